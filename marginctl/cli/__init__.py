@@ -1,0 +1,96 @@
+"""The command line: one module a subcommand. Nothing here imports torch."""
+
+import os
+import signal
+import sys
+from types import FrameType
+from typing import Annotated, NoReturn
+
+import typer
+
+from marginctl import __version__
+from marginctl.cli import bench, recipes, uci_cv
+from marginctl.errors import MarginctlError
+
+app = typer.Typer(
+    name="marginctl",
+    help="Margin and temperature losses for classification: the papers' tables, and your data.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        print(f"marginctl {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    pass
+
+
+app.command("uci-cv")(uci_cv.command)
+app.add_typer(recipes.app, name="recipes")
+app.add_typer(bench.app, name="bench")
+
+
+class _TerminatedError(BaseException):
+    """SIGTERM, raised where the program stands so that everything is closed in order."""
+
+
+def _on_sigterm(number: int, frame: FrameType | None) -> NoReturn:
+    raise _TerminatedError
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """Runs a command line and returns its exit status; no error that a user can cause escapes."""
+    try:
+        previous = signal.signal(signal.SIGTERM, _on_sigterm)
+    except ValueError:  # not the main thread
+        previous = None
+    try:
+        status = typer.main.get_command(app).main(
+            args=arguments, prog_name="marginctl", standalone_mode=False
+        )
+        sys.stdout.flush()
+        return status if isinstance(status, int) else 0
+    except MarginctlError as error:
+        for line in error.lines:
+            _complain(line)
+        return error.exit_status
+    except (KeyboardInterrupt, typer.Abort):
+        _complain("interrupted: finished trials are kept: the same command again resumes")
+        return 130
+    except _TerminatedError:
+        _complain("terminated: finished trials are kept: the same command again resumes")
+        return 143
+    except BrokenPipeError:  # the reader of a pipe left, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        if not hasattr(error, "format_message"):
+            raise
+        # typer's own errors (an unknown option, a missing value); it does not export their base.
+        _complain(" ".join(error.format_message().split()))
+        return 2
+    finally:
+        if previous is not None:
+            signal.signal(signal.SIGTERM, previous)
+
+
+def _complain(line: str) -> None:
+    print(f"error: {line}", file=sys.stderr, flush=True)
+
+
+def main() -> NoReturn:
+    """The `marginctl` program."""
+    sys.exit(run())

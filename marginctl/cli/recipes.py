@@ -1,0 +1,66 @@
+"""marginctl recipes: list, show, validate and copy."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from marginctl.cli import options
+from marginctl.cli.options import print_json
+
+app = typer.Typer(help="The shipped recipes.", no_args_is_help=True)
+
+
+@app.command("list")
+def list_(json: options.Json = False) -> None:
+    """List the shipped recipes."""
+    from marginctl.recipe import summaries
+    from marginctl.reporting.listing import print_rows
+
+    rows = summaries()
+    if json:
+        print_json(rows)
+    else:
+        print_rows(rows, ["name", "paper", "table", "task", "data", "cost", "status"])
+
+
+@app.command()
+def show(recipe: options.RecipeName) -> None:
+    """Print a recipe's file."""
+    from marginctl.recipe import find
+    from marginctl.typed_yaml import read_text
+
+    source = find(recipe)
+    print(read_text(source.path, str(source.path)), end="")
+
+
+@app.command()
+def validate(
+    recipe: Annotated[list[str], typer.Argument(metavar="RECIPE...", help="Names or files.")],
+    set_: options.Set = None,
+) -> None:
+    """Check recipes and print every error at once."""
+    from marginctl.errors import RequestError
+    from marginctl.recipe import find, load
+
+    problems: list[str] = []
+    for name in recipe:
+        try:
+            load(find(name), set_ or [])
+            print(f"{name}: valid")
+        except RequestError as error:
+            problems += error.lines
+    if problems:
+        raise RequestError(*problems)
+
+
+@app.command()
+def copy(
+    recipe: options.RecipeName,
+    to: Annotated[Path, typer.Argument(metavar="FILE", help="Where the copy goes.")],
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+) -> None:
+    """Copy a recipe to a file of your own."""
+    from marginctl.recipe import copy as copy_recipe
+
+    print(copy_recipe(recipe, to, force=force))

@@ -1,0 +1,95 @@
+"""marginctl uci-cv."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from marginctl.cli import options
+from marginctl.cli.options import Format, print_json
+from marginctl.errors import MarginctlError
+
+
+def command(
+    recipe: options.RecipeName = "arcgrad/table1",
+    dataset: Annotated[
+        list[str] | None, typer.Option("--dataset", help="A data set's name; repeatable.")
+    ] = None,
+    objective: Annotated[
+        list[str] | None,
+        typer.Option("--objective", help="NAME:option=value,option=value; repeatable."),
+    ] = None,
+    folds: Annotated[int | None, typer.Option("--folds", help="Folds of a repeat.")] = None,
+    repeats: Annotated[
+        int | None, typer.Option("--repeats", help="Repeats with new partitions.")
+    ] = None,
+    table_format: options.TableFormat = Format.table,
+    json: options.Json = False,
+    set_: options.Set = None,
+    seed: options.Seed = None,
+    out: options.Out = Path("runs"),
+    data_dir: options.DataDir = None,
+    device: options.Device = "auto",
+    workers: options.Workers = None,
+    dry_run: options.DryRun = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Cross-validate objectives on tables: ArcGrad's Table I, or your own choice.
+
+    Trains folds x repeats small networks for every data set and objective, and prints mean and
+    standard deviation of their test accuracies beside the published ones. Finished trials are kept
+    in the run store: the same command again resumes, or prints the table at once.
+    """
+    from marginctl.crossval.session import Session
+    from marginctl.crossval.trial import estimated_seconds
+    from marginctl.papers import table as published
+    from marginctl.reporting import table
+    from marginctl.reporting.cells import Collector
+    from marginctl.reporting.progress import Progress
+
+    session = Session.open(
+        recipe,
+        overrides=set_ or [],
+        options={
+            "datasets": ("--dataset", None if dataset == ["all"] else dataset),
+            "objectives": ("--objective", objective),
+            "protocol.folds": ("--folds", folds),
+            "protocol.repeats": ("--repeats", repeats),
+            "seeds": ("--seed", None if seed is None else [seed]),
+        },
+        data_dir=data_dir,
+        out=out,
+        device=device,
+    )
+    todo = session.unfinished()
+    count = session.workers(workers) if todo else 1
+    if dry_run:
+        seconds = estimated_seconds(todo, count)
+        print(
+            f"{len(session.trials)} trials ({len(todo)} to do) of {session.trials[0].networks} "
+            f"networks, {count} workers, about {seconds:.0f} s; runs in {session.folder}"
+        )
+        return
+    collector = Collector(
+        [d.name for d in session.datasets],
+        session.recipe.objectives,
+        seeds=len(session.recipe.seeds),
+        published=published(session.recipe.paper, session.recipe.table),
+        skipped=session.skipped,
+    )
+    cost = sum(trial.cost for trial in todo)
+    with Progress(collector, cost, len(session.trials), quiet=quiet) as progress:
+        for line in session.warnings:
+            progress.message(line)
+        outcome = session.execute(count, progress)
+
+    if json:
+        print_json(table.as_json(collector.grid, session.recipe.protocol.model_dump()))
+    elif table_format is Format.markdown:
+        print(table.markdown(collector.grid))
+    elif table_format is Format.csv:
+        print(table.as_csv(collector.grid))
+    else:
+        table.print_table(collector.grid)
+    if outcome.failed:
+        raise MarginctlError(*outcome.failed.values())

@@ -1,0 +1,334 @@
+"""Runs trials over worker processes, keeps each finished one, and resumes."""
+
+import contextlib
+import multiprocessing
+import os
+import re
+import signal
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field
+from multiprocessing import connection
+from pathlib import Path
+from typing import Any, Protocol
+
+from marginctl.crossval.stack import Stack
+from marginctl.crossval.trial import Trial
+from marginctl.errors import MarginctlError, RequestError
+from marginctl.runs.files import write_atomically
+from marginctl.runs.store import TrialFolder
+
+
+class Listener(Protocol):
+    """What hears of progress."""
+
+    def message(self, text: str) -> None: ...
+
+    def done(self, record: dict[str, Any], *, reused: bool) -> None: ...
+
+    def progress(self, cost: float) -> None:
+        """`cost`: of everything trained so far in this call."""
+
+
+def resolve_device(asked: str) -> str:
+    """The torch device for `--device`.
+
+    `auto` is the CPU: the networks of a cross-validation are small, and the same bits come out on
+    any machine of one kind.
+
+    Raises:
+        RequestError: not a device, or one that is not there.
+    """
+    if asked in ("auto", "cpu"):
+        return "cpu"
+    match = re.fullmatch(r"(cuda)(?::(\d+))?|(mps)", asked)
+    if not match:
+        raise RequestError(f"--device {asked}: expected auto, cpu, cuda, cuda:N or mps")
+    import torch
+
+    if match[3]:
+        there = torch.backends.mps.is_available()
+        found = "no MPS device"
+    else:
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        there = int(match[2] or 0) < count
+        found = f"{count} CUDA devices" if count else "no CUDA device"
+    if not there:
+        raise RequestError(f"--device {asked}: this machine has {found}: use --device cpu")
+    return asked
+
+
+def usable_cores() -> int:
+    """Cores that this process may use, container limits included."""
+    import joblib
+
+    return int(joblib.cpu_count())
+
+
+# --- in a worker -------------------------------------------------------------------------------
+
+_progress: Callable[[float], None] = lambda cost: None  # noqa: E731
+
+
+def _start_worker(counter: Any) -> None:
+    """Runs first in each worker process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
+
+    def add(cost: float) -> None:
+        with counter.get_lock():
+            counter.value += cost
+
+    global _progress
+    _progress = add
+
+
+def _leave_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        connection.wait([parent.sentinel])
+        os._exit(1)
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """One thread a process: two processes train faster than two threads. Restored at the end."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    # Vanishing gradients of saturated networks are denormal numbers, which are slow.
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(False)
+        torch.set_num_threads(threads)
+
+
+def _train(stack: Stack, device: str) -> Any:
+    from marginctl.crossval.engine import train_stack
+
+    an_epoch = stack.cost / stack.protocol.epochs
+    unsaid = 0.0
+    said = time.monotonic()
+
+    def on_epoch() -> None:
+        nonlocal unsaid, said
+        unsaid += an_epoch
+        if time.monotonic() - said > 0.2:
+            _progress(unsaid)
+            unsaid, said = 0.0, time.monotonic()
+
+    with _one_thread():
+        result, _ = train_stack(stack, device, on_epoch=on_epoch)
+    _progress(unsaid)
+    return result
+
+
+# --- in the parent -----------------------------------------------------------------------------
+
+
+class _Inline(Executor):
+    """Trains in this process."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+@dataclass
+class _Running:
+    trial: Trial
+    folder: TrialFolder
+    results: list[Any]
+    left: int
+    error: BaseException | None = None
+
+
+@dataclass
+class Outcome:
+    """What became of the trials."""
+
+    records: dict[Trial, dict[str, Any]] = field(default_factory=dict)
+    failed: dict[Trial, str] = field(default_factory=dict)
+
+
+def execute(
+    trials: list[Trial],
+    folder: Path,
+    *,
+    workers: int,
+    device: str,
+    listener: Listener,
+) -> Outcome:
+    """Computes the trials that have no result in `folder` yet.
+
+    Trials are taken in their order; each is kept as soon as it is done. A trial that another
+    process is at work on is left to it, and its result is read when it is there.
+
+    Args:
+        trials: see `expand`.
+        folder: the recipe's folder in the run store.
+        workers: processes, one thread each; 1 trains in this process.
+        device: from `resolve_device`.
+        listener: hears of every finished trial, of the progress and of messages.
+
+    Raises:
+        StoreError: the folder cannot be written.
+        MarginctlError: a worker died.
+    """
+    run = _Run(folder, device, listener)
+    pending = deque(t for t in trials if not run.reuse(t))
+    if not pending:
+        return run.outcome
+    workers = max(1, min(workers, sum(len(t.stacks) for t in pending)))
+    counter: Any = None
+    executor: Executor
+    if workers == 1:
+        executor = _Inline()
+    else:
+        context = multiprocessing.get_context("spawn")
+        counter = context.Value("d", 0.0)
+        executor = ProcessPoolExecutor(workers, context, _start_worker, (counter,))
+    run.executor = executor
+    in_flight = 1 if workers == 1 else workers + 1
+    finished_normally = False
+    trained = 0.0
+
+    def add(cost: float) -> None:
+        nonlocal trained
+        trained += cost
+        listener.progress(trained)
+
+    global _progress
+    before, _progress = _progress, add
+    try:
+        while pending or run.futures or run.elsewhere:
+            while pending and len(run.futures) < in_flight:
+                run.start(pending.popleft())
+            if run.futures:
+                ready, _ = wait(run.futures, timeout=0.2, return_when=FIRST_COMPLETED)
+                for future in ready:
+                    run.collect(future)
+            elif run.elsewhere:
+                time.sleep(0.2)
+                run.look_elsewhere()
+            if counter is not None:
+                listener.progress(counter.value)
+        finished_normally = True
+    except BrokenProcessPool:
+        raise MarginctlError(
+            "a worker process was killed, perhaps for lack of memory: finished trials are kept: "
+            "run the same command again, with fewer --workers"
+        ) from None
+    finally:
+        _progress = before
+        if not finished_normally:
+            for child in multiprocessing.active_children():
+                child.terminate()
+        executor.shutdown(cancel_futures=True)
+        run.unlock_all()
+    return run.outcome
+
+
+class _Run:
+    """The state of one call of `execute`."""
+
+    def __init__(self, folder: Path, device: str, listener: Listener) -> None:
+        self.folder, self.device, self.listener = folder, device, listener
+        self.executor: Executor = _Inline()
+        self.outcome = Outcome()
+        self.futures: dict[Future[Any], tuple[_Running, int]] = {}
+        self.elsewhere: list[Trial] = []
+
+    def reuse(self, trial: Trial) -> bool:
+        """Takes a result that is there; says why one that is there cannot be used."""
+        found = TrialFolder(self.folder / trial.id).find()
+        if found.reason:
+            self.listener.message(found.reason)
+        if found.result is None:
+            return False
+        self._keep(trial, found.result, reused=True)
+        return True
+
+    def start(self, trial: Trial) -> None:
+        folder = TrialFolder(self.folder / trial.id)
+        if not folder.try_lock():
+            self.listener.message(
+                f"{trial}: another process is at work on it: waiting for its result"
+            )
+            self.elsewhere.append(trial)
+            return
+        running = _Running(trial, folder, [None] * len(trial.stacks), len(trial.stacks))
+        found = folder.find()  # another process may have finished it since
+        if found.result is not None:
+            folder.unlock()
+            self._keep(trial, found.result, reused=True)
+            return
+        try:
+            folder.begin({"trial": trial.id, **trial.identity, "device": self.device})
+        except BaseException:
+            folder.unlock()
+            raise
+        for i, stack in enumerate(trial.stacks):
+            self.futures[self.executor.submit(_train, stack, self.device)] = (running, i)
+
+    def collect(self, future: Future[Any]) -> None:
+        running, i = self.futures.pop(future)
+        running.left -= 1
+        error = future.exception()
+        if isinstance(error, BrokenProcessPool):
+            running.folder.unlock()
+            raise error
+        if error is not None:
+            running.error = error
+        else:
+            running.results[i] = future.result()
+        if running.left:
+            return
+        try:
+            if running.error is not None:
+                self._fail(running)
+            else:
+                metrics, result = running.trial.record(running.results)
+                record = running.folder.finish(metrics, result)
+                self._keep(running.trial, record, reused=False)
+        finally:
+            running.folder.unlock()
+
+    def look_elsewhere(self) -> None:
+        waiting, self.elsewhere = self.elsewhere, []
+        for trial in waiting:
+            if self.reuse(trial):
+                continue
+            folder = TrialFolder(self.folder / trial.id)
+            if folder.try_lock():  # the other process is gone and left no result
+                folder.unlock()
+                self.start(trial)
+            else:
+                self.elsewhere.append(trial)
+
+    def unlock_all(self) -> None:
+        for running, _ in self.futures.values():
+            running.folder.unlock()
+
+    def _keep(self, trial: Trial, record: dict[str, Any], *, reused: bool) -> None:
+        self.outcome.records[trial] = record
+        self.listener.done(record, reused=reused)
+
+    def _fail(self, running: _Running) -> None:
+        error = running.error
+        path = running.folder.path / "error.txt"
+        write_atomically(path, "".join(traceback.format_exception(error)))
+        reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+        self.outcome.failed[running.trial] = f"{running.trial}: {reason} (see {path})"

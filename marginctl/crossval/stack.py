@@ -1,0 +1,166 @@
+"""What one stack of networks is: plain data, made without torch and sent to a worker."""
+
+import itertools
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from marginctl.crossval.folds import IntArray, partition
+from marginctl.data.dataset import Dataset
+from marginctl.objectives.presets import ObjectiveName
+from marginctl.recipe import Protocol
+from marginctl.seeds import generator
+
+# A stack's weights, gradients and moments are kept about this small, so that a step stays in the
+# processor's cache. On 2 CPU cores 4 MiB was the best of 1 to 16 MiB for widths 10 and 64.
+STACK_BYTES = 4 * 2**20
+
+
+@dataclass(frozen=True, eq=False)
+class NetworkRows:
+    """The rows that one network (one fold of one repeat) trains and is tested on."""
+
+    repeat: int
+    fold: int
+    train: IntArray
+    test: IntArray
+
+
+@dataclass(frozen=True, eq=False)
+class Stack:
+    """Networks that train side by side: some folds of some repeats, one objective, one seed.
+
+    How a trial is cut into stacks depends on the protocol and the data set alone, never on what
+    else was asked for: the same network is always computed in the same company.
+    """
+
+    dataset: Dataset
+    objective: ObjectiveName
+    protocol: Protocol
+    seed: int
+    first: int  # networks are numbered repeat * folds + fold; this stack holds first .. last - 1
+    last: int
+
+    @cached_property
+    def networks(self) -> list[NetworkRows]:
+        """The stack's networks, those with most training rows first."""
+        rows = []
+        folds = self.protocol.folds
+        fold_of: dict[int, IntArray] = {}
+        for number in range(self.first, self.last):
+            repeat, fold = divmod(number, folds)
+            if repeat not in fold_of:
+                fold_of[repeat] = partition(
+                    self.dataset.y,
+                    folds,
+                    stratified=self.protocol.stratified,
+                    seed=self.seed,
+                    repeat=repeat,
+                )
+            tested = fold_of[repeat] == fold
+            rows.append(NetworkRows(repeat, fold, np.flatnonzero(~tested), np.flatnonzero(tested)))
+        return sorted(rows, key=lambda network: -len(network.train))
+
+    @property
+    def widths(self) -> list[int]:
+        """Lengths of the input, of each hidden layer, and so of the feature at the end."""
+        return [self.dataset.num_features, *self.protocol.hidden]
+
+    @property
+    def cost(self) -> float:
+        """Relative time that the stack takes, for estimates of the time left."""
+        steps = math.ceil(
+            self.dataset.num_rows * (1 - 1 / self.protocol.folds) / self.protocol.batch_size
+        )
+        a_network = (
+            8 + _parameters(self.widths, self.dataset.num_classes) * self.protocol.batch_size / 8000
+        )
+        return self.protocol.epochs * steps * (300 + (self.last - self.first) * a_network)
+
+
+def _parameters(widths: list[int], num_classes: int) -> int:
+    layers = sum(a * b + b for a, b in itertools.pairwise(widths))
+    return layers + num_classes * widths[-1]
+
+
+def stacks(
+    dataset: Dataset, objective: ObjectiveName, protocol: Protocol, seed: int
+) -> list[Stack]:
+    """Cuts a trial's folds x repeats networks into stacks of nearly equal size."""
+    networks = protocol.folds * protocol.repeats
+    widths = [dataset.num_features, *protocol.hidden]
+    one_network = 4 * 4 * _parameters(widths, dataset.num_classes)  # float32: w, gradient, moments
+    number = min(networks, math.ceil(networks * one_network / STACK_BYTES))
+    edges = [networks * i // number for i in range(number + 1)]
+    return [
+        Stack(dataset, objective, protocol, seed, first, last)
+        for first, last in itertools.pairwise(edges)
+    ]
+
+
+def initial_weights(
+    seed: int, network: NetworkRows, widths: list[int], num_classes: int
+) -> dict[str, NDArray[np.float64]]:
+    """The initial weights of one network, shared by all objectives.
+
+    Uniform in +-1/sqrt(inputs), as `torch.nn.Linear` draws them. Keys: `weight0` (in, out) and
+    `bias0` (out,) for each hidden layer, and `class_weight` (C, d), `class_bias` (C,).
+    """
+
+    def uniform(name: str, shape: tuple[int, ...], inputs: int) -> NDArray[np.float64]:
+        bound = 1 / math.sqrt(inputs)
+        stream = generator(seed, "weights", network.repeat, network.fold, name)
+        return stream.uniform(-bound, bound, shape)
+
+    weights = {}
+    for i, (inputs, outputs) in enumerate(itertools.pairwise(widths)):
+        weights[f"weight{i}"] = uniform(f"weight{i}", (inputs, outputs), inputs)
+        weights[f"bias{i}"] = uniform(f"bias{i}", (outputs,), inputs)
+    weights["class_weight"] = uniform("class_weight", (num_classes, widths[-1]), widths[-1])
+    weights["class_bias"] = uniform("class_bias", (num_classes,), widths[-1])
+    return weights
+
+
+class BatchOrder:
+    """The order in which one network sees its training rows, epoch after epoch.
+
+    Each network has its own stream, so its order does not depend on its company. Orders are drawn
+    for ten epochs at a time, which costs a tenth of the calls.
+    """
+
+    EPOCHS = 10
+
+    def __init__(self, seed: int, network: NetworkRows) -> None:
+        self._stream = generator(seed, "batches", network.repeat, network.fold)
+        self._rows = np.broadcast_to(network.train, (self.EPOCHS, len(network.train)))
+        self._drawn = self._rows[:0]
+
+    def next_epoch(self) -> IntArray:
+        """(n_train,) row numbers."""
+        if not len(self._drawn):
+            self._drawn = self._stream.permuted(self._rows, axis=1)
+        order, self._drawn = self._drawn[0], self._drawn[1:]
+        return np.asarray(order)
+
+
+def scaling_statistics(
+    x: NDArray[np.float64], train: IntArray, scaling: str
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """What is subtracted from each column and what it is then multiplied by, (d,) each.
+
+    Both come from the training rows alone. A column that is constant there is only centred.
+    `standard`: mean and standard deviation (ddof 0); `minmax`: to 0 .. 1; `none`: 0 and 1.
+    """
+    if scaling == "none":
+        return np.zeros(x.shape[1]), np.ones(x.shape[1])
+    rows = x[train]
+    if scaling == "standard":
+        shift, spread = rows.mean(0), rows.std(0)
+    else:
+        shift = rows.min(0)
+        spread = rows.max(0) - shift
+    constant = rows.min(0) == rows.max(0)
+    return np.where(constant, rows[0], shift), 1 / np.where(constant, 1.0, spread)

@@ -1,0 +1,147 @@
+"""Trials: one data set x objective x protocol x seed, computed and resumed as one."""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from marginctl import NUMERICS
+from marginctl.crossval.stack import Stack, stacks
+from marginctl.data.dataset import Dataset
+from marginctl.errors import RequestError
+from marginctl.objectives.presets import ObjectiveName, parse
+from marginctl.recipe import Protocol, Recipe
+from marginctl.runs.store import digest
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """The folds x repeats networks of one cell of the table, for one seed."""
+
+    dataset: Dataset
+    objective: ObjectiveName
+    protocol: Protocol
+    seed: int
+
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        """All that the result depends on; defaults are left out: a new option changes no id."""
+        return {
+            "task": "uci-cv",
+            "dataset": self.dataset.name,
+            "data": self.dataset.digest,
+            "objective": str(self.objective),
+            "protocol": self.protocol.model_dump(exclude_defaults=True),
+            "seed": self.seed,
+            "numerics": NUMERICS,
+        }
+
+    @cached_property
+    def id(self) -> str:
+        """The name of the trial's folder: readable, and unique by its digest."""
+        words = re.sub(r"[^A-Za-z0-9.]+", "-", f"{self.dataset.name} {self.objective}")
+        return f"{words[:60]}-{digest(self.identity)[:16]}"
+
+    def __str__(self) -> str:
+        return f"{self.dataset.name} / {self.objective} (seed {self.seed})"
+
+    @cached_property
+    def stacks(self) -> list[Stack]:
+        return stacks(self.dataset, self.objective, self.protocol, self.seed)
+
+    @property
+    def networks(self) -> int:
+        return self.protocol.folds * self.protocol.repeats
+
+    @property
+    def cost(self) -> float:
+        return sum(stack.cost for stack in self.stacks)
+
+    def record(self, results: Sequence[Any]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        """The metrics of each epoch and the result, from the results of all stacks in order."""
+        shape = (self.protocol.repeats, self.protocol.folds)
+        correct = np.concatenate([r.correct for r in results]).reshape(shape)
+        tested = np.concatenate([r.tested for r in results]).reshape(shape)
+        if not (tested.sum(1) == self.dataset.num_rows).all():
+            raise AssertionError("each row must be tested exactly once a repeat")
+        losses = np.concatenate([r.losses for r in results])
+        metrics = []
+        for epoch, loss in enumerate(losses.T, 1):
+            finite = loss[np.isfinite(loss)]
+            mean = float(finite.mean()) if len(finite) else None
+            metrics.append({"epoch": epoch, "loss": mean, "networks": len(finite)})
+        result = {
+            "trial": self.id,
+            "dataset": self.dataset.name,
+            "objective": str(self.objective),
+            "seed": self.seed,
+            "classes": self.dataset.num_classes,
+            "networks": self.networks,
+            "accuracies": (100 * correct / tested).tolist(),
+            "tested": tested.tolist(),
+            "diverged": _numbers(r.diverged for r in results),
+            "collapsed": _numbers(r.collapsed for r in results),
+            "timing": {"seconds": sum(r.seconds for r in results)},
+        }
+        return metrics, result
+
+
+def _numbers(flags: Iterable[Any]) -> list[int]:
+    """The numbers (repeat * folds + fold) of the networks that are flagged."""
+    return [int(i) for i in np.flatnonzero(np.concatenate(list(flags)))]
+
+
+def expand(recipe: Recipe, datasets: Iterable[Dataset]) -> list[Trial]:
+    """The trials of a recipe, in the order of its table.
+
+    Raises:
+        RequestError: more folds than a data set has rows, or a data set with one class.
+    """
+    datasets = list(datasets)
+    folds = recipe.protocol.folds
+    problems = [
+        f"data set '{d.name}': folds = {folds}, expected at most its {d.num_rows} rows: "
+        "ask for fewer folds"
+        for d in datasets
+        if folds > d.num_rows
+    ]
+    if problems:
+        raise RequestError(*problems)
+    objectives = [parse(written) for written in recipe.objectives]
+    return [
+        Trial(dataset, objective, recipe.protocol, seed)
+        for dataset in datasets
+        for objective in objectives
+        for seed in recipe.seeds
+    ]
+
+
+def warnings(datasets: Iterable[Dataset], protocol: Protocol) -> list[str]:
+    """What a user should know of the data before training."""
+    lines = []
+    for dataset in datasets:
+        counts = Counter(dataset.y.tolist())
+        small = [
+            f"'{dataset.classes[c]}' ({n})" for c, n in sorted(counts.items()) if n < protocol.folds
+        ]
+        if small:
+            lines.append(
+                f"{dataset.name}: fewer rows than folds in class {', '.join(small)}: "
+                "some folds test none of it"
+            )
+    return lines
+
+
+# Units of `cost` that one worker gets through in a second, measured on 2 CPU cores.
+COST_A_SECOND = 7e5
+
+
+def estimated_seconds(trials: Iterable[Trial], workers: int) -> float:
+    """A rough time for the trials, start-up of the workers included."""
+    cost = sum(trial.cost for trial in trials)
+    return math.ceil(cost / COST_A_SECOND / workers + 4) if cost else 0.0

@@ -1,0 +1,1 @@
+"""Data sets: their definitions, and reading them from their original files."""

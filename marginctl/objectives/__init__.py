@@ -1,0 +1,64 @@
+"""Objectives: a similarity times a scale, with a margin, through a loss, plus regularisers.
+
+Reading names and options needs no torch; `create` and `compose` import it.
+"""
+
+from typing import TYPE_CHECKING
+
+from marginctl.objectives.presets import (
+    CROSS_ENTROPY,
+    NO_MARGIN,
+    NO_SCALE,
+    Part,
+    Spec,
+    Value,
+    available,
+    named,
+    parse,
+    part,
+)
+
+if TYPE_CHECKING:
+    from marginctl.objectives.module import Objective
+
+__all__ = ["available", "compose", "create", "part"]
+
+
+def create(name: str, num_classes: int, feature_dim: int, **options: Value) -> "Objective":
+    """The preset `name` as an `nn.Module`.
+
+    Args:
+        name: a preset's name, or its written form `NAME:option=value,...`.
+        num_classes: C, at least 2.
+        feature_dim: d, the length of a feature.
+        options: the preset's options; see `available()`.
+
+    Raises:
+        RequestError: an unknown preset or option, or a value outside its range.
+    """
+    from marginctl.objectives.module import Objective
+
+    written = parse(name)
+    merged = {**written.options, **options} if options else written.options
+    return Objective(named(written.preset.name, **merged).spec, num_classes, feature_dim)
+
+
+def compose(
+    num_classes: int,
+    feature_dim: int,
+    *,
+    similarity: Part,
+    scale: Part = NO_SCALE,
+    margin: Part = NO_MARGIN,
+    loss: Part = CROSS_ENTROPY,
+    regularizers: tuple[Part, ...] = (),
+) -> "Objective":
+    """An objective from parts, each made by `part(kind, option=value)`.
+
+    Raises:
+        RequestError: a kind that does not exist, or parts that do not fit together.
+    """
+    from marginctl.objectives.module import Objective
+
+    spec = Spec(similarity, scale, margin, loss, regularizers)
+    return Objective(spec, num_classes, feature_dim)

@@ -1,0 +1,58 @@
+"""Margins: what training does to the target's similarity or logit. Predictions never see them."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from marginctl.objectives.similarity import arccos
+
+
+class NoMargin:
+    stage = "none"
+
+    def apply(self, target: Tensor) -> Tensor:
+        return target
+
+
+class AdditiveLogit:
+    """The target's logit less `margin` (M-Softmax; gradient decay with beta = exp(-margin))."""
+
+    stage = "logit"
+
+    def __init__(self, margin: float) -> None:
+        self.margin = margin
+
+    def apply(self, target: Tensor) -> Tensor:
+        return target - self.margin
+
+
+class AdditiveAngle:
+    """cos(theta_y + margin) for cos(theta_y) (ArcFace; ArcGrad, eq. 8).
+
+    Args:
+        margin: in radians.
+        gradient: `exact`, sin(theta + margin)/sin(theta) with respect to the cosine; or
+            `straight-through`, 1 at every angle, as in the most copied code.
+        beyond: what replaces the formula where theta + margin > pi, where its slope has the wrong
+            sign: `linear`, cos(theta) - margin sin(margin); or `formula`, nothing.
+    """
+
+    stage = "similarity"
+
+    def __init__(self, margin: float, gradient: str, beyond: str) -> None:
+        self.margin, self.gradient, self.beyond = margin, gradient, beyond
+
+    def apply(self, target: Tensor) -> Tensor:
+        theta = arccos(target)
+        moved = torch.cos(theta + self.margin)
+        if self.beyond == "linear":
+            line = target - self.margin * math.sin(self.margin)
+            moved = torch.where(theta + self.margin > math.pi, line, moved)
+        if self.gradient == "straight-through":
+            return target + (moved - target).detach()
+        return moved
+
+
+Margin = NoMargin | AdditiveLogit | AdditiveAngle
+MARGINS = {"none": NoMargin, "additive-logit": AdditiveLogit, "additive-angle": AdditiveAngle}

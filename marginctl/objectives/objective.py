@@ -1,0 +1,146 @@
+"""The functional core: one definition of every objective, for one network or a stack of them."""
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from marginctl.errors import RequestError
+from marginctl.objectives.loss import LOSSES
+from marginctl.objectives.margin import MARGINS, Margin
+from marginctl.objectives.presets import Part, Spec
+from marginctl.objectives.regularizer import REGULARIZERS, Center
+from marginctl.objectives.scale import SCALES, AdaCos, Fixed, State
+from marginctl.objectives.similarity import SIMILARITIES
+from marginctl.text import did_you_mean
+
+T = TypeVar("T")
+
+
+def _lookup(parts: Mapping[str, T], part: Part, role: str) -> T:
+    if part.kind not in parts:
+        raise RequestError(
+            f"unknown {role} '{part.kind}': expected one of {', '.join(parts)}."
+            + did_you_mean(part.kind, parts)
+        )
+    return parts[part.kind]
+
+
+def _make(parts: Mapping[str, Any], part: Part, role: str, *args: object) -> Any:
+    kind = _lookup(parts, part, role)
+    try:
+        return kind(*args, **dict(part.options))
+    except TypeError as error:  # an option too many or too few
+        reason = str(error).replace(f"{kind.__name__}.__init__() ", "")
+        raise RequestError(f"{role} '{part.kind}': {reason}") from None
+
+
+class ObjectiveFunction:
+    """Loss, logits and similarities as functions of features, class weights and state.
+
+    Every tensor may have any number of leading dimensions, which stack independent networks:
+    features (..., N, d), weights (..., C, d), bias (..., C), targets and valid (..., N). Losses
+    compute in float32 or wider, whatever the features' dtype.
+
+    Raises:
+        RequestError: fewer than two classes, an unknown part, or parts that do not fit.
+    """
+
+    def __init__(self, spec: Spec, num_classes: int) -> None:
+        if num_classes < 2:
+            raise RequestError(
+                f"num_classes = {num_classes}: a classification loss needs at least 2 classes"
+            )
+        self._similarity = _lookup(SIMILARITIES, spec.similarity, "similarity")
+        self._scale: Fixed | AdaCos = _make(SCALES, spec.scale, "scale", num_classes)
+        self._margin: Margin = _make(MARGINS, spec.margin, "margin")
+        self._loss = _lookup(LOSSES, spec.loss, "loss")
+        self._regularizers: list[Center] = [
+            _make(REGULARIZERS, r, "regularizer") for r in spec.regularizers
+        ]
+        self.has_bias = bool(dict(spec.similarity.options).get("bias", False))
+        on_cosines = [
+            p for p in (spec.scale, spec.margin) if p.kind in ("adacos", "additive-angle")
+        ]
+        if on_cosines and spec.similarity.kind != "cosine":
+            raise RequestError(
+                f"'{on_cosines[0].kind}' is defined on cosines and the similarity is "
+                f"'{spec.similarity.kind}': use similarity 'cosine'"
+            )
+
+    def init_state(self, weights: Tensor) -> State:
+        """The state before the first batch, for class weights of this shape (..., C, d)."""
+        state = self._scale.init_state(weights)
+        for regularizer in self._regularizers:
+            state |= regularizer.init_state(weights)
+        return state
+
+    def similarities(self, features: Tensor, weights: Tensor, bias: Tensor | None = None) -> Tensor:
+        """(..., N, C): unscaled, without margin; its argmax is the prediction."""
+        if features.dtype != weights.dtype:  # half features under autocast
+            features = features.to(weights.dtype)
+        return self._similarity(features, weights, bias)
+
+    def logits(
+        self, features: Tensor, weights: Tensor, state: State, bias: Tensor | None = None
+    ) -> Tensor:
+        """(..., N, C): scale x similarity, without margin."""
+        return self._scale.apply(self.similarities(features, weights, bias), state)
+
+    def __call__(
+        self,
+        features: Tensor,
+        weights: Tensor,
+        targets: Tensor,
+        valid: Tensor | None,
+        state: State,
+        *,
+        bias: Tensor | None = None,
+        training: bool = True,
+    ) -> tuple[Tensor, State]:
+        """The loss of each sample (..., N) and the state after this batch.
+
+        Args:
+            valid: rows that count; statistics over the batch use these alone. None means all. The
+                loss of the other rows is meaningless, and finite where their features are.
+            training: whether the batch moves the state (AdaCos's scale, the centers). With False
+                the state comes back as it was.
+        """
+        similarity = self.similarities(features, weights, bias)
+        features = features.to(similarity.dtype)
+        after = self._scale.observe(similarity, targets, valid, state) if training else {}
+        index = targets.unsqueeze(-1)
+        if self._margin.stage == "similarity":
+            target = self._margin.apply(similarity.gather(-1, index))
+            similarity = similarity.scatter(-1, index, target)
+        logits = self._scale.apply(similarity, {**state, **after})
+        if self._margin.stage == "logit":
+            logits = logits.scatter(-1, index, self._margin.apply(logits.gather(-1, index)))
+        loss = self._loss(logits, targets)
+        for regularizer in self._regularizers:
+            loss = loss + regularizer.penalty(features, targets, state)
+            if training:
+                after |= regularizer.observe(features, targets, valid, state)
+        return loss, {**state, **after}
+
+
+def check_targets(targets: Tensor, rows: int, num_classes: int) -> None:
+    """Refuses targets that no classification loss can use, before they reach a kernel.
+
+    Raises:
+        ValueError: wrong dtype, shape, or a label outside 0 .. num_classes - 1.
+    """
+    if targets.dtype not in (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8):
+        raise ValueError(f"target: dtype {targets.dtype}, expected an integer dtype such as int64")
+    if targets.shape != (rows,):
+        raise ValueError(
+            f"target: shape {tuple(targets.shape)}, expected ({rows},): one label a feature"
+        )
+    if rows:
+        low, high = targets.min().item(), targets.max().item()
+        if low < 0 or high >= num_classes:
+            raise ValueError(
+                f"target: labels from {low} to {high}, expected 0 to {num_classes - 1} "
+                f"({num_classes} classes)"
+            )

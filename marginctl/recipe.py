@@ -1,0 +1,292 @@
+"""Recipes: the typed schema, reading with every error at once, and overrides."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from marginctl import typed_yaml
+from marginctl.data.uci import definitions
+from marginctl.errors import RequestError
+from marginctl.objectives.presets import parse
+from marginctl.text import did_you_mean
+
+_STRICT = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Protocol(BaseModel):
+    """How every network of a `uci-cv` recipe is trained and tested.
+
+    The defaults are those of arcgrad/table1. They are ours: of all these the ArcGrad paper gives
+    only the folds and the repeats.
+    """
+
+    model_config = _STRICT
+
+    hidden: Annotated[
+        list[Annotated[int, Field(ge=1, le=65536)]],
+        Field(max_length=100, description="widths of the hidden layers, each with ReLU"),
+    ] = [10, 10]
+    optimizer: Literal["adam", "adamw", "sgd"] = "adam"
+    lr: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] = 1e-3
+    momentum: Annotated[float, Field(ge=0, lt=1, description="of sgd alone")] = 0.9
+    epochs: Annotated[int, Field(ge=1, le=1_000_000)] = 100
+    batch_size: Annotated[int, Field(ge=1, le=1_000_000)] = 32
+    weight_decay: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] = 5e-4
+    scaling: Literal["none", "standard", "minmax"] = "standard"
+    folds: Annotated[int, Field(ge=2, le=1_000_000)] = 10
+    repeats: Annotated[int, Field(ge=1, le=100_000)] = 10
+    stratified: bool = False
+
+
+class About(BaseModel):
+    """What `recipes list` says of a recipe; nothing here changes a result."""
+
+    model_config = _STRICT
+
+    data: str = ""
+    cost: str = ""
+    status: str = "never run"
+
+
+class Recipe(BaseModel):
+    """A cross-validation of objectives on data sets: what `marginctl uci-cv` runs."""
+
+    model_config = _STRICT
+
+    paper: str | None = None
+    table: str | None = None
+    about: About = About()
+    task: Literal["uci-cv"]
+    datasets: Literal["all"] | Annotated[list[str], Field(min_length=1)] = "all"
+    objectives: Annotated[list[str], Field(min_length=1)]
+    protocol: Protocol = Protocol()
+    seeds: Annotated[list[Annotated[int, Field(ge=0, lt=2**63)]], Field(min_length=1)] = [0]
+
+    @field_validator("objectives")
+    @classmethod
+    def _canonical_objectives(cls, written: list[str]) -> list[str]:
+        return _each(written, lambda text: str(parse(text)))
+
+    @field_validator("datasets")
+    @classmethod
+    def _known_datasets(cls, names: str | list[str]) -> str | list[str]:
+        return names if isinstance(names, str) else _each(names, _known_dataset)
+
+    @field_validator("seeds")
+    @classmethod
+    def _distinct_seeds(cls, seeds: list[int]) -> list[int]:
+        return list(dict.fromkeys(seeds))
+
+    @property
+    def dataset_names(self) -> list[str]:
+        return list(definitions()) if self.datasets == "all" else list(self.datasets)
+
+
+def _each(values: Iterable[str], read: Any) -> list[str]:
+    """Reads every value, gathers all problems, and drops what stands twice."""
+    seen: dict[str, None] = {}
+    problems: list[str] = []
+    for value in values:
+        try:
+            seen[read(value)] = None
+        except RequestError as error:
+            problems += error.lines
+    if problems:
+        raise ValueError("\n".join(problems))
+    return list(seen)
+
+
+def _known_dataset(name: str) -> str:
+    if name not in definitions():
+        known = definitions()
+        raise RequestError(
+            f"unknown data set '{name}': expected one of {', '.join(known)}, or all."
+            + did_you_mean(name, known)
+        )
+    return name
+
+
+def shipped_folder() -> Path:
+    """The folder of the shipped recipes: live in a checkout, a copy in an installed package."""
+    package = Path(__file__).parent
+    checkout = package.parent / "recipes"
+    return checkout if (package.parent / "pyproject.toml").is_file() else package / "_recipes"
+
+
+def shipped() -> dict[str, Path]:
+    """The shipped recipes: `<paper>/<table>` and the file."""
+    folder = shipped_folder()
+    return {
+        path.relative_to(folder).with_suffix("").as_posix(): path
+        for path in sorted(folder.rglob("*.yaml"))
+    }
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a recipe comes from: the name that its runs are stored under, and its file."""
+
+    name: str
+    path: Path
+
+
+def find(recipe: str) -> Source:
+    """A shipped recipe by its name, or a file by its path.
+
+    Raises:
+        RequestError: neither exists.
+    """
+    known = shipped()
+    if recipe in known:
+        return Source(recipe, known[recipe])
+    path = Path(recipe)
+    if path.is_file():
+        return Source(re.sub(r"[^\w.-]+", "-", path.stem) or "recipe", path)
+    raise RequestError(
+        f"no recipe '{recipe}': expected a file, or one of {', '.join(known)} "
+        f"(see marginctl recipes list).{did_you_mean(recipe, known)}"
+    )
+
+
+def load(
+    source: Source,
+    overrides: Iterable[str] = (),
+    options: Mapping[str, tuple[str, Any]] | None = None,
+) -> Recipe:
+    """Reads and checks a recipe.
+
+    Args:
+        source: from `find`.
+        overrides: `dotted.key=value`, as given to --set.
+        options: what other options of the command line set: dotted key -> (option, value). These
+            come last.
+
+    Raises:
+        RequestError: one line for every problem, each with its file and line (or option), key,
+            value and what was expected.
+    """
+    document, lines = typed_yaml.read(source.path)
+    if not isinstance(document, dict):
+        raise RequestError(f"{source.path}:1: expected a mapping such as 'task: uci-cv'")
+    origin: dict[typed_yaml.Place, str] = {p: f"{source.path}:{n}" for p, n in lines.items()}
+    for override in overrides:
+        key, equals, text = override.partition("=")
+        if not equals or not key.strip():
+            raise RequestError(f"--set {override}: expected dotted.key=value")
+        _assign(
+            document,
+            origin,
+            key.strip(),
+            typed_yaml.scalar(text, f"--set {override}"),
+            f"--set {override}",
+        )
+    for key, (option, value) in (options or {}).items():
+        _assign(document, origin, key, value, option)
+    try:
+        return Recipe.model_validate(document)
+    except ValidationError as error:
+        raise RequestError(*_explain(error, origin, f"{source.path}")) from None
+
+
+def _assign(
+    document: dict[str, Any],
+    origin: dict[typed_yaml.Place, str],
+    dotted: str,
+    value: Any,
+    where: str,
+) -> None:
+    place: typed_yaml.Place = tuple(dotted.split("."))
+    inner = document
+    for key in place[:-1]:
+        child = inner.setdefault(str(key), {})
+        if not isinstance(child, dict):
+            raise RequestError(f"{where}: '{key}' is not a mapping and has no keys below it")
+        inner = child
+    inner[str(place[-1])] = value
+    for known in [p for p in origin if p[: len(place)] == place]:
+        del origin[known]
+    origin[place] = where
+
+
+def _explain(
+    error: ValidationError, origin: Mapping[typed_yaml.Place, str], file: str
+) -> list[str]:
+    """Every problem as one line: where, key = value, what was expected."""
+    lines = []
+    for problem in error.errors(include_url=False):
+        # Places in a union carry the branch's name, which is no key of the recipe.
+        place = tuple(k for k in problem["loc"] if not _is_union_branch(k))
+        nearest = next(
+            (origin[place[:n]] for n in range(len(place), -1, -1) if place[:n] in origin), file
+        )
+        key = ".".join(str(k) for k in place)
+        if problem["type"] == "extra_forbidden":
+            fields = _fields_at(place[:-1])
+            text = f"unknown key '{key}': expected one of {', '.join(fields)}."
+            lines.append(f"{nearest}: {text}{did_you_mean(str(place[-1]), fields)}")
+        elif problem["type"] == "missing":
+            lines.append(f"{nearest}: key '{key}' is missing: add it")
+        elif problem["type"] == "value_error":
+            lines += [f"{nearest}: {line}" for line in str(problem["ctx"]["error"]).splitlines()]
+        elif key == "datasets" and problem["type"] == "literal_error":
+            continue  # the other half of the union says what is wrong
+        else:
+            expected = problem["msg"].replace("Input should be ", "expected ")
+            expected = expected[0].lower() + expected[1:]
+            lines.append(f"{nearest}: {key} = {_shown(problem['input'])}: {expected}")
+    return list(dict.fromkeys(lines))
+
+
+def _is_union_branch(key: str | int) -> bool:
+    return isinstance(key, str) and ("[" in key or key == "str")
+
+
+def _fields_at(place: tuple[str | int, ...]) -> list[str]:
+    model: Any = Recipe
+    for key in place:
+        model = model.model_fields[str(key)].annotation
+    return list(model.model_fields)
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def summaries() -> list[dict[str, str | None]]:
+    """What `recipes list` shows of each shipped recipe."""
+    rows: list[dict[str, str | None]] = []
+    for name, path in shipped().items():
+        recipe = load(Source(name, path))
+        rows.append(
+            {
+                "name": name,
+                "path": str(path),
+                "paper": recipe.paper,
+                "table": recipe.table,
+                "task": recipe.task,
+                **recipe.about.model_dump(),
+            }
+        )
+    return rows
+
+
+def copy(recipe: str, to: Path, *, force: bool) -> Path:
+    """Copies a recipe's file to `to`, or into it where it is a folder; returns the file.
+
+    Raises:
+        RequestError: there is a file already and `force` is not set, or it cannot be written.
+    """
+    source = find(recipe)
+    target = to / source.path.name if to.is_dir() else to
+    if target.exists() and not force:
+        raise RequestError(f"{target}: exists already: name another file, or add --force")
+    try:
+        target.write_text(typed_yaml.read_text(source.path, str(source.path)), "utf-8")
+    except OSError as error:
+        raise RequestError(f"{target}: cannot be written: {error.strerror or error}") from None
+    return target

@@ -1,0 +1,1 @@
+"""From run records to the tables that people read."""

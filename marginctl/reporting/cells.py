@@ -1,0 +1,141 @@
+"""The cells of a cross-validation table: ours beside the published ones."""
+
+import statistics
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from marginctl.objectives.presets import parse
+from marginctl.papers import Published
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One number of the table: the mean accuracy over all fold accuracies.
+
+    Attributes:
+        mean, std: in percent; std over the n fold accuracies with ddof 1.
+        n: fold accuracies: folds x repeats x seeds.
+        seconds: training time of the cell's networks, summed over workers.
+        paper: the published cell, if there is one.
+        untrained: why the method cannot learn here, if it cannot.
+        diverged, collapsed: of the n networks, how many had a loss that was not finite, and how
+            many predict one class for every row.
+    """
+
+    dataset: str
+    objective: str
+    mean: float
+    std: float
+    n: int
+    seconds: float
+    paper: Published | None
+    untrained: str | None
+    diverged: int
+    collapsed: int
+
+    @property
+    def note(self) -> str | None:
+        """What a reader must know of the cell, in one line."""
+        parts = [self.untrained] if self.untrained else []
+        if self.diverged:
+            parts.append(f"{self.diverged} of {self.n} networks diverged and were frozen")
+        if self.collapsed:
+            parts.append(f"{self.collapsed} of {self.n} networks predict one class")
+        return "; ".join(parts) or None
+
+
+def cell(records: Iterable[Mapping[str, Any]], paper: Published | None) -> Cell:
+    """The cell that the records of one data set and objective (one a seed) make together."""
+    records = list(records)
+    accuracies = [a for record in records for repeat in record["accuracies"] for a in repeat]
+    first = records[0]
+    preset = parse(first["objective"]).preset
+    return Cell(
+        dataset=first["dataset"],
+        objective=first["objective"],
+        mean=statistics.fmean(accuracies),
+        std=statistics.stdev(accuracies),
+        n=len(accuracies),
+        seconds=sum(record["timing"]["seconds"] for record in records),
+        paper=paper,
+        untrained=preset.two_classes if first["classes"] == 2 else None,
+        diverged=sum(len(record["diverged"]) for record in records),
+        collapsed=sum(len(record["collapsed"]) for record in records),
+    )
+
+
+class Collector:
+    """Gathers records into a grid as they come.
+
+    Args:
+        datasets, objectives: rows and columns, in order.
+        seeds: how many records make a cell.
+        published: cells by (data set, objective).
+        skipped: (data set, reason) of the rows that are left out.
+    """
+
+    def __init__(
+        self,
+        datasets: Iterable[str],
+        objectives: Iterable[str],
+        *,
+        seeds: int,
+        published: Mapping[tuple[str, str], Published],
+        skipped: Iterable[tuple[str, str]] = (),
+    ) -> None:
+        self._seeds, self._published = seeds, published
+        self._records: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+        self._cells: dict[tuple[str, str], Cell] = {}
+        self.grid = Grid(tuple(datasets), tuple(objectives), self._cells, tuple(skipped))
+
+    def add(self, record: Mapping[str, Any]) -> Cell | None:
+        """Takes a trial's record; the cell, where this one completes it."""
+        place = (record["dataset"], record["objective"])
+        records = self._records.setdefault(place, [])
+        records.append(record)
+        if len(records) < self._seeds:
+            return None
+        records.sort(key=lambda r: int(r["seed"]))
+        self._cells[place] = cell(records, self._published.get(place))
+        return self._cells[place]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table: a row a data set, a column an objective; cells may be missing."""
+
+    datasets: tuple[str, ...]
+    objectives: tuple[str, ...]
+    cells: Mapping[tuple[str, str], Cell]
+    skipped: tuple[tuple[str, str], ...] = ()  # (data set, reason)
+
+    def complete_rows(self, published: bool = False) -> list[list[float]]:
+        """Means of the rows in which no cell is missing, in the order of the objectives."""
+        rows = []
+        for dataset in self.datasets:
+            row = [self.cells.get((dataset, o)) for o in self.objectives]
+            if published:
+                means = [c.paper.mean for c in row if c is not None and c.paper is not None]
+            else:
+                means = [c.mean for c in row if c is not None]
+            if len(means) == len(self.objectives):
+                rows.append(means)
+        return rows
+
+    def averages(self, published: bool = False) -> list[float] | None:
+        """The mean of each column over the complete rows."""
+        rows = self.complete_rows(published)
+        return [statistics.fmean(column) for column in zip(*rows, strict=True)] if rows else None
+
+    def wins(self, published: bool = False) -> list[float] | None:
+        """In how many complete rows each objective is the best; a tie of k counts 1/k for each."""
+        rows = self.complete_rows(published)
+        if not rows:
+            return None
+        wins = [0.0] * len(self.objectives)
+        for row in rows:
+            best = [i for i, mean in enumerate(row) if mean == max(row)]
+            for i in best:
+                wins[i] += 1 / len(best)
+        return wins

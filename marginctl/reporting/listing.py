@@ -1,0 +1,22 @@
+"""Lists of things as a plain table."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+
+def print_rows(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> None:
+    """Prints rows on stdout: wrapped on a terminal, as wide as they are in a file."""
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, no_color=True, width=10_000)
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 2, 0, 0), pad_edge=False, show_edge=False)
+    for column in columns:
+        table.add_column(column)
+    for row in rows:
+        table.add_row(*(Text("" if row[c] is None else str(row[c])) for c in columns))
+    console.print(table, soft_wrap=not console.is_terminal)

@@ -1,0 +1,115 @@
+"""Progress of a cross-validation on stderr: a table that fills, or plain lines in a log."""
+
+import sys
+import time
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Any, Self
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from marginctl.reporting.cells import Collector
+from marginctl.reporting.table import live_table
+
+LOG_EVERY = 5.0  # seconds between plain lines
+
+
+class Progress:
+    """Shows what is done, and about how long the rest takes.
+
+    On a terminal the table fills in place and vanishes at the end; elsewhere one plain line is
+    written now and then. Quiet shows messages alone.
+
+    Args:
+        collector: takes the records and holds the table as it stands.
+        total: cost of all that is to be trained (in the units that `progress` gets).
+        trials: how many there are, done ones included.
+        quiet: whether to leave out all but messages.
+    """
+
+    def __init__(self, collector: Collector, total: float, trials: int, *, quiet: bool) -> None:
+        self.console = Console(stderr=True, highlight=False)
+        self._collector, self._total, self._trials = collector, total, trials
+        self._done, self._cost, self._quiet = 0, 0.0, quiet
+        self._started = self._said = time.monotonic()
+        shown = not quiet and total > 0 and self.console.is_terminal
+        self._live = (
+            Live(
+                console=self.console,
+                get_renderable=self._render,
+                transient=True,
+                refresh_per_second=4,
+            )
+            if shown
+            else None
+        )
+
+    def __enter__(self) -> Self:
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._live:
+            self._live.stop()
+
+    def message(self, text: str) -> None:
+        """One line that stays."""
+        if self._live:
+            self.console.print(Text(text))
+        else:
+            print(text, file=sys.stderr, flush=True)
+
+    def done(self, record: dict[str, Any], *, reused: bool) -> None:
+        """A trial is done."""
+        cell = self._collector.add(record)
+        self._done += 1
+        if reused or self._quiet or self._live:
+            return
+        now = time.monotonic()
+        if cell and (now - self._said > LOG_EVERY or self._done == self._trials):
+            self._said = now
+            paper = f" (paper {cell.paper.mean:.2f}±{cell.paper.std:.2f})" if cell.paper else ""
+            self.message(
+                f"{self._done}/{self._trials} {cell.dataset} {cell.objective} "
+                f"{cell.mean:.2f}±{cell.std:.2f}{paper}, {self._time_left()}"
+            )
+
+    def progress(self, cost: float) -> None:
+        self._cost = cost
+
+    def _time_left(self) -> str:
+        elapsed = time.monotonic() - self._started
+        if self._cost <= 0:
+            return f"{_minutes(elapsed)} gone"
+        left = elapsed * max(0.0, self._total / self._cost - 1)
+        return f"{_minutes(elapsed)} gone, about {_minutes(left)} left"
+
+    def _render(self) -> Group:
+        bar = Table.grid(padding=(0, 1))
+        bar.add_row(
+            ProgressBar(total=max(self._total, 1.0), completed=self._cost, width=30),
+            f"{self._done}/{self._trials} trials",
+            self._time_left(),
+        )
+        return Group(live_table(self._collector.grid), bar)
+
+
+def _minutes(seconds: float) -> str:
+    seconds = round(seconds)
+    return f"{seconds // 60}:{seconds % 60:02d}"
+
+
+def say(lines: Iterable[Any]) -> None:
+    """Plain lines on stderr."""
+    for line in lines:
+        print(line, file=sys.stderr, flush=True)

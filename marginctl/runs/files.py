@@ -1,0 +1,81 @@
+"""Files that are either whole or absent."""
+
+import contextlib
+import errno
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from marginctl.errors import StoreError
+
+TEMPORARY = ".tmp-"
+
+
+def write_atomically(path: Path, content: str) -> None:
+    """Writes a file through a temporary one beside it: fsync, then rename.
+
+    Raises:
+        StoreError: the disk is full or the folder cannot be written; what was there is unharmed.
+    """
+    data = content.encode()
+    temporary: str | None = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(prefix=TEMPORARY, dir=path.parent)
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+        temporary = None
+        _sync_folder(path.parent)
+    except OSError as error:
+        raise StoreError(_unwritable(path, len(data), error)) from None
+    finally:
+        if temporary:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+
+
+def write_json(path: Path, document: dict[str, Any]) -> None:
+    """Writes one JSON document atomically. NaN is refused: a missing number is null."""
+    write_atomically(path, json.dumps(document, indent=1, allow_nan=False) + "\n")
+
+
+def write_json_lines(path: Path, documents: Iterable[dict[str, Any]]) -> None:
+    write_atomically(path, "".join(json.dumps(d, allow_nan=False) + "\n" for d in documents))
+
+
+def sweep_temporaries(folder: Path) -> None:
+    """Removes what a killed write left. Call it only with the folder's lock held."""
+    for stale in folder.glob(f"{TEMPORARY}*"):
+        with contextlib.suppress(OSError):
+            stale.unlink()
+
+
+def _sync_folder(folder: Path) -> None:
+    if os.name == "posix":
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _unwritable(path: Path, needed: int, error: OSError) -> str:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        folder = next(p for p in (path.parent, *path.parents) if p.exists())
+        free = shutil.disk_usage(folder).free
+        return (
+            f"{path}: the disk is full: {needed} bytes needed, {free} free. Finished trials are "
+            "kept: make room and run the same command again, or name another folder with --out"
+        )
+    return (
+        f"{path}: cannot be written: {error.strerror or error}: "
+        "make the folder writable or name another one with --out"
+    )

@@ -1,0 +1,147 @@
+"""Trial folders: `<out>/<recipe name>/<trial id>/` with run.json, metrics.jsonl, result.json."""
+
+import functools
+import hashlib
+import json
+import platform
+import subprocess
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import filelock
+
+import marginctl
+from marginctl.errors import StoreError
+from marginctl.runs.files import sweep_temporaries, write_json, write_json_lines
+
+SCHEMA = 1
+# A result computed under other versions of these is not resumed: it may differ.
+NUMERIC_PACKAGES = ("torch", "numpy")
+
+
+def digest(document: Any) -> str:
+    """SHA-256 of a JSON document, independent of the order of keys."""
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@functools.cache
+def versions() -> dict[str, str]:
+    """Versions of what a result may depend on, read without importing it."""
+    found = {"marginctl": marginctl.__version__, "python": platform.python_version()}
+    for package in NUMERIC_PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "unknown"
+    return found
+
+
+@functools.cache
+def git_commit() -> str | None:
+    """The commit of marginctl's own checkout, `+changes` where files differ; None elsewhere."""
+    root = Path(marginctl.__file__).parent.parent
+    if not (root / ".git").exists():
+        return None
+    try:
+        asked = subprocess.run(
+            ["git", "-C", str(root), "describe", "--always", "--abbrev=40", "--dirty=+changes"],
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return asked.stdout.strip() or None
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a trial folder holds: a result, or the reason why there is none to use."""
+
+    result: dict[str, Any] | None
+    reason: str | None = None  # only where something is there that cannot be used
+
+
+class TrialFolder:
+    """One trial's folder. Write only with its lock held."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = filelock.FileLock(path / ".lock", thread_local=False)
+
+    def try_lock(self) -> bool:
+        """Takes the lock; False where another process holds it. A killed holder holds nothing.
+
+        Raises:
+            StoreError: the folder cannot be made or written.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock.acquire(timeout=0)
+        except filelock.Timeout:
+            return False
+        except OSError as error:
+            raise StoreError(
+                f"{self.path}: cannot be written: {error.strerror or error}: "
+                "make the folder writable or name another one with --out"
+            ) from None
+        sweep_temporaries(self.path)
+        return True
+
+    def unlock(self) -> None:
+        self._lock.release()
+
+    def find(self) -> Found:
+        """Reads the result, if there is a whole one from the same numerics."""
+        path = self.path / "result.json"
+        try:
+            text = path.read_text("utf-8")
+        except FileNotFoundError:
+            return Found(None)
+        except (OSError, UnicodeDecodeError) as error:
+            return Found(None, f"{path}: cannot be read ({error}): computed anew")
+        try:
+            record = json.loads(text)
+            checksum = record.pop("sha256")
+            whole = checksum == digest(record)
+        except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
+            whole = False
+        if not whole:
+            return Found(None, f"{path}: damaged (its checksum does not fit): computed anew")
+        now = versions()
+        for package in NUMERIC_PACKAGES:
+            then = record["versions"][package]
+            if then != now[package]:
+                return Found(
+                    None,
+                    f"{path}: from {package} {then}, this is {now[package]}: computed anew",
+                )
+        return Found(record)
+
+    def begin(self, document: dict[str, Any]) -> None:
+        """Writes run.json: what this trial is and what it is computed with."""
+        timing = {
+            "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+            "host": {"machine": platform.machine(), "system": platform.system()},
+        }
+        run = {
+            "schema": SCHEMA,
+            **document,
+            "versions": versions(),
+            "git_commit": git_commit(),
+            "timing": timing,
+        }
+        write_json(self.path / "run.json", run)
+
+    def finish(self, metrics: Iterable[dict[str, Any]], result: dict[str, Any]) -> dict[str, Any]:
+        """Writes metrics.jsonl and then, last, result.json, whose presence means done."""
+        write_json_lines(self.path / "metrics.jsonl", metrics)
+        record = {"schema": SCHEMA, **result, "versions": versions()}
+        write_json(self.path / "result.json", {**record, "sha256": digest(record)})
+        return record
