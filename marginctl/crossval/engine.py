@@ -17,6 +17,8 @@ from torch import Tensor
 from marginctl.crossval.stack import BatchOrder, Stack, initial_weights, scaling_statistics
 from marginctl.objectives.objective import ObjectiveFunction
 
+GATHER_BYTES = 2**20
+
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "adam": lambda p, r: torch.optim.Adam(p, r.lr, weight_decay=r.weight_decay, fused=True),
     "adamw": lambda p, r: torch.optim.AdamW(p, r.lr, weight_decay=r.weight_decay, fused=True),
@@ -36,6 +38,35 @@ class StackResult:
     collapsed: NDArray[np.bool_]  # (S,) one class predicted for every row, training rows included
     losses: NDArray[np.float64]  # (S, epochs) mean training loss of each epoch
     seconds: float
+
+
+class _Layer:
+    """Views of a hidden layer's tensors for the first S' networks."""
+
+    def __init__(self, weights: dict[str, Tensor], gradients: dict[str, Tensor], i: int) -> None:
+        self.weight = weights[f"weight{i}"]  # (S', in, out)
+        self.weight_transposed = self.weight.transpose(1, 2)
+        self.bias = weights[f"bias{i}"].unsqueeze(1)  # (S', 1, out)
+        self.weight_gradient = gradients[f"weight{i}"]
+        self.bias_gradient = gradients[f"bias{i}"].unsqueeze(1)
+
+
+@dataclass(frozen=True)
+class _First:
+    """Views of everything that belongs to the first S' networks of a stack."""
+
+    layers: list[_Layer]
+    weights: dict[str, Tensor]
+    gradients: dict[str, Tensor]
+    state: dict[str, Tensor]
+
+
+def _hidden(layers: list[_Layer], x: Tensor) -> list[Tensor]:
+    """x and the output of every hidden layer, (S', B, width) each; the last is the feature."""
+    outputs = [x]
+    for layer in layers:
+        outputs.append(torch.bmm(outputs[-1], layer.weight).add_(layer.bias).relu_())
+    return outputs
 
 
 class StackedNetworks:
@@ -65,68 +96,63 @@ class StackedNetworks:
         names += ["class_bias"] if self.objective.has_bias else []
         self.weights = {name: self._tensor(np.stack([d[name] for d in drawn])) for name in names}
         self.gradients = {name: torch.zeros_like(w) for name, w in self.weights.items()}
-        self.layers = [(self.weights[f"weight{i}"], self.weights[f"bias{i}"]) for i in layers]
         self.state = self.objective.init_state(self.weights["class_weight"])
+        self._views: dict[int, _First] = {}
 
     def _tensor(self, array: NDArray[np.float64]) -> Tensor:
         return torch.as_tensor(array, dtype=self.dtype, device=self.device)
 
     def inputs(self, rows: Tensor) -> Tensor:
-        """Scaled features (S', B, d) of row numbers (S', B), for the first S' networks."""
+        """Scaled features (S, L, d) of row numbers (S, L)."""
         x = self.x.index_select(0, rows.reshape(-1)).view(*rows.shape, -1)
-        return x.sub_(self.shift[: len(rows)]).mul_(self.factor[: len(rows)])
+        return x.sub_(self.shift).mul_(self.factor)
 
-    def hidden(self, x: Tensor) -> list[Tensor]:
-        """x and the output of every hidden layer, (S', B, width) each; the last is the feature."""
-        outputs = [x]
-        for weight, bias in self.layers:
-            z = torch.bmm(outputs[-1], weight[: len(x)])
-            outputs.append(z.add_(bias[: len(x), None]).relu_())
-        return outputs
+    def first(self, count: int) -> "_First":
+        """Views of the first `count` networks' tensors."""
+        if count not in self._views:
+            weights = {name: weight[:count] for name, weight in self.weights.items()}
+            gradients = {name: gradient[:count] for name, gradient in self.gradients.items()}
+            state = {name: value[:count] for name, value in self.state.items()}
+            layers = range(len(self.stack.protocol.hidden))
+            self._views[count] = _First(
+                [_Layer(weights, gradients, i) for i in layers], weights, gradients, state
+            )
+        return self._views[count]
 
     @torch.no_grad()
-    def backward(self, rows: Tensor, valid: Tensor | None, row_weight: Tensor) -> Tensor:
+    def backward(self, x: Tensor, y: Tensor, valid: Tensor | None, row_weight: Tensor) -> Tensor:
         """Writes the gradient of each network's mean loss; returns these losses (S',).
 
         Args:
-            rows: (S', B) row numbers of the first S' networks.
+            x: (S', B, d) scaled features, for the first S' networks.
+            y: (S', B) their classes.
             valid: (S', B) which of them count, or None for all.
             row_weight: (S', B) 1/count where valid, else 0.
         """
-        active = len(rows)
-        outputs = self.hidden(self.inputs(rows))
-        leaves = [outputs[-1].detach(), self.weights["class_weight"][:active].detach()]
+        networks = self.first(len(x))
+        outputs = _hidden(networks.layers, x)
+        leaves = [outputs[-1].detach(), networks.weights["class_weight"].detach()]
         if self.objective.has_bias:
-            leaves.append(self.weights["class_bias"][:active].detach())
-        state = {name: value[:active] for name, value in self.state.items()}
+            leaves.append(networks.weights["class_bias"].detach())
         with torch.enable_grad():
             for leaf in leaves:
                 leaf.requires_grad_()
-            loss, after = self.objective(
-                leaves[0],
-                leaves[1],
-                self.y[rows],
-                valid,
-                state,
-                bias=leaves[2] if self.objective.has_bias else None,
-            )
-            losses = (loss * row_weight).sum(-1)
-            gradients = torch.autograd.grad(losses.sum(), leaves)
-        for name, value in after.items():
-            self.state[name][:active] = value
+            bias = leaves[2] if self.objective.has_bias else None
+            loss, after = self.objective(leaves[0], leaves[1], y, valid, networks.state, bias=bias)
+            gradients = torch.autograd.grad(loss, leaves, row_weight)
+        for name, value in networks.state.items():
+            value.copy_(after[name])
         for name, gradient in zip(("class_weight", "class_bias"), gradients[1:], strict=False):
-            self.gradients[name][:active] = gradient
+            networks.gradients[name].copy_(gradient)
 
         upstream = gradients[0]
-        for i in reversed(range(len(self.layers))):
-            upstream = upstream * outputs[i + 1].sign_()  # ReLU's mask, in place: the last use
-            torch.bmm(
-                outputs[i].transpose(1, 2), upstream, out=self.gradients[f"weight{i}"][:active]
-            )
-            torch.sum(upstream, 1, out=self.gradients[f"bias{i}"][:active])
+        for i, layer in reversed(list(enumerate(networks.layers))):
+            upstream.mul_(outputs[i + 1].sign_())  # ReLU's mask, in place: the last use
+            torch.bmm(outputs[i].transpose(1, 2), upstream, out=layer.weight_gradient)
+            torch.sum(upstream, 1, keepdim=True, out=layer.bias_gradient)
             if i:
-                upstream = torch.bmm(upstream, self.layers[i][0][:active].transpose(1, 2))
-        return losses.detach()
+                upstream = torch.bmm(upstream, layer.weight_transposed)
+        return (loss.detach() * row_weight).sum(-1)
 
     @torch.no_grad()
     def predict(self, rows_at_once: int = 256) -> NDArray[np.int64]:
@@ -136,7 +162,8 @@ class StackedNetworks:
         for first in range(0, len(self.x), rows_at_once):
             last = min(first + rows_at_once, len(self.x))
             rows = torch.arange(first, last, device=self.device)
-            features = self.hidden(self.inputs(rows.expand(len(self.shift), -1)))[-1]
+            x = self.inputs(rows.expand(len(self.shift), -1))
+            features = _hidden(self.first(len(x)).layers, x)[-1]
             similarity = self.objective.similarities(features, self.weights["class_weight"], bias)
             blocks.append(similarity.argmax(-1))
         return torch.cat(blocks, 1).cpu().numpy()
@@ -174,7 +201,8 @@ class _Batch:
     """One batch of an epoch, for the networks that still have rows for it (the first S')."""
 
     number: int
-    columns: slice  # of the epoch's order
+    start: int  # its columns of the epoch's order
+    stop: int
     valid: Tensor | None  # (S', B), None where all rows count
     row_weight: Tensor  # (S', B): a row's share of its batch
     share: Tensor  # (S',): the batch's share of the epoch
@@ -190,7 +218,8 @@ def _batches(counts: list[int], size: int, networks: StackedNetworks) -> list[_B
         batches.append(
             _Batch(
                 number,
-                slice(start, start + active[0]),
+                start,
+                start + active[0],
                 valid if active[0] != active[-1] else None,
                 valid.to(networks.dtype) / count[:, None],
                 share.to(networks.dtype),
@@ -221,6 +250,10 @@ def train_stack(
     counts = [len(network.train) for network in stack.networks]
     size = stack.protocol.batch_size
     batches = _batches(counts, size, networks)
+    # Rows are gathered for a few batches at a time, which costs fewer calls.
+    a_batch = len(counts) * size * (networks.x.shape[1] + 2) * networks.x.element_size()
+    at_once = max(1, GATHER_BYTES // a_batch)
+    blocks = [(batches[i].start, batches[i : i + at_once]) for i in range(0, len(batches), at_once)]
     optimizer = _Optimizer(networks, [-(-count // size) for count in counts])
     orders = [BatchOrder(stack.seed, network) for network in stack.networks]
     rows = np.zeros((len(counts), counts[0]), np.int64)
@@ -231,16 +264,25 @@ def train_stack(
         for i, order in enumerate(orders):
             rows[i, : counts[i]] = order.next_epoch()
         order_of_epoch = torch.as_tensor(rows, device=networks.device)
-        for batch in batches:
-            order_of_batch = order_of_epoch[: len(batch.share), batch.columns]
-            loss = networks.backward(order_of_batch, batch.valid, batch.row_weight)
-            loss_of_epoch[: len(loss)].addcmul_(loss, batch.share)
-            optimizer.step(batch.number)
+        for start, block in blocks:
+            rows_of_block = order_of_epoch[:, start : start + size * len(block)]
+            x, y = networks.inputs(rows_of_block), networks.y[rows_of_block]
+            for batch in block:
+                columns = slice(batch.start - start, batch.stop - start)
+                active = len(batch.share)
+                loss = networks.backward(
+                    x[:active, columns], y[:active, columns], batch.valid, batch.row_weight
+                )
+                loss_of_epoch[:active].addcmul_(loss, batch.share)
+                optimizer.step(batch.number)
         healthy &= loss_of_epoch.isfinite()
         for weight in networks.weights.values():
-            healthy &= weight.flatten(1).isfinite().all(1)
+            healthy &= weight.flatten(1).sum(1).isfinite()
         for name, weight in networks.weights.items():
-            last_good[name][healthy] = weight[healthy]
+            kept = healthy.view(-1, *[1] * (weight.dim() - 1))
+            last_good[name].copy_(
+                weight if healthy.all() else torch.where(kept, weight, last_good[name])
+            )
         on_epoch()
     for name, weight in networks.weights.items():
         weight.copy_(last_good[name])

@@ -111,7 +111,8 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _train(stack: Stack, device: str) -> Any:
+def train(stack: Stack, device: str) -> Any:
+    """Trains a stack with one thread and reports its progress: what a worker does."""
     from marginctl.crossval.engine import train_stack
 
     an_epoch = stack.cost / stack.protocol.epochs
@@ -132,6 +133,13 @@ def _train(stack: Stack, device: str) -> Any:
 
 
 # --- in the parent -----------------------------------------------------------------------------
+
+
+def worker_pool(workers: int) -> tuple[ProcessPoolExecutor, Any]:
+    """Processes for `train`, and the shared counter of the cost that they have trained."""
+    context = multiprocessing.get_context("spawn")
+    counter = context.Value("d", 0.0)
+    return ProcessPoolExecutor(workers, context, _start_worker, (counter,)), counter
 
 
 class _Inline(Executor):
@@ -197,9 +205,7 @@ def execute(
     if workers == 1:
         executor = _Inline()
     else:
-        context = multiprocessing.get_context("spawn")
-        counter = context.Value("d", 0.0)
-        executor = ProcessPoolExecutor(workers, context, _start_worker, (counter,))
+        executor, counter = worker_pool(workers)
     run.executor = executor
     in_flight = 1 if workers == 1 else workers + 1
     finished_normally = False
@@ -281,7 +287,7 @@ class _Run:
             folder.unlock()
             raise
         for i, stack in enumerate(trial.stacks):
-            self.futures[self.executor.submit(_train, stack, self.device)] = (running, i)
+            self.futures[self.executor.submit(train, stack, self.device)] = (running, i)
 
     def collect(self, future: Future[Any]) -> None:
         running, i = self.futures.pop(future)

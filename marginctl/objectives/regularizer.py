@@ -22,8 +22,12 @@ class Center:
 
     def penalty(self, features: Tensor, targets: Tensor, state: State) -> Tensor:
         """(..., N, d), (..., N) -> (..., N)."""
-        index = targets.unsqueeze(-1).expand(features.shape)
-        offset = features - state["centers"].gather(-2, index)
+        centers = state["centers"]
+        classes, length = centers.shape[-2:]
+        network = torch.arange(targets[..., 0].numel(), device=targets.device) * classes
+        row = targets + network.view(*targets.shape[:-1], 1)
+        own = centers.reshape(-1, length).index_select(0, row.flatten()).view(features.shape)
+        offset = features - own
         return offset.square().sum(-1) * (self.strength / 2)
 
     @torch.no_grad()
@@ -31,11 +35,13 @@ class Center:
         self, features: Tensor, targets: Tensor, valid: Tensor | None, state: State
     ) -> State:
         centers = state["centers"]
-        member = torch.nn.functional.one_hot(targets, centers.shape[-2]).to(features.dtype)
+        classes = torch.arange(centers.shape[-2], device=targets.device).unsqueeze(-1)
+        member = targets.unsqueeze(-2) == classes  # (..., C, N)
         if valid is not None:
-            member = member * valid.unsqueeze(-1)
-        count = member.sum(-2).unsqueeze(-1)
-        pull = count * centers - member.transpose(-1, -2) @ features
+            member &= valid.unsqueeze(-2)
+        member = member.to(features.dtype)
+        count = member.sum(-1, keepdim=True)
+        pull = count * centers - member @ features
         return {"centers": centers - self.alpha * pull / (1 + count)}
 
 

@@ -38,7 +38,7 @@ def arccos(cosine: Tensor) -> Tensor:
 
 def linear(features: Tensor, weights: Tensor, bias: Tensor | None) -> Tensor:
     """W x + b."""
-    product = features @ weights.transpose(-1, -2)
+    product = _product(features, weights)
     return product if bias is None else product + bias.unsqueeze(-2)
 
 
@@ -48,13 +48,21 @@ def cosine(features: Tensor, weights: Tensor, bias: Tensor | None = None) -> Ten
     A feature (or weight) of norm zero has cosine 0 with everything and gets a finite gradient, as
     if its norm were 1. The rows of the product are scaled, which is cheaper than normalising.
     """
-    product = features @ weights.transpose(-1, -2)
+    product = _product(features, weights)
     return product / _norm(features) / _norm(weights).transpose(-1, -2)
 
 
 def angle(features: Tensor, weights: Tensor, bias: Tensor | None = None) -> Tensor:
     """-theta in radians: ArcGrad's similarity (its eq. 11)."""
     return -arccos(cosine(features, weights))
+
+
+def _product(features: Tensor, weights: Tensor) -> Tensor:
+    if features.dim() == 2:
+        return features @ weights.T
+    # In a stack of small networks the classes come first in memory: softmax along a short last
+    # dimension is several times slower, and so is this product's backward.
+    return (weights @ features.transpose(-1, -2)).transpose(-1, -2)
 
 
 def _norm(vectors: Tensor) -> Tensor:

@@ -1,0 +1,83 @@
+"""The plain way: one network at a time, with torch's modules, autograd and optimiser.
+
+It trains the same networks as the engine (partitions, initial weights, batch orders), so it is the
+reference that the engine is checked and timed against.
+"""
+
+import itertools
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from marginctl.crossval.stack import (
+    BatchOrder,
+    NetworkRows,
+    Stack,
+    initial_weights,
+    scaling_statistics,
+)
+from marginctl.objectives.module import Objective
+
+
+class Network(nn.Module):
+    """Linear and ReLU layers, then the objective's classifier."""
+
+    def __init__(self, stack: Stack, rows: NetworkRows, dtype: torch.dtype) -> None:
+        super().__init__()
+        dataset, widths = stack.dataset, stack.widths
+        shift, factor = scaling_statistics(dataset.x, rows.train, stack.protocol.scaling)
+        self.register_buffer("shift", torch.as_tensor(shift))
+        self.register_buffer("factor", torch.as_tensor(factor))
+        layers: list[nn.Module] = []
+        for inputs, outputs in itertools.pairwise(widths):
+            layers += [nn.Linear(inputs, outputs), nn.ReLU()]
+        self.layers = nn.Sequential(*layers)
+        self.objective = Objective(stack.objective.spec, dataset.num_classes, widths[-1])
+        drawn = initial_weights(stack.seed, rows, widths, dataset.num_classes)
+        with torch.no_grad():
+            for i, layer in enumerate(self.layers[::2]):
+                assert isinstance(layer, nn.Linear)
+                layer.weight.copy_(torch.as_tensor(drawn[f"weight{i}"].T))
+                layer.bias.copy_(torch.as_tensor(drawn[f"bias{i}"]))
+            self.objective.weight.copy_(torch.as_tensor(drawn["class_weight"]))
+            if self.objective.bias is not None:
+                self.objective.bias.copy_(torch.as_tensor(drawn["class_bias"]))
+        self.layers.to(dtype)
+        self.objective.to(dtype)
+        self.dtype = dtype
+
+    def features(self, x: Tensor) -> Tensor:
+        """(N, d) raw float64 columns -> (N, width)."""
+        scaled = (x - self.get_buffer("shift")) * self.get_buffer("factor")
+        features: Tensor = self.layers(scaled.to(self.dtype))
+        return features
+
+
+def train_network(
+    stack: Stack,
+    rows: NetworkRows,
+    dtype: torch.dtype = torch.float32,
+    steps: int | None = None,
+) -> Network:
+    """Trains one network of a stack by itself, for its protocol's epochs or a number of steps."""
+    protocol = stack.protocol
+    network = Network(stack, rows, dtype)
+    kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
+    extra = {"momentum": protocol.momentum} if protocol.optimizer == "sgd" else {}
+    optimizer = kind[protocol.optimizer](
+        network.parameters(), lr=protocol.lr, weight_decay=protocol.weight_decay, **extra
+    )
+    x, y = torch.as_tensor(stack.dataset.x), torch.as_tensor(stack.dataset.y)
+    order = BatchOrder(stack.seed, rows)
+    taken = 0
+    for _ in range(protocol.epochs):
+        of_epoch = torch.as_tensor(np.array(order.next_epoch()))
+        for batch in torch.split(of_epoch, protocol.batch_size):
+            if taken == steps:
+                return network
+            optimizer.zero_grad()
+            network.objective(network.features(x[batch]), y[batch]).backward()
+            optimizer.step()
+            taken += 1
+    return network
