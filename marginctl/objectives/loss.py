@@ -16,4 +16,20 @@ def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     return flat.view(targets.shape)
 
 
-LOSSES = {"cross-entropy": cross_entropy}
+def cross_entropy_gradient(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """The loss (..., N) and its gradient softmax(z) - e_y (..., N, C), for a stack."""
+    target = targets.unsqueeze(-2)
+    log_probability = logits.transpose(-1, -2).log_softmax(-2)
+    of_target = log_probability.gather(-2, target)
+    gradient = log_probability.exp().scatter_(-2, target, of_target.expm1())
+    return -of_target.squeeze(-2), gradient.transpose(-1, -2)
+
+
+class CrossEntropy:
+    """-ln softmax(z)_y."""
+
+    forward = staticmethod(cross_entropy)
+    gradient = staticmethod(cross_entropy_gradient)
+
+
+LOSSES = {"cross-entropy": CrossEntropy}

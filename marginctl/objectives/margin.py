@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from marginctl.objectives.similarity import arccos
+from marginctl.objectives.similarity import arccos, arccos_slope
 
 
 class NoMargin:
@@ -13,6 +13,10 @@ class NoMargin:
 
     def apply(self, target: Tensor) -> Tensor:
         return target
+
+    def slope(self, target: Tensor) -> Tensor | None:
+        """d apply(target)/d target, None where it is 1."""
+        return None
 
 
 class AdditiveLogit:
@@ -25,6 +29,9 @@ class AdditiveLogit:
 
     def apply(self, target: Tensor) -> Tensor:
         return target - self.margin
+
+    def slope(self, target: Tensor) -> Tensor | None:
+        return None
 
 
 class AdditiveAngle:
@@ -52,6 +59,15 @@ class AdditiveAngle:
         if self.gradient == "straight-through":
             return target + (moved - target).detach()
         return moved
+
+    def slope(self, target: Tensor) -> Tensor | None:
+        if self.gradient == "straight-through":
+            return None
+        theta = arccos(target)
+        slope = torch.sin(theta + self.margin) * arccos_slope(target)
+        if self.beyond == "linear":
+            slope = torch.where(theta + self.margin > math.pi, 1.0, slope)
+        return slope
 
 
 Margin = NoMargin | AdditiveLogit | AdditiveAngle

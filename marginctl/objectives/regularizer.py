@@ -22,13 +22,23 @@ class Center:
 
     def penalty(self, features: Tensor, targets: Tensor, state: State) -> Tensor:
         """(..., N, d), (..., N) -> (..., N)."""
+        return self._offset(features, targets, state).square().sum(-1) * (self.strength / 2)
+
+    def penalty_gradient(
+        self, features: Tensor, targets: Tensor, state: State
+    ) -> tuple[Tensor, Tensor]:
+        """The penalty (..., N) and its gradient with respect to the features (..., N, d)."""
+        offset = self._offset(features, targets, state)
+        return offset.square().sum(-1) * (self.strength / 2), offset * self.strength
+
+    @staticmethod
+    def _offset(features: Tensor, targets: Tensor, state: State) -> Tensor:
         centers = state["centers"]
         classes, length = centers.shape[-2:]
         network = torch.arange(targets[..., 0].numel(), device=targets.device) * classes
         row = targets + network.view(*targets.shape[:-1], 1)
         own = centers.reshape(-1, length).index_select(0, row.flatten()).view(features.shape)
-        offset = features - own
-        return offset.square().sum(-1) * (self.strength / 2)
+        return features - own
 
     @torch.no_grad()
     def observe(
