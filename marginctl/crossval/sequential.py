@@ -31,9 +31,9 @@ class Network(nn.Module):
         self.register_buffer("factor", torch.as_tensor(factor))
         layers: list[nn.Module] = []
         for inputs, outputs in itertools.pairwise(widths):
-            layers += [nn.Linear(inputs, outputs), nn.ReLU()]
+            layers += [nn.Linear(inputs, outputs, dtype=dtype), nn.ReLU()]
         self.layers = nn.Sequential(*layers)
-        self.objective = Objective(stack.objective.spec, dataset.num_classes, widths[-1])
+        self.objective = Objective(stack.objective.spec, dataset.num_classes, widths[-1], dtype)
         drawn = initial_weights(stack.seed, rows, widths, dataset.num_classes)
         with torch.no_grad():
             for i, layer in enumerate(self.layers[::2]):
@@ -43,8 +43,6 @@ class Network(nn.Module):
             self.objective.weight.copy_(torch.as_tensor(drawn["class_weight"]))
             if self.objective.bias is not None:
                 self.objective.bias.copy_(torch.as_tensor(drawn["class_bias"]))
-        self.layers.to(dtype)
-        self.objective.to(dtype)
         self.dtype = dtype
 
     def features(self, x: Tensor) -> Tensor:

@@ -24,23 +24,28 @@ class Objective(nn.Module):
         spec: the parts.
         num_classes: C, at least 2.
         feature_dim: d, at least 1.
+        dtype: of weights and state; torch's default where not given.
 
     Attributes:
         weight: (C, d) `nn.Parameter`.
         bias: (C,) `nn.Parameter`, or None.
     """
 
-    def __init__(self, spec: Spec, num_classes: int, feature_dim: int) -> None:
+    def __init__(
+        self, spec: Spec, num_classes: int, feature_dim: int, dtype: torch.dtype | None = None
+    ) -> None:
         super().__init__()
         if feature_dim < 1:
             raise RequestError(f"feature_dim = {feature_dim}: expected at least 1")
         self.spec, self.num_classes, self.feature_dim = spec, num_classes, feature_dim
         self.function = ObjectiveFunction(spec, num_classes)
         bound = 1 / math.sqrt(feature_dim)
-        self.weight = nn.Parameter(torch.empty(num_classes, feature_dim).uniform_(-bound, bound))
+        weight = torch.empty(num_classes, feature_dim, dtype=dtype)
+        self.weight = nn.Parameter(weight.uniform_(-bound, bound))
         self.bias: nn.Parameter | None = None
         if self.function.has_bias:
-            self.bias = nn.Parameter(torch.empty(num_classes).uniform_(-bound, bound))
+            bias = torch.empty(num_classes, dtype=dtype)
+            self.bias = nn.Parameter(bias.uniform_(-bound, bound))
         start = self.function.init_state(self.weight.detach())
         self._state_names = tuple(start)
         for name, value in start.items():

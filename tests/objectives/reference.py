@@ -1,0 +1,84 @@
+"""Every preset once more, sample by sample in float64 with `math` alone: slow and plain."""
+
+import math
+from collections.abc import Sequence
+
+Vector = Sequence[float]
+
+
+def dot(a: Vector, b: Vector) -> float:
+    return math.fsum(x * y for x, y in zip(a, b, strict=True))
+
+
+def cosine(a: Vector, b: Vector) -> float:
+    return dot(a, b) / math.sqrt(dot(a, a) * dot(b, b))
+
+
+def cross_entropy(logits: Vector, y: int) -> float:
+    peak = max(logits)
+    return peak + math.log(math.fsum(math.exp(z - peak) for z in logits)) - logits[y]
+
+
+def soft(x: Vector, w: Sequence[Vector], y: int) -> float:
+    return cross_entropy([dot(x, c) for c in w], y)
+
+
+def m_soft(x: Vector, w: Sequence[Vector], y: int, margin: float) -> float:
+    z = [dot(x, c) for c in w]
+    top = math.exp(z[y] - margin)
+    return -math.log(top / (top + math.fsum(math.exp(v) for i, v in enumerate(z) if i != y)))
+
+
+def center(
+    x: Vector, w: Sequence[Vector], y: int, strength: float, centers: Sequence[Vector]
+) -> float:
+    distance = math.fsum((a - b) ** 2 for a, b in zip(x, centers[y], strict=True))
+    return soft(x, w, y) + strength / 2 * distance
+
+
+def arcface(
+    x: Vector, w: Sequence[Vector], y: int, scale: float, margin: float, beyond: str
+) -> float:
+    cosines = [cosine(x, c) for c in w]
+    theta = math.acos(cosines[y])
+    moved = math.cos(theta + margin)
+    if theta + margin > math.pi and beyond == "linear":
+        moved = cosines[y] - margin * math.sin(margin)
+    z = [scale * (moved if i == y else c) for i, c in enumerate(cosines)]
+    return cross_entropy(z, y)
+
+
+def arcgrad(x: Vector, w: Sequence[Vector], y: int, scale: float) -> float:
+    return cross_entropy([-scale * math.acos(cosine(x, c)) for c in w], y)
+
+
+def adacos_scale(
+    xs: Sequence[Vector], w: Sequence[Vector], ys: Sequence[int], before: float
+) -> float:
+    """The scale after a batch: equation 10 of ArcGrad, the median being the lower one."""
+    others = [
+        math.fsum(math.exp(before * cosine(x, c)) for i, c in enumerate(w) if i != y)
+        for x, y in zip(xs, ys, strict=True)
+    ]
+    thetas = sorted(math.acos(cosine(x, w[y])) for x, y in zip(xs, ys, strict=True))
+    median = thetas[(len(thetas) - 1) // 2]
+    return math.log(math.fsum(others) / len(xs)) / math.cos(min(math.pi / 4, median))
+
+
+def adacos(x: Vector, w: Sequence[Vector], y: int, scale: float) -> float:
+    return cross_entropy([scale * cosine(x, c) for c in w], y)
+
+
+def moved_centers(
+    xs: Sequence[Vector], ys: Sequence[int], centers: Sequence[Vector], alpha: float
+) -> list[list[float]]:
+    moved = []
+    for j, c in enumerate(centers):
+        own = [x for x, y in zip(xs, ys, strict=True) if y == j]
+        moved.append(
+            [
+                c[k] - alpha * math.fsum(c[k] - x[k] for x in own) / (1 + len(own))
+                for k in range(len(c))
+            ]
+        )
+    return moved
