@@ -201,7 +201,8 @@ def _assign(
 ) -> None:
     place: typed_yaml.Place = tuple(dotted.split("."))
     inner = document
-    for key in place[:-1]:
+    for depth, key in enumerate(place[:-1], 1):
+        origin.setdefault(place[:depth], where)
         child = inner.setdefault(str(key), {})
         if not isinstance(child, dict):
             raise RequestError(f"{where}: '{key}' is not a mapping and has no keys below it")
@@ -235,9 +236,9 @@ def _explain(
         elif key == "datasets" and problem["type"] == "literal_error":
             continue  # the other half of the union says what is wrong
         else:
-            expected = problem["msg"].replace("Input should be ", "expected ")
-            expected = expected[0].lower() + expected[1:]
-            lines.append(f"{nearest}: {key} = {_shown(problem['input'])}: {expected}")
+            expected = re.sub("^(Input should be|List should have) ", "", problem["msg"])
+            expected = expected.split(" after validation")[0]
+            lines.append(f"{nearest}: {key} = {_shown(problem['input'])}: expected {expected}")
     return list(dict.fromkeys(lines))
 
 

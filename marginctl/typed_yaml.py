@@ -90,7 +90,11 @@ def parse(text: str, where: str) -> tuple[Any, dict[Place, int]]:
 
 def scalar(text: str, where: str) -> Any:
     """One value as it would be read in a document, for `--set key=value`."""
-    return parse(text, where)[0]
+    try:
+        return parse(text, where)[0]
+    except RequestError as error:  # a line number says nothing about one value
+        numbered = re.escape(where) + r":\d+:"
+        raise RequestError(*(re.sub(numbered, f"{where}:", li) for li in error.lines)) from None
 
 
 def read(path: Path, shown_as: str | None = None) -> tuple[Any, dict[Place, int]]:

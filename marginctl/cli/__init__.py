@@ -18,6 +18,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 
@@ -62,6 +63,8 @@ def run(arguments: list[str] | None = None) -> int:
             args=arguments, prog_name="marginctl", standalone_mode=False
         )
         sys.stdout.flush()
+        if status == 130:  # typer's word for Ctrl-C
+            raise KeyboardInterrupt
         return status if isinstance(status, int) else 0
     except MarginctlError as error:
         for line in error.lines:

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from marginctl.cli import options
-from marginctl.cli.options import print_json
+from marginctl.cli.options import integer, print_json
 
 app = typer.Typer(help="Benchmarks, each against what one would use instead.", no_args_is_help=True)
 
@@ -18,10 +18,16 @@ def _root() -> None:
 @app.command("uci-cv")
 def uci_cv(
     dataset: Annotated[
-        list[str] | None, typer.Option("--dataset", help="A data set's name; repeatable.")
+        list[str] | None, typer.Option("--dataset", metavar="NAME", help="A data set; repeatable.")
     ] = None,
-    rounds: Annotated[int, typer.Option("--rounds", min=1, help="How often each is timed.")] = 3,
-    epochs: Annotated[int, typer.Option("--epochs", min=1, help="Fewer for a quick look.")] = 100,
+    rounds: Annotated[
+        int,
+        typer.Option("--rounds", metavar="N", parser=integer(1), help="How often each is timed."),
+    ] = 3,
+    epochs: Annotated[
+        int,
+        typer.Option("--epochs", metavar="N", parser=integer(1), help="Fewer for a quick look."),
+    ] = 100,
     data_dir: options.DataDir = None,
     json: options.Json = False,
 ) -> None:

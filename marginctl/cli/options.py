@@ -2,10 +2,27 @@
 
 import enum
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+
+def integer(minimum: int) -> Callable[[str], int]:
+    """Reads an integer option and names the value where it is none."""
+
+    def read(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            number = minimum - 1
+        if number < minimum:
+            raise typer.BadParameter(f"{text!r}: expected an integer of at least {minimum}")
+        return number
+
+    return read
+
 
 RecipeName = Annotated[
     str, typer.Argument(metavar="RECIPE", help="A shipped recipe's name, or a file.")
@@ -16,15 +33,27 @@ Set = Annotated[
         "--set", metavar="KEY=VALUE", help="Override a dotted key of the recipe; repeatable."
     ),
 ]
-Seed = Annotated[int | None, typer.Option("--seed", help="Replaces the recipe's seeds.")]
-Out = Annotated[Path, typer.Option("--out", help="The run store.")]
+Seed = Annotated[
+    int | None,
+    typer.Option("--seed", metavar="N", parser=integer(0), help="Replaces the recipe's seeds."),
+]
+Out = Annotated[Path, typer.Option("--out", metavar="FOLDER", help="The run store.")]
 DataDir = Annotated[
     Path | None,
-    typer.Option("--data-dir", help="The data folder; else MARGINCTL_DATA, else the user's cache."),
+    typer.Option(
+        "--data-dir",
+        metavar="FOLDER",
+        help="The data folder; else MARGINCTL_DATA, else the user's cache.",
+    ),
 ]
-Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:N or mps.")]
+Device = Annotated[
+    str, typer.Option("--device", metavar="NAME", help="auto, cpu, cuda, cuda:N or mps.")
+]
 Workers = Annotated[
-    int | None, typer.Option("--workers", min=1, help="Processes; one a core where not given.")
+    int | None,
+    typer.Option(
+        "--workers", metavar="N", parser=integer(1), help="Processes; one a core where not given."
+    ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would run, and about how long.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress on stderr.")]

@@ -6,22 +6,32 @@ from typing import Annotated
 import typer
 
 from marginctl.cli import options
-from marginctl.cli.options import Format, print_json
+from marginctl.cli.options import Format, integer, print_json
 from marginctl.errors import MarginctlError
 
 
 def command(
     recipe: options.RecipeName = "arcgrad/table1",
     dataset: Annotated[
-        list[str] | None, typer.Option("--dataset", help="A data set's name; repeatable.")
+        list[str] | None, typer.Option("--dataset", metavar="NAME", help="A data set; repeatable.")
     ] = None,
     objective: Annotated[
         list[str] | None,
-        typer.Option("--objective", help="NAME:option=value,option=value; repeatable."),
+        typer.Option(
+            "--objective",
+            metavar="NAME",
+            help="A preset, or NAME:option=value,option=value; repeatable.",
+        ),
     ] = None,
-    folds: Annotated[int | None, typer.Option("--folds", help="Folds of a repeat.")] = None,
+    folds: Annotated[
+        int | None,
+        typer.Option("--folds", metavar="N", parser=integer(2), help="Folds of a repeat."),
+    ] = None,
     repeats: Annotated[
-        int | None, typer.Option("--repeats", help="Repeats with new partitions.")
+        int | None,
+        typer.Option(
+            "--repeats", metavar="N", parser=integer(1), help="Repeats, each with new partitions."
+        ),
     ] = None,
     table_format: options.TableFormat = Format.table,
     json: options.Json = False,

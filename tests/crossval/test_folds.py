@@ -52,8 +52,6 @@ def test_seed_and_repeat_name_the_partition():
 
 def test_each_row_is_equally_likely_in_each_fold():
     y = np.zeros(20, np.int64)
-    folds = np.stack(
-        [partition(y, 4, stratified=False, seed=0, repeat=r) for r in range(2000)]
-    )
+    folds = np.stack([partition(y, 4, stratified=False, seed=0, repeat=r) for r in range(2000)])
     share = (folds == 0).mean(0)
     assert share == pytest.approx(0.25, abs=5 * (0.25 * 0.75 / 2000) ** 0.5)

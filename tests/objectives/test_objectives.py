@@ -68,9 +68,7 @@ def expected(name, made, x, y):
         return [reference.center(r, ws, t, options["strength"], centers) for r, t in rows]
     if kind == "arcface":
         o = options
-        return [
-            reference.arcface(r, ws, t, o["scale"], o["margin"], o["beyond"]) for r, t in rows
-        ]
+        return [reference.arcface(r, ws, t, o["scale"], o["margin"], o["beyond"]) for r, t in rows]
     if kind == "adacos":
         scale = reference.adacos_scale(xs, ws, ys, made.scale.item())
         return [reference.adacos(r, ws, t, scale) for r, t in rows]
@@ -218,13 +216,16 @@ def test_a_margin_of_zero_is_the_plain_loss():
 
 @pytest.mark.parametrize("name", ALL)
 def test_logits_and_predictions_are_free_of_the_margin(name):
-    x, y = batch(50)
+    x, _y = batch(50)
     made = objective(name).eval()
     cosines = F.normalize(x) @ F.normalize(made.weight).T
     kind = parse(name).preset.name
     if kind in ("arcface", "adacos"):
         torch.testing.assert_close(made.similarities(x), cosines)
-    scale = {"arcface": parse(name).options.get("scale"), "arcgrad": parse(name).options.get("scale")}
+    scale = {
+        "arcface": parse(name).options.get("scale"),
+        "arcgrad": parse(name).options.get("scale"),
+    }
     factor = scale.get(kind) or (made.scale if kind == "adacos" else 1.0)
     torch.testing.assert_close(made.logits(x), made.similarities(x) * factor)
     torch.testing.assert_close(made.predict(x), made.similarities(x).argmax(1))
@@ -264,7 +265,7 @@ def test_slope_at_the_edges_is_bounded_nonzero_and_negative(name, cosine, dtype)
 @pytest.mark.parametrize("autocast", [False, True])
 @pytest.mark.parametrize("name", ALL)
 def test_edges_are_finite_and_agree_with_float64(name, dtype, autocast):
-    """Aligned, opposite, orthogonal and zero features, C = 2, a batch of 1; half-precision input."""
+    """Aligned, opposite, orthogonal, zero features; C = 2; a batch of 1; half-precision input."""
     for c in (2, 4):
         wide = objective(name, c).eval()
         made = copy.deepcopy(wide).float()
@@ -305,7 +306,9 @@ def test_arcface_slopes_against_their_formulas():
             (slope,) = torch.autograd.grad(function._margin.apply(cosine).sum(), cosine)
             exact = torch.sin(theta + margin) / torch.sin(theta)
             beyond = theta + margin > math.pi
-            want = torch.where(beyond, 1.0, exact) if gradient == "exact" else torch.ones_like(theta)
+            want = (
+                torch.where(beyond, 1.0, exact) if gradient == "exact" else torch.ones_like(theta)
+            )
             torch.testing.assert_close(slope, want, rtol=1e-9, atol=1e-9)
 
 
@@ -328,7 +331,7 @@ def test_bad_features_and_reductions_are_named():
     made = create("soft", 4, 3)
     with pytest.raises(ValueError, match=r"features: shape \(2, 5\), expected \(N, 3\)"):
         made(torch.zeros(2, 5), torch.zeros(2, dtype=torch.long))
-    with pytest.raises(ValueError, match="dtype torch.int64"):
+    with pytest.raises(ValueError, match=r"dtype torch\.int64"):
         made.logits(torch.zeros(2, 3, dtype=torch.long))
     with pytest.raises(ValueError, match="reduction: 'avg'"):
         made(torch.zeros(2, 3), torch.zeros(2, dtype=torch.long), reduction="avg")
@@ -394,5 +397,7 @@ def test_the_python_contract():
     assert create("adacos", 3, 4).scale.shape == ()
     restored = create("center", 3, 4, strength=0.1)
     restored.load_state_dict(made.state_dict())
-    assert pickle.loads(pickle.dumps(parse("arcgrad:scale=5"))).spec == parse("arcgrad:scale=5").spec
+    assert (
+        pickle.loads(pickle.dumps(parse("arcgrad:scale=5"))).spec == parse("arcgrad:scale=5").spec
+    )
     assert "num_classes=3" in repr(made)

@@ -1,0 +1,59 @@
+"""SIGKILL at some moment, the same command again: the same numbers, nothing done twice."""
+
+import json
+
+import pytest
+
+from tests.faults.harness import Command, records
+
+ARGUMENTS = [
+    *("uci-cv", "--dataset", "iris", "--repeats", "3", "--set", "protocol.epochs=40", "--json"),
+    *("--objective", "soft", "--objective", "adacos", "--objective", "center"),
+    *("--objective", "arcgrad:scale=5"),
+]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """One store filled without a kill, and what the command printed."""
+    out = tmp_path_factory.mktemp("undisturbed")
+    ran = Command([*ARGUMENTS, "--workers", "2"]).run(out)
+    return records(out), numbers(ran.stdout)
+
+
+def numbers(stdout):
+    document = json.loads(stdout)
+    for cell in document["cells"]:
+        del cell["seconds"]
+    return document
+
+
+@pytest.mark.parametrize(
+    ("workers", "when_done", "extra"), [(1, 1, 0.0), (1, 2, 0.05), (2, 1, 0.02), (2, 3, 0.0)]
+)
+def test_killed_and_resumed_equals_undisturbed(tmp_path, undisturbed, workers, when_done, extra):
+    command = Command([*ARGUMENTS, "--workers", str(workers)])
+    command.kill(tmp_path, when_done=when_done, extra=extra)
+    done = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("result.json")}
+    assert when_done <= len(done) <= 4
+    ran = command.run(tmp_path)
+    assert (records(tmp_path), numbers(ran.stdout)) == undisturbed
+    assert all(path.stat().st_mtime_ns == time for path, time in done.items())
+    assert not list(tmp_path.rglob(".tmp-*"))
+
+
+def test_two_processes_share_one_store(tmp_path, undisturbed):
+    """Started together: each trial is computed once, and both print the same table."""
+    import subprocess
+    import sys
+
+    line = [sys.executable, "-m", "marginctl", *ARGUMENTS, "--workers", "1", "--out", str(tmp_path)]
+    both = [
+        subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    outputs = [process.communicate(timeout=300) for process in both]
+    assert [process.returncode for process in both] == [0, 0]
+    for stdout, _ in outputs:
+        assert numbers(stdout) == undisturbed[1]
+    assert records(tmp_path) == undisturbed[0]

@@ -1,0 +1,198 @@
+"""Real commands on small real data. These tests alone reach 85 % of marginctl/."""
+
+import csv
+import io
+import json
+
+import pytest
+
+pytestmark = pytest.mark.smoke
+
+
+def test_the_table_resumes_and_prints_in_every_format(marginctl, tmp_path, quick):
+    arguments = ("uci-cv", *quick, "--out", tmp_path)
+    first = marginctl(*arguments, "--json")
+    assert first.status == 0
+    document = first.json
+    assert document["schema"] == 1
+    assert document["command"] == "uci-cv"
+    assert len(document["cells"]) == 2 * 7
+    assert {s["dataset"] for s in document["skipped"]} >= {"haberman", "hayes-roth"}
+    assert len(document["skipped"]) == 13
+    assert document["protocol"]["folds"] == 3
+    assert sum(document["wins"].values()) == pytest.approx(2)
+    cell = document["cells"][0]
+    assert set(cell) == {
+        *("dataset", "objective", "mean", "std", "n", "seconds", "paper", "note"),
+    }
+    assert cell["n"] == 6
+    assert 0 <= cell["mean"] <= 100
+    assert cell["paper"] == {"mean": 96.80, "std": 6.76}
+
+    stamps = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("result.json")}
+    again = marginctl(*arguments, "--json")
+    assert again.json == document
+    assert {p: p.stat().st_mtime_ns for p in tmp_path.rglob("result.json")} == stamps
+
+    table = marginctl(*arguments)
+    assert "96.80±6.76" in table.out
+    assert "skipped 13" in table.out
+    assert "n = 6" in table.out
+    markdown = marginctl(*arguments, "--format", "markdown").out
+    assert "| iris | " in markdown
+    rows = list(csv.DictReader(io.StringIO(marginctl(*arguments, "--format", "csv").out)))
+    assert [float(r["mean"]) for r in rows] == [c["mean"] for c in document["cells"]]
+
+
+def test_one_cell_equals_that_cell_of_the_whole_table(marginctl, tmp_path, quick):
+    whole = marginctl("uci-cv", *quick, "--out", tmp_path / "a", "--json").json
+    one = marginctl(
+        *("uci-cv", "--dataset", "iris", "--objective", "soft", *quick),
+        *("--out", tmp_path / "b", "--json"),
+    ).json
+    assert len(one["cells"]) == 1
+    for key in ("mean", "std", "n"):
+        assert one["cells"][0][key] == whole["cells"][0][key]
+    a, b = (
+        json.loads(next((tmp_path / s).rglob("iris-soft-*/result.json")).read_text()) for s in "ab"
+    )
+    assert a["accuracies"] == b["accuracies"]
+
+
+def test_every_column_on_two_classes_says_why_adacos_is_untrained(marginctl, tmp_path, data_dir):
+    ran = marginctl(
+        *("uci-cv", "--dataset", "haberman", "--dataset", "breast-tissue", "--folds", "3"),
+        *("--repeats", "2", "--set", "protocol.epochs=3", "--workers", "1", "--out", tmp_path),
+        "--json",
+    )
+    notes = {(c["dataset"], c["objective"]): c["note"] or "" for c in ran.json["cells"]}
+    assert "scale is 0 for two classes: AdaCos cannot learn" in notes["haberman", "adacos"]
+    assert "scale is 0" not in notes["haberman", "soft"]
+    assert "scale is 0" not in notes["breast-tissue", "adacos"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        ["optimizer=sgd", "scaling=minmax", "stratified=true"],
+        ["optimizer=adamw", "scaling=none", "hidden=[]"],
+    ],
+)
+def test_other_protocols(marginctl, tmp_path, quick, changes):
+    overrides = [a for change in changes for a in ("--set", f"protocol.{change}")]
+    ran = marginctl(
+        *("uci-cv", "--dataset", "iris", "--objective", "soft:bias=true"),
+        *("--objective", "arcface:gradient=straight-through", *quick, *overrides),
+        *("--out", tmp_path, "--json", "--seed", "3"),
+    )
+    assert ran.status == 0
+    assert [c["paper"] for c in ran.json["cells"]] == [None, None]
+
+
+def test_several_seeds_make_one_cell(marginctl, tmp_path, quick):
+    ran = marginctl(
+        *("uci-cv", "--dataset", "iris", "--objective", "soft", *quick, "--set", "seeds=[0, 1]"),
+        *("--out", tmp_path, "--json"),
+    )
+    assert [c["n"] for c in ran.json["cells"]] == [12]
+    assert len(list(tmp_path.rglob("result.json"))) == 2
+
+
+def test_two_workers_give_the_numbers_of_one(marginctl, tmp_path, quick):
+    arguments = ("uci-cv", "--dataset", "iris", *quick, "--json")
+    one = marginctl(*arguments, "--out", tmp_path / "1").json["cells"]
+    two = marginctl(*arguments, "--out", tmp_path / "2", "--workers", "2").json["cells"]
+    for a, b in zip(one, two, strict=True):
+        assert {**a, "seconds": 0} == {**b, "seconds": 0}
+
+
+def test_the_live_table_on_a_terminal(marginctl, tmp_path, quick, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "80")
+    ran = marginctl("uci-cv", *quick, "--out", tmp_path)
+    assert ran.status == 0
+    assert "14/14 trials" in ran.err
+    assert "about 0:0" in ran.err
+    assert max(len(line) for line in _plain(ran.out).splitlines()[:20]) <= 80
+
+
+def _plain(text):
+    import re
+
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
+
+
+def test_a_dry_run_trains_nothing(marginctl, tmp_path, quick):
+    ran = marginctl("uci-cv", *quick, "--out", tmp_path / "runs", "--dry-run")
+    assert ran.out.startswith("14 trials (14 to do) of 6 networks, 1 workers, about ")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_run_folder_explains_itself(marginctl, tmp_path, quick):
+    marginctl("uci-cv", "--dataset", "iris", "--objective", "arcgrad", *quick, "--out", tmp_path)
+    (folder,) = (tmp_path / "arcgrad" / "table1").iterdir()
+    assert folder.name.startswith("iris-arcgrad-")
+    run = json.loads((folder / "run.json").read_text())
+    assert run["protocol"] == {"epochs": 3, "folds": 3, "repeats": 2}
+    assert len(run["data"]) == 64
+    assert run["numerics"] == 1
+    assert {"torch", "numpy", "marginctl", "python"} == set(run["versions"])
+    metrics = [json.loads(line) for line in (folder / "metrics.jsonl").open()]
+    assert [m["epoch"] for m in metrics] == [1, 2, 3]
+    assert metrics[2]["loss"] < metrics[0]["loss"]
+    result = json.loads((folder / "result.json").read_text())
+    assert [len(r) for r in result["accuracies"]] == [3, 3]
+    assert [sum(r) for r in result["tested"]] == [150, 150]
+
+
+def test_classes_smaller_than_the_folds_are_said(marginctl, tmp_path):
+    ran = marginctl(
+        *("uci-cv", "--dataset", "iris", "--objective", "soft", "--folds", "60"),
+        *("--repeats", "1", "--set", "protocol.epochs=1", "--workers", "1", "--out", tmp_path),
+    )
+    assert ran.status == 0
+    assert "iris: fewer rows than folds in class 'Iris-setosa' (50)" in ran.err
+
+
+def test_damage_is_said_and_mended(marginctl, tmp_path, quick):
+    arguments = ("uci-cv", "--dataset", "iris", *quick, "--out", tmp_path, "--json")
+    whole = marginctl(*arguments).json
+    victim = next(tmp_path.rglob("result.json"))
+    victim.write_text(victim.read_text()[:-20])
+    mended = marginctl(*arguments)
+    assert "damaged (its checksum does not fit): computed anew" in mended.err
+    for a, b in zip(whole["cells"], mended.json["cells"], strict=True):
+        assert {**a, "seconds": 0} == {**b, "seconds": 0}
+
+
+def test_recipes(marginctl, tmp_path):
+    rows = marginctl("recipes", "list", "--json").json
+    assert [set(row) for row in rows] == [
+        {"name", "path", "paper", "table", "task", "data", "cost", "status"}
+    ] * len(rows)
+    assert "arcgrad/table1" in marginctl("recipes", "list").out
+    shown = marginctl("recipes", "show", "arcgrad/table1").out
+    assert shown.startswith("# Table I of ArcGrad")
+    mine = tmp_path / "mine.yaml"
+    assert marginctl("recipes", "copy", "arcgrad/table1", mine).status == 0
+    assert mine.read_text() == shown
+    assert "exists already" in marginctl("recipes", "copy", "arcgrad/table1", mine).err
+    assert marginctl("recipes", "copy", "arcgrad/table1", mine, "--force").status == 0
+    assert marginctl("recipes", "validate", mine, "arcgrad/table1").out.count(": valid\n") == 2
+    mine.write_text(shown.replace("folds: 10", "folds: 1"))
+    ran = marginctl("recipes", "validate", mine)
+    assert ran.status == 2
+    assert "mine.yaml:26: protocol.folds = 1: expected greater than or equal to 2" in ran.err
+
+
+def test_the_benchmark(marginctl):
+    ran = marginctl("bench", "uci-cv", "--dataset", "iris", "--rounds", "1", "--epochs", "1")
+    assert ran.status == 0
+    assert "scikit-learn" in ran.out
+    assert "torch loop" in ran.out
+    assert "iris: marginctl, 1 processes: " in ran.err
+
+
+def test_version_and_help(marginctl):
+    assert marginctl("--version").out.startswith("marginctl 0.")
+    assert "uci-cv" in marginctl("--help").out

@@ -1,0 +1,225 @@
+"""Recipes: every problem at once, each with its place; YAML's traps; overrides."""
+
+from pathlib import Path
+
+import pytest
+
+from marginctl import recipe as recipes
+from marginctl.errors import RequestError
+from marginctl.recipe import Protocol, Source, load
+from marginctl.typed_yaml import parse
+
+GOOD = """\
+task: uci-cv
+datasets: [iris, haberman]
+objectives: [soft, "arcgrad:scale=5"]
+protocol:
+  lr: 1e-3
+  epochs: 5
+"""
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(text: str) -> Source:
+        path = tmp_path / "r.yaml"
+        path.write_text(text)
+        return Source("r", path)
+
+    return write
+
+
+def problems(source, *overrides, options=None) -> list[str]:
+    with pytest.raises(RequestError) as caught:
+        load(source, overrides, options)
+    return [line.replace(f"{source.path}", "r.yaml") for line in caught.value.lines]
+
+
+@pytest.mark.parametrize("name", recipes.shipped())
+def test_every_shipped_recipe_is_valid_and_opens_with_a_comment(name):
+    path = recipes.shipped()[name]
+    loaded = load(recipes.find(name))
+    head = path.read_text().split("\n\n")[0].split("paper:")[0]
+    assert all(line.startswith("#") for line in head.strip().splitlines())
+    for word in ("Needs:", "Time:", "Expect:"):
+        assert word in head
+    assert loaded.about.cost
+    assert loaded.about.data
+
+
+def test_table1_is_the_protocol_of_the_defaults():
+    loaded = load(recipes.find("arcgrad/table1"))
+    assert loaded.protocol == Protocol()
+    assert len(loaded.dataset_names) == 15
+    assert loaded.objectives == [
+        "soft",
+        "center",
+        "m-soft",
+        "arcface",
+        "adacos",
+        "arcgrad:scale=30",
+        "arcgrad:scale=5",
+    ]
+
+
+def test_a_good_recipe(write):
+    loaded = load(write(GOOD))
+    assert loaded.protocol.lr == 0.001
+    assert loaded.seeds == [0]
+    assert loaded.dataset_names == ["iris", "haberman"]
+
+
+def test_every_error_at_once_with_line_key_and_a_suggestion(write):
+    text = """\
+task: uci-cv
+datasets: [iris, habermann]
+objectives: [sofd, "arcgrad:scale=-1", "arcgrad:scal=3"]
+protocol:
+  epoch: 5
+  lr: fast
+  folds: 1
+  hidden: [10, 0]
+seeds: [-1]
+sed: 3
+"""
+    found = problems(write(text))
+    expected = [
+        ("r.yaml:2: unknown data set 'habermann'", "Did you mean 'haberman'?"),
+        ("r.yaml:3: unknown objective 'sofd'", "Did you mean 'soft'?"),
+        ("r.yaml:3: objective 'arcgrad': scale = '-1': expected a finite number above 0", ""),
+        ("r.yaml:3: objective 'arcgrad': unknown option 'scal'", "Did you mean 'scale'?"),
+        ("r.yaml:5: unknown key 'protocol.epoch'", "Did you mean 'epochs'?"),
+        ("r.yaml:6: protocol.lr = 'fast': expected a valid number", ""),
+        ("r.yaml:7: protocol.folds = 1: expected greater than or equal to 2", ""),
+        ("r.yaml:8: protocol.hidden.1 = 0: expected greater than or equal to 1", ""),
+        ("r.yaml:9: seeds.0 = -1: expected greater than or equal to 0", ""),
+        ("r.yaml:10: unknown key 'sed'", "Did you mean 'seeds'?"),
+    ]
+    for start, end in expected:
+        assert any(line.startswith(start) and line.endswith(end) for line in found), (start, found)
+    assert len(found) == len(expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "r.yaml:1: expected a mapping"),
+        ("- a\n", "r.yaml:1: expected a mapping"),
+        ("task: uci-cv\ntask: uci-cv\n", "r.yaml:2: key 'task' stands twice"),
+        ("task: uci-cv\n\tdatasets: all\n", "r.yaml:2: not valid YAML"),
+        ("task: [uci-cv\n", "not valid YAML"),
+        ("task: !!python/object:os.system x\n", "could not determine a constructor"),
+        ("task: *x\n", "not valid YAML"),
+        ("task: uci-cv\n", "r.yaml:1: key 'objectives' is missing"),
+        (GOOD.replace("uci-cv", "ucicv"), "r.yaml:1: task = 'ucicv': expected 'uci-cv'"),
+        (GOOD.replace("epochs: 5", "epochs: 010"), "r.yaml:6: protocol.epochs = '010'"),
+        (GOOD.replace("epochs: 5", "epochs: yes"), "protocol.epochs = 'yes': expected a valid int"),
+        (GOOD.replace("epochs: 5", "epochs: 5.0"), "protocol.epochs = 5.0"),
+        (GOOD.replace("epochs: 5", "epochs: true"), "protocol.epochs = True"),
+        (
+            GOOD.replace("epochs: 5", "stratified: no"),
+            "protocol.stratified = 'no': expected a valid",
+        ),
+        (GOOD.replace("1e-3", ".nan"), "protocol.lr = nan"),
+        (GOOD.replace("1e-3", ".inf"), "protocol.lr = inf"),
+        (GOOD.replace("[iris, haberman]", "[]"), "r.yaml:2: datasets = []: expected"),
+        (GOOD.replace("[iris, haberman]", "everything"), "datasets = 'everything'"),
+        (GOOD.replace("[iris, haberman]", "{a: 1}"), "datasets = {'a': 1}"),
+    ],
+)
+def test_traps_and_mistakes(write, text, message):
+    assert any(message in line for line in problems(write(text))), problems(write(text))
+
+
+def test_a_file_that_is_not_text(tmp_path):
+    path = tmp_path / "r.yaml"
+    path.write_bytes(b"task: \xff\xfe")
+    assert problems(Source("r", path)) == ["r.yaml: not UTF-8 text at byte 6: save it as UTF-8"]
+
+
+def test_a_byte_order_mark_and_a_path_with_blanks_and_umlauts(tmp_path):
+    folder = tmp_path / "Ordner für Läufe"
+    folder.mkdir()
+    path = folder / "mein rezept.yaml"
+    path.write_text("\ufeff" + GOOD)
+    source = recipes.find(str(path))
+    assert source.name == "mein-rezept"
+    assert load(source).protocol.epochs == 5
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1e-3", 0.001),
+        ("1E5", 1e5),
+        ("-2.5e-1", -0.25),
+        (".5", 0.5),
+        ("5.", 5.0),
+        ("010", "010"),
+        ("0x10", "0x10"),
+        ("1_000", "1_000"),
+        ("no", "no"),
+        ("on", "on"),
+        ("true", True),
+        ("2026-01-01", "2026-01-01"),
+        ("12:30:00", "12:30:00"),
+        ("null", None),
+        ("~", None),
+        ("'1'", "1"),
+        ("-3", -3),
+        ("=", "="),
+        ("[1, a]", [1, "a"]),
+    ],
+)
+def test_scalars(text, value):
+    got = parse(text, "x")[0]
+    assert got == value
+    assert type(got) is type(value)
+
+
+def test_overrides(write):
+    source = write(GOOD)
+    changed = load(source, ["protocol.epochs=7", "seeds=[1, 2]", "protocol.hidden=[3]"])
+    assert (changed.protocol.epochs, changed.seeds, changed.protocol.hidden) == (7, [1, 2], [3])
+    assert load(source, ["objectives=[arcgrad:scale=5]"]).objectives == ["arcgrad:scale=5"]
+    assert load(source, (), {"protocol.folds": ("--folds", 4)}).protocol.folds == 4
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("protocol.epoch=7", "--set protocol.epoch=7: unknown key 'protocol.epoch'"),
+        (
+            "protocol.epochs=x",
+            "--set protocol.epochs=x: protocol.epochs = 'x': expected a valid int",
+        ),
+        ("protocol.epochs", "--set protocol.epochs: expected dotted.key=value"),
+        ("=3", "--set =3: expected dotted.key=value"),
+        ("task.x=3", "--set task.x=3: 'task' is not a mapping"),
+        ("seeds=[1", "--set seeds=[1: not valid YAML"),
+        ("a.b.c=3", "--set a.b.c=3: unknown key 'a'"),
+    ],
+)
+def test_bad_overrides(write, override, message):
+    assert any(line.startswith(message) for line in problems(write(GOOD), override))
+
+
+def test_an_option_names_itself(write):
+    found = problems(write(GOOD), options={"protocol.folds": ("--folds", 1)})
+    assert found == ["--folds: protocol.folds = 1: expected greater than or equal to 2"]
+
+
+def test_written_twice_counts_once(write):
+    loaded = load(
+        write(GOOD.replace('[soft, "arcgrad:scale=5"]', '["arcgrad:scale=5.0", "arcgrad:scale=5"]'))
+    )
+    assert loaded.objectives == ["arcgrad:scale=5"]
+
+
+def test_an_unknown_recipe_suggests_a_shipped_one():
+    with pytest.raises(RequestError, match=r"Did you mean 'arcgrad/table1'\?"):
+        recipes.find("arcgrad/tabel1")
+
+
+def test_shipped_recipes_are_read_live_in_a_checkout():
+    assert recipes.shipped_folder() == Path(recipes.__file__).parent.parent / "recipes"
