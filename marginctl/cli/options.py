@@ -60,10 +60,29 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="No progress on stderr.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 
 
+Baseline = Annotated[
+    str | None,
+    typer.Option("--baseline", metavar="NAME", help="Compare with it; soft where it is there."),
+]
+Power = Annotated[
+    str | None,
+    typer.Option(
+        "--power", metavar="POINTS", help="How many repeats would show such a difference?"
+    ),
+]
+
+
 class Format(enum.StrEnum):
     table = "table"
     markdown = "markdown"
     csv = "csv"
+
+
+class ReportFormat(enum.StrEnum):
+    table = "table"
+    markdown = "markdown"
+    csv = "csv"
+    json = "json"
 
 
 TableFormat = Annotated[Format, typer.Option("--format", help="How the table is printed.")]

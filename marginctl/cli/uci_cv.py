@@ -33,6 +33,8 @@ def command(
             "--repeats", metavar="N", parser=integer(1), help="Repeats, each with new partitions."
         ),
     ] = None,
+    baseline: options.Baseline = None,
+    power: options.Power = None,
     table_format: options.TableFormat = Format.table,
     json: options.Json = False,
     set_: options.Set = None,
@@ -55,6 +57,7 @@ def command(
     from marginctl.papers import table as published
     from marginctl.reporting import table
     from marginctl.reporting.cells import Collector
+    from marginctl.reporting.compare import chosen_baseline, compare, positive_points
     from marginctl.reporting.progress import Progress
 
     session = Session.open(
@@ -80,6 +83,8 @@ def command(
             f"networks, {count} workers, about {seconds:.0f} s; runs in {session.folder}"
         )
         return
+    compared_with = chosen_baseline(session.recipe.objectives, baseline)
+    visible = positive_points(power)
     collector = Collector(
         [d.name for d in session.datasets],
         session.recipe.objectives,
@@ -93,13 +98,11 @@ def command(
             progress.message(line)
         outcome = session.execute(count, progress)
 
+    compared = compare(collector.grid, collector.records, compared_with, visible)
     if json:
-        print_json(table.as_json(collector.grid, session.recipe.protocol.model_dump()))
-    elif table_format is Format.markdown:
-        print(table.markdown(collector.grid))
-    elif table_format is Format.csv:
-        print(table.as_csv(collector.grid))
+        protocol = session.recipe.protocol.model_dump()
+        print_json(table.as_json(collector.grid, protocol, compared))
     else:
-        table.print_table(collector.grid)
+        table.print_as(table_format, collector.grid, compared)
     if outcome.failed:
         raise MarginctlError(*outcome.failed.values())

@@ -178,6 +178,7 @@ def execute(
     workers: int,
     device: str,
     listener: Listener,
+    recipe: dict[str, Any],
 ) -> Outcome:
     """Computes the trials that have no result in `folder` yet.
 
@@ -190,12 +191,13 @@ def execute(
         workers: processes, one thread each; 1 trains in this process.
         device: from `resolve_device`.
         listener: hears of every finished trial, of the progress and of messages.
+        recipe: the resolved recipe, kept in each run.json.
 
     Raises:
         StoreError: the folder cannot be written.
         MarginctlError: a worker died.
     """
-    run = _Run(folder, device, listener)
+    run = _Run(folder, device, listener, recipe)
     pending = deque(t for t in trials if not run.reuse(t))
     if not pending:
         return run.outcome
@@ -250,8 +252,11 @@ def execute(
 class _Run:
     """The state of one call of `execute`."""
 
-    def __init__(self, folder: Path, device: str, listener: Listener) -> None:
+    def __init__(
+        self, folder: Path, device: str, listener: Listener, recipe: dict[str, Any]
+    ) -> None:
         self.folder, self.device, self.listener = folder, device, listener
+        self.recipe = recipe
         self.executor: Executor = _Inline()
         self.outcome = Outcome()
         self.futures: dict[Future[Any], tuple[_Running, int]] = {}
@@ -282,7 +287,8 @@ class _Run:
             self._keep(trial, found.result, reused=True)
             return
         try:
-            folder.begin({"trial": trial.id, **trial.identity, "device": self.device})
+            about = {"trial": trial.id, **trial.identity, "device": self.device}
+            folder.begin({**about, "recipe": self.recipe})
         except BaseException:
             folder.unlock()
             raise

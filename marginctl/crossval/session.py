@@ -18,6 +18,7 @@ from marginctl.runs.store import TrialFolder
 class Session:
     """What a call of `uci-cv` asks for, checked; nothing has been trained yet."""
 
+    name: str
     recipe: recipes.Recipe
     datasets: list[Dataset]
     skipped: list[tuple[str, str]]  # (data set, reason)
@@ -70,7 +71,7 @@ class Session:
         if problems:
             raise RequestError(*problems)
         trials = expand(recipe, datasets)
-        return cls(recipe, datasets, skipped, trials, out / source.name, device)
+        return cls(source.name, recipe, datasets, skipped, trials, out / source.name, device)
 
     @property
     def warnings(self) -> list[str]:
@@ -88,5 +89,10 @@ class Session:
 
     def execute(self, workers: int, listener: Listener) -> Outcome:
         return execute(
-            self.trials, self.folder, workers=workers, device=self.device, listener=listener
+            self.trials,
+            self.folder,
+            workers=workers,
+            device=self.device,
+            listener=listener,
+            recipe={"name": self.name, **self.recipe.model_dump(exclude={"about"})},
         )

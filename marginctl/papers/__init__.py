@@ -10,10 +10,11 @@ from marginctl.objectives.presets import parse
 
 @dataclass(frozen=True)
 class Published:
-    """One published cell: mean and standard deviation, in percent."""
+    """One published cell: mean and standard deviation in percent, over n fold accuracies."""
 
     mean: float
     std: float
+    n: int
 
 
 def table(paper: str | None, name: str | None) -> dict[tuple[str, str], Published]:
@@ -31,8 +32,9 @@ def table(paper: str | None, name: str | None) -> dict[tuple[str, str], Publishe
     if published is None:
         return {}
     objectives = [str(parse(written)) for written in published["columns"]]
-    return {
-        (dataset, objective): Published(*map(float, cell.split("±")))
-        for dataset, cells in published["rows"].items()
-        for objective, cell in zip(objectives, cells, strict=True)
-    }
+    cells = {}
+    for dataset, row in published["rows"].items():
+        for objective, cell in zip(objectives, row, strict=True):
+            mean, std = cell.split("±")
+            cells[dataset, objective] = Published(float(mean), float(std), published["n"])
+    return cells

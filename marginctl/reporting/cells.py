@@ -85,14 +85,14 @@ class Collector:
         skipped: Iterable[tuple[str, str]] = (),
     ) -> None:
         self._seeds, self._published = seeds, published
-        self._records: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+        self.records: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
         self._cells: dict[tuple[str, str], Cell] = {}
         self.grid = Grid(tuple(datasets), tuple(objectives), self._cells, tuple(skipped))
 
     def add(self, record: Mapping[str, Any]) -> Cell | None:
         """Takes a trial's record; the cell, where this one completes it."""
         place = (record["dataset"], record["objective"])
-        records = self._records.setdefault(place, [])
+        records = self.records.setdefault(place, [])
         records.append(record)
         if len(records) < self._seeds:
             return None
@@ -109,6 +109,11 @@ class Grid:
     objectives: tuple[str, ...]
     cells: Mapping[tuple[str, str], Cell]
     skipped: tuple[tuple[str, str], ...] = ()  # (data set, reason)
+
+    def in_order(self) -> list[Cell]:
+        """The cells that are there, row by row, in whatever order they came."""
+        places = ((d, o) for d in self.datasets for o in self.objectives)
+        return [self.cells[place] for place in places if place in self.cells]
 
     def complete_rows(self, published: bool = False) -> list[list[float]]:
         """Means of the rows in which no cell is missing, in the order of the objectives."""

@@ -36,6 +36,7 @@ class Progress:
         self._collector, self._total, self._trials = collector, total, trials
         self._done, self._cost, self._quiet = 0, 0.0, quiet
         self._started = self._said = time.monotonic()
+        self._first = (self._started, 0.0)
         shown = not quiet and total > 0 and self.console.is_terminal
         self._live = (
             Live(
@@ -85,14 +86,18 @@ class Progress:
             )
 
     def progress(self, cost: float) -> None:
+        if cost > 0 and not self._cost:
+            self._first = (time.monotonic(), cost)  # the start of the workers is over
         self._cost = cost
 
     def _time_left(self) -> str:
-        elapsed = time.monotonic() - self._started
-        if self._cost <= 0:
-            return f"{_minutes(elapsed)} gone"
-        left = elapsed * max(0.0, self._total / self._cost - 1)
-        return f"{_minutes(elapsed)} gone, about {_minutes(left)} left"
+        now = time.monotonic()
+        gone = f"{_minutes(now - self._started)} gone"
+        since, first = self._first
+        if self._cost <= first:
+            return gone
+        left = (now - since) / (self._cost - first) * max(0.0, self._total - self._cost)
+        return f"{gone}, about {_minutes(left)} left"
 
     def _render(self) -> Group:
         bar = Table.grid(padding=(0, 1))

@@ -10,25 +10,46 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from marginctl.reporting import compare
 from marginctl.reporting.cells import Cell, Grid
+from marginctl.reporting.compare import Comparisons, differs
 
 DATASET_WIDTH = 21
 # One character a note in the table, explained below it.
 UNTRAINED, DIVERGED, COLLAPSED = "u", "d", "c"
+BETTER, WORSE, DIFFERS = "▲", "▼", "≠"
 
 
-def marks(cell: Cell) -> str:
+def marks(cell: Cell, made: Comparisons | None) -> str:
+    """The notes of a cell, and whether it is significantly better or worse than the baseline."""
+    comparison = made.cells.get((cell.dataset, cell.objective)) if made else None
     return (
         (UNTRAINED if cell.untrained else "")
         + (DIVERGED if cell.diverged else "")
         + (COLLAPSED if cell.collapsed else "")
+        + {1: BETTER, -1: WORSE, 0: ""}[comparison.direction if comparison else 0]
     )
 
 
-def legend(grid: Grid) -> list[str]:
-    """The notes, a line each, and the data sets that were left out."""
-    cells = list(grid.cells.values())
+def _paper_mark(cell: Cell, made: Comparisons | None) -> str:
+    return DIFFERS if made and differs(made.published.get((cell.dataset, cell.objective))) else ""
+
+
+def legend(grid: Grid, made: Comparisons | None) -> list[str]:
+    """The notes and tests, a line each."""
+    cells = grid.in_order()
     lines = []
+    if made and made.cells:
+        lines.append(
+            f"{BETTER} {WORSE}  better or worse than {made.baseline}: corrected resampled t-test "
+            "over the folds, p < 0.05 after Holm's correction over the methods of a row"
+        )
+    if made and made.published:
+        count = sum(differs(test) for test in made.published.values())
+        lines.append(
+            f"{DIFFERS}  differs from the published value: z-test (approximate), p < 0.05: "
+            f"{count} of {len(made.published)} cells"
+        )
     for reason in dict.fromkeys(c.untrained for c in cells if c.untrained):
         where = _by_objective([(c, "") for c in cells if c.untrained == reason])
         lines.append(f"{UNTRAINED}  {reason}: {where}")
@@ -41,6 +62,62 @@ def legend(grid: Grid) -> list[str]:
     if collapsed:
         lines.append(f"{COLLAPSED}  one class predicted for every row: {_by_objective(collapsed)}")
     return lines
+
+
+def conclusions(grid: Grid, made: Comparisons | None) -> list[str]:
+    """What the tests over data sets say, a line each; nothing for fewer than two data sets."""
+    if made is None or made.datasets < 2 or len(grid.objectives) < 2:
+        return []
+    test = made.friedman
+    if test.p is None:
+        lines = [f"Friedman over data sets: not made: {test.reason}"]
+    else:
+        lines = [
+            f"Friedman over {made.datasets} data sets: chi2 = {test.statistic:.2f}, "
+            f"df = {test.df:.0f}, p = {formatted_p(test.p)}"
+        ]
+    tested = [c for c in made.overall if c.test.p is not None]
+    for c in tested:
+        lines.append(
+            f"Wilcoxon, {c.objective} against {made.baseline}: median {c.difference:+.2f} points, "
+            f"rank-biserial r = {c.test.effect:+.2f}, p = {formatted_p(c.p_holm)} after Holm"
+        )
+    if made.overall and not tested:
+        lines.append(f"Wilcoxon against {made.baseline}: not made: {made.overall[0].test.reason}")
+    return lines
+
+
+def formatted_p(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}" if value >= 0.001 else f"{value:.1e}"
+
+
+def power_rows(grid: Grid, made: Comparisons | None) -> list[list[str]]:
+    """Repeats needed to see the asked difference; the first row is the heading."""
+    if made is None or made.power is None or not made.cells:
+        return []
+    others = [o for o in grid.objectives if o != made.baseline]
+    rows = [["data set", *others]]
+    for dataset in grid.datasets:
+        row = [made.cells.get((dataset, o)) for o in others]
+        if any(row):
+            rows.append([dataset, *(_needed(c) for c in row)])
+    return rows
+
+
+def _needed(comparison: compare.Comparison | None) -> str:
+    if comparison is None:
+        return ""
+    if comparison.repeats_needed is not None:
+        return str(comparison.repeats_needed)
+    return f"none ({comparison.smallest_visible:.2f})"
+
+
+def power_caption(made: Comparisons) -> str:
+    return (
+        f"Repeats to see a difference of {made.power:g} points from {made.baseline} (p < 0.05, "
+        "power 80 %), from the observed variance; none: no number of repeats would do, and in "
+        "brackets the difference that endless ones could see"
+    )
 
 
 def _by_objective(cells: Iterable[tuple[Cell, str]]) -> str:
@@ -67,22 +144,36 @@ def caption(grid: Grid) -> str:
     return text + ("; published values below ours." if has_paper else ".")
 
 
-def rich_table(grid: Grid, width: int) -> RenderableType:
+def rich_table(grid: Grid, width: int, made: Comparisons | None = None) -> RenderableType:
     """The table for a terminal of this width; columns that do not fit go into further tables."""
     if not grid.cells:
         return Group(*(Text(line) for line in _skipped(grid)))
-    cell_width = max(len(_ours(c)) for c in grid.cells.values())
+    cell_width = max(len(_ours(c, made)) for c in grid.cells.values())
     a_column = max(cell_width, *(len(part) for o in grid.objectives for part in o.split(":"))) + 1
     at_once = max(1, (width - DATASET_WIDTH - 1) // a_column)
     blocks: list[RenderableType] = []
     for first in range(0, len(grid.objectives), at_once):
-        blocks.append(_block(grid, range(first, min(first + at_once, len(grid.objectives)))))
-    below = [caption(grid), *legend(grid), *_skipped(grid)]
-    return Group(*blocks, *(Text(line) for line in below))
+        last = min(first + at_once, len(grid.objectives))
+        blocks.append(_block(grid, range(first, last), made))
+    below = [caption(grid), *legend(grid, made), *conclusions(grid, made), *_skipped(grid)]
+    blocks += [Text(line) for line in below]
+    power = power_rows(grid, made)
+    if power and made:
+        table = _plain_table()
+        for heading in power[0]:
+            table.add_column(Text(heading.replace(":", ":\n")))
+        for row in power[1:]:
+            table.add_row(*row)
+        blocks += [Text(""), Text(power_caption(made)), table]
+    return Group(*blocks)
 
 
-def _block(grid: Grid, columns: range) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
+def _plain_table() -> Table:
+    return Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
+
+
+def _block(grid: Grid, columns: range, made: Comparisons | None) -> Table:
+    table = _plain_table()
     table.add_column("data set", width=DATASET_WIDTH)
     for i in columns:
         table.add_column(
@@ -91,7 +182,7 @@ def _block(grid: Grid, columns: range) -> Table:
     for dataset in grid.datasets:
         row = [grid.cells.get((dataset, o)) for o in grid.objectives]
         best = max((round(c.mean, 2) for c in row if c), default=None)
-        texts = [_cell_text(row[i], best) for i in columns]
+        texts = [_cell_text(row[i], best, made) for i in columns]
         if any(row[i] for i in columns):
             table.add_row(_wrapped(dataset), *texts)
     for name, of in (("average", grid.averages), ("wins", grid.wins)):
@@ -128,25 +219,27 @@ def _number(value: float, row: str) -> str:
     return f"{value:.2f}" if row == "average" else f"{value:.4g}"
 
 
-def _ours(cell: Cell) -> str:
-    return f"{marks(cell)} {cell.mean:.2f}±{cell.std:.2f}".strip()
+def _ours(cell: Cell, made: Comparisons | None) -> str:
+    return f"{marks(cell, made)} {cell.mean:.2f}±{cell.std:.2f}".strip()
 
 
-def _cell_text(cell: Cell | None, best: float | None) -> Text:
+def _cell_text(cell: Cell | None, best: float | None, made: Comparisons | None) -> Text:
     if cell is None:
         return Text("")
-    mark = marks(cell)
+    mark = marks(cell, made)
     text = Text(f"{mark} " if mark else "", style="yellow")
     text.append(f"{cell.mean:.2f}", style="bold" if round(cell.mean, 2) == best else "default")
     text.append(f"±{cell.std:.2f}", style="default")
     if cell.paper:
-        text.append(f"\n{cell.paper.mean:.2f}±{cell.paper.std:.2f}", style="dim")
+        mark = _paper_mark(cell, made)
+        text.append(f"\n{mark} " if mark else "\n", style="yellow")
+        text.append(f"{cell.paper.mean:.2f}±{cell.paper.std:.2f}", style="dim")
     return text
 
 
 def live_table(grid: Grid) -> Table:
     """One line a data set, means alone: small enough to redraw while cells finish."""
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
+    table = _plain_table()
     table.add_column("data set", no_wrap=True, overflow="ellipsis", min_width=10)
     for objective in grid.objectives:
         table.add_column(Text(objective.replace(":", ":\n")), justify="right", min_width=5)
@@ -156,7 +249,7 @@ def live_table(grid: Grid) -> Table:
     return table
 
 
-def markdown(grid: Grid) -> str:
+def markdown(grid: Grid, made: Comparisons | None = None) -> str:
     """GitHub's table, with the notes below."""
     if not grid.cells:
         return "\n".join(_skipped(grid))
@@ -167,25 +260,36 @@ def markdown(grid: Grid) -> str:
     for dataset in grid.datasets:
         row = [grid.cells.get((dataset, o)) for o in grid.objectives]
         best = max((round(c.mean, 2) for c in row if c), default=None)
-        lines.append(f"| {dataset} | " + " | ".join(_markdown_cell(c, best) for c in row) + " |")
+        lines.append(
+            f"| {dataset} | " + " | ".join(_markdown_cell(c, best, made) for c in row) + " |"
+        )
     for name, of in (("average", grid.averages), ("wins", grid.wins)):
         ours = of()
         if ours is not None and len(grid.datasets) > 1:
             lines.append(f"| {name} | " + " | ".join(_number(v, name) for v in ours) + " |")
-    notes = [f"- {line}" for line in [*legend(grid), *_skipped(grid)]]
+    below = [*legend(grid, made), *conclusions(grid, made), *_skipped(grid)]
+    notes = [f"- {line}" for line in below]
+    power = power_rows(grid, made)
+    if power and made:
+        notes += ["", power_caption(made) + ":", ""]
+        notes += ["| " + " | ".join(row) + " |" for row in power]
+        notes.insert(-len(power) + 1, "|---|" + "---|" * (len(power[0]) - 1))
     return "\n".join(
         [*lines, "", caption(grid).replace("below ours", "in brackets"), "", *notes]
     ).rstrip()
 
 
-def _markdown_cell(cell: Cell | None, best: float | None) -> str:
+def _markdown_cell(cell: Cell | None, best: float | None, made: Comparisons | None) -> str:
     if cell is None:
         return ""
     mean = f"{cell.mean:.2f}"
     text = f"**{mean}**" if round(cell.mean, 2) == best else mean
-    mark = marks(cell)
+    mark = marks(cell, made)
     text = f"{text} ± {cell.std:.2f}" + (f" <sup>{mark}</sup>" if mark else "")
-    return text + (f" ({cell.paper.mean:.2f} ± {cell.paper.std:.2f})" if cell.paper else "")
+    if cell.paper is None:
+        return text
+    mark = _paper_mark(cell, made)
+    return f"{text} ({mark + ' ' if mark else ''}{cell.paper.mean:.2f} ± {cell.paper.std:.2f})"
 
 
 def as_csv(grid: Grid) -> str:
@@ -195,20 +299,14 @@ def as_csv(grid: Grid) -> str:
     writer.writerow(
         ["dataset", "objective", "mean", "std", "n", "seconds", "paper_mean", "paper_std", "note"]
     )
-    for cell in in_order(grid):
+    for cell in grid.in_order():
         paper = (cell.paper.mean, cell.paper.std) if cell.paper else ("", "")
         row = (cell.dataset, cell.objective, cell.mean, cell.std, cell.n, round(cell.seconds, 3))
         writer.writerow([*row, *paper, cell.note or ""])
     return out.getvalue().rstrip("\n")
 
 
-def in_order(grid: Grid) -> list[Cell]:
-    """The cells that are there, row by row."""
-    places = ((d, o) for d in grid.datasets for o in grid.objectives)
-    return [grid.cells[place] for place in places if place in grid.cells]
-
-
-def as_json(grid: Grid, protocol: dict[str, Any]) -> dict[str, Any]:
+def as_json(grid: Grid, protocol: dict[str, Any], made: Comparisons) -> dict[str, Any]:
     """The document of `uci-cv --json`."""
     cells = [
         {
@@ -221,7 +319,7 @@ def as_json(grid: Grid, protocol: dict[str, Any]) -> dict[str, Any]:
             "paper": {"mean": cell.paper.mean, "std": cell.paper.std} if cell.paper else None,
             "note": cell.note,
         }
-        for cell in in_order(grid)
+        for cell in grid.in_order()
     ]
     wins = grid.wins()
     return {
@@ -230,15 +328,31 @@ def as_json(grid: Grid, protocol: dict[str, Any]) -> dict[str, Any]:
         "protocol": protocol,
         "cells": cells,
         "skipped": [{"dataset": d, "reason": reason} for d, reason in grid.skipped],
-        "tests": [],
-        "ranks": {},
+        **compare.as_json(made),
         "wins": dict(zip(grid.objectives, wins, strict=True)) if wins else {},
     }
 
 
-def print_table(grid: Grid) -> None:
+def title(recipe: str, paper: str | None, number: str | None, protocol: dict[str, Any]) -> str:
+    """One line on a table: its recipe, the published table, and the protocol."""
+    settings = ", ".join(f"{k}={str(v).replace(' ', '')}" for k, v in protocol.items())
+    source = f" ({paper}, table {number})" if paper and number else ""
+    return f"{recipe}{source}: {settings}"
+
+
+def print_as(table_format: str, grid: Grid, made: Comparisons) -> None:
+    """Prints the grid on stdout as `table`, `markdown` or `csv`."""
+    if table_format == "markdown":
+        print(markdown(grid, made))
+    elif table_format == "csv":
+        print(as_csv(grid))
+    else:
+        print_table(grid, made)
+
+
+def print_table(grid: Grid, made: Comparisons | None = None) -> None:
     """Prints the table on stdout: as wide as the terminal, or as wide as it is in a file."""
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, no_color=True, width=10_000)
-    console.print(rich_table(grid, console.width), soft_wrap=not console.is_terminal)
+    console.print(rich_table(grid, console.width, made), soft_wrap=not console.is_terminal)

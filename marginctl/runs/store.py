@@ -60,6 +60,19 @@ def git_commit() -> str | None:
     return asked.stdout.strip() or None
 
 
+DAMAGED = "damaged (its checksum does not fit)"
+
+
+def parse_result(text: str) -> dict[str, Any] | None:
+    """The record in a result.json, or None where it is not whole."""
+    try:
+        record: dict[str, Any] = json.loads(text)
+        checksum = record.pop("sha256")
+        return record if checksum == digest(record) else None
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
+        return None
+
+
 @dataclass(frozen=True)
 class Found:
     """What a trial folder holds: a result, or the reason why there is none to use."""
@@ -106,14 +119,9 @@ class TrialFolder:
             return Found(None)
         except (OSError, UnicodeDecodeError) as error:
             return Found(None, f"{path}: cannot be read ({error}): computed anew")
-        try:
-            record = json.loads(text)
-            checksum = record.pop("sha256")
-            whole = checksum == digest(record)
-        except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
-            whole = False
-        if not whole:
-            return Found(None, f"{path}: damaged (its checksum does not fit): computed anew")
+        record = parse_result(text)
+        if record is None:
+            return Found(None, f"{path}: {DAMAGED}: computed anew")
         now = versions()
         for package in NUMERIC_PACKAGES:
             then = record["versions"][package]

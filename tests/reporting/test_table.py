@@ -7,6 +7,7 @@ import pytest
 
 from marginctl.papers import Published
 from marginctl.reporting.cells import Collector, Grid, cell
+from marginctl.reporting.compare import compare
 from marginctl.reporting.table import as_csv, as_json, legend, markdown, rich_table
 
 
@@ -17,6 +18,7 @@ def record(dataset="iris", objective="soft", accuracies=((50.0, 60.0), (70.0, 80
         "seed": 0,
         "classes": 3,
         "accuracies": [list(r) for r in accuracies],
+        "tested": [[5] * len(r) for r in accuracies],
         "diverged": [],
         "collapsed": [],
         "timing": {"seconds": 1.5},
@@ -25,6 +27,10 @@ def record(dataset="iris", objective="soft", accuracies=((50.0, 60.0), (70.0, 80
 
 
 def grid(records, seeds=1, published=None, skipped=()):
+    return collected(records, seeds, published, skipped).grid
+
+
+def collected(records, seeds=1, published=None, skipped=()):
     datasets = list(dict.fromkeys(r["dataset"] for r in records))
     objectives = list(dict.fromkeys(r["objective"] for r in records))
     collector = Collector(
@@ -32,7 +38,7 @@ def grid(records, seeds=1, published=None, skipped=()):
     )
     for r in records:
         collector.add(r)
-    return collector.grid
+    return collector
 
 
 def test_mean_and_std_over_all_fold_accuracies():
@@ -75,13 +81,15 @@ def test_ties_share_a_win_and_incomplete_rows_count_nowhere():
 def test_notes():
     made = cell(
         [record(objective="adacos", classes=2, diverged=[1], collapsed=[0, 2])],
-        Published(50.0, 1.0),
+        Published(50.0, 1.0, 100),
     )
     assert made.note == (
         "scale is 0 for two classes: AdaCos cannot learn; untrained network; "
         "1 of 4 networks diverged and were frozen; 2 of 4 networks predict one class"
     )
-    lines = legend(grid([record(objective="adacos", classes=2, diverged=[1], collapsed=[0, 2])]))
+    lines = legend(
+        grid([record(objective="adacos", classes=2, diverged=[1], collapsed=[0, 2])]), None
+    )
     assert [line[0] for line in lines] == ["u", "d", "c"]
     assert lines[1].endswith("adacos on iris 1/4")
 
@@ -92,7 +100,7 @@ RECORDS = [
     record("haberman", "soft", ((70.0, 70.0), (70.0, 70.0)), classes=2, collapsed=[0, 1, 2, 3]),
     record("haberman", "arcgrad:scale=5", ((60.0, 70.0), (60.0, 70.0)), classes=2),
 ]
-PUBLISHED = {("iris", "soft"): Published(96.8, 6.76)}
+PUBLISHED = {("iris", "soft"): Published(96.8, 6.76, 100)}
 
 
 def test_golden_markdown():
@@ -114,8 +122,10 @@ def test_golden_markdown():
 
 
 def test_every_format_holds_the_same_numbers():
-    made = grid(RECORDS, published=PUBLISHED)
-    document = as_json(made, {"folds": 2})
+    gathered = collected(RECORDS, published=PUBLISHED)
+    made = gathered.grid
+    compared = compare(made, gathered.records, "soft", 5.0)
+    document = as_json(made, {"folds": 2}, compared)
     json.dumps(document, allow_nan=False)
     for line, c in zip(as_csv(made).splitlines()[1:], document["cells"], strict=True):
         fields = line.split(",")

@@ -1,0 +1,79 @@
+"""marginctl report."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from marginctl.cli import options
+from marginctl.cli.options import ReportFormat, print_json
+
+
+def command(
+    store: Annotated[
+        list[Path], typer.Argument(metavar="STORE...", help="Run stores, or folders in them.")
+    ],
+    paper: Annotated[
+        str | None, typer.Option("--paper", metavar="NAME", help="Only this paper's tables.")
+    ] = None,
+    table_number: Annotated[
+        str | None, typer.Option("--table", metavar="NUMBER", help="Only this table.")
+    ] = None,
+    baseline: options.Baseline = None,
+    power: options.Power = None,
+    explain: Annotated[
+        str | None,
+        typer.Option(
+            "--explain", metavar="DATASET/OBJECTIVE", help="Where that cell's number comes from."
+        ),
+    ] = None,
+    report_format: Annotated[
+        ReportFormat, typer.Option("--format", help="How the tables are printed.")
+    ] = ReportFormat.table,
+) -> None:
+    """Print the tables of finished runs, with tests. Trains nothing.
+
+    Reads stores in any state: unfinished, failed and damaged runs are named on stderr and left out.
+    """
+    from marginctl.reporting import table
+    from marginctl.reporting.collect import collect
+    from marginctl.reporting.compare import chosen_baseline, compare, positive_points
+    from marginctl.reporting.explain import explain as explained
+    from marginctl.reporting.progress import say
+
+    visible = positive_points(power)
+    collected = collect(store)
+    tables = [
+        t for t in collected.tables if paper in (None, t.paper) and table_number in (None, t.table)
+    ]
+    collectors = [t.collector() for t in tables]
+    compared = [
+        compare(c.grid, c.records, chosen_baseline(c.grid.objectives, baseline), visible)
+        for c in collectors
+    ]
+    say(collected.problems)
+    if explain:
+        for line in explained(explain, tables, compared):
+            print(line)
+        return
+    if report_format is ReportFormat.json:
+        documents = [
+            {"recipe": t.recipe, "paper": t.paper, "table": t.table}
+            | table.as_json(c.grid, t.protocol, made)
+            for t, c, made in zip(tables, collectors, compared, strict=True)
+        ]
+        print_json(
+            {
+                "schema": 1,
+                "command": "report",
+                "tables": documents,
+                "problems": collected.problems,
+            }
+        )
+        return
+    for i, (t, c, made) in enumerate(zip(tables, collectors, compared, strict=True)):
+        if report_format is not ReportFormat.csv:
+            print(("\n" if i else "") + table.title(t.recipe, t.paper, t.table, t.protocol) + "\n")
+        table.print_as(report_format, c.grid, made)
+    if not tables:
+        say(["no finished runs found"])

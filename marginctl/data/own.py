@@ -1,0 +1,346 @@
+"""A user's own CSV file: read, understood, and reported on before anything is trained."""
+
+import csv
+import io
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from marginctl.data.dataset import Dataset
+from marginctl.errors import RequestError
+from marginctl.text import did_you_mean
+
+SEPARATORS = ",;\t|"
+MISSING = frozenset({"", "?", "na", "n/a", "nan", "null", "none", "nil", "-", "."})
+MOST_CATEGORIES = 50
+MOSTLY = 0.9  # a column with this share of numbers is meant to be numeric
+DATE = re.compile(
+    r"\d{4}-\d{1,2}-\d{1,2}([T ]\d{1,2}:\d{2}.*)?|\d{1,2}[./]\d{1,2}[./]\d{2,4}( .*)?|"
+    r"\d{1,2}:\d{2}(:\d{2})?"
+)
+ID_NAME = re.compile(r"(.*[_\- ])?(id|uuid|index|key|row|no|nr)|unnamed.*|", re.IGNORECASE)
+DECIMAL_COMMA = re.compile(r"[-+]?\d*,\d+([eE][-+]?\d+)?|[-+]?\d+")
+
+
+@dataclass
+class Understood:
+    """What was made of a file: shown before training.
+
+    Attributes:
+        rows: data rows in the file.
+        dropped: how many of them were left out, by reason.
+        numeric, categorical: names of the columns that are used; a category has its values.
+        ignored: names of the columns that are not, each with the reason.
+        classes: rows of each class, of those that are used.
+    """
+
+    name: str
+    separator: str
+    rows: int = 0
+    dropped: dict[str, int] = field(default_factory=dict)
+    numeric: list[str] = field(default_factory=list)
+    categorical: dict[str, list[str]] = field(default_factory=dict)
+    ignored: dict[str, str] = field(default_factory=dict)
+    classes: dict[str, int] = field(default_factory=dict)
+    remarks: list[str] = field(default_factory=list)
+
+    def lines(self) -> list[str]:
+        separator = {"\t": "tab", ";": "semicolon", ",": "comma", "|": "bar"}[self.separator]
+        used = self.rows - sum(self.dropped.values())
+        dropped = "".join(f", {n} dropped ({why})" for why, n in self.dropped.items())
+        lines = [f"{self.name}: {self.rows} rows, {separator}-separated: {used} used{dropped}"]
+        classes = ", ".join(f"{c} ({n})" for c, n in self.classes.items())
+        lines.append(f"  {len(self.classes)} classes: {classes}")
+        if self.numeric:
+            lines.append(f"  {len(self.numeric)} numeric columns: {_some(self.numeric)}")
+        if self.categorical:
+            shown = [f"{c} ({len(v)} values)" for c, v in self.categorical.items()]
+            lines.append(f"  {len(shown)} categories, one-hot: {_some(shown)}")
+        if self.ignored:
+            shown = [f"{c} ({why})" for c, why in self.ignored.items()]
+            lines.append(f"  {len(shown)} columns not used: {_some(shown)}")
+        return lines + [f"  {remark}" for remark in self.remarks]
+
+
+def _some(names: list[str], most: int = 12) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+@dataclass(frozen=True)
+class _Raw:
+    """A file's cells as stripped text, column by column."""
+
+    name: str
+    separator: str
+    columns: dict[str, list[str]]
+    lines: list[int]  # the line of the file on which each row ends
+
+    @property
+    def rows(self) -> int:
+        return len(self.lines)
+
+
+def read(path: Path, target: str) -> tuple[Dataset, Understood]:
+    """Reads a CSV file for cross-validation.
+
+    Separators, decimal commas, missing values, categories, dates and ids are recognised. A row
+    with a missing value is dropped, a column that is mostly missing is not used.
+
+    Args:
+        path: the file; the first line names the columns.
+        target: the column that holds the class.
+
+    Raises:
+        RequestError: one line that says what is wrong with the file and what to do.
+    """
+    raw = _parse(path)
+    understood = Understood(raw.name, raw.separator, raw.rows)
+    y, classes, kept = _labels(raw, target, understood)
+    x, columns, complete = _features(raw, target, kept, understood)
+    used = kept[complete]
+    if len(used) < len(kept):
+        understood.dropped["a missing value"] = len(kept) - len(used)
+    labels = [y[i] for i in used]
+    counts = Counter(labels)
+    classes = [c for c in classes if c in counts]
+    understood.classes = {c: counts[c] for c in classes}
+    _check_classes(raw, target, understood)
+    index = {c: i for i, c in enumerate(classes)}
+    codes = np.array([index[label] for label in labels], np.int64)
+    return Dataset(raw.name, x[complete], codes, tuple(classes), tuple(columns)), understood
+
+
+def _parse(path: Path) -> _Raw:
+    name = path.name
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise RequestError(f"{path}: cannot be read: {error.strerror or error}") from None
+    encoding = "utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+    try:
+        text = content.decode(encoding)
+    except UnicodeDecodeError as error:
+        raise RequestError(
+            f"{path}: not UTF-8 text at byte {error.start}: save the table as CSV in UTF-8"
+        ) from None
+    if "\0" in text:
+        raise RequestError(f"{path}: a binary file: expected a table saved as CSV")
+    if not text.strip():
+        raise RequestError(f"{path}: the file is empty: expected a line of names and rows")
+    separator = _separator(text)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
+    try:
+        numbered = [([c.strip() for c in r], reader.line_num) for r in reader]
+    except csv.Error as error:
+        raise RequestError(f"{path}:{reader.line_num}: not CSV: {error}") from None
+    numbered = [(r, n) for r, n in numbered if any(r)]
+    header, _ = numbered.pop(0)
+    header = [column or f"column {i}" for i, column in enumerate(header, 1)]
+    twice = [column for column, count in Counter(header).items() if count > 1]
+    if twice:
+        raise RequestError(f"{path}:1: column '{twice[0]}' stands twice: rename one")
+    if len(header) < 2:
+        raise RequestError(
+            f"{path}:1: one column ('{header[0][:40]}'): expected several, separated by comma, "
+            "semicolon, tab or bar"
+        )
+    if all(_is_number(c) for c in header):
+        raise RequestError(f"{path}:1: the first line holds numbers: add a line of column names")
+    for row, line in numbered:
+        if len(row) != len(header):
+            raise RequestError(
+                f"{path}:{line}: {len(row)} columns, expected {len(header)}: "
+                "quote values that hold the separator"
+            )
+    if not numbered:
+        raise RequestError(f"{path}: no rows below the line of names")
+    columns = dict(zip(header, map(list, zip(*(r for r, _ in numbered), strict=True)), strict=True))
+    return _Raw(name, separator, columns, [n for _, n in numbered])
+
+
+def _separator(text: str) -> str:
+    """The separator that cuts the first records into most columns, all alike if possible."""
+    head = text[:200_000]
+
+    def fitness(separator: str) -> tuple[bool, int]:
+        counts = []
+        try:
+            for row in csv.reader(io.StringIO(head, newline=""), delimiter=separator):
+                if any(row):
+                    counts.append(len(row))
+                if len(counts) == 50:
+                    break
+        except csv.Error:
+            return False, 0
+        columns = counts[0] if counts else 0
+        alike = columns > 1 and sum(c == columns for c in counts[:-1]) >= 0.8 * (len(counts) - 1)
+        return alike, columns
+
+    return max(SEPARATORS, key=fitness)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _labels(
+    raw: _Raw, target: str, understood: Understood
+) -> tuple[list[str], list[str], NDArray[np.int64]]:
+    """The label of each row, the classes in order, and the rows that have one."""
+    if target not in raw.columns:
+        raise RequestError(
+            f"{raw.name}: no column '{target}' for --target: the columns are "
+            f"{_some(list(raw.columns))}.{did_you_mean(target, raw.columns)}"
+        )
+    y = raw.columns[target]
+    kept = np.array([i for i, label in enumerate(y) if label.lower() not in MISSING], np.int64)
+    if len(kept) < len(y):
+        understood.dropped["no class"] = len(y) - len(kept)
+    distinct = {y[i] for i in kept}
+    numeric = all(_is_number(label) for label in distinct)
+    whole = numeric and all(float(label).is_integer() for label in distinct)
+    if numeric and len(distinct) > 20 and (not whole or len(distinct) > len(kept) / 2):
+        raise RequestError(
+            f"{raw.name}: target '{target}' holds {len(distinct)} distinct numbers in {len(kept)} "
+            "rows: expected classes: bin it first, or name another column with --target"
+        )
+    order: Callable[[str], tuple[float, str]] = lambda c: (float(c) if numeric else 0, c)  # noqa: E731
+    classes = sorted(distinct, key=order)
+    folded = Counter(c.casefold() for c in classes)
+    alike = [c for c in classes if folded[c.casefold()] > 1]
+    if alike:
+        understood.remarks.append(
+            f"classes that differ in case alone are kept apart: {_some(alike)}"
+        )
+    return y, classes, kept
+
+
+def _check_classes(raw: _Raw, target: str, understood: Understood) -> None:
+    if len(understood.classes) < 2:
+        only = next(iter(understood.classes), None)
+        what = f"only class '{only}'" if only else "no class"
+        used = sum(understood.classes.values())
+        raise RequestError(
+            f"{raw.name}: target '{target}' has {what} in the {used} rows that can be used: "
+            "expected at least 2 classes"
+        )
+
+
+def _features(
+    raw: _Raw, target: str, kept: NDArray[np.int64], understood: Understood
+) -> tuple[NDArray[np.float64], list[str], NDArray[np.bool_]]:
+    """Features of the kept rows, their names, and which of these rows are complete."""
+    parts: list[NDArray[np.float64]] = []
+    names: list[str] = []
+    complete = np.ones(len(kept), bool)
+    for column, cells in raw.columns.items():
+        if column == target:
+            continue
+        values = [cells[i] for i in kept]
+        missing = np.array([v.lower() in MISSING for v in values], bool)
+        present = [v for v, m in zip(values, missing, strict=True) if not m]
+        reason = _why_ignored(column, present, len(values))
+        if reason:
+            understood.ignored[column] = reason
+            continue
+        numbers = _numbers(raw, column, values, missing, kept)
+        if numbers is not None:
+            if _is_id(column, numbers[~missing]):
+                understood.ignored[column] = "an id"
+                continue
+            understood.numeric.append(column)
+            names.append(column)
+            parts.append(numbers[:, None])
+        else:
+            categories = sorted(set(present))
+            if len(categories) > min(MOST_CATEGORIES, max(2, len(present) // 2)):
+                understood.ignored[column] = f"text, {len(categories)} distinct values"
+                continue
+            understood.categorical[column] = categories
+            shown = categories[1:] if len(categories) == 2 else categories
+            names += [f"{column}={c}" for c in shown]
+            parts.append(np.array([[v == c for c in shown] for v in values], np.float64))
+        complete &= ~missing
+    if not parts:
+        ignored = ", ".join(f"{c} ({why})" for c, why in understood.ignored.items()) or "none"
+        raise RequestError(f"{raw.name}: no column can be used as a feature: {ignored}")
+    return np.concatenate(parts, axis=1), names, complete
+
+
+def _why_ignored(column: str, present: list[str], rows: int) -> str | None:
+    if not present:
+        return "empty"
+    if len(present) < rows / 2:
+        return f"{rows - len(present)} of {rows} missing"
+    if len(set(present)) == 1:
+        return "constant"
+    if all(DATE.fullmatch(v) for v in present):
+        return "dates"
+    return None
+
+
+def _is_id(column: str, numbers: NDArray[np.float64]) -> bool:
+    """Distinct whole numbers that count up by one, or any distinct ones in a column named so."""
+    if len(numbers) < 10 or len(np.unique(numbers)) < len(numbers) or (numbers % 1).any():
+        return False
+    counts_up = (np.diff(numbers) == 1).all()
+    return bool(counts_up or ID_NAME.fullmatch(column))
+
+
+def _numbers(
+    raw: _Raw,
+    column: str,
+    values: list[str],
+    missing: NDArray[np.bool_],
+    kept: NDArray[np.int64],
+) -> NDArray[np.float64] | None:
+    """The column as numbers (NaN where missing), or None where it holds words.
+
+    Raises:
+        RequestError: numbers with a few words among them, or infinite ones.
+    """
+    texts = ["nan" if m else v for v, m in zip(values, missing, strict=True)]
+    if raw.separator != ",":
+        present = [t for t, m in zip(texts, missing, strict=True) if not m]
+        if all(DECIMAL_COMMA.fullmatch(t) for t in present):
+            texts = [t.replace(",", ".") for t in texts]
+    try:
+        numbers = np.array(texts, np.float64)
+    except ValueError:
+        words = [i for i, t in enumerate(texts) if not _is_number(t)]
+        if len(words) > (1 - MOSTLY) * len(texts):
+            return None
+        first = words[0]
+        raise RequestError(
+            f"{raw.name}:{raw.lines[kept[first]]}: column '{column}' holds '{values[first]}' among "
+            f"numbers ({len(words)} such rows): correct it, or leave it empty where it is missing"
+        ) from None
+    large = np.flatnonzero(~missing & ~(np.abs(numbers) < 1e30))
+    if len(large):
+        first = large[0]
+        raise RequestError(
+            f"{raw.name}:{raw.lines[kept[first]]}: column '{column}' holds '{values[first]}': "
+            "expected numbers below 1e30"
+        )
+    return numbers
+
+
+def check_names(paths: Iterable[Path]) -> None:
+    """Refuses two files of the same name: it names the row of the table.
+
+    Raises:
+        RequestError: two files with one name.
+    """
+    twice = [name for name, count in Counter(p.name for p in paths).items() if count > 1]
+    if twice:
+        raise RequestError(f"--csv: two files are named '{twice[0]}': rename one")

@@ -1,0 +1,135 @@
+"""Reads run stores in any state: what is done, what is not, and what is damaged, by name."""
+
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from marginctl.errors import RequestError
+from marginctl.papers import table as published
+from marginctl.reporting.cells import Collector
+from marginctl.runs.store import DAMAGED, digest, parse_result
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished trial: its folder, what run.json says of it, and its result."""
+
+    path: Path
+    about: dict[str, Any]
+    record: dict[str, Any]
+
+    @property
+    def started(self) -> str:
+        return str(self.about["timing"]["started"])
+
+
+@dataclass
+class Table:
+    """The runs of one recipe under one protocol, which make one table."""
+
+    recipe: str
+    paper: str | None
+    table: str | None
+    protocol: dict[str, Any]
+    runs: dict[tuple[str, str, int], Run] = field(default_factory=dict)
+
+    def collector(self) -> Collector:
+        """Rows and columns in the recipe's order; what it does not name comes after."""
+        runs = list(self.runs.values())
+        first = runs[0].about["recipe"]
+        known = list(published(self.paper, self.table))
+        asked = first["datasets"]
+        rows = list(dict.fromkeys([d for d, _ in known])) if asked == "all" else list(asked)
+        columns = [*first["objectives"], *dict.fromkeys(o for _, o in known)]
+        records = [run.record for run in runs]
+        datasets = _in_order({r["dataset"] for r in records}, rows)
+        objectives = _in_order({r["objective"] for r in records}, columns)
+        collector = Collector(
+            datasets, objectives, seeds=1, published=published(self.paper, self.table)
+        )
+        for record in records:
+            collector.add(record)
+        return collector
+
+
+def _in_order(there: set[str], order: Iterable[str]) -> list[str]:
+    known = [name for name in dict.fromkeys(order) if name in there]
+    return known + sorted(there - set(known))
+
+
+@dataclass
+class Collected:
+    """What some stores hold."""
+
+    tables: list[Table] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)  # a line each, naming the folder
+
+
+def collect(stores: Iterable[Path]) -> Collected:
+    """Reads every trial folder below `stores`, in an order that does not depend on the disk.
+
+    Raises:
+        RequestError: a store that is not there.
+    """
+    absent = [str(store) for store in stores if not store.is_dir()]
+    if absent:
+        raise RequestError(
+            *(f"no run store at {a}: expected a folder such as runs" for a in absent)
+        )
+    collected = Collected()
+    tables: dict[str, Table] = {}
+    seen: set[str] = set()
+    for folder in sorted({f for store in stores for f in _trial_folders(store)}):
+        run = _read(folder, collected.problems)
+        if run is None or run.record["trial"] in seen:
+            continue
+        seen.add(run.record["trial"])
+        recipe = run.about["recipe"]
+        key = digest([recipe["name"], recipe["protocol"]])
+        table = tables.setdefault(
+            key, Table(recipe["name"], recipe["paper"], recipe["table"], recipe["protocol"])
+        )
+        place = (run.record["dataset"], run.record["objective"], run.record["seed"])
+        twin = table.runs.get(place)
+        if twin is None or twin.started < run.started:
+            table.runs[place] = run
+        if twin is not None:  # the same cell from other data or numerics
+            older = min(run, twin, key=lambda r: r.started)
+            collected.problems.append(f"{older.path}: a later run has that cell: left out")
+    collected.tables = sorted(tables.values(), key=lambda t: (t.recipe, digest(t.protocol)))
+    return collected
+
+
+def _trial_folders(store: Path) -> Iterable[Path]:
+    for folder, _, files in os.walk(store):
+        if "run.json" in files or "result.json" in files:
+            yield Path(folder)
+
+
+def _read(folder: Path, problems: list[str]) -> Run | None:
+    try:
+        about = json.loads((folder / "run.json").read_text("utf-8"))
+        recipe = about["recipe"]
+        _ = recipe["name"], recipe["paper"], recipe["table"], recipe["protocol"]
+        _ = recipe["datasets"], recipe["objectives"], about["timing"]["started"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        problems.append(f"{folder}: run.json is missing or damaged: left out")
+        return None
+    try:
+        text = (folder / "result.json").read_text("utf-8")
+    except FileNotFoundError:
+        failed = (folder / "error.txt").exists()
+        state = "failed, see error.txt" if failed else "not finished"
+        problems.append(f"{folder}: {state}: left out")
+        return None
+    except (OSError, ValueError) as error:
+        problems.append(f"{folder}: result.json cannot be read ({error}): left out")
+        return None
+    record = parse_result(text)
+    if record is None or record.get("trial") != about.get("trial"):
+        problems.append(f"{folder}: result.json is {DAMAGED}: left out")
+        return None
+    return Run(folder, about, record)

@@ -1,0 +1,230 @@
+"""Compares the cells of a grid: methods with a baseline, and ours with the published values."""
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from marginctl.errors import RequestError
+from marginctl.objectives.presets import parse
+from marginctl.reporting import statistics as tests
+from marginctl.reporting.cells import Grid
+from marginctl.reporting.statistics import Test
+from marginctl.text import did_you_mean
+
+SIGNIFICANT = 0.05
+Place = tuple[str, str]  # data set, objective
+Record = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One method against the baseline: on one data set, or (`dataset` None) over all of them.
+
+    `difference` is in points, the method's mean less the baseline's; over data sets, the median.
+    """
+
+    dataset: str | None
+    objective: str
+    difference: float
+    test: Test
+    p_holm: float | None
+    repeats_needed: int | None = None
+    smallest_visible: float | None = None
+
+    @property
+    def direction(self) -> int:
+        """1 significantly better, -1 significantly worse, else 0."""
+        if self.p_holm is None or self.p_holm >= SIGNIFICANT:
+            return 0
+        return 1 if self.difference > 0 else -1
+
+
+@dataclass(frozen=True)
+class Comparisons:
+    """All comparisons of a grid."""
+
+    baseline: str
+    power: float | None = None  # the difference, in points, that `repeats_needed` is for
+    cells: dict[Place, Comparison] = field(default_factory=dict)
+    overall: list[Comparison] = field(default_factory=list)
+    published: dict[Place, Test] = field(default_factory=dict)
+    ranks: dict[str, float] = field(default_factory=dict)
+    friedman: Test = field(default_factory=lambda: Test(None, None))
+    datasets: int = 0  # with every cell there: those that ranks and tests over data sets use
+
+
+def differs(test: Test | None) -> bool:
+    return test is not None and test.p is not None and test.p < SIGNIFICANT
+
+
+def chosen_baseline(objectives: Sequence[str], asked: str | None) -> str:
+    """The baseline that was asked for; else `soft` where it is among them, else the first.
+
+    Raises:
+        RequestError: it is not among the objectives.
+    """
+    if asked is None:
+        return "soft" if "soft" in objectives else objectives[0]
+    name = str(parse(asked))
+    if name not in objectives:
+        raise RequestError(
+            f"--baseline {asked}: not an objective here: expected one of {', '.join(objectives)}."
+            + did_you_mean(name, objectives)
+        )
+    return name
+
+
+def positive_points(asked: str | None) -> float | None:
+    """The difference of `--power`.
+
+    Raises:
+        RequestError: not a number of points above 0.
+    """
+    if asked is None:
+        return None
+    try:
+        points = float(asked)
+    except ValueError:
+        points = math.nan
+    if not 0 < points <= 100:
+        raise RequestError(f"--power {asked}: expected points above 0 and at most 100, such as 0.5")
+    return points
+
+
+def compare(
+    grid: Grid,
+    records: Mapping[Place, Sequence[Record]],
+    baseline: str,
+    power: float | None = None,
+) -> Comparisons:
+    """Makes every test that the cells allow.
+
+    Args:
+        grid: the cells.
+        records: of each cell, one a seed, in the order of the seeds.
+        baseline: the objective that the others are compared with.
+        power: a difference in points: how many repeats would show it?
+    """
+    others = [o for o in grid.objectives if o != baseline]
+    made = Comparisons(baseline, power)
+    for dataset in grid.datasets:
+        pairs = {
+            o: _paired(records[dataset, o], records[dataset, baseline])
+            for o in others
+            if (dataset, o) in grid.cells and (dataset, baseline) in grid.cells
+        }
+        results = [tests.corrected_resampled_t(d, r) for d, r, _ in pairs.values()]
+        adjusted = tests.holm([t.p for t in results])
+        for (objective, (d, r, folds)), test, p in zip(
+            pairs.items(), results, adjusted, strict=True
+        ):
+            needed = visible = None
+            if power is not None and len(d) > 1:
+                needed = tests.repeats_to_see(power, d, r, folds)
+                visible = tests.smallest_visible(d, r)
+            made.cells[dataset, objective] = Comparison(
+                dataset, objective, statistics.fmean(d) if d else 0.0, test, p, needed, visible
+            )
+    for cell in grid.in_order():
+        if cell.paper:
+            made.published[cell.dataset, cell.objective] = tests.against_published(
+                cell.mean, cell.std, cell.n, cell.paper.mean, cell.paper.std, cell.paper.n
+            )
+    rows = grid.complete_rows()
+    if not rows or not others:
+        return made
+    column = {o: [row[i] for row in rows] for i, o in enumerate(grid.objectives)}
+    differences = {
+        o: [a - b for a, b in zip(column[o], column.get(baseline, []), strict=True)]
+        for o in others
+        if baseline in column
+    }
+    signed = [tests.wilcoxon(d) for d in differences.values()]
+    overall = [
+        Comparison(None, objective, statistics.median(d), test, p)
+        for (objective, d), test, p in zip(
+            differences.items(), signed, tests.holm([t.p for t in signed]), strict=True
+        )
+    ]
+    return Comparisons(
+        baseline,
+        power,
+        made.cells,
+        overall,
+        made.published,
+        dict(zip(grid.objectives, tests.ranks(rows), strict=True)),
+        tests.friedman(rows),
+        len(rows),
+    )
+
+
+def _paired(a: Sequence[Record], b: Sequence[Record]) -> tuple[list[float], float, int]:
+    """Differences of the accuracies fold by fold, n_test/n_train, and the folds of a repeat.
+
+    Seeds that only one of the two has are left out.
+    """
+    differences: list[float] = []
+    ratios: list[float] = []
+    other = {record["seed"]: record for record in b}
+    for first in a:
+        if first["seed"] not in other:
+            continue
+        second = other[first["seed"]]
+        for mine, theirs, tested in zip(
+            first["accuracies"], second["accuracies"], first["tested"], strict=True
+        ):
+            differences += [x - y for x, y in zip(mine, theirs, strict=True)]
+            ratios += [n / (sum(tested) - n) for n in tested]
+    ratio = statistics.fmean(ratios) if ratios else 0.0
+    return differences, ratio, len(a[0]["tested"][0])
+
+
+def as_json(made: Comparisons) -> dict[str, Any]:
+    """The keys `tests` and `ranks` of a document."""
+    entries: list[dict[str, Any]] = []
+    for comparison in [*made.cells.values(), *made.overall]:
+        over_data_sets = comparison.dataset is None
+        entry = {
+            "test": "wilcoxon signed-rank" if over_data_sets else "corrected resampled t",
+            "dataset": comparison.dataset,
+            "objective": comparison.objective,
+            "baseline": made.baseline,
+            "difference": comparison.difference,
+            **_numbers(comparison.test),
+            "p_holm": comparison.p_holm,
+        }
+        if made.power is not None and not over_data_sets:
+            entry["power_for"] = made.power
+            entry["repeats_needed"] = comparison.repeats_needed
+            entry["smallest_visible"] = comparison.smallest_visible
+        entries.append(entry)
+    for (dataset, objective), test in made.published.items():
+        entries.append(
+            {
+                "test": "z against published (approximate)",
+                "dataset": dataset,
+                "objective": objective,
+                "baseline": None,
+                **_numbers(test),
+            }
+        )
+    return {
+        "tests": entries,
+        "ranks": {
+            "average": made.ranks,
+            "datasets": made.datasets,
+            "friedman": _numbers(made.friedman),
+        },
+    }
+
+
+def _numbers(test: Test) -> dict[str, Any]:
+    return {
+        "statistic": test.statistic,
+        "df": test.df,
+        "p": test.p,
+        "effect": test.effect,
+        "reason": test.reason,
+    }

@@ -1,0 +1,153 @@
+"""Whether a difference is real: between methods, and between ours and the published value.
+
+Every function gives a number or, where there is none, the reason; never NaN.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr, ndtri, stdtr
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Test:
+    """A test's outcome. Where it cannot be made, the numbers are None and `reason` says why.
+
+    Attributes:
+        statistic: t, z, W or chi squared, as the test has it.
+        p: two-sided.
+        df: degrees of freedom, where the test has them.
+        effect: size of the effect: mean/std of the differences for t, matched-pairs rank-biserial
+            correlation for Wilcoxon.
+    """
+
+    statistic: float | None
+    p: float | None
+    df: float | None = None
+    effect: float | None = None
+    reason: str | None = None
+
+
+def corrected_resampled_t(differences: Sequence[float], test_to_train: float) -> Test:
+    """The corrected resampled t-test (Nadeau and Bengio, 2003) of paired fold accuracies.
+
+    t = mean(d) / sqrt((1/n + r) var(d)) with r = n_test/n_train and n - 1 degrees of freedom. The
+    plain t-test (r = 0) takes overlapping training sets for independent and rejects too often.
+
+    Args:
+        differences: (n,) of one accuracy and another on the same fold.
+        test_to_train: r, the mean of n_test/n_train.
+    """
+    d = np.asarray(differences, np.float64)
+    n = len(d)
+    if n < 2:
+        return Test(None, None, reason=f"{n} fold: a variance needs 2")
+    variance = d.var(ddof=1)
+    if variance == 0:
+        return Test(None, None, n - 1, reason="the difference is the same on every fold")
+    t = d.mean() / math.sqrt((1 / n + test_to_train) * variance)
+    p = 2 * stdtr(n - 1, -abs(t))
+    return Test(float(t), float(p), n - 1, float(d.mean() / math.sqrt(variance)))
+
+
+def against_published(
+    mean: float, std: float, n: int, paper_mean: float, paper_std: float, paper_n: int
+) -> Test:
+    """z of ours against a published value: approximate, since fold accuracies are correlated.
+
+    z = (a - b) / sqrt(sd_a^2/n_a + sd_b^2/n_b).
+    """
+    variance = std**2 / n + paper_std**2 / paper_n
+    if variance == 0:
+        return Test(None, None, reason="both standard deviations are 0")
+    z = (mean - paper_mean) / math.sqrt(variance)
+    return Test(z, float(2 * ndtr(-abs(z))))
+
+
+def holm(p_values: Sequence[float | None]) -> list[float | None]:
+    """Holm's step-down adjustment; None stays None and is not counted."""
+    there = sorted((p, i) for i, p in enumerate(p_values) if p is not None)
+    adjusted: list[float | None] = [None] * len(p_values)
+    highest = 0.0
+    for rank, (p, i) in enumerate(there):
+        highest = max(highest, min(1.0, p * (len(there) - rank)))
+        adjusted[i] = highest
+    return adjusted
+
+
+def ranks(rows: Sequence[Sequence[float]]) -> list[float]:
+    """Average rank of each column, 1 the largest; ties share their ranks."""
+    from scipy.stats import rankdata
+
+    return [float(r) for r in rankdata(-np.asarray(rows), axis=1).mean(0)]
+
+
+def friedman(rows: Sequence[Sequence[float]]) -> Test:
+    """Friedman's test over data sets (rows) of 3 methods (columns) or more; 5 data sets or more."""
+    from scipy.stats import friedmanchisquare
+
+    values = np.asarray(rows, np.float64)
+    if values.ndim != 2 or values.shape[1] < 3 or len(values) < 5:
+        shape = f"{len(values)} data sets and {values.shape[1] if values.ndim == 2 else 0} methods"
+        return Test(None, None, reason=f"{shape}: needs 5 and 3")
+    if (values == values[:, :1]).all():
+        return Test(None, None, reason="all methods tie on every data set")
+    result = friedmanchisquare(*values.T)
+    return Test(float(result.statistic), float(result.pvalue), values.shape[1] - 1)
+
+
+def wilcoxon(differences: Sequence[float]) -> Test:
+    """Wilcoxon's signed-rank test over data sets, zeros dropped; 5 data sets or more."""
+    from scipy.stats import rankdata
+    from scipy.stats import wilcoxon as signed_rank
+
+    d = np.asarray(differences, np.float64)
+    if len(d) < 5:
+        return Test(None, None, reason=f"{len(d)} data sets: needs 5")
+    d = d[d != 0]
+    if not len(d):
+        return Test(None, None, reason="the means are the same on every data set")
+    rank = rankdata(np.abs(d))
+    effect = float((rank * np.sign(d)).sum() / rank.sum())
+    result = signed_rank(d)
+    return Test(float(result.statistic), float(result.pvalue), effect=effect)
+
+
+def repeats_to_see(
+    difference: float,
+    differences: Sequence[float],
+    test_to_train: float,
+    folds: int,
+    *,
+    alpha: float = 0.05,
+    power: float = 0.8,
+) -> int | None:
+    """Repeats of the folds with which the corrected test would see a true difference.
+
+    From the observed variance of the differences, by the normal approximation. None where no number
+    of repeats would do: more repeats do not shrink the part r var(d), which comes from testing
+    on the same rows again.
+    """
+    variance = float(np.var(np.asarray(differences, np.float64), ddof=1))
+    if variance == 0:
+        return 1
+    z = float(ndtri(1 - alpha / 2) + ndtri(power))
+    room = difference**2 / (z**2 * variance) - test_to_train
+    return max(1, math.ceil(1 / room / folds)) if room > 0 else None
+
+
+def smallest_visible(
+    differences: Sequence[float],
+    test_to_train: float,
+    *,
+    alpha: float = 0.05,
+    power: float = 0.8,
+) -> float:
+    """The smallest true difference that the corrected test could see with endless repeats."""
+    z = float(ndtri(1 - alpha / 2) + ndtri(power))
+    return z * math.sqrt(test_to_train * float(np.var(np.asarray(differences), ddof=1)))

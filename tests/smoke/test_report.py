@@ -1,0 +1,105 @@
+"""`report` on stores in every state."""
+
+import csv
+import io
+import json
+
+import pytest
+
+pytestmark = pytest.mark.smoke
+
+
+@pytest.fixture
+def store(marginctl, tmp_path, quick):
+    tmp_path = tmp_path / "store"
+    arguments = ["--dataset", "iris", "--objective", "soft", "--objective", "arcgrad:scale=5"]
+    assert marginctl("uci-cv", *arguments, *quick, "--out", tmp_path).status == 0
+    return tmp_path
+
+
+def test_it_prints_the_table_of_uci_cv_again(marginctl, store, quick):
+    arguments = ["--dataset", "iris", "--objective", "soft", "--objective", "arcgrad:scale=5"]
+    printed = marginctl("uci-cv", *arguments, *quick, "--out", store, "--power", "5")
+    again = marginctl("report", store, "--power", "5")
+    assert again.status == 0
+    assert again.err == ""
+    title, _, table = again.out.partition("\n\n")
+    assert title.startswith("arcgrad/table1 (arcgrad, table I): hidden=[10,10]")
+    assert table == printed.out
+    assert "Repeats to see a difference of 5 points from soft" in table
+
+
+def test_every_format(marginctl, store):
+    document = marginctl("report", store, "--format", "json").json
+    (table,) = document["tables"]
+    assert document["problems"] == []
+    assert [t["test"] for t in table["tests"]].count("corrected resampled t") == 1
+    rows = list(csv.DictReader(io.StringIO(marginctl("report", store, "--format", "csv").out)))
+    assert [float(r["mean"]) for r in rows] == [c["mean"] for c in table["cells"]]
+    assert "| iris | " in marginctl("report", store, "--format", "markdown").out
+    assert "arcgrad:" in marginctl("report", store, "--baseline", "arcgrad:scale=5").out
+
+
+def test_damaged_runs_are_named_and_the_rest_is_shown(marginctl, store, quick):
+    marginctl("uci-cv", "--dataset", "iris", "--objective", "center", *quick, "--out", store)
+    folders = sorted(p.parent for p in store.rglob("result.json"))
+    names = {f.name.rsplit("-", 1)[0]: f for f in folders}
+    soft, center, arcgrad = (names[n] for n in ("iris-soft", "iris-center", "iris-arcgrad-scale-5"))
+    (soft / "result.json").write_text('{"accuracies": [[1')
+    (center / "result.json").unlink()
+    (store / "foreign").mkdir()
+    (store / "foreign" / "run.json").write_text("[]")
+    (store / "notes.txt").write_text("hello")
+    ran = marginctl("report", store)
+    assert ran.status == 0
+    assert f"{soft}: result.json is damaged" in ran.err
+    assert f"{center}: not finished: left out" in ran.err
+    assert f"{store / 'foreign'}: run.json is missing or damaged" in ran.err
+    assert len(ran.err.splitlines()) == 3
+    assert "scale=5" in ran.out
+    (arcgrad / "run.json").unlink()
+    ran = marginctl("report", store, "--format", "json")
+    assert ran.status == 0
+    assert ran.json["tables"] == []
+
+
+def test_explain(marginctl, store):
+    ran = marginctl("report", store, "--explain", "iris/arcgrad:scale=5")
+    assert ran.status == 0
+    for word in ("n = 6", "3 folds x 2 repeats x 1 seeds", "epochs=3", "seed 0", "torch "):
+        assert word in ran.out
+    assert "published (arcgrad, table I): 96.93 ± 4.26 over n = 100" in ran.out
+    assert "against soft: " in ran.out
+    ran = marginctl("report", store, "--explain", "iris/arcgrad:scale=6")
+    assert ran.status == 2
+    assert "Did you mean 'iris/arcgrad:scale=5'?" in ran.err
+
+
+def test_other_protocols_are_other_tables_and_later_data_wins(marginctl, store, quick, tmp_path):
+    marginctl(
+        *("uci-cv", "--dataset", "iris", "--objective", "soft", *quick, "--out", store),
+        *("--set", "protocol.epochs=2"),
+    )
+    assert len(marginctl("report", store, "--format", "json").json["tables"]) == 2
+    run = next(p for p in store.rglob("run.json") if "iris-soft" in str(p))
+    twin = run.parent.with_name("twin")
+    twin.mkdir()
+    about = json.loads(run.read_text())
+    result = json.loads((run.parent / "result.json").read_text())
+    about["trial"] = result["trial"] = "twin"
+    about["timing"]["started"] = "2999-01-01T00:00:00+0000"
+    result.pop("sha256")
+    from marginctl.runs.store import digest
+
+    (twin / "run.json").write_text(json.dumps(about))
+    (twin / "result.json").write_text(json.dumps({**result, "sha256": digest(result)}))
+    ran = marginctl("report", store)
+    assert f"{run.parent}: a later run has that cell: left out" in ran.err
+
+
+def test_mistakes(marginctl, tmp_path, store):
+    ran = marginctl("report", tmp_path / "nowhere")
+    assert ran.status == 2
+    assert "no run store at" in ran.err
+    assert marginctl("report", store, "--baseline", "m-soft").status == 2
+    assert marginctl("report", store, "--paper", "nobody").err == "no finished runs found\n"
