@@ -23,6 +23,22 @@ def command(
             help="A preset, or NAME:option=value,option=value; repeatable.",
         ),
     ] = None,
+    csv: Annotated[
+        list[Path] | None,
+        typer.Option("--csv", metavar="FILE", help="A table of your own; repeatable."),
+    ] = None,
+    target: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--target", metavar="COLUMN", help="Its class: one for all files, or one for each."
+        ),
+    ] = None,
+    train_csv: Annotated[
+        Path | None, typer.Option("--train-csv", metavar="FILE", help="With --test-csv: one split.")
+    ] = None,
+    test_csv: Annotated[
+        Path | None, typer.Option("--test-csv", metavar="FILE", help="Tested, never trained.")
+    ] = None,
     folds: Annotated[
         int | None,
         typer.Option("--folds", metavar="N", parser=integer(2), help="Folds of a repeat."),
@@ -35,6 +51,14 @@ def command(
     ] = None,
     baseline: options.Baseline = None,
     power: options.Power = None,
+    predictions: Annotated[
+        Path | None,
+        typer.Option("--predictions", metavar="FILE", help="Write every test prediction (CSV)."),
+    ] = None,
+    save_models: Annotated[
+        Path | None,
+        typer.Option("--save-models", metavar="FOLDER", help="Write the trained networks (.npz)."),
+    ] = None,
     table_format: options.TableFormat = Format.table,
     json: options.Json = False,
     set_: options.Set = None,
@@ -54,12 +78,16 @@ def command(
     """
     from marginctl.crossval.session import Session
     from marginctl.crossval.trial import estimated_seconds
+    from marginctl.data.own import read_all
     from marginctl.papers import table as published
     from marginctl.reporting import table
     from marginctl.reporting.cells import Collector
     from marginctl.reporting.compare import chosen_baseline, compare, positive_points
-    from marginctl.reporting.progress import Progress
+    from marginctl.reporting.progress import Progress, say
+    from marginctl.runs.store import NETWORKS, PREDICTIONS
 
+    own = read_all(csv or [], target or [], (train_csv, test_csv))
+    keep = [PREDICTIONS] * (predictions is not None) + [NETWORKS] * (save_models is not None)
     session = Session.open(
         recipe,
         overrides=set_ or [],
@@ -73,7 +101,11 @@ def command(
         data_dir=data_dir,
         out=out,
         device=device,
+        own=[data for data, _ in own],
+        keep=keep,
     )
+    if not quiet:
+        say(line for _, understood in own for line in understood.lines())
     todo = session.unfinished()
     count = session.workers(workers) if todo else 1
     if dry_run:
@@ -98,6 +130,10 @@ def command(
             progress.message(line)
         outcome = session.execute(count, progress)
 
+    if predictions:
+        session.gather_predictions(predictions, outcome)
+    if save_models:
+        session.copy_networks(save_models, outcome)
     compared = compare(collector.grid, collector.records, compared_with, visible)
     if json:
         protocol = session.recipe.protocol.model_dump()

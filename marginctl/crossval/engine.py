@@ -7,6 +7,7 @@ objective's part by part: autograd would take about a quarter longer.
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -79,7 +80,8 @@ class StackedNetworks:
         # Centred on the column medians in float64 first, so that float32 keeps the digits of a
         # column like 1,600,000,000 +- 1,000; the fold's own statistics are subtracted after.
         scaled = protocol.scaling != "none"
-        x = dataset.x - np.median(dataset.x, axis=0) if scaled else dataset.x
+        self.center = np.median(dataset.x, axis=0) if scaled else np.zeros(dataset.num_features)
+        x = dataset.x - self.center
         self.x = self._tensor(x)
         self.y = torch.as_tensor(dataset.y, device=device)
         statistics = [scaling_statistics(x, n.train, protocol.scaling) for n in stack.networks]
@@ -155,18 +157,62 @@ class StackedNetworks:
         return (head.loss * row_weight).sum(-1)
 
     @torch.no_grad()
-    def predict(self, rows_at_once: int = 256) -> NDArray[np.int64]:
+    def predict(self) -> NDArray[np.int64]:
         """(S, n): the class that each network predicts for every row of the data set."""
-        bias = self.weights.get("class_bias")
+        return self._over_rows(
+            lambda features, weight, bias: self.objective.similarities(
+                features, weight, bias
+            ).argmax(-1)
+        )
+
+    @torch.no_grad()
+    def confidence(self) -> NDArray[np.float64]:
+        """(S, n): the largest softmax probability of each network for every row."""
+        return self._over_rows(
+            lambda features, weight, bias: (
+                self.objective.logits(features, weight, self.state, bias).softmax(-1).amax(-1)
+            )
+        )
+
+    def _over_rows(
+        self, compute: Callable[[Tensor, Tensor, Tensor | None], Tensor], rows_at_once: int = 256
+    ) -> NDArray[Any]:
+        weight, bias = self.weights["class_weight"], self.weights.get("class_bias")
         blocks = []
         for first in range(0, len(self.x), rows_at_once):
             last = min(first + rows_at_once, len(self.x))
             rows = torch.arange(first, last, device=self.device)
             x = self.inputs(rows.expand(len(self.shift), -1))
             features = _hidden(self.first(len(x)).layers, x)[-1]
-            similarity = self.objective.similarities(features, self.weights["class_weight"], bias)
-            blocks.append(similarity.argmax(-1))
+            blocks.append(compute(features, weight, bias))
         return torch.cat(blocks, 1).cpu().numpy()
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """All that predicts, in the order of the networks' numbers: to be saved.
+
+        A raw row x gives the inputs (x - input_shift) * input_factor, (S, d) each.
+        """
+        shift = self.shift[:, 0].double().cpu().numpy() + self.center
+        kept = {"input_shift": shift, "input_factor": self.factor[:, 0].cpu().numpy()}
+        for name, value in {**self.weights, **self.state}.items():
+            kept[name] = value.cpu().numpy()
+        return {name: value[self.in_order] for name, value in kept.items()}
+
+    def test_predictions(self) -> list[tuple[int, int, int, int, float]]:
+        """(row, repeat, fold, predicted class, confidence) of every test row of every network."""
+        predicted, confidence = self.predict(), self.confidence()
+        found = []
+        for i in self.in_order:
+            network = self.stack.networks[i]
+            for row in network.test:
+                at = (int(row), network.repeat, network.fold)
+                found.append((*at, int(predicted[i, row]), float(confidence[i, row])))
+        return found
+
+    @property
+    def in_order(self) -> NDArray[np.int64]:
+        """Positions in the stack by the networks' numbers: the stack has the largest first."""
+        return np.argsort([n.repeat * self.stack.folds + n.fold for n in self.stack.networks])
 
 
 class _Optimizer:
@@ -289,7 +335,6 @@ def train_stack(
 
     predicted = networks.predict()
     hits = predicted == stack.dataset.y
-    in_order = np.argsort([n.repeat * stack.protocol.folds + n.fold for n in stack.networks])
     result = StackResult(
         correct=np.array([h[n.test].sum() for h, n in zip(hits, stack.networks, strict=True)]),
         tested=np.array([len(n.test) for n in stack.networks]),
@@ -298,5 +343,7 @@ def train_stack(
         losses=losses.double().cpu().numpy().T,
         seconds=time.perf_counter() - started,
     )
-    per_network = {key: value[in_order] for key, value in vars(result).items() if key != "seconds"}
+    per_network = {
+        key: value[networks.in_order] for key, value in vars(result).items() if key != "seconds"
+    }
     return StackResult(**per_network, seconds=result.seconds), networks

@@ -20,8 +20,8 @@ from typing import Any, Protocol
 from marginctl.crossval.stack import Stack
 from marginctl.crossval.trial import Trial
 from marginctl.errors import MarginctlError, RequestError
-from marginctl.runs.files import write_atomically
-from marginctl.runs.store import TrialFolder
+from marginctl.runs.files import write_arrays, write_atomically, write_csv
+from marginctl.runs.store import NETWORKS, PREDICTIONS, TrialFolder
 
 
 class Listener(Protocol):
@@ -111,7 +111,16 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def train(stack: Stack, device: str) -> Any:
+@dataclass(frozen=True)
+class Trained:
+    """What a worker gives back for a stack, with what was asked to be kept."""
+
+    result: Any  # StackResult; its module imports torch
+    predictions: list[tuple[Any, ...]] | None = None
+    arrays: dict[str, Any] | None = None
+
+
+def train(stack: Stack, device: str, keep: frozenset[str] = frozenset()) -> Trained:
     """Trains a stack with one thread and reports its progress: what a worker does."""
     from marginctl.crossval.engine import train_stack
 
@@ -127,9 +136,11 @@ def train(stack: Stack, device: str) -> Any:
             unsaid, said = 0.0, time.monotonic()
 
     with _one_thread():
-        result, _ = train_stack(stack, device, on_epoch=on_epoch)
+        result, networks = train_stack(stack, device, on_epoch=on_epoch)
+        predictions = networks.test_predictions() if PREDICTIONS in keep else None
+        arrays = networks.arrays() if NETWORKS in keep else None
     _progress(unsaid)
-    return result
+    return Trained(result, predictions, arrays)
 
 
 # --- in the parent -----------------------------------------------------------------------------
@@ -179,6 +190,7 @@ def execute(
     device: str,
     listener: Listener,
     recipe: dict[str, Any],
+    keep: frozenset[str] = frozenset(),
 ) -> Outcome:
     """Computes the trials that have no result in `folder` yet.
 
@@ -192,12 +204,13 @@ def execute(
         device: from `resolve_device`.
         listener: hears of every finished trial, of the progress and of messages.
         recipe: the resolved recipe, kept in each run.json.
+        keep: files that a trial must have beside its result: PREDICTIONS, NETWORKS.
 
     Raises:
         StoreError: the folder cannot be written.
         MarginctlError: a worker died.
     """
-    run = _Run(folder, device, listener, recipe)
+    run = _Run(folder, device, listener, recipe, keep)
     pending = deque(t for t in trials if not run.reuse(t))
     if not pending:
         return run.outcome
@@ -253,10 +266,15 @@ class _Run:
     """The state of one call of `execute`."""
 
     def __init__(
-        self, folder: Path, device: str, listener: Listener, recipe: dict[str, Any]
+        self,
+        folder: Path,
+        device: str,
+        listener: Listener,
+        recipe: dict[str, Any],
+        keep: frozenset[str],
     ) -> None:
         self.folder, self.device, self.listener = folder, device, listener
-        self.recipe = recipe
+        self.recipe, self.keep = recipe, keep
         self.executor: Executor = _Inline()
         self.outcome = Outcome()
         self.futures: dict[Future[Any], tuple[_Running, int]] = {}
@@ -264,7 +282,7 @@ class _Run:
 
     def reuse(self, trial: Trial) -> bool:
         """Takes a result that is there; says why one that is there cannot be used."""
-        found = TrialFolder(self.folder / trial.id).find()
+        found = TrialFolder(self.folder / trial.id).find(self.keep)
         if found.reason:
             self.listener.message(found.reason)
         if found.result is None:
@@ -281,7 +299,7 @@ class _Run:
             self.elsewhere.append(trial)
             return
         running = _Running(trial, folder, [None] * len(trial.stacks), len(trial.stacks))
-        found = folder.find()  # another process may have finished it since
+        found = folder.find(self.keep)  # another process may have finished it since
         if found.result is not None:
             folder.unlock()
             self._keep(trial, found.result, reused=True)
@@ -293,7 +311,7 @@ class _Run:
             folder.unlock()
             raise
         for i, stack in enumerate(trial.stacks):
-            self.futures[self.executor.submit(train, stack, self.device)] = (running, i)
+            self.futures[self.executor.submit(train, stack, self.device, self.keep)] = (running, i)
 
     def collect(self, future: Future[Any]) -> None:
         running, i = self.futures.pop(future)
@@ -312,11 +330,22 @@ class _Run:
             if running.error is not None:
                 self._fail(running)
             else:
-                metrics, result = running.trial.record(running.results)
+                metrics, result = running.trial.record([r.result for r in running.results])
+                self._write_kept(running)
                 record = running.folder.finish(metrics, result)
                 self._keep(running.trial, record, reused=False)
         finally:
             running.folder.unlock()
+
+    def _write_kept(self, running: _Running) -> None:
+        path = running.folder.path
+        if PREDICTIONS in self.keep:
+            rows = [row for r in running.results for row in r.predictions]
+            write_csv(path / PREDICTIONS, running.trial.prediction_rows(rows))
+        if NETWORKS in self.keep:
+            names = running.results[0].arrays
+            stacked = {n: [r.arrays[n] for r in running.results] for n in names}
+            write_arrays(path / NETWORKS, stacked)
 
     def look_elsewhere(self) -> None:
         waiting, self.elsewhere = self.elsewhere, []

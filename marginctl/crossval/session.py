@@ -1,6 +1,6 @@
 """One call of a cross-validation: its recipe, its data, its trials, and where they are kept."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -11,7 +11,8 @@ from marginctl.crossval.trial import Trial, expand, warnings
 from marginctl.data.dataset import Dataset
 from marginctl.data.uci import DataMissingError, default_data_dir, load
 from marginctl.errors import RequestError
-from marginctl.runs.store import TrialFolder
+from marginctl.runs.files import write_atomically, write_bytes_atomically
+from marginctl.runs.store import NETWORKS, PREDICTIONS, TrialFolder
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class Session:
     trials: list[Trial]
     folder: Path
     device: str
+    keep: frozenset[str] = frozenset()
 
     @classmethod
     def open(
@@ -36,6 +38,8 @@ class Session:
         data_dir: Path | None,
         out: Path,
         device: str,
+        own: Sequence[Dataset] = (),
+        keep: Iterable[str] = (),
     ) -> Self:
         """Reads the recipe and the data.
 
@@ -46,6 +50,8 @@ class Session:
             data_dir: None for the default one.
             out: the run store.
             device: as `resolve_device` takes it.
+            own: the user's data sets; alone, unless data sets are named beside them.
+            keep: files that each trial must have beside its result.
 
         Raises:
             RequestError: anything about the request is wrong.
@@ -57,7 +63,8 @@ class Session:
         datasets: list[Dataset] = []
         skipped: list[tuple[str, str]] = []
         problems: list[str] = []
-        for dataset in recipe.dataset_names:
+        named = [] if own and "datasets" not in given else recipe.dataset_names
+        for dataset in named:
             try:
                 datasets.append(load(dataset, data_dir or default_data_dir()))
             except DataMissingError as error:
@@ -70,8 +77,24 @@ class Session:
                 problems += error.lines
         if problems:
             raise RequestError(*problems)
-        trials = expand(recipe, datasets)
-        return cls(source.name, recipe, datasets, skipped, trials, out / source.name, device)
+        stored_as = source.name
+        if own:
+            datasets += own
+            names = [d.name for d in datasets]
+            recipe = recipe.model_copy(update={"datasets": names})
+            if not named:  # nothing of the published table is left
+                recipe = recipe.model_copy(update={"paper": None, "table": None})
+                stored_as = f"own-data/{source.name}"
+        return cls(
+            stored_as,
+            recipe,
+            datasets,
+            skipped,
+            expand(recipe, datasets),
+            out / stored_as,
+            device,
+            frozenset(keep),
+        )
 
     @property
     def warnings(self) -> list[str]:
@@ -79,7 +102,32 @@ class Session:
 
     def unfinished(self) -> list[Trial]:
         """The trials without a result that can be used."""
-        return [t for t in self.trials if TrialFolder(self.folder / t.id).find().result is None]
+        return [t for t in self.trials if self._folder_of(t).find(self.keep).result is None]
+
+    def _folder_of(self, trial: Trial) -> TrialFolder:
+        return TrialFolder(self.folder / trial.id)
+
+    def gather_predictions(self, target: Path, outcome: Outcome) -> None:
+        """Writes the test predictions of all finished trials into one CSV file.
+
+        Raises:
+            StoreError: the file cannot be written.
+        """
+        parts: list[str] = []
+        for trial in outcome.records:
+            text = (self._folder_of(trial).path / PREDICTIONS).read_text("utf-8")
+            parts.append(text if not parts else text.split("\n", 1)[1])
+        write_atomically(target, "".join(parts))
+
+    def copy_networks(self, folder: Path, outcome: Outcome) -> None:
+        """Copies each finished trial's networks to `<folder>/<trial id>.npz`.
+
+        Raises:
+            StoreError: a file cannot be written.
+        """
+        for trial in outcome.records:
+            content = (self._folder_of(trial).path / NETWORKS).read_bytes()
+            write_bytes_atomically(folder / f"{trial.id}.npz", content)
 
     def workers(self, asked: int | None) -> int:
         """Processes for what is unfinished: one a core, and one alone on an accelerator."""
@@ -95,4 +143,5 @@ class Session:
             device=self.device,
             listener=listener,
             recipe={"name": self.name, **self.recipe.model_dump(exclude={"about"})},
+            keep=self.keep,
         )

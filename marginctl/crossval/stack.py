@@ -42,28 +42,38 @@ class Stack:
     objective: ObjectiveName
     protocol: Protocol
     seed: int
-    first: int  # networks are numbered repeat * folds + fold; this stack holds first .. last - 1
+    first: int  # numbered repeat * folds + fold; this stack holds first .. last - 1
     last: int
 
     @cached_property
     def networks(self) -> list[NetworkRows]:
         """The stack's networks, those with most training rows first."""
         rows = []
-        folds = self.protocol.folds
         fold_of: dict[int, IntArray] = {}
         for number in range(self.first, self.last):
-            repeat, fold = divmod(number, folds)
+            repeat, fold = divmod(number, self.folds)
             if repeat not in fold_of:
-                fold_of[repeat] = partition(
-                    self.dataset.y,
-                    folds,
-                    stratified=self.protocol.stratified,
-                    seed=self.seed,
-                    repeat=repeat,
-                )
+                fold_of[repeat] = self._fold_of_each_row(repeat)
             tested = fold_of[repeat] == fold
             rows.append(NetworkRows(repeat, fold, np.flatnonzero(~tested), np.flatnonzero(tested)))
         return sorted(rows, key=lambda network: -len(network.train))
+
+    @property
+    def folds(self) -> int:
+        return folds_of(self.dataset, self.protocol)
+
+    def _fold_of_each_row(self, repeat: int) -> IntArray:
+        if self.dataset.fixed_test is not None:
+            fold = np.full(self.dataset.num_rows, -1)
+            fold[self.dataset.fixed_test] = 0
+            return fold
+        return partition(
+            self.dataset.y,
+            self.folds,
+            stratified=self.protocol.stratified,
+            seed=self.seed,
+            repeat=repeat,
+        )
 
     @property
     def widths(self) -> list[int]:
@@ -82,6 +92,11 @@ class Stack:
         return self.protocol.epochs * steps * (300 + (self.last - self.first) * a_network)
 
 
+def folds_of(dataset: Dataset, protocol: Protocol) -> int:
+    """Folds of a repeat; a fixed test set counts as one."""
+    return protocol.folds if dataset.fixed_test is None else 1
+
+
 def _parameters(widths: list[int], num_classes: int) -> int:
     layers = sum(a * b + b for a, b in itertools.pairwise(widths))
     return layers + num_classes * widths[-1]
@@ -91,7 +106,7 @@ def stacks(
     dataset: Dataset, objective: ObjectiveName, protocol: Protocol, seed: int
 ) -> list[Stack]:
     """Cuts a trial's folds x repeats networks into stacks of nearly equal size."""
-    networks = protocol.folds * protocol.repeats
+    networks = folds_of(dataset, protocol) * protocol.repeats
     widths = [dataset.num_features, *protocol.hidden]
     one_network = 4 * 4 * _parameters(widths, dataset.num_classes)  # float32: w, gradient, moments
     number = min(networks, math.ceil(networks * one_network / STACK_BYTES))

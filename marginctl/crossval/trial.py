@@ -3,7 +3,7 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from marginctl import NUMERICS
-from marginctl.crossval.stack import Stack, stacks
+from marginctl.crossval.stack import Stack, folds_of, stacks
 from marginctl.data.dataset import Dataset
 from marginctl.errors import RequestError
 from marginctl.objectives.presets import ObjectiveName, parse
@@ -56,18 +56,32 @@ class Trial:
 
     @property
     def networks(self) -> int:
-        return self.protocol.folds * self.protocol.repeats
+        return folds_of(self.dataset, self.protocol) * self.protocol.repeats
 
     @property
     def cost(self) -> float:
         return sum(stack.cost for stack in self.stacks)
 
+    def prediction_rows(self, found: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+        """Lines of predictions.csv, the names of its columns first.
+
+        `row` is the row's number in its file (from 1, the line of names not counted).
+        """
+        data = self.dataset
+        yield PREDICTION_COLUMNS
+        for row, repeat, fold, predicted, confidence in found:
+            number = row + 1 if data.row_numbers is None else int(data.row_numbers[row])
+            truth, prediction = data.classes[data.y[row]], data.classes[predicted]
+            cell = (data.name, str(self.objective), self.seed)
+            yield (*cell, number, repeat, fold, truth, prediction, f"{confidence:.6f}")
+
     def record(self, results: Sequence[Any]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """The metrics of each epoch and the result, from the results of all stacks in order."""
-        shape = (self.protocol.repeats, self.protocol.folds)
+        shape = (self.protocol.repeats, folds_of(self.dataset, self.protocol))
         correct = np.concatenate([r.correct for r in results]).reshape(shape)
         tested = np.concatenate([r.tested for r in results]).reshape(shape)
-        if not (tested.sum(1) == self.dataset.num_rows).all():
+        fixed = self.dataset.fixed_test
+        if not (tested.sum(1) == (self.dataset.num_rows if fixed is None else len(fixed))).all():
             raise AssertionError("each row must be tested exactly once a repeat")
         losses = np.concatenate([r.losses for r in results])
         metrics = []
@@ -81,6 +95,8 @@ class Trial:
             "objective": str(self.objective),
             "seed": self.seed,
             "classes": self.dataset.num_classes,
+            "rows": self.dataset.num_rows,
+            "split": "folds" if fixed is None else "fixed",
             "networks": self.networks,
             "accuracies": (100 * correct / tested).tolist(),
             "tested": tested.tolist(),
@@ -89,6 +105,12 @@ class Trial:
             "timing": {"seconds": sum(r.seconds for r in results)},
         }
         return metrics, result
+
+
+PREDICTION_COLUMNS = (
+    *("dataset", "objective", "seed", "row", "repeat", "fold", "truth", "prediction"),
+    "confidence",
+)
 
 
 def _numbers(flags: Iterable[Any]) -> list[int]:
@@ -108,7 +130,13 @@ def expand(recipe: Recipe, datasets: Iterable[Dataset]) -> list[Trial]:
         f"data set '{d.name}': folds = {folds}, expected at most its {d.num_rows} rows: "
         "ask for fewer folds"
         for d in datasets
-        if folds > d.num_rows
+        if d.fixed_test is None and folds > d.num_rows
+    ]
+    problems += [
+        f"data set '{d.name}': repeats = 1 with a fixed test set, expected at least 2: each repeat "
+        "has its own initial weights, and one says nothing about the spread"
+        for d in datasets
+        if d.fixed_test is not None and recipe.protocol.repeats < 2
     ]
     if problems:
         raise RequestError(*problems)
@@ -125,6 +153,8 @@ def warnings(datasets: Iterable[Dataset], protocol: Protocol) -> list[str]:
     """What a user should know of the data before training."""
     lines = []
     for dataset in datasets:
+        if dataset.fixed_test is not None:
+            continue
         counts = Counter(dataset.y.tolist())
         small = [
             f"'{dataset.classes[c]}' ({n})" for c, n in sorted(counts.items()) if n < protocol.folds

@@ -18,6 +18,9 @@ class Dataset:
         y: (n,) int64 classes, 0 .. C - 1.
         classes: the C class names, in the order of their numbers.
         columns: the d feature names.
+        row_numbers: (n,) the number of each row in its file, from 1; None for 1 .. n.
+        fixed_test: the rows of a fixed test set, where the data come with one; then every other
+            row trains and there are no folds.
     """
 
     name: str
@@ -25,6 +28,8 @@ class Dataset:
     y: NDArray[np.int64]
     classes: tuple[str, ...]
     columns: tuple[str, ...]
+    row_numbers: NDArray[np.int64] | None = None
+    fixed_test: NDArray[np.int64] | None = None
 
     @property
     def num_rows(self) -> int:
@@ -44,4 +49,6 @@ class Dataset:
         content = hashlib.sha256(repr((self.x.shape, self.classes)).encode())
         content.update(np.ascontiguousarray(self.x, "<f8").tobytes())
         content.update(np.ascontiguousarray(self.y, "<i8").tobytes())
+        if self.fixed_test is not None:
+            content.update(np.ascontiguousarray(self.fixed_test, "<i8").tobytes())
         return content.hexdigest()

@@ -4,8 +4,8 @@ import csv
 import io
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -79,11 +79,12 @@ class _Raw:
     name: str
     separator: str
     columns: dict[str, list[str]]
-    lines: list[int]  # the line of the file on which each row ends
+    where: list[str]  # the file and the line on which each row ends
+    train: NDArray[np.bool_]  # what is decided about a column is decided on these rows alone
 
     @property
     def rows(self) -> int:
-        return len(self.lines)
+        return len(self.where)
 
 
 def read(path: Path, target: str) -> tuple[Dataset, Understood]:
@@ -99,7 +100,43 @@ def read(path: Path, target: str) -> tuple[Dataset, Understood]:
     Raises:
         RequestError: one line that says what is wrong with the file and what to do.
     """
-    raw = _parse(path)
+    return _understand(_parse(path), target)
+
+
+def read_split(train: Path, test: Path, target: str) -> tuple[Dataset, Understood]:
+    """Reads a training and a test file with the same columns; the test rows stay test rows.
+
+    Types, categories and classes come from the training file.
+
+    Raises:
+        RequestError: as `read`, or the files do not fit together.
+    """
+    first, second = _parse(train), _parse(test)
+    if set(first.columns) != set(second.columns):
+        differ = sorted(set(first.columns) ^ set(second.columns))
+        raise RequestError(
+            f"{test}: other columns than {train}: '{differ[0]}' is in one of them alone"
+        )
+    if test.samefile(train):
+        raise RequestError(f"{test}: the training and the test file are one file")
+    joined = _Raw(
+        f"{first.name}+{second.name}",
+        first.separator,
+        {c: cells + second.columns[c] for c, cells in first.columns.items()},
+        first.where + second.where,
+        np.arange(first.rows + second.rows) < first.rows,
+    )
+    dataset, understood = _understand(joined, target)
+    assert dataset.row_numbers is not None
+    tested = np.flatnonzero(~joined.train[dataset.row_numbers - 1])
+    if not 0 < len(tested) < dataset.num_rows:
+        what = "test" if not len(tested) else "training"
+        raise RequestError(f"{joined.name}: no {what} row can be used: see what was dropped")
+    understood.remarks.append(f"{len(tested)} of the used rows are test rows")
+    return replace(dataset, fixed_test=tested), understood
+
+
+def _understand(raw: _Raw, target: str) -> tuple[Dataset, Understood]:
     understood = Understood(raw.name, raw.separator, raw.rows)
     y, classes, kept = _labels(raw, target, understood)
     x, columns, complete = _features(raw, target, kept, understood)
@@ -113,7 +150,10 @@ def read(path: Path, target: str) -> tuple[Dataset, Understood]:
     _check_classes(raw, target, understood)
     index = {c: i for i, c in enumerate(classes)}
     codes = np.array([index[label] for label in labels], np.int64)
-    return Dataset(raw.name, x[complete], codes, tuple(classes), tuple(columns)), understood
+    dataset = Dataset(
+        raw.name, x[complete], codes, tuple(classes), tuple(columns), row_numbers=used + 1
+    )
+    return dataset, understood
 
 
 def _parse(path: Path) -> _Raw:
@@ -161,7 +201,8 @@ def _parse(path: Path) -> _Raw:
     if not numbered:
         raise RequestError(f"{path}: no rows below the line of names")
     columns = dict(zip(header, map(list, zip(*(r for r, _ in numbered), strict=True)), strict=True))
-    return _Raw(name, separator, columns, [n for _, n in numbered])
+    where = [f"{path}:{n}" for _, n in numbered]
+    return _Raw(name, separator, columns, where, np.ones(len(where), bool))
 
 
 def _separator(text: str) -> str:
@@ -206,7 +247,15 @@ def _labels(
     kept = np.array([i for i, label in enumerate(y) if label.lower() not in MISSING], np.int64)
     if len(kept) < len(y):
         understood.dropped["no class"] = len(y) - len(kept)
-    distinct = {y[i] for i in kept}
+    if not len(kept):
+        raise RequestError(f"{raw.name}: target '{target}' has no class in any of {len(y)} rows")
+    distinct = {y[i] for i in kept if raw.train[i]}
+    foreign = next((i for i in kept if y[i] not in distinct), None)
+    if foreign is not None:
+        raise RequestError(
+            f"{raw.where[foreign]}: class '{y[foreign]}' is in no training row: expected one of "
+            f"{_some(sorted(distinct))}"
+        )
     numeric = all(_is_number(label) for label in distinct)
     whole = numeric and all(float(label).is_integer() for label in distinct)
     if numeric and len(distinct) > 20 and (not whole or len(distinct) > len(kept) / 2):
@@ -227,8 +276,9 @@ def _labels(
 
 def _check_classes(raw: _Raw, target: str, understood: Understood) -> None:
     if len(understood.classes) < 2:
-        only = next(iter(understood.classes), None)
-        what = f"only class '{only}'" if only else "no class"
+        what = (
+            f"only class '{next(iter(understood.classes))}'" if understood.classes else "no class"
+        )
         used = sum(understood.classes.values())
         raise RequestError(
             f"{raw.name}: target '{target}' has {what} in the {used} rows that can be used: "
@@ -242,20 +292,20 @@ def _features(
     """Features of the kept rows, their names, and which of these rows are complete."""
     parts: list[NDArray[np.float64]] = []
     names: list[str] = []
-    complete = np.ones(len(kept), bool)
+    complete, train = np.ones(len(kept), bool), raw.train[kept]
     for column, cells in raw.columns.items():
         if column == target:
             continue
         values = [cells[i] for i in kept]
         missing = np.array([v.lower() in MISSING for v in values], bool)
-        present = [v for v, m in zip(values, missing, strict=True) if not m]
-        reason = _why_ignored(column, present, len(values))
+        present = [values[i] for i in np.flatnonzero(~missing & train)]
+        reason = _why_ignored(column, present, int(train.sum()))
         if reason:
             understood.ignored[column] = reason
             continue
         numbers = _numbers(raw, column, values, missing, kept)
         if numbers is not None:
-            if _is_id(column, numbers[~missing]):
+            if _is_id(column, numbers[~missing & train]):
                 understood.ignored[column] = "an id"
                 continue
             understood.numeric.append(column)
@@ -267,6 +317,13 @@ def _features(
                 understood.ignored[column] = f"text, {len(categories)} distinct values"
                 continue
             understood.categorical[column] = categories
+            unknown = sorted(
+                {v for v, m in zip(values, missing, strict=True) if not m} - set(present)
+            )
+            if unknown:
+                understood.remarks.append(
+                    f"column '{column}': {_some(unknown)} in test rows alone: no category"
+                )
             shown = categories[1:] if len(categories) == 2 else categories
             names += [f"{column}={c}" for c in shown]
             parts.append(np.array([[v == c for c in shown] for v in values], np.float64))
@@ -322,25 +379,70 @@ def _numbers(
             return None
         first = words[0]
         raise RequestError(
-            f"{raw.name}:{raw.lines[kept[first]]}: column '{column}' holds '{values[first]}' among "
+            f"{raw.where[kept[first]]}: column '{column}' holds '{values[first]}' among "
             f"numbers ({len(words)} such rows): correct it, or leave it empty where it is missing"
         ) from None
     large = np.flatnonzero(~missing & ~(np.abs(numbers) < 1e30))
     if len(large):
         first = large[0]
         raise RequestError(
-            f"{raw.name}:{raw.lines[kept[first]]}: column '{column}' holds '{values[first]}': "
+            f"{raw.where[kept[first]]}: column '{column}' holds '{values[first]}': "
             "expected numbers below 1e30"
         )
     return numbers
 
 
-def check_names(paths: Iterable[Path]) -> None:
-    """Refuses two files of the same name: it names the row of the table.
+def read_all(
+    files: Sequence[Path],
+    targets: Sequence[str],
+    split: tuple[Path | None, Path | None] = (None, None),
+) -> list[tuple[Dataset, Understood]]:
+    """Reads what --csv, --target, --train-csv and --test-csv name.
+
+    Args:
+        files: each becomes a row of the table, named by its file name.
+        targets: one for all, or one for each file in the order of the files.
+        split: a training and a test file, read after the others.
 
     Raises:
-        RequestError: two files with one name.
+        RequestError: every problem of every file, a line each.
     """
-    twice = [name for name, count in Counter(p.name for p in paths).items() if count > 1]
+    train, test = split
+    _check_options(files, targets, train, test)
+    problems: list[str] = []
+    found = []
+    for_each = [targets[0]] * len(files) if len(targets) == 1 else targets[: len(files)]
+    for path, target in zip(files, for_each, strict=True):
+        try:
+            found.append(read(path, target))
+        except RequestError as error:
+            problems += error.lines
+    if train and test:
+        try:
+            found.append(read_split(train, test, targets[-1]))
+        except RequestError as error:
+            problems += error.lines
+    if problems:
+        raise RequestError(*problems)
+    return found
+
+
+def _check_options(
+    files: Sequence[Path], targets: Sequence[str], train: Path | None, test: Path | None
+) -> None:
+    if bool(train) != bool(test):
+        missing = "--test-csv" if train else "--train-csv"
+        raise RequestError(f"{missing} is missing: a fixed split needs both files")
+    number = len(files) + bool(train)
+    if number and not targets:
+        raise RequestError("--target is missing: name the column that holds the class")
+    if targets and not number:
+        raise RequestError("--target is given without --csv: name the file")
+    if number and len(targets) not in (1, number):
+        raise RequestError(
+            f"--target is given {len(targets)} times for {number} files: give one for all, or one "
+            "for each in their order"
+        )
+    twice = [name for name, count in Counter(p.name for p in files).items() if count > 1]
     if twice:
         raise RequestError(f"--csv: two files are named '{twice[0]}': rename one")

@@ -115,13 +115,19 @@ def compare(
             for o in others
             if (dataset, o) in grid.cells and (dataset, baseline) in grid.cells
         }
-        results = [tests.corrected_resampled_t(d, r) for d, r, _ in pairs.values()]
+        fixed = any(r["split"] == "fixed" for r in records.get((dataset, baseline), []))
+        results = [
+            Test(None, None, reason="a fixed test set: repeats differ in initial weights alone")
+            if fixed
+            else tests.corrected_resampled_t(d, r)
+            for d, r, _ in pairs.values()
+        ]
         adjusted = tests.holm([t.p for t in results])
         for (objective, (d, r, folds)), test, p in zip(
             pairs.items(), results, adjusted, strict=True
         ):
             needed = visible = None
-            if power is not None and len(d) > 1:
+            if power is not None and len(d) > 1 and not fixed:
                 needed = tests.repeats_to_see(power, d, r, folds)
                 visible = tests.smallest_visible(d, r)
             made.cells[dataset, objective] = Comparison(
@@ -176,7 +182,7 @@ def _paired(a: Sequence[Record], b: Sequence[Record]) -> tuple[list[float], floa
             first["accuracies"], second["accuracies"], first["tested"], strict=True
         ):
             differences += [x - y for x, y in zip(mine, theirs, strict=True)]
-            ratios += [n / (sum(tested) - n) for n in tested]
+            ratios += [n / (first["rows"] - n) for n in tested]
     ratio = statistics.fmean(ratios) if ratios else 0.0
     return differences, ratio, len(a[0]["tested"][0])
 

@@ -1,14 +1,19 @@
 """Files that are either whole or absent."""
 
 import contextlib
+import csv
 import errno
+import io
 import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from marginctl.errors import StoreError
 
@@ -21,7 +26,11 @@ def write_atomically(path: Path, content: str) -> None:
     Raises:
         StoreError: the disk is full or the folder cannot be written; what was there is unharmed.
     """
-    data = content.encode()
+    write_bytes_atomically(path, content.encode())
+
+
+def write_bytes_atomically(path: Path, data: bytes) -> None:
+    """`write_atomically` of bytes."""
     temporary: str | None = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -49,6 +58,21 @@ def write_json(path: Path, document: dict[str, Any]) -> None:
 
 def write_json_lines(path: Path, documents: Iterable[dict[str, Any]]) -> None:
     write_atomically(path, "".join(json.dumps(d, allow_nan=False) + "\n" for d in documents))
+
+
+def write_csv(path: Path, rows: Iterable[Iterable[Any]]) -> None:
+    """Writes a CSV file atomically; the first row holds the names."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    write_atomically(path, text.getvalue())
+
+
+def write_arrays(path: Path, parts: Mapping[str, Sequence[NDArray[Any]]]) -> None:
+    """Writes an .npz of arrays, each the concatenation of its parts. No pickles."""
+    content = io.BytesIO()
+    joined: dict[str, Any] = {name: np.concatenate(list(p)) for name, p in parts.items()}
+    np.savez(content, allow_pickle=False, **joined)
+    write_bytes_atomically(path, content.getvalue())
 
 
 def sweep_temporaries(folder: Path) -> None:

@@ -19,6 +19,9 @@ from marginctl.errors import StoreError
 from marginctl.runs.files import sweep_temporaries, write_json, write_json_lines
 
 SCHEMA = 1
+# Files that a trial may have beside its result, where they were asked for.
+PREDICTIONS = "predictions.csv"
+NETWORKS = "checkpoints/networks.npz"
 # A result computed under other versions of these is not resumed: it may differ.
 NUMERIC_PACKAGES = ("torch", "numpy")
 
@@ -110,8 +113,8 @@ class TrialFolder:
     def unlock(self) -> None:
         self._lock.release()
 
-    def find(self) -> Found:
-        """Reads the result, if there is a whole one from the same numerics."""
+    def find(self, needed: Iterable[str] = ()) -> Found:
+        """Reads the result, if there is a whole one from the same numerics with `needed` files."""
         path = self.path / "result.json"
         try:
             text = path.read_text("utf-8")
@@ -130,6 +133,9 @@ class TrialFolder:
                     None,
                     f"{path}: from {package} {then}, this is {now[package]}: computed anew",
                 )
+        absent = [name for name in needed if not (self.path / name).is_file()]
+        if absent:
+            return Found(None, f"{self.path}: has no {absent[0]}: computed anew")
         return Found(record)
 
     def begin(self, document: dict[str, Any]) -> None:

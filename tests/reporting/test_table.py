@@ -19,6 +19,8 @@ def record(dataset="iris", objective="soft", accuracies=((50.0, 60.0), (70.0, 80
         "classes": 3,
         "accuracies": [list(r) for r in accuracies],
         "tested": [[5] * len(r) for r in accuracies],
+        "rows": 5 * len(accuracies[0]),
+        "split": "folds",
         "diverged": [],
         "collapsed": [],
         "timing": {"seconds": 1.5},

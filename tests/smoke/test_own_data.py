@@ -1,0 +1,148 @@
+"""uci-cv on a user's own table."""
+
+import csv
+
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.smoke
+
+
+def table(rows, seed=0):
+    stream = np.random.default_rng(seed)
+    lines = ["id,color,size,weight,when,kind"]
+    for i in range(rows):
+        kind = int(stream.integers(3))
+        color = ("red", "green", "blue")[int(stream.integers(3))]
+        size, weight = stream.normal(kind * 2, 0.5), stream.normal(0, 1)
+        lines.append(f"{i},{color},{size:.4f},{weight:.4f},2026-01-01,{kind + 1}")
+    return "\n".join([*lines, "60,red,?,1,2026-01-02,1", ""])
+
+
+@pytest.fixture
+def mine(tmp_path):
+    path = tmp_path / "my table.csv"
+    path.write_text(table(60))
+    return path
+
+
+def test_a_report_then_a_table_with_predictions_and_networks(marginctl, mine, tmp_path):
+    arguments = [
+        *("uci-cv", "--csv", mine, "--target", "kind", "--objective", "soft"),
+        *("--objective", "adacos", "--folds", "3", "--repeats", "2", "--workers", "1"),
+        *("--set", "protocol.epochs=40", "--set", "protocol.lr=0.01", "--out", tmp_path / "runs"),
+    ]
+    saved = tmp_path / "saved"
+    ran = marginctl(
+        *arguments, "--predictions", tmp_path / "p.csv", "--save-models", saved, "--json"
+    )
+    assert ran.status == 0
+    assert "my table.csv: 61 rows, comma-separated: 60 used, 1 dropped (a missing value)" in ran.err
+    assert "3 classes: 1 (" in ran.err
+    assert "2 numeric columns: size, weight" in ran.err
+    assert "2 columns not used: id (an id), when (dates)" in ran.err
+    cells = ran.json["cells"]
+    assert [c["paper"] for c in cells] == [None, None]
+    assert ran.json["skipped"] == []
+    assert cells[0]["mean"] > 80
+
+    rows = list(csv.DictReader((tmp_path / "p.csv").open()))
+    assert len(rows) == 2 * 2 * 60
+    soft = [r for r in rows if r["objective"] == "soft"]
+    for repeat in "01":
+        of_repeat = [r for r in soft if r["repeat"] == repeat]
+        assert sorted(int(r["row"]) for r in of_repeat) == list(range(1, 61))
+    right = np.mean([r["truth"] == r["prediction"] for r in soft]) * 100
+    assert right == pytest.approx(cells[0]["mean"], abs=0.2)
+    truth = {r["row"]: r["truth"] for r in soft}
+    for number, line in enumerate(csv.DictReader(mine.open()), 1):
+        if number <= 60:
+            assert truth[str(number)] == line["kind"]
+    assert all(1 / 3 - 1e-6 <= float(r["confidence"]) <= 1 for r in rows)
+
+    with np.load(next(saved.glob("*soft*.npz")), allow_pickle=False) as kept:
+        networks = dict(kept)
+    assert networks["weight0"].shape == (6, 5, 10)
+    network = 4  # repeat 1, fold 1
+    used = [r for r in soft if (r["repeat"], r["fold"]) == ("1", "1")]
+    x = np.array([_features(mine, int(r["row"])) for r in used])
+    h = (x - networks["input_shift"][network]) * networks["input_factor"][network]
+    for i in (0, 1):
+        h = np.maximum(h @ networks[f"weight{i}"][network] + networks[f"bias{i}"][network], 0)
+    z = h @ networks["class_weight"][network].T
+    assert [str(k + 1) for k in z.argmax(1)] == [r["prediction"] for r in used]
+    confidence = np.exp(z.max(1)) / np.exp(z).sum(1)
+    assert confidence == pytest.approx([float(r["confidence"]) for r in used], abs=1e-4)
+
+    again = marginctl(*arguments, "--predictions", tmp_path / "q.csv", "--json")
+    assert again.json == ran.json
+    assert (tmp_path / "q.csv").read_text() == (tmp_path / "p.csv").read_text()
+    shown = marginctl("report", tmp_path / "runs")
+    assert "my table.csv" in shown.out
+
+
+def _features(path, number):
+    line = list(csv.DictReader(path.open()))[number - 1]
+    colors = [float(line["color"] == c) for c in ("blue", "green", "red")]
+    return [*colors, float(line["size"]), float(line["weight"])]
+
+
+def test_predictions_of_a_finished_trial_are_computed_when_asked_for(marginctl, mine, tmp_path):
+    arguments = [
+        *("uci-cv", "--csv", mine, "--target", "kind", "--objective", "soft", "--folds", "2"),
+        *("--repeats", "1", "--workers", "1", "--set", "protocol.epochs=1", "--out", tmp_path),
+    ]
+    first = marginctl(*arguments, "--json").json
+    ran = marginctl(*arguments, "--json", "--predictions", tmp_path / "p.csv")
+    assert "has no predictions.csv: computed anew" in ran.err
+    assert ran.json["cells"][0]["mean"] == first["cells"][0]["mean"]
+    assert len((tmp_path / "p.csv").read_text().splitlines()) == 61
+
+
+def test_a_changed_file_is_another_trial(marginctl, mine, tmp_path):
+    arguments = [
+        *("uci-cv", "--csv", mine, "--target", "kind", "--objective", "soft", "--folds", "2"),
+        *("--repeats", "1", "--workers", "1", "--set", "protocol.epochs=1", "--out", tmp_path),
+    ]
+    marginctl(*arguments)
+    mine.write_text(table(60, seed=1))
+    marginctl(*arguments)
+    assert len(list(tmp_path.rglob("result.json"))) == 2
+
+
+def test_a_fixed_split(marginctl, tmp_path):
+    (tmp_path / "train.csv").write_text(table(60))
+    (tmp_path / "test.csv").write_text(table(30, seed=1))
+    arguments = [
+        *("uci-cv", "--train-csv", tmp_path / "train.csv", "--test-csv", tmp_path / "test.csv"),
+        *("--target", "kind", "--objective", "soft", "--objective", "arcgrad", "--workers", "1"),
+        *("--set", "protocol.epochs=30", "--set", "protocol.lr=0.01", "--out", tmp_path / "r"),
+    ]
+    ran = marginctl(*arguments, "--repeats", "3", "--json", "--power", "1")
+    assert ran.status == 0
+    assert "30 of the used rows are test rows" in ran.err
+    assert [c["n"] for c in ran.json["cells"]] == [3, 3]
+    assert ran.json["tests"][0]["reason"].startswith("a fixed test set")
+    assert marginctl(*arguments, "--repeats", "1").status == 2
+
+
+def test_own_data_beside_a_named_set(marginctl, mine, tmp_path, quick):
+    ran = marginctl(
+        *("uci-cv", "--dataset", "iris", "--csv", mine, "--target", "kind", "--objective", "soft"),
+        *(*quick, "--out", tmp_path / "runs", "--json", "--quiet"),
+    )
+    assert [c["dataset"] for c in ran.json["cells"]] == ["iris", "my table.csv"]
+    assert ran.json["cells"][0]["paper"] is not None
+    assert ran.err == ""
+
+
+def test_mistakes_are_one_line(marginctl, mine, tmp_path):
+    for arguments, message in (
+        (["--csv", mine], "--target is missing"),
+        (["--csv", mine, "--target", "kin"], "Did you mean 'kind'?"),
+        (["--csv", tmp_path / "none.csv", "--target", "kind"], "cannot be read"),
+    ):
+        ran = marginctl("uci-cv", *arguments, "--out", tmp_path / "runs")
+        assert ran.status == 2
+        assert message in ran.err
+        assert len(ran.err.splitlines()) == 1
