@@ -21,7 +21,6 @@ from marginctl.reporting.statistics import corrected_resampled_t
 
 def rejected(repetitions: int) -> tuple[float, float]:
     """Shares of the repetitions that the corrected and the uncorrected test reject at 5 %."""
-    torch.set_flush_denormal(True)
     protocol = Protocol(epochs=20, lr=0.01)
     corrected = plain = 0
     for repetition in range(repetitions):
