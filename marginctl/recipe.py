@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from marginctl import typed_yaml
-from marginctl.data.uci import definitions
+from marginctl.data.uci import check_name, definitions
 from marginctl.errors import RequestError
 from marginctl.objectives.presets import parse
 from marginctl.text import did_you_mean
@@ -74,7 +74,7 @@ class Recipe(BaseModel):
     @field_validator("datasets")
     @classmethod
     def _known_datasets(cls, names: str | list[str]) -> str | list[str]:
-        return names if isinstance(names, str) else _each(names, _known_dataset)
+        return names if isinstance(names, str) else _each(names, check_name)
 
     @field_validator("seeds")
     @classmethod
@@ -98,16 +98,6 @@ def _each(values: Iterable[str], read: Any) -> list[str]:
     if problems:
         raise ValueError("\n".join(problems))
     return list(seen)
-
-
-def _known_dataset(name: str) -> str:
-    if name not in definitions():
-        known = definitions()
-        raise RequestError(
-            f"unknown data set '{name}': expected one of {', '.join(known)}, or all."
-            + did_you_mean(name, known)
-        )
-    return name
 
 
 def shipped_folder() -> Path:

@@ -42,6 +42,14 @@ def marginctl(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
 
 
 @pytest.fixture(autouse=True)
+def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test asks a host other than this machine."""
+    from marginctl.data import fetch
+
+    monkeypatch.setattr(fetch, "_resolves", lambda host, seconds: host == "127.0.0.1")
+
+
+@pytest.fixture(autouse=True)
 def _no_data_of_the_user(
     monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:

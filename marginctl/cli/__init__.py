@@ -9,7 +9,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from marginctl import __version__
-from marginctl.cli import bench, recipes, report, uci_cv
+from marginctl.cli import bench, data, recipes, report, uci_cv
 from marginctl.errors import MarginctlError
 
 app = typer.Typer(
@@ -42,6 +42,7 @@ def _root(
 app.command("uci-cv")(uci_cv.command)
 app.command("report")(report.command)
 app.add_typer(recipes.app, name="recipes")
+app.add_typer(data.app, name="data")
 app.add_typer(bench.app, name="bench")
 
 

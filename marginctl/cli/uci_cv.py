@@ -65,6 +65,9 @@ def command(
     seed: options.Seed = None,
     out: options.Out = Path("runs"),
     data_dir: options.DataDir = None,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Fetch no data set that is not there.")
+    ] = False,
     device: options.Device = "auto",
     workers: options.Workers = None,
     dry_run: options.DryRun = False,
@@ -103,6 +106,8 @@ def command(
         device=device,
         own=[data for data, _ in own],
         keep=keep,
+        offline=offline,
+        on_fetch=lambda line: None if quiet else say([line]),
     )
     if not quiet:
         say(line for _, understood in own for line in understood.lines())

@@ -1,6 +1,6 @@
 """One call of a cross-validation: its recipe, its data, its trials, and where they are kept."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -9,7 +9,8 @@ from marginctl import recipe as recipes
 from marginctl.crossval.execute import Listener, Outcome, execute, resolve_device, usable_cores
 from marginctl.crossval.trial import Trial, expand, warnings
 from marginctl.data.dataset import Dataset
-from marginctl.data.uci import DataMissingError, default_data_dir, load
+from marginctl.data.fetch import NO_NETWORK, fetch_missing
+from marginctl.data.uci import DataMissingError, default_data_dir, is_absent, load
 from marginctl.errors import RequestError
 from marginctl.runs.files import write_atomically, write_bytes_atomically
 from marginctl.runs.store import NETWORKS, PREDICTIONS, TrialFolder
@@ -40,6 +41,8 @@ class Session:
         device: str,
         own: Sequence[Dataset] = (),
         keep: Iterable[str] = (),
+        offline: bool = False,
+        on_fetch: Callable[[str], None] = lambda line: None,
     ) -> Self:
         """Reads the recipe and the data.
 
@@ -52,6 +55,8 @@ class Session:
             device: as `resolve_device` takes it.
             own: the user's data sets; alone, unless data sets are named beside them.
             keep: files that each trial must have beside its result.
+            offline: whether data sets that are not there are left unfetched.
+            on_fetch: hears that something is fetched.
 
         Raises:
             RequestError: anything about the request is wrong.
@@ -64,15 +69,21 @@ class Session:
         skipped: list[tuple[str, str]] = []
         problems: list[str] = []
         named = [] if own and "datasets" not in given else recipe.dataset_names
+        folder = data_dir or default_data_dir()
+        absent = [name for name in named if is_absent(name, folder)]
+        reasons: dict[str, str] = {}
+        if absent and not offline:
+            on_fetch(f"fetching {len(absent)} data sets into {folder}")
+            reasons = fetch_missing(absent, folder)
         for dataset in named:
             try:
-                datasets.append(load(dataset, data_dir or default_data_dir()))
+                datasets.append(load(dataset, folder))
             except DataMissingError as error:
+                why = _why_not_fetched(dataset, reasons)
                 if recipe.datasets == "all":
-                    reason = f"no files in {(data_dir or default_data_dir()) / 'uci'}"
-                    skipped.append((dataset, reason))
+                    skipped.append((dataset, f"no files in {folder / 'uci'}, {why}"))
                 else:
-                    problems += error.lines
+                    problems += [f"{line}; {why}" for line in error.lines]
             except RequestError as error:
                 problems += error.lines
         if problems:
@@ -145,3 +156,11 @@ class Session:
             recipe={"name": self.name, **self.recipe.model_dump(exclude={"about"})},
             keep=self.keep,
         )
+
+
+def _why_not_fetched(name: str, reasons: Mapping[str, str]) -> str:
+    if name not in reasons:
+        return "not fetched"
+    if all(NO_NETWORK.search(reason) for reason in reasons.values()):
+        return "could not be fetched (no network)"  # one reason for all, not one a host
+    return f"could not be fetched ({reasons[name]})"

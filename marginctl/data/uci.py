@@ -42,6 +42,32 @@ def default_data_dir() -> Path:
     return Path(cache_home or os.path.expanduser("~/.cache")) / "marginctl" / "data"
 
 
+def check_name(name: str) -> str:
+    """The name, if it is a data set's.
+
+    Raises:
+        RequestError: it is not.
+    """
+    known = definitions()
+    if name not in known:
+        raise RequestError(
+            f"unknown data set '{name}': expected one of {', '.join(known)}, or all."
+            + did_you_mean(name, known)
+        )
+    return name
+
+
+def _absent_files(name: str, data_dir: Path) -> list[str]:
+    folder = data_dir / "uci" / name
+    files = [file["file"] for file in definitions()[name]["files"]]
+    return [file for file in files if not (folder / file).is_file()]
+
+
+def is_absent(name: str, data_dir: Path) -> bool:
+    """Whether a data set's files are not all there and nothing is built in."""
+    return bool(_absent_files(name, data_dir)) and "embedded" not in definitions()[name]
+
+
 def load(name: str, data_dir: Path) -> Dataset:
     """Reads a data set from `<data_dir>/uci/<name>/`, or its embedded copy if it has one.
 
@@ -49,15 +75,10 @@ def load(name: str, data_dir: Path) -> Dataset:
         DataMissingError: there are no files and nothing is embedded.
         RequestError: an unknown name, or files that differ from the published counts.
     """
-    known = definitions()
-    if name not in known:
-        raise RequestError(
-            f"unknown data set '{name}': expected one of {', '.join(known)}."
-            + did_you_mean(name, known)
-        )
-    definition = known[name]
+    check_name(name)
+    definition = definitions()[name]
     folder = data_dir / "uci" / name
-    absent = [f["file"] for f in definition["files"] if not (folder / f["file"]).is_file()]
+    absent = _absent_files(name, data_dir)
     if not absent:
         tables = [(f, _read(folder / f["file"], f)) for f in definition["files"]]
         where = str(folder)
@@ -66,8 +87,8 @@ def load(name: str, data_dir: Path) -> Dataset:
         tables = [({"file": where}, EMBEDDED[definition["embedded"]]())]
     else:
         raise DataMissingError(
-            f"data set '{name}': no file '{absent[0]}' in {folder}: put the original UCI files "
-            f"there, or name the data folder with --data-dir or {DATA_DIR_VARIABLE}"
+            f"data set '{name}': no file '{absent[0]}' in {folder}: run marginctl data fetch "
+            f"{name}, or name the data folder with --data-dir or {DATA_DIR_VARIABLE}"
         )
     return _parse(name, definition, tables, where)
 

@@ -1,0 +1,83 @@
+"""marginctl data: list, fetch and verify."""
+
+from typing import Annotated
+
+import typer
+
+from marginctl.cli import options
+from marginctl.cli.options import print_json
+
+app = typer.Typer(help="The data sets of the papers.", no_args_is_help=True)
+
+Names = Annotated[
+    list[str] | None, typer.Argument(metavar="[NAME]...", help="Data sets, or uci for all of them.")
+]
+
+
+def _chosen(names: list[str] | None) -> list[str]:
+    from marginctl.data.uci import definitions
+
+    asked = names or ["uci"]
+    return [n for name in asked for n in (definitions() if name == "uci" else [name])]
+
+
+@app.command("list")
+def list_(data_dir: options.DataDir = None, json: options.Json = False) -> None:
+    """List the data sets and what is there of them."""
+    from marginctl.data.status import status
+    from marginctl.data.uci import default_data_dir, definitions
+    from marginctl.reporting.listing import print_rows
+
+    rows = [status(name, data_dir or default_data_dir()).row() for name in definitions()]
+    if json:
+        print_json(rows)
+    else:
+        print_rows(rows, ["name", "classes", "features", "instances", "state", "path"])
+
+
+@app.command()
+def fetch(
+    names: Names = None, data_dir: options.DataDir = None, json: options.Json = False
+) -> None:
+    """Fetch what is absent or damaged into the data folder; every file is checked by digest."""
+    from marginctl.data.fetch import fetch_missing
+    from marginctl.data.status import status
+    from marginctl.data.uci import default_data_dir
+    from marginctl.errors import MarginctlError
+
+    folder = data_dir or default_data_dir()
+    chosen = _chosen(names)
+    needed = [n for n in chosen if status(n, folder).state in ("absent", "damaged")]
+    reasons = fetch_missing(needed, folder)
+    rows = [status(name, folder).row() for name in chosen]
+    if json:
+        print_json(rows)
+    else:
+        for row in rows:
+            print(f"{row['name']}: {'not fetched' if row['name'] in reasons else row['state']}")
+    if reasons:
+        raise MarginctlError(
+            *(f"data set '{name}': could not be fetched: {why}" for name, why in reasons.items()),
+            f"put the original files of these into {folder / 'uci'}/NAME/ by hand",
+        )
+
+
+@app.command()
+def verify(
+    names: Names = None, data_dir: options.DataDir = None, json: options.Json = False
+) -> None:
+    """Read every data set that is there and compare counts and digest."""
+    from marginctl.data.status import status
+    from marginctl.data.uci import default_data_dir
+    from marginctl.errors import RequestError
+
+    found = [status(name, data_dir or default_data_dir()) for name in _chosen(names)]
+    if json:
+        print_json([s.row() for s in found])
+    else:
+        for s in found:
+            print(f"{s.name}: {s.state}")
+    named = set(names or []) - {"uci"}
+    bad = [s for s in found if s.state == "damaged" or (s.state == "absent" and s.name in named)]
+    if bad:
+        raise RequestError(*(str(s.detail) for s in bad))

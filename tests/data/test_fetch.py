@@ -1,0 +1,223 @@
+"""Fetching, against a local server that answers in every bad way."""
+
+import io
+import threading
+import time
+import zipfile
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from marginctl.data import fetch, uci
+from marginctl.data.fetch import Fetcher, fetch_missing
+
+HABERMAN = "".join(f"{30 + i % 50},{58 + i % 12},{i % 13},{1 + (i % 7 == 0)}\n" for i in range(306))
+
+
+def archive(**members):
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as out:
+        for name, text in members.items():
+            out.writestr(name.replace("__", "/").replace("UP", "..").replace("DOT", "."), text)
+    return content.getvalue()
+
+
+GOOD = archive(habermanDOTdata=HABERMAN)
+
+
+@pytest.fixture
+def server():
+    """Answers each path with what `pages` holds; a path `stall` never ends."""
+    pages = {}
+    asked = []
+    stop = threading.Event()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            asked.append(self.path)
+            if self.path == "/stall":
+                self.send_response(200)
+                self.send_header("Content-Length", "1000")
+                self.end_headers()
+                self.wfile.write(b"PK")
+                self.wfile.flush()
+                stop.wait(30)
+                return
+            status, body, length = pages.get(self.path, (404, b"", None))
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body) if length is None else length))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_args):
+            pass
+
+    running = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=running.serve_forever, daemon=True).start()
+    running.pages, running.asked = pages, asked
+    running.url = f"http://127.0.0.1:{running.server_port}"
+    yield running
+    stop.set()
+    running.shutdown()
+    running.server_close()
+
+
+@pytest.fixture
+def haberman(monkeypatch, tmp_path, server):
+    """Makes a small stand-in of haberman the one that is wanted; sets its sources."""
+    folder = tmp_path / "original" / "uci" / "haberman"
+    folder.mkdir(parents=True)
+    (folder / "haberman.data").write_text(HABERMAN)
+    digest = uci.load("haberman", tmp_path / "original").digest
+    changed = {**uci.definitions()["haberman"], "digest": digest}
+
+    def sources(*paths, kind="zip", **more):
+        changed["sources"] = [{kind: server.url + p if p[0] == "/" else p, **more} for p in paths]
+
+    everything = {**uci.definitions(), "haberman": changed}
+    monkeypatch.setattr(fetch, "definitions", lambda: everything)
+    return sources
+
+
+def fetched(tmp_path):
+    return fetch_missing(["haberman"], tmp_path / "data").get("haberman")
+
+
+def nothing_left(tmp_path):
+    folder = tmp_path / "data" / "uci"
+    return not folder.exists() or not list(folder.rglob("*"))
+
+
+def test_a_good_archive(tmp_path, server, haberman):
+    server.pages["/good"] = (200, GOOD, None)
+    haberman("/good")
+    assert fetched(tmp_path) is None
+    assert uci.load("haberman", tmp_path / "data").num_rows == 306
+    assert [p.name for p in (tmp_path / "data" / "uci").iterdir()] == ["haberman"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        archive(deep__er__habermanDOTdata=HABERMAN),
+        archive(innerDOTzip=GOOD, readme="x"),
+        archive(UP__UP__UP__habermanDOTdata=HABERMAN),
+    ],
+    ids=["in a folder", "zip in a zip", "a path that leaves the cache"],
+)
+def test_wherever_the_member_lies_it_is_placed_by_its_bare_name(
+    tmp_path, server, haberman, content
+):
+    server.pages["/good"] = (200, content, None)
+    haberman("/good")
+    assert fetched(tmp_path) is None
+    files = sorted(str(p.relative_to(tmp_path)) for p in tmp_path.rglob("haberman.data"))
+    assert files == [
+        "data/uci/haberman/haberman.data",
+        "original/uci/haberman/haberman.data",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("page", "message"),
+    [
+        ((200, b"<!DOCTYPE html><html>Sorry</html>", None), "not a zip archive: an HTML page"),
+        ((200, GOOD[:-40], None), "not a zip archive"),
+        ((200, GOOD[:50], len(GOOD)), f"50 of {len(GOOD)} bytes came"),
+        ((200, b"", None), "not a zip archive"),
+        ((200, archive(otherDOTdata="1,2"), None), "no member 'haberman.data' in the archive"),
+        (
+            (200, archive(habermanDOTdata=HABERMAN[: HABERMAN.rindex("\n", 0, -1) + 1]), None),
+            "305 instances",
+        ),
+        (
+            (200, archive(habermanDOTdata=HABERMAN.replace("30,58", "31,58")), None),
+            "digest differs",
+        ),
+        ((404, b"gone", None), "HTTP status 404"),
+        ((503, b"busy", None), "HTTP status 503"),
+    ],
+)
+def test_a_bad_answer_is_named_and_nothing_is_placed(tmp_path, server, haberman, page, message):
+    server.pages["/bad"] = page
+    haberman("/bad")
+    assert message in fetched(tmp_path)
+    assert nothing_left(tmp_path)
+    server.pages["/good"] = (200, GOOD, None)
+    haberman("/bad", "/good")
+    assert fetched(tmp_path) is None
+
+
+def test_a_stalled_connection_is_given_up(tmp_path, server, haberman, monkeypatch):
+    monkeypatch.setattr(fetch, "SILENT_SECONDS", 0.5)
+    haberman("/stall")
+    started = time.monotonic()
+    assert "silent for 0 s" in fetched(tmp_path) or "timed out" in fetched(tmp_path)
+    assert time.monotonic() - started < 5
+    assert nothing_left(tmp_path)
+
+
+def test_a_host_that_is_not_there_is_asked_once(tmp_path, haberman, monkeypatch):
+    asked = []
+
+    def resolves(host, seconds):
+        asked.append(host)
+        return False
+
+    monkeypatch.setattr(fetch, "_resolves", resolves)
+    haberman("http://nowhere.invalid/a", "http://nowhere.invalid/b")
+    assert fetched(tmp_path) == "nowhere.invalid: host not found (no network?)"
+    assert asked == ["nowhere.invalid"]
+
+
+def test_without_a_network_it_gives_up_in_time(tmp_path, haberman, monkeypatch):
+    monkeypatch.setattr(fetch, "OFFLINE_SECONDS", 0.3)
+
+    def slow(host, seconds):
+        time.sleep(seconds)
+        return False
+
+    monkeypatch.setattr(fetch, "_resolves", slow)
+    haberman(*(f"http://host{i}.invalid/a" for i in range(30)))
+    started = time.monotonic()
+    assert "no host has answered" in fetched(tmp_path)
+    assert time.monotonic() - started < 2
+
+
+def test_a_refused_connection(tmp_path, haberman, server):
+    haberman("http://127.0.0.1:9/x")
+    assert "refused" in fetched(tmp_path)
+
+
+def test_an_arff_source_gives_the_original_file(tmp_path, server, haberman):
+    rows = HABERMAN.replace(",1\n", ",lived\n").replace(",2\n", ",died\n")
+    server.pages["/arff"] = (200, b"@relation x\n@data\n% note\n" + rows.encode(), None)
+    haberman("/arff", kind="arff", replace={"lived": 1, "died": 2})
+    assert fetched(tmp_path) is None
+    assert (tmp_path / "data/uci/haberman/haberman.data").read_text() == HABERMAN
+    server.pages["/arff"] = (200, b"<html>", None)
+    assert fetch.Fetcher(tmp_path / "other").fetch("haberman").endswith("not an ARFF file")
+
+
+def test_a_folder_that_cannot_be_written(tmp_path, server, haberman):
+    server.pages["/good"] = (200, GOOD, None)
+    haberman("/good")
+    (tmp_path / "data").write_text("a file")
+    assert "cannot be written" in fetched(tmp_path)
+
+
+def test_other_files_beside_are_kept(tmp_path, server, haberman):
+    server.pages["/good"] = (200, GOOD, None)
+    haberman("/good")
+    notes = tmp_path / "data/uci/haberman/notes.txt"
+    notes.parent.mkdir(parents=True)
+    notes.write_text("mine")
+    assert fetched(tmp_path) is None
+    assert notes.read_text() == "mine"
+
+
+def test_every_definition_has_a_source_and_a_digest(data_dir):
+    for name, definition in uci.definitions().items():
+        assert definition["sources"]
+        assert uci.load(name, data_dir).digest == definition["digest"]
+    assert Fetcher(data_dir).unreachable == {}

@@ -1,0 +1,64 @@
+"""data list, fetch and verify."""
+
+import shutil
+
+import pytest
+
+from marginctl.data import fetch, uci
+
+pytestmark = pytest.mark.smoke
+
+
+def test_without_data(marginctl, tmp_path):
+    rows = marginctl("data", "list", "--data-dir", tmp_path, "--json").json
+    assert {r["name"]: r["state"] for r in rows if r["state"] != "absent"} == {
+        "iris": "built in",
+        "balance-scale": "built in",
+    }
+    assert "haberman" in marginctl("data", "list", "--data-dir", tmp_path).out
+    assert marginctl("data", "verify", "--data-dir", tmp_path).status == 0
+    ran = marginctl("data", "verify", "haberman", "--data-dir", tmp_path)
+    assert ran.status == 2
+    assert "no file 'haberman.data'" in ran.err
+    assert marginctl("data", "verify", "habermann").status == 2
+    ran = marginctl("data", "fetch", "haberman", "--data-dir", tmp_path)
+    assert ran.status == 1
+    assert "could not be fetched: archive.ics.uci.edu: host not found" in ran.err
+    assert marginctl("data", "fetch", "iris", "--data-dir", tmp_path).out == "iris: built in\n"
+
+
+def test_present_and_damaged(marginctl, tmp_path, data_dir):
+    assert {r["state"] for r in marginctl("data", "list", "--json").json} == {"present"}
+    assert marginctl("data", "verify").status == 0
+    shutil.copytree(data_dir / "uci" / "haberman", tmp_path / "uci" / "haberman")
+    path = tmp_path / "uci" / "haberman" / "haberman.data"
+    path.chmod(0o644)
+    path.write_text(path.read_text().replace("30,64,1,1", "31,64,1,1"))
+    ran = marginctl("data", "verify", "--data-dir", tmp_path)
+    assert ran.status == 2
+    assert "another digest than the original files" in ran.err
+
+
+def test_uci_cv_fetches_what_is_not_there(marginctl, tmp_path, quick, data_dir, monkeypatch):
+    def place(names, folder):
+        for name in names:
+            shutil.copytree(data_dir / "uci" / name, folder / "uci" / name)
+        return {}
+
+    from marginctl.crossval import session
+
+    monkeypatch.setattr(session, "fetch_missing", place)
+    ran = marginctl(
+        *("uci-cv", "--dataset", "haberman", "--objective", "soft", *quick),
+        *("--data-dir", tmp_path / "data", "--out", tmp_path / "runs"),
+    )
+    assert ran.status == 0
+    assert "fetching 1 data sets into" in ran.err
+
+
+def test_offline_fetches_nothing(marginctl, tmp_path, monkeypatch):
+    monkeypatch.setattr(fetch, "_resolves", lambda host, seconds: 1 / 0)
+    ran = marginctl("uci-cv", "--dataset", "haberman", "--offline", "--data-dir", tmp_path)
+    assert ran.status == 2
+    assert "; not fetched" in ran.err
+    assert len(uci.definitions()) == 15
