@@ -16,6 +16,7 @@ from marginctl.reporting.cells import Collector
 from marginctl.reporting.table import live_table
 
 LOG_EVERY = 5.0  # seconds between plain lines
+SILENT_AT_MOST = 30.0  # seconds without one while a long trial trains
 
 
 class Progress:
@@ -89,6 +90,10 @@ class Progress:
         if cost > 0 and not self._cost:
             self._first = (time.monotonic(), cost)  # the start of the workers is over
         self._cost = cost
+        now = time.monotonic()
+        if not (self._live or self._quiet) and now - self._said > SILENT_AT_MOST:
+            self._said = now
+            self.message(f"{cost / self._total:.0%} trained, {self._time_left()}")
 
     def _time_left(self) -> str:
         now = time.monotonic()
