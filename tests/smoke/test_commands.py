@@ -182,7 +182,8 @@ def test_recipes(marginctl, tmp_path):
     mine.write_text(shown.replace("folds: 10", "folds: 1"))
     ran = marginctl("recipes", "validate", mine)
     assert ran.status == 2
-    assert "mine.yaml:26: protocol.folds = 1: expected greater than or equal to 2" in ran.err
+    line = shown.splitlines().index("  folds: 10") + 1
+    assert f"mine.yaml:{line}: protocol.folds = 1: expected greater than or equal to 2" in ran.err
 
 
 def test_the_benchmark(marginctl):
