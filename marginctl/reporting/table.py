@@ -150,11 +150,13 @@ def rich_table(grid: Grid, width: int, made: Comparisons | None = None) -> Rende
         return Group(*(Text(line) for line in _skipped(grid)))
     cell_width = max(len(_ours(c, made)) for c in grid.cells.values())
     a_column = max(cell_width, *(len(part) for o in grid.objectives for part in o.split(":"))) + 1
-    at_once = max(1, (width - DATASET_WIDTH - 1) // a_column)
+    fitting = max(1, (width - DATASET_WIDTH - 1) // a_column)
+    number = -(-len(grid.objectives) // fitting)
+    at_once = -(-len(grid.objectives) // number)  # tables of nearly equal width
     blocks: list[RenderableType] = []
     for first in range(0, len(grid.objectives), at_once):
         last = min(first + at_once, len(grid.objectives))
-        blocks.append(_block(grid, range(first, last), made))
+        blocks += [Text("")] * bool(first) + [_block(grid, range(first, last), made)]
     below = [caption(grid), *legend(grid, made), *conclusions(grid, made), *_skipped(grid)]
     blocks += [Text(line) for line in below]
     power = power_rows(grid, made)
