@@ -1,7 +1,5 @@
 """A user's own CSV file: read, understood, and reported on before anything is trained."""
 
-import csv
-import io
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -11,11 +9,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from marginctl.data.csv_file import RawTable, is_number, parse
 from marginctl.data.dataset import Dataset
 from marginctl.errors import RequestError
 from marginctl.text import did_you_mean
 
-SEPARATORS = ",;\t|"
 MISSING = frozenset({"", "?", "na", "n/a", "nan", "null", "none", "nil", "-", "."})
 MOST_CATEGORIES = 50
 MOSTLY = 0.9  # a column with this share of numbers is meant to be numeric
@@ -72,21 +70,6 @@ def _some(names: list[str], most: int = 12) -> str:
     return ", ".join(names[:most]) + more
 
 
-@dataclass(frozen=True)
-class _Raw:
-    """A file's cells as stripped text, column by column."""
-
-    name: str
-    separator: str
-    columns: dict[str, list[str]]
-    where: list[str]  # the file and the line on which each row ends
-    train: NDArray[np.bool_]  # what is decided about a column is decided on these rows alone
-
-    @property
-    def rows(self) -> int:
-        return len(self.where)
-
-
 def read(path: Path, target: str) -> tuple[Dataset, Understood]:
     """Reads a CSV file for cross-validation.
 
@@ -100,7 +83,7 @@ def read(path: Path, target: str) -> tuple[Dataset, Understood]:
     Raises:
         RequestError: one line that says what is wrong with the file and what to do.
     """
-    return _understand(_parse(path), target)
+    return _understand(parse(path), target)
 
 
 def read_split(train: Path, test: Path, target: str) -> tuple[Dataset, Understood]:
@@ -111,7 +94,7 @@ def read_split(train: Path, test: Path, target: str) -> tuple[Dataset, Understoo
     Raises:
         RequestError: as `read`, or the files do not fit together.
     """
-    first, second = _parse(train), _parse(test)
+    first, second = parse(train), parse(test)
     if set(first.columns) != set(second.columns):
         differ = sorted(set(first.columns) ^ set(second.columns))
         raise RequestError(
@@ -119,7 +102,7 @@ def read_split(train: Path, test: Path, target: str) -> tuple[Dataset, Understoo
         )
     if test.samefile(train):
         raise RequestError(f"{test}: the training and the test file are one file")
-    joined = _Raw(
+    joined = RawTable(
         f"{first.name}+{second.name}",
         first.separator,
         {c: cells + second.columns[c] for c, cells in first.columns.items()},
@@ -136,7 +119,7 @@ def read_split(train: Path, test: Path, target: str) -> tuple[Dataset, Understoo
     return replace(dataset, fixed_test=tested), understood
 
 
-def _understand(raw: _Raw, target: str) -> tuple[Dataset, Understood]:
+def _understand(raw: RawTable, target: str) -> tuple[Dataset, Understood]:
     understood = Understood(raw.name, raw.separator, raw.rows)
     y, classes, kept = _labels(raw, target, understood)
     x, columns, complete = _features(raw, target, kept, understood)
@@ -156,86 +139,8 @@ def _understand(raw: _Raw, target: str) -> tuple[Dataset, Understood]:
     return dataset, understood
 
 
-def _parse(path: Path) -> _Raw:
-    name = path.name
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise RequestError(f"{path}: cannot be read: {error.strerror or error}") from None
-    encoding = "utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
-    try:
-        text = content.decode(encoding)
-    except UnicodeDecodeError as error:
-        raise RequestError(
-            f"{path}: not UTF-8 text at byte {error.start}: save the table as CSV in UTF-8"
-        ) from None
-    if "\0" in text:
-        raise RequestError(f"{path}: a binary file: expected a table saved as CSV")
-    if not text.strip():
-        raise RequestError(f"{path}: the file is empty: expected a line of names and rows")
-    separator = _separator(text)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
-    try:
-        numbered = [([c.strip() for c in r], reader.line_num) for r in reader]
-    except csv.Error as error:
-        raise RequestError(f"{path}:{reader.line_num}: not CSV: {error}") from None
-    numbered = [(r, n) for r, n in numbered if any(r)]
-    header, _ = numbered.pop(0)
-    header = [column or f"column {i}" for i, column in enumerate(header, 1)]
-    twice = [column for column, count in Counter(header).items() if count > 1]
-    if twice:
-        raise RequestError(f"{path}:1: column '{twice[0]}' stands twice: rename one")
-    if len(header) < 2:
-        raise RequestError(
-            f"{path}:1: one column ('{header[0][:40]}'): expected several, separated by comma, "
-            "semicolon, tab or bar"
-        )
-    if all(_is_number(c) for c in header):
-        raise RequestError(f"{path}:1: the first line holds numbers: add a line of column names")
-    for row, line in numbered:
-        if len(row) != len(header):
-            raise RequestError(
-                f"{path}:{line}: {len(row)} columns, expected {len(header)}: "
-                "quote values that hold the separator"
-            )
-    if not numbered:
-        raise RequestError(f"{path}: no rows below the line of names")
-    columns = dict(zip(header, map(list, zip(*(r for r, _ in numbered), strict=True)), strict=True))
-    where = [f"{path}:{n}" for _, n in numbered]
-    return _Raw(name, separator, columns, where, np.ones(len(where), bool))
-
-
-def _separator(text: str) -> str:
-    """The separator that cuts the first records into most columns, all alike if possible."""
-    head = text[:200_000]
-
-    def fitness(separator: str) -> tuple[bool, int]:
-        counts = []
-        try:
-            for row in csv.reader(io.StringIO(head, newline=""), delimiter=separator):
-                if any(row):
-                    counts.append(len(row))
-                if len(counts) == 50:
-                    break
-        except csv.Error:
-            return False, 0
-        columns = counts[0] if counts else 0
-        alike = columns > 1 and sum(c == columns for c in counts[:-1]) >= 0.8 * (len(counts) - 1)
-        return alike, columns
-
-    return max(SEPARATORS, key=fitness)
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
 def _labels(
-    raw: _Raw, target: str, understood: Understood
+    raw: RawTable, target: str, understood: Understood
 ) -> tuple[list[str], list[str], NDArray[np.int64]]:
     """The label of each row, the classes in order, and the rows that have one."""
     if target not in raw.columns:
@@ -256,7 +161,7 @@ def _labels(
             f"{raw.where[foreign]}: class '{y[foreign]}' is in no training row: expected one of "
             f"{_some(sorted(distinct))}"
         )
-    numeric = all(_is_number(label) for label in distinct)
+    numeric = all(is_number(label) for label in distinct)
     whole = numeric and all(float(label).is_integer() for label in distinct)
     if numeric and len(distinct) > 20 and (not whole or len(distinct) > len(kept) / 2):
         raise RequestError(
@@ -274,7 +179,7 @@ def _labels(
     return y, classes, kept
 
 
-def _check_classes(raw: _Raw, target: str, understood: Understood) -> None:
+def _check_classes(raw: RawTable, target: str, understood: Understood) -> None:
     if len(understood.classes) < 2:
         what = (
             f"only class '{next(iter(understood.classes))}'" if understood.classes else "no class"
@@ -287,7 +192,7 @@ def _check_classes(raw: _Raw, target: str, understood: Understood) -> None:
 
 
 def _features(
-    raw: _Raw, target: str, kept: NDArray[np.int64], understood: Understood
+    raw: RawTable, target: str, kept: NDArray[np.int64], understood: Understood
 ) -> tuple[NDArray[np.float64], list[str], NDArray[np.bool_]]:
     """Features of the kept rows, their names, and which of these rows are complete."""
     parts: list[NDArray[np.float64]] = []
@@ -355,7 +260,7 @@ def _is_id(column: str, numbers: NDArray[np.float64]) -> bool:
 
 
 def _numbers(
-    raw: _Raw,
+    raw: RawTable,
     column: str,
     values: list[str],
     missing: NDArray[np.bool_],
@@ -374,7 +279,7 @@ def _numbers(
     try:
         numbers = np.array(texts, np.float64)
     except ValueError:
-        words = [i for i, t in enumerate(texts) if not _is_number(t)]
+        words = [i for i, t in enumerate(texts) if not is_number(t)]
         if len(words) > (1 - MOSTLY) * len(texts):
             return None
         first = words[0]
