@@ -37,7 +37,7 @@ def command(
     """
     from marginctl.reporting import table
     from marginctl.reporting.collect import collect
-    from marginctl.reporting.compare import chosen_baseline, compare, positive_points
+    from marginctl.reporting.compare import baselines, compare, positive_points
     from marginctl.reporting.explain import explain as explained
     from marginctl.reporting.progress import say
 
@@ -48,8 +48,10 @@ def command(
     ]
     collectors = [t.collector() for t in tables]
     compared = [
-        compare(c.grid, c.records, chosen_baseline(c.grid.objectives, baseline), visible)
-        for c in collectors
+        compare(c.grid, c.records, name, visible)
+        for c, name in zip(
+            collectors, baselines([c.grid.objectives for c in collectors], baseline), strict=True
+        )
     ]
     say(collected.problems)
     if explain:

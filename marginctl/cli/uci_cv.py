@@ -87,6 +87,7 @@ def command(
     from marginctl.reporting.cells import Collector
     from marginctl.reporting.compare import chosen_baseline, compare, positive_points
     from marginctl.reporting.progress import Progress, say
+    from marginctl.runs.files import check_writable
     from marginctl.runs.store import NETWORKS, PREDICTIONS
 
     own = read_all(csv or [], target or [], (train_csv, test_csv))
@@ -95,7 +96,7 @@ def command(
         recipe,
         overrides=set_ or [],
         options={
-            "datasets": ("--dataset", None if dataset == ["all"] else dataset),
+            "datasets": ("--dataset", "all" if dataset and "all" in dataset else dataset),
             "objectives": ("--objective", objective),
             "protocol.folds": ("--folds", folds),
             "protocol.repeats": ("--repeats", repeats),
@@ -106,22 +107,36 @@ def command(
         device=device,
         own=[data for data, _ in own],
         keep=keep,
-        offline=offline,
+        offline=offline or dry_run,
         on_fetch=lambda line: None if quiet else say([line]),
     )
     if not quiet:
         say(line for _, understood in own for line in understood.lines())
+    compared_with = chosen_baseline(session.recipe.objectives, baseline)
+    visible = positive_points(power)
+    for file in (predictions, save_models and save_models / "networks.npz"):
+        if file:
+            check_writable(file)
     todo = session.unfinished()
     count = session.workers(workers) if todo else 1
     if dry_run:
         seconds = estimated_seconds(todo, count)
-        print(
-            f"{len(session.trials)} trials ({len(todo)} to do) of {session.trials[0].networks} "
-            f"networks, {count} workers, about {seconds:.0f} s; runs in {session.folder}"
-        )
+        plan = {
+            "trials": len(session.trials),
+            "to_do": len(todo),
+            "networks": sum(trial.networks for trial in todo),
+            "workers": count,
+            "seconds": seconds,
+            "folder": str(session.folder),
+        }
+        if json:
+            print_json({"schema": 1, "command": "uci-cv", "dry_run": plan})
+        else:
+            print(
+                f"{plan['trials']} trials, {plan['to_do']} to do: {plan['networks']} networks, "
+                f"{count} workers, about {seconds:.0f} s; runs in {session.folder}"
+            )
         return
-    compared_with = chosen_baseline(session.recipe.objectives, baseline)
-    visible = positive_points(power)
     collector = Collector(
         [d.name for d in session.datasets],
         session.recipe.objectives,
@@ -142,7 +157,8 @@ def command(
     compared = compare(collector.grid, collector.records, compared_with, visible)
     if json:
         protocol = session.recipe.protocol.model_dump()
-        print_json(table.as_json(collector.grid, protocol, compared))
+        failed = outcome.failed.values()
+        print_json(table.as_json(collector.grid, protocol, compared, failed))
     else:
         table.print_as(table_format, collector.grid, compared)
     if outcome.failed:

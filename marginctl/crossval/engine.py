@@ -192,7 +192,7 @@ class StackedNetworks:
 
         A raw row x gives the inputs (x - input_shift) * input_factor, (S, d) each.
         """
-        shift = self.shift[:, 0].double().cpu().numpy() + self.center
+        shift = self.shift[:, 0].cpu().double().numpy() + self.center
         kept = {"input_shift": shift, "input_factor": self.factor[:, 0].cpu().numpy()}
         for name, value in {**self.weights, **self.state}.items():
             kept[name] = value.cpu().numpy()
@@ -305,7 +305,8 @@ def train_stack(
     rows = np.zeros((len(counts), counts[0]), np.int64)
     losses = torch.zeros(stack.protocol.epochs, len(counts), dtype=dtype, device=networks.device)
     healthy = torch.ones(len(counts), dtype=torch.bool, device=networks.device)
-    last_good = {name: weight.clone() for name, weight in networks.weights.items()}
+    movable = {**networks.weights, **networks.state}
+    last_good = {name: value.clone() for name, value in movable.items()}
     for loss_of_epoch in losses:
         for i, order in enumerate(orders):
             rows[i, : counts[i]] = order.next_epoch()
@@ -324,14 +325,14 @@ def train_stack(
         healthy &= loss_of_epoch.isfinite()
         for weight in networks.weights.values():
             healthy &= weight.flatten(1).sum(1).isfinite()
-        for name, weight in networks.weights.items():
-            kept = healthy.view(-1, *[1] * (weight.dim() - 1))
+        for name, value in movable.items():
+            kept = healthy.view(-1, *[1] * (value.dim() - 1))
             last_good[name].copy_(
-                weight if healthy.all() else torch.where(kept, weight, last_good[name])
+                value if healthy.all() else torch.where(kept, value, last_good[name])
             )
         on_epoch()
-    for name, weight in networks.weights.items():
-        weight.copy_(last_good[name])
+    for name, value in movable.items():
+        value.copy_(last_good[name])
 
     predicted = networks.predict()
     hits = predicted == stack.dataset.y
@@ -340,7 +341,7 @@ def train_stack(
         tested=np.array([len(n.test) for n in stack.networks]),
         diverged=~healthy.cpu().numpy(),
         collapsed=(predicted == predicted[:, :1]).all(1),
-        losses=losses.double().cpu().numpy().T,
+        losses=losses.cpu().double().numpy().T,
         seconds=time.perf_counter() - started,
     )
     per_network = {

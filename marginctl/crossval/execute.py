@@ -21,7 +21,7 @@ from marginctl.crossval.stack import Stack
 from marginctl.crossval.trial import Trial
 from marginctl.errors import MarginctlError, RequestError
 from marginctl.runs.files import write_arrays, write_atomically, write_csv
-from marginctl.runs.store import NETWORKS, PREDICTIONS, TrialFolder
+from marginctl.runs.store import KEPT, NETWORKS, PREDICTIONS, TrialFolder, file_digest
 
 
 class Listener(Protocol):
@@ -280,10 +280,10 @@ class _Run:
         self.futures: dict[Future[Any], tuple[_Running, int]] = {}
         self.elsewhere: list[Trial] = []
 
-    def reuse(self, trial: Trial) -> bool:
+    def reuse(self, trial: Trial, *, quietly: bool = False) -> bool:
         """Takes a result that is there; says why one that is there cannot be used."""
         found = TrialFolder(self.folder / trial.id).find(self.keep)
-        if found.reason:
+        if found.reason and not quietly:
             self.listener.message(found.reason)
         if found.result is None:
             return False
@@ -331,13 +331,14 @@ class _Run:
                 self._fail(running)
             else:
                 metrics, result = running.trial.record([r.result for r in running.results])
-                self._write_kept(running)
-                record = running.folder.finish(metrics, result)
+                kept = self._write_kept(running)
+                record = running.folder.finish(metrics, {**result, **kept})
                 self._keep(running.trial, record, reused=False)
         finally:
             running.folder.unlock()
 
-    def _write_kept(self, running: _Running) -> None:
+    def _write_kept(self, running: _Running) -> dict[str, str | None]:
+        """Writes the files that were asked for; their digests, for the result."""
         path = running.folder.path
         if PREDICTIONS in self.keep:
             rows = [row for r in running.results for row in r.predictions]
@@ -346,11 +347,12 @@ class _Run:
             names = running.results[0].arrays
             stacked = {n: [r.arrays[n] for r in running.results] for n in names}
             write_arrays(path / NETWORKS, stacked)
+        return {KEPT[name]: file_digest(path / name) for name in self.keep}
 
     def look_elsewhere(self) -> None:
         waiting, self.elsewhere = self.elsewhere, []
         for trial in waiting:
-            if self.reuse(trial):
+            if self.reuse(trial, quietly=True):
                 continue
             folder = TrialFolder(self.folder / trial.id)
             if folder.try_lock():  # the other process is gone and left no result

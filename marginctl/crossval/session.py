@@ -62,13 +62,18 @@ class Session:
             RequestError: anything about the request is wrong.
         """
         source = recipes.find(name)
+        overrides = list(overrides)
         given = {key: pair for key, pair in options.items() if pair[1] is not None}
         recipe = recipes.load(source, overrides, given)
         device = resolve_device(device)
         datasets: list[Dataset] = []
         skipped: list[tuple[str, str]] = []
         problems: list[str] = []
-        named = [] if own and "datasets" not in given else recipe.dataset_names
+        asked = "datasets" in given or any(o.startswith("datasets=") for o in overrides)
+        named = [] if own and not asked else recipe.dataset_names
+        twice = [d.name for d in own if d.name in named]
+        if twice:
+            raise RequestError(f"--csv {twice[0]}: a data set has that name: rename the file")
         folder = data_dir or default_data_dir()
         absent = [name for name in named if is_absent(name, folder)]
         reasons: dict[str, str] = {}
@@ -125,10 +130,11 @@ class Session:
             StoreError: the file cannot be written.
         """
         parts: list[str] = []
-        for trial in outcome.records:
+        for trial in (t for t in self.trials if t in outcome.records):
             text = (self._folder_of(trial).path / PREDICTIONS).read_text("utf-8")
-            parts.append(text if not parts else text.split("\n", 1)[1])
-        write_atomically(target, "".join(parts))
+            parts.append(text if not parts else text.partition("\n")[2])
+        if parts:
+            write_atomically(target, "".join(parts))
 
     def copy_networks(self, folder: Path, outcome: Outcome) -> None:
         """Copies each finished trial's networks to `<folder>/<trial id>.npz`.

@@ -65,7 +65,8 @@ class Trial:
     def prediction_rows(self, found: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
         """Lines of predictions.csv, the names of its columns first.
 
-        `row` is the row's number in its file (from 1, the line of names not counted).
+        `row` is the row's number in the user's file (the test file of a fixed split), from 1, the
+        line of names not counted; in a UCI set, its number among the rows that are used.
         """
         data = self.dataset
         yield PREDICTION_COLUMNS

@@ -22,7 +22,9 @@ class RawTable:
     separator: str
     columns: dict[str, list[str]]
     where: list[str]  # the file and the line on which each row ends
+    numbers: NDArray[np.int64]  # of each row in its file, from 1, blank rows not counted
     train: NDArray[np.bool_]  # what is decided about a column is decided on these rows alone
+    blank: int = 0  # rows without any value, which are left out
 
     @property
     def rows(self) -> int:
@@ -57,9 +59,12 @@ def parse(path: Path) -> RawTable:
         numbered = [([c.strip() for c in r], reader.line_num) for r in reader]
     except csv.Error as error:
         raise RequestError(f"{path}:{reader.line_num}: not CSV: {error}") from None
+    blank = sum(bool(r) and not any(r) for r, _ in numbered)
     numbered = [(r, n) for r, n in numbered if any(r)]
+    if not numbered:
+        raise RequestError(f"{path}: the file is empty: expected a line of names and rows")
     header, _ = numbered.pop(0)
-    header = [column or f"column {i}" for i, column in enumerate(header, 1)]
+    header = [column or f"unnamed column {i}" for i, column in enumerate(header, 1)]
     twice = [column for column, count in Counter(header).items() if count > 1]
     if twice:
         raise RequestError(f"{path}:1: column '{twice[0]}' stands twice: rename one")
@@ -80,7 +85,8 @@ def parse(path: Path) -> RawTable:
         raise RequestError(f"{path}: no rows below the line of names")
     columns = dict(zip(header, map(list, zip(*(r for r, _ in numbered), strict=True)), strict=True))
     where = [f"{path}:{n}" for _, n in numbered]
-    return RawTable(name, separator, columns, where, np.ones(len(where), bool))
+    numbers = np.arange(1, len(where) + 1)
+    return RawTable(name, separator, columns, where, numbers, np.ones(len(where), bool), blank)
 
 
 def _separator(text: str) -> str:

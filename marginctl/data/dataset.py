@@ -18,7 +18,8 @@ class Dataset:
         y: (n,) int64 classes, 0 .. C - 1.
         classes: the C class names, in the order of their numbers.
         columns: the d feature names.
-        row_numbers: (n,) the number of each row in its file, from 1; None for 1 .. n.
+        row_numbers: (n,) the number of each row in its file, from 1, the line of names and blank
+            rows not counted; None where the rows are numbered as they stand here.
         fixed_test: the rows of a fixed test set, where the data come with one; then every other
             row trains and there are no folds.
     """
@@ -49,6 +50,8 @@ class Dataset:
         content = hashlib.sha256(repr((self.x.shape, self.classes)).encode())
         content.update(np.ascontiguousarray(self.x, "<f8").tobytes())
         content.update(np.ascontiguousarray(self.y, "<i8").tobytes())
+        if self.row_numbers is not None:
+            content.update(np.ascontiguousarray(self.row_numbers, "<i8").tobytes())
         if self.fixed_test is not None:
             content.update(np.ascontiguousarray(self.fixed_test, "<i8").tobytes())
         return content.hexdigest()

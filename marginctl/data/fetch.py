@@ -2,16 +2,19 @@
 
 import contextlib
 import csv
+import http.client
 import io
 import re
 import shutil
 import socket
+import struct
 import tempfile
 import threading
 import time
 import urllib.error
 import urllib.request
 import zipfile
+import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -28,6 +31,7 @@ WHOLE_SECONDS = 60.0  # the longest download
 MOST_BYTES = 50 * 2**20
 
 
+ZIP_ERRORS = (zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError)
 NO_NETWORK = re.compile("host not found|no host has answered|no answer in")
 
 
@@ -65,7 +69,8 @@ class Fetcher:
         host = str(urlsplit(url).hostname)
         if host in self.unreachable:
             raise _FetchError(self.unreachable[host])
-        if not _resolves(host, min(RESOLVE_SECONDS, self._patience())):
+        proxied = urlsplit(url).scheme in urllib.request.getproxies()
+        if not proxied and not _resolves(host, min(RESOLVE_SECONDS, self._patience())):
             self.unreachable[host] = "host not found (no network?)"
             raise _FetchError(self.unreachable[host])
         patience = self._patience()
@@ -87,7 +92,9 @@ class Fetcher:
         except TimeoutError:
             self.unreachable[host] = f"silent for {patience:.0f} s"
             raise _FetchError(self.unreachable[host]) from None
-        except (OSError, ValueError) as error:  # URLError, a reset, a bad answer
+        except http.client.HTTPException as error:  # cut short, or not HTTP
+            raise _FetchError(f"a broken answer: {type(error).__name__}") from None
+        except (OSError, ValueError) as error:  # URLError, a reset
             reason = getattr(error, "reason", error)
             if isinstance(reason, TimeoutError):
                 reason = f"no answer in {patience:.0f} s"
@@ -114,6 +121,7 @@ class Fetcher:
         target = self.data_dir / "uci" / name
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
+            _sweep(target.parent)
             temporary = Path(tempfile.mkdtemp(prefix=".tmp-", dir=target.parent))
         except OSError as error:
             reason = error.strerror or error
@@ -136,6 +144,14 @@ class Fetcher:
             raise _FetchError(f"{target} cannot be written: {error.strerror or error}") from None
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _sweep(folder: Path) -> None:
+    """Removes what a killed fetch left, an hour old or more."""
+    for stale in folder.glob(".tmp-*"):
+        with contextlib.suppress(OSError):
+            if time.time() - stale.stat().st_mtime > 3600:
+                shutil.rmtree(stale)
 
 
 def _resolves(host: str, seconds: float) -> bool:
@@ -168,7 +184,7 @@ def _unzip(data: bytes, wanted: list[str]) -> dict[str, bytes]:
                     bare = PurePosixPath(m.filename).name
                     if bare in wanted and bare not in found:
                         found[bare] = _read(inner, m)
-    except (zipfile.BadZipFile, zipfile.LargeZipFile, EOFError, NotImplementedError) as error:
+    except (*ZIP_ERRORS, zlib.error, struct.error, EOFError) as error:
         start = data[:200].lstrip().lower()
         page = "an HTML page" if start.startswith((b"<!doctype", b"<html")) else f"{error}"
         raise _FetchError(f"not a zip archive: {page}") from None

@@ -45,6 +45,7 @@ class Understood:
     categorical: dict[str, list[str]] = field(default_factory=dict)
     ignored: dict[str, str] = field(default_factory=dict)
     classes: dict[str, int] = field(default_factory=dict)
+    decimal_commas: list[str] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
 
     def lines(self) -> list[str]:
@@ -62,6 +63,8 @@ class Understood:
         if self.ignored:
             shown = [f"{c} ({why})" for c, why in self.ignored.items()]
             lines.append(f"  {len(shown)} columns not used: {_some(shown)}")
+        if self.decimal_commas:
+            lines.append(f"  commas read as decimal points in: {_some(self.decimal_commas)}")
         return lines + [f"  {remark}" for remark in self.remarks]
 
 
@@ -83,7 +86,7 @@ def read(path: Path, target: str) -> tuple[Dataset, Understood]:
     Raises:
         RequestError: one line that says what is wrong with the file and what to do.
     """
-    return _understand(parse(path), target)
+    return _understand(parse(path), target)[:2]
 
 
 def read_split(train: Path, test: Path, target: str) -> tuple[Dataset, Understood]:
@@ -107,11 +110,12 @@ def read_split(train: Path, test: Path, target: str) -> tuple[Dataset, Understoo
         first.separator,
         {c: cells + second.columns[c] for c, cells in first.columns.items()},
         first.where + second.where,
+        np.concatenate([first.numbers, second.numbers]),
         np.arange(first.rows + second.rows) < first.rows,
+        first.blank + second.blank,
     )
-    dataset, understood = _understand(joined, target)
-    assert dataset.row_numbers is not None
-    tested = np.flatnonzero(~joined.train[dataset.row_numbers - 1])
+    dataset, understood, used = _understand(joined, target)
+    tested = np.flatnonzero(~joined.train[used])
     if not 0 < len(tested) < dataset.num_rows:
         what = "test" if not len(tested) else "training"
         raise RequestError(f"{joined.name}: no {what} row can be used: see what was dropped")
@@ -119,8 +123,11 @@ def read_split(train: Path, test: Path, target: str) -> tuple[Dataset, Understoo
     return replace(dataset, fixed_test=tested), understood
 
 
-def _understand(raw: RawTable, target: str) -> tuple[Dataset, Understood]:
-    understood = Understood(raw.name, raw.separator, raw.rows)
+def _understand(raw: RawTable, target: str) -> tuple[Dataset, Understood, NDArray[np.int64]]:
+    """The data set, what was understood, and which rows are used."""
+    understood = Understood(raw.name, raw.separator, raw.rows + raw.blank)
+    if raw.blank:
+        understood.dropped["no value at all"] = raw.blank
     y, classes, kept = _labels(raw, target, understood)
     x, columns, complete = _features(raw, target, kept, understood)
     used = kept[complete]
@@ -134,9 +141,9 @@ def _understand(raw: RawTable, target: str) -> tuple[Dataset, Understood]:
     index = {c: i for i, c in enumerate(classes)}
     codes = np.array([index[label] for label in labels], np.int64)
     dataset = Dataset(
-        raw.name, x[complete], codes, tuple(classes), tuple(columns), row_numbers=used + 1
+        raw.name, x[complete], codes, tuple(classes), tuple(columns), row_numbers=raw.numbers[used]
     )
-    return dataset, understood
+    return dataset, understood, used
 
 
 def _labels(
@@ -162,6 +169,11 @@ def _labels(
             f"{_some(sorted(distinct))}"
         )
     numeric = all(is_number(label) for label in distinct)
+    if not numeric and len(distinct) > max(20, len(kept) / 2):
+        raise RequestError(
+            f"{raw.name}: target '{target}' holds {len(distinct)} distinct values in {len(kept)} "
+            "rows: expected classes with several rows each: name another column with --target"
+        )
     whole = numeric and all(float(label).is_integer() for label in distinct)
     if numeric and len(distinct) > 20 and (not whole or len(distinct) > len(kept) / 2):
         raise RequestError(
@@ -208,7 +220,7 @@ def _features(
         if reason:
             understood.ignored[column] = reason
             continue
-        numbers = _numbers(raw, column, values, missing, kept)
+        numbers = _numbers(raw, column, values, missing, kept, understood)
         if numbers is not None:
             if _is_id(column, numbers[~missing & train]):
                 understood.ignored[column] = "an id"
@@ -229,7 +241,8 @@ def _features(
                 understood.remarks.append(
                     f"column '{column}': {_some(unknown)} in test rows alone: no category"
                 )
-            shown = categories[1:] if len(categories) == 2 else categories
+            one_column = len(categories) == 2 and not unknown
+            shown = categories[1:] if one_column else categories
             names += [f"{column}={c}" for c in shown]
             parts.append(np.array([[v == c for c in shown] for v in values], np.float64))
         complete &= ~missing
@@ -265,6 +278,7 @@ def _numbers(
     values: list[str],
     missing: NDArray[np.bool_],
     kept: NDArray[np.int64],
+    understood: Understood,
 ) -> NDArray[np.float64] | None:
     """The column as numbers (NaN where missing), or None where it holds words.
 
@@ -272,15 +286,17 @@ def _numbers(
         RequestError: numbers with a few words among them, or infinite ones.
     """
     texts = ["nan" if m else v for v, m in zip(values, missing, strict=True)]
+    train = raw.train[kept]
     if raw.separator != ",":
-        present = [t for t, m in zip(texts, missing, strict=True) if not m]
-        if all(DECIMAL_COMMA.fullmatch(t) for t in present):
+        present = [texts[i] for i in np.flatnonzero(~missing & train)]
+        if all(DECIMAL_COMMA.fullmatch(t) for t in present) and any("," in t for t in present):
             texts = [t.replace(",", ".") for t in texts]
+            understood.decimal_commas.append(column)
     try:
         numbers = np.array(texts, np.float64)
     except ValueError:
         words = [i for i, t in enumerate(texts) if not is_number(t)]
-        if len(words) > (1 - MOSTLY) * len(texts):
+        if sum(train[i] for i in words) > (1 - MOSTLY) * train.sum():
             return None
         first = words[0]
         raise RequestError(

@@ -203,8 +203,9 @@ class ObjectiveName:
 
     def __str__(self) -> str:
         """The canonical form: options sorted, defaults dropped."""
-        changed = {k: v for k, v in self.options.items() if v != self.preset.options[k].default}
-        options = ",".join(f"{k}={_plain(v)}" for k, v in sorted(changed.items()))
+        written = {k: _plain(v) for k, v in sorted(self.options.items())}
+        defaults = {k: _plain(o.default) for k, o in self.preset.options.items()}
+        options = ",".join(f"{k}={v}" for k, v in written.items() if v != defaults[k])
         return self.preset.name + (f":{options}" if options else "")
 
     def __reduce__(self) -> tuple[Callable[[str], "ObjectiveName"], tuple[str]]:

@@ -96,11 +96,25 @@ def collect(stores: Iterable[Path]) -> Collected:
         twin = table.runs.get(place)
         if twin is None or twin.started < run.started:
             table.runs[place] = run
-        if twin is not None:  # the same cell from other data or numerics
+        if twin is not None:  # the same cell from other numerics
             older = min(run, twin, key=lambda r: r.started)
             collected.problems.append(f"{older.path}: a later run has that cell: left out")
+    for table in tables.values():
+        _keep_newest_data(table, collected.problems)
     collected.tables = sorted(tables.values(), key=lambda t: (t.recipe, digest(t.protocol)))
     return collected
+
+
+def _keep_newest_data(table: Table, problems: list[str]) -> None:
+    """A row holds one data set: of two contents under one name the one of the latest run stays."""
+    newest: dict[str, Run] = {}
+    for (dataset, _, _), run in table.runs.items():
+        if dataset not in newest or newest[dataset].started < run.started:
+            newest[dataset] = run
+    for place, run in list(table.runs.items()):
+        if run.about["data"] != newest[place[0]].about["data"]:
+            problems.append(f"{run.path}: '{place[0]}' held other data then: left out")
+            del table.runs[place]
 
 
 def _trial_folders(store: Path) -> Iterable[Path]:
@@ -114,7 +128,7 @@ def _read(folder: Path, problems: list[str]) -> Run | None:
         about = json.loads((folder / "run.json").read_text("utf-8"))
         recipe = about["recipe"]
         _ = recipe["name"], recipe["paper"], recipe["table"], recipe["protocol"]
-        _ = recipe["datasets"], recipe["objectives"], about["timing"]["started"]
+        _ = recipe["datasets"], recipe["objectives"], about["timing"]["started"], about["data"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         problems.append(f"{folder}: run.json is missing or damaged: left out")
         return None

@@ -3,7 +3,7 @@
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from marginctl.errors import RequestError
@@ -27,7 +27,7 @@ class Comparison:
 
     dataset: str | None
     objective: str
-    difference: float
+    difference: float | None
     test: Test
     p_holm: float | None
     repeats_needed: int | None = None
@@ -38,7 +38,7 @@ class Comparison:
         """1 significantly better, -1 significantly worse, else 0."""
         if self.p_holm is None or self.p_holm >= SIGNIFICANT:
             return 0
-        return 1 if self.difference > 0 else -1
+        return 1 if (self.difference or 0) > 0 else -1
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,20 @@ def chosen_baseline(objectives: Sequence[str], asked: str | None) -> str:
             + did_you_mean(name, objectives)
         )
     return name
+
+
+def baselines(tables: Sequence[Sequence[str]], asked: str | None) -> list[str]:
+    """The baseline of each table: the one that was asked for where it has it.
+
+    Raises:
+        RequestError: no table has it.
+    """
+    if asked is not None and tables:
+        name = str(parse(asked))
+        if not any(name in objectives for objectives in tables):
+            chosen_baseline([o for objectives in tables for o in objectives], asked)
+        return [chosen_baseline(t, asked if name in t else None) for t in tables]
+    return [chosen_baseline(t, None) for t in tables]
 
 
 def positive_points(asked: str | None) -> float | None:
@@ -131,7 +145,7 @@ def compare(
                 needed = tests.repeats_to_see(power, d, r, folds)
                 visible = tests.smallest_visible(d, r)
             made.cells[dataset, objective] = Comparison(
-                dataset, objective, statistics.fmean(d) if d else 0.0, test, p, needed, visible
+                dataset, objective, statistics.fmean(d) if d else None, test, p, needed, visible
             )
     for cell in grid.in_order():
         if cell.paper:
@@ -140,7 +154,8 @@ def compare(
             )
     rows = grid.complete_rows()
     if not rows or not others:
-        return made
+        why = "no data set has every cell" if not rows else "one objective: nothing to compare"
+        return replace(made, friedman=Test(None, None, reason=why))
     column = {o: [row[i] for row in rows] for i, o in enumerate(grid.objectives)}
     differences = {
         o: [a - b for a, b in zip(column[o], column.get(baseline, []), strict=True)]
@@ -205,6 +220,12 @@ def as_json(made: Comparisons) -> dict[str, Any]:
             entry["power_for"] = made.power
             entry["repeats_needed"] = comparison.repeats_needed
             entry["smallest_visible"] = comparison.smallest_visible
+            if comparison.repeats_needed is None:
+                entry["power_reason"] = (
+                    "no number of repeats would do"
+                    if comparison.smallest_visible is not None
+                    else "needs folds in common"
+                )
         entries.append(entry)
     for (dataset, objective), test in made.published.items():
         entries.append(

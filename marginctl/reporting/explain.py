@@ -28,15 +28,16 @@ def explain(cell: str, tables: list[Table], compared: list[Comparisons]) -> list
             if (r.record["dataset"], r.record["objective"]) == (dataset, objective)
         ]
         protocol = table.protocol
+        fixed = runs[0].record["split"] == "fixed"
+        folds = "a fixed test set" if fixed else f"{protocol['folds']} folds"
         lines += [
             f"{dataset} / {objective} in {table.recipe}",
             f"  mean {found.mean:.4f}, std {found.std:.4f} (ddof 1) over n = {found.n} fold "
-            f"accuracies: {protocol['folds']} folds x {protocol['repeats']} repeats x "
-            f"{len(runs)} seeds",
+            f"accuracies: {folds} x {protocol['repeats']} repeats x {len(runs)} seeds",
             "  protocol: " + ", ".join(f"{k}={_plain(v)}" for k, v in protocol.items()),
         ]
         for run in runs:
-            versions = ", ".join(f"{k} {v}" for k, v in run.about["versions"].items())
+            versions = ", ".join(f"{k} {v}" for k, v in run.record["versions"].items())
             lines += [
                 f"  run {run.path}: seed {run.record['seed']}, numerics "
                 f"{run.about['numerics']}, {versions}, commit {run.about['git_commit']}, data "
@@ -60,7 +61,7 @@ def explain(cell: str, tables: list[Table], compared: list[Comparisons]) -> list
                 f"{formatted_p(comparison.p_holm)} after Holm, effect {test.effect:+.3f}"
             )
             lines.append(
-                f"  against {made.baseline}: {comparison.difference:+.4f} points, corrected "
+                f"  against {made.baseline}: {comparison.difference or 0:+.4f} points, corrected "
                 f"resampled t-test: {outcome}"
             )
     if not lines:

@@ -1,5 +1,6 @@
 """Progress of a cross-validation on stderr: a table that fills, or plain lines in a log."""
 
+import contextlib
 import sys
 import time
 from collections.abc import Iterable
@@ -69,7 +70,7 @@ class Progress:
         if self._live:
             self.console.print(Text(text))
         else:
-            print(text, file=sys.stderr, flush=True)
+            say([text])
 
     def done(self, record: dict[str, Any], *, reused: bool) -> None:
         """A trial is done."""
@@ -121,5 +122,6 @@ def _minutes(seconds: float) -> str:
 
 def say(lines: Iterable[Any]) -> None:
     """Plain lines on stderr."""
-    for line in lines:
-        print(line, file=sys.stderr, flush=True)
+    with contextlib.suppress(BrokenPipeError):  # who reads the log may leave; the work goes on
+        for line in lines:
+            print(line, file=sys.stderr, flush=True)

@@ -48,11 +48,16 @@ def corrected_resampled_t(differences: Sequence[float], test_to_train: float) ->
     if n < 2:
         return Test(None, None, reason=f"{n} fold: a variance needs 2")
     variance = d.var(ddof=1)
-    if variance == 0:
+    if _is_constant(d):
         return Test(None, None, n - 1, reason="the difference is the same on every fold")
     t = d.mean() / math.sqrt((1 / n + test_to_train) * variance)
     p = 2 * stdtr(n - 1, -abs(t))
     return Test(float(t), float(p), n - 1, float(d.mean() / math.sqrt(variance)))
+
+
+def _is_constant(differences: FloatArray) -> bool:
+    """Whether differences of accuracies in percent are the same but for rounding."""
+    return float(np.ptp(differences)) < 1e-9
 
 
 def against_published(
@@ -133,8 +138,9 @@ def repeats_to_see(
     of repeats would do: more repeats do not shrink the part r var(d), which comes from testing
     on the same rows again.
     """
-    variance = float(np.var(np.asarray(differences, np.float64), ddof=1))
-    if variance == 0:
+    d = np.asarray(differences, np.float64)
+    variance = float(d.var(ddof=1))
+    if _is_constant(d):
         return 1
     z = float(ndtri(1 - alpha / 2) + ndtri(power))
     room = difference**2 / (z**2 * variance) - test_to_train

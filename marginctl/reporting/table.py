@@ -66,21 +66,26 @@ def legend(grid: Grid, made: Comparisons | None) -> list[str]:
 
 def conclusions(grid: Grid, made: Comparisons | None) -> list[str]:
     """What the tests over data sets say, a line each; nothing for fewer than two data sets."""
-    if made is None or made.datasets < 2 or len(grid.objectives) < 2:
+    if made is None or len(grid.datasets) < 2 or len(grid.objectives) < 2:
         return []
+    if made.datasets < len(grid.datasets):
+        lines = [f"over data sets: {made.datasets} of {len(grid.datasets)} have every cell"]
+    else:
+        lines = []
     test = made.friedman
     if test.p is None:
-        lines = [f"Friedman over data sets: not made: {test.reason}"]
+        lines.append(f"Friedman over data sets: not made: {test.reason}")
     else:
-        lines = [
+        lines.append(
             f"Friedman over {made.datasets} data sets: chi2 = {test.statistic:.2f}, "
             f"df = {test.df:.0f}, p = {formatted_p(test.p)}"
-        ]
+        )
     tested = [c for c in made.overall if c.test.p is not None]
     for c in tested:
         lines.append(
-            f"Wilcoxon, {c.objective} against {made.baseline}: median {c.difference:+.2f} points, "
-            f"rank-biserial r = {c.test.effect:+.2f}, p = {formatted_p(c.p_holm)} after Holm"
+            f"Wilcoxon, {c.objective} against {made.baseline}: median {c.difference or 0:+.2f} "
+            f"points, rank-biserial r = {c.test.effect:+.2f}, "
+            f"p = {formatted_p(c.p_holm)} after Holm"
         )
     if made.overall and not tested:
         lines.append(f"Wilcoxon against {made.baseline}: not made: {made.overall[0].test.reason}")
@@ -105,8 +110,8 @@ def power_rows(grid: Grid, made: Comparisons | None) -> list[list[str]]:
 
 
 def _needed(comparison: compare.Comparison | None) -> str:
-    if comparison is None:
-        return ""
+    if comparison is None or comparison.smallest_visible is None:
+        return "-"
     if comparison.repeats_needed is not None:
         return str(comparison.repeats_needed)
     return f"none ({comparison.smallest_visible:.2f})"
@@ -115,8 +120,9 @@ def _needed(comparison: compare.Comparison | None) -> str:
 def power_caption(made: Comparisons) -> str:
     return (
         f"Repeats to see a difference of {made.power:g} points from {made.baseline} (p < 0.05, "
-        "power 80 %), from the observed variance; none: no number of repeats would do, and in "
-        "brackets the difference that endless ones could see"
+        "power 80 %, one comparison: before Holm's correction), over all seeds together, from the "
+        "observed variance; none: no number of repeats would do, and in brackets the difference "
+        "that endless ones could see"
     )
 
 
@@ -186,7 +192,7 @@ def _block(grid: Grid, columns: range, made: Comparisons | None) -> Table:
         best = max((round(c.mean, 2) for c in row if c), default=None)
         texts = [_cell_text(row[i], best, made) for i in columns]
         if any(row[i] for i in columns):
-            table.add_row(_wrapped(dataset), *texts)
+            table.add_row(Text(_wrapped(dataset)), *texts)
     for name, of in (("average", grid.averages), ("wins", grid.wins)):
         ours, paper = of(), of(published=True)
         if ours is None or len(grid.datasets) < 2:
@@ -197,7 +203,7 @@ def _block(grid: Grid, columns: range, made: Comparisons | None) -> Table:
         if name == "average":
             table.add_section()
         table.add_row(
-            Text(name, style="bold"),
+            Text(name + _of_how_many(grid), style="bold"),
             *(
                 Text(_number(ours[i], name))
                 + (Text("\n" + _number(paper[i], name), style="dim") if paper else Text(""))
@@ -205,6 +211,12 @@ def _block(grid: Grid, columns: range, made: Comparisons | None) -> Table:
             ),
         )
     return table
+
+
+def _of_how_many(grid: Grid) -> str:
+    """` (k of N)` where only k rows have every cell: averages and wins are over these."""
+    complete, rows = len(grid.complete_rows()), len(grid.datasets)
+    return "" if complete == rows else f" ({complete} of {rows})"
 
 
 def _wrapped(dataset: str) -> str:
@@ -247,7 +259,7 @@ def live_table(grid: Grid) -> Table:
         table.add_column(Text(objective.replace(":", ":\n")), justify="right", min_width=5)
     for dataset in grid.datasets:
         cells = [grid.cells.get((dataset, o)) for o in grid.objectives]
-        table.add_row(dataset, *(f"{c.mean:.2f}" if c else "·" for c in cells))
+        table.add_row(Text(dataset), *(f"{c.mean:.2f}" if c else "·" for c in cells))
     return table
 
 
@@ -268,7 +280,8 @@ def markdown(grid: Grid, made: Comparisons | None = None) -> str:
     for name, of in (("average", grid.averages), ("wins", grid.wins)):
         ours = of()
         if ours is not None and len(grid.datasets) > 1:
-            lines.append(f"| {name} | " + " | ".join(_number(v, name) for v in ours) + " |")
+            label = name + _of_how_many(grid)
+            lines.append(f"| {label} | " + " | ".join(_number(v, name) for v in ours) + " |")
     below = [*legend(grid, made), *conclusions(grid, made), *_skipped(grid)]
     notes = [f"- {line}" for line in below]
     power = power_rows(grid, made)
@@ -308,8 +321,13 @@ def as_csv(grid: Grid) -> str:
     return out.getvalue().rstrip("\n")
 
 
-def as_json(grid: Grid, protocol: dict[str, Any], made: Comparisons) -> dict[str, Any]:
-    """The document of `uci-cv --json`."""
+def as_json(
+    grid: Grid,
+    protocol: dict[str, Any],
+    made: Comparisons,
+    failed: Iterable[str] = (),
+) -> dict[str, Any]:
+    """The document of `uci-cv --json`; `failed` has a line for each trial without a result."""
     cells = [
         {
             "dataset": cell.dataset,
@@ -330,6 +348,7 @@ def as_json(grid: Grid, protocol: dict[str, Any], made: Comparisons) -> dict[str
         "protocol": protocol,
         "cells": cells,
         "skipped": [{"dataset": d, "reason": reason} for d, reason in grid.skipped],
+        "failed": list(failed),
         **compare.as_json(made),
         "wins": dict(zip(grid.objectives, wins, strict=True)) if wins else {},
     }

@@ -75,9 +75,25 @@ def write_arrays(path: Path, parts: Mapping[str, Sequence[NDArray[Any]]]) -> Non
     write_bytes_atomically(path, content.getvalue())
 
 
+def check_writable(path: Path) -> None:
+    """Finds out before the work whether a file can be written after it.
+
+    Raises:
+        StoreError: it is a folder, or its folder cannot be made or written.
+    """
+    if path.is_dir():
+        raise StoreError(f"{path}: is a folder: name a file")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(prefix=TEMPORARY, dir=path.parent):
+            pass
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be written: {error.strerror or error}") from None
+
+
 def sweep_temporaries(folder: Path) -> None:
     """Removes what a killed write left. Call it only with the folder's lock held."""
-    for stale in folder.glob(f"{TEMPORARY}*"):
+    for stale in folder.rglob(f"{TEMPORARY}*"):
         with contextlib.suppress(OSError):
             stale.unlink()
 

@@ -22,6 +22,8 @@ SCHEMA = 1
 # Files that a trial may have beside its result, where they were asked for.
 PREDICTIONS = "predictions.csv"
 NETWORKS = "checkpoints/networks.npz"
+# Where result.json keeps the digest of each.
+KEPT = {PREDICTIONS: "predictions_sha256", NETWORKS: "weights_sha256"}
 # A result computed under other versions of these is not resumed: it may differ.
 NUMERIC_PACKAGES = ("torch", "numpy")
 
@@ -30,6 +32,14 @@ def digest(document: Any) -> str:
     """SHA-256 of a JSON document, independent of the order of keys."""
     text = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def file_digest(path: Path) -> str | None:
+    """SHA-256 of a file, None where it cannot be read."""
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError:
+        return None
 
 
 @functools.cache
@@ -133,9 +143,10 @@ class TrialFolder:
                     None,
                     f"{path}: from {package} {then}, this is {now[package]}: computed anew",
                 )
-        absent = [name for name in needed if not (self.path / name).is_file()]
-        if absent:
-            return Found(None, f"{self.path}: has no {absent[0]}: computed anew")
+        for name in needed:
+            kept = record.get(KEPT[name])
+            if kept is None or kept != file_digest(self.path / name):
+                return Found(None, f"{self.path}: has no whole {name}: computed anew")
         return Found(record)
 
     def begin(self, document: dict[str, Any]) -> None:
@@ -152,6 +163,7 @@ class TrialFolder:
             "timing": timing,
         }
         write_json(self.path / "run.json", run)
+        (self.path / "error.txt").unlink(missing_ok=True)  # of an earlier try
 
     def finish(self, metrics: Iterable[dict[str, Any]], result: dict[str, Any]) -> dict[str, Any]:
         """Writes metrics.jsonl and then, last, result.json, whose presence means done."""

@@ -134,6 +134,7 @@ def test_wherever_the_member_lies_it_is_placed_by_its_bare_name(
             (200, archive(habermanDOTdata=HABERMAN.replace("30,58", "31,58")), None),
             "digest differs",
         ),
+        ((200, GOOD.replace(GOOD[60:90], bytes(30)), None), "not a zip archive"),
         ((404, b"gone", None), "HTTP status 404"),
         ((503, b"busy", None), "HTTP status 503"),
     ],

@@ -116,6 +116,24 @@ def test_categories_dates_ids_constants_and_texts_are_recognised(write):
     assert data.classes == ("1", "2")
 
 
+def test_a_shuffled_index_without_a_name_is_not_a_feature(write):
+    order = np.random.default_rng(0).permutation(30)
+    rows = "".join(f"{i},{i * 7 % 11},{'xy'[int(i > 14)]}\n" for i in order)
+    _, understood = read(write(",a,class\n" + rows), "class")
+    assert understood.ignored == {"unnamed column 1": "an id"}
+
+
+def test_rows_without_a_value_are_counted(write):
+    _, understood = read(write(PLAIN + ",,\n,,\n"), "class")
+    assert understood.rows == 22
+    assert understood.dropped == {"no value at all": 2}
+
+
+def test_commas_read_as_decimal_points_are_said(write):
+    text = PLAIN.replace(",", ";").replace(".", ",")
+    assert "  commas read as decimal points in: a" in read(write(text), "class")[1].lines()
+
+
 def test_numeric_labels_are_ordered_as_numbers(write):
     text = "a,class\n" + "".join(f"{i},{(10, 9, 2)[i % 3]}\n" for i in range(30, 90, 2))
     assert read(write(text), "class")[0].classes == ("2", "9", "10")
@@ -139,6 +157,11 @@ def test_a_singleton_class_is_kept(write):
     [
         ("", "the file is empty"),
         ("\n \n", "the file is empty"),
+        ('""', "the file is empty"),
+        (
+            "a,class\n" + "".join(f"{i},name {i}\n" for i in range(50)),
+            "50 distinct values in 50 rows",
+        ),
         ("a,b,class\n", "no rows below the line of names"),
         (PLAIN.replace("a,b", "a,a"), "t.csv:1: column 'a' stands twice"),
         (PLAIN.replace("1.5,3,y", "1.5,3"), "t.csv:5: 2 columns, expected 3"),
@@ -198,9 +221,16 @@ def test_a_fixed_split_decides_on_training_rows_alone(write):
     assert data.name == "train.csv+test.csv"
     assert data.fixed_test.tolist() == list(range(20, 29))
     assert understood.ignored == {"k": "constant"}
-    assert data.columns == ("color=r", "n")
-    assert data.x[20:23, 0].tolist() == [1, 0, 0]
+    assert data.columns == ("color=g", "color=r", "n")
+    assert data.x[20:23, :2].tolist() == [[0, 1], [1, 0], [0, 0]]
+    assert data.row_numbers[20:].tolist() == list(range(1, 10))
     assert "column 'color': b in test rows alone: no category" in understood.remarks
+
+
+def test_a_column_is_numeric_where_the_training_rows_are(write):
+    test = PLAIN.replace("1.5,3,y", "low,3,y").replace("2.0,4,x", "low,4,x")
+    with pytest.raises(RequestError, match=r"test\.csv:5: column 'a' holds 'low' among numbers"):
+        read_split(write(PLAIN, "train.csv"), write(test, "test.csv"), "class")
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from marginctl.objectives.presets import PRESETS, parse
         ("arcgrad:scale=10", "arcgrad"),
         ("arcgrad:scale=5.0", "arcgrad:scale=5"),
         ("arcgrad:scale=1e1", "arcgrad"),
+        ("arcgrad:scale=10.0000000000001", "arcgrad"),
         ("arcface:scale=64,margin=0.5", "arcface:margin=0.5,scale=64"),
         ("arcface:gradient=straight-through , scale = 20", "arcface:gradient=straight-through"),
         ("center:strength=0", "center:strength=0"),

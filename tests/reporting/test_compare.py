@@ -7,7 +7,13 @@ import pytest
 from scipy import stats
 
 from marginctl.errors import RequestError
-from marginctl.reporting.compare import as_json, chosen_baseline, compare, positive_points
+from marginctl.reporting.compare import (
+    as_json,
+    baselines,
+    chosen_baseline,
+    compare,
+    positive_points,
+)
 from marginctl.reporting.table import conclusions, markdown
 from tests.reporting.test_table import collected, record
 
@@ -91,6 +97,36 @@ def test_a_seed_that_only_one_side_has_is_left_out():
     gathered = collected(records[:-1])
     made = compare(gathered.grid, gathered.records, "soft")
     assert made.cells["set0", "center"].test.df == 29
+
+
+def test_no_seed_in_common_is_no_difference_and_no_crash():
+    records = [record("a", "soft", seed=0), record("a", "center", seed=1)]
+    gathered = collected(records)
+    made = compare(gathered.grid, gathered.records, "soft", power=1.0)
+    assert made.cells["a", "center"].difference is None
+    assert "| a | - |" in markdown(gathered.grid, made)
+    json.dumps(as_json(made), allow_nan=False)
+
+
+def test_nulls_have_reasons():
+    alone = collected([record("a", "soft")])
+    document = as_json(compare(alone.grid, alone.records, "soft"))
+    assert document["ranks"]["friedman"]["reason"] == "one objective: nothing to compare"
+
+
+def test_incomplete_rows_are_said():
+    gathered = collected(made_records(2)[:-1])
+    made = compare(gathered.grid, gathered.records, "soft")
+    assert "over data sets: 1 of 2 have every cell" in conclusions(gathered.grid, made)
+    assert "| average (1 of 2) |" in markdown(gathered.grid, made)
+
+
+def test_baselines_of_several_tables():
+    tables = [["soft", "center"], ["center", "arcgrad"]]
+    assert baselines(tables, "arcgrad") == ["soft", "arcgrad"]
+    assert baselines(tables, None) == ["soft", "center"]
+    with pytest.raises(RequestError, match="not an objective here"):
+        baselines(tables, "m-soft")
 
 
 def test_the_baseline():

@@ -44,7 +44,7 @@ def test_the_correction_by_hand():
 
 def test_no_variance_gives_a_reason():
     for value in (0.0, 2.5):
-        made = corrected_resampled_t([value] * 10, 1 / 9)
+        made = corrected_resampled_t([value, value + 1e-14] * 5, 1 / 9)
         assert (made.statistic, made.p) == (None, None)
         assert made.reason == "the difference is the same on every fold"
     assert corrected_resampled_t([1.0], 0.1).reason == "1 fold: a variance needs 2"

@@ -124,7 +124,7 @@ def _plain(text):
 
 def test_a_dry_run_trains_nothing(marginctl, tmp_path, quick):
     ran = marginctl("uci-cv", *quick, "--out", tmp_path / "runs", "--dry-run")
-    assert ran.out.startswith("14 trials (14 to do) of 6 networks, 1 workers, about ")
+    assert ran.out.startswith("14 trials, 14 to do: 84 networks, 1 workers, about ")
     assert not (tmp_path / "runs").exists()
 
 

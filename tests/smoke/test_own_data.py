@@ -94,7 +94,7 @@ def test_predictions_of_a_finished_trial_are_computed_when_asked_for(marginctl, 
     ]
     first = marginctl(*arguments, "--json").json
     ran = marginctl(*arguments, "--json", "--predictions", tmp_path / "p.csv")
-    assert "has no predictions.csv: computed anew" in ran.err
+    assert "has no whole predictions.csv: computed anew" in ran.err
     assert ran.json["cells"][0]["mean"] == first["cells"][0]["mean"]
     assert len((tmp_path / "p.csv").read_text().splitlines()) == 61
 
@@ -121,6 +121,14 @@ def test_a_fixed_split(marginctl, tmp_path):
     ran = marginctl(*arguments, "--repeats", "3", "--json", "--power", "1")
     assert ran.status == 0
     assert "30 of the used rows are test rows" in ran.err
+    table_again = marginctl(
+        *arguments, "--repeats", "3", "--power", "1", "--predictions", tmp_path / "p.csv"
+    )
+    assert "Repeats to see" in table_again.out
+    rows = list(csv.DictReader((tmp_path / "p.csv").open()))
+    assert sorted({int(r["row"]) for r in rows}) == list(range(1, 31))
+    explained = marginctl("report", tmp_path / "r", "--explain", "train.csv+test.csv/soft")
+    assert "a fixed test set x 3 repeats" in explained.out
     assert [c["n"] for c in ran.json["cells"]] == [3, 3]
     assert ran.json["tests"][0]["reason"].startswith("a fixed test set")
     assert marginctl(*arguments, "--repeats", "1").status == 2
