@@ -9,7 +9,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from marginctl import __version__
-from marginctl.cli import bench, data, recipes, report, uci_cv
+from marginctl.cli import bench, data, objectives, recipes, report, uci_cv
 from marginctl.errors import MarginctlError
 
 app = typer.Typer(
@@ -43,6 +43,7 @@ app.command("uci-cv")(uci_cv.command)
 app.command("report")(report.command)
 app.add_typer(recipes.app, name="recipes")
 app.add_typer(data.app, name="data")
+app.add_typer(objectives.app, name="objectives")
 app.add_typer(bench.app, name="bench")
 
 

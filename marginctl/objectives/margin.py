@@ -10,6 +10,7 @@ from marginctl.objectives.similarity import arccos, arccos_slope
 
 class NoMargin:
     stage = "none"
+    offset = 0.0  # a constant that the published loss has beside the margin
 
     def apply(self, target: Tensor) -> Tensor:
         return target
@@ -20,9 +21,30 @@ class NoMargin:
 
 
 class AdditiveLogit:
-    """The target's logit less `margin` (M-Softmax; gradient decay with beta = exp(-margin))."""
+    """The target's logit less `margin` (M-Softmax; gradient decay with beta = exp(-margin)).
+
+    Gradient decay's J = ln(beta + sum_{c != y} e^{z_c - z_y}) is this less the margin: `offset`
+    makes the value J's, and changes no gradient.
+    """
 
     stage = "logit"
+
+    def __init__(self, margin: float, offset: bool = False) -> None:
+        self.margin = margin
+        self.offset = -margin if offset else 0.0
+
+    def apply(self, target: Tensor) -> Tensor:
+        return target - self.margin
+
+    def slope(self, target: Tensor) -> Tensor | None:
+        return None
+
+
+class AdditiveCosine:
+    """cos(theta_y) - margin for cos(theta_y) (CosFace)."""
+
+    stage = "similarity"
+    offset = 0.0
 
     def __init__(self, margin: float) -> None:
         self.margin = margin
@@ -46,6 +68,7 @@ class AdditiveAngle:
     """
 
     stage = "similarity"
+    offset = 0.0
 
     def __init__(self, margin: float, gradient: str, beyond: str) -> None:
         self.margin, self.gradient, self.beyond = margin, gradient, beyond
@@ -70,5 +93,10 @@ class AdditiveAngle:
         return slope
 
 
-Margin = NoMargin | AdditiveLogit | AdditiveAngle
-MARGINS = {"none": NoMargin, "additive-logit": AdditiveLogit, "additive-angle": AdditiveAngle}
+Margin = NoMargin | AdditiveLogit | AdditiveCosine | AdditiveAngle
+MARGINS = {
+    "none": NoMargin,
+    "additive-logit": AdditiveLogit,
+    "additive-cosine": AdditiveCosine,
+    "additive-angle": AdditiveAngle,
+}

@@ -7,15 +7,18 @@ import torch
 from torch import Tensor
 
 from marginctl.errors import RequestError
-from marginctl.objectives.loss import LOSSES, CrossEntropy
+from marginctl.objectives.loss import LOSSES, Loss
 from marginctl.objectives.margin import MARGINS, Margin
 from marginctl.objectives.presets import Part, Spec
-from marginctl.objectives.regularizer import REGULARIZERS, Center
+from marginctl.objectives.regularizer import REGULARIZERS, Regularizer
 from marginctl.objectives.scale import SCALES, AdaCos, Fixed, State
 from marginctl.objectives.similarity import SIMILARITIES, Similarity
 from marginctl.text import did_you_mean
 
 T = TypeVar("T")
+
+# Parts that are defined on cosines alone.
+ON_COSINES = ("adacos", "adacos-fixed", "additive-cosine", "additive-angle")
 
 
 def _lookup(parts: Mapping[str, T], part: Part, role: str) -> T:
@@ -65,14 +68,12 @@ class ObjectiveFunction:
         self._similarity: Similarity = _make(SIMILARITIES, spec.similarity, "similarity")
         self._scale: Fixed | AdaCos = _make(SCALES, spec.scale, "scale", num_classes)
         self._margin: Margin = _make(MARGINS, spec.margin, "margin")
-        self._loss: CrossEntropy = _make(LOSSES, spec.loss, "loss")
-        self._regularizers: list[Center] = [
+        self._loss: Loss = _make(LOSSES, spec.loss, "loss")
+        self._regularizers: list[Regularizer] = [
             _make(REGULARIZERS, r, "regularizer") for r in spec.regularizers
         ]
         self.has_bias = self._similarity.has_bias
-        on_cosines = [
-            p for p in (spec.scale, spec.margin) if p.kind in ("adacos", "additive-angle")
-        ]
+        on_cosines = [p for p in (spec.scale, spec.margin) if p.kind in ON_COSINES]
         if on_cosines and spec.similarity.kind != "cosine":
             raise RequestError(
                 f"'{on_cosines[0].kind}' is defined on cosines and the similarity is "
@@ -128,8 +129,11 @@ class ObjectiveFunction:
         if self._margin.stage == "logit":
             logits = logits.scatter(-1, index, self._margin.apply(logits.gather(-1, index)))
         loss = self._loss.forward(logits, targets)
+        if self._margin.offset:
+            loss = loss + self._margin.offset
         for regularizer in self._regularizers:
-            loss = loss + regularizer.penalty(features, targets, state)
+            looked_at = features if regularizer.on == "features" else logits
+            loss = loss + regularizer.penalty(looked_at, targets, state)
             if training:
                 after |= regularizer.observe(features, targets, valid, state)
         return loss, {**state, **after}
@@ -164,15 +168,24 @@ class ObjectiveFunction:
         if self._margin.stage == "logit":
             logits = logits.scatter(-1, index, self._margin.apply(logits.gather(-1, index)))
         loss, upstream = self._loss.gradient(logits, targets)
+        if self._margin.offset:
+            loss = loss + self._margin.offset
+        pulls = []
+        for regularizer in self._regularizers:
+            looked_at = features if regularizer.on == "features" else logits
+            penalty, pull = regularizer.penalty_gradient(looked_at, targets, state)
+            loss = loss + penalty
+            if regularizer.on == "features":
+                pulls.append(pull)
+            else:
+                upstream = upstream + pull
+            after |= regularizer.observe(features, targets, valid, state)
         upstream = self._scale.apply(upstream.mul_(row_weight.unsqueeze(-1)), scaled)
         if slope is not None:
             upstream = upstream.scatter(-1, index, upstream.gather(-1, index).mul_(slope))
         of_features, of_weights = self._similarity.backward(upstream, saved)
-        for regularizer in self._regularizers:
-            penalty, pull = regularizer.penalty_gradient(features, targets, state)
-            loss = loss + penalty
+        for pull in pulls:
             of_features = of_features.addcmul_(pull, row_weight.unsqueeze(-1))
-            after |= regularizer.observe(features, targets, valid, state)
         of_bias = upstream.sum(-2) if bias is not None else None
         return Gradient(loss, {**state, **after}, of_features, of_weights, of_bias)
 

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Any
 
 from marginctl.errors import RequestError
 from marginctl.text import did_you_mean
@@ -97,7 +98,8 @@ class Preset:
     source: str
     build: Callable[[Mapping[str, Value]], Spec]
     options: Mapping[str, Option] = field(default_factory=dict)
-    two_classes: str | None = None  # said of every cell with two classes
+    two_classes: str | None = None  # what is to be known of every cell with two classes
+    untrained_for_two: bool = True  # whether that is that the network cannot learn
 
 
 def _linear(options: Mapping[str, Value]) -> Part:
@@ -138,6 +140,120 @@ _PRESETS = (
         "ArcGrad, reference 4",
         lambda o: Spec(_linear(o), margin=part("additive-logit", margin=o["margin"])),
         {"margin": Option(0.5, "taken from the target's logit", minimum=0.0), "bias": _BIAS},
+    ),
+    Preset(
+        "modified-softmax",
+        "Softmax with the hard bias 1",
+        "-ln softmax(W x - e_y)_y",
+        "Large Margin in Softmax, eq. 15",
+        lambda o: Spec(_linear(o), margin=part("additive-logit", margin=1.0)),
+        {"bias": _BIAS},
+    ),
+    Preset(
+        "gradient-decay",
+        "Gradient decay",
+        "ln(beta + sum_{c != y} exp(z_c - z_y)), z = W x",
+        "Gradient decay, J",
+        lambda o: Spec(
+            _linear(o),
+            margin=part("additive-logit", margin=-math.log(float(o["beta"])), offset=True),
+        ),
+        {
+            "beta": Option(
+                1.0,
+                "below 1 the target's gradient is concave in its probability, above 1 convex",
+                minimum=0.0,
+                above_minimum=True,
+            ),
+            "bias": _BIAS,
+        },
+    ),
+    Preset(
+        "label-smoothing",
+        "Label smoothing",
+        "-(1 - strength) ln p_y - strength/C sum_c ln p_c, p = softmax(W x)",
+        "Large Margin in Softmax, eq. 13",
+        lambda o: Spec(_linear(o), regularizers=(part("label-smoothing", strength=o["strength"]),)),
+        {
+            "strength": Option(
+                0.1, "share of the uniform label (lambda)", minimum=0.0, maximum=1.0
+            ),
+            "bias": _BIAS,
+        },
+    ),
+    Preset(
+        "lm-softmax",
+        "Large Margin in Softmax",
+        "-ln softmax(z)_y + strength D(softmax(z_{c != y}), uniform), z = W x",
+        "Large Margin in Softmax, eq. 11",
+        lambda o: Spec(
+            _linear(o),
+            regularizers=(
+                part(
+                    "non-target-uniformity",
+                    strength=o["strength"],
+                    divergence=o["divergence"],
+                ),
+            ),
+        ),
+        {
+            "strength": Option(0.3, "weight of the regulariser (lambda)", minimum=0.0),
+            "divergence": Option(
+                "symmetric",
+                "which Kullback-Leibler divergence: eq. 8, or a half of eq. 10",
+                choices=("symmetric", "q-u", "u-q"),
+            ),
+            "bias": _BIAS,
+        },
+        two_classes="one non-target class: the regulariser is exactly 0; the same as soft",
+        untrained_for_two=False,
+    ),
+    Preset(
+        "hinge",
+        "Multi-class hinge",
+        "max(0, max_{c != y} z_c - z_y + margin), z = W x",
+        "Large Margin in Softmax, eq. 1",
+        lambda o: Spec(_linear(o), loss=part("hinge", margin=o["margin"])),
+        {"margin": Option(1.0, "the bias rho", minimum=0.0), "bias": _BIAS},
+    ),
+    Preset(
+        "dense-hinge",
+        "Dense hinge",
+        "mean over c != y of max(0, z_c - z_y + margin), z = W x",
+        "Large Margin in Softmax, eq. 14",
+        lambda o: Spec(_linear(o), loss=part("dense-hinge", margin=o["margin"])),
+        {"margin": Option(1.0, "the bias rho", minimum=0.0), "bias": _BIAS},
+    ),
+    Preset(
+        "cosine",
+        "Cosine softmax (NormFace) with a fixed scale",
+        "-ln softmax(scale cos(theta))_y",
+        "ArcGrad, eq. 7",
+        lambda o: Spec(part("cosine"), part("fixed", value=o["scale"])),
+        {"scale": Option(30.0, "multiplies the cosines (kappa)", minimum=0.0)},
+    ),
+    Preset(
+        "cosface",
+        "CosFace",
+        "-ln softmax(scale cos(theta))_y, with cos(theta_y) - margin for the target",
+        "ArcGrad, reference 13",
+        lambda o: Spec(
+            part("cosine"),
+            part("fixed", value=o["scale"]),
+            part("additive-cosine", margin=o["margin"]),
+        ),
+        {
+            "scale": Option(64.0, "multiplies the cosines", minimum=0.0),
+            "margin": Option(0.35, "taken from the target's cosine", minimum=0.0, maximum=2.0),
+        },
+    ),
+    Preset(
+        "adacos-fixed",
+        "AdaCos, fixed scale",
+        "-ln softmax(s cos(theta))_y, s = sqrt(2) ln(C - 1)",
+        "ArcGrad, eq. 10, l = 0",
+        lambda o: Spec(part("cosine"), part("adacos-fixed")),
+        two_classes="scale is 0 for two classes: AdaCos cannot learn; untrained network",
     ),
     Preset(
         "arcface",
@@ -275,3 +391,46 @@ def available() -> dict[str, dict[str, Value]]:
         name: {key: option.default for key, option in preset.options.items()}
         for name, preset in PRESETS.items()
     }
+
+
+def described(name: str) -> dict[str, Any]:
+    """All that `objectives show` says of a preset, as a JSON document.
+
+    Raises:
+        RequestError: no such preset.
+    """
+    preset = named(name).preset
+    return {
+        "name": preset.name,
+        "title": preset.title,
+        "formula": preset.formula,
+        "source": preset.source,
+        "options": [
+            {
+                "name": key,
+                "default": option.default,
+                "expected": option.expected,
+                "help": option.help,
+            }
+            for key, option in preset.options.items()
+        ],
+        "two_classes": preset.two_classes,
+        "parts": parts_of(named(name).spec),
+    }
+
+
+def parts_of(spec: Spec) -> dict[str, str]:
+    """The five parts in words, those that do nothing left out."""
+
+    def words(part: Part) -> str:
+        options = ", ".join(f"{k}={_plain(v)}" for k, v in part.options)
+        return f"{part.kind} ({options})" if options else part.kind
+
+    shown = {
+        "similarity": words(spec.similarity),
+        "scale": "" if spec.scale == NO_SCALE else words(spec.scale),
+        "margin": "" if spec.margin == NO_MARGIN else words(spec.margin),
+        "loss": words(spec.loss),
+        "regularizers": ", ".join(words(r) for r in spec.regularizers),
+    }
+    return {role: text for role, text in shown.items() if text}

@@ -28,6 +28,13 @@ class Fixed:
         return similarity if self.value == 1 else similarity * self.value
 
 
+class AdaCosFixed(Fixed):
+    """AdaCos's fixed scale sqrt(2) ln(C - 1): 0 for two classes."""
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__(num_classes, math.sqrt(2) * math.log(num_classes - 1))
+
+
 class AdaCos:
     """AdaCos's dynamic scale (ArcGrad, eq. 10): one number a network, moved by training batches.
 
@@ -68,4 +75,4 @@ class AdaCos:
         return similarity * state["scale"][..., None, None]
 
 
-SCALES = {"fixed": Fixed, "adacos": AdaCos}
+SCALES = {"fixed": Fixed, "adacos-fixed": AdaCosFixed, "adacos": AdaCos}

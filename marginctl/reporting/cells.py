@@ -19,6 +19,7 @@ class Cell:
         seconds: training time of the cell's networks, summed over workers.
         paper: the published cell, if there is one.
         untrained: why the method cannot learn here, if it cannot.
+        remark: what else there is to say of the method here.
         diverged, collapsed: of the n networks, how many had a loss that was not finite, and how
             many predict one class for every row.
     """
@@ -33,11 +34,12 @@ class Cell:
     untrained: str | None
     diverged: int
     collapsed: int
+    remark: str | None = None
 
     @property
     def note(self) -> str | None:
         """What a reader must know of the cell, in one line."""
-        parts = [self.untrained] if self.untrained else []
+        parts = [text for text in (self.untrained, self.remark) if text]
         if self.diverged:
             parts.append(f"{self.diverged} of {self.n} networks diverged and were frozen")
         if self.collapsed:
@@ -59,7 +61,12 @@ def cell(records: Iterable[Mapping[str, Any]], paper: Published | None) -> Cell:
         n=len(accuracies),
         seconds=sum(record["timing"]["seconds"] for record in records),
         paper=paper,
-        untrained=preset.two_classes if first["classes"] == 2 else None,
+        untrained=preset.two_classes
+        if first["classes"] == 2 and preset.untrained_for_two
+        else None,
+        remark=preset.two_classes
+        if first["classes"] == 2 and not preset.untrained_for_two
+        else None,
         diverged=sum(len(record["diverged"]) for record in records),
         collapsed=sum(len(record["collapsed"]) for record in records),
     )

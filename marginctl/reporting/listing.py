@@ -9,6 +9,13 @@ from rich.table import Table
 from rich.text import Text
 
 
+def shown(value: Any) -> str:
+    """A value as a recipe would write it; nothing for None."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "" if value is None else str(value)
+
+
 def print_rows(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> None:
     """Prints rows on stdout: wrapped on a terminal, as wide as they are in a file."""
     console = Console(highlight=False)
@@ -18,5 +25,5 @@ def print_rows(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> Non
     for column in columns:
         table.add_column(column)
     for row in rows:
-        table.add_row(*(Text("" if row[c] is None else str(row[c])) for c in columns))
+        table.add_row(*(Text(shown(row[c])) for c in columns))
     console.print(table, soft_wrap=not console.is_terminal)

@@ -11,11 +11,13 @@ from marginctl.crossval import engine
 from marginctl.crossval.engine import train_stack
 from marginctl.crossval.sequential import train_network
 from marginctl.crossval.stack import BatchOrder, Stack, scaling_statistics, stacks
-from marginctl.objectives.presets import parse
+from marginctl.objectives.presets import PRESETS, parse
 from marginctl.recipe import Protocol
 from tests.crossval.made import dataset
 
 COLUMNS = ["soft", "center", "m-soft", "arcface", "adacos", "arcgrad:scale=30", "arcgrad:scale=5"]
+
+OTHERS = [name for name in PRESETS if name not in COLUMNS]
 
 
 def whole(data, objective, protocol, seed=0):
@@ -38,7 +40,7 @@ def largest_difference(stack, networks):
 
 
 @pytest.mark.parametrize("classes", [2, 3])
-@pytest.mark.parametrize("objective", [*COLUMNS, "soft:bias=true"])
+@pytest.mark.parametrize("objective", [*COLUMNS, "soft:bias=true", *OTHERS])
 def test_stacked_equals_one_at_a_time(objective, classes):
     """41 rows in 3 folds: 27 or 28 training rows, so last batches of 3 or 4 rows; 20 steps."""
     protocol = Protocol(hidden=[6, 5], folds=3, repeats=2, batch_size=8, epochs=5, lr=0.01)

@@ -82,3 +82,42 @@ def moved_centers(
             ]
         )
     return moved
+
+
+def gradient_decay(x: Vector, w: Sequence[Vector], y: int, beta: float) -> float:
+    z = [dot(x, c) for c in w]
+    return math.log(beta + math.fsum(math.exp(v - z[y]) for i, v in enumerate(z) if i != y))
+
+
+def cosface(x: Vector, w: Sequence[Vector], y: int, scale: float, margin: float) -> float:
+    z = [scale * (cosine(x, c) - (margin if i == y else 0)) for i, c in enumerate(w)]
+    return cross_entropy(z, y)
+
+
+def label_smoothing(x: Vector, w: Sequence[Vector], y: int, strength: float) -> float:
+    z = [dot(x, c) for c in w]
+    each = [cross_entropy(z, c) for c in range(len(w))]
+    return (1 - strength) * each[y] + strength / len(w) * math.fsum(each)
+
+
+def lm_softmax(x: Vector, w: Sequence[Vector], y: int, strength: float, divergence: str) -> float:
+    z = [dot(x, c) for c in w]
+    others = [v for i, v in enumerate(z) if i != y]
+    total = math.fsum(math.exp(v) for v in others)
+    q = [math.exp(v) / total for v in others]
+    u = 1 / len(others)
+    of_qu = math.fsum(p * math.log(p / u) for p in q)
+    of_uq = math.fsum(u * math.log(u / p) for p in q)
+    d = {"q-u": of_qu, "u-q": of_uq, "symmetric": (of_qu + of_uq) / 2}[divergence]
+    return cross_entropy(z, y) + strength * d
+
+
+def hinge(x: Vector, w: Sequence[Vector], y: int, margin: float) -> float:
+    z = [dot(x, c) for c in w]
+    return max(0.0, max(v for i, v in enumerate(z) if i != y) - z[y] + margin)
+
+
+def dense_hinge(x: Vector, w: Sequence[Vector], y: int, margin: float) -> float:
+    z = [dot(x, c) for c in w]
+    terms = [max(0.0, v - z[y] + margin) for i, v in enumerate(z) if i != y]
+    return math.fsum(terms) / len(terms)

@@ -29,6 +29,18 @@ ALL = [
     "adacos",
     "arcgrad:scale=30",
     "arcgrad:scale=5",
+    "modified-softmax",
+    "gradient-decay:beta=0.1",
+    "gradient-decay:beta=5,bias=true",
+    "label-smoothing",
+    "lm-softmax",
+    "lm-softmax:divergence=q-u,strength=1",
+    "lm-softmax:divergence=u-q,strength=1",
+    "hinge",
+    "dense-hinge:margin=2",
+    "cosine",
+    "cosface:margin=0.2,scale=20",
+    "adacos-fixed",
 ]
 
 
@@ -69,6 +81,26 @@ def expected(name, made, x, y):
     if kind == "arcface":
         o = options
         return [reference.arcface(r, ws, t, o["scale"], o["margin"], o["beyond"]) for r, t in rows]
+    simple = {
+        "modified-softmax": lambda r, t: reference.m_soft(r, ws, t, 1.0),
+        "label-smoothing": lambda r, t: reference.label_smoothing(r, ws, t, options["strength"]),
+        "lm-softmax": lambda r, t: reference.lm_softmax(
+            r, ws, t, options["strength"], options["divergence"]
+        ),
+        "hinge": lambda r, t: reference.hinge(r, ws, t, options["margin"]),
+        "dense-hinge": lambda r, t: reference.dense_hinge(r, ws, t, options["margin"]),
+        "cosine": lambda r, t: reference.adacos(r, ws, t, options["scale"]),
+        "cosface": lambda r, t: reference.cosface(r, ws, t, options["scale"], options["margin"]),
+        "adacos-fixed": lambda r, t: reference.adacos(
+            r, ws, t, math.sqrt(2) * math.log(len(ws) - 1)
+        ),
+    }
+    if kind == "gradient-decay":
+        bias = made.bias.tolist() if made.bias is not None else [0.0] * len(ws)
+        lifted = [[*w, b] for w, b in zip(ws, bias, strict=True)]
+        return [reference.gradient_decay([*r, 1.0], lifted, t, options["beta"]) for r, t in rows]
+    if kind in simple:
+        return [simple[kind](r, t) for r, t in rows]
     if kind == "adacos":
         scale = reference.adacos_scale(xs, ws, ys, made.scale.item())
         return [reference.adacos(r, ws, t, scale) for r, t in rows]
@@ -205,6 +237,80 @@ def test_adacos_with_two_classes_stays_at_exactly_zero(dtype):
     assert len(made.predict(batch(200, 2, dtype=dtype)[0]).unique()) == 2  # ties would say 0
 
 
+def gradients(made, x, y):
+    x = x.clone().requires_grad_()
+    loss = made(x, y)
+    return [*torch.autograd.grad(loss, (x, made.weight)), loss.detach()]
+
+
+def test_identities_between_methods():
+    """M-Softmax with m and gradient decay with exp(-m); and what two classes make of others."""
+    x, y = batch()
+    for m in (0.5, 1.0, 3.0):
+        a = gradients(objective(f"m-soft:margin={m}"), x, y)
+        b = gradients(objective(f"gradient-decay:beta={math.exp(-m)!r}"), x, y)
+        for left, right in zip(a[:2], b[:2], strict=True):
+            torch.testing.assert_close(left, right)
+        torch.testing.assert_close(a[2] - m, b[2])
+    one, plain = (gradients(objective(n), x, y) for n in ("gradient-decay", "soft"))
+    for left, right in zip(one, plain, strict=True):
+        torch.testing.assert_close(left, right)
+    x, y = batch(c=2)
+    soft = gradients(objective("soft", 2), x, y)
+    for divergence in ("symmetric", "q-u", "u-q"):
+        lm = gradients(objective(f"lm-softmax:divergence={divergence}", 2), x, y)
+        for left, right in zip(lm, soft, strict=True):
+            torch.testing.assert_close(left, right, rtol=0, atol=1e-15)
+
+
+def test_label_smoothing_equals_torchs():
+    x, y = batch()
+    made = objective("label-smoothing:strength=0.3")
+    want = F.cross_entropy(x @ made.weight.T, y, label_smoothing=0.3, reduction="none")
+    torch.testing.assert_close(made(x, y, reduction="none"), want)
+
+
+def test_the_regulariser_s_gradient_is_equation_12():
+    x, y = batch(c=5)
+    made = objective("lm-softmax", 5)
+    z = (x @ made.weight.T).detach()
+    function = made.function._regularizers[0]
+    _, gradient = function.penalty_gradient(z, y, {})
+    for i, t in enumerate(y.tolist()):
+        others = [c for c in range(5) if c != t]
+        q = torch.softmax(z[i, others], 0)
+        mean = (q * z[i, others]).sum()
+        want = 0.3 / 2 * (q * (z[i, others] - mean) + (q - 1 / 4))
+        torch.testing.assert_close(gradient[i, others], want)
+        assert gradient[i, t] == 0
+
+
+def test_gradient_decay_slope_and_its_midpoint():
+    """|dJ/dz_y| = (1 - p)/(1 - (1 - beta) p), 1/2 at p = 1/(1 + beta)."""
+    for beta in (0.1, 1.0, 5.0):
+        p = torch.tensor([0.05, 1 / (1 + beta), 0.95], dtype=torch.float64)
+        z = torch.stack([p.log(), (1 - p).log()], 1).requires_grad_()
+        function = create(f"gradient-decay:beta={beta}", 2, 2).function
+        weights, y = torch.eye(2, dtype=torch.float64), torch.zeros(3, dtype=torch.long)
+        loss, _ = function(z, weights, y, None, {})
+        (slope,) = torch.autograd.grad(loss.sum(), z)
+        torch.testing.assert_close(-slope[:, 0], (1 - p) / (1 - (1 - beta) * p))
+        assert -slope[1, 0].item() == pytest.approx(0.5)
+
+
+def test_extreme_logits_stay_finite():
+    """Where a probability underflows: 0 ln 0 is 0, and no constant is subtracted."""
+    x = torch.tensor([[1e4, -1e4, 0.0, 5e3]])
+    for name in ("lm-softmax", "lm-softmax:divergence=q-u", "label-smoothing", "gradient-decay"):
+        made = create(name, 4, 4)
+        made.weight.data.copy_(torch.eye(4))
+        for t in range(4):
+            loss = made(x, torch.tensor([t]))
+            (slope,) = torch.autograd.grad(loss, made.weight)
+            assert loss.isfinite()
+            assert slope.isfinite().all()
+
+
 def test_a_margin_of_zero_is_the_plain_loss():
     x, y = batch()
     torch.testing.assert_close(objective("m-soft:margin=0")(x, y), objective("soft")(x, y))
@@ -220,13 +326,13 @@ def test_logits_and_predictions_are_free_of_the_margin(name):
     made = objective(name).eval()
     cosines = F.normalize(x) @ F.normalize(made.weight).T
     kind = parse(name).preset.name
-    if kind in ("arcface", "adacos"):
+    if kind in ("arcface", "adacos", "cosine", "cosface", "adacos-fixed"):
         torch.testing.assert_close(made.similarities(x), cosines)
-    scale = {
-        "arcface": parse(name).options.get("scale"),
-        "arcgrad": parse(name).options.get("scale"),
-    }
-    factor = scale.get(kind) or (made.scale if kind == "adacos" else 1.0)
+    factor = parse(name).options.get("scale", 1.0)
+    if kind == "adacos":
+        factor = made.scale
+    if kind == "adacos-fixed":
+        factor = math.sqrt(2) * math.log(3)
     torch.testing.assert_close(made.logits(x), made.similarities(x) * factor)
     torch.testing.assert_close(made.predict(x), made.similarities(x).argmax(1))
     if kind == "arcgrad":

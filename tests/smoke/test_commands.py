@@ -186,6 +186,22 @@ def test_recipes(marginctl, tmp_path):
     assert f"mine.yaml:{line}: protocol.folds = 1: expected greater than or equal to 2" in ran.err
 
 
+def test_objectives(marginctl, tmp_path, quick):
+    listed = marginctl("objectives", "list")
+    assert "lm-softmax" in listed.out
+    rows = marginctl("objectives", "list", "--json").json
+    for row in rows:
+        shown = marginctl("objectives", "show", row["name"])
+        assert row["formula"] in shown.out
+        assert marginctl("objectives", "show", row["name"], "--json").json == row
+    assert "with two classes: scale is 0" in marginctl("objectives", "show", "adacos").out
+    assert "Did you mean 'arcgrad'?" in marginctl("objectives", "show", "arcgrd").err
+    names = [a for row in rows for a in ("--objective", row["name"])]
+    ran = marginctl("uci-cv", "--dataset", "iris", *names, *quick, "--out", tmp_path, "--json")
+    assert ran.status == 0
+    assert len(ran.json["cells"]) == len(rows) == 15
+
+
 def test_the_benchmark(marginctl):
     ran = marginctl("bench", "uci-cv", "--dataset", "iris", "--rounds", "1", "--epochs", "1")
     assert ran.status == 0
