@@ -57,8 +57,8 @@ class Recipe(BaseModel):
 
     model_config = _STRICT
 
-    paper: str | None = None
-    table: str | None = None
+    paper: Annotated[str, Field(pattern=r"^[A-Za-z0-9-]{1,40}$")] | None = None
+    table: Annotated[str, Field(pattern=r"^[A-Za-z0-9.-]{1,20}$")] | None = None
     about: About = About()
     task: Literal["uci-cv"]
     datasets: Literal["all"] | Annotated[list[str], Field(min_length=1)] = "all"
@@ -135,7 +135,7 @@ def find(recipe: str) -> Source:
         return Source(recipe, known[recipe])
     path = Path(recipe)
     if path.is_file():
-        return Source(re.sub(r"[^\w.-]+", "-", path.stem) or "recipe", path)
+        return Source(re.sub(r"[^\w.-]+", "-", path.stem).strip(".-") or "recipe", path)
     raise RequestError(
         f"no recipe '{recipe}': expected a file, or one of {', '.join(known)} "
         f"(see marginctl recipes list).{did_you_mean(recipe, known)}"
@@ -195,7 +195,8 @@ def _assign(
         origin.setdefault(place[:depth], where)
         child = inner.setdefault(str(key), {})
         if not isinstance(child, dict):
-            raise RequestError(f"{where}: '{key}' is not a mapping and has no keys below it")
+            said = origin.get(place[:depth], where)
+            raise RequestError(f"{said}: '{key}' is not a mapping and has no keys below it")
         inner = child
     inner[str(place[-1])] = value
     for known in [p for p in origin if p[: len(place)] == place]:

@@ -13,6 +13,9 @@ import yaml
 
 from marginctl.errors import RequestError
 
+TAGS = frozenset(f"tag:yaml.org,2002:{kind}" for kind in ("str", "int", "float", "bool", "null"))
+MOST_VALUES = 100_000
+
 Place = tuple[str | int, ...]  # a place in the document: keys and indices from the top
 
 
@@ -52,7 +55,13 @@ def parse(text: str, where: str) -> tuple[Any, dict[Place, int]]:
     lines: dict[Place, int] = {}
     problems: list[str] = []
 
+    built = 0
+
     def build(node: yaml.Node, place: Place) -> Any:
+        nonlocal built
+        built += 1
+        if built > MOST_VALUES:
+            raise RequestError(f"{where}: more than {MOST_VALUES} values: are anchors repeated?")
         lines[place] = node.start_mark.line + 1
         if isinstance(node, yaml.MappingNode):
             mapping: dict[Hashable, Any] = {}
@@ -69,7 +78,15 @@ def parse(text: str, where: str) -> tuple[Any, dict[Place, int]]:
             return mapping
         if isinstance(node, yaml.SequenceNode):
             return [build(item, (*place, i)) for i, item in enumerate(node.value)]
-        return loader.construct_object(node)
+        try:
+            if node.tag not in TAGS:
+                raise ValueError
+            return loader.construct_object(node)
+        except (yaml.YAMLError, ValueError, KeyError, AttributeError, IndexError, TypeError):
+            tag = node.tag.replace("tag:yaml.org,2002:", "!!")
+            line = node.start_mark.line + 1
+            problems.append(f"{where}:{line}: '{node.value}' with the tag {tag}: leave tags out")
+            return None
 
     try:
         node = loader.get_single_node()

@@ -19,6 +19,11 @@ protocol:
 """
 
 
+BILLION = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 9)
+)
+
+
 @pytest.fixture
 def write(tmp_path):
     def write(text: str) -> Source:
@@ -108,8 +113,16 @@ sed: 3
         ("task: uci-cv\ntask: uci-cv\n", "r.yaml:2: key 'task' stands twice"),
         ("task: uci-cv\n\tdatasets: all\n", "r.yaml:2: not valid YAML"),
         ("task: [uci-cv\n", "not valid YAML"),
-        ("task: !!python/object:os.system x\n", "could not determine a constructor"),
+        (
+            "task: !!python/object:os.system x\n",
+            "with the tag !!python/object:os.system: leave tags out",
+        ),
         ("task: *x\n", "not valid YAML"),
+        ("task: !!bool foo\n", "r.yaml:1: 'foo' with the tag !!bool: leave tags out"),
+        ("task: !!timestamp foo\n", "tag !!timestamp"),
+        ("task: !!int ''\n", "tag !!int"),
+        (BILLION, "more than 100000 values"),
+        (GOOD + "paper: ../x\n", "r.yaml:7: paper = '../x'"),
         ("task: uci-cv\n", "r.yaml:1: key 'objectives' is missing"),
         (GOOD.replace("uci-cv", "ucicv"), "r.yaml:1: task = 'ucicv': expected 'uci-cv'"),
         (GOOD.replace("epochs: 5", "epochs: 010"), "r.yaml:6: protocol.epochs = '010'"),
@@ -195,7 +208,7 @@ def test_overrides(write):
         ),
         ("protocol.epochs", "--set protocol.epochs: expected dotted.key=value"),
         ("=3", "--set =3: expected dotted.key=value"),
-        ("task.x=3", "--set task.x=3: 'task' is not a mapping"),
+        ("task.x=3", "r.yaml:1: 'task' is not a mapping"),
         ("seeds=[1", "--set seeds=[1: not valid YAML"),
         ("a.b.c=3", "--set a.b.c=3: unknown key 'a'"),
     ],

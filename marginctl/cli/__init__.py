@@ -1,5 +1,7 @@
 """The command line: one module a subcommand. Nothing here imports torch."""
 
+import contextlib
+import errno
 import os
 import signal
 import sys
@@ -57,10 +59,19 @@ def _on_sigterm(number: int, frame: FrameType | None) -> NoReturn:
 
 def run(arguments: list[str] | None = None) -> int:
     """Runs a command line and returns its exit status; no error that a user can cause escapes."""
+    _prepare_streams()
+    before = {}
+    with contextlib.suppress(ValueError):  # not the main thread
+        before = {signal.SIGTERM: signal.signal(signal.SIGTERM, _on_sigterm)}
+        before[signal.SIGINT] = signal.getsignal(signal.SIGINT)
     try:
-        previous = signal.signal(signal.SIGTERM, _on_sigterm)
-    except ValueError:  # not the main thread
-        previous = None
+        return _run(arguments)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _run(arguments: list[str] | None) -> int:
     try:
         status = typer.main.get_command(app).main(
             args=arguments, prog_name="marginctl", standalone_mode=False
@@ -79,24 +90,48 @@ def run(arguments: list[str] | None = None) -> int:
     except _TerminatedError:
         _complain("terminated: finished trials are kept: the same command again resumes")
         return 143
-    except BrokenPipeError:  # the reader of a pipe left, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except SystemExit as leaving:  # typer leaves so where a pipe's reader has gone, as `head` does
+        if isinstance(leaving.__context__, BrokenPipeError):
+            _drop_output()
+            return 0
+        return leaving.code if isinstance(leaving.code, int) else 1
+    except BrokenPipeError:
+        _drop_output()
         return 0
+    except OSError as error:
+        _complain(f"{error.filename or 'output'}: {error.strerror or error}")
+        if not error.filename:
+            _drop_output()
+        return 2 if error.errno in WRONG_PATH else 1
     except Exception as error:
         if not hasattr(error, "format_message"):
             raise
         # typer's own errors (an unknown option, a missing value); it does not export their base.
         _complain(" ".join(error.format_message().split()))
         return 2
-    finally:
-        if previous is not None:
-            signal.signal(signal.SIGTERM, previous)
+
+
+# What is wrong with a path that was asked for, rather than with the machine.
+WRONG_PATH = {errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ENOENT, errno.ENOTDIR}
+WRONG_PATH |= {errno.EISDIR, errno.ELOOP, errno.EEXIST}
+
+
+def _prepare_streams() -> None:
+    """A closed stream swallows what is written; no character breaks one that is open."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+        elif hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _drop_output() -> None:
+    """What is still to be written to stdout goes nowhere, so that leaving is no second error."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _complain(line: str) -> None:
-    print(f"error: {line}", file=sys.stderr, flush=True)
-
-
-def main() -> NoReturn:
-    """The `marginctl` program."""
-    sys.exit(run())
+    with contextlib.suppress(OSError):
+        print(f"error: {line}", file=sys.stderr, flush=True)

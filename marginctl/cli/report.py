@@ -35,6 +35,7 @@ def command(
 
     Reads stores in any state: unfinished, failed and damaged runs are named on stderr and left out.
     """
+    from marginctl.papers import check_paper
     from marginctl.reporting import table
     from marginctl.reporting.collect import collect
     from marginctl.reporting.compare import baselines, compare, positive_points
@@ -42,6 +43,8 @@ def command(
     from marginctl.reporting.progress import say
 
     visible = positive_points(power)
+    if paper is not None:
+        check_paper(paper)
     collected = collect(store)
     tables = [
         t for t in collected.tables if paper in (None, t.paper) and table_number in (None, t.table)
@@ -55,8 +58,11 @@ def command(
     ]
     say(collected.problems)
     if explain:
-        for line in explained(explain, tables, compared):
-            print(line)
+        lines = explained(explain, tables, compared)
+        if report_format is ReportFormat.json:
+            print_json({"schema": 1, "command": "report", "explain": lines})
+        else:
+            print("\n".join(lines))
         return
     if report_format is ReportFormat.json:
         documents = [

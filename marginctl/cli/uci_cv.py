@@ -83,11 +83,12 @@ def command(
     from marginctl.crossval.trial import estimated_seconds
     from marginctl.data.own import read_all
     from marginctl.papers import table as published
+    from marginctl.recipe import find
     from marginctl.reporting import table
     from marginctl.reporting.cells import Collector
     from marginctl.reporting.compare import chosen_baseline, compare, positive_points
     from marginctl.reporting.progress import Progress, say
-    from marginctl.runs.files import check_writable
+    from marginctl.runs.files import check_outputs
     from marginctl.runs.store import NETWORKS, PREDICTIONS
 
     own = read_all(csv or [], target or [], (train_csv, test_csv))
@@ -114,9 +115,9 @@ def command(
         say(line for _, understood in own for line in understood.lines())
     compared_with = chosen_baseline(session.recipe.objectives, baseline)
     visible = positive_points(power)
-    for file in (predictions, save_models and save_models / "networks.npz"):
-        if file:
-            check_writable(file)
+    if not dry_run:
+        read = [*(csv or []), *filter(None, (train_csv, test_csv)), find(recipe).path]
+        check_outputs(predictions, save_models, read)
     todo = session.unfinished()
     count = session.workers(workers) if todo else 1
     if dry_run:

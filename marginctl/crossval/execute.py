@@ -17,6 +17,7 @@ from multiprocessing import connection
 from pathlib import Path
 from typing import Any, Protocol
 
+from marginctl.crossval.record import is_result
 from marginctl.crossval.stack import Stack
 from marginctl.crossval.trial import Trial
 from marginctl.errors import MarginctlError, RequestError
@@ -255,6 +256,8 @@ def execute(
     finally:
         _progress = before
         if not finished_normally:
+            with contextlib.suppress(ValueError):  # a further Ctrl-C must not break the clean-up
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
             for child in multiprocessing.active_children():
                 child.terminate()
         executor.shutdown(cancel_futures=True)
@@ -282,7 +285,7 @@ class _Run:
 
     def reuse(self, trial: Trial, *, quietly: bool = False) -> bool:
         """Takes a result that is there; says why one that is there cannot be used."""
-        found = TrialFolder(self.folder / trial.id).find(self.keep)
+        found = TrialFolder(self.folder / trial.id).find(self.keep, is_result)
         if found.reason and not quietly:
             self.listener.message(found.reason)
         if found.result is None:
@@ -299,7 +302,7 @@ class _Run:
             self.elsewhere.append(trial)
             return
         running = _Running(trial, folder, [None] * len(trial.stacks), len(trial.stacks))
-        found = folder.find(self.keep)  # another process may have finished it since
+        found = folder.find(self.keep, is_result)  # another process may have finished it since
         if found.result is not None:
             folder.unlock()
             self._keep(trial, found.result, reused=True)

@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from marginctl import recipe as recipes
 from marginctl.crossval.execute import Listener, Outcome, execute, resolve_device, usable_cores
+from marginctl.crossval.record import is_result
 from marginctl.crossval.trial import Trial, expand, warnings
 from marginctl.data.dataset import Dataset
 from marginctl.data.fetch import NO_NETWORK, fetch_missing
@@ -62,14 +63,15 @@ class Session:
             RequestError: anything about the request is wrong.
         """
         source = recipes.find(name)
-        overrides = list(overrides)
+        if out.exists() and not out.is_dir():
+            raise RequestError(f"--out {out}: is a file: name a folder")
         given = {key: pair for key, pair in options.items() if pair[1] is not None}
         recipe = recipes.load(source, overrides, given)
         device = resolve_device(device)
         datasets: list[Dataset] = []
         skipped: list[tuple[str, str]] = []
         problems: list[str] = []
-        asked = "datasets" in given or any(o.startswith("datasets=") for o in overrides)
+        asked = "datasets" in given or recipe.datasets != "all"
         named = [] if own and not asked else recipe.dataset_names
         twice = [d.name for d in own if d.name in named]
         if twice:
@@ -118,7 +120,9 @@ class Session:
 
     def unfinished(self) -> list[Trial]:
         """The trials without a result that can be used."""
-        return [t for t in self.trials if self._folder_of(t).find(self.keep).result is None]
+        return [
+            t for t in self.trials if self._folder_of(t).find(self.keep, is_result).result is None
+        ]
 
     def _folder_of(self, trial: Trial) -> TrialFolder:
         return TrialFolder(self.folder / trial.id)

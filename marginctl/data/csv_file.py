@@ -64,6 +64,7 @@ def parse(path: Path) -> RawTable:
     if not numbered:
         raise RequestError(f"{path}: the file is empty: expected a line of names and rows")
     header, _ = numbered.pop(0)
+    header = [_one_line(column) for column in header]
     header = [column or f"unnamed column {i}" for i, column in enumerate(header, 1)]
     twice = [column for column, count in Counter(header).items() if count > 1]
     if twice:
@@ -87,6 +88,17 @@ def parse(path: Path) -> RawTable:
     where = [f"{path}:{n}" for _, n in numbered]
     numbers = np.arange(1, len(where) + 1)
     return RawTable(name, separator, columns, where, numbers, np.ones(len(where), bool), blank)
+
+
+def _one_line(name: str) -> str:
+    """A name without line ends and control characters."""
+    return " ".join("".join(c if c.isprintable() else " " for c in name).split())
+
+
+def short(value: str) -> str:
+    """A value of the file for a message: one line, and not all of a long one."""
+    text = _one_line(value)
+    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def _separator(text: str) -> str:

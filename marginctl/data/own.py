@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from marginctl.data.csv_file import RawTable, is_number, parse
+from marginctl.data.csv_file import RawTable, is_number, parse, short
 from marginctl.data.dataset import Dataset
 from marginctl.errors import RequestError
 from marginctl.text import did_you_mean
@@ -155,7 +155,7 @@ def _labels(
             f"{raw.name}: no column '{target}' for --target: the columns are "
             f"{_some(list(raw.columns))}.{did_you_mean(target, raw.columns)}"
         )
-    y = raw.columns[target]
+    y = _canonical_labels(raw.columns[target])
     kept = np.array([i for i, label in enumerate(y) if label.lower() not in MISSING], np.int64)
     if len(kept) < len(y):
         understood.dropped["no class"] = len(y) - len(kept)
@@ -189,6 +189,19 @@ def _labels(
             f"classes that differ in case alone are kept apart: {_some(alike)}"
         )
     return y, classes, kept
+
+
+def _canonical_labels(cells: list[str]) -> list[str]:
+    """One spelling a number where all labels are numbers (1, 1.0, 01); one line a word."""
+    there = {c for c in cells if c.lower() not in MISSING}
+    if all(is_number(c) for c in there):
+        spelt = {c: _spelling(float(c)) for c in there}
+        return [spelt.get(c, c) for c in cells]
+    return [short(c) for c in cells]
+
+
+def _spelling(number: float) -> str:
+    return str(int(number)) if number.is_integer() else repr(number)
 
 
 def _check_classes(raw: RawTable, target: str, understood: Understood) -> None:
@@ -300,14 +313,14 @@ def _numbers(
             return None
         first = words[0]
         raise RequestError(
-            f"{raw.where[kept[first]]}: column '{column}' holds '{values[first]}' among "
+            f"{raw.where[kept[first]]}: column '{column}' holds '{short(values[first])}' among "
             f"numbers ({len(words)} such rows): correct it, or leave it empty where it is missing"
         ) from None
     large = np.flatnonzero(~missing & ~(np.abs(numbers) < 1e30))
     if len(large):
         first = large[0]
         raise RequestError(
-            f"{raw.where[kept[first]]}: column '{column}' holds '{values[first]}': "
+            f"{raw.where[kept[first]]}: column '{column}' holds '{short(values[first])}': "
             "expected numbers below 1e30"
         )
     return numbers

@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from marginctl import typed_yaml
+from marginctl.errors import RequestError
 from marginctl.objectives.presets import parse
+from marginctl.text import did_you_mean
 
 
 @dataclass(frozen=True)
@@ -15,6 +17,20 @@ class Published:
     mean: float
     std: float
     n: int
+
+
+def check_paper(name: str) -> None:
+    """Refuses a paper that we hold nothing of.
+
+    Raises:
+        RequestError: no such paper.
+    """
+    known = sorted(path.stem for path in Path(__file__).parent.glob("*.yaml"))
+    if name not in known:
+        raise RequestError(
+            f"unknown paper '{name}': expected one of {', '.join(known)}."
+            + did_you_mean(name, known)
+        )
 
 
 def table(paper: str | None, name: str | None) -> dict[tuple[str, str], Published]:

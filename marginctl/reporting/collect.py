@@ -1,16 +1,16 @@
 """Reads run stores in any state: what is done, what is not, and what is damaged, by name."""
 
-import json
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from marginctl.crossval.record import is_result, parse_run
 from marginctl.errors import RequestError
 from marginctl.papers import table as published
 from marginctl.reporting.cells import Collector
-from marginctl.runs.store import DAMAGED, digest, parse_result
+from marginctl.runs.store import DAMAGED, FOREIGN, digest, parse_result
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,9 @@ def collect(stores: Iterable[Path]) -> Collected:
     collected = Collected()
     tables: dict[str, Table] = {}
     seen: set[str] = set()
-    for folder in sorted({f for store in stores for f in _trial_folders(store)}):
+    for folder in sorted(
+        {f for store in stores for f in _trial_folders(store, collected.problems)}
+    ):
         run = _read(folder, collected.problems)
         if run is None or run.record["trial"] in seen:
             continue
@@ -117,19 +119,21 @@ def _keep_newest_data(table: Table, problems: list[str]) -> None:
             del table.runs[place]
 
 
-def _trial_folders(store: Path) -> Iterable[Path]:
-    for folder, _, files in os.walk(store):
+def _trial_folders(store: Path, problems: list[str]) -> Iterable[Path]:
+    def unreadable(error: OSError) -> None:
+        problems.append(f"{error.filename}: cannot be read: {error.strerror}: left out")
+
+    for folder, _, files in os.walk(store, onerror=unreadable):
         if "run.json" in files or "result.json" in files:
             yield Path(folder)
 
 
 def _read(folder: Path, problems: list[str]) -> Run | None:
     try:
-        about = json.loads((folder / "run.json").read_text("utf-8"))
-        recipe = about["recipe"]
-        _ = recipe["name"], recipe["paper"], recipe["table"], recipe["protocol"]
-        _ = recipe["datasets"], recipe["objectives"], about["timing"]["started"], about["data"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        about = parse_run((folder / "run.json").read_text("utf-8"))
+    except (OSError, UnicodeDecodeError):
+        about = None
+    if about is None:
         problems.append(f"{folder}: run.json is missing or damaged: left out")
         return None
     try:
@@ -139,11 +143,14 @@ def _read(folder: Path, problems: list[str]) -> Run | None:
         state = "failed, see error.txt" if failed else "not finished"
         problems.append(f"{folder}: {state}: left out")
         return None
-    except (OSError, ValueError) as error:
+    except (OSError, UnicodeDecodeError) as error:
         problems.append(f"{folder}: result.json cannot be read ({error}): left out")
         return None
     record = parse_result(text)
-    if record is None or record.get("trial") != about.get("trial"):
+    if record is None:
         problems.append(f"{folder}: result.json is {DAMAGED}: left out")
+        return None
+    if not is_result(record) or record["trial"] != about["trial"]:
+        problems.append(f"{folder}: result.json is {FOREIGN}: left out")
         return None
     return Run(folder, about, record)

@@ -122,6 +122,6 @@ def _minutes(seconds: float) -> str:
 
 def say(lines: Iterable[Any]) -> None:
     """Plain lines on stderr."""
-    with contextlib.suppress(BrokenPipeError):  # who reads the log may leave; the work goes on
+    with contextlib.suppress(OSError):  # who reads the log may leave; the work goes on
         for line in lines:
             print(line, file=sys.stderr, flush=True)

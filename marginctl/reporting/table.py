@@ -274,9 +274,8 @@ def markdown(grid: Grid, made: Comparisons | None = None) -> str:
     for dataset in grid.datasets:
         row = [grid.cells.get((dataset, o)) for o in grid.objectives]
         best = max((round(c.mean, 2) for c in row if c), default=None)
-        lines.append(
-            f"| {dataset} | " + " | ".join(_markdown_cell(c, best, made) for c in row) + " |"
-        )
+        cells = " | ".join(_markdown_cell(c, best, made) for c in row)
+        lines.append(f"| {_escaped(dataset)} | {cells} |")
     for name, of in (("average", grid.averages), ("wins", grid.wins)):
         ours = of()
         if ours is not None and len(grid.datasets) > 1:
@@ -292,6 +291,11 @@ def markdown(grid: Grid, made: Comparisons | None = None) -> str:
     return "\n".join(
         [*lines, "", caption(grid).replace("below ours", "in brackets"), "", *notes]
     ).rstrip()
+
+
+def _escaped(name: str) -> str:
+    """A name in a Markdown table."""
+    return name.replace("|", "\\|")
 
 
 def _markdown_cell(cell: Cell | None, best: float | None, made: Comparisons | None) -> str:

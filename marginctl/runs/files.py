@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from marginctl.errors import StoreError
+from marginctl.errors import RequestError, StoreError
 
 TEMPORARY = ".tmp-"
 
@@ -79,16 +79,31 @@ def check_writable(path: Path) -> None:
     """Finds out before the work whether a file can be written after it.
 
     Raises:
-        StoreError: it is a folder, or its folder cannot be made or written.
+        RequestError: it is a folder, or its folder cannot be made or written.
     """
     if path.is_dir():
-        raise StoreError(f"{path}: is a folder: name a file")
+        raise RequestError(f"{path}: is a folder: name a file")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(prefix=TEMPORARY, dir=path.parent):
             pass
     except OSError as error:
-        raise StoreError(f"{path}: cannot be written: {error.strerror or error}") from None
+        reason = error.strerror or error
+        raise RequestError(f"{path}: its folder cannot be written: {reason}") from None
+
+
+def check_outputs(file: Path | None, folder: Path | None, inputs: Iterable[Path]) -> None:
+    """`check_writable` of what is written at the end, which must not be what was read.
+
+    Raises:
+        RequestError: also where `file` is one of the inputs.
+    """
+    if file is not None:
+        check_writable(file)
+        if any(file.exists() and file.samefile(read) for read in inputs):
+            raise RequestError(f"{file}: is read by this command: name another file to write")
+    if folder is not None:
+        check_writable(folder / "networks.npz")
 
 
 def sweep_temporaries(folder: Path) -> None:

@@ -1,12 +1,13 @@
 """Trial folders: `<out>/<recipe name>/<trial id>/` with run.json, metrics.jsonl, result.json."""
 
+import contextlib
 import functools
 import hashlib
 import json
 import platform
 import subprocess
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -74,6 +75,7 @@ def git_commit() -> str | None:
 
 
 DAMAGED = "damaged (its checksum does not fit)"
+FOREIGN = "not a result of this trial"
 
 
 def parse_result(text: str) -> dict[str, Any] | None:
@@ -123,8 +125,17 @@ class TrialFolder:
     def unlock(self) -> None:
         self._lock.release()
 
-    def find(self, needed: Iterable[str] = ()) -> Found:
-        """Reads the result, if there is a whole one from the same numerics with `needed` files."""
+    def find(
+        self,
+        needed: Iterable[str] = (),
+        is_result: Callable[[dict[str, Any]], bool] = lambda record: True,
+    ) -> Found:
+        """Reads the result, if there is a whole one from the same numerics.
+
+        Args:
+            needed: files that must be there beside it, with the digests that it names.
+            is_result: whether a record has what a result of this kind must have.
+        """
         path = self.path / "result.json"
         try:
             text = path.read_text("utf-8")
@@ -135,9 +146,11 @@ class TrialFolder:
         record = parse_result(text)
         if record is None:
             return Found(None, f"{path}: {DAMAGED}: computed anew")
+        if not is_result(record) or record["trial"] != self.path.name:
+            return Found(None, f"{path}: {FOREIGN}: computed anew")
         now = versions()
         for package in NUMERIC_PACKAGES:
-            then = record["versions"][package]
+            then = record["versions"].get(package)
             if then != now[package]:
                 return Found(
                     None,
@@ -163,7 +176,8 @@ class TrialFolder:
             "timing": timing,
         }
         write_json(self.path / "run.json", run)
-        (self.path / "error.txt").unlink(missing_ok=True)  # of an earlier try
+        with contextlib.suppress(OSError):
+            (self.path / "error.txt").unlink()  # of an earlier try
 
     def finish(self, metrics: Iterable[dict[str, Any]], result: dict[str, Any]) -> dict[str, Any]:
         """Writes metrics.jsonl and then, last, result.json, whose presence means done."""

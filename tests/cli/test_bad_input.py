@@ -1,5 +1,10 @@
 """Whatever a user gets wrong: one clear line, exit 2, nothing written."""
 
+import json
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -77,7 +82,8 @@ def test_unknown_commands_and_recipes(marginctl, arguments):
 
 
 def test_a_store_that_cannot_be_written_is_exit_1(marginctl, tmp_path, quick):
-    (tmp_path / "runs").write_text("a file")
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "arcgrad").write_text("a file")
     ran = marginctl("uci-cv", "--dataset", "iris", *quick, "--out", tmp_path / "runs")
     assert ran.status == 1
     assert "cannot be written" in ran.err
@@ -128,6 +134,63 @@ def test_an_interrupt_is_130_and_a_termination_143(marginctl, tmp_path, quick, m
         assert "the same command again resumes" in ran.err
         assert ran.out == ""
     assert run(["--version"]) == 0
+
+
+def test_outputs_that_cannot_be_written_are_said_before_training(marginctl, tmp_path, quick):
+    table = tmp_path / "t.csv"
+    table.write_text("a,b\n" + "".join(f"{i % 7},{'xy'[i % 2]}\n" for i in range(20)))
+    before = table.read_text()
+    own = ("uci-cv", "--csv", table, "--target", "b", *quick, "--out", tmp_path / "runs")
+    for arguments, message in (
+        (("--predictions", table), "is read by this command"),
+        (("--predictions", tmp_path), "is a folder: name a file"),
+        (("--predictions", table / "p.csv"), "its folder cannot be written"),
+        (("--save-models", table / "x"), "its folder cannot be written"),
+        (("--out", table), "is a file: name a folder"),
+    ):
+        ran = marginctl(*own, *arguments)
+        assert ran.status == 2
+        assert message in ran.err
+    assert table.read_text() == before
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["recipes", "show"], ["report"], ["recipes", "copy", "arcgrad/table1"], ["data", "list"]],
+)
+def test_a_name_that_is_too_long_for_a_path(marginctl, arguments):
+    option = ["--data-dir"] if arguments[0] == "data" else []
+    ran = marginctl(*arguments, *option, "a" * 300)
+    assert ran.status == 2
+    assert len(ran.err.splitlines()) == 1
+
+
+def python(code, **streams):
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, **streams)
+
+
+def test_closed_full_and_narrow_outputs(tmp_path):
+    """No traceback, and no progress on stdout, whatever the streams are."""
+    call = "import sys; from marginctl.cli import run; sys.exit(run({!r}))"
+    listed = call.format(["recipes", "list"])
+    closed = python("import sys; sys.stdout = None\n" + listed)
+    assert (closed.returncode, closed.stderr) == (0, "")
+    quiet = python("import sys; sys.stderr = None\n" + call.format(["recipes", "list", "--json"]))
+    json.loads(quiet.stdout)
+    if os.path.exists("/dev/full"):
+        full = python("import sys; sys.stdout = open('/dev/full', 'w')\n" + listed)
+        assert full.returncode == 1
+        assert full.stderr.startswith("error: output: No space left")
+    narrow = python(listed, env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert narrow.returncode == 0
+    assert narrow.stderr == ""
+
+
+def test_a_reader_that_leaves_is_no_failure():
+    line = f"{sys.executable} -m marginctl --help | true; exit ${{PIPESTATUS[0]}}"
+    for _ in range(3):
+        assert subprocess.run(["bash", "-c", line], stderr=subprocess.DEVNULL).returncode == 0
 
 
 def test_threads_are_restored(marginctl, tmp_path, quick):

@@ -139,6 +139,21 @@ def test_numeric_labels_are_ordered_as_numbers(write):
     assert read(write(text), "class")[0].classes == ("2", "9", "10")
 
 
+def test_equal_numbers_are_one_class(write):
+    text = "a,class\n" + "".join(
+        f"{i * 7 % 11},{('1', '1.0', '01', '2')[i % 4]}\n" for i in range(40)
+    )
+    assert read(write(text), "class")[1].classes == {"1": 30, "2": 10}
+
+
+def test_names_are_one_line(write):
+    text = '"a\nb",\x1b[1mc,class\n' + PLAIN.split("\n", 1)[1].replace("1.5,3,y", "oops,3,y")
+    with pytest.raises(RequestError, match="column 'a b' holds 'oops'"):
+        read(write(text), "class")
+    long = PLAIN.replace("x", "x" * 500)
+    assert all(len(c) <= 60 for c in read(write(long), "class")[0].classes)
+
+
 def test_labels_that_differ_in_case_alone_are_said(write):
     text = PLAIN.replace(",x\n", ",X\n", 1)
     data, understood = read(write(text), "class")

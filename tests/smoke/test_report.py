@@ -63,6 +63,52 @@ def test_damaged_runs_are_named_and_the_rest_is_shown(marginctl, store, quick):
     assert ran.json["tables"] == []
 
 
+def forge(folder, **changes):
+    """Changes a result and gives it a checksum that fits."""
+    from marginctl.runs.store import digest
+
+    path = folder / "result.json"
+    record = json.loads(path.read_text())
+    record.pop("sha256")
+    for key, value in changes.items():
+        record.pop(key) if value is None else record.update({key: value})
+    path.write_text(json.dumps({**record, "sha256": digest(record)}))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"accuracies": [[1.0]]},
+        {"accuracies": [["a", 1, 2], [1, 2, 3]]},
+        {"accuracies": [[1, 2], [1, 2]]},
+        {"accuracies": [[10**400, 1, 2], [1, 2, 3]]},
+        {"split": None},
+        {"seed": "x"},
+        {"dataset": 5},
+        {"objective": "nix"},
+        {"versions": None},
+        {"versions": {}},
+        {"diverged": 5},
+        {"trial": "another"},
+    ],
+    ids=str,
+)
+def test_whole_but_foreign_results_are_left_out_and_computed_anew(marginctl, store, quick, changes):
+    arguments = ["--dataset", "iris", "--objective", "soft", "--objective", "arcgrad:scale=5"]
+    arguments = ["uci-cv", *arguments, *quick, "--out", store, "--json"]
+    before = marginctl(*arguments).json["cells"]
+    folder = next(p.parent for p in store.rglob("result.json") if "iris-soft" in str(p))
+    forge(folder, **changes)
+    ran = marginctl("report", store, "--explain", "iris/arcgrad:scale=5")
+    assert ran.status == 0
+    if changes != {"versions": {}}:  # that is enough to be shown, but not to be resumed
+        assert f"{folder}: result.json is not a result of this trial: left out" in ran.err
+    mended = marginctl(*arguments)
+    assert "computed anew" in mended.err
+    for a, b in zip(before, mended.json["cells"], strict=True):
+        assert {**a, "seconds": 0} == {**b, "seconds": 0}
+
+
 def test_explain(marginctl, store):
     ran = marginctl("report", store, "--explain", "iris/arcgrad:scale=5")
     assert ran.status == 0
@@ -102,4 +148,5 @@ def test_mistakes(marginctl, tmp_path, store):
     assert ran.status == 2
     assert "no run store at" in ran.err
     assert marginctl("report", store, "--baseline", "m-soft").status == 2
-    assert marginctl("report", store, "--paper", "nobody").err == "no finished runs found\n"
+    assert "unknown paper 'nobody'" in marginctl("report", store, "--paper", "nobody").err
+    assert marginctl("report", store, "--table", "II").err == "no finished runs found\n"

@@ -1,0 +1,101 @@
+"""The schema of a trial's result.json and run.json: what a reader may rely on."""
+
+import json
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from marginctl.errors import RequestError
+from marginctl.objectives.presets import parse
+
+_READ = ConfigDict(extra="allow", strict=True)
+_Percent = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
+
+
+class _Seconds(BaseModel):
+    model_config = _READ
+    seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class _Result(BaseModel):
+    model_config = _READ
+    trial: str
+    dataset: str
+    objective: str
+    seed: int
+    classes: Annotated[int, Field(ge=2)]
+    rows: Annotated[int, Field(ge=2)]
+    split: Literal["folds", "fixed"]
+    accuracies: list[list[_Percent]]
+    tested: list[list[Annotated[int, Field(ge=1)]]]
+    diverged: list[int]
+    collapsed: list[int]
+    versions: dict[str, str]
+    timing: _Seconds
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "_Result":
+        parse(self.objective)
+        shape = [len(repeat) for repeat in self.accuracies]
+        if shape != [len(repeat) for repeat in self.tested] or sum(shape) < 2:
+            raise ValueError("accuracies and tested differ in shape")
+        if any(n >= self.rows for repeat in self.tested for n in repeat):
+            raise ValueError("more rows are tested than there are")
+        return self
+
+
+class _Recipe(BaseModel):
+    model_config = _READ
+    name: str
+    paper: str | None
+    table: str | None
+    protocol: dict[str, Any]
+    datasets: Literal["all"] | list[str]
+    objectives: list[str]
+
+    @model_validator(mode="after")
+    def _with_folds(self) -> "_Recipe":
+        if not all(isinstance(self.protocol.get(key), int) for key in ("folds", "repeats")):
+            raise ValueError("protocol without folds and repeats")
+        return self
+
+
+class _Started(BaseModel):
+    model_config = _READ
+    started: str
+
+
+class _Run(BaseModel):
+    model_config = _READ
+    trial: str
+    recipe: _Recipe
+    data: str
+    numerics: int
+    git_commit: str | None
+    timing: _Started
+
+
+def is_result(record: Any) -> bool:
+    """Whether a record has all that a result must have, consistent in itself."""
+    return _fits(_Result, record)
+
+
+def parse_run(text: str) -> dict[str, Any] | None:
+    """The content of run.json, or None where it is not one of a cross-validation."""
+
+    def refuse(constant: str) -> None:
+        raise ValueError(constant)
+
+    try:
+        document: dict[str, Any] = json.loads(text, parse_constant=refuse)
+    except (ValueError, RecursionError):
+        return None
+    return document if _fits(_Run, document) else None
+
+
+def _fits(model: type[BaseModel], document: Any) -> bool:
+    try:
+        model.model_validate(document)
+    except (ValidationError, RequestError):
+        return False
+    return True
