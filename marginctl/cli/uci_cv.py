@@ -80,7 +80,6 @@ def command(
     in the run store: the same command again resumes, or prints the table at once.
     """
     from marginctl.crossval.session import Session
-    from marginctl.crossval.trial import estimated_seconds
     from marginctl.data.own import read_all
     from marginctl.papers import table as published
     from marginctl.recipe import find
@@ -121,21 +120,13 @@ def command(
     todo = session.unfinished()
     count = session.workers(workers) if todo else 1
     if dry_run:
-        seconds = estimated_seconds(todo, count)
-        plan = {
-            "trials": len(session.trials),
-            "to_do": len(todo),
-            "networks": sum(trial.networks for trial in todo),
-            "workers": count,
-            "seconds": seconds,
-            "folder": str(session.folder),
-        }
+        plan = session.plan(todo, count)
         if json:
             print_json({"schema": 1, "command": "uci-cv", "dry_run": plan})
         else:
             print(
                 f"{plan['trials']} trials, {plan['to_do']} to do: {plan['networks']} networks, "
-                f"{count} workers, about {seconds:.0f} s; runs in {session.folder}"
+                f"{count} workers, about {plan['seconds']:.0f} s; runs in {plan['folder']}"
             )
         return
     collector = Collector(

@@ -8,7 +8,7 @@ from typing import Any, Self
 from marginctl import recipe as recipes
 from marginctl.crossval.execute import Listener, Outcome, execute, resolve_device, usable_cores
 from marginctl.crossval.record import is_result
-from marginctl.crossval.trial import Trial, expand, warnings
+from marginctl.crossval.trial import Trial, estimated_seconds, expand, warnings
 from marginctl.data.dataset import Dataset
 from marginctl.data.fetch import NO_NETWORK, fetch_missing
 from marginctl.data.uci import DataMissingError, default_data_dir, is_absent, load
@@ -123,6 +123,17 @@ class Session:
         return [
             t for t in self.trials if self._folder_of(t).find(self.keep, is_result).result is None
         ]
+
+    def plan(self, todo: Sequence[Trial], workers: int) -> dict[str, Any]:
+        """What `execute` would do, and about how long it would take: for --dry-run."""
+        return {
+            "trials": len(self.trials),
+            "to_do": len(todo),
+            "networks": sum(trial.networks for trial in todo),
+            "workers": workers,
+            "seconds": estimated_seconds(todo, workers),
+            "folder": str(self.folder),
+        }
 
     def _folder_of(self, trial: Trial) -> TrialFolder:
         return TrialFolder(self.folder / trial.id)
