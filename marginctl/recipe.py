@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from marginctl import typed_yaml
 from marginctl.data.uci import check_name, definitions
 from marginctl.errors import RequestError
-from marginctl.objectives.presets import parse
+from marginctl.objectives.names import composed, parse
 from marginctl.text import did_you_mean
 
 _STRICT = ConfigDict(extra="forbid", strict=True, frozen=True)
@@ -66,10 +66,11 @@ class Recipe(BaseModel):
     protocol: Protocol = Protocol()
     seeds: Annotated[list[Annotated[int, Field(ge=0, lt=2**63)]], Field(min_length=1)] = [0]
 
-    @field_validator("objectives")
+    @field_validator("objectives", mode="before")
     @classmethod
-    def _canonical_objectives(cls, written: list[str]) -> list[str]:
-        return _each(written, lambda text: str(parse(text)))
+    def _canonical_objectives(cls, written: Any) -> Any:
+        """Canonical names: of a preset, `NAME:option=value`, or of a mapping of parts."""
+        return _each(written, _objective) if isinstance(written, list) else written
 
     @field_validator("datasets")
     @classmethod
@@ -86,7 +87,15 @@ class Recipe(BaseModel):
         return list(definitions()) if self.datasets == "all" else list(self.datasets)
 
 
-def _each(values: Iterable[str], read: Any) -> list[str]:
+def _objective(written: Any) -> str:
+    if isinstance(written, dict):
+        return str(composed(written))
+    if isinstance(written, str):
+        return str(parse(written))
+    raise RequestError(f"objective {_shown(written)}: expected a name, or a mapping of parts")
+
+
+def _each(values: Iterable[Any], read: Any) -> list[str]:
     """Reads every value, gathers all problems, and drops what stands twice."""
     seen: dict[str, None] = {}
     problems: list[str] = []

@@ -222,6 +222,21 @@ def test_an_option_names_itself(write):
     assert found == ["--folds: protocol.folds = 1: expected greater than or equal to 2"]
 
 
+def test_objectives_from_parts(write):
+    parts = """[{similarity: angle, scale: {kind: fixed, value: 5},
+      regularizers: [center, {kind: label-smoothing, strength: 0.2}]}, "similarity=cosine"]"""
+    loaded = load(write(GOOD.replace('[soft, "arcgrad:scale=5"]', parts)))
+    assert loaded.objectives == [
+        "similarity=angle;scale=fixed(value=5);regularizers=center+label-smoothing(strength=0.2)",
+        "similarity=cosine",
+    ]
+    wrong = GOOD.replace('[soft, "arcgrad:scale=5"]', "[{similarity: angle, scale: adacos}, 3]")
+    found = problems(write(wrong))
+    assert len(found) == 2
+    assert "r.yaml:3: 'adacos' is defined on cosines" in found[0]
+    assert found[1] == "r.yaml:3: objective 3: expected a name, or a mapping of parts"
+
+
 def test_written_twice_counts_once(write):
     loaded = load(
         write(GOOD.replace('[soft, "arcgrad:scale=5"]', '["arcgrad:scale=5.0", "arcgrad:scale=5"]'))

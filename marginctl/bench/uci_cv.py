@@ -20,7 +20,7 @@ from marginctl.crossval.sequential import train_network
 from marginctl.crossval.stack import Stack, stacks
 from marginctl.data.dataset import Dataset
 from marginctl.data.uci import default_data_dir, load
-from marginctl.objectives.presets import parse
+from marginctl.objectives.names import parse
 from marginctl.recipe import Protocol
 from marginctl.runs.store import versions
 

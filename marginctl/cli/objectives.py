@@ -13,7 +13,8 @@ app = typer.Typer(help="The objectives and their options.", no_args_is_help=True
 @app.command("list")
 def list_(json: options.Json = False) -> None:
     """List the objectives with their defaults and where they were published."""
-    from marginctl.objectives.presets import PRESETS, described
+    from marginctl.objectives.names import described
+    from marginctl.objectives.presets import PRESETS
     from marginctl.reporting.listing import print_rows, shown
 
     rows = [described(name) for name in PRESETS]
@@ -31,7 +32,7 @@ def show(
     json: options.Json = False,
 ) -> None:
     """Show an objective: its formula, options with ranges, source, and what two classes mean."""
-    from marginctl.objectives.presets import described
+    from marginctl.objectives.names import described
     from marginctl.reporting.listing import print_rows
 
     found = described(name)

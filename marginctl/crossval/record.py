@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from marginctl.errors import RequestError
-from marginctl.objectives.presets import parse
+from marginctl.objectives.names import parse
 
 _READ = ConfigDict(extra="allow", strict=True)
 _Percent = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]

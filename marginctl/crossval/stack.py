@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from marginctl.crossval.folds import IntArray, partition
 from marginctl.data.dataset import Dataset
-from marginctl.objectives.presets import ObjectiveName
+from marginctl.objectives.names import ObjectiveName
 from marginctl.recipe import Protocol
 from marginctl.seeds import generator
 

@@ -14,7 +14,7 @@ from marginctl import NUMERICS
 from marginctl.crossval.stack import Stack, folds_of, stacks
 from marginctl.data.dataset import Dataset
 from marginctl.errors import RequestError
-from marginctl.objectives.presets import ObjectiveName, parse
+from marginctl.objectives.names import ObjectiveName, parse
 from marginctl.recipe import Protocol, Recipe
 from marginctl.runs.store import digest
 

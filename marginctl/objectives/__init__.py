@@ -5,18 +5,8 @@ Reading names and options needs no torch; `create` and `compose` import it.
 
 from typing import TYPE_CHECKING
 
-from marginctl.objectives.presets import (
-    CROSS_ENTROPY,
-    NO_MARGIN,
-    NO_SCALE,
-    Part,
-    Spec,
-    Value,
-    available,
-    named,
-    parse,
-    part,
-)
+from marginctl.objectives.names import available, named, parse
+from marginctl.objectives.spec import CROSS_ENTROPY, NO_MARGIN, NO_SCALE, Part, Spec, Value, part
 
 if TYPE_CHECKING:
     from marginctl.objectives.module import Objective
@@ -28,7 +18,8 @@ def create(name: str, num_classes: int, feature_dim: int, **options: Value) -> "
     """The preset `name` as an `nn.Module`.
 
     Args:
-        name: a preset's name, or its written form `NAME:option=value,...`.
+        name: a preset's name; or a whole objective as a recipe has it, such as
+            `arcgrad:scale=5` or `similarity=cosine;scale=fixed(value=30)`, without options.
         num_classes: C, at least 2.
         feature_dim: d, the length of a feature.
         options: the preset's options; see `available()`.
@@ -38,9 +29,8 @@ def create(name: str, num_classes: int, feature_dim: int, **options: Value) -> "
     """
     from marginctl.objectives.module import Objective
 
-    written = parse(name)
-    merged = {**written.options, **options} if options else written.options
-    return Objective(named(written.preset.name, **merged).spec, num_classes, feature_dim)
+    made = parse(name) if ":" in name or "=" in name else named(name, **options)
+    return Objective(made.spec, num_classes, feature_dim)
 
 
 def compose(

@@ -9,16 +9,13 @@ from torch import Tensor
 from marginctl.errors import RequestError
 from marginctl.objectives.loss import LOSSES, Loss
 from marginctl.objectives.margin import MARGINS, Margin
-from marginctl.objectives.presets import Part, Spec
 from marginctl.objectives.regularizer import REGULARIZERS, Regularizer
 from marginctl.objectives.scale import SCALES, AdaCos, Fixed, State
 from marginctl.objectives.similarity import SIMILARITIES, Similarity
+from marginctl.objectives.spec import Part, Spec, check_fits
 from marginctl.text import did_you_mean
 
 T = TypeVar("T")
-
-# Parts that are defined on cosines alone.
-ON_COSINES = ("adacos", "adacos-fixed", "additive-cosine", "additive-angle")
 
 
 def _lookup(parts: Mapping[str, T], part: Part, role: str) -> T:
@@ -65,6 +62,7 @@ class ObjectiveFunction:
             raise RequestError(
                 f"num_classes = {num_classes}: a classification loss needs at least 2 classes"
             )
+        check_fits(spec)
         self._similarity: Similarity = _make(SIMILARITIES, spec.similarity, "similarity")
         self._scale: Fixed | AdaCos = _make(SCALES, spec.scale, "scale", num_classes)
         self._margin: Margin = _make(MARGINS, spec.margin, "margin")
@@ -73,12 +71,6 @@ class ObjectiveFunction:
             _make(REGULARIZERS, r, "regularizer") for r in spec.regularizers
         ]
         self.has_bias = self._similarity.has_bias
-        on_cosines = [p for p in (spec.scale, spec.margin) if p.kind in ON_COSINES]
-        if on_cosines and spec.similarity.kind != "cosine":
-            raise RequestError(
-                f"'{on_cosines[0].kind}' is defined on cosines and the similarity is "
-                f"'{spec.similarity.kind}': use similarity 'cosine'"
-            )
 
     def init_state(self, weights: Tensor) -> State:
         """The state before the first batch, for class weights of this shape (..., C, d)."""

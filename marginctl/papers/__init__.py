@@ -6,7 +6,7 @@ from typing import Any
 
 from marginctl import typed_yaml
 from marginctl.errors import RequestError
-from marginctl.objectives.presets import parse
+from marginctl.objectives.names import parse
 from marginctl.text import did_you_mean
 
 

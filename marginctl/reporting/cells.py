@@ -5,7 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from marginctl.objectives.presets import parse
+from marginctl.objectives.names import parse
+from marginctl.objectives.spec import remark_for_two, untrained_for_two
 from marginctl.papers import Published
 
 
@@ -52,7 +53,8 @@ def cell(records: Iterable[Mapping[str, Any]], paper: Published | None) -> Cell:
     records = list(records)
     accuracies = [a for record in records for repeat in record["accuracies"] for a in repeat]
     first = records[0]
-    preset = parse(first["objective"]).preset
+    spec = parse(first["objective"]).spec
+    two = first["classes"] == 2
     return Cell(
         dataset=first["dataset"],
         objective=first["objective"],
@@ -61,12 +63,8 @@ def cell(records: Iterable[Mapping[str, Any]], paper: Published | None) -> Cell:
         n=len(accuracies),
         seconds=sum(record["timing"]["seconds"] for record in records),
         paper=paper,
-        untrained=preset.two_classes
-        if first["classes"] == 2 and preset.untrained_for_two
-        else None,
-        remark=preset.two_classes
-        if first["classes"] == 2 and not preset.untrained_for_two
-        else None,
+        untrained=untrained_for_two(spec) if two else None,
+        remark=remark_for_two(spec) if two else None,
         diverged=sum(len(record["diverged"]) for record in records),
         collapsed=sum(len(record["collapsed"]) for record in records),
     )

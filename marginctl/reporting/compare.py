@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from marginctl.errors import RequestError
-from marginctl.objectives.presets import parse
+from marginctl.objectives.names import parse
 from marginctl.reporting import statistics as tests
 from marginctl.reporting.cells import Grid
 from marginctl.reporting.statistics import Test

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -15,6 +16,7 @@ from marginctl.reporting.cells import Cell, Grid
 from marginctl.reporting.compare import Comparisons, differs
 
 DATASET_WIDTH = 21
+HEADING_WIDTH = 16
 # One character a note in the table, explained below it.
 UNTRAINED, DIVERGED, COLLAPSED = "u", "d", "c"
 BETTER, WORSE, DIFFERS = "▲", "▼", "≠"
@@ -155,7 +157,8 @@ def rich_table(grid: Grid, width: int, made: Comparisons | None = None) -> Rende
     if not grid.cells:
         return Group(*(Text(line) for line in _skipped(grid)))
     cell_width = max(len(_ours(c, made)) for c in grid.cells.values())
-    a_column = max(cell_width, *(len(part) for o in grid.objectives for part in o.split(":"))) + 1
+    widest = max(len(line) for o in grid.objectives for line in heading(o).split("\n"))
+    a_column = max(cell_width, widest) + 1
     fitting = max(1, (width - DATASET_WIDTH - 1) // a_column)
     number = -(-len(grid.objectives) // fitting)
     at_once = -(-len(grid.objectives) // number)  # tables of nearly equal width
@@ -168,8 +171,8 @@ def rich_table(grid: Grid, width: int, made: Comparisons | None = None) -> Rende
     power = power_rows(grid, made)
     if power and made:
         table = _plain_table()
-        for heading in power[0]:
-            table.add_column(Text(heading.replace(":", ":\n")))
+        for title in power[0]:
+            table.add_column(Text(heading(title)))
         for row in power[1:]:
             table.add_row(*row)
         blocks += [Text(""), Text(power_caption(made)), table]
@@ -184,9 +187,7 @@ def _block(grid: Grid, columns: range, made: Comparisons | None) -> Table:
     table = _plain_table()
     table.add_column("data set", width=DATASET_WIDTH)
     for i in columns:
-        table.add_column(
-            Text(grid.objectives[i].replace(":", ":\n"), justify="right"), justify="right"
-        )
+        table.add_column(Text(heading(grid.objectives[i]), justify="right"), justify="right")
     for dataset in grid.datasets:
         row = [grid.cells.get((dataset, o)) for o in grid.objectives]
         best = max((round(c.mean, 2) for c in row if c), default=None)
@@ -217,6 +218,17 @@ def _of_how_many(grid: Grid) -> str:
     """` (k of N)` where only k rows have every cell: averages and wins are over these."""
     complete, rows = len(grid.complete_rows()), len(grid.datasets)
     return "" if complete == rows else f" ({complete} of {rows})"
+
+
+def heading(objective: str) -> str:
+    """An objective over short lines: options and parts below the name."""
+    name, colon, options = objective.partition(":")
+    lines = [name + colon] if colon else [""]
+    for piece in re.findall(r"[^;,(+=]*[;,(+=)]*", options if colon else objective):
+        if len(lines[-1] + piece) > HEADING_WIDTH or (colon and len(lines) == 1):
+            lines.append("")
+        lines[-1] += piece
+    return "\n".join(line for line in lines if line)
 
 
 def _wrapped(dataset: str) -> str:
@@ -256,7 +268,7 @@ def live_table(grid: Grid) -> Table:
     table = _plain_table()
     table.add_column("data set", no_wrap=True, overflow="ellipsis", min_width=10)
     for objective in grid.objectives:
-        table.add_column(Text(objective.replace(":", ":\n")), justify="right", min_width=5)
+        table.add_column(Text(heading(objective)), justify="right", min_width=5)
     for dataset in grid.datasets:
         cells = [grid.cells.get((dataset, o)) for o in grid.objectives]
         table.add_row(Text(dataset), *(f"{c.mean:.2f}" if c else "·" for c in cells))

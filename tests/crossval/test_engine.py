@@ -11,13 +11,18 @@ from marginctl.crossval import engine
 from marginctl.crossval.engine import train_stack
 from marginctl.crossval.sequential import train_network
 from marginctl.crossval.stack import BatchOrder, Stack, scaling_statistics, stacks
-from marginctl.objectives.presets import PRESETS, parse
+from marginctl.objectives.names import parse
+from marginctl.objectives.presets import PRESETS
 from marginctl.recipe import Protocol
 from tests.crossval.made import dataset
 
 COLUMNS = ["soft", "center", "m-soft", "arcface", "adacos", "arcgrad:scale=30", "arcgrad:scale=5"]
 
 OTHERS = [name for name in PRESETS if name not in COLUMNS]
+OTHERS += [
+    "similarity=angle;scale=fixed(value=5);regularizers=center+non-target-uniformity",
+    "similarity=cosine;scale=adacos;margin=additive-cosine;loss=dense-hinge",
+]
 
 
 def whole(data, objective, protocol, seed=0):

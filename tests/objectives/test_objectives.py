@@ -10,8 +10,8 @@ from torch.nn import functional as F  # noqa: N812
 
 from marginctl.errors import RequestError
 from marginctl.objectives import available, compose, create, part
+from marginctl.objectives.names import parse
 from marginctl.objectives.objective import ObjectiveFunction
-from marginctl.objectives.presets import parse
 from marginctl.objectives.similarity import arccos
 from tests.objectives import reference
 

@@ -3,7 +3,8 @@
 import pytest
 
 from marginctl.errors import RequestError
-from marginctl.objectives.presets import PRESETS, parse
+from marginctl.objectives.names import parse
+from marginctl.objectives.presets import PRESETS
 
 
 @pytest.mark.parametrize(
@@ -51,6 +52,70 @@ def test_mistakes(written, message):
         parse(written)
     assert message in str(caught.value)
     assert len(caught.value.lines) == 1
+
+
+@pytest.mark.parametrize(
+    ("written", "canonical"),
+    [
+        ("similarity=cosine", "similarity=cosine"),
+        (" similarity = cosine ; scale=fixed(value=1) ", "similarity=cosine"),
+        (
+            "margin=additive-angle(margin=0.2);similarity=cosine;scale=fixed(value=3e+1)",
+            "similarity=cosine;scale=fixed(value=30);margin=additive-angle(margin=0.2)",
+        ),
+        (
+            "similarity=linear(bias=true);regularizers=label-smoothing+center(alpha=0.1)",
+            "similarity=linear(bias=true);regularizers=center(alpha=0.1)+label-smoothing",
+        ),
+        ("similarity=angle;loss=dense-hinge", "similarity=angle;loss=dense-hinge"),
+    ],
+)
+def test_canonical_form_of_compositions(written, canonical):
+    assert str(parse(written)) == canonical
+    assert str(parse(canonical)) == canonical
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ("scale=adacos", "'similarity' is missing"),
+        ("similarity=cosin", "similarity = 'cosin': expected one of linear, cosine, angle."),
+        ("similarity=angle;scale=adacos", "use similarity 'cosine'"),
+        ("similarity=cosine;scale=fixed(value=-1)", "value = '-1': expected a finite number at"),
+        ("similarity=cosine;scale=fixed(kappa=1)", "unknown option 'kappa'"),
+        ("similarity=cosine;scal=fixed", "Did you mean 'scale'?"),
+        ("similarity=cosine;similarity=angle", "part 'similarity' is given twice"),
+        ("similarity=cosine+angle", "one similarity is possible, not several"),
+        ("similarity=cosine;regularizers=center+center", "a regulariser stands twice"),
+        ("similarity=cosine(", "is not part=KIND(option=value,...)"),
+        ("similarity=", "is not part=KIND"),
+    ],
+)
+def test_compositions_that_are_refused(parts, message):
+    with pytest.raises(RequestError) as caught:
+        parse(parts)
+    assert message in str(caught.value)
+
+
+def test_the_parts_of_the_schema_are_the_parts_that_are_built():
+    """Every kind with its defaults makes an objective, and no kind exists without a schema."""
+    from marginctl.objectives import compose, part
+    from marginctl.objectives.loss import LOSSES
+    from marginctl.objectives.margin import MARGINS
+    from marginctl.objectives.regularizer import REGULARIZERS
+    from marginctl.objectives.scale import SCALES
+    from marginctl.objectives.similarity import SIMILARITIES
+    from marginctl.objectives.spec import PARTS
+
+    built = [SIMILARITIES, SCALES, MARGINS, LOSSES, REGULARIZERS]
+    assert [set(kinds) for kinds in PARTS.values()] == [set(kinds) for kinds in built]
+    for role, kinds in PARTS.items():
+        for kind, options in kinds.items():
+            made = part(kind, **{k: o.default for k, o in options.items()})
+            parts = {"similarity": part("cosine"), role: made}
+            if role == "regularizers":
+                parts[role] = (made,)
+            compose(3, 4, **parts)
 
 
 def test_every_preset_says_what_it_is():

@@ -14,7 +14,7 @@ import torch
 from marginctl.crossval.engine import train_stack
 from marginctl.crossval.stack import stacks
 from marginctl.data.dataset import Dataset
-from marginctl.objectives.presets import parse
+from marginctl.objectives.names import parse
 from marginctl.recipe import Protocol
 from marginctl.reporting.statistics import corrected_resampled_t
 

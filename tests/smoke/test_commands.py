@@ -196,6 +196,11 @@ def test_objectives(marginctl, tmp_path, quick):
         assert marginctl("objectives", "show", row["name"], "--json").json == row
     assert "with two classes: scale is 0" in marginctl("objectives", "show", "adacos").out
     assert "Did you mean 'arcgrad'?" in marginctl("objectives", "show", "arcgrd").err
+    composed = "similarity=angle;scale=fixed(value=5);regularizers=label-smoothing"
+    arguments = ("--objective", composed, "--objective", "soft", *quick, "--out", tmp_path)
+    ran = marginctl("uci-cv", "--dataset", "iris", *arguments, "--json")
+    assert [c["objective"] for c in ran.json["cells"]] == [composed, "soft"]
+    assert "label-" in marginctl("uci-cv", "--dataset", "iris", *arguments).out
     names = [a for row in rows for a in ("--objective", row["name"])]
     ran = marginctl("uci-cv", "--dataset", "iris", *names, *quick, "--out", tmp_path, "--json")
     assert ran.status == 0

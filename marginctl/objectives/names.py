@@ -1,0 +1,242 @@
+"""How objectives are written: a preset with options, or a free composition of parts."""
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from marginctl.errors import RequestError
+from marginctl.objectives.presets import PRESETS, Preset
+from marginctl.objectives.spec import (
+    CROSS_ENTROPY,
+    NO_MARGIN,
+    NO_SCALE,
+    PARTS,
+    Part,
+    Spec,
+    Value,
+    accept_options,
+    check_fits,
+    part,
+    plain,
+    remark_for_two,
+    untrained_for_two,
+    written_options,
+)
+from marginctl.text import did_you_mean
+
+
+class ObjectiveName(ABC):
+    """An objective as it is written; `str` gives the canonical form, which `parse` reads."""
+
+    @property
+    @abstractmethod
+    def spec(self) -> Spec:
+        """The parts that it is made of."""
+
+    def __reduce__(self) -> tuple[Callable[[str], "ObjectiveName"], tuple[str]]:
+        return parse, (str(self),)  # presets hold functions, which do not pickle
+
+
+@dataclass(frozen=True)
+class PresetName(ObjectiveName):
+    """A preset with its options: `NAME:option=value,option=value`."""
+
+    preset: Preset
+    options: Mapping[str, Value]  # all of them, defaults included
+
+    @property
+    def spec(self) -> Spec:
+        return self.preset.build(self.options)
+
+    def __str__(self) -> str:
+        options = written_options(self.preset.options, self.options)
+        return self.preset.name + (f":{options}" if options else "")
+
+
+@dataclass(frozen=True)
+class Composition(ObjectiveName):
+    """Parts that a recipe puts together: `similarity=KIND(option=value);margin=KIND;...`."""
+
+    parts: Spec
+
+    @property
+    def spec(self) -> Spec:
+        return self.parts
+
+    def __str__(self) -> str:
+        spec = self.parts
+        shown = {"similarity": [spec.similarity]}
+        shown["scale"] = [] if spec.scale == NO_SCALE else [spec.scale]
+        shown["margin"] = [] if spec.margin == NO_MARGIN else [spec.margin]
+        shown["loss"] = [] if spec.loss == CROSS_ENTROPY else [spec.loss]
+        shown["regularizers"] = sorted(spec.regularizers, key=lambda p: p.kind)
+        return ";".join(
+            f"{role}={'+'.join(_written(role, p) for p in parts)}"
+            for role, parts in shown.items()
+            if parts
+        )
+
+
+def _written(role: str, made: Part) -> str:
+    options = written_options(PARTS[role][made.kind], dict(made.options))
+    return f"{made.kind}({options})" if options else made.kind
+
+
+def named(name: str, /, **options: object) -> PresetName:
+    """The preset `name` with `options`, checked.
+
+    Raises:
+        RequestError: no such preset or option, or a value outside its range.
+    """
+    preset = PRESETS.get(name)
+    if preset is None:
+        raise RequestError(
+            f"unknown objective '{name}': expected one of {', '.join(PRESETS)}, or parts such as "
+            f"similarity=cosine;scale=fixed(value=30).{did_you_mean(name, PRESETS)}"
+        )
+    accepted = accept_options(f"objective '{name}'", preset.options, options)
+    return PresetName(preset, MappingProxyType(accepted))
+
+
+def composed(parts: Mapping[str, Any]) -> Composition:
+    """A composition from a recipe's mapping: role -> kind, or {kind: ..., option: value}.
+
+    `regularizers` may be a list. What is left out is the scale 1, no margin, cross-entropy, and no
+    regulariser.
+
+    Raises:
+        RequestError: an unknown role, kind or option, or parts that do not fit together.
+    """
+    unknown = [role for role in parts if role not in PARTS]
+    if unknown:
+        raise RequestError(
+            f"objective: unknown part '{unknown[0]}': expected {', '.join(PARTS)}."
+            + did_you_mean(str(unknown[0]), PARTS)
+        )
+    if "similarity" not in parts:
+        raise RequestError("objective: 'similarity' is missing: linear, cosine or angle")
+    regularizers = parts.get("regularizers", [])
+    if not isinstance(regularizers, list):
+        regularizers = [regularizers]
+    made = {r: _part(r, parts[r]) for r in ("similarity", "scale", "margin", "loss") if r in parts}
+    several = tuple(_part("regularizers", one) for one in regularizers)
+    kinds = [one.kind for one in several]
+    if len(set(kinds)) < len(kinds):
+        raise RequestError(f"objective: a regulariser stands twice: {', '.join(kinds)}")
+    spec = Spec(**made, regularizers=tuple(sorted(several, key=lambda p: p.kind)))
+    check_fits(spec)
+    return Composition(spec)
+
+
+def _part(role: str, given: object) -> Part:
+    options = dict(given) if isinstance(given, Mapping) else {"kind": given}
+    kind = options.pop("kind", None)
+    known = PARTS[role]
+    if not isinstance(kind, str) or kind not in known:
+        raise RequestError(
+            f"objective: {role} = {kind!r}: expected one of {', '.join(known)}."
+            + did_you_mean(str(kind), known)
+        )
+    return part(kind, **accept_options(f"objective: {role} {kind}", known[kind], options))
+
+
+def parse(text: str) -> ObjectiveName:
+    """Reads `NAME:option=value,...`, or parts `similarity=KIND(option=value,...);scale=...`.
+
+    Raises:
+        RequestError: as `named` and `composed`, or the text has another form.
+    """
+    text = text.strip()
+    if re.match(r"\w+\s*=", text):
+        return composed(_parts_in(text))
+    name, colon, rest = text.partition(":")
+    return named(name.strip(), **_options_in(text, rest if colon else None))
+
+
+def _options_in(text: str, listed: str | None) -> dict[str, object]:
+    options: dict[str, object] = {}
+    for item in [] if listed is None else listed.split(","):
+        key, equals, value = item.partition("=")
+        if not equals or not key.strip() or not value.strip():
+            raise RequestError(
+                f"objective '{text}': '{item}' is not option=value: "
+                "expected NAME:option=value,option=value"
+            )
+        if key.strip() in options:
+            raise RequestError(f"objective '{text}': option '{key.strip()}' is given twice")
+        options[key.strip()] = value.strip()
+    return options
+
+
+def _parts_in(text: str) -> dict[str, Any]:
+    parts: dict[str, Any] = {}
+    for item in filter(None, (i.strip() for i in text.split(";"))):
+        role, _, kinds = item.partition("=")
+        found = []
+        for one in re.split(r"\+(?![^(]*\))", kinds):
+            match = re.fullmatch(r"\s*([\w-]+)\s*(?:\((.*)\))?\s*", one)
+            if not match:
+                raise RequestError(
+                    f"objective '{text}': '{item}' is not part=KIND(option=value,...)"
+                )
+            found.append({"kind": match[1], **_options_in(text, match[2] or None)})
+        if role.strip() in parts:
+            raise RequestError(f"objective '{text}': part '{role.strip()}' is given twice")
+        parts[role.strip()] = found if role.strip() == "regularizers" else found[0]
+        if len(found) > 1 and role.strip() != "regularizers":
+            raise RequestError(f"objective '{text}': one {role.strip()} is possible, not several")
+    return parts
+
+
+def available() -> dict[str, dict[str, Value]]:
+    """Names of all presets, each with its options and their defaults."""
+    return {
+        name: {key: option.default for key, option in preset.options.items()}
+        for name, preset in PRESETS.items()
+    }
+
+
+def described(name: str) -> dict[str, Any]:
+    """All that `objectives show` says of a preset, as a JSON document.
+
+    Raises:
+        RequestError: no such preset.
+    """
+    found = named(name)
+    return {
+        "name": found.preset.name,
+        "title": found.preset.title,
+        "formula": found.preset.formula,
+        "source": found.preset.source,
+        "options": [
+            {
+                "name": key,
+                "default": option.default,
+                "expected": option.expected,
+                "help": option.help,
+            }
+            for key, option in found.preset.options.items()
+        ],
+        "two_classes": untrained_for_two(found.spec) or remark_for_two(found.spec),
+        "parts": parts_of(found.spec),
+    }
+
+
+def parts_of(spec: Spec) -> dict[str, str]:
+    """The five parts in words, those that do nothing left out."""
+
+    def words(made: Part) -> str:
+        options = ", ".join(f"{k}={plain(v)}" for k, v in made.options)
+        return f"{made.kind} ({options})" if options else made.kind
+
+    shown = {
+        "similarity": words(spec.similarity),
+        "scale": "" if spec.scale == NO_SCALE else words(spec.scale),
+        "margin": "" if spec.margin == NO_MARGIN else words(spec.margin),
+        "loss": words(spec.loss),
+        "regularizers": ", ".join(words(r) for r in spec.regularizers),
+    }
+    return {role: text for role, text in shown.items() if text}
