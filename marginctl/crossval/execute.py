@@ -76,7 +76,14 @@ def usable_cores() -> int:
 _progress: Callable[[float], None] = lambda cost: None  # noqa: E731
 
 
-def _start_worker(counter: Any) -> None:
+_stopped: Callable[[], bool] = lambda: False  # noqa: E731
+
+
+class _StoppedError(Exception):
+    """The parent wants no more of this stack."""
+
+
+def _start_worker(counter: Any, stop: Any) -> None:
     """Runs first in each worker process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
     threading.Thread(target=_leave_with_parent, daemon=True).start()
@@ -85,8 +92,8 @@ def _start_worker(counter: Any) -> None:
         with counter.get_lock():
             counter.value += cost
 
-    global _progress
-    _progress = add
+    global _progress, _stopped
+    _progress, _stopped = add, lambda: bool(stop.value)
 
 
 def _leave_with_parent() -> None:
@@ -123,6 +130,8 @@ class Trained:
 
 def train(stack: Stack, device: str, keep: frozenset[str] = frozenset()) -> Trained:
     """Trains a stack with one thread and reports its progress: what a worker does."""
+    if _stopped():
+        raise _StoppedError
     from marginctl.crossval.engine import train_stack
 
     an_epoch = stack.cost / stack.protocol.epochs
@@ -131,6 +140,8 @@ def train(stack: Stack, device: str, keep: frozenset[str] = frozenset()) -> Trai
 
     def on_epoch() -> None:
         nonlocal unsaid, said
+        if _stopped():
+            raise _StoppedError
         unsaid += an_epoch
         if time.monotonic() - said > 0.2:
             _progress(unsaid)
@@ -147,11 +158,15 @@ def train(stack: Stack, device: str, keep: frozenset[str] = frozenset()) -> Trai
 # --- in the parent -----------------------------------------------------------------------------
 
 
-def worker_pool(workers: int) -> tuple[ProcessPoolExecutor, Any]:
-    """Processes for `train`, and the shared counter of the cost that they have trained."""
+def worker_pool(workers: int) -> tuple[ProcessPoolExecutor, Any, Any]:
+    """Processes for `train`, the shared counter of the cost that they have trained, and a stop.
+
+    Setting the stop's value ends what they train at its next epoch. A worker is never killed: it
+    might be sending a result, and the pool would wait for the rest of it for ever.
+    """
     context = multiprocessing.get_context("spawn")
-    counter = context.Value("d", 0.0)
-    return ProcessPoolExecutor(workers, context, _start_worker, (counter,)), counter
+    counter, stop = context.Value("d", 0.0), context.Value("b", 0)
+    return ProcessPoolExecutor(workers, context, _start_worker, (counter, stop)), counter, stop
 
 
 class _Inline(Executor):
@@ -217,11 +232,12 @@ def execute(
         return run.outcome
     workers = max(1, min(workers, sum(len(t.stacks) for t in pending)))
     counter: Any = None
+    stop: Any = None
     executor: Executor
     if workers == 1:
         executor = _Inline()
     else:
-        executor, counter = worker_pool(workers)
+        executor, counter, stop = worker_pool(workers)
     run.executor = executor
     in_flight = 1 if workers == 1 else workers + 1
     finished_normally = False
@@ -256,13 +272,19 @@ def execute(
     finally:
         _progress = before
         if not finished_normally:
-            with contextlib.suppress(ValueError):  # a further Ctrl-C must not break the clean-up
-                signal.signal(signal.SIGINT, signal.SIG_IGN)
-            for child in multiprocessing.active_children():
-                child.terminate()
+            _leave_at_once_when_asked_again()
+            if stop is not None:
+                stop.value = 1
         executor.shutdown(cancel_futures=True)
         run.unlock_all()
     return run.outcome
+
+
+def _leave_at_once_when_asked_again() -> None:
+    """A second Ctrl-C or SIGTERM does not wait for the workers, which leave with their parent."""
+    with contextlib.suppress(ValueError):  # not the main thread
+        signal.signal(signal.SIGINT, lambda *_: os._exit(130))
+        signal.signal(signal.SIGTERM, lambda *_: os._exit(143))
 
 
 class _Run:

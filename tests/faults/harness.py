@@ -22,13 +22,13 @@ class Command:
 
     arguments: list[str]
 
-    def _line(self, out: Path) -> list[str]:
+    def line(self, out: Path) -> list[str]:
         return [sys.executable, "-m", "marginctl", *self.arguments, "--out", str(out)]
 
     def run(self, out: Path) -> subprocess.CompletedProcess[str]:
         """Runs it to its end."""
         return subprocess.run(
-            self._line(out), capture_output=True, text=True, check=True, timeout=300
+            self.line(out), capture_output=True, text=True, check=True, timeout=300
         )
 
     def kill(self, out: Path, *, when_done: int, extra: float = 0.0) -> Self:
@@ -37,32 +37,38 @@ class Command:
         Its worker processes must then leave by themselves within seconds.
         """
         process = subprocess.Popen(
-            self._line(out),
+            self.line(out),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
         )
-        deadline = time.monotonic() + 120
-        while len(list(out.rglob("result.json"))) < when_done:
-            assert process.poll() is None, process.stderr.read().decode()
-            assert time.monotonic() < deadline
-            time.sleep(0.005)
+        wait_for_results(out, when_done, process)
         time.sleep(extra)
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
-        deadline = time.monotonic() + 10
-        while _group_lives(process.pid):
-            assert time.monotonic() < deadline, "workers outlived their parent"
-            time.sleep(0.05)
+        wait_until_gone(process.pid)
         return self
 
 
-def _group_lives(group: int) -> bool:
-    try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
-        return False
-    return True
+def wait_for_results(out: Path, number: int, process: subprocess.Popen[bytes]) -> None:
+    """Waits until a store has so many results; the process must still be at work."""
+    deadline = time.monotonic() + 120
+    while len(list(out.rglob("result.json"))) < number:
+        assert process.poll() is None, process.stderr.read().decode()
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def wait_until_gone(group: int) -> None:
+    """Waits until no process of the group is left, ten seconds at most."""
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return
+        assert time.monotonic() < deadline, "workers outlived their parent"
+        time.sleep(0.05)
 
 
 def records(out: Path) -> dict[str, Any]:

@@ -1,10 +1,15 @@
 """SIGKILL at some moment, the same command again: the same numbers, nothing done twice."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 
 import pytest
 
-from tests.faults.harness import Command, records
+from tests.faults.harness import Command, records, wait_for_results, wait_until_gone
 
 ARGUMENTS = [
     *("uci-cv", "--dataset", "iris", "--repeats", "3", "--set", "protocol.epochs=40", "--json"),
@@ -42,11 +47,35 @@ def test_killed_and_resumed_equals_undisturbed(tmp_path, undisturbed, workers, w
     assert not list(tmp_path.rglob(".tmp-*"))
 
 
+@pytest.mark.parametrize(
+    ("signals", "status"),
+    [([signal.SIGINT], 130), ([signal.SIGTERM], 143), ([signal.SIGINT] * 3, 130)],
+    ids=["one Ctrl-C", "SIGTERM", "three Ctrl-C"],
+)
+def test_interrupted_leaves_at_once_and_resumes(tmp_path, undisturbed, signals, status):
+    """To the whole process group, as a terminal sends it; no worker and no traceback is left."""
+    command = Command([*ARGUMENTS, "--workers", "2"])
+    process = subprocess.Popen(
+        command.line(tmp_path),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    wait_for_results(tmp_path, 1, process)
+    for number in signals:
+        os.killpg(process.pid, number)
+        time.sleep(0.05)
+    stdout, stderr = process.communicate(timeout=30)
+    assert process.returncode == status
+    assert stdout == b""
+    assert b"Traceback" not in stderr
+    wait_until_gone(process.pid)
+    ran = command.run(tmp_path)
+    assert (records(tmp_path), numbers(ran.stdout)) == undisturbed
+
+
 def test_two_processes_share_one_store(tmp_path, undisturbed):
     """Started together: each trial is computed once, and both print the same table."""
-    import subprocess
-    import sys
-
     line = [sys.executable, "-m", "marginctl", *ARGUMENTS, "--workers", "1", "--out", str(tmp_path)]
     both = [
         subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
