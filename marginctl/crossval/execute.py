@@ -85,7 +85,9 @@ class _StoppedError(Exception):
 
 def _start_worker(counter: Any, stop: Any) -> None:
     """Runs first in each worker process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
+    # A terminal or a scheduler signals the whole group: the parent decides what that means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     threading.Thread(target=_leave_with_parent, daemon=True).start()
 
     def add(cost: float) -> None:
@@ -265,6 +267,7 @@ def execute(
                 listener.progress(counter.value)
         finished_normally = True
     except BrokenProcessPool:
+        time.sleep(0.3)  # a signal to the whole group may have ended a starting worker: ours first
         raise MarginctlError(
             "a worker process was killed, perhaps for lack of memory: finished trials are kept: "
             "run the same command again, with fewer --workers"
