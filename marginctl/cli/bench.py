@@ -33,7 +33,7 @@ def uci_cv(
 ) -> None:
     """Time 100 networks (64-64, batch 32, Adam) stacked, in scikit-learn, and in a torch loop.
 
-    Takes about 15 minutes on 2 CPU cores for the two data sets of the default.
+    Takes about 11 minutes on 2 CPU cores for the two data sets of the default.
     """
     from marginctl.bench.uci_cv import run
     from marginctl.reporting.bench import print_ratios

@@ -5,17 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from marginctl.objectives.spec import (
-    BEYOND,
-    BIAS,
-    DIVERGENCE,
-    GRADIENT,
-    Option,
-    Part,
-    Spec,
-    Value,
-    part,
-)
+from marginctl.objectives.spec import BIAS, PARTS, Option, Part, Spec, Value, part
 
 
 @dataclass(frozen=True)
@@ -33,8 +23,6 @@ class Preset:
 def _linear(options: Mapping[str, Value]) -> Part:
     return part("linear", bias=options["bias"])
 
-
-_MARGIN_ANGLE = Option(0.1, "angle added to the target's, in radians", minimum=0.0, maximum=math.pi)
 
 _PRESETS = (
     Preset(
@@ -54,11 +42,7 @@ _PRESETS = (
             _linear(o),
             regularizers=(part("center", strength=o["strength"], alpha=o["alpha"]),),
         ),
-        {
-            "strength": Option(0.02, "weight of the center term (lambda)", minimum=0.0),
-            "alpha": Option(0.5, "step of the centers at each batch", minimum=0.0, maximum=1.0),
-            "bias": BIAS,
-        },
+        {**PARTS["regularizers"]["center"], "bias": BIAS},
     ),
     Preset(
         "m-soft",
@@ -101,12 +85,7 @@ _PRESETS = (
         "-(1 - strength) ln p_y - strength/C sum_c ln p_c, p = softmax(W x)",
         "Large Margin in Softmax, eq. 13",
         lambda o: Spec(_linear(o), regularizers=(part("label-smoothing", strength=o["strength"]),)),
-        {
-            "strength": Option(
-                0.1, "share of the uniform label (lambda)", minimum=0.0, maximum=1.0
-            ),
-            "bias": BIAS,
-        },
+        {**PARTS["regularizers"]["label-smoothing"], "bias": BIAS},
     ),
     Preset(
         "lm-softmax",
@@ -123,11 +102,7 @@ _PRESETS = (
                 ),
             ),
         ),
-        {
-            "strength": Option(0.3, "weight of the regulariser (lambda)", minimum=0.0),
-            "divergence": DIVERGENCE,
-            "bias": BIAS,
-        },
+        {**PARTS["regularizers"]["non-target-uniformity"], "bias": BIAS},
     ),
     Preset(
         "hinge",
@@ -135,7 +110,7 @@ _PRESETS = (
         "max(0, max_{c != y} z_c - z_y + margin), z = W x",
         "Large Margin in Softmax, eq. 1",
         lambda o: Spec(_linear(o), loss=part("hinge", margin=o["margin"])),
-        {"margin": Option(1.0, "the bias rho", minimum=0.0), "bias": BIAS},
+        {**PARTS["loss"]["hinge"], "bias": BIAS},
     ),
     Preset(
         "dense-hinge",
@@ -143,7 +118,7 @@ _PRESETS = (
         "mean over c != y of max(0, z_c - z_y + margin), z = W x",
         "Large Margin in Softmax, eq. 14",
         lambda o: Spec(_linear(o), loss=part("dense-hinge", margin=o["margin"])),
-        {"margin": Option(1.0, "the bias rho", minimum=0.0), "bias": BIAS},
+        {**PARTS["loss"]["dense-hinge"], "bias": BIAS},
     ),
     Preset(
         "cosine",
@@ -165,7 +140,7 @@ _PRESETS = (
         ),
         {
             "scale": Option(64.0, "multiplies the cosines", minimum=0.0),
-            "margin": Option(0.35, "taken from the target's cosine", minimum=0.0, maximum=2.0),
+            **PARTS["margin"]["additive-cosine"],
         },
     ),
     Preset(
@@ -192,9 +167,7 @@ _PRESETS = (
         ),
         {
             "scale": Option(20.0, "multiplies the cosines", minimum=0.0),
-            "margin": _MARGIN_ANGLE,
-            "gradient": GRADIENT,
-            "beyond": BEYOND,
+            **PARTS["margin"]["additive-angle"],
         },
     ),
     Preset(
