@@ -88,7 +88,8 @@ class Session:
             except DataMissingError as error:
                 why = _why_not_fetched(dataset, reasons)
                 if recipe.datasets == "all":
-                    skipped.append((dataset, f"no files in {folder / 'uci'}, {why}"))
+                    how = "run marginctl data fetch uci, or put the original UCI files into NAME/ there"
+                    skipped.append((dataset, f"no files in {folder / 'uci'}, {why}: {how}"))
                 else:
                     problems += [f"{line}; {why}" for line in error.lines]
             except RequestError as error:

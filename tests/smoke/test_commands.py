@@ -37,6 +37,7 @@ def test_the_table_resumes_and_prints_in_every_format(marginctl, tmp_path, quick
     table = marginctl(*arguments)
     assert "96.80±6.76" in table.out
     assert "skipped 13" in table.out
+    assert "run marginctl data fetch uci, or put the original UCI files" in table.out
     assert "n = 6" in table.out
     markdown = marginctl(*arguments, "--format", "markdown").out
     assert "| iris | " in markdown
