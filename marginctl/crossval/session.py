@@ -88,7 +88,7 @@ class Session:
             except DataMissingError as error:
                 why = _why_not_fetched(dataset, reasons)
                 if recipe.datasets == "all":
-                    how = "run marginctl data fetch uci, or put the original UCI files into NAME/ there"
+                    how = "run marginctl data fetch uci, or put the original UCI files there"
                     skipped.append((dataset, f"no files in {folder / 'uci'}, {why}: {how}"))
                 else:
                     problems += [f"{line}; {why}" for line in error.lines]
