@@ -37,6 +37,10 @@ class Protocol(BaseModel):
     batch_size: Annotated[int, Field(ge=1, le=1_000_000)] = 32
     weight_decay: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] = 5e-4
     scaling: Literal["none", "standard", "minmax"] = "standard"
+    class_weights: Annotated[
+        Literal["none", "balanced"],
+        Field(description="balanced: each class of the training rows counts the same in the loss"),
+    ] = "none"
     folds: Annotated[int, Field(ge=2, le=1_000_000)] = 10
     repeats: Annotated[int, Field(ge=1, le=100_000)] = 10
     stratified: bool = False

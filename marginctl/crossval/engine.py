@@ -14,7 +14,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from marginctl.crossval.stack import BatchOrder, Stack, initial_weights, scaling_statistics
+from marginctl.crossval.stack import (
+    BatchOrder,
+    Stack,
+    class_weights,
+    initial_weights,
+    scaling_statistics,
+)
 from marginctl.objectives.objective import ObjectiveFunction
 
 GATHER_BYTES = 2**20
@@ -88,6 +94,12 @@ class StackedNetworks:
         self.shift = self._tensor(np.stack([shift for shift, _ in statistics]))[:, None]
         self.factor = self._tensor(np.stack([factor for _, factor in statistics]))[:, None]
 
+        self.class_weights: Tensor | None = None
+        if protocol.class_weights == "balanced":
+            classes = dataset.num_classes
+            of_each = [class_weights(dataset.y, n.train, classes) for n in stack.networks]
+            self.class_weights = self._tensor(np.stack(of_each))
+
         drawn = [
             initial_weights(stack.seed, n, stack.widths, dataset.num_classes)
             for n in stack.networks
@@ -96,8 +108,10 @@ class StackedNetworks:
         names = [f"{part}{i}" for i in layers for part in ("weight", "bias")] + ["class_weight"]
         names += ["class_bias"] if self.objective.has_bias else []
         self.weights = {name: self._tensor(np.stack([d[name] for d in drawn])) for name in names}
-        self.gradients = {name: torch.zeros_like(w) for name, w in self.weights.items()}
         self.state = self.objective.init_state(self.weights["class_weight"])
+        self.weights |= {name: self.state[name] for name in self.objective.trained}
+        self.gradients = {name: torch.zeros_like(w) for name, w in self.weights.items()}
+        self.moved = [name for name in self.state if name not in self.objective.trained]
         self._views: dict[int, _First] = {}
 
     def _tensor(self, array: NDArray[np.float64]) -> Tensor:
@@ -120,6 +134,15 @@ class StackedNetworks:
             )
         return self._views[count]
 
+    def set_progress(self, epoch: int, batch: int, batches: list[int]) -> None:
+        """Sets what follows a schedule, each network by its own number of batches an epoch."""
+        epochs = self.stack.protocol.epochs
+        for name, schedule in self.objective.schedules.items():
+            of_count = {
+                n: schedule.value(epoch * n + min(batch, n), epochs * n) for n in set(batches)
+            }
+            self.state[name].copy_(self._tensor(np.array([of_count[n] for n in batches])))
+
     @torch.no_grad()
     def backward(self, x: Tensor, y: Tensor, valid: Tensor | None, row_weight: Tensor) -> Tensor:
         """Writes the gradient of each network's mean loss; returns these losses (S',).
@@ -131,8 +154,11 @@ class StackedNetworks:
             row_weight: (S', B) 1/count where valid, else 0.
         """
         networks = self.first(len(x))
+        if self.class_weights is not None:
+            row_weight = row_weight * self.class_weights[: len(x)].gather(-1, y)
+            row_weight /= row_weight.sum(-1, keepdim=True)
         outputs = _hidden(networks.layers, x)
-        head = self.objective.gradient(
+        loss, after, head = self.objective.gradient(
             outputs[-1],
             networks.weights["class_weight"],
             y,
@@ -141,11 +167,13 @@ class StackedNetworks:
             row_weight=row_weight,
             bias=networks.weights.get("class_bias"),
         )
-        for name, value in networks.state.items():
-            value.copy_(head.state[name])
+        for name in self.moved:
+            networks.state[name].copy_(after[name])
         networks.gradients["class_weight"].copy_(head.weights)
         if head.bias is not None:
             networks.gradients["class_bias"].copy_(head.bias)
+        if head.log_scale is not None:
+            networks.gradients["log_scale"].copy_(head.log_scale)
 
         upstream = head.features
         for i, layer in reversed(list(enumerate(networks.layers))):
@@ -154,7 +182,7 @@ class StackedNetworks:
             torch.sum(upstream, 1, keepdim=True, out=layer.bias_gradient)
             if i:
                 upstream = torch.bmm(upstream, layer.weight_transposed)
-        return (head.loss * row_weight).sum(-1)
+        return (loss * row_weight).sum(-1)
 
     @torch.no_grad()
     def predict(self) -> NDArray[np.int64]:
@@ -300,14 +328,15 @@ def train_stack(
     a_batch = len(counts) * size * (networks.x.shape[1] + 2) * networks.x.element_size()
     at_once = max(1, GATHER_BYTES // a_batch)
     blocks = [(batches[i].start, batches[i : i + at_once]) for i in range(0, len(batches), at_once)]
-    optimizer = _Optimizer(networks, [-(-count // size) for count in counts])
+    batches_of = [-(-count // size) for count in counts]
+    optimizer = _Optimizer(networks, batches_of)
     orders = [BatchOrder(stack.seed, network) for network in stack.networks]
     rows = np.zeros((len(counts), counts[0]), np.int64)
     losses = torch.zeros(stack.protocol.epochs, len(counts), dtype=dtype, device=networks.device)
     healthy = torch.ones(len(counts), dtype=torch.bool, device=networks.device)
     movable = {**networks.weights, **networks.state}
     last_good = {name: value.clone() for name, value in movable.items()}
-    for loss_of_epoch in losses:
+    for epoch, loss_of_epoch in enumerate(losses):
         for i, order in enumerate(orders):
             rows[i, : counts[i]] = order.next_epoch()
         order_of_epoch = torch.as_tensor(rows, device=networks.device)
@@ -317,6 +346,7 @@ def train_stack(
             for batch in block:
                 columns = slice(batch.start - start, batch.stop - start)
                 active = len(batch.share)
+                networks.set_progress(epoch, batch.number, batches_of)
                 loss = networks.backward(
                     x[:active, columns], y[:active, columns], batch.valid, batch.row_weight
                 )
@@ -324,7 +354,7 @@ def train_stack(
                 optimizer.step(batch.number)
         healthy &= loss_of_epoch.isfinite()
         for weight in networks.weights.values():
-            healthy &= weight.flatten(1).sum(1).isfinite()
+            healthy &= weight.reshape(len(weight), -1).sum(1).isfinite()
         for name, value in movable.items():
             kept = healthy.view(-1, *[1] * (value.dim() - 1))
             last_good[name].copy_(
@@ -333,6 +363,7 @@ def train_stack(
         on_epoch()
     for name, value in movable.items():
         value.copy_(last_good[name])
+    networks.set_progress(stack.protocol.epochs, 0, batches_of)
 
     predicted = networks.predict()
     hits = predicted == stack.dataset.y

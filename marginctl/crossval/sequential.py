@@ -14,6 +14,7 @@ from marginctl.crossval.stack import (
     BatchOrder,
     NetworkRows,
     Stack,
+    class_weights,
     initial_weights,
     scaling_statistics,
 )
@@ -33,7 +34,12 @@ class Network(nn.Module):
         for inputs, outputs in itertools.pairwise(widths):
             layers += [nn.Linear(inputs, outputs, dtype=dtype), nn.ReLU()]
         self.layers = nn.Sequential(*layers)
-        self.objective = Objective(stack.objective.spec, dataset.num_classes, widths[-1], dtype)
+        counts = None
+        if stack.protocol.class_weights == "balanced":
+            counts = torch.as_tensor(class_weights(dataset.y, rows.train, dataset.num_classes))
+        self.objective = Objective(
+            stack.objective.spec, dataset.num_classes, widths[-1], dtype, counts
+        )
         drawn = initial_weights(stack.seed, rows, widths, dataset.num_classes)
         with torch.no_grad():
             for i, layer in enumerate(self.layers[::2]):
@@ -68,14 +74,17 @@ def train_network(
     )
     x, y = torch.as_tensor(stack.dataset.x), torch.as_tensor(stack.dataset.y)
     order = BatchOrder(stack.seed, rows)
+    total = protocol.epochs * -(-len(rows.train) // protocol.batch_size)
     taken = 0
     for _ in range(protocol.epochs):
         of_epoch = torch.as_tensor(np.array(order.next_epoch()))
         for batch in torch.split(of_epoch, protocol.batch_size):
             if taken == steps:
                 return network
+            network.objective.set_progress(taken, total)
             optimizer.zero_grad()
             network.objective(network.features(x[batch]), y[batch]).backward()
             optimizer.step()
             taken += 1
+    network.objective.set_progress(total, total)
     return network

@@ -180,3 +180,9 @@ def scaling_statistics(
         spread = rows.max(0) - shift
     constant = rows.min(0) == rows.max(0)
     return np.where(constant, rows[0], shift), 1 / np.where(constant, 1.0, spread)
+
+
+def class_weights(y: IntArray, train: IntArray, num_classes: int) -> NDArray[np.float64]:
+    """(C,): what a training row of each class counts, so that all classes count the same."""
+    counts = np.bincount(y[train], minlength=num_classes)
+    return len(train) / (num_classes * np.maximum(counts, 1))

@@ -6,15 +6,25 @@ Reading names and options needs no torch; `create` and `compose` import it.
 from typing import TYPE_CHECKING
 
 from marginctl.objectives.names import available, named, parse
-from marginctl.objectives.spec import CROSS_ENTROPY, NO_MARGIN, NO_SCALE, Part, Spec, Value, part
+from marginctl.objectives.option import Value
+from marginctl.objectives.spec import CROSS_ENTROPY, NO_MARGIN, NO_SCALE, Part, Spec, part
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from marginctl.objectives.module import Objective
 
 __all__ = ["available", "compose", "create", "part"]
 
 
-def create(name: str, num_classes: int, feature_dim: int, **options: Value) -> "Objective":
+def create(
+    name: str,
+    num_classes: int,
+    feature_dim: int,
+    *,
+    class_weights: "Tensor | None" = None,
+    **options: Value,
+) -> "Objective":
     """The preset `name` as an `nn.Module`.
 
     Args:
@@ -22,6 +32,7 @@ def create(name: str, num_classes: int, feature_dim: int, **options: Value) -> "
             `arcgrad:scale=5` or `similarity=cosine;scale=fixed(value=30)`, without options.
         num_classes: C, at least 2.
         feature_dim: d, the length of a feature.
+        class_weights: (C,), what a sample of each class counts; all the same where not given.
         options: the preset's options; see `available()`.
 
     Raises:
@@ -30,7 +41,7 @@ def create(name: str, num_classes: int, feature_dim: int, **options: Value) -> "
     from marginctl.objectives.module import Objective
 
     made = parse(name) if ":" in name or "=" in name else named(name, **options)
-    return Objective(made.spec, num_classes, feature_dim)
+    return Objective(made.spec, num_classes, feature_dim, class_weights=class_weights)
 
 
 def compose(
@@ -42,6 +53,7 @@ def compose(
     margin: Part = NO_MARGIN,
     loss: Part = CROSS_ENTROPY,
     regularizers: tuple[Part, ...] = (),
+    class_weights: "Tensor | None" = None,
 ) -> "Objective":
     """An objective from parts, each made by `part(kind, option=value)`.
 
@@ -51,4 +63,4 @@ def compose(
     from marginctl.objectives.module import Objective
 
     spec = Spec(similarity, scale, margin, loss, regularizers)
-    return Objective(spec, num_classes, feature_dim)
+    return Objective(spec, num_classes, feature_dim, class_weights=class_weights)

@@ -1,26 +1,48 @@
 """Margins: what training does to the target's similarity or logit. Predictions never see them."""
 
 import math
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from marginctl.objectives.similarity import arccos, arccos_slope
+from marginctl.objectives.similarity import arccos_slope
+
+# A number, or a tensor that broadcasts to (..., N, 1), where a schedule moves it.
+Number = float | Tensor
 
 
-class NoMargin:
-    stage = "none"
-    offset = 0.0  # a constant that the published loss has beside the margin
+class Margin:
+    """A margin by its value alone: autograd gives the slope.
+
+    A subclass defines `apply`; the ones below write the slope out.
+    """
+
+    # before or after the scale; a margin on cosines is given cosines, whatever is compared
+    stage: Literal["none", "similarity", "logit"] = "similarity"
+
+    @property
+    def offset(self) -> Number:
+        """A constant that the published loss has beside the margin."""
+        return 0.0
 
     def apply(self, target: Tensor) -> Tensor:
-        return target
+        """The target's similarity or logit (..., N, 1) with the margin."""
+        raise NotImplementedError
 
     def slope(self, target: Tensor) -> Tensor | None:
         """d apply(target)/d target, None where it is 1."""
-        return None
+        with torch.enable_grad():
+            leaf = target.detach().requires_grad_()
+            total = self.apply(leaf).sum()
+        return torch.autograd.grad(total, leaf)[0]
 
 
-class AdditiveLogit:
+class NoMargin(Margin):
+    stage = "none"
+
+
+class AdditiveLogit(Margin):
     """The target's logit less `margin` (M-Softmax; gradient decay with beta = exp(-margin)).
 
     Gradient decay's J = ln(beta + sum_{c != y} e^{z_c - z_y}) is this less the margin: `offset`
@@ -29,9 +51,12 @@ class AdditiveLogit:
 
     stage = "logit"
 
-    def __init__(self, margin: float, offset: bool = False) -> None:
-        self.margin = margin
-        self.offset = -margin if offset else 0.0
+    def __init__(self, margin: Number, offset: bool) -> None:
+        self.margin, self.has_offset = margin, offset
+
+    @property
+    def offset(self) -> Number:
+        return -self.margin if self.has_offset else 0.0
 
     def apply(self, target: Tensor) -> Tensor:
         return target - self.margin
@@ -40,13 +65,10 @@ class AdditiveLogit:
         return None
 
 
-class AdditiveCosine:
+class AdditiveCosine(Margin):
     """cos(theta_y) - margin for cos(theta_y) (CosFace)."""
 
-    stage = "similarity"
-    offset = 0.0
-
-    def __init__(self, margin: float) -> None:
+    def __init__(self, margin: Number) -> None:
         self.margin = margin
 
     def apply(self, target: Tensor) -> Tensor:
@@ -56,8 +78,11 @@ class AdditiveCosine:
         return None
 
 
-class AdditiveAngle:
+class AdditiveAngle(Margin):
     """cos(theta_y + margin) for cos(theta_y) (ArcFace; ArcGrad, eq. 8).
+
+    As cos(theta) cos(margin) - sin(theta) sin(margin), which needs no arccos: its slope at
+    cos(theta) = +-1 is that of the plain loss where the margin is 0.
 
     Args:
         margin: in radians.
@@ -67,36 +92,86 @@ class AdditiveAngle:
             sign: `linear`, cos(theta) - margin sin(margin); or `formula`, nothing.
     """
 
-    stage = "similarity"
-    offset = 0.0
-
-    def __init__(self, margin: float, gradient: str, beyond: str) -> None:
+    def __init__(self, margin: Number, gradient: str, beyond: str) -> None:
         self.margin, self.gradient, self.beyond = margin, gradient, beyond
 
+    def _cos_sin(self) -> tuple[Number, Number]:
+        if isinstance(self.margin, Tensor):
+            return self.margin.cos(), self.margin.sin()
+        return math.cos(self.margin), math.sin(self.margin)
+
     def apply(self, target: Tensor) -> Tensor:
-        theta = arccos(target)
-        moved = torch.cos(theta + self.margin)
+        cos, sin = self._cos_sin()
+        moved = target * cos - (1 - target * target).clamp(min=0).sqrt() * sin
         if self.beyond == "linear":
-            line = target - self.margin * math.sin(self.margin)
-            moved = torch.where(theta + self.margin > math.pi, line, moved)
-        if self.gradient == "straight-through":
-            return target + (moved - target).detach()
+            moved = torch.where(target < -cos, target - self.margin * sin, moved)
         return moved
 
     def slope(self, target: Tensor) -> Tensor | None:
         if self.gradient == "straight-through":
             return None
-        theta = arccos(target)
-        slope = torch.sin(theta + self.margin) * arccos_slope(target)
+        cos, sin = self._cos_sin()
+        slope = cos + target * arccos_slope(target) * sin
         if self.beyond == "linear":
-            slope = torch.where(theta + self.margin > math.pi, 1.0, slope)
+            slope = torch.where(target < -cos, 1.0, slope)
         return slope
 
 
-Margin = NoMargin | AdditiveLogit | AdditiveCosine | AdditiveAngle
-MARGINS = {
+class MultiplicativeAngle(Margin):
+    """psi(theta_y) for cos(theta_y): (-1)^k cos(m theta) - 2k, theta in [k pi/m, (k+1) pi/m].
+
+    (SphereFace, L-Softmax.) cos(m theta) is the Chebyshev polynomial T_m of the cosine, so that
+    value and slope are exact at +-1 and no arccos is needed.
+
+    Args:
+        margin: m, a whole number.
+        annealing: lambda: (lambda cos(theta) + psi(theta)) / (1 + lambda) is used.
+    """
+
+    def __init__(self, margin: float, annealing: Number) -> None:
+        self.times, self.annealing = int(margin), annealing
+
+    def apply(self, target: Tensor) -> Tensor:
+        value, _ = self._value_and_slope(target)
+        return value
+
+    def slope(self, target: Tensor) -> Tensor | None:
+        _, slope = self._value_and_slope(target)
+        return slope
+
+    def _value_and_slope(self, cosine: Tensor) -> tuple[Tensor, Tensor]:
+        cosine = cosine.clamp(-1, 1)
+        before, value = torch.ones_like(cosine), cosine  # T_0, T_1
+        slope_before, slope = torch.zeros_like(cosine), torch.ones_like(cosine)  # U_-1, U_0
+        folds = torch.zeros_like(cosine)
+        for i in range(1, self.times):
+            before, value = value, 2 * cosine * value - before
+            slope_before, slope = slope, 2 * cosine * slope - slope_before
+            folds += cosine < math.cos(i * math.pi / self.times)
+        sign = 1 - 2 * (folds % 2)
+        psi, psi_slope = sign * value - 2 * folds, sign * slope * self.times
+        whole = 1 + self.annealing
+        return (self.annealing * cosine + psi) / whole, (self.annealing + psi_slope) / whole
+
+
+class MultiplicativeDistance(Margin):
+    """The target's squared distance times 1 + margin (L-GM)."""
+
+    def __init__(self, margin: Number) -> None:
+        self.margin = margin
+
+    def apply(self, target: Tensor) -> Tensor:
+        return target * (1 + self.margin)
+
+    def slope(self, target: Tensor) -> Tensor | None:
+        return torch.ones_like(target) * (1 + self.margin)
+
+
+MARGINS: dict[str, type[Margin]] = {
     "none": NoMargin,
     "additive-logit": AdditiveLogit,
     "additive-cosine": AdditiveCosine,
     "additive-angle": AdditiveAngle,
+    "multiplicative-angle": MultiplicativeAngle,
+    "multiplicative-distance": MultiplicativeDistance,
 }

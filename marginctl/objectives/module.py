@@ -25,6 +25,8 @@ class Objective(nn.Module):
         num_classes: C, at least 2.
         feature_dim: d, at least 1.
         dtype: of weights and state; torch's default where not given.
+        class_weights: (C,), what a sample of each class counts, with its regularisers. As in
+            torch's cross-entropy, the mean is divided by the sum of what its samples count.
 
     Attributes:
         weight: (C, d) `nn.Parameter`.
@@ -32,7 +34,12 @@ class Objective(nn.Module):
     """
 
     def __init__(
-        self, spec: Spec, num_classes: int, feature_dim: int, dtype: torch.dtype | None = None
+        self,
+        spec: Spec,
+        num_classes: int,
+        feature_dim: int,
+        dtype: torch.dtype | None = None,
+        class_weights: Tensor | None = None,
     ) -> None:
         super().__init__()
         if feature_dim < 1:
@@ -49,7 +56,23 @@ class Objective(nn.Module):
         start = self.function.init_state(self.weight.detach())
         self._state_names = tuple(start)
         for name, value in start.items():
-            self.register_buffer(name, value)
+            if name in self.function.trained:
+                self.register_parameter(name, nn.Parameter(value))
+            else:
+                self.register_buffer(name, value)
+        if class_weights is not None:
+            _check_class_weights(class_weights, num_classes)
+            class_weights = class_weights.detach().to(self.weight.dtype)
+        self.register_buffer("class_weights", class_weights)
+        self._moved = [name for name in start if name not in self.function.trained]
+
+    def set_progress(self, step: int, total_steps: int) -> None:
+        """Moves what follows a schedule to its value at `step` of `total_steps`.
+
+        To be called before each training step, with steps counted from 0. Without schedules it does
+        nothing.
+        """
+        self.function.set_progress(self._state(), step, total_steps)
 
     def _state(self) -> State:
         return {name: getattr(self, name) for name in self._state_names}
@@ -74,14 +97,19 @@ class Objective(nn.Module):
                 training=self.training,
             )
         if self.training:
-            for name in self._state_names:
+            for name in self._moved:
                 getattr(self, name).copy_(state[name])
+        counts = None
+        if self.class_weights is not None:
+            counts = self.get_buffer("class_weights")[target.long()]
+        if counts is not None:
+            loss = loss * counts
         if reduction == "none":
             return loss
         if reduction == "sum":
             return loss.sum()
         if reduction == "mean":
-            return loss.mean()
+            return loss.mean() if counts is None else loss.sum() / counts.sum()
         raise ValueError(f"reduction: {reduction!r}, expected 'mean', 'sum' or 'none'")
 
     def similarities(self, features: Tensor) -> Tensor:
@@ -100,6 +128,21 @@ class Objective(nn.Module):
         """(N,): the class of the largest similarity. At scale 0 all logits tie; this does not."""
         return self.similarities(features).argmax(-1)
 
+    def optimal_scale(self, features: Tensor) -> Tensor:
+        """(N,): the least-squares kappa* of each sample, whatever the objective's own scale.
+
+        Raises:
+            RequestError: the similarity is not the cosine.
+        """
+        if self.spec.similarity.kind != "cosine":
+            raise RequestError(
+                f"the least-squares scale is defined on cosines and the similarity is "
+                f"'{self.spec.similarity.kind}': use similarity 'cosine'"
+            )
+        self._check_features(features)
+        with torch.autocast(features.device.type, enabled=False):
+            return self.function.optimal_scale(features, self.weight)
+
     def extra_repr(self) -> str:
         return f"{self.spec}, num_classes={self.num_classes}, feature_dim={self.feature_dim}"
 
@@ -110,3 +153,11 @@ class Objective(nn.Module):
             )
         if not features.is_floating_point():
             raise ValueError(f"features: dtype {features.dtype}, expected a floating-point dtype")
+
+
+def _check_class_weights(weights: Tensor, num_classes: int) -> None:
+    shape, low = tuple(weights.shape), weights.min().item() if weights.numel() else 0.0
+    if shape != (num_classes,):
+        raise RequestError(f"class_weights: shape {shape}, expected ({num_classes},)")
+    if not (weights.isfinite().all() and low >= 0 and weights.any()):
+        raise RequestError("class_weights: expected finite numbers, at least 0, not all 0")

@@ -8,6 +8,14 @@ from types import MappingProxyType
 from typing import Any
 
 from marginctl.errors import RequestError
+from marginctl.objectives.option import (
+    Value,
+    accept_options,
+    plain,
+    read_options,
+    split_outside,
+    written_options,
+)
 from marginctl.objectives.presets import PRESETS, Preset
 from marginctl.objectives.spec import (
     CROSS_ENTROPY,
@@ -16,14 +24,10 @@ from marginctl.objectives.spec import (
     PARTS,
     Part,
     Spec,
-    Value,
-    accept_options,
-    check_fits,
-    part,
-    plain,
+    accept_part,
+    accept_spec,
     remark_for_two,
     untrained_for_two,
-    written_options,
 )
 from marginctl.text import did_you_mean
 
@@ -81,7 +85,7 @@ class Composition(ObjectiveName):
 
 
 def _written(role: str, made: Part) -> str:
-    options = written_options(PARTS[role][made.kind], dict(made.options))
+    options = written_options(PARTS[role][made.kind].options, dict(made.options))
     return f"{made.kind}({options})" if options else made.kind
 
 
@@ -117,30 +121,19 @@ def composed(parts: Mapping[str, Any]) -> Composition:
             + did_you_mean(str(unknown[0]), PARTS)
         )
     if "similarity" not in parts:
-        raise RequestError("objective: 'similarity' is missing: linear, cosine or angle")
+        known = ", ".join(PARTS["similarity"])
+        raise RequestError(f"objective: 'similarity' is missing: expected one of {known}")
     regularizers = parts.get("regularizers", [])
     if not isinstance(regularizers, list):
         regularizers = [regularizers]
     made = {r: _part(r, parts[r]) for r in ("similarity", "scale", "margin", "loss") if r in parts}
     several = tuple(_part("regularizers", one) for one in regularizers)
-    kinds = [one.kind for one in several]
-    if len(set(kinds)) < len(kinds):
-        raise RequestError(f"objective: a regulariser stands twice: {', '.join(kinds)}")
-    spec = Spec(**made, regularizers=tuple(sorted(several, key=lambda p: p.kind)))
-    check_fits(spec)
-    return Composition(spec)
+    return Composition(accept_spec(Spec(**made, regularizers=several)))
 
 
 def _part(role: str, given: object) -> Part:
     options = dict(given) if isinstance(given, Mapping) else {"kind": given}
-    kind = options.pop("kind", None)
-    known = PARTS[role]
-    if not isinstance(kind, str) or kind not in known:
-        raise RequestError(
-            f"objective: {role} = {kind!r}: expected one of {', '.join(known)}."
-            + did_you_mean(str(kind), known)
-        )
-    return part(kind, **accept_options(f"objective: {role} {kind}", known[kind], options))
+    return accept_part(role, options.pop("kind", None), options)
 
 
 def parse(text: str) -> ObjectiveName:
@@ -153,36 +146,23 @@ def parse(text: str) -> ObjectiveName:
     if re.match(r"\w+\s*=", text):
         return composed(_parts_in(text))
     name, colon, rest = text.partition(":")
-    return named(name.strip(), **_options_in(text, rest if colon else None))
-
-
-def _options_in(text: str, listed: str | None) -> dict[str, object]:
-    options: dict[str, object] = {}
-    for item in [] if listed is None else listed.split(","):
-        key, equals, value = item.partition("=")
-        if not equals or not key.strip() or not value.strip():
-            raise RequestError(
-                f"objective '{text}': '{item}' is not option=value: "
-                "expected NAME:option=value,option=value"
-            )
-        if key.strip() in options:
-            raise RequestError(f"objective '{text}': option '{key.strip()}' is given twice")
-        options[key.strip()] = value.strip()
-    return options
+    return named(name.strip(), **read_options(f"objective '{text}'", rest if colon else None))
 
 
 def _parts_in(text: str) -> dict[str, Any]:
     parts: dict[str, Any] = {}
-    for item in filter(None, (i.strip() for i in text.split(";"))):
+    for item in filter(None, (i.strip() for i in split_outside(text, ";"))):
         role, _, kinds = item.partition("=")
         found = []
-        for one in re.split(r"\+(?![^(]*\))", kinds):
+        for one in split_outside(kinds, "+"):
             match = re.fullmatch(r"\s*([\w-]+)\s*(?:\((.*)\))?\s*", one)
             if not match:
                 raise RequestError(
                     f"objective '{text}': '{item}' is not part=KIND(option=value,...)"
                 )
-            found.append({"kind": match[1], **_options_in(text, match[2] or None)})
+            found.append(
+                {"kind": match[1], **read_options(f"objective '{text}'", match[2] or None)}
+            )
         if role.strip() in parts:
             raise RequestError(f"objective '{text}': part '{role.strip()}' is given twice")
         parts[role.strip()] = found if role.strip() == "regularizers" else found[0]

@@ -5,7 +5,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from marginctl.objectives.spec import BIAS, PARTS, Option, Part, Spec, Value, part
+from marginctl.objectives.option import Option, Value
+from marginctl.objectives.schedule import Schedule, Timed, timed
+from marginctl.objectives.spec import BIAS, PARTS, Part, Spec, part
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,10 @@ class Preset:
 
 def _linear(options: Mapping[str, Value]) -> Part:
     return part("linear", bias=options["bias"])
+
+
+def _minus_log(beta: Value) -> Value:
+    return beta.of_negative_log() if isinstance(beta, Schedule) else -math.log(beta)
 
 
 _PRESETS = (
@@ -42,7 +48,7 @@ _PRESETS = (
             _linear(o),
             regularizers=(part("center", strength=o["strength"], alpha=o["alpha"]),),
         ),
-        {**PARTS["regularizers"]["center"], "bias": BIAS},
+        {**PARTS["regularizers"]["center"].options, "bias": BIAS},
     ),
     Preset(
         "m-soft",
@@ -50,7 +56,7 @@ _PRESETS = (
         "-ln softmax(W x - margin e_y)_y",
         "ArcGrad, reference 4",
         lambda o: Spec(_linear(o), margin=part("additive-logit", margin=o["margin"])),
-        {"margin": Option(0.5, "taken from the target's logit", minimum=0.0), "bias": BIAS},
+        {"margin": timed(0.0, 0.5, "taken from the target's logit"), "bias": BIAS},
     ),
     Preset(
         "modified-softmax",
@@ -67,10 +73,10 @@ _PRESETS = (
         "Gradient decay, J",
         lambda o: Spec(
             _linear(o),
-            margin=part("additive-logit", margin=-math.log(float(o["beta"])), offset=True),
+            margin=part("additive-logit", margin=_minus_log(o["beta"]), offset=True),
         ),
         {
-            "beta": Option(
+            "beta": Timed(
                 1.0,
                 "below 1 the target's gradient is concave in its probability, above 1 convex",
                 minimum=0.0,
@@ -85,7 +91,7 @@ _PRESETS = (
         "-(1 - strength) ln p_y - strength/C sum_c ln p_c, p = softmax(W x)",
         "Large Margin in Softmax, eq. 13",
         lambda o: Spec(_linear(o), regularizers=(part("label-smoothing", strength=o["strength"]),)),
-        {**PARTS["regularizers"]["label-smoothing"], "bias": BIAS},
+        {**PARTS["regularizers"]["label-smoothing"].options, "bias": BIAS},
     ),
     Preset(
         "lm-softmax",
@@ -102,7 +108,7 @@ _PRESETS = (
                 ),
             ),
         ),
-        {**PARTS["regularizers"]["non-target-uniformity"], "bias": BIAS},
+        {**PARTS["regularizers"]["non-target-uniformity"].options, "bias": BIAS},
     ),
     Preset(
         "hinge",
@@ -110,7 +116,7 @@ _PRESETS = (
         "max(0, max_{c != y} z_c - z_y + margin), z = W x",
         "Large Margin in Softmax, eq. 1",
         lambda o: Spec(_linear(o), loss=part("hinge", margin=o["margin"])),
-        {**PARTS["loss"]["hinge"], "bias": BIAS},
+        {**PARTS["loss"]["hinge"].options, "bias": BIAS},
     ),
     Preset(
         "dense-hinge",
@@ -118,7 +124,54 @@ _PRESETS = (
         "mean over c != y of max(0, z_c - z_y + margin), z = W x",
         "Large Margin in Softmax, eq. 14",
         lambda o: Spec(_linear(o), loss=part("dense-hinge", margin=o["margin"])),
-        {**PARTS["loss"]["dense-hinge"], "bias": BIAS},
+        {**PARTS["loss"]["dense-hinge"].options, "bias": BIAS},
+    ),
+    Preset(
+        "super-symmetry",
+        "Softmax with super-symmetric class weights",
+        "-ln softmax(W x)_y + strength/C^2 sum_{c,d} (w_c.w_d / v - T_cd)^2",
+        "Large Margin in Softmax, Sec. 3; this form is our choice",
+        lambda o: Spec(_linear(o), regularizers=(part("super-symmetry", strength=o["strength"]),)),
+        {**PARTS["regularizers"]["super-symmetry"].options, "bias": BIAS},
+    ),
+    Preset(
+        "l-gm",
+        "Large-margin Gaussian mixture (L-GM)",
+        "-ln softmax(-d)_y + strength d_y, d_c = |x - w_c|^2/2, (1 + margin) d_y in the softmax",
+        "Large Margin in Softmax, reference 26",
+        lambda o: Spec(
+            part("gaussian"),
+            margin=part("multiplicative-distance", margin=o["margin"]),
+            regularizers=(part("likelihood", strength=o["strength"]),),
+        ),
+        {
+            **PARTS["margin"]["multiplicative-distance"].options,
+            **PARTS["regularizers"]["likelihood"].options,
+        },
+    ),
+    Preset(
+        "l-softmax",
+        "Large-margin softmax (L-Softmax)",
+        "-ln softmax(|w_c| |x| cos(theta_c))_y, with psi(theta_y) for the target's cosine",
+        "Large Margin in Softmax, reference 16",
+        lambda o: Spec(
+            part("cosine"),
+            part("feature-norm-weight-norm"),
+            part("multiplicative-angle", margin=o["margin"], annealing=o["annealing"]),
+        ),
+        PARTS["margin"]["multiplicative-angle"].options,
+    ),
+    Preset(
+        "sphereface",
+        "SphereFace (A-Softmax)",
+        "-ln softmax(|x| cos(theta))_y, with psi(theta_y) for the target's cosine",
+        "ArcGrad, reference 12",
+        lambda o: Spec(
+            part("cosine"),
+            part("feature-norm"),
+            part("multiplicative-angle", margin=o["margin"], annealing=o["annealing"]),
+        ),
+        PARTS["margin"]["multiplicative-angle"].options,
     ),
     Preset(
         "cosine",
@@ -126,7 +179,22 @@ _PRESETS = (
         "-ln softmax(scale cos(theta))_y",
         "ArcGrad, eq. 7",
         lambda o: Spec(part("cosine"), part("fixed", value=o["scale"])),
-        {"scale": Option(30.0, "multiplies the cosines (kappa)", minimum=0.0)},
+        {"scale": timed(0.0, 30.0, "multiplies the cosines (kappa)")},
+    ),
+    Preset(
+        "cosine-learned",
+        "Cosine softmax with a learned scale",
+        "-ln softmax(s cos(theta))_y, ln s a parameter",
+        "the logarithm, and 16 at first, are our choice",
+        lambda o: Spec(part("cosine"), part("learned")),
+    ),
+    Preset(
+        "cosine-ls",
+        "Cosine softmax with the least-squares scale",
+        "-ln softmax(k cos(theta))_y, k = argmin |x - sum_c softmax(k cos(theta))_c w_c|",
+        "Temperature, supplement, eqs. 24 and 25",
+        lambda o: Spec(part("cosine"), part("least-squares", pool=o["pool"])),
+        PARTS["scale"]["least-squares"].options,
     ),
     Preset(
         "cosface",
@@ -139,8 +207,8 @@ _PRESETS = (
             part("additive-cosine", margin=o["margin"]),
         ),
         {
-            "scale": Option(64.0, "multiplies the cosines", minimum=0.0),
-            **PARTS["margin"]["additive-cosine"],
+            "scale": timed(0.0, 64.0, "multiplies the cosines"),
+            **PARTS["margin"]["additive-cosine"].options,
         },
     ),
     Preset(
@@ -166,8 +234,8 @@ _PRESETS = (
             ),
         ),
         {
-            "scale": Option(20.0, "multiplies the cosines", minimum=0.0),
-            **PARTS["margin"]["additive-angle"],
+            "scale": timed(0.0, 20.0, "multiplies the cosines"),
+            **PARTS["margin"]["additive-angle"].options,
         },
     ),
     Preset(
@@ -183,7 +251,7 @@ _PRESETS = (
         "-ln softmax(-scale theta)_y",
         "ArcGrad, eq. 11",
         lambda o: Spec(part("angle"), part("fixed", value=o["scale"])),
-        {"scale": Option(10.0, "multiplies the angles", minimum=0.0, above_minimum=True)},
+        {"scale": Timed(10.0, "multiplies the angles", minimum=0.0, above_minimum=True)},
     ),
 )
 

@@ -1,18 +1,65 @@
 """Regularisers: what is added to the loss of each sample.
 
-A regulariser looks at the features or at the logits (`on`), and has a `penalty` that autograd can
-differentiate and a `penalty_gradient` written out, with respect to what it looks at.
+A regulariser looks at one thing: the features (..., N, d), the logits (..., N, C), the target's
+similarity without margin (..., N, 1), or the class weights (..., C, d).
 """
 
 import math
+from typing import Literal
 
 import torch
 from torch import Tensor
 
+from marginctl.objectives.loss import log_softmax
+from marginctl.objectives.margin import Number
 from marginctl.objectives.scale import State
+from marginctl.objectives.similarity import norm
 
 
-class Center:
+class Regularizer:
+    """A regulariser by its value alone: autograd gives the derivative.
+
+    A subclass defines `penalty`; the ones below write the derivative out.
+
+    Args:
+        strength: its factor (lambda): a number, or a tensor (..., 1) that a schedule moves.
+    """
+
+    on: Literal["features", "logits", "target", "weights"] = "logits"
+
+    def __init__(self, strength: Number) -> None:
+        self.strength = strength
+
+    def init_state(self, like: Tensor) -> State:
+        """`like`: class weights (..., C, d)."""
+        return {}
+
+    def observe(
+        self, features: Tensor, targets: Tensor, valid: Tensor | None, state: State
+    ) -> State:
+        """What of the state a training batch changes; `valid` (..., N) are the rows that count."""
+        return {}
+
+    def penalty(self, looked_at: Tensor, targets: Tensor, state: State) -> Tensor:
+        """What it looks at and the targets (..., N) -> (..., N), or (..., 1) for all samples."""
+        raise NotImplementedError
+
+    def add_gradient(
+        self, looked_at: Tensor, targets: Tensor, state: State, gradient: Tensor
+    ) -> Tensor:
+        """The penalty; adds its gradient, with respect to what it looks at, to `gradient`."""
+        with torch.enable_grad():
+            leaf = looked_at.detach().requires_grad_()
+            penalty = self.penalty(leaf, targets, state)
+        gradient += torch.autograd.grad(penalty.sum(), leaf)[0]
+        return penalty.detach()
+
+    def _in_rows(self) -> Number:
+        """The strength as a factor of (..., N, C), (..., N, d) or (..., C, d)."""
+        return self.strength.unsqueeze(-1) if isinstance(self.strength, Tensor) else self.strength
+
+
+class Center(Regularizer):
     """Center loss (ArcGrad, eq. 5): strength/2 |x - c_y|^2.
 
     The centers start at zero (our choice; the paper does not say) and are moved outside the
@@ -21,132 +68,198 @@ class Center:
 
     on = "features"
 
-    def __init__(self, strength: float, alpha: float) -> None:
-        self.strength, self.alpha = strength, alpha
+    def __init__(self, strength: Number, alpha: float) -> None:
+        super().__init__(strength)
+        self.alpha = alpha
 
     def init_state(self, like: Tensor) -> State:
-        """`like`: class weights (..., C, d); the centers have their shape."""
         return {"centers": torch.zeros_like(like)}
 
-    def penalty(self, features: Tensor, targets: Tensor, state: State) -> Tensor:
-        """(..., N, d), (..., N) -> (..., N)."""
-        return self._offset(features, targets, state).square().sum(-1) * (self.strength / 2)
+    def penalty(self, looked_at: Tensor, targets: Tensor, state: State) -> Tensor:
+        offset = looked_at - rows_of(state["centers"], targets)
+        return offset.square_().sum(-1) * (self.strength / 2)
 
-    def penalty_gradient(
-        self, features: Tensor, targets: Tensor, state: State
-    ) -> tuple[Tensor, Tensor]:
-        """The penalty (..., N) and its gradient with respect to the features (..., N, d)."""
-        offset = self._offset(features, targets, state)
-        return offset.square().sum(-1) * (self.strength / 2), offset * self.strength
+    def add_gradient(
+        self, looked_at: Tensor, targets: Tensor, state: State, gradient: Tensor
+    ) -> Tensor:
+        offset = looked_at - rows_of(state["centers"], targets)
+        gradient += offset * self._in_rows()
+        return offset.square_().sum(-1) * (self.strength / 2)
 
-    @staticmethod
-    def _offset(features: Tensor, targets: Tensor, state: State) -> Tensor:
-        centers = state["centers"]
-        classes, length = centers.shape[-2:]
-        network = torch.arange(targets[..., 0].numel(), device=targets.device) * classes
-        row = targets + network.view(*targets.shape[:-1], 1)
-        own = centers.reshape(-1, length).index_select(0, row.flatten()).view(features.shape)
-        return features - own
-
-    @torch.no_grad()
     def observe(
         self, features: Tensor, targets: Tensor, valid: Tensor | None, state: State
     ) -> State:
         centers = state["centers"]
-        classes = torch.arange(centers.shape[-2], device=targets.device).unsqueeze(-1)
-        member = targets.unsqueeze(-2) == classes  # (..., C, N)
+        counted = torch.ones_like(features[..., :1])
         if valid is not None:
-            member &= valid.unsqueeze(-2)
-        member = member.to(features.dtype)
-        count = member.sum(-1, keepdim=True)
-        pull = count * centers - member @ features
-        return {"centers": centers - self.alpha * pull / (1 + count)}
+            counted *= valid.unsqueeze(-1)
+        count = add_to_rows(torch.zeros_like(centers[..., :1]), targets, counted)
+        share = self.alpha * counted / (1 + rows_of(count, targets))
+        pull = (features - rows_of(centers, targets)).mul_(share)
+        return {"centers": add_to_rows(centers.clone(), targets, pull)}
 
 
-class OnLogits:
-    """A regulariser of the logits, without state."""
-
-    on = "logits"
-
-    def __init__(self, strength: float) -> None:
-        self.strength = strength
-
-    def init_state(self, like: Tensor) -> State:
-        return {}
-
-    def observe(
-        self, features: Tensor, targets: Tensor, valid: Tensor | None, state: State
-    ) -> State:
-        return {}
-
-
-class LabelSmoothing(OnLogits):
+class LabelSmoothing(Regularizer):
     """strength (z_y - mean z), which turns cross-entropy into that of smoothed labels.
 
     -(1 - l) ln p_y - l/C sum_c ln p_c = -ln p_y + l (z_y - mean z) (Large Margin, eq. 13).
     """
 
-    def penalty(self, logits: Tensor, targets: Tensor, state: State) -> Tensor:
-        """(..., N, C), (..., N) -> (..., N)."""
-        of_target = logits.gather(-1, targets.unsqueeze(-1)).squeeze(-1)
-        return self.strength * (of_target - logits.mean(-1))
+    def penalty(self, looked_at: Tensor, targets: Tensor, state: State) -> Tensor:
+        of_target = looked_at.gather(-1, targets.unsqueeze(-1)).squeeze(-1)
+        return self.strength * (of_target - looked_at.mean(-1))
 
-    def penalty_gradient(
-        self, logits: Tensor, targets: Tensor, state: State
-    ) -> tuple[Tensor, Tensor]:
-        """The penalty (..., N) and its gradient with respect to the logits (..., N, C)."""
-        gradient = torch.full_like(logits, -self.strength / logits.shape[-1])
-        own = torch.full_like(targets.unsqueeze(-1), self.strength, dtype=logits.dtype)
-        gradient.scatter_add_(-1, targets.unsqueeze(-1), own)
-        return self.penalty(logits, targets, state), gradient
+    def add_gradient(
+        self, looked_at: Tensor, targets: Tensor, state: State, gradient: Tensor
+    ) -> Tensor:
+        strength, index = self._in_rows(), targets.unsqueeze(-1)
+        gradient -= strength / looked_at.shape[-1]
+        gradient.scatter_(-1, index, gradient.gather(-1, index) + strength)
+        return self.penalty(looked_at, targets, state)
 
 
-class NonTargetUniformity(OnLogits):
+class NonTargetUniformity(Regularizer):
     """strength x divergence between q, the softmax over c != y, and the uniform u = 1/(C - 1).
 
     Large Margin in Softmax's regulariser: `symmetric` is its eq. 8, `q-u` and `u-q` the two halves
     of eq. 10. With two classes there is one non-target class, and the divergence is exactly 0.
     """
 
-    def __init__(self, strength: float, divergence: str) -> None:
+    def __init__(self, strength: Number, divergence: str) -> None:
         super().__init__(strength)
-        self.divergence = divergence
+        self.of_qu, self.of_uq = {"q-u": (1.0, 0.0), "u-q": (0.0, 1.0), "symmetric": (0.5, 0.5)}[
+            divergence
+        ]
 
-    def penalty(self, logits: Tensor, targets: Tensor, state: State) -> Tensor:
-        """(..., N, C), (..., N) -> (..., N)."""
-        log_q, q = self._others(logits, targets)
-        return self._divergence(log_q, q, 1 / (logits.shape[-1] - 1))
+    def penalty(self, looked_at: Tensor, targets: Tensor, state: State) -> Tensor:
+        log_q, q = self._others(looked_at, targets)
+        return self.strength * self._divergence(log_q, (q * log_q).sum(-1))
 
-    def penalty_gradient(
-        self, logits: Tensor, targets: Tensor, state: State
-    ) -> tuple[Tensor, Tensor]:
-        """The penalty (..., N) and its gradient with respect to the logits (..., N, C)."""
-        log_q, q = self._others(logits, targets)
-        u = 1 / (logits.shape[-1] - 1)
-        of_qu = q * (log_q - (q * log_q).sum(-1, keepdim=True))
-        of_uq = (q - u).scatter(-1, targets.unsqueeze(-1), 0.0)
-        gradient = {"q-u": of_qu, "u-q": of_uq, "symmetric": (of_qu + of_uq) / 2}
-        return self._divergence(log_q, q, u), self.strength * gradient[self.divergence]
+    def add_gradient(
+        self, looked_at: Tensor, targets: Tensor, state: State, gradient: Tensor
+    ) -> Tensor:
+        log_q, q = self._others(looked_at, targets)
+        negative_entropy = (q * log_q).sum(-1)
+        divergence = self._divergence(log_q, negative_entropy)
+        # q (log_q - negative entropy) of D(q|u), and q - u of D(u|q), in one factor of q
+        index, strength = targets.unsqueeze(-1), self._in_rows()
+        kept = gradient.gather(-1, index)
+        if self.of_qu:
+            log_q.sub_(negative_entropy.unsqueeze(-1) - self.of_uq / self.of_qu)
+            gradient.addcmul_(q, log_q * strength, value=self.of_qu)
+        else:
+            gradient += q * (strength * self.of_uq)
+        if self.of_uq:
+            gradient -= strength * (self.of_uq / (looked_at.shape[-1] - 1))
+        gradient.scatter_(-1, index, kept)
+        return self.strength * divergence
 
-    def _others(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    @staticmethod
+    def _others(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """ln q and q; both 0 for the target, so that it adds nothing and gets no gradient."""
         index = targets.unsqueeze(-1)
-        masked = logits.scatter(-1, index, -torch.inf)
-        log_q = (logits - masked.logsumexp(-1, keepdim=True)).scatter(-1, index, 0.0)
-        return log_q, log_q.exp().scatter(-1, index, 0.0)
+        log_q = log_softmax(logits.scatter(-1, index, -torch.inf))
+        q = log_q.exp()
+        return log_q.scatter_(-1, index, 0.0), q
 
-    def _divergence(self, log_q: Tensor, q: Tensor, u: float) -> Tensor:
-        of_qu, of_uq = (q * log_q).sum(-1), -u * log_q.sum(-1)
-        if self.divergence == "q-u":
-            return self.strength * (of_qu - math.log(u))
-        if self.divergence == "u-q":
-            return self.strength * (of_uq + math.log(u))
-        return self.strength / 2 * (of_qu + of_uq)
+    def _divergence(self, log_q: Tensor, negative_entropy: Tensor) -> Tensor:
+        others = log_q.shape[-1] - 1
+        log_u = -math.log(others)
+        total: Tensor = torch.zeros_like(negative_entropy)
+        if self.of_qu:
+            total += self.of_qu * (negative_entropy - log_u)
+        if self.of_uq:
+            total += self.of_uq * (log_u - log_q.sum(-1) / others)
+        return total
 
 
-Regularizer = Center | LabelSmoothing | NonTargetUniformity
-REGULARIZERS = {
+class Likelihood(Regularizer):
+    """strength/2 |x - mu_y|^2, with L-GM's means (the class weights)."""
+
+    on = "target"
+
+    def penalty(self, looked_at: Tensor, targets: Tensor, state: State) -> Tensor:
+        return -looked_at.squeeze(-1) * self.strength
+
+    def add_gradient(
+        self, looked_at: Tensor, targets: Tensor, state: State, gradient: Tensor
+    ) -> Tensor:
+        gradient -= self._in_rows()
+        return self.penalty(looked_at, targets, state)
+
+
+class SuperSymmetry(Regularizer):
+    """Class weights towards w_c.w_c = v and w_c.w_d = -v/(C - 1) (Large Margin, Sec. 3).
+
+    strength/C^2 sum_{c,d} (w_c.w_d / v - T_cd)^2, with v the mean of |w_c|^2, T_cc = 1 and
+    T_cd = -1/(C - 1). The paper's own constraint is in a supplement that is not to be had; this one
+    is our choice, independent of the weights' common length. The sum is formed from the smaller of
+    the two Gram matrices.
+    """
+
+    on = "weights"
+
+    def penalty(self, looked_at: Tensor, targets: Tensor, state: State) -> Tensor:
+        unit, _, _ = self._scaled(looked_at)
+        squares, target, _ = self._sums(unit)
+        return self._penalty(squares, target, looked_at.shape[-2])
+
+    def add_gradient(
+        self, looked_at: Tensor, targets: Tensor, state: State, gradient: Tensor
+    ) -> Tensor:
+        unit, length, classes = self._scaled(looked_at)
+        squares, target, gram = self._sums(unit)
+        product = gram @ unit if gram.shape[-1] == classes else unit @ gram
+        total = product.mul_(4).add_(unit * ((target - squares) * (4 / classes)))
+        total -= (classes * unit - unit.sum(-2, keepdim=True)) * (4 / (classes - 1))
+        gradient += total / length * (self._in_rows() / classes**2)
+        return self._penalty(squares, target, classes)
+
+    @staticmethod
+    def _scaled(weights: Tensor) -> tuple[Tensor, Tensor, int]:
+        """The weights over sqrt(v), sqrt(v) (..., 1, 1), and C; weights that are all zero stay."""
+        classes = weights.shape[-2]
+        length = norm(weights.flatten(-2)).unsqueeze(-1) / math.sqrt(classes)
+        return weights / length, length, classes
+
+    @staticmethod
+    def _sums(unit: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The sums of G^2 and of G T over all pairs (..., 1, 1), and the smaller Gram matrix."""
+        classes, length = unit.shape[-2:]
+        gram = unit @ unit.mT if classes <= length else unit.mT @ unit
+        all_squares = unit.square().sum((-1, -2), keepdim=True)
+        of_sum = unit.sum(-2, keepdim=True).square().sum(-1, keepdim=True)
+        target = (classes * all_squares - of_sum) / (classes - 1)
+        return gram.square().sum((-1, -2), keepdim=True), target, gram
+
+    def _penalty(self, squares: Tensor, target: Tensor, classes: int) -> Tensor:
+        mean = ((squares - 2 * target) / classes**2).squeeze(-1) + 1 / (classes - 1)
+        return mean * self.strength
+
+
+def rows_of(table: Tensor, targets: Tensor) -> Tensor:
+    """table (..., C, d), targets (..., N) -> each target's row (..., N, d)."""
+    rows = table.reshape(-1, table.shape[-1]).index_select(0, _flat(table, targets))
+    return rows.view(*targets.shape, table.shape[-1])
+
+
+def add_to_rows(table: Tensor, targets: Tensor, rows: Tensor) -> Tensor:
+    """Adds rows (..., N, d) to the targets' rows of a contiguous table (..., C, d), in place."""
+    flat = table.view(-1, table.shape[-1])
+    flat.index_add_(0, _flat(table, targets), rows.reshape(-1, table.shape[-1]))
+    return table
+
+
+def _flat(table: Tensor, targets: Tensor) -> Tensor:
+    classes = table.shape[-2]
+    network = torch.arange(targets[..., 0].numel(), device=targets.device) * classes
+    return (targets + network.view(*targets.shape[:-1], 1)).flatten()
+
+
+REGULARIZERS: dict[str, type[Regularizer]] = {
     "center": Center,
     "label-smoothing": LabelSmoothing,
+    "likelihood": Likelihood,
     "non-target-uniformity": NonTargetUniformity,
+    "super-symmetry": SuperSymmetry,
 }

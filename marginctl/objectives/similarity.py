@@ -1,48 +1,97 @@
 """Similarities between features and class weights: (..., N, d) x (..., C, d) -> (..., N, C).
 
-Any leading dimensions stack independent networks. Each similarity has a `forward`, which autograd
-can differentiate, and a `backward` written out, which the stacked engine uses.
+Any leading dimensions stack independent networks. Each similarity is a product of two matrices and
+what is done to it; its derivative is written out, so that as little as possible is done to the
+large (N, C) matrices.
 """
 
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import FunctionCtx, once_differentiable
+
+
+class Saved(NamedTuple):
+    """What a forward keeps for its backward."""
+
+    features: Tensor  # (..., N, d), as they stand in the product
+    weights: Tensor  # (..., C, d)
+    feature_norm: Tensor | None = None  # (..., N, 1)
+    weight_norm: Tensor | None = None  # (..., 1, C)
+    cosine: Tensor | None = None  # (..., N, C), for `to_product`
 
 
 def arccos_slope(cosine: Tensor) -> Tensor:
     """-d arccos(c)/dc = 1/sqrt(1 - c^2), bounded.
 
-    1 - c^2 is kept at or above four units of the dtype's rounding, which is exact everywhere else
-    and bounds the slope by 1/sqrt(4 eps): 1448 in float32, 3.4e7 in float64.
+    torch's own slope at +-1 is NaN or zero, depending on its version and on a clamp before it.
+    Here 1 - c^2 is kept at or above four units of the dtype's rounding, which is exact everywhere
+    else and bounds the slope by 1/sqrt(4 eps): 1448 in float32, 3.4e7 in float64.
     """
     floor = 4 * torch.finfo(cosine.dtype).eps
     return (1 - cosine * cosine).clamp_(min=floor).rsqrt_()
 
 
-class _ArcCos(torch.autograd.Function):
-    """arccos whose slope stays finite, non-zero and negative at +-1.
+def norm(vectors: Tensor) -> Tensor:
+    """(..., n, d) -> (..., n, 1); 1 for a vector of norm zero."""
+    length = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
+    return torch.where(length > torch.finfo(length.dtype).tiny, length, 1.0)
 
-    torch's own slope at +-1 is NaN or zero, depending on its version and on a clamp before it.
+
+class Similarity:
+    """A similarity by its value alone: autograd gives the derivative.
+
+    A subclass defines `compare`; the ones below write the derivative out, which is faster.
     """
 
-    @staticmethod
-    def forward(ctx: FunctionCtx, cosine: Tensor) -> Tensor:
-        ctx.save_for_backward(cosine)
-        return torch.acos(cosine.clamp(-1, 1))
+    has_bias = False
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: FunctionCtx, grad: Tensor) -> Tensor:
-        (cosine,) = ctx.saved_tensors  # type: ignore[attr-defined]
-        return torch.neg(arccos_slope(cosine).mul_(grad))
+    def compare(self, features: Tensor, weights: Tensor) -> Tensor:
+        """(..., N, d), (..., C, d) -> (..., N, C)."""
+        raise NotImplementedError
+
+    def forward(
+        self, features: Tensor, weights: Tensor, bias: Tensor | None
+    ) -> tuple[Tensor, Saved]:
+        """The similarities, in memory of their own, and what `backward` needs.
+
+        A zero feature (or weight) is at the same distance from everything, and gets a finite
+        gradient.
+        """
+        return self.compare(features, weights), Saved(features, weights)
+
+    def to_product(self, grad: Tensor, saved: Saved) -> Tensor:
+        """The gradient of the product from that of the similarity; may overwrite it."""
+        return grad
+
+    def backward(self, grad: Tensor, saved: Saved, row_weight: Tensor) -> tuple[Tensor, Tensor]:
+        """Gradients of features and weights.
+
+        Args:
+            grad: (..., N, C), of the product; left as it is.
+            saved: from `forward`.
+            row_weight: (..., N), multiplies the rows of `grad`.
+        """
+        with torch.enable_grad():
+            leaves = [t.detach().requires_grad_() for t in (saved.features, saved.weights)]
+            similarity = self.compare(*leaves)
+        of_features, of_weights = torch.autograd.grad(
+            similarity, leaves, grad * row_weight.unsqueeze(-1)
+        )
+        return of_features, of_weights
 
 
-def arccos(cosine: Tensor) -> Tensor:
-    """Angle in radians, any shape; values beyond +-1 by rounding count as +-1."""
-    angle: Tensor = _ArcCos.apply(cosine)
-    return angle
+# Products of rows are formed for so many numbers at a time, which stay in the processor's cache.
+_AT_ONCE = 2**17
+
+
+def _row_dot(a: Tensor, b: Tensor) -> Tensor:
+    """(..., n, d) each -> (..., n, 1): the dot products of their rows."""
+    if a.dim() > 2 or a.is_cuda or a.numel() <= 2 * _AT_ONCE:
+        return (a * b).sum(-1, keepdim=True)
+    rows = max(1, _AT_ONCE // a.shape[-1])
+    pairs = zip(torch.split(a, rows), torch.split(b, rows), strict=True)
+    return torch.cat([(p * q).sum(-1, keepdim=True) for p, q in pairs])
 
 
 def _product(features: Tensor, weights: Tensor) -> Tensor:
@@ -53,17 +102,7 @@ def _product(features: Tensor, weights: Tensor) -> Tensor:
     return (weights @ features.transpose(-1, -2)).transpose(-1, -2)
 
 
-class Saved(NamedTuple):
-    """What a forward keeps for its backward."""
-
-    features: Tensor
-    weights: Tensor
-    similarity: Tensor
-    feature_norm: Tensor | None = None  # (..., N, 1)
-    weight_norm: Tensor | None = None  # (..., 1, C)
-
-
-class Linear:
+class Linear(Similarity):
     """W x + b."""
 
     def __init__(self, bias: bool = False) -> None:
@@ -73,60 +112,102 @@ class Linear:
         self, features: Tensor, weights: Tensor, bias: Tensor | None
     ) -> tuple[Tensor, Saved]:
         product = _product(features, weights)
-        similarity = product if bias is None else product + bias.unsqueeze(-2)
-        return similarity, Saved(features, weights, similarity)
+        if bias is not None:
+            product.add_(bias.unsqueeze(-2))
+        return product, Saved(features, weights)
 
-    def backward(self, grad: Tensor, saved: Saved) -> tuple[Tensor, Tensor]:
-        """Gradients of features and weights from that of the similarity (..., N, C)."""
-        return grad @ saved.weights, grad.transpose(-1, -2) @ saved.features
+    def backward(self, grad: Tensor, saved: Saved, row_weight: Tensor) -> tuple[Tensor, Tensor]:
+        weight = row_weight.unsqueeze(-1)
+        of_features = (grad @ saved.weights).mul_(weight)
+        return of_features, grad.transpose(-1, -2) @ (saved.features * weight)
 
 
-class Cosine:
+class Cosine(Similarity):
     """cos(theta) between each feature and each class weight, without bias.
 
-    A feature (or weight) of norm zero has cosine 0 with everything and gets a finite gradient, as
-    if its norm were 1. The rows of the product are scaled, which is cheaper than normalising.
+    The rows of the features and the columns of the product are divided by their norms, which is
+    cheaper than normalising the weights. A norm of zero counts as 1: the cosine is then 0.
+
+    Args:
+        keep_weight_norm: gives |w_c| cos(theta) instead.
     """
 
-    has_bias = False
+    def __init__(self, keep_weight_norm: bool = False) -> None:
+        self.keep_weight_norm = keep_weight_norm
 
     def forward(
         self, features: Tensor, weights: Tensor, bias: Tensor | None
     ) -> tuple[Tensor, Saved]:
-        feature_norm, weight_norm = _norm(features), _norm(weights).transpose(-1, -2)
-        similarity = _product(features, weights) / feature_norm / weight_norm
-        return similarity, Saved(features, weights, similarity, feature_norm, weight_norm)
+        feature_norm, weight_norm = norm(features), norm(weights).transpose(-1, -2)
+        unit = features / feature_norm
+        product = _product(unit, weights)
+        if not self.keep_weight_norm:
+            product.div_(weight_norm)
+        return product, Saved(unit, weights, feature_norm, weight_norm)
 
-    def backward(self, grad: Tensor, saved: Saved) -> tuple[Tensor, Tensor]:
+    def to_product(self, grad: Tensor, saved: Saved) -> Tensor:
+        assert saved.weight_norm is not None
+        return grad if self.keep_weight_norm else grad.div_(saved.weight_norm)
+
+    def backward(self, grad: Tensor, saved: Saved, row_weight: Tensor) -> tuple[Tensor, Tensor]:
         assert saved.feature_norm is not None
         assert saved.weight_norm is not None
-        radial = grad * saved.similarity
-        grad = grad / saved.feature_norm / saved.weight_norm
-        of_features = radial.sum(-1, keepdim=True) / saved.feature_norm.square()
-        of_weights = radial.sum(-2, keepdim=True) / saved.weight_norm.square()
-        return (
-            grad @ saved.weights - of_features * saved.features,
-            grad.transpose(-1, -2) @ saved.features - of_weights.transpose(-1, -2) * saved.weights,
+        unit, weights = saved.features, saved.weights
+        row_weight = row_weight.unsqueeze(-1)
+        of_features = grad @ weights
+        radial = _row_dot(of_features, unit)
+        of_features = of_features.addcmul_(radial, unit, value=-1).mul_(
+            row_weight / saved.feature_norm
         )
+        of_weights = grad.transpose(-1, -2) @ (unit * row_weight)
+        if not self.keep_weight_norm:
+            radial = _row_dot(of_weights, weights)
+            radial /= saved.weight_norm.transpose(-1, -2).square()
+            of_weights = of_weights.addcmul_(radial, weights, value=-1)
+        return of_features, of_weights
 
 
 class Angle(Cosine):
     """-theta in radians: ArcGrad's similarity (its eq. 11)."""
 
+    def __init__(self) -> None:
+        super().__init__()
+
     def forward(
         self, features: Tensor, weights: Tensor, bias: Tensor | None
     ) -> tuple[Tensor, Saved]:
         cosine, saved = super().forward(features, weights, bias)
-        return -arccos(cosine), saved
+        return cosine.clamp_(-1, 1).acos().neg_(), saved._replace(cosine=cosine)
 
-    def backward(self, grad: Tensor, saved: Saved) -> tuple[Tensor, Tensor]:
-        return super().backward(grad * arccos_slope(saved.similarity), saved)
-
-
-def _norm(vectors: Tensor) -> Tensor:
-    norm = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
-    return torch.where(norm > torch.finfo(norm.dtype).tiny, norm, 1.0)
+    def to_product(self, grad: Tensor, saved: Saved) -> Tensor:
+        assert saved.cosine is not None
+        return super().to_product(grad.mul_(arccos_slope(saved.cosine)), saved)
 
 
-Similarity = Linear | Cosine | Angle
-SIMILARITIES = {"linear": Linear, "cosine": Cosine, "angle": Angle}
+class Gaussian(Similarity):
+    """-1/2 |x - w_c|^2, w_c being the mean of class c (L-GM)."""
+
+    def forward(
+        self, features: Tensor, weights: Tensor, bias: Tensor | None
+    ) -> tuple[Tensor, Saved]:
+        halves = [t.square().sum(-1) / 2 for t in (features, weights)]
+        product = _product(features, weights).sub_(halves[0].unsqueeze(-1))
+        # rounding could make a small distance negative
+        return product.sub_(halves[1].unsqueeze(-2)).clamp_(max=0), Saved(features, weights)
+
+    def backward(self, grad: Tensor, saved: Saved, row_weight: Tensor) -> tuple[Tensor, Tensor]:
+        weight = row_weight.unsqueeze(-1)
+        total = grad.sum(-1, keepdim=True)
+        of_features = (grad @ saved.weights).addcmul_(total, saved.features, value=-1)
+        transposed = grad.transpose(-1, -2)
+        of_weights = transposed @ (saved.features * weight)
+        of_weights.addcmul_(transposed @ weight, saved.weights, value=-1)
+        return of_features.mul_(weight), of_weights
+
+
+SIMILARITIES: dict[str, type[Similarity]] = {
+    "linear": Linear,
+    "cosine": Cosine,
+    "angle": Angle,
+    "gaussian": Gaussian,
+}

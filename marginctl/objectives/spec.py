@@ -1,13 +1,13 @@
 """What an objective is made of: the five parts, their options, and which fit together."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from marginctl.errors import RequestError
+from marginctl.objectives.option import Option, Value, accept_options, at_least
+from marginctl.objectives.schedule import Timed, timed
 from marginctl.text import did_you_mean
-
-Value = float | int | bool | str
 
 
 @dataclass(frozen=True)
@@ -40,50 +40,20 @@ class Spec:
     loss: Part = CROSS_ENTROPY
     regularizers: tuple[Part, ...] = ()
 
+    @property
+    def parts(self) -> Iterable[tuple[str, Part]]:
+        """(role, part) of all."""
+        yield from (("similarity", self.similarity), ("scale", self.scale))
+        yield from (("margin", self.margin), ("loss", self.loss))
+        yield from (("regularizers", r) for r in self.regularizers)
+
 
 @dataclass(frozen=True)
-class Option:
-    """One option of a preset: its default and what it accepts."""
+class Kind:
+    """A kind of part: its options, and the one similarity that it is defined on, if it is."""
 
-    default: Value
-    help: str
-    minimum: float = -math.inf
-    maximum: float = math.inf
-    above_minimum: bool = False
-    choices: tuple[str, ...] = ()
-
-    @property
-    def expected(self) -> str:
-        if self.choices:
-            return "one of " + ", ".join(self.choices)
-        if isinstance(self.default, bool):
-            return "true or false"
-        low = f"{'above' if self.above_minimum else 'at least'} {self.minimum:g}"
-        bounds = [] if self.minimum == -math.inf else [low]
-        bounds += [] if self.maximum == math.inf else [f"at most {self.maximum:g}"]
-        return " ".join(["a finite number", " and ".join(bounds)]).strip()
-
-    def accept(self, value: object) -> Value:
-        """`value` with the option's own type.
-
-        Raises:
-            ValueError: it has the wrong type or lies outside the range.
-        """
-        if self.choices:
-            if value in self.choices:
-                return str(value)
-            raise ValueError
-        if isinstance(self.default, bool):
-            if isinstance(value, bool | str) and str(value).lower() in ("true", "false"):
-                return str(value).lower() == "true"
-            raise ValueError
-        if isinstance(value, bool) or not isinstance(value, int | float | str):
-            raise ValueError
-        number = float(value)
-        outside = number <= self.minimum if self.above_minimum else number < self.minimum
-        if outside or number > self.maximum or not math.isfinite(number):
-            raise ValueError
-        return number
+    options: Mapping[str, Option]
+    on: str | None = None
 
 
 BIAS = Option(False, "whether the classifier has a bias")
@@ -102,108 +72,132 @@ DIVERGENCE = Option(
     "which Kullback-Leibler divergence: eq. 8, or a half of eq. 10",
     choices=("symmetric", "q-u", "u-q"),
 )
-
-
-def at_least(minimum: float, default: float, help: str, maximum: float = math.inf) -> Option:
-    """A number from `minimum` to `maximum`."""
-    return Option(default, help, minimum=minimum, maximum=maximum)
-
+POOL = Option(
+    "sample",
+    "each sample's own scale, or their mean over the batch",
+    choices=("sample", "batch"),
+)
 
 # Every kind of every part with its options, for free composition.
-PARTS: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
-    "similarity": {"linear": {"bias": BIAS}, "cosine": {}, "angle": {}},
+PARTS: dict[str, dict[str, Kind]] = {
+    "similarity": {
+        "linear": Kind({"bias": BIAS}),
+        "cosine": Kind({}),
+        "angle": Kind({}),
+        "gaussian": Kind({}),
+    },
     "scale": {
-        "fixed": {"value": at_least(0.0, 1.0, "multiplies the similarities")},
-        "adacos-fixed": {},
-        "adacos": {},
+        "fixed": Kind({"value": timed(0.0, 1.0, "multiplies the similarities")}),
+        "learned": Kind({}),
+        "adacos-fixed": Kind({}, on="cosine"),
+        "adacos": Kind({}, on="cosine"),
+        "least-squares": Kind({"pool": POOL}, on="cosine"),
+        "feature-norm": Kind({}, on="cosine"),
+        "feature-norm-weight-norm": Kind({}, on="cosine"),
     },
     "margin": {
-        "none": {},
-        "additive-logit": {
-            "margin": Option(0.5, "taken from the target's logit"),
-            "offset": Option(False, "gradient decay's constant, ln beta = -margin, in the value"),
-        },
-        "additive-cosine": {"margin": at_least(0.0, 0.35, "taken from the target's cosine", 2.0)},
-        "additive-angle": {
-            "margin": at_least(0.0, 0.1, "angle added to the target's, in radians", math.pi),
-            "gradient": GRADIENT,
-            "beyond": BEYOND,
-        },
+        "none": Kind({}),
+        "additive-logit": Kind(
+            {
+                "margin": Timed(0.5, "taken from the target's logit"),
+                "offset": Option(False, "gradient decay's constant, ln beta = -margin, added"),
+            }
+        ),
+        "additive-cosine": Kind(
+            {"margin": timed(0.0, 0.35, "taken from the target's cosine", 2.0)}, on="cosine"
+        ),
+        "additive-angle": Kind(
+            {
+                "margin": timed(0.0, 0.1, "angle added to the target's, in radians", math.pi),
+                "gradient": GRADIENT,
+                "beyond": BEYOND,
+            },
+            on="cosine",
+        ),
+        "multiplicative-angle": Kind(
+            {
+                "margin": Option(
+                    4.0, "multiplies the target's angle", minimum=1.0, maximum=16.0, whole=True
+                ),
+                "annealing": timed(0.0, 0.0, "weight of the plain cosine beside it (lambda)"),
+            },
+            on="cosine",
+        ),
+        "multiplicative-distance": Kind(
+            {"margin": timed(0.0, 0.1, "share added to the target's squared distance (alpha)")},
+            on="gaussian",
+        ),
     },
     "loss": {
-        "cross-entropy": {},
-        "hinge": {"margin": at_least(0.0, 1.0, "the bias rho")},
-        "dense-hinge": {"margin": at_least(0.0, 1.0, "the bias rho")},
+        "cross-entropy": Kind({}),
+        "hinge": Kind({"margin": timed(0.0, 1.0, "the bias rho")}),
+        "dense-hinge": Kind({"margin": timed(0.0, 1.0, "the bias rho")}),
+        "max-softplus": Kind({"margin": timed(0.0, 1.0, "the bias rho")}),
     },
     "regularizers": {
-        "center": {
-            "strength": at_least(0.0, 0.02, "weight of the center term (lambda)"),
-            "alpha": at_least(0.0, 0.5, "step of the centers at each batch", 1.0),
-        },
-        "label-smoothing": {
-            "strength": at_least(0.0, 0.1, "share of the uniform label (lambda)", 1.0)
-        },
-        "non-target-uniformity": {
-            "strength": at_least(0.0, 0.3, "weight of the regulariser (lambda)"),
-            "divergence": DIVERGENCE,
-        },
+        "center": Kind(
+            {
+                "strength": timed(0.0, 0.02, "weight of the center term (lambda)"),
+                "alpha": at_least(0.0, 0.5, "step of the centers at each batch", 1.0),
+            }
+        ),
+        "label-smoothing": Kind(
+            {"strength": timed(0.0, 0.1, "share of the uniform label (lambda)", 1.0)}
+        ),
+        "likelihood": Kind(
+            {"strength": timed(0.0, 0.1, "weight of the squared distance (lambda)")}, on="gaussian"
+        ),
+        "non-target-uniformity": Kind(
+            {
+                "strength": timed(0.0, 0.3, "weight of the regulariser (lambda)"),
+                "divergence": DIVERGENCE,
+            }
+        ),
+        "super-symmetry": Kind({"strength": timed(0.0, 1.0, "weight of the regulariser (lambda)")}),
     },
 }
 
-# Parts that are defined on cosines alone.
-ON_COSINES = ("adacos", "adacos-fixed", "additive-cosine", "additive-angle")
+# Why a part is defined on one similarity alone.
+_DEFINED_ON = {"cosine": "cosines", "gaussian": "squared distances"}
 
 
-def check_fits(spec: Spec) -> None:
-    """Refuses parts that cannot work together.
+def accept_part(role: str, kind: object, options: Mapping[str, object]) -> Part:
+    """A part with all its options, defaults where none was given.
 
     Raises:
-        RequestError: the part, and why.
+        RequestError: an unknown kind or option, or a value outside its range.
     """
-    on_cosines = [p for p in (spec.scale, spec.margin) if p.kind in ON_COSINES]
-    if on_cosines and spec.similarity.kind != "cosine":
+    known = PARTS[role]
+    if not isinstance(kind, str) or kind not in known:
         raise RequestError(
-            f"'{on_cosines[0].kind}' is defined on cosines and the similarity is "
-            f"'{spec.similarity.kind}': use similarity 'cosine'"
+            f"objective: {role} = {kind!r}: expected one of {', '.join(known)}."
+            + did_you_mean(str(kind), known)
         )
+    return part(kind, **accept_options(f"objective: {role} {kind}", known[kind].options, options))
 
 
-def accept_options(
-    of: str, options: Mapping[str, Option], given: Mapping[str, object]
-) -> dict[str, Value]:
-    """All options with their values, defaults where none was given.
+def accept_spec(spec: Spec) -> Spec:
+    """The parts with all their options, checked to work together.
 
     Raises:
-        RequestError: an unknown option, or a value outside its range; `of` says of what.
+        RequestError: what `accept_part` refuses, a regulariser that stands twice, or parts that
+            cannot work together, and why.
     """
-    accepted = {key: option.default for key, option in options.items()}
-    for key, value in given.items():
-        option = options.get(key)
-        if option is None:
-            known = ", ".join(options) or "none"
+    made: dict[str, list[Part]] = {role: [] for role in PARTS}
+    for role, given in spec.parts:
+        made[role].append(accept_part(role, given.kind, dict(given.options)))
+        on = PARTS[role][given.kind].on
+        if on not in (None, spec.similarity.kind):
             raise RequestError(
-                f"{of}: unknown option '{key}': its options are {known}."
-                + did_you_mean(key, options)
+                f"'{given.kind}' is defined on {_DEFINED_ON.get(str(on), on)} and the similarity "
+                f"is '{spec.similarity.kind}': use similarity '{on}'"
             )
-        try:
-            accepted[key] = option.accept(value)
-        except ValueError:
-            raise RequestError(f"{of}: {key} = {value!r}: expected {option.expected}") from None
-    return accepted
-
-
-def plain(value: Value) -> str:
-    """A value as it is written in an objective's name."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return f"{value:.12g}" if isinstance(value, float) else str(value)
-
-
-def written_options(options: Mapping[str, Option], values: Mapping[str, Value]) -> str:
-    """`option=value,option=value`: sorted, defaults dropped."""
-    defaults = {key: plain(option.default) for key, option in options.items()}
-    shown = {key: plain(value) for key, value in sorted(values.items())}
-    return ",".join(f"{key}={text}" for key, text in shown.items() if text != defaults[key])
+    kinds = [r.kind for r in spec.regularizers]
+    if len(set(kinds)) < len(kinds):
+        raise RequestError(f"objective: a regulariser stands twice: {', '.join(kinds)}")
+    (similarity,), (scale,), (margin,), (loss,), regularizers = made.values()
+    ordered = tuple(sorted(regularizers, key=lambda r: r.kind))
+    return Spec(similarity, scale, margin, loss, ordered)
 
 
 def untrained_for_two(spec: Spec) -> str | None:

@@ -121,3 +121,68 @@ def dense_hinge(x: Vector, w: Sequence[Vector], y: int, margin: float) -> float:
     z = [dot(x, c) for c in w]
     terms = [max(0.0, v - z[y] + margin) for i, v in enumerate(z) if i != y]
     return math.fsum(terms) / len(terms)
+
+
+def norm(a: Vector) -> float:
+    return math.sqrt(dot(a, a))
+
+
+def psi(theta: float, times: int) -> float:
+    """The target's function of L-Softmax and SphereFace."""
+    k = min(int(times * theta / math.pi), times - 1)
+    return (-1) ** k * math.cos(times * theta) - 2 * k
+
+
+def multiplicative(
+    x: Vector, w: Sequence[Vector], y: int, times: int, annealing: float, *, weight_norm: bool
+) -> float:
+    """L-Softmax (with the weights' norms) and SphereFace (without)."""
+    z = []
+    for i, c in enumerate(w):
+        cos = cosine(x, c)
+        if i == y:
+            cos = (annealing * cos + psi(math.acos(cos), times)) / (1 + annealing)
+        z.append(norm(x) * (norm(c) if weight_norm else 1.0) * cos)
+    return cross_entropy(z, y)
+
+
+def l_gm(x: Vector, w: Sequence[Vector], y: int, margin: float, strength: float) -> float:
+    d = [math.fsum((a - b) ** 2 for a, b in zip(x, c, strict=True)) / 2 for c in w]
+    z = [-v * (1 + margin) if i == y else -v for i, v in enumerate(d)]
+    return cross_entropy(z, y) + strength * d[y]
+
+
+def super_symmetry(x: Vector, w: Sequence[Vector], y: int, strength: float) -> float:
+    v = math.fsum(dot(c, c) for c in w) / len(w)
+    terms = [
+        (dot(a, b) / v - (1.0 if i == j else -1 / (len(w) - 1))) ** 2
+        for i, a in enumerate(w)
+        for j, b in enumerate(w)
+    ]
+    return soft(x, w, y) + strength * math.fsum(terms) / len(w) ** 2
+
+
+def softmax(z: Vector) -> list[float]:
+    peak = max(z)
+    powers = [math.exp(v - peak) for v in z]
+    return [p / math.fsum(powers) for p in powers]
+
+
+def least_squares_error(x: Vector, w: Sequence[Vector], kappa: float) -> float:
+    """E(kappa): half the squared distance between a feature and its reconstruction."""
+    alpha = softmax([kappa * cosine(x, c) for c in w])
+    rebuilt = [
+        math.fsum(a * c[k] / norm(c) for a, c in zip(alpha, w, strict=True)) for k in range(len(x))
+    ]
+    return math.fsum((v / norm(x) - r) ** 2 for v, r in zip(x, rebuilt, strict=True)) / 2
+
+
+def least_squares_scale(x: Vector, w: Sequence[Vector]) -> float:
+    candidates = [math.exp(-2 + 7 * i / 19) for i in range(20)]
+    return min(candidates, key=lambda kappa: least_squares_error(x, w, kappa))
+
+
+def max_softplus(x: Vector, w: Sequence[Vector], y: int, margin: float) -> float:
+    z = [dot(x, c) for c in w]
+    excess = max(v for i, v in enumerate(z) if i != y) - z[y] + margin
+    return math.log1p(math.exp(-abs(excess))) + max(excess, 0.0)

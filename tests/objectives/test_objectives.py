@@ -10,9 +10,13 @@ from torch.nn import functional as F  # noqa: N812
 
 from marginctl.errors import RequestError
 from marginctl.objectives import available, compose, create, part
+from marginctl.objectives.loss import LOSSES, Loss
+from marginctl.objectives.margin import MARGINS, AdditiveAngle, Margin, MultiplicativeAngle
 from marginctl.objectives.names import parse
 from marginctl.objectives.objective import ObjectiveFunction
-from marginctl.objectives.similarity import arccos
+from marginctl.objectives.regularizer import REGULARIZERS, Regularizer, SuperSymmetry
+from marginctl.objectives.similarity import arccos_slope
+from marginctl.objectives.spec import PARTS
 from tests.objectives import reference
 
 ALL = [
@@ -41,6 +45,18 @@ ALL = [
     "cosine",
     "cosface:margin=0.2,scale=20",
     "adacos-fixed",
+    "cosine-learned",
+    "cosine-ls",
+    "cosine-ls:pool=batch",
+    "sphereface",
+    "sphereface:annealing=5,margin=3",
+    "l-softmax",
+    "l-softmax:annealing=0.5,margin=2",
+    "l-gm",
+    "l-gm:margin=0.3,strength=1",
+    "super-symmetry",
+    "super-symmetry:bias=true,strength=3",
+    "similarity=linear;loss=max-softplus(margin=0.5)",
 ]
 
 
@@ -54,6 +70,8 @@ def batch(n=9, c=4, d=6, *, dtype=torch.float64, seed=0):
 def objective(name, c=4, d=6, *, dtype=torch.float64, seed=1):
     torch.manual_seed(seed)
     made = create(name, c, d).to(dtype)
+    if "super-symmetry" in name and made.bias is not None:
+        made.bias.data.zero_()
     if "center" in name:
         made.centers.copy_(torch.randn(c, d, dtype=torch.float64))
     return made
@@ -62,6 +80,8 @@ def objective(name, c=4, d=6, *, dtype=torch.float64, seed=1):
 def expected(name, made, x, y):
     """The reference's losses and what it says of the state after the batch."""
     xs, ws, ys = x.tolist(), made.weight.tolist(), y.tolist()
+    if name.startswith("similarity"):
+        return [reference.max_softplus(r, ws, t, 0.5) for r, t in zip(xs, ys, strict=True)]
     options = parse(name).options
     rows = list(zip(xs, ys, strict=True))
     kind = parse(name).preset.name
@@ -95,6 +115,26 @@ def expected(name, made, x, y):
             r, ws, t, math.sqrt(2) * math.log(len(ws) - 1)
         ),
     }
+    if kind in ("sphereface", "l-softmax"):
+        o, weight_norm = options, kind == "l-softmax"
+        return [
+            reference.multiplicative(
+                r, ws, t, int(o["margin"]), o["annealing"], weight_norm=weight_norm
+            )
+            for r, t in rows
+        ]
+    if kind == "l-gm":
+        return [reference.l_gm(r, ws, t, options["margin"], options["strength"]) for r, t in rows]
+    if kind == "super-symmetry":
+        assert made.bias is None or not made.bias.any()
+        return [reference.super_symmetry(r, ws, t, options["strength"]) for r, t in rows]
+    if kind == "cosine-learned":
+        return [reference.adacos(r, ws, t, made.log_scale.exp().item()) for r, t in rows]
+    if kind == "cosine-ls":
+        scales = [reference.least_squares_scale(r, ws) for r, _ in rows]
+        if options["pool"] == "batch":
+            scales = [math.fsum(scales) / len(scales)] * len(scales)
+        return [reference.adacos(r, ws, t, s) for (r, t), s in zip(rows, scales, strict=True)]
     if kind == "gradient-decay":
         bias = made.bias.tolist() if made.bias is not None else [0.0] * len(ws)
         lifted = [[*w, b] for w, b in zip(ws, bias, strict=True)]
@@ -130,43 +170,65 @@ def test_reductions_agree(name):
 def test_gradcheck(name):
     x, y = batch()
     made = objective(name).eval()  # the state is frozen
+    names = [n for n, _ in made.named_parameters()]
 
-    def loss(features, weight):
-        function, state = made.function, made._state()
-        bias = made.bias
-        return function(features, weight, y, None, state, bias=bias, training=False)[0].sum()
+    def loss(features, *parameters):
+        given = dict(zip(names, parameters, strict=True))
+        return torch.func.functional_call(made, given, (features, y, "none"))
 
-    weight = made.weight.detach().clone().requires_grad_()
-    assert torch.autograd.gradcheck(loss, (x.requires_grad_(), weight))
+    parameters = [p.detach().clone().requires_grad_() for p in made.parameters()]
+    assert torch.autograd.gradcheck(loss, (x.requires_grad_(), *parameters))
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_logits_and_similarities_are_differentiable(name):
+    x, _ = batch()
+    made = objective(name).eval()
+    for compute in (made.logits, made.similarities):
+        assert torch.autograd.gradcheck(compute, (x.requires_grad_(),))
 
 
 @pytest.mark.parametrize("c", [2, 5])
 @pytest.mark.parametrize("name", ALL)
-def test_written_out_gradient_equals_autograd_in_a_ragged_stack(name, c):
-    stack, n, d = 3, 7, 6
+def test_the_stacked_gradient_equals_each_network_s_own(name, c):
+    """A ragged stack without autograd, against each network by itself through autograd."""
+    stack, n, d, rows = 3, 7, 6, [7, 5, 1]
     torch.manual_seed(2)
     x = torch.randn(stack, n, d, dtype=torch.float64)
     y = torch.randint(c, (stack, n))
-    valid = torch.arange(n) < torch.tensor([[7], [5], [1]])
+    valid = torch.arange(n) < torch.tensor(rows)[:, None]
     row_weight = valid.double() / valid.sum(1, keepdim=True)
     function = ObjectiveFunction(parse(name).spec, c)
     weights = torch.randn(stack, c, d, dtype=torch.float64)
     bias = torch.randn(stack, c, dtype=torch.float64) if function.has_bias else None
     state = {k: v + 0.1 for k, v in function.init_state(weights).items()}
-
-    leaves = [t.clone().requires_grad_() for t in (x, weights, bias) if t is not None]
-    loss, after = function(
-        leaves[0], leaves[1], y, valid, state, bias=leaves[2] if bias is not None else None
+    loss, after, got = function.gradient(
+        x, weights, y, valid, state, row_weight=row_weight, bias=bias
     )
-    gradients = torch.autograd.grad(loss, leaves, row_weight)
-    got = function.gradient(x, weights, y, valid, state, row_weight=row_weight, bias=bias)
-
     close = {"rtol": 1e-11, "atol": 1e-13}
-    torch.testing.assert_close(got.loss[valid], loss.detach()[valid], **close)
-    for mine, of_autograd in zip((got.features, got.weights, got.bias), gradients, strict=False):
-        torch.testing.assert_close(mine, of_autograd, **close)
-    for key, value in after.items():
-        torch.testing.assert_close(got.state[key], value, **close)
+    for i, count in enumerate(rows):
+        own = {k: v[i].clone() for k, v in state.items()}
+        leaves = [x[i, :count].clone(), weights[i].clone()]
+        leaves += [bias[i].clone()] if bias is not None else []
+        leaves += [own[k] for k in function.trained]
+        for leaf in leaves:
+            leaf.requires_grad_()
+        alone, alone_after = function(
+            leaves[0],
+            leaves[1],
+            y[i, :count],
+            None,
+            own,
+            bias=leaves[2] if function.has_bias else None,
+        )
+        torch.testing.assert_close(loss[i, :count], alone.detach(), **close)
+        want = torch.autograd.grad(alone.mean(), leaves)
+        found = [got.features[i, :count], got.weights[i]]
+        found += [t[i] for t in (got.bias, got.log_scale) if t is not None]
+        for mine, of_autograd in zip(found, want, strict=True):
+            torch.testing.assert_close(mine, of_autograd, **close)
+        for key in set(after) - set(function.trained):
+            torch.testing.assert_close(after[key][i], alone_after[key], **close)
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -274,8 +336,8 @@ def test_the_regulariser_s_gradient_is_equation_12():
     x, y = batch(c=5)
     made = objective("lm-softmax", 5)
     z = (x @ made.weight.T).detach()
-    function = made.function._regularizers[0]
-    _, gradient = function.penalty_gradient(z, y, {})
+    gradient = torch.zeros_like(z)
+    made.function._constant.regularizers[0].add_gradient(z, y, {}, gradient)
     for i, t in enumerate(y.tolist()):
         others = [c for c in range(5) if c != t]
         q = torch.softmax(z[i, others], 0)
@@ -325,46 +387,67 @@ def test_logits_and_predictions_are_free_of_the_margin(name):
     x, _y = batch(50)
     made = objective(name).eval()
     cosines = F.normalize(x) @ F.normalize(made.weight).T
-    kind = parse(name).preset.name
-    if kind in ("arcface", "adacos", "cosine", "cosface", "adacos-fixed"):
-        torch.testing.assert_close(made.similarities(x), cosines)
-    factor = parse(name).options.get("scale", 1.0)
-    if kind == "adacos":
-        factor = made.scale
-    if kind == "adacos-fixed":
-        factor = math.sqrt(2) * math.log(3)
-    torch.testing.assert_close(made.logits(x), made.similarities(x) * factor)
-    torch.testing.assert_close(made.predict(x), made.similarities(x).argmax(1))
-    if kind == "arcgrad":
+    spec = parse(name).spec
+    similarities = {
+        "linear": x @ made.weight.T + (0 if made.bias is None else made.bias),
+        "cosine": cosines,
+        "angle": -torch.acos(cosines),
+        "gaussian": -(x[:, None] - made.weight).square().sum(-1) / 2,
+    }[spec.similarity.kind]
+    if spec.scale.kind == "feature-norm-weight-norm":  # what differs by class is compared
+        similarities = similarities * made.weight.norm(dim=1)
+    torch.testing.assert_close(made.similarities(x), similarities)
+    factor = {
+        "fixed": lambda: spec.scale["value"],
+        "learned": lambda: 16.0,
+        "adacos": lambda: made.scale,
+        "adacos-fixed": lambda: math.sqrt(2) * math.log(3),
+        "least-squares": lambda: made.optimal_scale(x)[:, None],
+        "feature-norm": lambda: x.norm(dim=1, keepdim=True),
+        "feature-norm-weight-norm": lambda: x.norm(dim=1, keepdim=True),
+    }[spec.scale.kind]()
+    if "pool=batch" in name:
+        factor = factor.mean()
+    torch.testing.assert_close(made.logits(x), similarities * factor)
+    torch.testing.assert_close(made.predict(x), similarities.argmax(1))
+    if spec.similarity.kind == "angle":
         torch.testing.assert_close(made.predict(x), cosines.argmax(1))
+    if spec.scale.kind == "feature-norm-weight-norm":  # a linear classifier
+        torch.testing.assert_close(made.logits(x), x @ made.weight.T)
 
 
-def slope_at(name, cosine, dtype):
-    """The loss's slope with respect to the target's cosine, at one of -1, 0, 1 and next to them."""
-    made = create(name, 3, 2)
-    function = made.function
-    similarity = torch.tensor([[cosine, 0.3, -0.2]], dtype=dtype, requires_grad=True)
-    target = torch.tensor([0])
-    changed = similarity
-    if name.startswith("arcface"):
-        t = function._margin.apply(similarity.gather(-1, target[:, None]))
-        changed = similarity.scatter(-1, target[:, None], t)
-    if name.startswith("arcgrad"):
-        changed = -arccos(similarity)
-    loss = F.cross_entropy(function._scale.apply(changed, {}), target)
-    (slope,) = torch.autograd.grad(loss, similarity)
-    return slope[0, 0].item()
+ON_COSINES = [
+    *("cosine", "cosface", "arcface", "arcface:margin=0.5", "arcface:gradient=straight-through"),
+    *("arcgrad:scale=5", "sphereface:margin=3", "l-softmax:margin=3", "sphereface:annealing=5"),
+    *("cosine-learned", "cosine-ls", "adacos", "adacos-fixed"),
+]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("name", ["arcface", "arcgrad:scale=5", "arcface:margin=0.5"])
+@pytest.mark.parametrize("name", ON_COSINES)
 @pytest.mark.parametrize("cosine", [1.0, -1.0, 0.0, 1 - 1e-7, -1 + 1e-7, 0.999, -0.999])
 def test_slope_at_the_edges_is_bounded_nonzero_and_negative(name, cosine, dtype):
-    scale = parse(name).options["scale"]
-    bound = scale / math.sqrt(4 * torch.finfo(dtype).eps)
-    slope = slope_at(name, cosine, dtype)
+    """The loss's slope with respect to the target's cosine, at -1, 0, 1 and next to them."""
+    function = create(name, 3, 2).function
+    x = torch.tensor([[cosine, math.sqrt(1 - cosine**2)]], dtype=dtype)
+    weights = torch.tensor([[1.0, 0.0], [0.0, -1.0], [-0.6, 0.8]], dtype=dtype)
+    state = function.init_state(weights)
+    *_, pull = function._evaluate(
+        x, weights, torch.tensor([0]), None, state, None, training=False, pull=True
+    )
+    slope = pull.product[0, 0].item()  # |w_y| = 1
+    largest = max(64.0, 16 * 102.7)
+    if name == "cosine-ls" and cosine > 0.99:  # kappa* of 100 and a probability of 1
+        assert slope <= 0
+        return
     assert math.isfinite(slope)
-    assert -bound * 1.01 <= slope < 0
+    assert -largest / math.sqrt(4 * torch.finfo(dtype).eps) <= slope < 0
+
+
+def ls_error(x, w, kappa):
+    x, w = F.normalize(x), F.normalize(w)
+    alpha = (kappa[:, None] * (x @ w.T)).softmax(1)
+    return (x - alpha @ w).square().sum(1)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
@@ -389,33 +472,111 @@ def test_edges_are_finite_and_agree_with_float64(name, dtype, autocast):
             assert features.grad.isfinite().all()
             assert made.weight.grad.isfinite().all()
             want = wide(narrow.double(), y, reduction="none").detach()
+            if name.startswith("cosine-ls"):  # the scales may differ where candidates are as good
+                scale = made.optimal_scale(narrow).double()
+                best = wide.optimal_scale(narrow.double())
+                errors = [ls_error(narrow.double(), w, k) for k in (scale, best)]
+                assert (errors[0] <= errors[1] + 1e-6).all()
+                scale = scale.mean() if "batch" in name else scale[:, None]
+                cosines = wide.similarities(narrow.double()).detach()
+                want = F.cross_entropy(cosines * scale, y, reduction="none")
             # Near cos = +-1 the angle itself is only good to the root of the rounding.
             tolerance = {"rtol": 1e-5, "atol": 0.05 if "arc" in name else 1e-4}
             torch.testing.assert_close(loss.double(), want, **tolerance)
 
 
-def test_arccos_is_exact_away_from_the_edges():
-    cosine = torch.linspace(-0.9999, 0.9999, 999, dtype=torch.float64, requires_grad=True)
-    angle = arccos(cosine)
-    torch.testing.assert_close(angle, torch.acos(cosine), rtol=0, atol=1e-15)
-    (slope,) = torch.autograd.grad(angle.sum(), cosine)
-    torch.testing.assert_close(slope, -1 / torch.sqrt(1 - cosine.detach() ** 2))
+def test_the_slope_of_arccos_is_exact_away_from_the_edges():
+    cosine = torch.linspace(-0.9999, 0.9999, 999, dtype=torch.float64)
+    torch.testing.assert_close(arccos_slope(cosine), 1 / torch.sqrt(1 - cosine**2))
+    for dtype, bound in ((torch.float32, 1448.2), (torch.float64, 3.36e7)):
+        at_one = arccos_slope(torch.tensor([1.0, -1.0, 1 + 1e-6], dtype=dtype))
+        assert at_one.tolist() == pytest.approx([bound] * 3, rel=1e-2)
 
 
-def test_arcface_slopes_against_their_formulas():
+@pytest.mark.parametrize("margin", [0.1, 0.5, 2.5])
+def test_arcface_slopes_against_their_formulas(margin):
     theta = torch.linspace(0.05, math.pi - 0.05, 60, dtype=torch.float64)
-    for margin in (0.1, 0.5):
-        for gradient in ("exact", "straight-through"):
-            name = f"arcface:gradient={gradient},margin={margin}"
-            function = create(name, 3, 2).function
-            cosine = theta.cos().requires_grad_()
-            (slope,) = torch.autograd.grad(function._margin.apply(cosine).sum(), cosine)
-            exact = torch.sin(theta + margin) / torch.sin(theta)
-            beyond = theta + margin > math.pi
-            want = (
-                torch.where(beyond, 1.0, exact) if gradient == "exact" else torch.ones_like(theta)
-            )
-            torch.testing.assert_close(slope, want, rtol=1e-9, atol=1e-9)
+    exact = torch.sin(theta + margin) / torch.sin(theta)
+    beyond = theta + margin > math.pi
+    linear = AdditiveAngle(margin, "exact", "linear")
+    torch.testing.assert_close(linear.slope(theta.cos()), torch.where(beyond, 1.0, exact))
+    formula = AdditiveAngle(margin, "exact", "formula")
+    torch.testing.assert_close(formula.slope(theta.cos()), exact)
+    torch.testing.assert_close(formula.apply(theta.cos()), torch.cos(theta + margin))
+    assert AdditiveAngle(margin, "straight-through", "linear").slope(theta.cos()) is None
+
+
+def test_arcface_without_a_margin_has_the_plain_slope_at_every_angle():
+    cosine = torch.tensor([1.0, 0.5, 0.0, -1.0], dtype=torch.float64)
+    assert AdditiveAngle(0.0, "exact", "linear").slope(cosine).tolist() == [1.0] * 4
+
+
+@pytest.mark.parametrize("times", [1, 2, 3, 4, 5])
+def test_psi_falls_in_the_angle_and_its_slope_is_bounded(times):
+    """Continuous, monotone, and m^2 steep at both ends: sin(m theta)/sin(theta) without 0/0."""
+    margin = MultiplicativeAngle(float(times), 0.0)
+    cosine = torch.linspace(-1, 1, 20001, dtype=torch.float64)
+    value, slope = margin.apply(cosine), margin.slope(cosine)
+    assert (value.diff() > 0).all()
+    assert value[0].item() == pytest.approx(-2 * (times - 1) - 1)
+    assert value[-1].item() == 1
+    assert slope[0].item() == pytest.approx(times**2)
+    assert slope[-1].item() == pytest.approx(times**2)
+    assert slope.min() >= 0
+    assert slope.max() <= times**2 * (1 + 1e-12)
+
+
+def smooth_points(*shape, seed=0):
+    stream = torch.Generator().manual_seed(seed)
+    return torch.rand(*shape, generator=stream, dtype=torch.float64) * 1.8 - 0.9
+
+
+@pytest.mark.parametrize("kind", sorted(set(MARGINS) - {"none"}))
+def test_a_margin_s_slope_equals_autograd_s(kind):
+    options = {k: o.default for k, o in PARTS["margin"][kind].options.items()}
+    margin = MARGINS[kind](**options)
+    point = smooth_points(50, 1)
+    slope = margin.slope(point)
+    want = Margin.slope(margin, point)
+    torch.testing.assert_close(torch.ones_like(want) if slope is None else slope, want)
+
+
+@pytest.mark.parametrize("kind", sorted(LOSSES))
+def test_a_loss_s_gradient_equals_autograd_s(kind):
+    options = {k: o.default for k, o in PARTS["loss"][kind].options.items()}
+    loss, logits = LOSSES[kind](**options), smooth_points(3, 20, 5) * 4
+    y = torch.randint(5, (3, 20))
+    for mine, want in zip(loss.gradient(logits, y), Loss.gradient(loss, logits, y), strict=True):
+        torch.testing.assert_close(mine, want)
+
+
+# The non-target uniformity works in place; its gradient is checked against eq. 12 and by gradcheck.
+@pytest.mark.parametrize("kind", sorted(set(REGULARIZERS) - {"non-target-uniformity"}))
+@pytest.mark.parametrize("strength", [0.7, torch.tensor([[0.5], [1.5]], dtype=torch.float64)])
+def test_a_regulariser_s_gradient_equals_autograd_s(kind, strength):
+    options = {k: o.default for k, o in PARTS["regularizers"][kind].options.items()}
+    made = REGULARIZERS[kind](**(options | {"strength": strength}))
+    shape = {"features": (2, 9, 6), "logits": (2, 9, 5), "target": (2, 9, 1), "weights": (2, 5, 6)}
+    for looked_at in (smooth_points(*shape[made.on]), smooth_points(*shape[made.on], seed=1) * 5):
+        y = torch.randint(5, (2, 9))
+        state = {"centers": smooth_points(2, 5, looked_at.shape[-1], seed=1)}
+        mine, want = torch.ones_like(looked_at), torch.ones_like(looked_at)
+        of_mine = made.add_gradient(looked_at, y, state, mine)
+        of_want = Regularizer.add_gradient(made, looked_at, y, state, want)
+        torch.testing.assert_close(of_mine, of_want)
+        torch.testing.assert_close(mine, want)
+
+
+@pytest.mark.parametrize("classes", [4, 9])
+def test_super_symmetric_weights_have_no_penalty(classes):
+    """A simplex of any size has penalty and gradient 0; others do not."""
+    made = SuperSymmetry(1.0)
+    simplex = 3 * (torch.eye(classes, dtype=torch.float64) - 1 / classes)
+    for weights, zero in ((simplex, True), (smooth_points(classes, 6), False)):
+        gradient = torch.zeros_like(weights)
+        penalty = made.add_gradient(weights, None, {}, gradient)
+        assert (penalty.abs().max().item() < 1e-12) == zero
+        assert (gradient.abs().max().item() < 1e-12) == zero
 
 
 @pytest.mark.parametrize(
@@ -454,9 +615,15 @@ def test_bad_features_and_reductions_are_named():
             },
             "'additive-angle' is defined on cosines",
         ),
-        ({"similarity": part("cosin")}, "unknown similarity 'cosin'"),
-        ({"similarity": part("cosine"), "margin": part("additive-logit")}, "margin"),
-        ({"similarity": part("cosine"), "loss": part("hing")}, "unknown loss 'hing'"),
+        ({"similarity": part("cosin")}, "similarity = 'cosin': expected one of linear"),
+        ({"similarity": part("cosine"), "margin": part("additive-logit", m=1)}, "option 'm'"),
+        ({"similarity": part("cosine"), "loss": part("hing")}, "loss = 'hing'"),
+        (
+            {"similarity": part("cosine"), "margin": part("multiplicative-distance")},
+            "'multiplicative-distance' is defined on squared distances",
+        ),
+        ({"similarity": part("linear"), "scale": part("feature-norm")}, "use similarity 'cosine'"),
+        ({"similarity": part("cosine"), "scale": part("fixed", value=-1.0)}, "value = -1.0"),
     ],
 )
 def test_impossible_compositions_are_refused_with_their_reason(parts, message):

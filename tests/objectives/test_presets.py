@@ -37,7 +37,7 @@ def test_canonical_form(written, canonical):
         ("arcgrad:scale", "'scale' is not option=value"),
         ("arcgrad:scale=", "'scale=' is not option=value"),
         ("arcgrad:scale=5,scale=6", "option 'scale' is given twice"),
-        ("arcgrad:scale=abc", "scale = 'abc': expected a finite number above 0"),
+        ("arcgrad:scale=abc", "scale = 'abc': expected a finite number above 0, or a schedule"),
         ("arcgrad:scale=0", "scale = '0': expected a finite number above 0"),
         ("arcgrad:scale=inf", "scale = 'inf'"),
         ("arcgrad:scale=1e999", "scale = '1e999'"),
@@ -79,7 +79,10 @@ def test_canonical_form_of_compositions(written, canonical):
     ("parts", "message"),
     [
         ("scale=adacos", "'similarity' is missing"),
-        ("similarity=cosin", "similarity = 'cosin': expected one of linear, cosine, angle."),
+        (
+            "similarity=cosin",
+            "similarity = 'cosin': expected one of linear, cosine, angle, gaussian.",
+        ),
         ("similarity=angle;scale=adacos", "use similarity 'cosine'"),
         ("similarity=cosine;scale=fixed(value=-1)", "value = '-1': expected a finite number at"),
         ("similarity=cosine;scale=fixed(kappa=1)", "unknown option 'kappa'"),
@@ -110,9 +113,9 @@ def test_the_parts_of_the_schema_are_the_parts_that_are_built():
     built = [SIMILARITIES, SCALES, MARGINS, LOSSES, REGULARIZERS]
     assert [set(kinds) for kinds in PARTS.values()] == [set(kinds) for kinds in built]
     for role, kinds in PARTS.items():
-        for kind, options in kinds.items():
-            made = part(kind, **{k: o.default for k, o in options.items()})
-            parts = {"similarity": part("cosine"), role: made}
+        for kind, known in kinds.items():
+            made = part(kind)
+            parts = {"similarity": part(known.on or "cosine"), role: made}
             if role == "regularizers":
                 parts[role] = (made,)
             compose(3, 4, **parts)

@@ -1,0 +1,212 @@
+"""Schedules: an option's value over the course of training. No torch here."""
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from marginctl.errors import RequestError
+from marginctl.objectives.option import (
+    Option,
+    Value,
+    accept_options,
+    at_least,
+    read_options,
+    written_options,
+)
+from marginctl.text import did_you_mean
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A kind of schedule. `value` takes the options, the step, and the share of training done."""
+
+    formula: str
+    options: Mapping[str, Option]
+    value: Callable[[Mapping[str, float], int, float], float]
+
+
+def _linear(o: Mapping[str, float], step: int, done: float) -> float:
+    ramp = min(1.0, done / o["over"])
+    return (1 - ramp) * o["start"] + ramp * o["end"]
+
+
+def _cosine(o: Mapping[str, float], step: int, done: float) -> float:
+    ramp = (1 - math.cos(math.pi * min(1.0, done / o["over"]))) / 2
+    return (1 - ramp) * o["start"] + ramp * o["end"]
+
+
+def _exponential(o: Mapping[str, float], step: int, done: float) -> float:
+    ramp = min(1.0, done / o["over"])
+    return float(o["start"] ** (1 - ramp) * o["end"] ** ramp)
+
+
+def _step(o: Mapping[str, float], step: int, done: float) -> float:
+    # 0.3 of 10 steps is step 3, however 3/10 and 0.3 are rounded
+    return float(o["start"] * o["factor"] ** math.floor(done / o["every"] + 1e-9))
+
+
+def _annealed(o: Mapping[str, float], step: int, done: float) -> float:
+    return max(o["minimum"], o["base"] * math.pow(1 + o["gamma"] * step, -o["power"]))
+
+
+def _doubled(o: Mapping[str, float], step: int, done: float) -> float:
+    grown = math.log(o["start"]) + step // o["every"] * math.log(o["factor"])
+    return o["end"] if grown >= math.log(o["end"]) else math.exp(grown)
+
+
+def _positive(default: float | None, help: str, maximum: float = math.inf) -> Option:
+    return Option(default, help, minimum=0.0, maximum=maximum, above_minimum=True)
+
+
+def _ramp(start: Option, end: Option, over: float = 1.0) -> dict[str, Option]:
+    return {"start": start, "end": end, "over": _positive(over, "share of the training", 1.0)}
+
+
+_START, _END = Option(None, "the value at first"), Option(None, "the value at last")
+_POSITIVE_ENDS = (_positive(None, "the value at first"), _positive(None, "the value at last"))
+
+
+def _annealing(base: float, gamma: float, power: float, minimum: float) -> dict[str, Option]:
+    return {
+        "base": at_least(0.0, base, "the value at first"),
+        "gamma": at_least(0.0, gamma, "its fall with every step"),
+        "power": at_least(0.0, power, "how fast that is"),
+        "minimum": at_least(0.0, minimum, "the smallest value"),
+    }
+
+
+SHAPES: Mapping[str, Shape] = {
+    "linear": Shape("from start to end in a straight line", _ramp(_START, _END), _linear),
+    "cosine": Shape("from start to end on half a cosine", _ramp(_START, _END), _cosine),
+    "exponential": Shape(
+        "from start to end at a constant ratio", _ramp(*_POSITIVE_ENDS), _exponential
+    ),
+    "step": Shape(
+        "start, times factor after every such share of the training",
+        {
+            "start": _START,
+            "factor": _positive(None, "multiplies the value"),
+            "every": _positive(None, "share of the training", 1.0),
+        },
+        _step,
+    ),
+    "l-softmax": Shape(
+        "max(minimum, base (1 + gamma step)^-power): L-Softmax's annealing, for CIFAR",
+        _annealing(1000.0, 1e-5, 45.0, 0.0),
+        _annealed,
+    ),
+    "sphereface": Shape(
+        "max(minimum, base (1 + gamma step)^-power): SphereFace's annealing",
+        _annealing(1000.0, 0.12, 1.0, 5.0),
+        _annealed,
+    ),
+    "l-gm": Shape(
+        "start, times factor after every so many steps, at most end: L-GM's doubling",
+        {
+            "start": _positive(0.1, "the value at first"),
+            "factor": Option(2.0, "multiplies the value", minimum=1.0),
+            "every": Option(5000.0, "steps", minimum=1.0, whole=True),
+            "end": _positive(0.3, "the largest value"),
+        },
+        _doubled,
+    ),
+    "warm-up": Shape(
+        "from start to end in a straight line: gradient decay's; start and length are our choice",
+        _ramp(_positive(0.01, "the value at first"), _positive(None, "the value at last"), 0.2),
+        _linear,
+    ),
+}
+KINDS = ("constant", *SHAPES)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A value that `set_progress` moves. `str` gives the form in which it is written."""
+
+    kind: str
+    options: tuple[tuple[str, float], ...]
+    negative_log: bool = False  # the margin -ln beta, for a schedule of beta
+
+    def value(self, step: int, total_steps: int) -> float:
+        """The value at `step`, from 0 to `total_steps`."""
+        done = step / total_steps if total_steps else 0.0
+        try:
+            value = SHAPES[self.kind].value(dict(self.options), step, done)
+        except OverflowError:
+            return math.inf  # which no option takes
+        return -math.log(value) if self.negative_log else value
+
+    @property
+    def extremes(self) -> tuple[float, float]:
+        """The first value and the last of an endless training; all others lie between them."""
+        return self.value(0, 1), self.value(10**12, 10**12)
+
+    def of_negative_log(self) -> "Schedule":
+        return replace(self, negative_log=True)
+
+    def __str__(self) -> str:
+        options = written_options(SHAPES[self.kind].options, dict(self.options))
+        written = self.kind + (f"({options})" if options else "")
+        return f"-ln {written}" if self.negative_log else written
+
+
+@dataclass(frozen=True)
+class Timed(Option):
+    """A number that may change in training: takes a number or a schedule."""
+
+    @property
+    def expected(self) -> str:
+        return super().expected + ", or a schedule"
+
+    def accept(self, value: object) -> Value:
+        found = value if isinstance(value, Schedule) else _read(value)
+        if found is None:
+            return super().accept(value)
+        if isinstance(found, Schedule):
+            for number in found.extremes:
+                try:
+                    self.check_range(number)
+                except ValueError:
+                    raise ValueError(
+                        f"it has the value {number:g}: expected {super().expected}"
+                    ) from None
+            return found
+        return super().accept(found)
+
+
+def timed(minimum: float, default: float, help: str, maximum: float = math.inf) -> Timed:
+    """A number from `minimum` to `maximum`, or a schedule."""
+    return Timed(default, help, minimum=minimum, maximum=maximum)
+
+
+def _read(value: object) -> Schedule | float | None:
+    """The schedule in `kind(option=value,...)` or in a mapping with `kind`; None for neither."""
+    match = None
+    if isinstance(value, Mapping):
+        given: dict[str, Any] = dict(value)
+        kind = str(given.pop("kind", ""))
+    else:
+        match = re.fullmatch(r"\s*([A-Za-z][\w-]*)\s*(?:\((.*)\))?\s*", str(value))
+        if match is None:
+            return None
+        kind = match[1]
+        try:
+            given = dict(read_options(f"schedule {kind}", match[2] or None))
+        except RequestError as error:
+            raise ValueError(error.lines[0]) from None
+    try:
+        if kind == "constant":
+            constant = accept_options("schedule constant", {"value": _START}, given)
+            return float(constant["value"])
+        if kind not in SHAPES and match is not None and match[2] is None:
+            return None
+        if kind not in SHAPES:
+            known = ", ".join(KINDS)
+            hint = did_you_mean(kind, KINDS)
+            raise ValueError(f"unknown schedule '{kind}': expected one of {known}.{hint}")
+        options = accept_options(f"schedule {kind}", SHAPES[kind].options, given)
+    except RequestError as error:
+        raise ValueError(error.lines[0]) from None
+    return Schedule(kind, tuple(sorted(options.items())))
