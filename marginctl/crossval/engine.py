@@ -111,7 +111,8 @@ class StackedNetworks:
         self.state = self.objective.init_state(self.weights["class_weight"])
         self.weights |= {name: self.state[name] for name in self.objective.trained}
         self.gradients = {name: torch.zeros_like(w) for name, w in self.weights.items()}
-        self.moved = [name for name in self.state if name not in self.objective.trained]
+        held = {*self.objective.trained, *self.objective.schedules}
+        self.moved = [name for name in self.state if name not in held]
         self._views: dict[int, _First] = {}
 
     def _tensor(self, array: NDArray[np.float64]) -> Tensor:

@@ -23,7 +23,7 @@ class Margin:
 
     @property
     def offset(self) -> Number:
-        """A constant that the published loss has beside the margin."""
+        """A constant that the published loss has beside the margin: a number, or (..., 1)."""
         return 0.0
 
     def apply(self, target: Tensor) -> Tensor:
@@ -56,7 +56,9 @@ class AdditiveLogit(Margin):
 
     @property
     def offset(self) -> Number:
-        return -self.margin if self.has_offset else 0.0
+        if not self.has_offset:
+            return 0.0
+        return -self.margin.squeeze(-1) if isinstance(self.margin, Tensor) else -self.margin
 
     def apply(self, target: Tensor) -> Tensor:
         return target - self.margin

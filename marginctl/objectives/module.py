@@ -64,7 +64,8 @@ class Objective(nn.Module):
             _check_class_weights(class_weights, num_classes)
             class_weights = class_weights.detach().to(self.weight.dtype)
         self.register_buffer("class_weights", class_weights)
-        self._moved = [name for name in start if name not in self.function.trained]
+        held = {*self.function.trained, *self.function.schedules}
+        self._moved = [name for name in start if name not in held]
 
     def set_progress(self, step: int, total_steps: int) -> None:
         """Moves what follows a schedule to its value at `step` of `total_steps`.
@@ -98,7 +99,8 @@ class Objective(nn.Module):
             )
         if self.training:
             for name in self._moved:
-                getattr(self, name).copy_(state[name])
+                # Not copied in place: the compiled backward pass may still read the old one.
+                setattr(self, name, state[name].to(getattr(self, name).dtype))
         counts = None
         if self.class_weights is not None:
             counts = self.get_buffer("class_weights")[target.long()]

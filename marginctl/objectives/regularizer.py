@@ -77,14 +77,14 @@ class Center(Regularizer):
 
     def penalty(self, looked_at: Tensor, targets: Tensor, state: State) -> Tensor:
         offset = looked_at - rows_of(state["centers"], targets)
-        return offset.square_().sum(-1) * (self.strength / 2)
+        return offset.square().sum(-1) * (self.strength / 2)
 
     def add_gradient(
         self, looked_at: Tensor, targets: Tensor, state: State, gradient: Tensor
     ) -> Tensor:
         offset = looked_at - rows_of(state["centers"], targets)
         gradient += offset * self._in_rows()
-        return offset.square_().sum(-1) * (self.strength / 2)
+        return offset.square().sum(-1) * (self.strength / 2)
 
     def observe(
         self, features: Tensor, targets: Tensor, valid: Tensor | None, state: State

@@ -22,6 +22,14 @@ OTHERS = [name for name in PRESETS if name not in COLUMNS]
 OTHERS += [
     "similarity=angle;scale=fixed(value=5);regularizers=center+non-target-uniformity",
     "similarity=cosine;scale=adacos;margin=additive-cosine;loss=dense-hinge",
+    "similarity=cosine;scale=learned;margin=multiplicative-angle;loss=max-softplus",
+    "similarity=cosine;scale=feature-norm-weight-norm;margin=additive-angle(margin=0.5)",
+    "similarity=angle;scale=learned;margin=additive-logit;regularizers=super-symmetry+center",
+    "gradient-decay:beta=warm-up(end=3)",
+    "arcface:margin=linear(start=0,end=1)",
+    "sphereface:annealing=sphereface(minimum=1)",
+    "cosine:scale=exponential(start=1,end=40)",
+    "similarity=gaussian;regularizers=center(strength=linear(start=0,end=1))+likelihood",
 ]
 
 
@@ -67,13 +75,16 @@ def test_stacked_equals_one_at_a_time(objective, classes):
         {"scaling": "none"},
         {"scaling": "minmax"},
         {"stratified": True},
+        {"class_weights": "balanced"},
         {"hidden": [7]},
         {"hidden": []},
         {"hidden": [4] * 6},
     ],
     ids=str,
 )
-@pytest.mark.parametrize("objective", ["center", "adacos"])
+@pytest.mark.parametrize(
+    "objective", ["center", "adacos", "l-gm:margin=linear(start=0,end=1)", "cosine-learned"]
+)
 def test_stacked_equals_one_at_a_time_for_every_protocol(objective, changes):
     protocol = Protocol(
         **{"hidden": [6, 5], "folds": 3, "repeats": 1, "batch_size": 8, "epochs": 4, "lr": 0.01}

@@ -1,0 +1,150 @@
+"""Each part by itself: values at the edges, and derivatives against autograd's."""
+
+import math
+
+import pytest
+import torch
+
+from marginctl.objectives.loss import LOSSES, Loss
+from marginctl.objectives.margin import MARGINS, AdditiveAngle, Margin, MultiplicativeAngle
+from marginctl.objectives.regularizer import REGULARIZERS, Regularizer, SuperSymmetry
+from marginctl.objectives.similarity import SIMILARITIES, Similarity, arccos_slope
+from marginctl.objectives.spec import PARTS
+
+
+def test_the_slope_of_arccos_is_exact_away_from_the_edges():
+    cosine = torch.linspace(-0.9999, 0.9999, 999, dtype=torch.float64)
+    torch.testing.assert_close(arccos_slope(cosine), 1 / torch.sqrt(1 - cosine**2))
+    for dtype, bound in ((torch.float32, 1448.2), (torch.float64, 3.36e7)):
+        at_one = arccos_slope(torch.tensor([1.0, -1.0, 1 + 1e-6], dtype=dtype))
+        assert at_one.tolist() == pytest.approx([bound] * 3, rel=1e-2)
+
+
+@pytest.mark.parametrize("margin", [0.1, 0.5, 2.5])
+def test_arcface_slopes_against_their_formulas(margin):
+    theta = torch.linspace(0.05, math.pi - 0.05, 60, dtype=torch.float64)
+    exact = torch.sin(theta + margin) / torch.sin(theta)
+    beyond = theta + margin > math.pi
+    linear = AdditiveAngle(margin, "exact", "linear")
+    torch.testing.assert_close(linear.slope(theta.cos()), torch.where(beyond, 1.0, exact))
+    formula = AdditiveAngle(margin, "exact", "formula")
+    torch.testing.assert_close(formula.slope(theta.cos()), exact)
+    torch.testing.assert_close(formula.apply(theta.cos()), torch.cos(theta + margin))
+    assert AdditiveAngle(margin, "straight-through", "linear").slope(theta.cos()) is None
+
+
+def test_arcface_without_a_margin_has_the_plain_slope_at_every_angle():
+    cosine = torch.tensor([1.0, 0.5, 0.0, -1.0], dtype=torch.float64)
+    assert AdditiveAngle(0.0, "exact", "linear").slope(cosine).tolist() == [1.0] * 4
+
+
+@pytest.mark.parametrize("times", [1, 2, 3, 4, 5])
+def test_psi_falls_in_the_angle_and_its_slope_is_bounded(times):
+    """Continuous, monotone, and m^2 steep at both ends: sin(m theta)/sin(theta) without 0/0."""
+    margin = MultiplicativeAngle(float(times), 0.0)
+    cosine = torch.linspace(-1, 1, 20001, dtype=torch.float64)
+    value, slope = margin.apply(cosine), margin.slope(cosine)
+    assert (value.diff() > 0).all()
+    assert value[0].item() == pytest.approx(-2 * (times - 1) - 1)
+    assert value[-1].item() == 1
+    assert slope[0].item() == pytest.approx(times**2)
+    assert slope[-1].item() == pytest.approx(times**2)
+    assert slope.min() >= 0
+    assert slope.max() <= times**2 * (1 + 1e-12)
+
+
+def smooth_points(*shape, seed=0):
+    stream = torch.Generator().manual_seed(seed)
+    return torch.rand(*shape, generator=stream, dtype=torch.float64) * 1.8 - 0.9
+
+
+@pytest.mark.parametrize("kind", sorted(set(MARGINS) - {"none"}))
+def test_a_margin_s_slope_equals_autograd_s(kind):
+    options = {k: o.default for k, o in PARTS["margin"][kind].options.items()}
+    margin = MARGINS[kind](**options)
+    point = smooth_points(50, 1)
+    slope = margin.slope(point)
+    want = Margin.slope(margin, point)
+    torch.testing.assert_close(torch.ones_like(want) if slope is None else slope, want)
+
+
+@pytest.mark.parametrize("kind", sorted(LOSSES))
+def test_a_loss_s_gradient_equals_autograd_s(kind):
+    options = {k: o.default for k, o in PARTS["loss"][kind].options.items()}
+    loss, logits = LOSSES[kind](**options), smooth_points(3, 20, 5) * 4
+    y = torch.randint(5, (3, 20))
+    for mine, want in zip(loss.gradient(logits, y), Loss.gradient(loss, logits, y), strict=True):
+        torch.testing.assert_close(mine, want)
+
+
+# The non-target uniformity works in place; its gradient is checked against eq. 12 and by gradcheck.
+@pytest.mark.parametrize("kind", sorted(set(REGULARIZERS) - {"non-target-uniformity"}))
+@pytest.mark.parametrize("strength", [0.7, torch.tensor([[0.5], [1.5]], dtype=torch.float64)])
+def test_a_regulariser_s_gradient_equals_autograd_s(kind, strength):
+    options = {k: o.default for k, o in PARTS["regularizers"][kind].options.items()}
+    made = REGULARIZERS[kind](**(options | {"strength": strength}))
+    shape = {"features": (2, 9, 6), "logits": (2, 9, 5), "target": (2, 9, 1), "weights": (2, 5, 6)}
+    for looked_at in (smooth_points(*shape[made.on]), smooth_points(*shape[made.on], seed=1) * 5):
+        y = torch.randint(5, (2, 9))
+        state = {"centers": smooth_points(2, 5, looked_at.shape[-1], seed=1)}
+        mine, want = torch.ones_like(looked_at), torch.ones_like(looked_at)
+        of_mine = made.add_gradient(looked_at, y, state, mine)
+        of_want = Regularizer.add_gradient(made, looked_at, y, state, want)
+        torch.testing.assert_close(of_mine, of_want)
+        torch.testing.assert_close(mine, want)
+
+
+@pytest.mark.parametrize("classes", [4, 9])
+def test_super_symmetric_weights_have_no_penalty(classes):
+    """A simplex of any size has penalty and gradient 0; others do not."""
+    made = SuperSymmetry(1.0)
+    simplex = 3 * (torch.eye(classes, dtype=torch.float64) - 1 / classes)
+    for weights, zero in ((simplex, True), (smooth_points(classes, 6), False)):
+        gradient = torch.zeros_like(weights)
+        penalty = made.add_gradient(weights, None, {}, gradient)
+        assert (penalty.abs().max().item() < 1e-12) == zero
+        assert (gradient.abs().max().item() < 1e-12) == zero
+
+
+def plainly(kind, x, w):
+    """The similarities once more, for autograd."""
+    cosine = torch.nn.functional.normalize(x, dim=-1) @ torch.nn.functional.normalize(w, dim=-1).mT
+    return {
+        "linear": lambda: x @ w.mT,
+        "cosine": lambda: cosine,
+        "angle": lambda: -torch.acos(cosine),
+        "gaussian": lambda: -(x.unsqueeze(-2) - w.unsqueeze(-3)).square().sum(-1) / 2,
+    }[kind]()
+
+
+@pytest.mark.parametrize("kind", sorted(SIMILARITIES))
+@pytest.mark.parametrize("lead", [(), (3,), (2, 2)])
+def test_a_similarity_s_gradient_equals_autograd_s(kind, lead):
+    class Plain(Similarity):
+        def compare(self, features, weights):
+            return plainly(kind, features, weights)
+
+    x, w = smooth_points(*lead, 7, 5), smooth_points(*lead, 4, 5, seed=1)
+    grad, row_weight = smooth_points(*lead, 7, 4, seed=2), smooth_points(*lead, 7, seed=3)
+    found = []
+    for similarity in (SIMILARITIES[kind](), Plain()):
+        value, saved = similarity.forward(x, w, None)
+        of_product = similarity.to_product(grad.clone(), saved)
+        found.append([value, *similarity.backward(of_product, saved, row_weight)])
+    for mine, want in zip(*found, strict=True):
+        torch.testing.assert_close(mine, want)
+
+
+def test_long_rows_are_multiplied_block_by_block():
+    """Above the size at which the product of weights and gradient is cut into blocks."""
+    torch.manual_seed(0)
+    x, w = torch.randn(8, 700, dtype=torch.float64), torch.randn(900, 700, dtype=torch.float64)
+    x.requires_grad_(), w.requires_grad_()
+    grad = torch.randn(8, 900, dtype=torch.float64)
+    want = torch.autograd.grad(plainly("cosine", x, w), (x, w), grad)
+    similarity = SIMILARITIES["cosine"]()
+    with torch.no_grad():
+        _, saved = similarity.forward(x, w, None)
+        mine = similarity.backward(similarity.to_product(grad, saved), saved, torch.ones(8))
+    for a, b in zip(mine, want, strict=True):
+        torch.testing.assert_close(a, b)
