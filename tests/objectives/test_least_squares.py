@@ -28,7 +28,7 @@ def test_candidates():
 
 @pytest.mark.parametrize(("classes", "length"), [(2, 3), (5, 40), (40, 5), (7, 7)])
 def test_equals_a_brute_force_search(classes, length):
-    """By the Gram matrix with fewer classes than dimensions, by rebuilding the feature otherwise."""
+    """By the Gram matrix with few classes, by rebuilding the feature with many."""
     torch.manual_seed(classes)
     w = torch.randn(classes, length, dtype=torch.float64)
     own = torch.randint(classes, (40,))

@@ -10,6 +10,7 @@ from torch.nn import functional as F  # noqa: N812
 
 from marginctl.errors import RequestError
 from marginctl.objectives import available, compose, create, part
+from marginctl.objectives.compute import evaluate
 from marginctl.objectives.names import parse
 from marginctl.objectives.objective import ObjectiveFunction
 from tests.objectives import reference
@@ -427,8 +428,10 @@ def test_slope_at_the_edges_is_bounded_nonzero_and_negative(name, cosine, dtype)
     x = torch.tensor([[cosine, math.sqrt(1 - cosine**2)]], dtype=dtype)
     weights = torch.tensor([[1.0, 0.0], [0.0, -1.0], [-0.6, 0.8]], dtype=dtype)
     state = function.init_state(weights)
-    *_, pull = function._evaluate(
-        x, weights, torch.tensor([0]), None, state, None, training=False, pull=True
+    *_, pull = evaluate(
+        *(function._constant, x, weights, torch.tensor([0]), None, state, None),
+        training=False,
+        pull=True,
     )
     slope = pull.product[0, 0].item()  # |w_y| = 1
     largest = max(64.0, 16 * 102.7)
