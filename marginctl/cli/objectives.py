@@ -1,11 +1,12 @@
 """marginctl objectives: list and show."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from marginctl.cli import options
-from marginctl.cli.options import print_json
+from marginctl.cli.options import integer, print_json
 
 app = typer.Typer(help="The objectives and their options.", no_args_is_help=True)
 
@@ -13,11 +14,10 @@ app = typer.Typer(help="The objectives and their options.", no_args_is_help=True
 @app.command("list")
 def list_(json: options.Json = False) -> None:
     """List the objectives with their defaults and where they were published."""
-    from marginctl.objectives.names import described
-    from marginctl.objectives.presets import PRESETS
+    from marginctl.objectives.names import available, described
     from marginctl.reporting.listing import print_rows, shown
 
-    rows = [described(name) for name in PRESETS]
+    rows = [described(name) for name in available()]
     if json:
         print_json(rows)
         return
@@ -28,23 +28,39 @@ def list_(json: options.Json = False) -> None:
 
 @app.command()
 def show(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="An objective's name.")],
+    names: Annotated[
+        list[str],
+        typer.Argument(metavar="NAME...", help="Objectives, with options or without, or parts."),
+    ],
+    classes: Annotated[
+        int,
+        typer.Option("--classes", metavar="C", parser=integer(2), help="For theory and figure."),
+    ] = 10,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            "--plot",
+            metavar="FILE",
+            help="Draw the target's logit, the loss and its gradient: .png, .svg or .pdf.",
+        ),
+    ] = None,
     json: options.Json = False,
 ) -> None:
-    """Show an objective: its formula, options with ranges, source, and what two classes mean."""
+    """Show objectives: formula, options with ranges, source, two classes, and what theory says."""
     from marginctl.objectives.names import described
-    from marginctl.reporting.listing import print_rows
+    from marginctl.reporting.listing import print_objective
 
-    found = described(name)
+    found = [described(name, classes) for name in names]
+    if plot is not None:
+        from marginctl.reporting.objective_figure import draw
+
+        draw(names, classes, plot)
     if json:
-        print_json(found)
+        print_json(found[0] if len(found) == 1 else found)
         return
-    print(f"{found['name']}: {found['title']} ({found['source']})")
-    print(f"  loss of a sample: {found['formula']}")
-    for role, text in found["parts"].items():
-        print(f"  {role}: {text}")
-    if found["two_classes"]:
-        print(f"  with two classes: {found['two_classes']}")
-    if found["options"]:
-        print()
-        print_rows(found["options"], ["name", "default", "expected", "help"])
+    for i, one in enumerate(found):
+        print_objective(one, first=i == 0)
+    if plot is not None:
+        from marginctl.reporting.progress import say
+
+        say([f"wrote {plot}"])

@@ -14,6 +14,7 @@ from marginctl import NUMERICS
 from marginctl.crossval.stack import Stack, folds_of, stacks
 from marginctl.data.dataset import Dataset
 from marginctl.errors import RequestError
+from marginctl.objectives.extension import origins
 from marginctl.objectives.names import ObjectiveName, parse
 from marginctl.recipe import Protocol, Recipe
 from marginctl.runs.store import digest
@@ -31,6 +32,7 @@ class Trial:
     @cached_property
     def identity(self) -> dict[str, Any]:
         """All that the result depends on; defaults are left out: a new option changes no id."""
+        others = origins(self.objective.spec)
         return {
             "task": "uci-cv",
             "dataset": self.dataset.name,
@@ -39,6 +41,7 @@ class Trial:
             "protocol": self.protocol.model_dump(exclude_defaults=True),
             "seed": self.seed,
             "numerics": NUMERICS,
+            **({"extensions": others} if others else {}),
         }
 
     @cached_property

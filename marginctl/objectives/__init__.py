@@ -60,7 +60,9 @@ def compose(
     Raises:
         RequestError: a kind that does not exist, or parts that do not fit together.
     """
+    from marginctl.objectives import extension
     from marginctl.objectives.module import Objective
 
+    extension.load()
     spec = Spec(similarity, scale, margin, loss, regularizers)
     return Objective(spec, num_classes, feature_dim, class_weights=class_weights)

@@ -32,7 +32,7 @@ class Loss:
         with torch.enable_grad():
             leaf = logits.detach().requires_grad_()
             loss = self.forward(leaf, targets)
-        (gradient,) = torch.autograd.grad(loss.sum(), leaf)
+            (gradient,) = torch.autograd.grad(loss.sum(), leaf)
         return loss.detach(), gradient
 
 

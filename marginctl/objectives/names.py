@@ -8,7 +8,9 @@ from types import MappingProxyType
 from typing import Any
 
 from marginctl.errors import RequestError
+from marginctl.objectives import extension
 from marginctl.objectives.option import (
+    Option,
     Value,
     accept_options,
     plain,
@@ -29,6 +31,7 @@ from marginctl.objectives.spec import (
     remark_for_two,
     untrained_for_two,
 )
+from marginctl.objectives.theory import remarks
 from marginctl.text import did_you_mean
 
 
@@ -95,6 +98,7 @@ def named(name: str, /, **options: object) -> PresetName:
     Raises:
         RequestError: no such preset or option, or a value outside its range.
     """
+    extension.load()
     preset = PRESETS.get(name)
     if preset is None:
         raise RequestError(
@@ -114,6 +118,7 @@ def composed(parts: Mapping[str, Any]) -> Composition:
     Raises:
         RequestError: an unknown role, kind or option, or parts that do not fit together.
     """
+    extension.load()
     unknown = [role for role in parts if role not in PARTS]
     if unknown:
         raise RequestError(
@@ -173,34 +178,48 @@ def _parts_in(text: str) -> dict[str, Any]:
 
 def available() -> dict[str, dict[str, Value]]:
     """Names of all presets, each with its options and their defaults."""
+    extension.load()
     return {
         name: {key: option.default for key, option in preset.options.items()}
         for name, preset in PRESETS.items()
     }
 
 
-def described(name: str) -> dict[str, Any]:
-    """All that `objectives show` says of a preset, as a JSON document.
+def described(written: str, classes: int = 10) -> dict[str, Any]:
+    """All that `objectives show` says of an objective, as a JSON document.
+
+    Args:
+        written: a preset, with options or without, or parts.
+        classes: C, for what theory says.
 
     Raises:
-        RequestError: no such preset.
+        RequestError: no such objective.
     """
-    found = named(name)
+    found = parse(written)
+    about: dict[str, Any] = {"title": "a composition", "formula": None, "source": None}
+    options: Mapping[str, Option] = {}
+    values: Mapping[str, Value] = {}
+    if isinstance(found, PresetName):
+        preset, values = found.preset, found.options
+        source = f"{preset.source}; from {preset.origin}" if preset.origin else preset.source
+        about = {"title": preset.title, "formula": preset.formula, "source": source}
+        options = preset.options
     return {
-        "name": found.preset.name,
-        "title": found.preset.title,
-        "formula": found.preset.formula,
-        "source": found.preset.source,
+        "name": str(found),
+        **about,
         "options": [
             {
                 "name": key,
                 "default": option.default,
+                "value": plain(values[key]),
                 "expected": option.expected,
                 "help": option.help,
             }
-            for key, option in found.preset.options.items()
+            for key, option in options.items()
         ],
         "two_classes": untrained_for_two(found.spec) or remark_for_two(found.spec),
+        "classes": classes,
+        "theory": remarks(found.spec, classes),
         "parts": parts_of(found.spec),
     }
 

@@ -1,7 +1,8 @@
 """The functional core: one definition of every objective, for one network or a stack of them."""
 
+import pkgutil
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -10,13 +11,13 @@ from marginctl.errors import RequestError
 from marginctl.objectives.autograd import LossFunction, SimilarityFunction
 from marginctl.objectives.compute import Gradient, Parts, backward, evaluate, training_logits
 from marginctl.objectives.least_squares import least_squares_scale
-from marginctl.objectives.loss import LOSSES
-from marginctl.objectives.margin import MARGINS
-from marginctl.objectives.regularizer import REGULARIZERS
-from marginctl.objectives.scale import SCALES, Batch, FeatureNormWeightNorm, State
+from marginctl.objectives.loss import LOSSES, Loss
+from marginctl.objectives.margin import MARGINS, Margin
+from marginctl.objectives.regularizer import REGULARIZERS, Regularizer
+from marginctl.objectives.scale import SCALES, Batch, FeatureNormWeightNorm, Scale, State
 from marginctl.objectives.schedule import Schedule
 from marginctl.objectives.similarity import SIMILARITIES, Cosine, Similarity
-from marginctl.objectives.spec import Part, Spec, accept_spec
+from marginctl.objectives.spec import PARTS, Part, Spec, accept_spec
 
 T = TypeVar("T")
 
@@ -64,7 +65,12 @@ class ObjectiveFunction:
                 if isinstance(value, Schedule):
                     now = state[_entry(role, made, option)].unsqueeze(-1)  # for (..., N)
                     options[option] = now if several else now.unsqueeze(-1)  # for (..., N, C)
-            return kinds[made.kind](*args, **options)
+            made_by = PARTS[role][made.kind].made_by
+            kind = kinds[made.kind] if made_by is None else _imported(made_by, made.kind)
+            found = kind(*args, **options)
+            if not isinstance(found, _BASES[role]):
+                raise RequestError(f"{role} '{made.kind}': {made_by} is no {_BASES[role].__name__}")
+            return cast(T, found)
 
         spec = self.spec
         scale = make(SCALES, spec.scale, "scale", self.num_classes)
@@ -201,6 +207,23 @@ class ObjectiveFunction:
         )
         assert pull is not None
         return loss, after, backward(parts, pull, row_weight)
+
+
+_BASES = {
+    "similarity": Similarity,
+    "scale": Scale,
+    "margin": Margin,
+    "loss": Loss,
+    "regularizers": Regularizer,
+}
+
+
+def _imported(path: str, kind: str) -> Any:
+    """The class of a part from another package."""
+    try:
+        return pkgutil.resolve_name(path)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise RequestError(f"the part '{kind}': {path} cannot be imported: {error}") from None
 
 
 def _entry(role: str, made: Part, option: str) -> str:

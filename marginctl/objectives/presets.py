@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
 from marginctl.objectives.option import Option, Value
 from marginctl.objectives.schedule import Schedule, Timed, timed
@@ -20,6 +19,7 @@ class Preset:
     source: str
     build: Callable[[Mapping[str, Value]], Spec]
     options: Mapping[str, Option] = field(default_factory=dict)
+    origin: str | None = None  # `package version` of one from another package
 
 
 def _linear(options: Mapping[str, Value]) -> Part:
@@ -255,4 +255,4 @@ _PRESETS = (
     ),
 )
 
-PRESETS: Mapping[str, Preset] = MappingProxyType({p.name: p for p in _PRESETS})
+PRESETS: dict[str, Preset] = {p.name: p for p in _PRESETS}

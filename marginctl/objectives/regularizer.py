@@ -51,7 +51,8 @@ class Regularizer:
         with torch.enable_grad():
             leaf = looked_at.detach().requires_grad_()
             penalty = self.penalty(leaf, targets, state)
-        gradient += torch.autograd.grad(penalty.sum(), leaf)[0]
+            (of_penalty,) = torch.autograd.grad(penalty.sum(), leaf)
+        gradient += of_penalty
         return penalty.detach()
 
     def _in_rows(self) -> Number:

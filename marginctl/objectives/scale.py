@@ -8,6 +8,7 @@ from torch import Tensor
 
 from marginctl.objectives.least_squares import least_squares_scale
 from marginctl.objectives.loss import log_softmax
+from marginctl.objectives.theory import adacos_scale
 
 State = dict[str, Tensor]
 
@@ -160,11 +161,6 @@ class FeatureNormWeightNorm(FeatureNorm):
     As |w_c| differs between classes it belongs to what is compared: the similarities are then
     |w_c| cos(theta), whose largest is the linear classifier's prediction.
     """
-
-
-def adacos_scale(num_classes: int) -> float:
-    """sqrt(2) ln(C - 1)."""
-    return math.sqrt(2) * math.log(num_classes - 1)
 
 
 SCALES: dict[str, type[Scale]] = {

@@ -50,10 +50,19 @@ class Spec:
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of part: its options, and the one similarity that it is defined on, if it is."""
+    """A kind of part.
+
+    Args:
+        options: what it takes.
+        on: the one similarity that it is defined on, if it is.
+        made_by: `module:Class` of a part from another package.
+        origin: `package version` of such a part.
+    """
 
     options: Mapping[str, Option]
     on: str | None = None
+    made_by: str | None = None
+    origin: str | None = None
 
 
 BIAS = Option(False, "whether the classifier has a bias")

@@ -27,3 +27,20 @@ def print_rows(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> Non
     for row in rows:
         table.add_row(*(Text(shown(row[c])) for c in columns))
     console.print(table, soft_wrap=not console.is_terminal)
+
+
+def print_objective(found: Mapping[str, Any], *, first: bool) -> None:
+    """Prints what `described` says of an objective."""
+    source = f" ({found['source']})" if found["source"] else ""
+    print(f"{'' if first else chr(10)}{found['name']}: {found['title']}{source}")
+    if found["formula"]:
+        print(f"  loss of a sample: {found['formula']}")
+    for role, text in found["parts"].items():
+        print(f"  {role}: {text}")
+    if found["two_classes"]:
+        print(f"  with two classes: {found['two_classes']}")
+    for line in found["theory"]:
+        print(f"  with {found['classes']} classes: {line}")
+    if found["options"]:
+        print()
+        print_rows(found["options"], ["name", "default", "value", "expected", "help"])

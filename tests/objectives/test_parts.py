@@ -59,6 +59,7 @@ def smooth_points(*shape, seed=0):
 
 
 @pytest.mark.parametrize("kind", sorted(set(MARGINS) - {"none"}))
+@torch.no_grad()
 def test_a_margin_s_slope_equals_autograd_s(kind):
     options = {k: o.default for k, o in PARTS["margin"][kind].options.items()}
     margin = MARGINS[kind](**options)
@@ -69,6 +70,7 @@ def test_a_margin_s_slope_equals_autograd_s(kind):
 
 
 @pytest.mark.parametrize("kind", sorted(LOSSES))
+@torch.no_grad()
 def test_a_loss_s_gradient_equals_autograd_s(kind):
     options = {k: o.default for k, o in PARTS["loss"][kind].options.items()}
     loss, logits = LOSSES[kind](**options), smooth_points(3, 20, 5) * 4
@@ -80,6 +82,7 @@ def test_a_loss_s_gradient_equals_autograd_s(kind):
 # The non-target uniformity works in place; its gradient is checked against eq. 12 and by gradcheck.
 @pytest.mark.parametrize("kind", sorted(set(REGULARIZERS) - {"non-target-uniformity"}))
 @pytest.mark.parametrize("strength", [0.7, torch.tensor([[0.5], [1.5]], dtype=torch.float64)])
+@torch.no_grad()
 def test_a_regulariser_s_gradient_equals_autograd_s(kind, strength):
     options = {k: o.default for k, o in PARTS["regularizers"][kind].options.items()}
     made = REGULARIZERS[kind](**(options | {"strength": strength}))
@@ -119,6 +122,7 @@ def plainly(kind, x, w):
 
 @pytest.mark.parametrize("kind", sorted(SIMILARITIES))
 @pytest.mark.parametrize("lead", [(), (3,), (2, 2)])
+@torch.no_grad()
 def test_a_similarity_s_gradient_equals_autograd_s(kind, lead):
     class Plain(Similarity):
         def compare(self, features, weights):

@@ -187,6 +187,21 @@ def test_recipes(marginctl, tmp_path):
     assert f"mine.yaml:{line}: protocol.folds = 1: expected greater than or equal to 2" in ran.err
 
 
+def test_objectives_side_by_side_and_drawn(marginctl, tmp_path):
+    shown = ("objectives", "show", "arcgrad:scale=1", "lm-softmax", "l-gm", "--classes", "3")
+    ran = marginctl(*shown, "--plot", tmp_path / "figure.png")
+    assert ran.status == 0
+    assert "the angles differ by 83.83 degrees" in ran.out
+    assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
+    assert "wrote" in ran.err
+    document = marginctl(*shown, "--json").json
+    assert [d["name"] for d in document] == ["arcgrad:scale=1", "lm-softmax", "l-gm"]
+    composed = marginctl("objectives", "show", "similarity=cosine;scale=learned")
+    assert "scale: learned" in composed.out
+    refused = marginctl("objectives", "show", "soft", "--plot", tmp_path / "figure.gif")
+    assert refused.status == 2
+
+
 def test_objectives(marginctl, tmp_path, quick):
     listed = marginctl("objectives", "list")
     assert "lm-softmax" in listed.out

@@ -1,0 +1,151 @@
+"""What the papers derive of their methods, as numbers. No torch here."""
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from marginctl.objectives.spec import Spec
+
+
+def arcgrad_scale(gap: float, num_classes: int) -> float:
+    """The scale whose gradient is largest at a gap (ArcGrad, eq. 19): (W((C - 1)/e) + 1) / gap.
+
+    The s that maximises s (C - 1)/(e^(s gap) + C - 1), the slope of ln(1 + (C - 1) e^(-s gap)).
+    (Eq. 17 as printed lacks the factor s and has a sign slip.)
+
+    Args:
+        gap: between the angle to the own class and to the others, in radians.
+        num_classes: C.
+
+    Raises:
+        ValueError: a gap that is not above 0, or fewer than two classes.
+    """
+    _check(gap > 0, f"gap = {gap}: expected above 0")
+    _check(num_classes >= 2, f"num_classes = {num_classes}: expected at least 2")
+    from scipy.special import lambertw  # a tenth of a second that training need not wait for
+
+    return float(lambertw((num_classes - 1) / math.e).real + 1) / gap
+
+
+def arcgrad_gap(scale: float, num_classes: int) -> float:
+    """The gap in radians for which `scale` has the largest gradient: `arcgrad_scale` inverted.
+
+    Raises:
+        ValueError: a scale that is not above 0, or fewer than two classes.
+    """
+    _check(scale > 0, f"scale = {scale}: expected above 0")
+    return arcgrad_scale(scale, num_classes)  # scale x gap depends on C alone
+
+
+def sparse_scale(
+    similarity: float, num_classes: int, prominent: int = 1, rest: float = 0.1
+) -> float:
+    """The scale that makes softmax sparse (Temperature, supplement, eq. 29).
+
+    kappa = [ln((1 - rest)/rest) + ln((C - prominent)/prominent)] / similarity leaves the share
+    `rest` to all classes but the prominent ones, whose cosine is `similarity`, the others' being 0.
+
+    Args:
+        similarity: epsilon, the prominent cosine, above 0.
+        num_classes: C.
+        prominent: m, from 1 to C - 1.
+        rest: eta, between 0 and 1.
+
+    Raises:
+        ValueError: a value outside its range.
+    """
+    _check(similarity > 0, f"similarity = {similarity}: expected above 0")
+    _check(0 < rest < 1, f"rest = {rest}: expected between 0 and 1")
+    _check(1 <= prominent < num_classes, f"prominent = {prominent}: expected 1 to C - 1")
+    odds = math.log((1 - rest) / rest) + math.log((num_classes - prominent) / prominent)
+    return odds / similarity
+
+
+def adacos_scale(num_classes: int) -> float:
+    """AdaCos's fixed scale sqrt(2) ln(C - 1): 0 for two classes (ArcGrad, eq. 10, l = 0).
+
+    Raises:
+        ValueError: fewer than two classes.
+    """
+    _check(num_classes >= 2, f"num_classes = {num_classes}: expected at least 2")
+    return math.sqrt(2) * math.log(num_classes - 1)
+
+
+def gradient_decay_slope(probability: ArrayLike, beta: float) -> NDArray[np.float64]:
+    """g(p) = (1 - p)/(1 - (1 - beta) p), the size of the target logit's gradient.
+
+    (Gradient decay.) Concave in p for beta < 1, straight for 1, convex above; 1/2 at 1/(1 + beta).
+
+    Args:
+        probability: of the target, by the plain softmax; any shape, from 0 to 1.
+        beta: above 0.
+
+    Raises:
+        ValueError: a beta that is not above 0, or a probability outside 0 to 1.
+    """
+    p = np.asarray(probability, np.float64)
+    _check(beta > 0, f"beta = {beta}: expected above 0")
+    _check(bool(((p >= 0) & (p <= 1)).all()), "probability: expected 0 to 1")
+    return np.asarray((1 - p) / (1 - (1 - beta) * p))
+
+
+def bias(logits: ArrayLike, targets: ArrayLike) -> NDArray[np.float64]:
+    """rho of each sample (Large Margin, eq. 7): ln sum_{c != y} exp(f_c - max_{c != y} f_c).
+
+    Softmax cross-entropy is softplus(max_{c != y} f_c - f_y + rho): rho is the margin that it
+    embeds, from 0, where one rival stands out, to ln(C - 1), where all are alike.
+
+    Args:
+        logits: (N, C), C at least 2.
+        targets: (N,), from 0 to C - 1.
+
+    Raises:
+        ValueError: other shapes, or a target outside its range.
+    """
+    f, y = np.array(logits, np.float64), np.asarray(targets)
+    _check(f.ndim == 2 and f.shape[1] >= 2, f"logits: shape {f.shape}, expected (N, C), C >= 2")
+    _check(y.shape == f.shape[:1], f"targets: shape {y.shape}, expected ({f.shape[0]},)")
+    _check(bool(((y >= 0) & (y < f.shape[1])).all()), f"targets: expected 0 to {f.shape[1] - 1}")
+    f[np.arange(len(f)), y] = -np.inf
+    return np.asarray(np.log(np.exp(f - f.max(axis=1, keepdims=True)).sum(axis=1)))
+
+
+def remarks(spec: Spec, c: int) -> list[str]:
+    """What theory says of an objective with C = `c` classes, at least 2, in words."""
+    lines = []
+    kind, scale, margin = spec.similarity.kind, spec.scale, spec.margin
+    fixed = dict(scale.options).get("value")
+    if kind == "angle" and isinstance(fixed, float):
+        gap, narrow = math.degrees(arcgrad_gap(fixed, c)), arcgrad_scale(math.radians(10), c)
+        lines.append(
+            f"eq. 19: scale {fixed:g} pulls most where the angles differ by {gap:.2f} degrees; "
+            f"a gap of 10 degrees asks for scale {narrow:.1f}"
+        )
+    if scale.kind in ("adacos", "adacos-fixed"):
+        lines.append(f"fixed scale: sqrt(2) ln(C - 1) = {adacos_scale(c):.3f}")
+    if kind == "cosine" and "norm" not in scale.kind and c > 2:
+        early, late = sparse_scale(0.1, c), sparse_scale(0.7, c)
+        lines.append(
+            f"eq. 29: a scale of {early:.1f} gives nine tenths of the softmax to the one class "
+            f"with cosine 0.1 (the others at 0), {late:.1f} to one with cosine 0.7"
+        )
+    given = dict(margin.options).get("margin")
+    if margin.kind == "additive-logit" and isinstance(given, float):
+        beta = math.exp(-given)
+        slopes = ", ".join(f"{g:.3f}" for g in gradient_decay_slope([0.1, 0.5, 0.9], beta))
+        lines.append(
+            f"gradient decay with beta = exp(-margin) = {beta:.4g}: g(p) at p = 0.1, 0.5, 0.9 is "
+            f"{slopes}; 1/2 at p = {1 / (1 + beta):.3f}"
+        )
+    if kind == "linear" and spec.loss.kind == "cross-entropy":
+        lines.append(
+            f"eq. 7: the bias rho in the softmax is at most ln(C - 1) = {math.log(c - 1):.3f}, "
+            "where the other classes are alike"
+        )
+    return lines
+
+
+def _check(holds: bool, message: str) -> None:
+    if not holds:
+        raise ValueError(message)

@@ -1,0 +1,218 @@
+"""The figures that are redrawn by hand: an objective's logit, loss and gradient along one axis."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from torch import Tensor
+
+from marginctl.errors import RequestError
+from marginctl.objectives.names import parse
+from marginctl.objectives.objective import ObjectiveFunction
+from marginctl.objectives.schedule import Schedule
+from marginctl.objectives.spec import Spec
+from marginctl.objectives.theory import arcgrad_gap
+
+FORMATS = (".png", ".svg", ".pdf")
+POINTS = 721
+FEATURE_NORM = 10.0  # of features on an angle's axis, for scales that look at it
+DISTANCE = 4.0  # between the means of a Gaussian similarity
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A line through feature space, along which the target's class gains or loses."""
+
+    title: str  # what is held, above the row
+    label: str
+    positions: NDArray[np.float64]
+    place: Callable[[Tensor, int], tuple[Tensor, Tensor]]  # positions, C -> features, weights
+    first: str  # the quantity of the first panel
+    gradient: str
+    ticks: Sequence[float] | None = None
+
+
+def _angles(theta: Tensor, classes: int) -> tuple[Tensor, Tensor]:
+    """Features at angle theta (degrees) to class 0, orthogonal to all others."""
+    weights = torch.eye(classes, classes + 1, dtype=theta.dtype)
+    features = torch.zeros(len(theta), classes + 1, dtype=theta.dtype)
+    radians = theta.detach() * (math.pi / 180)
+    features[:, 0], features[:, -1] = radians.cos(), radians.sin()
+    return features * FEATURE_NORM, weights
+
+
+def _probabilities(p: Tensor, classes: int) -> tuple[Tensor, Tensor]:
+    """Logits whose plain softmax gives p to class 0 and the same to all others."""
+    features = torch.zeros(len(p), classes, dtype=p.dtype)
+    features[:, 0] = (p / (1 - p)).log() + math.log(classes - 1)
+    return features, torch.eye(classes, dtype=p.dtype)
+
+
+def _others(q: Tensor, classes: int) -> tuple[Tensor, Tensor]:
+    """Three classes: q and 1 - q are the softmax over the two that are not the target."""
+    zeros = torch.zeros_like(q)
+    return torch.stack([zeros, q.log(), (1 - q).log()], 1), torch.eye(3, dtype=q.dtype)
+
+
+def _distances(distance: Tensor, classes: int) -> tuple[Tensor, Tensor]:
+    """Features on the way from the mean of class 0 to that of class 1."""
+    weights = torch.zeros(classes, classes, dtype=distance.dtype)
+    weights[1:, 1:] = torch.eye(classes - 1, dtype=distance.dtype) * DISTANCE
+    features = torch.zeros(len(distance), classes, dtype=distance.dtype)
+    features[:, 1] = distance
+    return features, weights
+
+
+AXES: Mapping[str, Axis] = {
+    "angle": Axis(
+        "{classes} classes; features of norm 10, orthogonal to all weights but their own",
+        "angle to the own class weight (degrees)",
+        np.linspace(0.25, 179.75, POINTS),
+        _angles,
+        "target's logit in training",
+        "d loss / d angle (per radian)",
+        (0, 45, 90, 135, 180),
+    ),
+    "probability": Axis(
+        "{classes} classes; the other logits are alike",
+        "probability of the target by the plain softmax, p",
+        np.linspace(0.001, 0.999, POINTS),
+        _probabilities,
+        "target's logit in training",
+        "- d loss / d target logit",
+    ),
+    "others": Axis(
+        "two non-target classes of probabilities {{q, 1 - q}}; the target's logit is 0",
+        "q",
+        np.linspace(0.001, 0.999, POINTS),
+        _others,
+        "strength x divergence",
+        "d loss / d logit of q",
+    ),
+    "distance": Axis(
+        "{classes} means at distance 4 from the own, features between it and another",
+        "distance to the own mean",
+        np.linspace(0.0, DISTANCE, POINTS),
+        _distances,
+        "target's logit in training",
+        "d loss / d distance",
+    ),
+}
+
+
+def axis_of(spec: Spec) -> str:
+    """The name of the axis on which an objective shows what it does."""
+    if any(r.kind == "non-target-uniformity" for r in spec.regularizers):
+        return "others"
+    own = {"linear": "probability", "gaussian": "distance"}
+    return own.get(spec.similarity.kind, "angle")
+
+
+def curves(written: str, classes: int) -> dict[str, NDArray[np.float64]]:
+    """What the three panels show along the objective's axis: `first`, `loss` and `gradient`.
+
+    All come from the objective itself, in float64. `first` is the target's logit with margin, or
+    the regularisers' part of the loss where they are the axis. A schedule stands at its beginning.
+    """
+    spec = parse(written).spec
+    name = axis_of(spec)
+    axis = AXES[name]
+    positions = torch.as_tensor(axis.positions)
+    features, weights = axis.place(positions, classes)
+    function = ObjectiveFunction(spec, len(weights))
+    targets = torch.zeros(len(features), dtype=torch.long)
+    state = function.init_state(weights)
+    bias = torch.zeros(len(weights), dtype=weights.dtype) if function.has_bias else None
+    leaf = features.clone().requires_grad_()
+    loss, _ = function(leaf, weights, targets, None, state, bias=bias, training=False)
+    (slope,) = torch.autograd.grad(loss.sum(), leaf)
+    if name == "angle":  # along the circle of the features
+        radians = positions * (math.pi / 180)
+        along = slope[:, -1] * radians.cos() - slope[:, 0] * radians.sin()
+        gradient = along * FEATURE_NORM
+    elif name == "probability":
+        gradient = -slope[:, 0]
+    else:
+        gradient = slope[:, 1]
+    if name == "others":
+        plain = ObjectiveFunction(replace(spec, regularizers=()), len(weights))
+        first = loss.detach() - plain(features, weights, targets, None, {}, bias=bias)[0]
+    else:
+        first = function.training_logits(features, weights, targets, state, bias)[:, 0]
+    return {
+        "position": axis.positions,
+        "first": first.numpy(),
+        "loss": loss.detach().numpy(),
+        "gradient": gradient.numpy(),
+    }
+
+
+def draw(names: Sequence[str], classes: int, path: Path) -> None:
+    """Writes a figure with a row of three panels for each axis that the objectives need.
+
+    Raises:
+        RequestError: an unknown objective, a file type other than `FORMATS`, or a path that cannot
+            be written.
+    """
+    if path.suffix.lower() not in FORMATS:
+        raise RequestError(f"--plot {path}: expected a file name ending in {', '.join(FORMATS)}")
+    if not path.parent.is_dir():
+        raise RequestError(f"--plot {path}: there is no folder {path.parent}: make it first")
+    rows: dict[str, list[str]] = {}
+    for name in dict.fromkeys(str(parse(n)) for n in names):
+        rows.setdefault(axis_of(parse(name).spec), []).append(name)
+    figure = Figure(figsize=(13, 3.9 * len(rows)), layout="constrained")
+    panels = figure.subplots(len(rows), 3, squeeze=False)
+    for row, (axis, written) in zip(panels, rows.items(), strict=True):
+        _row(row, AXES[axis], written, classes)
+    with matplotlib.rc_context({"svg.hashsalt": "marginctl"}):  # the same file for the same call
+        try:
+            figure.savefig(path, dpi=120, metadata={"Date": None} if path.suffix == ".svg" else {})
+        except OSError as error:
+            raise RequestError(f"--plot {path}: {error.strerror or error}") from None
+
+
+def _row(panels: NDArray[np.object_], axis: Axis, written: Sequence[str], classes: int) -> None:
+    quantities = {"first": axis.first, "loss": "loss", "gradient": axis.gradient}
+    for i, name in enumerate(written):
+        found = curves(name, classes)
+        style = {"color": f"C{i % 10}", "linestyle": ("-", "--", ":")[i // 10 % 3]}
+        for panel, quantity in zip(panels, quantities, strict=True):
+            panel.plot(found["position"], found[quantity], label=name, **style)
+        spec = parse(name).spec
+        scale = dict(spec.scale.options).get("value")
+        if spec.similarity.kind == "angle" and scale and not isinstance(scale, Schedule):
+            gap = math.degrees(arcgrad_gap(float(scale), classes))
+            if gap > 90:
+                continue
+            panels[2].axvline(90 - gap, linestyle=":", color=style["color"], linewidth=1)
+            panels[2].annotate(
+                f"eq. 19: gap {gap:.1f}",
+                (90 - gap, 0.5),
+                xycoords=("data", "axes fraction"),
+                rotation=90,
+                ha="right",
+                va="center",
+                fontsize=7,
+            )
+    for panel, quantity in zip(panels, quantities.values(), strict=True):
+        _label(panel, axis, quantity)
+    panels[1].set_title(axis.title.format(classes=classes), fontsize=9)
+    panels[0].legend(fontsize=7)
+
+
+def _label(panel: Axes, axis: Axis, quantity: str) -> None:
+    panel.set_xlabel(axis.label, fontsize=9)
+    panel.set_ylabel(quantity, fontsize=9)
+    panel.axhline(0, color="0.8", linewidth=0.8, zorder=0)
+    panel.tick_params(labelsize=8)
+    panel.spines[["top", "right"]].set_visible(False)
+    if axis.ticks is not None:
+        panel.set_xticks(axis.ticks)
