@@ -153,7 +153,9 @@ def readme_commands() -> list[str]:
 def test_the_commands_of_the_readme_are_accepted(line, marginctl, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     arguments = shlex.split(line.split(" > ")[0], comments=True)[1:]
-    if arguments[0] == "bench":
+    if arguments[:2] == ["bench", "objectives"]:
+        arguments += ["--pairs", "1", "--size", "8,10,16", "--no-networks"]
+    if arguments[:2] == ["bench", "uci-cv"]:
         arguments += ["--epochs", "1", "--rounds", "1", "--dataset", "iris"]
     if arguments[0] == "uci-cv":
         arguments.append("--dry-run")

@@ -50,3 +50,65 @@ def uci_cv(
         print_json(document)
     else:
         print_ratios(document)
+
+
+def _size(text: str) -> tuple[int, int, int]:
+    """Reads `N,C,d`."""
+    try:
+        rows, classes, length = (int(number) for number in text.split(","))
+    except ValueError:
+        rows = classes = length = 0
+    if rows < 1 or classes < 2 or length < 1:
+        raise typer.BadParameter(f"{text!r}: expected N,C,d such as 256,1000,512, C at least 2")
+    return rows, classes, length
+
+
+@app.command("objectives")
+def objectives(
+    objective: Annotated[
+        list[str] | None,
+        typer.Option("--objective", metavar="NAME", help="An objective; repeatable. Else all."),
+    ] = None,
+    size: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--size", metavar="N,C,d", help="Batch, classes, length of a feature; repeatable."
+        ),
+    ] = None,
+    pairs: Annotated[
+        int,
+        typer.Option("--pairs", metavar="N", parser=integer(1), help="How often each is timed."),
+    ] = 15,
+    networks: Annotated[
+        bool, typer.Option(help="Also the share of cosine-ls in steps of ResNet-18 and ResNet-50.")
+    ] = True,
+    device: options.Device = "auto",
+    json: options.Json = False,
+) -> None:
+    """Time objectives against cross-entropy, linear layer, forward and backward pass included.
+
+    Takes about 5 minutes on 2 CPU cores. Times pytorch-metric-learning too, where it is installed.
+    """
+    from marginctl.objectives.names import available, parse
+
+    sizes = [_size(text) for text in size or []]
+    names = [str(parse(name)) for name in objective or available()]
+    import torch
+
+    from marginctl.bench.objectives import SIZES, run
+    from marginctl.crossval.execute import resolve_device
+    from marginctl.reporting.bench import print_costs
+    from marginctl.reporting.progress import say
+
+    document = run(
+        names,
+        sizes=sizes or SIZES,
+        pairs=pairs,
+        networks=networks,
+        device=torch.device(resolve_device(device)),
+        say=lambda line: say([line]),
+    )
+    if json:
+        print_json(document)
+    else:
+        print_costs(document)

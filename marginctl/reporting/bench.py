@@ -31,3 +31,36 @@ def print_ratios(document: dict[str, Any]) -> None:
             }
         )
     print_rows(rows, ["data set", "against", "ratio", "range", "rounds"])
+
+
+def print_costs(document: dict[str, Any]) -> None:
+    """Prints ratios to cross-entropy: median of the pairs, and the range of the middle half."""
+
+    def shown(spread: dict[str, float] | None) -> str:
+        return (
+            f"{spread['median']:.2f} ({spread['low']:.2f} to {spread['high']:.2f})"
+            if spread
+            else ""
+        )
+
+    other = "pytorch-metric-learning"
+    print_rows(
+        [
+            {
+                "N, C, d": ", ".join(map(str, row["size"])),
+                "objective": row["objective"],
+                "cross-entropy": f"{1000 * row['cross_entropy_seconds']:.2f} ms",
+                "marginctl": shown(row["ratios"]["marginctl"]),
+                other: shown(row["ratios"].get(other)),
+            }
+            for row in document["rows"]
+        ],
+        ["N, C, d", "objective", "cross-entropy", "marginctl", other],
+    )
+    for row in document["least_squares"]:
+        low, high = 100 * row["share"]["low"], 100 * row["share"]["high"]
+        print(
+            f"{row['network']}, images {'x'.join(map(str, row['images']))}, {row['classes']} "
+            f"classes: a step with cosine-ls takes {row['step_seconds']:.2f} s, the search for "
+            f"kappa* is {100 * row['share']['median']:.3f} % ({low:.3f} to {high:.3f}) of it"
+        )
