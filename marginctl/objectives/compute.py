@@ -112,10 +112,11 @@ def evaluate(
         loss, upstream = parts.loss.gradient(logits.value, targets)
         pulls = {"logits": upstream}
         for regularizer in parts.regularizers:
-            on = looked_at[regularizer.on]
-            if regularizer.on not in pulls:
-                pulls[regularizer.on] = torch.zeros_like(on)
-            loss = loss + regularizer.add_gradient(on, targets, state, pulls[regularizer.on])
+            on = regularizer.on
+            penalty, pulls[on] = regularizer.add_gradient(
+                looked_at[on], targets, state, pulls.get(on)
+            )
+            loss = loss + penalty
         found = _pull(parts, logits, targets, pulls)
     else:
         loss = parts.loss.forward(logits.value, targets)

@@ -13,7 +13,7 @@ from torch import Tensor
 from marginctl.objectives.loss import log_softmax
 from marginctl.objectives.margin import Number
 from marginctl.objectives.scale import State
-from marginctl.objectives.similarity import norm
+from marginctl.objectives.similarity import norm, row_dot
 
 
 class Regularizer:
@@ -44,16 +44,20 @@ class Regularizer:
         """What it looks at and the targets (..., N) -> (..., N), or (..., 1) for all samples."""
         raise NotImplementedError
 
-    def add_gradient(
-        self, looked_at: Tensor, targets: Tensor, state: State, gradient: Tensor
-    ) -> Tensor:
-        """The penalty; adds its gradient, with respect to what it looks at, to `gradient`."""
+    def gradient(self, looked_at: Tensor, targets: Tensor, state: State) -> tuple[Tensor, Tensor]:
+        """The penalty, and its gradient with respect to what it looks at."""
         with torch.enable_grad():
             leaf = looked_at.detach().requires_grad_()
             penalty = self.penalty(leaf, targets, state)
-            (of_penalty,) = torch.autograd.grad(penalty.sum(), leaf)
-        gradient += of_penalty
-        return penalty.detach()
+            (gradient,) = torch.autograd.grad(penalty.sum(), leaf)
+        return penalty.detach(), gradient
+
+    def add_gradient(
+        self, looked_at: Tensor, targets: Tensor, state: State, total: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """The penalty, and `total` with its gradient added; None is a total of zero."""
+        penalty, gradient = self.gradient(looked_at, targets, state)
+        return penalty, gradient if total is None else total.add_(gradient)
 
     def _in_rows(self) -> Number:
         """The strength as a factor of (..., N, C), (..., N, d) or (..., C, d)."""
@@ -80,12 +84,9 @@ class Center(Regularizer):
         offset = looked_at - rows_of(state["centers"], targets)
         return offset.square().sum(-1) * (self.strength / 2)
 
-    def add_gradient(
-        self, looked_at: Tensor, targets: Tensor, state: State, gradient: Tensor
-    ) -> Tensor:
+    def gradient(self, looked_at: Tensor, targets: Tensor, state: State) -> tuple[Tensor, Tensor]:
         offset = looked_at - rows_of(state["centers"], targets)
-        gradient += offset * self._in_rows()
-        return offset.square().sum(-1) * (self.strength / 2)
+        return offset.square().sum(-1) * (self.strength / 2), offset * self._in_rows()
 
     def observe(
         self, features: Tensor, targets: Tensor, valid: Tensor | None, state: State
@@ -111,12 +112,13 @@ class LabelSmoothing(Regularizer):
         return self.strength * (of_target - looked_at.mean(-1))
 
     def add_gradient(
-        self, looked_at: Tensor, targets: Tensor, state: State, gradient: Tensor
-    ) -> Tensor:
+        self, looked_at: Tensor, targets: Tensor, state: State, total: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        total = torch.zeros_like(looked_at) if total is None else total
         strength, index = self._in_rows(), targets.unsqueeze(-1)
-        gradient -= strength / looked_at.shape[-1]
-        gradient.scatter_(-1, index, gradient.gather(-1, index) + strength)
-        return self.penalty(looked_at, targets, state)
+        total -= strength / looked_at.shape[-1]
+        total.scatter_(-1, index, total.gather(-1, index) + strength)
+        return self.penalty(looked_at, targets, state), total
 
 
 class NonTargetUniformity(Regularizer):
@@ -134,32 +136,35 @@ class NonTargetUniformity(Regularizer):
 
     def penalty(self, looked_at: Tensor, targets: Tensor, state: State) -> Tensor:
         log_q, q = self._others(looked_at, targets)
-        return self.strength * self._divergence(log_q, (q * log_q).sum(-1))
+        return self.strength * self._divergence(log_q, row_dot(q, log_q).squeeze(-1))
 
     def add_gradient(
-        self, looked_at: Tensor, targets: Tensor, state: State, gradient: Tensor
-    ) -> Tensor:
-        log_q, q = self._others(looked_at, targets)
-        negative_entropy = (q * log_q).sum(-1)
-        divergence = self._divergence(log_q, negative_entropy)
-        # q (log_q - negative entropy) of D(q|u), and q - u of D(u|q), in one factor of q
+        self, looked_at: Tensor, targets: Tensor, state: State, total: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        total = torch.zeros_like(looked_at) if total is None else total
         index, strength = targets.unsqueeze(-1), self._in_rows()
-        kept = gradient.gather(-1, index)
-        if self.of_qu:
-            log_q.sub_(negative_entropy.unsqueeze(-1) - self.of_uq / self.of_qu)
-            gradient.addcmul_(q, log_q * strength, value=self.of_qu)
+        log_q, q = self._others(looked_at, targets)
+        negative_entropy = row_dot(q, log_q)
+        divergence = self._divergence(log_q, negative_entropy.squeeze(-1))
+        # q (log_q - negative entropy) of D(q|u), and q - u of D(u|q), in one factor of q
+        log_q.sub_(negative_entropy).mul_(self.of_qu).add_(self.of_uq)
+        kept = total.gather(-1, index)
+        if isinstance(strength, Tensor):
+            total.addcmul_(q, log_q * strength)
         else:
-            gradient += q * (strength * self.of_uq)
+            total.addcmul_(q, log_q, value=strength)
         if self.of_uq:
-            gradient -= strength * (self.of_uq / (looked_at.shape[-1] - 1))
-        gradient.scatter_(-1, index, kept)
-        return self.strength * divergence
+            total -= strength * (self.of_uq / (looked_at.shape[-1] - 1))
+        total.scatter_(-1, index, kept)
+        return self.strength * divergence, total
 
     @staticmethod
     def _others(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """ln q and q; both 0 for the target, so that it adds nothing and gets no gradient."""
         index = targets.unsqueeze(-1)
-        log_q = log_softmax(logits.scatter(-1, index, -torch.inf))
+        own = logits.gather(-1, index)
+        log_q = log_softmax(logits.scatter_(-1, index, -torch.inf))
+        logits.scatter_(-1, index, own)  # as it was: a copy would be a pass over them all
         q = log_q.exp()
         return log_q.scatter_(-1, index, 0.0), q
 
@@ -182,11 +187,9 @@ class Likelihood(Regularizer):
     def penalty(self, looked_at: Tensor, targets: Tensor, state: State) -> Tensor:
         return -looked_at.squeeze(-1) * self.strength
 
-    def add_gradient(
-        self, looked_at: Tensor, targets: Tensor, state: State, gradient: Tensor
-    ) -> Tensor:
-        gradient -= self._in_rows()
-        return self.penalty(looked_at, targets, state)
+    def gradient(self, looked_at: Tensor, targets: Tensor, state: State) -> tuple[Tensor, Tensor]:
+        slope = torch.zeros_like(looked_at) - self._in_rows()
+        return self.penalty(looked_at, targets, state), slope
 
 
 class SuperSymmetry(Regularizer):
@@ -205,16 +208,14 @@ class SuperSymmetry(Regularizer):
         squares, target, _ = self._sums(unit)
         return self._penalty(squares, target, looked_at.shape[-2])
 
-    def add_gradient(
-        self, looked_at: Tensor, targets: Tensor, state: State, gradient: Tensor
-    ) -> Tensor:
+    def gradient(self, looked_at: Tensor, targets: Tensor, state: State) -> tuple[Tensor, Tensor]:
         unit, length, classes = self._scaled(looked_at)
         squares, target, gram = self._sums(unit)
         product = gram @ unit if gram.shape[-1] == classes else unit @ gram
         total = product.mul_(4).add_(unit * ((target - squares) * (4 / classes)))
         total -= (classes * unit - unit.sum(-2, keepdim=True)) * (4 / (classes - 1))
-        gradient += total / length * (self._in_rows() / classes**2)
-        return self._penalty(squares, target, classes)
+        gradient = total / length * (self._in_rows() / classes**2)
+        return self._penalty(squares, target, classes), gradient
 
     @staticmethod
     def _scaled(weights: Tensor) -> tuple[Tensor, Tensor, int]:

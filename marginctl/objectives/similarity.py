@@ -85,7 +85,7 @@ class Similarity:
 _AT_ONCE = 2**17
 
 
-def _row_dot(a: Tensor, b: Tensor) -> Tensor:
+def row_dot(a: Tensor, b: Tensor) -> Tensor:
     """(..., n, d) each -> (..., n, 1): the dot products of their rows."""
     if a.dim() > 2 or a.is_cuda or a.numel() <= 2 * _AT_ONCE:
         return (a * b).sum(-1, keepdim=True)
@@ -155,13 +155,13 @@ class Cosine(Similarity):
         unit, weights = saved.features, saved.weights
         row_weight = row_weight.unsqueeze(-1)
         of_features = grad @ weights
-        radial = _row_dot(of_features, unit)
+        radial = row_dot(of_features, unit)
         of_features = of_features.addcmul_(radial, unit, value=-1).mul_(
             row_weight / saved.feature_norm
         )
         of_weights = grad.transpose(-1, -2) @ (unit * row_weight)
         if not self.keep_weight_norm:
-            radial = _row_dot(of_weights, weights)
+            radial = row_dot(of_weights, weights)
             radial /= saved.weight_norm.transpose(-1, -2).square()
             of_weights = of_weights.addcmul_(radial, weights, value=-1)
         return of_features, of_weights

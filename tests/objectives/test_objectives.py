@@ -332,8 +332,7 @@ def test_the_regulariser_s_gradient_is_equation_12():
     x, y = batch(c=5)
     made = objective("lm-softmax", 5)
     z = (x @ made.weight.T).detach()
-    gradient = torch.zeros_like(z)
-    made.function._constant.regularizers[0].add_gradient(z, y, {}, gradient)
+    _, gradient = made.function._constant.regularizers[0].add_gradient(z, y, {}, None)
     for i, t in enumerate(y.tolist()):
         others = [c for c in range(5) if c != t]
         q = torch.softmax(z[i, others], 0)
@@ -369,13 +368,34 @@ def test_extreme_logits_stay_finite():
             assert slope.isfinite().all()
 
 
-def test_a_margin_of_zero_is_the_plain_loss():
+COSINES_BY_NORM = "similarity=cosine;scale=feature-norm"
+NEUTRAL = [
+    ("m-soft:margin=0", "soft"),
+    ("gradient-decay:beta=1", "soft"),
+    ("cosface:margin=0,scale=20", "cosine:scale=20"),
+    ("arcface:margin=0", "cosine:scale=20"),
+    ("arcface:gradient=straight-through,margin=0", "cosine:scale=20"),
+    ("sphereface:margin=1", COSINES_BY_NORM),
+    ("l-softmax:margin=1", "soft"),
+    ("l-softmax:annealing=1e12", "soft"),
+    ("l-gm:margin=0,strength=0", "similarity=gaussian"),
+    ("center:strength=0", "soft"),
+    ("label-smoothing:strength=0", "soft"),
+    ("lm-softmax:strength=0", "soft"),
+    ("super-symmetry:strength=0", "soft"),
+]
+
+
+@pytest.mark.parametrize(("neutral", "plain"), NEUTRAL)
+def test_a_neutral_margin_or_strength_is_the_plain_loss(neutral, plain):
+    """Value and gradients, at random features and where they are aligned and opposite."""
     x, y = batch()
-    torch.testing.assert_close(objective("m-soft:margin=0")(x, y), objective("soft")(x, y))
-    plain = compose(4, 6, similarity=part("cosine"), scale=part("fixed", value=20.0)).double()
-    arcface = objective("arcface:margin=0")
-    plain.weight.data.copy_(arcface.weight.data)
-    torch.testing.assert_close(arcface(x, y), plain(x, y), rtol=1e-9, atol=0)
+    a, b = objective(neutral), objective(plain)
+    a.weight.data.copy_(b.weight.data)
+    x = torch.cat([x, b.weight.detach()[:1], -b.weight.detach()[:1]])
+    y = torch.cat([y, torch.tensor([0, 0])])
+    for left, right in zip(gradients(a, x, y), gradients(b, x, y), strict=True):
+        torch.testing.assert_close(left, right, rtol=1e-8, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", ALL)
