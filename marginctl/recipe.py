@@ -46,6 +46,65 @@ class Protocol(BaseModel):
     stratified: bool = False
 
 
+class Round(BaseModel):
+    """A round of a search: every setting that is left at so many repeats; the nearest are kept."""
+
+    model_config = _STRICT
+
+    repeats: Annotated[int, Field(ge=1, le=100_000)]
+    keep: Annotated[int, Field(ge=1, le=1_000_000)]
+
+
+class Search(BaseModel):
+    """What `uci-cv --search` tries, to come near a published table."""
+
+    model_config = _STRICT
+
+    protocol: Annotated[
+        dict[str, Annotated[list[Any], Field(min_length=1)]],
+        Field(min_length=1, description="keys of the protocol, each with the values to try"),
+    ]
+    options: Annotated[
+        dict[str, Annotated[list[str], Field(min_length=1)]],
+        Field(description="columns, each with other ways in which the method may be run"),
+    ] = {}
+    settings: Annotated[
+        int | None, Field(ge=1, le=1_000_000, description="drawn from the grid; all where not set")
+    ] = None
+    seed: Annotated[int, Field(ge=0)] = 0
+    rounds: Annotated[list[Round], Field(min_length=1)] = [Round(repeats=1, keep=1)]
+
+    @field_validator("protocol")
+    @classmethod
+    def _known_values(cls, grid: dict[str, list[Any]]) -> dict[str, list[Any]]:
+        problems: list[str] = []
+        for key, values in grid.items():
+            if key not in Protocol.model_fields or key in ("folds", "repeats"):
+                known = [k for k in Protocol.model_fields if k not in ("folds", "repeats")]
+                problems.append(
+                    f"search.protocol: unknown key '{key}': expected {', '.join(known)}."
+                    + did_you_mean(key, known)
+                )
+                continue
+            for value in values:
+                try:
+                    Protocol.model_validate({key: value})
+                except ValidationError as error:
+                    said = error.errors(include_url=False)[0]["msg"]
+                    expected = re.sub("^(Input should be|List should have) ", "", said)
+                    problems.append(f"search.protocol.{key} = {_shown(value)}: expected {expected}")
+        if problems:
+            raise ValueError("\n".join(problems))
+        return grid
+
+    @field_validator("options", mode="before")
+    @classmethod
+    def _canonical(cls, options: Any) -> Any:
+        if not isinstance(options, dict) or not all(isinstance(v, list) for v in options.values()):
+            return options
+        return {_each([key], _objective)[0]: _each(v, _objective) for key, v in options.items()}
+
+
 class About(BaseModel):
     """What `recipes list` says of a recipe; nothing here changes a result."""
 
@@ -69,6 +128,7 @@ class Recipe(BaseModel):
     objectives: Annotated[list[str], Field(min_length=1)]
     protocol: Protocol = Protocol()
     seeds: Annotated[list[Annotated[int, Field(ge=0, lt=2**63)]], Field(min_length=1)] = [0]
+    search: Search | None = None
 
     @field_validator("objectives", mode="before")
     @classmethod

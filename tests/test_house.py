@@ -18,7 +18,7 @@ PACKAGE = ROOT / "marginctl"
 
 # Data flows from the left to the right; a package imports only what stands before it.
 ORDER = ["base", "objectives", "data", "papers", "recipe", "runs", "crossval", "bench", "reporting"]
-ORDER.append("cli")
+ORDER += ["search", "cli"]
 BASE = {"errors", "seeds", "text", "typed_yaml"}
 
 

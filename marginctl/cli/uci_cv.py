@@ -1,13 +1,16 @@
 """marginctl uci-cv."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from marginctl.cli import options
 from marginctl.cli.options import Format, integer, print_json
 from marginctl.errors import MarginctlError
+
+if TYPE_CHECKING:
+    from marginctl.crossval.session import Session
 
 
 def command(
@@ -49,6 +52,12 @@ def command(
             "--repeats", metavar="N", parser=integer(1), help="Repeats, each with new partitions."
         ),
     ] = None,
+    search: Annotated[
+        bool,
+        typer.Option(
+            "--search", help="Search the recipe's space for the protocol behind its table."
+        ),
+    ] = False,
     baseline: options.Baseline = None,
     power: options.Power = None,
     predictions: Annotated[
@@ -112,6 +121,9 @@ def command(
     )
     if not quiet:
         say(line for _, understood in own for line in understood.lines())
+    if search:
+        _search(session, workers, dry_run=dry_run, json=json, quiet=quiet)
+        return
     compared_with = chosen_baseline(session.recipe.objectives, baseline)
     visible = positive_points(power)
     if not dry_run:
@@ -155,3 +167,35 @@ def command(
         table.print_as(table_format, collector.grid, compared)
     if outcome.failed:
         raise MarginctlError(*outcome.failed.values())
+
+
+def _search(
+    session: "Session", workers: int | None, *, dry_run: bool, json: bool, quiet: bool
+) -> None:
+    from marginctl.search import leaderboard
+    from marginctl.search.session import plan, published_for, search
+
+    published = published_for(session)
+    count = session.workers(workers)
+    planned = plan(session, count)
+    line = (
+        f"{planned['settings']} of {planned['grid']} settings: at most {planned['networks']} "
+        f"networks, {count} workers, about {planned['seconds'] / 60:.0f} min; "
+        f"runs in {planned['folder']}"
+    )
+    if dry_run:
+        if json:
+            print_json({"schema": 1, "command": "uci-cv --search", "dry_run": planned})
+        else:
+            print(line)
+        return
+    with leaderboard.Leaderboard(session.recipe, published, quiet=quiet) as board:
+        if not quiet:
+            board.message(line)
+        result = search(session, published, workers=count, board=board)
+    names = [d.name for d in session.datasets]
+    if json:
+        found = leaderboard.as_json(session.recipe, result, published, names, session.skipped)
+        print_json(found)
+    else:
+        leaderboard.print_result(session.recipe, result, published, names)

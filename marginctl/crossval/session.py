@@ -1,7 +1,7 @@
 """One call of a cross-validation: its recipe, its data, its trials, and where they are kept."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -118,6 +118,10 @@ class Session:
     @property
     def warnings(self) -> list[str]:
         return warnings(self.datasets, self.recipe.protocol)
+
+    def with_trials(self, trials: list[Trial]) -> "Session":
+        """The same call with other trials."""
+        return replace(self, trials=trials)
 
     def unfinished(self) -> list[Trial]:
         """The trials without a result that can be used."""

@@ -1,0 +1,127 @@
+"""How far a table of ours is from a published one."""
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import rankdata
+
+from marginctl.papers import Published
+
+Cells = Mapping[tuple[str, str], Published]
+
+
+@dataclass(frozen=True)
+class Distance:
+    """Differences over the cells that both tables have; in points of accuracy, unless said.
+
+    An effect is a cell less the median of its row: what a method does there, beside the others.
+
+    Attributes:
+        cells: how many.
+        mean_absolute, rms: of the means.
+        mean_absolute_z, rms_z: of the differences over their standard errors.
+        effects_mean_absolute, effects_rms: of the effects.
+        std_mean_absolute: of the standard deviations over the folds.
+        rank_correlation: Spearman's, of the methods within a data set; mean over the data sets.
+        best_agree: data sets with the same best method, a tie counting in parts.
+        noise: the mean absolute difference of two runs of one protocol, by the cells' stds and n.
+    """
+
+    cells: int
+    mean_absolute: float
+    rms: float
+    mean_absolute_z: float
+    rms_z: float
+    effects_mean_absolute: float
+    effects_rms: float
+    std_mean_absolute: float
+    rank_correlation: float | None
+    best_agree: float
+    noise: float
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def distance(ours: Cells, published: Cells, datasets: Sequence[str] | None = None) -> Distance:
+    """The distance between two tables.
+
+    Args:
+        ours: cells by (data set, objective).
+        published: the same of the paper.
+        datasets: the rows that count; None for all.
+
+    Raises:
+        ValueError: no cell is in both.
+    """
+    rows: dict[str, list[str]] = {}
+    for dataset, objective in published:
+        if (dataset, objective) in ours and (datasets is None or dataset in datasets):
+            rows.setdefault(dataset, []).append(objective)
+    if not rows:
+        raise ValueError("no cell is in both tables")
+    differences, effects, z, stds, noise = [], [], [], [], []
+    correlations, agree = [], 0.0
+    for dataset, objectives in rows.items():
+        a = [ours[dataset, o] for o in objectives]
+        b = [published[dataset, o] for o in objectives]
+        mine, theirs = (np.array([c.mean for c in cells]) for cells in (a, b))
+        differences += list(mine - theirs)
+        effects += list(effects_of(mine) - effects_of(theirs))
+        for left, right in zip(a, b, strict=True):
+            error = math.sqrt(left.std**2 / left.n + right.std**2 / right.n)
+            if error:
+                z.append((left.mean - right.mean) / error)
+            stds.append(left.std - right.std)
+            noise.append(math.sqrt(4 / math.pi * right.std**2 / right.n))
+        if np.ptp(mine) and np.ptp(theirs):
+            ranks = (rankdata(mine), rankdata(theirs))
+            correlations.append(float(np.corrcoef(*ranks)[0, 1]))
+        agree += _shared(mine == mine.max(), theirs == theirs.max())
+    return Distance(
+        cells=len(differences),
+        mean_absolute=_mean_absolute(differences),
+        rms=_rms(differences),
+        mean_absolute_z=_mean_absolute(z) if z else 0.0,
+        rms_z=_rms(z) if z else 0.0,
+        effects_mean_absolute=_mean_absolute(effects),
+        effects_rms=_rms(effects),
+        std_mean_absolute=_mean_absolute(stds),
+        rank_correlation=statistics.fmean(correlations) if correlations else None,
+        best_agree=agree,
+        noise=statistics.fmean(noise),
+    )
+
+
+def effects_of(row: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What each method of a row does beside the others: its cell less the row's median."""
+    return np.asarray(row - np.median(row))
+
+
+def row_medians(published: Cells) -> Cells:
+    """The table that knows the data sets and nothing of the methods: each row at its median."""
+    rows: dict[str, list[float]] = {}
+    for (dataset, _), cell in published.items():
+        rows.setdefault(dataset, []).append(cell.mean)
+    return {
+        (dataset, objective): Published(statistics.median(rows[dataset]), cell.std, cell.n)
+        for (dataset, objective), cell in published.items()
+    }
+
+
+def _mean_absolute(values: Sequence[float]) -> float:
+    return statistics.fmean(abs(v) for v in values)
+
+
+def _rms(values: Sequence[float]) -> float:
+    return math.sqrt(statistics.fmean(v * v for v in values))
+
+
+def _shared(a: NDArray[np.bool_], b: NDArray[np.bool_]) -> float:
+    """Of two sets of best methods: the share that is in both."""
+    return float((a & b).sum() / (a | b).sum())

@@ -1,0 +1,1 @@
+"""The search for the protocol behind a published table."""

@@ -1,0 +1,237 @@
+"""What a search shows: while it runs, and at its end."""
+
+import time
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from rich import box
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from marginctl.crossval.trial import Trial
+from marginctl.papers import Published
+from marginctl.papers.distance import Distance, distance, row_medians
+from marginctl.recipe import Recipe
+from marginctl.reporting.listing import print_rows
+from marginctl.reporting.progress import LOG_EVERY, say
+from marginctl.search.rounds import Match, SearchResult, gather, match
+from marginctl.search.space import Setting, variants_of
+
+SHOWN = 10
+
+
+class Leaderboard:
+    """Shows the nearest settings so far, and about how long a round takes.
+
+    Hears of trials as `execute`'s listener. A setting enters the board when all its trials are in.
+
+    Args:
+        recipe: with the search.
+        published: the table to come near.
+        quiet: whether to leave out all but messages.
+    """
+
+    def __init__(
+        self, recipe: Recipe, published: Mapping[tuple[str, str], Published], *, quiet: bool
+    ) -> None:
+        self._recipe, self._published, self._quiet = recipe, published, quiet
+        self._variants = variants_of(recipe)
+        self.console = Console(stderr=True, highlight=False)
+        self._live: Live | None = None
+        self._said = time.monotonic()
+        self._matches: list[Match] = []
+        self._title = ""
+
+    def __enter__(self) -> Self:
+        if not self._quiet and self.console.is_terminal:
+            self._live = Live(
+                console=self.console,
+                get_renderable=self._render,
+                transient=True,
+                refresh_per_second=4,
+            )
+            self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._live:
+            self._live.stop()
+
+    def begin(self, number: int, trials: Mapping[Trial, Setting], cost: float) -> None:
+        """A round begins.
+
+        Args:
+            trials: all of the round.
+            cost: of those that are to be trained.
+        """
+        self._by_id = {trial.id: trial for trial in trials}
+        self._trials = trials
+        self._records: dict[Trial, Mapping[str, Any]] = {}
+        self._left: dict[int, int] = {}
+        for setting in trials.values():
+            self._left[setting.number] = self._left.get(setting.number, 0) + 1
+        repeats = next(iter(trials.values())).protocol.repeats
+        self._title = f"round {number}: {len(self._left)} settings at {repeats} repeats"
+        self._matches, self._done, self._total, self._cost = [], 0, cost, 0.0
+        self._started = time.monotonic()
+        if not self._quiet:
+            self.message(f"{self._title}: {len(trials)} trials")
+
+    def message(self, text: str) -> None:
+        """One line that stays."""
+        if self._live:
+            self.console.print(Text(text))
+        else:
+            say([text])
+
+    def done(self, record: dict[str, Any], *, reused: bool) -> None:
+        """A trial is done."""
+        trial = self._by_id[record["trial"]]
+        self._records[trial] = record
+        self._done += 1
+        setting = self._trials[trial]
+        self._left[setting.number] -= 1
+        if self._left[setting.number]:
+            return
+        own = {t: s for t, s in self._trials.items() if s.number == setting.number}
+        datasets = list(dict.fromkeys(t.dataset.name for t in own))
+        found = match(
+            gather(own, self._records)[setting.number], self._variants, self._published, datasets
+        )
+        self._matches = sorted(
+            [*self._matches, found], key=lambda m: (m.distance.mean_absolute, m.setting.number)
+        )
+        now = time.monotonic()
+        if not (reused or self._quiet or self._live) and now - self._said > LOG_EVERY:
+            self._said = now
+            best = self._matches[0]
+            self.message(
+                f"{len(self._matches)}/{len(self._left)} settings, {self._time_left()}; nearest: "
+                f"{best.distance.mean_absolute:.2f} points with {best.setting}"
+            )
+
+    def progress(self, cost: float) -> None:
+        self._cost = cost
+
+    def _time_left(self) -> str:
+        gone = time.monotonic() - self._started
+        if self._cost <= 0 or self._cost >= self._total:
+            return f"{gone / 60:.1f} min gone"
+        left = gone / self._cost * (self._total - self._cost)
+        return f"{gone / 60:.1f} min gone, about {left / 60:.1f} left"
+
+    def _render(self) -> Group:
+        table = Table(box=box.SIMPLE_HEAD, title=self._title, pad_edge=False)
+        for column in ("nearest settings", "points", "effects"):
+            table.add_column(column, justify="left" if column[0] == "n" else "right")
+        for found in self._matches[:SHOWN]:
+            d = found.distance
+            table.add_row(
+                str(found.setting), f"{d.mean_absolute:.2f}", f"{d.effects_mean_absolute:.2f}"
+            )
+        bar = Table.grid(padding=(0, 1))
+        bar.add_row(
+            ProgressBar(total=max(self._total, 1.0), completed=self._cost, width=30),
+            f"{self._done}/{len(self._by_id)} trials",
+            self._time_left() if self._by_id else "",
+        )
+        return Group(table, bar)
+
+
+def comparisons(
+    published: Mapping[tuple[str, str], Published], datasets: Sequence[str]
+) -> dict[str, Distance]:
+    """What the distances are to be read beside: a table that knows nothing of the methods."""
+    of_rows = {place: cell for place, cell in published.items() if place[0] in datasets}
+    return {"each row at its own median": distance(row_medians(of_rows), of_rows)}
+
+
+def as_json(
+    recipe: Recipe,
+    result: SearchResult,
+    published: Mapping[tuple[str, str], Published],
+    datasets: Sequence[str],
+    skipped: Sequence[tuple[str, str]],
+) -> dict[str, Any]:
+    """The document that --json prints."""
+    beside = comparisons(published, datasets)
+    return {
+        "schema": 1,
+        "command": "uci-cv --search",
+        "protocol": recipe.protocol.model_dump(),
+        "search": recipe.search.model_dump() if recipe.search else None,
+        "rounds": result.rounds,
+        "networks": result.trained,
+        "leaderboard": [found.as_json() for found in result.matches],
+        "held_out": [{"datasets": held, **found.as_json()} for held, found in result.held_out],
+        "held_out_mean": _held_out_mean(result),
+        "compared_with": {name: d.as_json() for name, d in beside.items()},
+        "skipped": [{"dataset": d, "reason": r} for d, r in skipped],
+    }
+
+
+def _held_out_mean(result: SearchResult) -> dict[str, float] | None:
+    """Of all held-out cells together: points, and effects."""
+    if not result.held_out:
+        return None
+    cells = sum(found.distance.cells for _, found in result.held_out)
+    return {
+        key: sum(getattr(f.distance, key) * f.distance.cells for _, f in result.held_out) / cells
+        for key in ("mean_absolute", "effects_mean_absolute", "std_mean_absolute")
+    }
+
+
+def print_result(
+    recipe: Recipe,
+    result: SearchResult,
+    published: Mapping[tuple[str, str], Published],
+    datasets: Sequence[str],
+) -> None:
+    """Prints the settings of the last round, the held-out score, and what to read them beside."""
+    rows = [{**_row(found.distance), "setting": str(found.setting)} for found in result.matches]
+    for name, d in comparisons(published, datasets).items():
+        rows.append({**_row(d), "setting": f"({name})"})
+    columns = ["points", "rms", "z", "effects", "stds", "rank corr.", "same best", "setting"]
+    print_rows(rows, columns)
+    best = result.matches[0]
+    ways = {c: n for c, n in best.objectives.items() if c != n}
+    if ways:
+        print("nearest: " + ", ".join(f"{c} as {n}" for c, n in ways.items()))
+    mean = _held_out_mean(result)
+    if mean is not None:
+        for held, found in result.held_out:
+            print(
+                f"held out {', '.join(held)}: {found.distance.mean_absolute:.2f} points, effects "
+                f"{found.distance.effects_mean_absolute:.2f}; chosen on the others: {found.setting}"
+            )
+        print(
+            f"held out in all: {mean['mean_absolute']:.2f} points, effects "
+            f"{mean['effects_mean_absolute']:.2f}"
+        )
+    noise = best.distance.noise
+    print(
+        f"{result.trained} networks; two runs of one protocol differ by about {noise:.2f} points. "
+        "points: mean absolute difference of the cells; effects: the same of each cell less its "
+        "row's median"
+    )
+
+
+def _row(d: Distance) -> dict[str, str]:
+    return {
+        "points": f"{d.mean_absolute:.2f}",
+        "rms": f"{d.rms:.2f}",
+        "z": f"{d.mean_absolute_z:.2f}",
+        "effects": f"{d.effects_mean_absolute:.2f}",
+        "stds": f"{d.std_mean_absolute:.2f}",
+        "rank corr.": "" if d.rank_correlation is None else f"{d.rank_correlation:.2f}",
+        "same best": f"{d.best_agree:.1f}",
+    }

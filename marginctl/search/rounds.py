@@ -1,0 +1,191 @@
+"""Successive halving over repeats, and a selection whose score it has not seen.
+
+Each round trains every surviving setting at its number of repeats, and keeps the nearest to the
+published table. To choose on some data sets and be scored on others, a selection must not have
+looked at the others in any round: so each selection (on all data sets, and on two thirds of them,
+in turn) keeps its own survivors, and a round trains them all.
+"""
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from marginctl.crossval.trial import Trial
+from marginctl.data.dataset import Dataset
+from marginctl.objectives.names import parse
+from marginctl.papers import Published
+from marginctl.papers.distance import Distance, distance
+from marginctl.recipe import Recipe
+from marginctl.search.space import Setting, settings_of, variants_of
+
+Cells = dict[tuple[str, str], Published]
+PARTS = 3  # of the data sets: chosen on two, scored on the third
+ALL = "all"
+
+
+@dataclass
+class Tried:
+    """A setting with the cells that it has so far, of every variant of every column."""
+
+    setting: Setting
+    cells: Cells = field(default_factory=dict)
+    missing: int = 0
+
+
+@dataclass(frozen=True)
+class Match:
+    """A setting beside the published table."""
+
+    setting: Setting
+    objectives: Mapping[str, str]  # column -> the variant that is nearest
+    distance: Distance
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "setting": self.setting.number,
+            "protocol": self.setting.changed,
+            "repeats": self.setting.protocol.repeats,
+            "objectives": dict(self.objectives),
+            "distance": self.distance.as_json(),
+        }
+
+
+def match(
+    tried: Tried,
+    variants: Mapping[str, Sequence[str]],
+    published: Mapping[tuple[str, str], Published],
+    chosen_on: Sequence[str],
+    scored_on: Sequence[str] | None = None,
+) -> Match:
+    """The distance of a setting, each column in its nearest variant.
+
+    Args:
+        chosen_on: the data sets on which the variants are chosen.
+        scored_on: the data sets of the distance; None for the same.
+    """
+    nearest: dict[str, str] = {}
+    for column, names in variants.items():
+        of_paper = {d: published.get((d, column)) for d in chosen_on}
+
+        def away(name: str, of_paper: dict[str, Published | None] = of_paper) -> float:
+            found = [
+                abs(tried.cells[d, name].mean - cell.mean)
+                for d, cell in of_paper.items()
+                if cell is not None and (d, name) in tried.cells
+            ]
+            return statistics.fmean(found) if found else 0.0
+
+        nearest[column] = min(names, key=away)
+    ours = {
+        (d, column): tried.cells[d, name]
+        for column, name in nearest.items()
+        for d in scored_on or chosen_on
+        if (d, name) in tried.cells
+    }
+    return Match(tried.setting, nearest, distance(ours, published, scored_on or chosen_on))
+
+
+def selections(names: Sequence[str]) -> dict[str, tuple[list[str], list[str]]]:
+    """Each selection's data sets: those it chooses on, and those it is scored on.
+
+    `all` chooses on all and is scored on all; with three data sets or more, every third of them
+    (in the order of their names) is held out in turn.
+    """
+    found = {ALL: (list(names), list(names))}
+    ordered = sorted(names)
+    for i in range(PARTS if len(ordered) >= PARTS else 0):
+        held = ordered[i::PARTS]
+        found[f"part {i + 1}"] = ([n for n in ordered if n not in held], held)
+    return found
+
+
+@dataclass
+class SearchResult:
+    """What the last round leaves.
+
+    Attributes:
+        matches: the settings of the last round, nearest first.
+        held_out: of each part of the data sets, what the selection on the others chose, with its
+            distance there.
+        trained: networks, the reused ones included.
+    """
+
+    rounds: list[dict[str, int]]
+    matches: list[Match]
+    held_out: list[tuple[list[str], Match]]
+    trained: int
+
+
+def trials_of(
+    settings: Sequence[Setting], datasets: Sequence[Dataset], recipe: Recipe
+) -> dict[Trial, Setting]:
+    """The trials of a round, setting by setting."""
+    names = [name for column in variants_of(recipe).values() for name in column]
+    return {
+        Trial(dataset, parse(name), setting.protocol, seed): setting
+        for setting in settings
+        for dataset in datasets
+        for name in dict.fromkeys(names)
+        for seed in recipe.seeds
+    }
+
+
+def run(
+    recipe: Recipe,
+    datasets: Sequence[Dataset],
+    published: Mapping[tuple[str, str], Published],
+    train: Callable[[dict[Trial, Setting], int], Mapping[Trial, Mapping[str, Any]]],
+) -> SearchResult:
+    """Runs all rounds.
+
+    Args:
+        train: gives the records of a round's trials; also hears the number of the round.
+    """
+    assert recipe.search is not None
+    variants, names = variants_of(recipe), [d.name for d in datasets]
+    chosen = {key: settings_of(recipe) for key in selections(names)}
+    rounds, trained = [], 0
+    matches: dict[str, list[Match]] = {}
+    for number, stage in enumerate(recipe.search.rounds, 1):
+        alive = {s.number: s.repeated(stage.repeats) for kept in chosen.values() for s in kept}
+        trials = trials_of([alive[n] for n in sorted(alive)], datasets, recipe)
+        records = train(trials, number)
+        trained += sum(trial.networks for trial in trials)
+        rounds.append({"repeats": stage.repeats, "settings": len(alive)})
+        tried = gather(trials, records)
+        for key, (on, _) in selections(names).items():
+            still = [tried[s.number] for s in chosen[key]]
+            ranked = [match(t, variants, published, on) for t in still]
+            ranked.sort(key=lambda m: (m.distance.mean_absolute, m.setting.number))
+            matches[key] = ranked
+            chosen[key] = [m.setting for m in ranked[: stage.keep]]
+    held_out = []
+    for key, (on, held) in selections(names).items():
+        if key != ALL:
+            best = tried[matches[key][0].setting.number]
+            held_out.append((held, match(best, variants, published, on, held)))
+    return SearchResult(rounds, matches[ALL], held_out, trained)
+
+
+def gather(
+    trials: Mapping[Trial, Setting], records: Mapping[Trial, Mapping[str, Any]]
+) -> dict[int, Tried]:
+    """The cells of each setting, seeds together."""
+    accuracies: dict[int, dict[tuple[str, str], list[float]]] = {}
+    settings: dict[int, Setting] = {}
+    for trial, setting in trials.items():
+        settings[setting.number] = setting
+        of_setting = accuracies.setdefault(setting.number, {})
+        of_cell = of_setting.setdefault((trial.dataset.name, str(trial.objective)), [])
+        of_cell += [a for repeat in records[trial]["accuracies"] for a in repeat]
+    return {
+        number: Tried(
+            settings[number],
+            {
+                place: Published(statistics.fmean(a), statistics.stdev(a), len(a))
+                for place, a in cells.items()
+            },
+        )
+        for number, cells in accuracies.items()
+    }
