@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
@@ -55,8 +55,8 @@ class Round(BaseModel):
     keep: Annotated[int, Field(ge=1, le=1_000_000)]
 
 
-class Search(BaseModel):
-    """What `uci-cv --search` tries, to come near a published table."""
+class Space(BaseModel):
+    """What is tried: a grid of protocols, and other ways in which a column may be run."""
 
     model_config = _STRICT
 
@@ -72,7 +72,6 @@ class Search(BaseModel):
         int | None, Field(ge=1, le=1_000_000, description="drawn from the grid; all where not set")
     ] = None
     seed: Annotated[int, Field(ge=0)] = 0
-    rounds: Annotated[list[Round], Field(min_length=1)] = [Round(repeats=1, keep=1)]
 
     @field_validator("protocol")
     @classmethod
@@ -82,7 +81,7 @@ class Search(BaseModel):
             if key not in Protocol.model_fields or key in ("folds", "repeats"):
                 known = [k for k in Protocol.model_fields if k not in ("folds", "repeats")]
                 problems.append(
-                    f"search.protocol: unknown key '{key}': expected {', '.join(known)}."
+                    f"protocol: unknown key '{key}': expected {', '.join(known)}."
                     + did_you_mean(key, known)
                 )
                 continue
@@ -92,7 +91,7 @@ class Search(BaseModel):
                 except ValidationError as error:
                     said = error.errors(include_url=False)[0]["msg"]
                     expected = re.sub("^(Input should be|List should have) ", "", said)
-                    problems.append(f"search.protocol.{key} = {_shown(value)}: expected {expected}")
+                    problems.append(f"protocol.{key} = {_shown(value)}: expected {expected}")
         if problems:
             raise ValueError("\n".join(problems))
         return grid
@@ -103,6 +102,22 @@ class Search(BaseModel):
         if not isinstance(options, dict) or not all(isinstance(v, list) for v in options.values()):
             return options
         return {_each([key], _objective)[0]: _each(v, _objective) for key, v in options.items()}
+
+
+class Search(Space):
+    """What `uci-cv --search` tries, to come near a published table."""
+
+    rounds: Annotated[list[Round], Field(min_length=1)] = [Round(repeats=1, keep=1)]
+
+
+class Tuning(Space):
+    """What every column chooses from, inside the training rows of each network."""
+
+    protocol: Annotated[
+        dict[str, Annotated[list[Any], Field(min_length=1)]],
+        Field(description="keys of the protocol, each with the values to try"),
+    ] = {}
+    inner_folds: Annotated[int, Field(ge=2, le=1000)] = 3
 
 
 class About(BaseModel):
@@ -129,6 +144,7 @@ class Recipe(BaseModel):
     protocol: Protocol = Protocol()
     seeds: Annotated[list[Annotated[int, Field(ge=0, lt=2**63)]], Field(min_length=1)] = [0]
     search: Search | None = None
+    tuning: Tuning | None = None
 
     @field_validator("objectives", mode="before")
     @classmethod
@@ -313,8 +329,16 @@ def _is_union_branch(key: str | int) -> bool:
 def _fields_at(place: tuple[str | int, ...]) -> list[str]:
     model: Any = Recipe
     for key in place:
-        model = model.model_fields[str(key)].annotation
+        if isinstance(key, str):  # and not the number of an item
+            model = _model_in(model.model_fields[key].annotation)
     return list(model.model_fields)
+
+
+def _model_in(annotation: Any) -> Any:
+    """The model of a field: itself, or an optional one, or that of a list."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((m for m in map(_model_in, get_args(annotation)) if m is not None), None)
 
 
 def _shown(value: Any) -> str:

@@ -241,7 +241,8 @@ class StackedNetworks:
     @property
     def in_order(self) -> NDArray[np.int64]:
         """Positions in the stack by the networks' numbers: the stack has the largest first."""
-        return np.argsort([n.repeat * self.stack.folds + n.fold for n in self.stack.networks])
+        networks = self.stack.networks
+        return np.lexsort(([n.fold for n in networks], [n.repeat for n in networks]))
 
 
 class _Optimizer:

@@ -128,6 +128,7 @@ class Trained:
     result: Any  # StackResult; its module imports torch
     predictions: list[tuple[Any, ...]] | None = None
     arrays: dict[str, Any] | None = None
+    chosen: list[int] | None = None  # of a tuned stack, the number of each network's candidate
 
 
 def train(stack: Stack, device: str, keep: frozenset[str] = frozenset()) -> Trained:
@@ -140,21 +141,32 @@ def train(stack: Stack, device: str, keep: frozenset[str] = frozenset()) -> Trai
     unsaid = 0.0
     said = time.monotonic()
 
-    def on_epoch() -> None:
+    def spent(cost: float) -> None:
         nonlocal unsaid, said
         if _stopped():
             raise _StoppedError
-        unsaid += an_epoch
+        unsaid += cost
         if time.monotonic() - said > 0.2:
             _progress(unsaid)
             unsaid, said = 0.0, time.monotonic()
 
     with _one_thread():
-        result, networks = train_stack(stack, device, on_epoch=on_epoch)
-        predictions = networks.test_predictions() if PREDICTIONS in keep else None
-        arrays = networks.arrays() if NETWORKS in keep else None
+        chosen = None
+        if stack.tuning is None:
+            result, only = train_stack(stack, device, on_epoch=lambda: spent(an_epoch))
+            networks = [only]
+        else:
+            from marginctl.crossval.tuning import train_tuned
+
+            result, networks, chosen = train_tuned(stack, device, spent)
+        predictions = None
+        if PREDICTIONS in keep:
+            predictions = sorted(
+                (row for n in networks for row in n.test_predictions()), key=lambda r: r[1:3]
+            )
+        arrays = networks[0].arrays() if NETWORKS in keep else None
     _progress(unsaid)
-    return Trained(result, predictions, arrays)
+    return Trained(result, predictions, arrays, chosen)
 
 
 # --- in the parent -----------------------------------------------------------------------------
@@ -358,7 +370,8 @@ class _Run:
             if running.error is not None:
                 self._fail(running)
             else:
-                metrics, result = running.trial.record([r.result for r in running.results])
+                chosen = [c for r in running.results for c in r.chosen or ()]
+                metrics, result = running.trial.record([r.result for r in running.results], chosen)
                 kept = self._write_kept(running)
                 record = running.folder.finish(metrics, {**result, **kept})
                 self._keep(running.trial, record, reused=False)

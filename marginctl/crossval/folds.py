@@ -9,7 +9,13 @@ IntArray = NDArray[np.int64]
 
 
 def partition(
-    labels: IntArray, folds: int, *, stratified: bool, seed: int, repeat: int
+    labels: IntArray,
+    folds: int,
+    *,
+    stratified: bool,
+    seed: int,
+    repeat: int,
+    inside: int | None = None,
 ) -> IntArray:
     """The fold of each row in one repeat: (n,) integers from 0 to folds - 1.
 
@@ -21,9 +27,11 @@ def partition(
         labels: (n,) class of each row.
         folds: k, from 2 to n.
         seed, repeat: name the partition; it is a function of them and of the labels alone.
+        inside: the fold whose training rows are partitioned once more, in nested cross-validation.
     """
     n = len(labels)
-    order = generator(seed, "partition", repeat).permutation(n)
+    within = () if inside is None else ("inside", inside)
+    order = generator(seed, "partition", repeat, *within).permutation(n)
     if stratified:
         order = order[np.argsort(labels[order], kind="stable")]
     fold = np.empty(n, np.int64)

@@ -76,6 +76,10 @@ class Session:
         twice = [d.name for d in own if d.name in named]
         if twice:
             raise RequestError(f"--csv {twice[0]}: a data set has that name: rename the file")
+        if recipe.tuning is not None and NETWORKS in keep:
+            raise RequestError(
+                "--save-models: a tuned recipe's networks have different protocols: leave it out"
+            )
         folder = data_dir or default_data_dir()
         absent = [name for name in named if is_absent(name, folder)]
         reasons: dict[str, str] = {}
@@ -134,7 +138,7 @@ class Session:
         return {
             "trials": len(self.trials),
             "to_do": len(todo),
-            "networks": sum(trial.networks for trial in todo),
+            "networks": sum(trial.trained for trial in todo),
             "workers": workers,
             "seconds": estimated_seconds(todo, workers),
             "folder": str(self.folder),

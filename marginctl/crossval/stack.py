@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marginctl.crossval.folds import IntArray, partition
+from marginctl.crossval.space import Candidate
 from marginctl.data.dataset import Dataset
 from marginctl.objectives.names import ObjectiveName
 from marginctl.recipe import Protocol
@@ -31,6 +32,14 @@ class NetworkRows:
 
 
 @dataclass(frozen=True, eq=False)
+class StackTuning:
+    """What each network of a stack chooses from, by inner folds of its training rows."""
+
+    candidates: tuple[Candidate, ...]
+    inner_folds: int
+
+
+@dataclass(frozen=True, eq=False)
 class Stack:
     """Networks that train side by side: some folds of some repeats, one objective, one seed.
 
@@ -44,10 +53,14 @@ class Stack:
     seed: int
     first: int  # numbered repeat * folds + fold; this stack holds first .. last - 1
     last: int
+    tuning: "StackTuning | None" = None
+    given: tuple[NetworkRows, ...] | None = None  # other rows than those of the folds
 
     @cached_property
     def networks(self) -> list[NetworkRows]:
         """The stack's networks, those with most training rows first."""
+        if self.given is not None:
+            return sorted(self.given, key=lambda network: -len(network.train))
         rows = []
         fold_of: dict[int, IntArray] = {}
         for number in range(self.first, self.last):
@@ -83,13 +96,26 @@ class Stack:
     @property
     def cost(self) -> float:
         """Relative time that the stack takes, for estimates of the time left."""
-        steps = math.ceil(
-            self.dataset.num_rows * (1 - 1 / self.protocol.folds) / self.protocol.batch_size
-        )
-        a_network = (
-            8 + _parameters(self.widths, self.dataset.num_classes) * self.protocol.batch_size / 8000
-        )
-        return self.protocol.epochs * steps * (300 + (self.last - self.first) * a_network)
+        number = self.last - self.first
+        share = 1 - 1 / self.protocol.folds
+        if self.given is not None:
+            number = len(self.given)
+            share = max(len(rows.train) for rows in self.given) / self.dataset.num_rows
+        if self.tuning is None:
+            return self._cost_of(self.protocol, number, share)
+        inner = share * (1 - 1 / self.tuning.inner_folds)
+        protocols = [candidate.setting.protocol for candidate in self.tuning.candidates]
+        tried = [self._cost_of(p, number * self.tuning.inner_folds, inner) for p in protocols]
+        # which are chosen is not known: as if each network were trained by an average one
+        final = [self._cost_of(p, number, share) for p in protocols]
+        return sum(tried) + sum(final) / len(final)
+
+    def _cost_of(self, protocol: Protocol, number: int, share: float) -> float:
+        steps = math.ceil(self.dataset.num_rows * share / protocol.batch_size)
+        widths = [self.dataset.num_features, *protocol.hidden]
+        parameters = _parameters(widths, self.dataset.num_classes)
+        a_network = 8 + parameters * protocol.batch_size / 8000
+        return protocol.epochs * steps * (300 + number * a_network)
 
 
 def folds_of(dataset: Dataset, protocol: Protocol) -> int:
@@ -103,7 +129,11 @@ def _parameters(widths: list[int], num_classes: int) -> int:
 
 
 def stacks(
-    dataset: Dataset, objective: ObjectiveName, protocol: Protocol, seed: int
+    dataset: Dataset,
+    objective: ObjectiveName,
+    protocol: Protocol,
+    seed: int,
+    tuning: StackTuning | None = None,
 ) -> list[Stack]:
     """Cuts a trial's folds x repeats networks into stacks of nearly equal size."""
     networks = folds_of(dataset, protocol) * protocol.repeats
@@ -112,7 +142,7 @@ def stacks(
     number = min(networks, math.ceil(networks * one_network / STACK_BYTES))
     edges = [networks * i // number for i in range(number + 1)]
     return [
-        Stack(dataset, objective, protocol, seed, first, last)
+        Stack(dataset, objective, protocol, seed, first, last, tuning)
         for first, last in itertools.pairwise(edges)
     ]
 

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from marginctl import NUMERICS
-from marginctl.crossval.stack import Stack, folds_of, stacks
+from marginctl.crossval.space import candidates_of
+from marginctl.crossval.stack import Stack, StackTuning, folds_of, stacks
 from marginctl.data.dataset import Dataset
 from marginctl.errors import RequestError
 from marginctl.objectives.extension import origins
@@ -28,6 +29,7 @@ class Trial:
     objective: ObjectiveName
     protocol: Protocol
     seed: int
+    tuning: StackTuning | None = None
 
     @cached_property
     def identity(self) -> dict[str, Any]:
@@ -42,6 +44,15 @@ class Trial:
             "seed": self.seed,
             "numerics": NUMERICS,
             **({"extensions": others} if others else {}),
+            **({"tuning": self._tuning} if self.tuning else {}),
+        }
+
+    @property
+    def _tuning(self) -> dict[str, Any]:
+        assert self.tuning is not None
+        return {
+            "inner_folds": self.tuning.inner_folds,
+            "candidates": [str(c) for c in self.tuning.candidates],
         }
 
     @cached_property
@@ -55,11 +66,19 @@ class Trial:
 
     @cached_property
     def stacks(self) -> list[Stack]:
-        return stacks(self.dataset, self.objective, self.protocol, self.seed)
+        return stacks(self.dataset, self.objective, self.protocol, self.seed, self.tuning)
 
     @property
     def networks(self) -> int:
+        """The networks whose test accuracies make the cell."""
         return folds_of(self.dataset, self.protocol) * self.protocol.repeats
+
+    @property
+    def trained(self) -> int:
+        """The networks that are trained, those of inner folds included."""
+        if self.tuning is None:
+            return self.networks
+        return self.networks * (1 + len(self.tuning.candidates) * self.tuning.inner_folds)
 
     @property
     def cost(self) -> float:
@@ -79,8 +98,14 @@ class Trial:
             cell = (data.name, str(self.objective), self.seed)
             yield (*cell, number, repeat, fold, truth, prediction, f"{confidence:.6f}")
 
-    def record(self, results: Sequence[Any]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-        """The metrics of each epoch and the result, from the results of all stacks in order."""
+    def record(
+        self, results: Sequence[Any], chosen: Sequence[int] = ()
+    ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        """The metrics of each epoch and the result, from the results of all stacks in order.
+
+        Args:
+            chosen: of a tuned trial, the number of each network's candidate.
+        """
         shape = (self.protocol.repeats, folds_of(self.dataset, self.protocol))
         correct = np.concatenate([r.correct for r in results]).reshape(shape)
         tested = np.concatenate([r.tested for r in results]).reshape(shape)
@@ -108,6 +133,9 @@ class Trial:
             "collapsed": _numbers(r.collapsed for r in results),
             "timing": {"seconds": sum(r.seconds for r in results)},
         }
+        if self.tuning is not None:
+            counts = Counter(chosen)
+            result["chosen"] = {str(c): counts[i] for i, c in enumerate(self.tuning.candidates)}
         return metrics, result
 
 
@@ -144,11 +172,15 @@ def expand(recipe: Recipe, datasets: Iterable[Dataset]) -> list[Trial]:
     ]
     if problems:
         raise RequestError(*problems)
-    objectives = [parse(written) for written in recipe.objectives]
+    tunings: dict[str, StackTuning | None] = dict.fromkeys(recipe.objectives)
+    if recipe.tuning is not None:
+        for column in recipe.objectives:
+            candidates = candidates_of(recipe.tuning, recipe.protocol, column)
+            tunings[column] = StackTuning(candidates, recipe.tuning.inner_folds)
     return [
-        Trial(dataset, objective, recipe.protocol, seed)
+        Trial(dataset, parse(column), recipe.protocol, seed, tunings[column])
         for dataset in datasets
-        for objective in objectives
+        for column in recipe.objectives
         for seed in recipe.seeds
     ]
 

@@ -43,6 +43,10 @@ def explain(cell: str, tables: list[Table], compared: list[Comparisons]) -> list
                 f"{run.about['numerics']}, {versions}, commit {run.about['git_commit']}, data "
                 f"{run.about['data'][:12]}, started {run.about['timing']['started']}"
             ]
+            chosen = run.record.get("chosen")
+            if chosen:
+                ways = ", ".join(f"{name} ({n})" for name, n in chosen.items() if n)
+                lines.append(f"  chosen inside the training rows: {ways}")
         if found.note:
             lines.append(f"  note: {found.note}")
         if found.paper:

@@ -12,6 +12,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from marginctl.crossval.space import Setting, variants_of
 from marginctl.crossval.trial import Trial
 from marginctl.papers import Published
 from marginctl.papers.distance import Distance, distance, row_medians
@@ -19,7 +20,6 @@ from marginctl.recipe import Recipe
 from marginctl.reporting.listing import print_rows
 from marginctl.reporting.progress import LOG_EVERY, say
 from marginctl.search.rounds import Match, SearchResult, gather, match
-from marginctl.search.space import Setting, variants_of
 
 SHOWN = 10
 
@@ -43,8 +43,14 @@ class Leaderboard:
         self.console = Console(stderr=True, highlight=False)
         self._live: Live | None = None
         self._said = time.monotonic()
-        self._matches: list[Match] = []
         self._title = ""
+        self._trials: Mapping[Trial, Setting] = {}
+        self._by_id: dict[str, Trial] = {}
+        self._records: dict[Trial, Mapping[str, Any]] = {}
+        self._left: dict[int, int] = {}
+        self._matches: list[Match] = []
+        self._done, self._total, self._cost = 0, 0.0, 0.0
+        self._started = time.monotonic()
 
     def __enter__(self) -> Self:
         if not self._quiet and self.console.is_terminal:
@@ -75,8 +81,7 @@ class Leaderboard:
         """
         self._by_id = {trial.id: trial for trial in trials}
         self._trials = trials
-        self._records: dict[Trial, Mapping[str, Any]] = {}
-        self._left: dict[int, int] = {}
+        self._records, self._left = {}, {}
         for setting in trials.values():
             self._left[setting.number] = self._left.get(setting.number, 0) + 1
         repeats = next(iter(trials.values())).protocol.repeats
@@ -142,7 +147,7 @@ class Leaderboard:
         bar.add_row(
             ProgressBar(total=max(self._total, 1.0), completed=self._cost, width=30),
             f"{self._done}/{len(self._by_id)} trials",
-            self._time_left() if self._by_id else "",
+            self._time_left(),
         )
         return Group(table, bar)
 
@@ -199,7 +204,7 @@ def print_result(
     """Prints the settings of the last round, the held-out score, and what to read them beside."""
     rows = [{**_row(found.distance), "setting": str(found.setting)} for found in result.matches]
     for name, d in comparisons(published, datasets).items():
-        rows.append({**_row(d), "setting": f"({name})"})
+        rows.append({**_row(d), "stds": "", "setting": f"({name})"})  # the paper's own stds
     columns = ["points", "rms", "z", "effects", "stds", "rank corr.", "same best", "setting"]
     print_rows(rows, columns)
     best = result.matches[0]

@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from marginctl.crossval.space import Setting, settings_of, variants_of
 from marginctl.crossval.trial import Trial
 from marginctl.data.dataset import Dataset
 from marginctl.objectives.names import parse
 from marginctl.papers import Published
 from marginctl.papers.distance import Distance, distance
 from marginctl.recipe import Recipe
-from marginctl.search.space import Setting, settings_of, variants_of
 
 Cells = dict[tuple[str, str], Published]
 PARTS = 3  # of the data sets: chosen on two, scored on the third
@@ -144,7 +144,7 @@ def run(
     """
     assert recipe.search is not None
     variants, names = variants_of(recipe), [d.name for d in datasets]
-    chosen = {key: settings_of(recipe) for key in selections(names)}
+    chosen = {key: settings_of(recipe.search, recipe.protocol) for key in selections(names)}
     rounds, trained = [], 0
     matches: dict[str, list[Match]] = {}
     for number, stage in enumerate(recipe.search.rounds, 1):

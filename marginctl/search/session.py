@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from marginctl.crossval.session import Session
+from marginctl.crossval.space import Setting, grid_size, settings_of
 from marginctl.crossval.trial import Trial, estimated_seconds
 from marginctl.errors import MarginctlError, RequestError
 from marginctl.papers import Published, table
 from marginctl.search.leaderboard import Leaderboard
 from marginctl.search.rounds import SearchResult, run, trials_of
-from marginctl.search.space import Setting, grid_size, settings_of
 
 
 def published_for(session: Session) -> dict[tuple[str, str], Published]:
@@ -44,7 +44,7 @@ def plan(session: Session, workers: int) -> dict[str, Any]:
     """What the search would do, at most, and about how long it would take: for --dry-run."""
     search = session.recipe.search
     assert search is not None
-    settings = settings_of(session.recipe)
+    settings = settings_of(search, session.recipe.protocol)
     left, networks, seconds = settings, 0, 0.0
     for stage in search.rounds:
         trials = trials_of(

@@ -256,3 +256,89 @@ def test_bench_objectives(marginctl, monkeypatch):
     for size in ("8,10", "0,10,16", "8,1,16", "a,b,c"):
         assert marginctl("bench", "objectives", "--size", size).status == 2
     assert marginctl("bench", "objectives", "--objective", "sof").status == 2
+
+
+SEARCH = """# A small search.
+paper: arcgrad
+table: I
+task: uci-cv
+datasets: [iris, balance-scale]
+objectives: [soft, arcface, "arcgrad:scale=5"]
+protocol: {folds: 3, epochs: 2}
+search:
+  protocol: {lr: [1e-3, 3e-2], hidden: [[4], [6, 6]]}
+  options: {arcface: ["arcface:margin=0.5"]}
+  rounds: [{repeats: 1, keep: 2}, {repeats: 2, keep: 1}]
+"""
+
+
+def test_a_search_finds_resumes_and_says_how_near_it_is(marginctl, tmp_path):
+    path = tmp_path / "near.yaml"
+    path.write_text(SEARCH)
+    arguments = ("uci-cv", "--search", path, "--out", tmp_path / "runs", "--workers", "1")
+    planned = marginctl(*arguments, "--dry-run")
+    assert planned.out.startswith("4 of 4 settings: at most ")
+    first = marginctl(*arguments, "--json")
+    assert first.status == 0
+    assert "round 2: 2 settings at 2 repeats" in first.err
+    document = first.json
+    assert document["rounds"][0] == {"repeats": 1, "settings": 4}
+    best = document["leaderboard"][0]
+    assert best["repeats"] == 2
+    assert best["distance"]["cells"] == 6
+    assert set(best["objectives"]) == {"soft", "arcface", "arcgrad:scale=5"}
+    assert document["held_out"] == []  # two data sets cannot be parted in three
+    stamps = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("result.json")}
+    again = marginctl(*arguments)
+    assert {p: p.stat().st_mtime_ns for p in tmp_path.rglob("result.json")} == stamps
+    assert "(each row at its own median)" in again.out
+    assert marginctl(*arguments, "--quiet").err == ""
+    refused = marginctl("uci-cv", "--search", "arcgrad/table1", "--out", tmp_path)
+    assert refused.status == 2
+    assert "has no section 'search'" in refused.err
+    unknown = marginctl(*arguments, "--objective", "cosine")
+    assert unknown.status == 2
+    assert "nothing published for 'cosine'" in unknown.err
+
+
+def test_a_search_on_a_terminal(marginctl, tmp_path, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    path = tmp_path / "near.yaml"
+    path.write_text(SEARCH)
+    ran = marginctl("uci-cv", "--search", path, "--out", tmp_path / "runs", "--workers", "1")
+    assert ran.status == 0
+    assert "nearest settings" in _plain(ran.err)
+
+
+TUNED = """# Tuned alike.
+task: uci-cv
+datasets: [iris]
+objectives: [soft, arcface]
+protocol: {folds: 3, repeats: 2, epochs: 3, hidden: [6]}
+tuning:
+  inner_folds: 2
+  protocol: {lr: [1e-3, 3e-2]}
+  options: {arcface: ["arcface:margin=0.5"]}
+  settings: 2
+"""
+
+
+def test_a_tuned_recipe_says_what_was_chosen(marginctl, tmp_path):
+    path = tmp_path / "alike.yaml"
+    path.write_text(TUNED)
+    arguments = ("uci-cv", path, "--out", tmp_path / "runs", "--workers", "2")
+    assert "60 networks" in marginctl(*arguments, "--dry-run").out
+    ran = marginctl(*arguments, "--predictions", tmp_path / "p.csv", "--json")
+    assert ran.status == 0
+    assert [c["n"] for c in ran.json["cells"]] == [6, 6]
+    results = [json.loads(p.read_text()) for p in tmp_path.rglob("result.json")]
+    assert all(sum(r["chosen"].values()) == 6 for r in results)
+    rows = list(csv.DictReader((tmp_path / "p.csv").open()))
+    assert len(rows) == 2 * 2 * 150
+    for cell in ran.json["cells"]:
+        own = [r for r in rows if r["objective"] == cell["objective"]]
+        right = sum(r["truth"] == r["prediction"] for r in own)
+        assert right / len(own) * 100 == pytest.approx(cell["mean"])
+    assert marginctl(*arguments, "--save-models", tmp_path / "m").status == 2
+    explained = marginctl("report", tmp_path / "runs", "--explain", "iris/arcface")
+    assert "chosen inside the training rows: " in explained.out

@@ -1,0 +1,99 @@
+"""What a search or a tuning tries: protocols from a grid, and the ways to run a method."""
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from marginctl.objectives.names import ObjectiveName, parse
+from marginctl.recipe import Protocol, Recipe, Space
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One protocol of a grid.
+
+    Attributes:
+        number: from 1, in the order of the grid; the same whatever else is tried.
+        changed: the keys of the grid, for a reader.
+    """
+
+    number: int
+    protocol: Protocol
+    changed: dict[str, Any]
+
+    def repeated(self, repeats: int) -> "Setting":
+        protocol = self.protocol.model_copy(update={"repeats": repeats})
+        return Setting(self.number, protocol, self.changed)
+
+    def __str__(self) -> str:
+        return ", ".join(f"{k}={_plain(v)}" for k, v in self.changed.items())
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """One of the settings that a tuned method chooses from."""
+
+    objective: ObjectiveName
+    setting: Setting
+
+    def __str__(self) -> str:
+        return f"{self.objective}, {self.setting}" if self.setting.changed else str(self.objective)
+
+
+def grid_size(space: Space) -> int:
+    """How many settings the grid has."""
+    return math.prod(len(values) for values in space.protocol.values())
+
+
+def settings_of(space: Space, base: Protocol) -> list[Setting]:
+    """All settings of the grid, or as many as the space asks for, drawn with its seed."""
+    drawn = _drawn(grid_size(space), space.settings, space.seed)
+    return [_setting(base, space, number) for number in drawn]
+
+
+def candidates_of(space: Space, base: Protocol, column: str) -> tuple[Candidate, ...]:
+    """What a tuned column chooses from: each way of running it, with each setting of the grid.
+
+    Where the space has a number of settings, every column gets that many (or all that it has), so
+    that a method with more options is not tried more often.
+    """
+    ways = ways_of(space, column)
+    size = grid_size(space)
+    drawn = _drawn(size * len(ways), space.settings, space.seed)
+    return tuple(
+        Candidate(parse(ways[number // size]), _setting(base, space, number % size))
+        for number in drawn
+    )
+
+
+def ways_of(space: Space, column: str) -> list[str]:
+    """A column's objectives: as it is written, and the other ways that are declared."""
+    return list(dict.fromkeys([column, *space.options.get(column, [])]))
+
+
+def variants_of(recipe: Recipe) -> dict[str, list[str]]:
+    """Of every column of a search, the ways in which it is run."""
+    assert recipe.search is not None
+    return {column: ways_of(recipe.search, column) for column in recipe.objectives}
+
+
+def _drawn(total: int, asked: int | None, seed: int) -> Sequence[int]:
+    if asked is None or asked >= total:
+        return range(total)
+    return sorted(random.Random(seed).sample(range(total), asked))
+
+
+def _setting(base: Protocol, space: Space, number: int) -> Setting:
+    changed: dict[str, Any] = {}
+    rest = number
+    for key, values in reversed(space.protocol.items()):
+        rest, i = divmod(rest, len(values))
+        changed[key] = values[i]
+    changed = {key: changed[key] for key in space.protocol}
+    return Setting(number + 1, Protocol.model_validate({**base.model_dump(), **changed}), changed)
+
+
+def _plain(value: Any) -> str:
+    return "-".join(map(str, value)) or "none" if isinstance(value, list) else f"{value}"

@@ -1,0 +1,130 @@
+"""The rounds of a search, on made records."""
+
+import pytest
+
+from marginctl.crossval.space import grid_size, settings_of, variants_of
+from marginctl.errors import RequestError
+from marginctl.papers import Published
+from marginctl.recipe import Protocol, Recipe, Round, Search
+from marginctl.search.rounds import ALL, run, selections
+from tests.crossval.made import dataset
+
+BASE = Protocol(folds=3, repeats=2)
+NAMES = ["a", "b", "c", "d", "e", "f"]
+
+
+def recipe(**search):
+    space = {"lr": [0.1, 0.2, 0.3], "epochs": [5, 10]}
+    return Recipe(
+        task="uci-cv",
+        objectives=["soft", "arcface"],
+        protocol=BASE,
+        search=Search(protocol=space, **search),
+    )
+
+
+def test_the_grid_is_counted_through_once():
+    settings = settings_of(recipe().search, BASE)
+    assert [s.number for s in settings] == [1, 2, 3, 4, 5, 6]
+    pairs = [(s.protocol.lr, s.protocol.epochs) for s in settings]
+    assert pairs == [(0.1, 5), (0.1, 10), (0.2, 5), (0.2, 10), (0.3, 5), (0.3, 10)]
+    assert all(s.protocol.folds == 3 for s in settings)
+
+
+def test_a_draw_is_the_same_twice_and_part_of_the_grid():
+    all_of_them = {s.number: s for s in settings_of(recipe().search, BASE)}
+    drawn = settings_of(recipe(settings=3).search, BASE)
+    assert drawn == settings_of(recipe(settings=3).search, BASE)
+    assert len({s.number for s in drawn}) == 3
+    assert all(s == all_of_them[s.number] for s in drawn)
+    assert grid_size(recipe(settings=3).search) == 6
+    assert len(settings_of(recipe(settings=99).search, BASE)) == 6
+
+
+def test_every_third_data_set_is_held_out_in_turn():
+    found = selections(["f", "a", "e", "b", "d", "c"])
+    assert found[ALL] == (["f", "a", "e", "b", "d", "c"],) * 2
+    held = [part for key, (_, part) in found.items() if key != ALL]
+    assert held == [["a", "d"], ["b", "e"], ["c", "f"]]
+    assert all(set(on) == set(NAMES) - set(part) for on, part in list(found.values())[1:])
+    assert list(selections(["a", "b"])) == [ALL]
+
+
+def searched(made, accuracy, published):
+    """Runs a search whose networks have the accuracy that `accuracy(trial)` says."""
+    datasets = [dataset(name=name) for name in NAMES]
+    trained = []
+
+    def train(trials, number):
+        trained.append((number, {s.number for s in trials.values()}))
+        folds = [[-1.0, 0.0, 1.0]]
+        return {
+            t: {"accuracies": [[accuracy(t) + f for f in repeat] for repeat in folds]}
+            for t in trials
+        }
+
+    return run(made, datasets, published, train), trained
+
+
+def test_the_nearest_setting_is_found_and_the_others_are_dropped():
+    made = recipe(rounds=[Round(repeats=1, keep=2), Round(repeats=2, keep=1)])
+    published = {(d, o): Published(80.0, 1.0, 100) for d in NAMES for o in ("soft", "arcface")}
+    result, trained = searched(made, lambda t: 100 * t.protocol.lr + 60, published)
+    assert trained == [(1, {1, 2, 3, 4, 5, 6}), (2, {3, 4})]
+    assert result.rounds == [{"repeats": 1, "settings": 6}, {"repeats": 2, "settings": 2}]
+    assert [m.setting.number for m in result.matches] == [3, 4]
+    assert result.matches[0].distance.mean_absolute == pytest.approx(0)
+    assert [m.distance.mean_absolute for _, m in result.held_out] == [pytest.approx(0)] * 3
+    assert result.trained == 6 * 12 * 3 + 2 * 12 * 6
+
+
+def test_a_held_out_part_has_no_say_in_what_it_is_scored_with():
+    """Each part is matched by another setting: the score on it is that of the others' choice."""
+    lr_of = {"a": 0.1, "d": 0.1, "b": 0.2, "e": 0.2, "c": 0.2, "f": 0.2}
+    published = {(d, o): Published(80.0, 1.0, 100) for d in NAMES for o in ("soft", "arcface")}
+
+    def accuracy(trial):
+        return 80 + 100 * abs(trial.protocol.lr - lr_of[trial.dataset.name])
+
+    made = recipe(rounds=[Round(repeats=1, keep=1), Round(repeats=2, keep=1)])
+    result, _ = searched(made, accuracy, published)
+    # b and e held out: a and d are matched by 0.1, c and f by 0.2, and the first of a tie is taken
+    assert [m.setting.protocol.lr for _, m in result.held_out] == [0.2, 0.1, 0.1]
+    assert result.held_out[0][1].distance.mean_absolute == pytest.approx(10)
+    assert result.matches[0].setting.protocol.lr == 0.2
+
+
+def test_a_column_is_run_in_its_nearest_way():
+    made = recipe(options={"arcface": ["arcface:margin=0.5", "arcface:scale=64"]})
+    assert variants_of(made) == {
+        "soft": ["soft"],
+        "arcface": ["arcface", "arcface:margin=0.5", "arcface:scale=64"],
+    }
+    published = {(d, o): Published(80.0, 1.0, 100) for d in NAMES for o in ("soft", "arcface")}
+    result, _ = searched(
+        made, lambda t: 80 if str(t.objective) in ("soft", "arcface:scale=64") else 70, published
+    )
+    assert result.matches[0].objectives == {"soft": "soft", "arcface": "arcface:scale=64"}
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ("protocol: {lrr: [1]}", "unknown key 'lrr'"),
+        ("protocol: {repeats: [1]}", "unknown key 'repeats'"),
+        ("protocol: {lr: [-1.0]}", "protocol.lr = -1.0: expected greater than 0"),
+        ("protocol: {lr: []}", "search.protocol.lr"),
+        ("protocol: {lr: [0.1]}\n  rounds: [{repeats: 0, keep: 1}]", "repeats = 0"),
+        ("protocol: {lr: [0.1]}\n  options: {arcfac: [soft]}", "Did you mean 'arcface'?"),
+        ("protocol: {lr: [0.1]}\n  option: {}", "unknown key 'search.option'"),
+        ("protocol: {lr: [0.1]}\n  rounds: [{repeat: 1}]", "unknown key 'search.rounds.0.repeat'"),
+    ],
+)
+def test_a_bad_search_is_named(tmp_path, section, message):
+    from marginctl.recipe import Source, load
+
+    path = tmp_path / "r.yaml"
+    path.write_text(f"task: uci-cv\nobjectives: [soft]\nsearch:\n  {section}\n")
+    with pytest.raises(RequestError) as caught:
+        load(Source("r", path))
+    assert message in str(caught.value)
