@@ -14,6 +14,7 @@ from torch import nn
 from marginctl.crossval.execute import usable_cores
 from marginctl.objectives import create
 from marginctl.objectives.names import PresetName, parse
+from marginctl.objectives.schedule import Schedule
 from marginctl.runs.store import versions
 
 SIZES = ((128, 10, 512), (256, 1000, 512), (256, 1000, 2048), (512, 10000, 512))
@@ -30,6 +31,11 @@ def _other(written: str, num_classes: int, feature_dim: int) -> nn.Module | None
     from pytorch_metric_learning import losses
 
     options = name.options
+    theirs = {"annealing": 0.0, "gradient": "exact", "beyond": "linear"}
+    if any(options.get(key, value) != value for key, value in theirs.items()):
+        return None  # which it has not
+    if any(isinstance(value, Schedule) for value in options.values()) or options.get("scale") == 0:
+        return None
     shape = (num_classes, feature_dim)
     makers: dict[str, Callable[[], nn.Module]] = {
         "cosine": lambda: losses.NormalizedSoftmaxLoss(*shape, temperature=1 / options["scale"]),
@@ -185,10 +191,17 @@ def run(
         RequestError: an unknown objective.
     """
     names = [str(parse(name)) for name in names]
-    rows = []
+    rows: list[dict[str, Any]] = []
+    failed: list[dict[str, Any]] = []
     for size in sizes:
         for name in names:
-            rows.append(_measured(name, size, pairs, device))
+            try:
+                rows.append(_measured(name, size, pairs, device))
+            except (RuntimeError, MemoryError) as error:  # for lack of memory, as a rule
+                reason = " ".join(str(error).split())[:200]
+                failed.append({"size": list(size), "objective": name, "reason": reason})
+                say(f"N, C, d = {', '.join(map(str, size))}: {name}: left out: {reason}")
+                continue
             of_ours = rows[-1]["ratios"]["marginctl"]["median"]
             say(f"N, C, d = {', '.join(map(str, size))}: {name}: {of_ours:.2f}")
     shares = []
@@ -201,6 +214,7 @@ def run(
         "command": "bench objectives",
         "pairs": pairs,
         "rows": rows,
+        "left_out": failed,
         "least_squares": shares,
         "machine": {
             "cores": usable_cores(),

@@ -85,10 +85,10 @@ def _run(arguments: list[str] | None) -> int:
             _complain(line)
         return error.exit_status
     except (KeyboardInterrupt, typer.Abort):
-        _complain("interrupted: finished trials are kept: the same command again resumes")
+        _complain(f"interrupted{_kept(arguments)}")
         return 130
     except _TerminatedError:
-        _complain("terminated: finished trials are kept: the same command again resumes")
+        _complain(f"terminated{_kept(arguments)}")
         return 143
     except SystemExit as leaving:  # typer leaves so where a pipe's reader has gone, as `head` does
         if isinstance(leaving.__context__, BrokenPipeError):
@@ -107,8 +107,18 @@ def _run(arguments: list[str] | None) -> int:
         if not hasattr(error, "format_message"):
             raise
         # typer's own errors (an unknown option, a missing value); it does not export their base.
-        _complain(" ".join(error.format_message().split()))
+        said = " ".join(error.format_message().split())
+        if said:
+            _complain(said)
         return 2
+
+
+def _kept(arguments: list[str] | None) -> str:
+    """What an interrupted command leaves behind."""
+    given = sys.argv[1:] if arguments is None else arguments
+    if "uci-cv" not in given[:1]:
+        return ""
+    return ": finished trials are kept: the same command again resumes"
 
 
 # What is wrong with a path that was asked for, rather than with the machine.

@@ -6,6 +6,7 @@ import typer
 
 from marginctl.cli import options
 from marginctl.cli.options import integer, print_json
+from marginctl.errors import RequestError
 
 app = typer.Typer(help="Benchmarks, each against what one would use instead.", no_args_is_help=True)
 
@@ -59,7 +60,7 @@ def _size(text: str) -> tuple[int, int, int]:
     except ValueError:
         rows = classes = length = 0
     if rows < 1 or classes < 2 or length < 1:
-        raise typer.BadParameter(f"{text!r}: expected N,C,d such as 256,1000,512, C at least 2")
+        raise RequestError(f"--size {text}: expected N,C,d such as 256,1000,512, C at least 2")
     return rows, classes, length
 
 

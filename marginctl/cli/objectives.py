@@ -12,11 +12,25 @@ app = typer.Typer(help="The objectives and their options.", no_args_is_help=True
 
 
 @app.command("list")
-def list_(json: options.Json = False) -> None:
+def list_(
+    parts: Annotated[
+        bool, typer.Option("--parts", help="The parts and schedules to compose from instead.")
+    ] = False,
+    json: options.Json = False,
+) -> None:
     """List the objectives with their defaults and where they were published."""
-    from marginctl.objectives.names import available, described
+    from marginctl.objectives.names import available, described, described_parts
     from marginctl.reporting.listing import print_rows, shown
 
+    if parts:
+        document = described_parts()
+        if json:
+            print_json(document)
+            return
+        print_rows(document["parts"], ["part", "kind", "option", "default", "expected", "help"])
+        print()
+        print_rows(document["schedules"], ["schedule", "option", "default", "expected", "help"])
+        return
     rows = [described(name) for name in available()]
     if json:
         print_json(rows)
@@ -34,7 +48,9 @@ def show(
     ],
     classes: Annotated[
         int,
-        typer.Option("--classes", metavar="C", parser=integer(2), help="For theory and figure."),
+        typer.Option(
+            "--classes", metavar="C", parser=integer(2, 10**9), help="For theory and figure."
+        ),
     ] = 10,
     plot: Annotated[
         Path | None,
@@ -53,14 +69,12 @@ def show(
     found = [described(name, classes) for name in names]
     if plot is not None:
         from marginctl.reporting.objective_figure import draw
+        from marginctl.reporting.progress import say
 
         draw(names, classes, plot)
+        say([f"wrote {plot}"])
     if json:
         print_json(found[0] if len(found) == 1 else found)
         return
     for i, one in enumerate(found):
         print_objective(one, first=i == 0)
-    if plot is not None:
-        from marginctl.reporting.progress import say
-
-        say([f"wrote {plot}"])

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 
-def integer(minimum: int) -> Callable[[str], int]:
+def integer(minimum: int, maximum: int | None = None) -> Callable[[str], int]:
     """Reads an integer option and names the value where it is none."""
 
     def read(text: str) -> int:
@@ -17,8 +17,10 @@ def integer(minimum: int) -> Callable[[str], int]:
             number = int(text)
         except ValueError:
             number = minimum - 1
-        if number < minimum:
-            raise typer.BadParameter(f"{text!r}: expected an integer of at least {minimum}")
+        if number < minimum or (maximum is not None and number > maximum):
+            most = "" if maximum is None else f" and at most {maximum}"
+            shown = text if len(text) <= 40 else text[:37] + "..."
+            raise typer.BadParameter(f"{shown!r}: expected an integer of at least {minimum}{most}")
         return number
 
     return read

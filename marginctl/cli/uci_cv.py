@@ -23,7 +23,7 @@ def command(
         typer.Option(
             "--objective",
             metavar="NAME",
-            help="A preset, or NAME:option=value,option=value; repeatable.",
+            help="A preset, NAME:option=value,..., or parts, similarity=KIND;...; repeatable.",
         ),
     ] = None,
     csv: Annotated[

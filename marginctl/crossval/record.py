@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from marginctl.errors import RequestError
+from marginctl.objectives import extension
 from marginctl.objectives.names import parse
 
 _READ = ConfigDict(extra="allow", strict=True)
@@ -76,7 +77,12 @@ class _Run(BaseModel):
 
 
 def is_result(record: Any) -> bool:
-    """Whether a record has all that a result must have, consistent in itself."""
+    """Whether a record has all that a result must have, consistent in itself.
+
+    Raises:
+        RequestError: an extension that cannot be loaded: then nothing can be said of a record.
+    """
+    extension.load()
     return _fits(_Result, record)
 
 

@@ -13,6 +13,8 @@ from marginctl.data.dataset import Dataset
 from marginctl.data.fetch import NO_NETWORK, fetch_missing
 from marginctl.data.uci import DataMissingError, default_data_dir, is_absent, load
 from marginctl.errors import RequestError
+from marginctl.objectives.extension import origins
+from marginctl.objectives.names import parse
 from marginctl.runs.files import write_atomically, write_bytes_atomically
 from marginctl.runs.store import NETWORKS, PREDICTIONS, TrialFolder
 
@@ -108,6 +110,11 @@ class Session:
             if not named:  # nothing of the published table is left
                 recipe = recipe.model_copy(update={"paper": None, "table": None})
                 stored_as = f"own-data/{source.name}"
+        for written in recipe.objectives:
+            if origins(parse(written).spec):
+                from marginctl.objectives.objective import try_out
+
+                try_out(parse(written).spec, 3)
         return cls(
             stored_as,
             recipe,

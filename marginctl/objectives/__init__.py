@@ -5,6 +5,7 @@ Reading names and options needs no torch; `create` and `compose` import it.
 
 from typing import TYPE_CHECKING
 
+from marginctl.errors import RequestError
 from marginctl.objectives.names import available, named, parse
 from marginctl.objectives.option import Value
 from marginctl.objectives.spec import CROSS_ENTROPY, NO_MARGIN, NO_SCALE, Part, Spec, part
@@ -40,7 +41,15 @@ def create(
     """
     from marginctl.objectives.module import Objective
 
-    made = parse(name) if ":" in name or "=" in name else named(name, **options)
+    if not isinstance(name, str):
+        raise RequestError(f"objective {name!r}: expected a name such as 'arcface'")
+    whole = ":" in name or "=" in name
+    if whole and options:
+        raise RequestError(
+            f"objective '{name}': its options stand in the name: {', '.join(options)} too is not "
+            "possible"
+        )
+    made = parse(name) if whole else named(name, **options)
     return Objective(made.spec, num_classes, feature_dim, class_weights=class_weights)
 
 
@@ -64,5 +73,9 @@ def compose(
     from marginctl.objectives.module import Objective
 
     extension.load()
-    spec = Spec(similarity, scale, margin, loss, regularizers)
+    several = regularizers if isinstance(regularizers, tuple | list) else (regularizers,)
+    for given in (similarity, scale, margin, loss, *several):
+        if not isinstance(given, Part):
+            raise RequestError(f"compose: {given!r}: expected a part, such as part('cosine')")
+    spec = Spec(similarity, scale, margin, loss, tuple(several))
     return Objective(spec, num_classes, feature_dim, class_weights=class_weights)

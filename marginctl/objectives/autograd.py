@@ -55,7 +55,8 @@ class LossFunction(torch.autograd.Function):
         product, targets, *others = ctx.saved_tensors
         saved = Saved(*others[: len(Saved._fields)])
         pull = Pull(product, targets, saved, *others[len(Saved._fields) :])
-        found = backward(ctx.parts, pull, of_loss)
+        with torch.autocast(product.device.type, enabled=False):
+            found = backward(ctx.parts, pull, of_loss)
         of_state: list[Tensor | None] = [None] * ctx.states
         if found.log_scale is not None:
             of_state[0] = found.log_scale
@@ -87,5 +88,7 @@ class SimilarityFunction(torch.autograd.Function):
         saved, similarity = Saved(*ctx.saved_tensors), ctx.similarity
         of_bias = grad.sum(-2) if similarity.has_bias else None
         grad = similarity.to_product(grad.clone(), saved)
-        of_features, of_weights = similarity.backward(grad, saved, torch.ones_like(grad[..., 0]))
+        ones = torch.ones_like(grad[..., 0])
+        with torch.autocast(grad.device.type, enabled=False):
+            of_features, of_weights = similarity.backward(grad, saved, ones)
         return None, of_features, of_weights, of_bias

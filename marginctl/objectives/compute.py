@@ -136,8 +136,8 @@ def _pull(parts: Parts, logits: Logits, targets: Tensor, pulls: dict[str, Tensor
         # of its logarithm: the logits are the factor times what it multiplies
         of_scale = torch.einsum("...c,...c->...", upstream, logits.value)
         if parts.margin.stage == "logit":
-            changed = logits.own_logit - logits.value.gather(-1, index)
-            of_scale += (of_own * changed).squeeze(-1)
+            before = logits.own_logit if logits.slope is None else logits.own_logit * logits.slope
+            of_scale += (of_own * (before - logits.value.gather(-1, index))).squeeze(-1)
     if not _is_one(factor):
         upstream.mul_(factor)
         of_own = of_own * factor

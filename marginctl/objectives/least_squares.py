@@ -15,44 +15,52 @@ from marginctl.objectives.similarity import norm
 CANDIDATES = tuple(float(k) for k in np.exp(np.linspace(-2, 5, 20)))
 # Coefficients are held for so many bytes at a time, however many classes there are.
 CHUNK_BYTES = 64 * 2**20
+FEW_CLASSES = 64
 
 
 @torch.no_grad()
 def least_squares_scale(cosines: Tensor, features: Tensor, weights: Tensor) -> Tensor:
     """kappa* of each sample (..., N), from its cosines (..., N, C); carries no gradient.
 
-    E is alpha G alpha - 2 alpha z + 1 up to its half, with G the cosines between the weights, where
-    that costs less than rebuilding the feature: with fewer classes than dimensions.
+    With few classes for the dimensions, where that costs less, 2 E = alpha G alpha - 2 alpha z + 1
+    with G the cosines between the weights, in float64, for what the difference leaves of E. Else
+    the feature is rebuilt. Of candidates that rounding cannot tell apart (a zero feature, an
+    aligned one) the smallest is taken.
 
     Args:
         cosines: (..., N, C), of `features` (..., N, d) and `weights` (..., C, d).
     """
     rows, classes = cosines.shape[-2:]
-    length = features.shape[-1]
-    unit_weights = weights / norm(weights)
-    by_classes = len(CANDIDATES) * rows * classes
-    gram = (
-        unit_weights @ unit_weights.mT
-        if by_classes * classes + classes**2 * length < (by_classes * length)
-        else None
-    )
-    unit = features / norm(features)
+    if not rows:
+        return cosines.new_empty(cosines.shape[:-1])
+    dtype, length = cosines.dtype, features.shape[-1]
+    rebuilding = len(CANDIDATES) * rows * classes * length
+    by_gram = len(CANDIDATES) * rows * classes**2 + (classes + rows) * classes * length
+    by_classes = 2 * by_gram < rebuilding
+    gram = None
+    # MPS has no float64. A few classes cost nothing, and saturate first.
+    if (by_classes or classes <= FEW_CLASSES) and cosines.device.type != "mps":
+        features, weights = features.double(), weights.double()
+    unit, unit_weights = features / norm(features), weights / norm(weights)
+    if unit.dtype == torch.float64:
+        cosines = unit @ unit_weights.mT
+        gram = unit_weights @ unit_weights.mT if by_classes else None
     kappas = torch.tensor(CANDIDATES, dtype=cosines.dtype, device=cosines.device)
     per_row = cosines[..., :1, :].numel() * cosines.element_size()
     at_once = max(1, CHUNK_BYTES // per_row)
     several = min(len(CANDIDATES), max(1, at_once // rows))
+    eps = torch.finfo(cosines.dtype).eps
     best = []
     for first in range(0, rows, at_once):
-        z = cosines[..., first : first + at_once, :]
-        errors = [
-            _error(z, unit[..., first : first + at_once, :], unit_weights, gram, some)
-            for some in torch.split(kappas, several)
-        ]
-        error = torch.cat(errors)
-        # of candidates that rounding cannot tell apart (a zero feature, an aligned one) the first
-        tied = error <= error.amin(0) + 8 * torch.finfo(error.dtype).eps
-        best.append(tied.byte().argmax(0))
-    return kappas[torch.cat(best, -1)]
+        some_rows = slice(first, first + at_once)
+        z, x = cosines[..., some_rows, :], unit[..., some_rows, :]
+        error = torch.cat(
+            [_error(z, x, unit_weights, gram, some) for some in torch.split(kappas, several)]
+        )
+        least = error.amin(0)
+        rounding = eps if gram is not None else eps * (least.sqrt() + eps)
+        best.append((error <= least + 8 * rounding).byte().argmax(0))
+    return kappas.to(dtype)[torch.cat(best, -1)]
 
 
 def _error(z: Tensor, unit: Tensor, weights: Tensor, gram: Tensor | None, kappas: Tensor) -> Tensor:

@@ -33,7 +33,7 @@ class Loss:
             leaf = logits.detach().requires_grad_()
             loss = self.forward(leaf, targets)
             (gradient,) = torch.autograd.grad(loss.sum(), leaf)
-        return loss.detach(), gradient
+        return loss.detach(), gradient.contiguous()  # autograd may give one expanded number
 
 
 class CrossEntropy(Loss):

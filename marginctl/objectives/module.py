@@ -1,7 +1,8 @@
 """The objective of one network as an `nn.Module`: it owns the classifier and the state."""
 
 import math
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -42,8 +43,14 @@ class Objective(nn.Module):
         class_weights: Tensor | None = None,
     ) -> None:
         super().__init__()
-        if feature_dim < 1:
-            raise RequestError(f"feature_dim = {feature_dim}: expected at least 1")
+        for what, number, least in (
+            ("num_classes", num_classes, 2),
+            ("feature_dim", feature_dim, 1),
+        ):
+            if not isinstance(number, int) or number < least:
+                raise RequestError(
+                    f"{what} = {number!r}: expected a whole number, at least {least}"
+                )
         self.spec, self.num_classes, self.feature_dim = spec, num_classes, feature_dim
         self.function = ObjectiveFunction(spec, num_classes)
         bound = 1 / math.sqrt(feature_dim)
@@ -53,19 +60,32 @@ class Objective(nn.Module):
         if self.function.has_bias:
             bias = torch.empty(num_classes, dtype=dtype)
             self.bias = nn.Parameter(bias.uniform_(-bound, bound))
-        start = self.function.init_state(self.weight.detach())
+        wide = torch.promote_types(self.weight.dtype, torch.float32)
+        start = self.function.init_state(self.weight.detach().to(wide))
         self._state_names = tuple(start)
         for name, value in start.items():
             if name in self.function.trained:
-                self.register_parameter(name, nn.Parameter(value))
+                self.register_parameter(name, nn.Parameter(value.to(self.weight.dtype)))
             else:
                 self.register_buffer(name, value)
         if class_weights is not None:
-            _check_class_weights(class_weights, num_classes)
-            class_weights = class_weights.detach().to(self.weight.dtype)
+            class_weights = _checked_class_weights(class_weights, num_classes)
         self.register_buffer("class_weights", class_weights)
         held = {*self.function.trained, *self.function.schedules}
         self._moved = [name for name in start if name not in held]
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Objective":
+        """As torch's, but what is no parameter stays in float32 or wider in a half module.
+
+        A scale, a center or a schedule's value that is moved by small steps would stand still.
+        """
+        before = dict(self.named_buffers(recurse=False))
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        for name, value in before.items():
+            now = self.get_buffer(name)
+            if now.dtype in (torch.float16, torch.bfloat16) and value.dtype != now.dtype:
+                setattr(self, name, value.to(now.device))
+        return self
 
     def set_progress(self, step: int, total_steps: int) -> None:
         """Moves what follows a schedule to its value at `step` of `total_steps`.
@@ -85,7 +105,11 @@ class Objective(nn.Module):
             ValueError: features or target of the wrong shape or dtype, a label out of range, or an
                 unknown reduction.
         """
+        if reduction not in get_args(Reduction):
+            raise ValueError(f"reduction: {reduction!r}, expected 'mean', 'sum' or 'none'")
         self._check_features(features)
+        if not len(features):
+            raise ValueError("features: 0 rows, expected at least 1: a loss has a mean")
         check_targets(target, features.shape[0], self.num_classes)
         with torch.autocast(features.device.type, enabled=False):
             loss, state = self.function(
@@ -103,16 +127,14 @@ class Objective(nn.Module):
                 setattr(self, name, state[name].to(getattr(self, name).dtype))
         counts = None
         if self.class_weights is not None:
-            counts = self.get_buffer("class_weights")[target.long()]
+            counts = self.get_buffer("class_weights")[target.long()].to(loss.dtype)
         if counts is not None:
             loss = loss * counts
         if reduction == "none":
             return loss
         if reduction == "sum":
             return loss.sum()
-        if reduction == "mean":
-            return loss.mean() if counts is None else loss.sum() / counts.sum()
-        raise ValueError(f"reduction: {reduction!r}, expected 'mean', 'sum' or 'none'")
+        return loss.mean() if counts is None else loss.sum() / counts.sum()
 
     def similarities(self, features: Tensor) -> Tensor:
         """(N, C): unscaled, without margin."""
@@ -157,9 +179,16 @@ class Objective(nn.Module):
             raise ValueError(f"features: dtype {features.dtype}, expected a floating-point dtype")
 
 
-def _check_class_weights(weights: Tensor, num_classes: int) -> None:
+def _checked_class_weights(given: Any, num_classes: int) -> Tensor:
+    """(C,) in float32 or wider."""
+    try:
+        weights = torch.as_tensor(given).detach()
+        weights = weights.to(torch.promote_types(weights.dtype, torch.float32))
+    except (TypeError, ValueError, RuntimeError):
+        raise RequestError(f"class_weights = {given!r}: expected {num_classes} numbers") from None
     shape, low = tuple(weights.shape), weights.min().item() if weights.numel() else 0.0
     if shape != (num_classes,):
         raise RequestError(f"class_weights: shape {shape}, expected ({num_classes},)")
     if not (weights.isfinite().all() and low >= 0 and weights.any()):
         raise RequestError("class_weights: expected finite numbers, at least 0, not all 0")
+    return weights

@@ -19,6 +19,7 @@ from marginctl.objectives.option import (
     written_options,
 )
 from marginctl.objectives.presets import PRESETS, Preset
+from marginctl.objectives.schedule import SHAPES, Schedule
 from marginctl.objectives.spec import (
     CROSS_ENTROPY,
     NO_MARGIN,
@@ -29,7 +30,7 @@ from marginctl.objectives.spec import (
     accept_part,
     accept_spec,
     remark_for_two,
-    untrained_for_two,
+    untrained,
 )
 from marginctl.objectives.theory import remarks
 from marginctl.text import did_you_mean
@@ -138,6 +139,11 @@ def composed(parts: Mapping[str, Any]) -> Composition:
 
 def _part(role: str, given: object) -> Part:
     options = dict(given) if isinstance(given, Mapping) else {"kind": given}
+    if "kind" not in options:
+        raise RequestError(
+            f"objective: {role}: 'kind' is missing: expected {{kind: KIND, option: value}} with "
+            f"one of {', '.join(PARTS[role])}"
+        )
     return accept_part(role, options.pop("kind", None), options)
 
 
@@ -151,10 +157,22 @@ def parse(text: str) -> ObjectiveName:
     if re.match(r"\w+\s*=", text):
         return composed(_parts_in(text))
     name, colon, rest = text.partition(":")
-    return named(name.strip(), **read_options(f"objective '{text}'", rest if colon else None))
+    if ";" in text:
+        raise RequestError(
+            f"objective '{text}': a preset takes no parts: give options, NAME:option=value,..., or "
+            "parts alone, similarity=KIND;scale=KIND;..."
+        )
+    return named(
+        name.strip(),
+        **read_options(
+            f"objective '{text}'", rest if colon else None, "NAME:option=value,option=value"
+        ),
+    )
 
 
 def _parts_in(text: str) -> dict[str, Any]:
+    if text.count("(") != text.count(")"):
+        raise RequestError(f"objective '{text}': a parenthesis is missing or too many")
     parts: dict[str, Any] = {}
     for item in filter(None, (i.strip() for i in split_outside(text, ";"))):
         role, _, kinds = item.partition("=")
@@ -211,16 +229,46 @@ def described(written: str, classes: int = 10) -> dict[str, Any]:
             {
                 "name": key,
                 "default": option.default,
-                "value": plain(values[key]),
+                "value": str(values[key]) if isinstance(values[key], Schedule) else values[key],
                 "expected": option.expected,
                 "help": option.help,
             }
             for key, option in options.items()
         ],
-        "two_classes": untrained_for_two(found.spec) or remark_for_two(found.spec),
+        "two_classes": untrained(found.spec, 2) or remark_for_two(found.spec),
         "classes": classes,
         "theory": remarks(found.spec, classes),
         "parts": parts_of(found.spec),
+    }
+
+
+def described_parts() -> dict[str, list[dict[str, Any]]]:
+    """Every kind of every part, and every schedule, a row for each option: for `list --parts`."""
+    extension.load()
+
+    def rows(named: dict[str, Any], options: Mapping[str, Option]) -> list[dict[str, Any]]:
+        nothing = {"option": None, "default": None, "expected": None, "help": None}
+        return [
+            {
+                **named,
+                "option": key,
+                "default": option.default,
+                "expected": option.expected,
+                "help": option.help,
+            }
+            for key, option in options.items()
+        ] or [{**named, **nothing}]
+
+    return {
+        "parts": [
+            row
+            for role, kinds in PARTS.items()
+            for kind, made in kinds.items()
+            for row in rows({"part": role, "kind": kind}, made.options)
+        ],
+        "schedules": [
+            row for kind, shape in SHAPES.items() for row in rows({"schedule": kind}, shape.options)
+        ],
     }
 
 

@@ -1,8 +1,7 @@
 """The functional core: one definition of every objective, for one network or a stack of them."""
 
-import pkgutil
 from collections.abc import Mapping
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -10,11 +9,12 @@ from torch import Tensor
 from marginctl.errors import RequestError
 from marginctl.objectives.autograd import LossFunction, SimilarityFunction
 from marginctl.objectives.compute import Gradient, Parts, backward, evaluate, training_logits
+from marginctl.objectives.external import broken, imported
 from marginctl.objectives.least_squares import least_squares_scale
-from marginctl.objectives.loss import LOSSES, Loss
-from marginctl.objectives.margin import MARGINS, Margin
-from marginctl.objectives.regularizer import REGULARIZERS, Regularizer
-from marginctl.objectives.scale import SCALES, Batch, FeatureNormWeightNorm, Scale, State
+from marginctl.objectives.loss import LOSSES
+from marginctl.objectives.margin import MARGINS
+from marginctl.objectives.regularizer import REGULARIZERS
+from marginctl.objectives.scale import SCALES, Batch, FeatureNormWeightNorm, State
 from marginctl.objectives.schedule import Schedule
 from marginctl.objectives.similarity import SIMILARITIES, Cosine, Similarity
 from marginctl.objectives.spec import PARTS, Part, Spec, accept_spec
@@ -66,11 +66,13 @@ class ObjectiveFunction:
                     now = state[_entry(role, made, option)].unsqueeze(-1)  # for (..., N)
                     options[option] = now if several else now.unsqueeze(-1)  # for (..., N, C)
             made_by = PARTS[role][made.kind].made_by
-            kind = kinds[made.kind] if made_by is None else _imported(made_by, made.kind)
-            found = kind(*args, **options)
-            if not isinstance(found, _BASES[role]):
-                raise RequestError(f"{role} '{made.kind}': {made_by} is no {_BASES[role].__name__}")
-            return cast(T, found)
+            if made_by is None:
+                return kinds[made.kind](*args, **options)
+            kind = imported(made_by, made.kind, role)
+            try:
+                return cast(T, kind(*args, **options))
+            except Exception as error:  # anything can happen in another package
+                raise broken(made_by, made.kind, error) from None
 
         spec = self.spec
         scale = make(SCALES, spec.scale, "scale", self.num_classes)
@@ -209,23 +211,6 @@ class ObjectiveFunction:
         return loss, after, backward(parts, pull, row_weight)
 
 
-_BASES = {
-    "similarity": Similarity,
-    "scale": Scale,
-    "margin": Margin,
-    "loss": Loss,
-    "regularizers": Regularizer,
-}
-
-
-def _imported(path: str, kind: str) -> Any:
-    """The class of a part from another package."""
-    try:
-        return pkgutil.resolve_name(path)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise RequestError(f"the part '{kind}': {path} cannot be imported: {error}") from None
-
-
 def _entry(role: str, made: Part, option: str) -> str:
     """The name in the state of an option that follows a schedule."""
     owner = made.kind if role == "regularizers" else role
@@ -267,3 +252,39 @@ def check_targets(targets: Tensor, rows: int, num_classes: int) -> None:
                 f"target: labels from {low} to {high}, expected 0 to {num_classes - 1} "
                 f"({num_classes} classes)"
             )
+
+
+def try_out(spec: Spec, num_classes: int) -> None:
+    """A training step on a few made rows, where a composition has parts of other packages.
+
+    Raises:
+        RequestError: a part that fails, or gives another shape than one value a sample.
+    """
+    external = [
+        (PARTS[role][made.kind].made_by, made.kind)
+        for role, made in spec.parts
+        if PARTS[role][made.kind].made_by
+    ]
+    if not external:
+        return
+    path, kind = external[0]
+    function = ObjectiveFunction(spec, num_classes)
+    stream = torch.Generator().manual_seed(0)
+    features = torch.randn(1, 5, 3, generator=stream)
+    weights = torch.randn(1, num_classes, 3, generator=stream)
+    targets = torch.tensor([[0, 1, 0, 1, 1]])
+    state = function.init_state(weights)
+    try:
+        loss, _, found = function.gradient(
+            features, weights, targets, None, state, row_weight=torch.full((1, 5), 0.2)
+        )
+        plain, _ = function(features, weights, targets, None, state, training=False)
+    except Exception as error:
+        raise broken(str(path), kind, error) from None
+    if loss.shape != (1, 5) or plain.shape != (1, 5) or not loss.is_floating_point():
+        raise RequestError(
+            f"the part '{kind}' ({path}): the loss has shape {tuple(loss.shape)} for 5 samples in "
+            "1 network: expected one value a sample, (..., N)"
+        )
+    if not (found.features.isfinite().all() and found.weights.isfinite().all()):
+        raise RequestError(f"the part '{kind}' ({path}): its gradient is not finite")

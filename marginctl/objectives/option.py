@@ -12,6 +12,9 @@ from marginctl.text import did_you_mean
 Value = Any
 
 
+LARGEST = 1e30  # beyond it, nothing is left of float32
+
+
 @dataclass(frozen=True)
 class Option:
     """One option: its default (None: it has to be given) and what it accepts."""
@@ -43,6 +46,8 @@ class Option:
             ValueError: it has the wrong type or lies outside the range. A message, where there is
                 one, says more than `expected`.
         """
+        if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
+            value = value.item()  # a number of numpy or torch
         if self.choices:
             if value in self.choices:
                 return str(value)
@@ -54,8 +59,9 @@ class Option:
         if isinstance(value, bool) or not isinstance(value, int | float | str):
             raise ValueError
         try:
-            number = float(value)
-        except ValueError:
+            # as it is written in a name, so that one name is one value; and -0 is 0
+            number = float(f"{float(value):.12g}") + 0.0
+        except (ValueError, OverflowError):
             raise ValueError from None
         self.check_range(number)
         return number
@@ -63,7 +69,7 @@ class Option:
     def check_range(self, number: float) -> None:
         """Raises ValueError for a number outside the range."""
         outside = number <= self.minimum if self.above_minimum else number < self.minimum
-        if outside or number > self.maximum or not math.isfinite(number):
+        if outside or number > self.maximum or not abs(number) <= LARGEST:
             raise ValueError
         if self.whole and number % 1:
             raise ValueError
@@ -129,19 +135,21 @@ def split_outside(text: str, separator: str) -> list[str]:
     return pieces
 
 
-def read_options(of: str, listed: str | None) -> dict[str, str]:
+def read_options(
+    of: str, listed: str | None, expected: str = "option=value,option=value"
+) -> dict[str, str]:
     """Reads `option=value,option=value`; None is no options at all.
 
     Raises:
         RequestError: another form, or an option given twice; `of` says of what.
     """
+    if listed is not None and listed.count("(") != listed.count(")"):
+        raise RequestError(f"{of}: '{listed}': a parenthesis is missing or too many")
     options: dict[str, str] = {}
     for item in [] if listed is None else split_outside(listed, ","):
         key, equals, value = item.partition("=")
         if not equals or not key.strip() or not value.strip():
-            raise RequestError(
-                f"{of}: '{item}' is not option=value: expected NAME:option=value,option=value"
-            )
+            raise RequestError(f"{of}: '{item}' is not option=value: expected {expected}")
         if key.strip() in options:
             raise RequestError(f"{of}: option '{key.strip()}' is given twice")
         options[key.strip()] = value.strip()

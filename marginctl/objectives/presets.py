@@ -27,7 +27,7 @@ def _linear(options: Mapping[str, Value]) -> Part:
 
 
 def _minus_log(beta: Value) -> Value:
-    return beta.of_negative_log() if isinstance(beta, Schedule) else -math.log(beta)
+    return beta.of_negative_log() if isinstance(beta, Schedule) else 0.0 - math.log(beta)
 
 
 _PRESETS = (

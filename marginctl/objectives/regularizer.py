@@ -10,6 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from marginctl.objectives.distributed import several_ranks, sum_over_ranks
 from marginctl.objectives.loss import log_softmax
 from marginctl.objectives.margin import Number
 from marginctl.objectives.scale import State
@@ -50,7 +51,7 @@ class Regularizer:
             leaf = looked_at.detach().requires_grad_()
             penalty = self.penalty(leaf, targets, state)
             (gradient,) = torch.autograd.grad(penalty.sum(), leaf)
-        return penalty.detach(), gradient
+        return penalty.detach(), gradient.contiguous()  # autograd may give one expanded number
 
     def add_gradient(
         self, looked_at: Tensor, targets: Tensor, state: State, total: Tensor | None
@@ -92,12 +93,18 @@ class Center(Regularizer):
         self, features: Tensor, targets: Tensor, valid: Tensor | None, state: State
     ) -> State:
         centers = state["centers"]
-        counted = torch.ones_like(features[..., :1])
+        # a feature that overflowed, as float16 ones do, must not stay in a center for ever
+        counted = features.isfinite().all(-1, keepdim=True)
         if valid is not None:
-            counted *= valid.unsqueeze(-1)
-        count = add_to_rows(torch.zeros_like(centers[..., :1]), targets, counted)
-        share = self.alpha * counted / (1 + rows_of(count, targets))
+            counted &= valid.unsqueeze(-1)
+        ones = counted.to(features.dtype)
+        count = sum_over_ranks(add_to_rows(torch.zeros_like(centers[..., :1]), targets, ones))
+        share = self.alpha * ones / (1 + rows_of(count, targets))
         pull = (features - rows_of(centers, targets)).mul_(share)
+        pull = torch.where(counted, pull, 0.0)
+        if several_ranks():
+            moved = sum_over_ranks(add_to_rows(torch.zeros_like(centers), targets, pull))
+            return {"centers": centers + moved}
         return {"centers": add_to_rows(centers.clone(), targets, pull)}
 
 

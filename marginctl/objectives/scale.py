@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from marginctl.objectives.distributed import rows_of_all_ranks
 from marginctl.objectives.least_squares import least_squares_scale
 from marginctl.objectives.loss import log_softmax
 from marginctl.objectives.theory import adacos_scale
@@ -108,6 +109,7 @@ class AdaCos(Scale):
         other = (index == 0).long()  # any class but the target
         of_other = exponent.gather(-1, other)
         log_sum = (of_other - log_softmax(exponent).gather(-1, other)).squeeze(-1)
+        theta, log_sum = rows_of_all_ranks(theta), rows_of_all_ranks(log_sum)
         if batch.valid is not None:
             theta = theta.masked_fill(~batch.valid, torch.nan)
             log_sum = log_sum.masked_fill(~batch.valid, -torch.inf)
@@ -117,7 +119,9 @@ class AdaCos(Scale):
         peak = log_sum.amax(-1)
         mean = (log_sum - peak[..., None]).exp_().sum(-1) / count
         median = theta.nanmedian(-1).values
-        return {"scale": (mean.log() + peak) / median.clamp(max=math.pi / 4).cos()}
+        scale = (mean.log() + peak) / median.clamp(max=math.pi / 4).cos()
+        # a feature that overflowed, as float16 ones do, must not stay in the scale for ever
+        return {"scale": torch.where(scale.isfinite(), scale, state["scale"])}
 
     def factor(self, batch: Batch, state: State) -> Tensor | float:
         return state["scale"][..., None, None]
@@ -137,7 +141,7 @@ class LeastSquares(Scale):
     def factor(self, batch: Batch, state: State) -> Tensor | float:
         found: Tensor = least_squares_scale(batch.similarity, batch.features, batch.weights)
         scale = found.unsqueeze(-1)
-        if self.pool == "sample":
+        if self.pool == "sample" or batch.targets is None:  # a prediction is of one sample
             return scale
         if batch.valid is None:
             return scale.mean(-2, keepdim=True)

@@ -130,8 +130,16 @@ class Schedule:
     negative_log: bool = False  # the margin -ln beta, for a schedule of beta
 
     def value(self, step: int, total_steps: int) -> float:
-        """The value at `step`, from 0 to `total_steps`."""
-        done = step / total_steps if total_steps else 0.0
+        """The value at `step` of `total_steps`; beyond them, what it has at the end.
+
+        Raises:
+            ValueError: a negative number of steps.
+        """
+        if step < 0 or total_steps < 0:
+            raise ValueError(
+                f"set_progress({step}, {total_steps}): expected steps of at least 0, counted from 0"
+            )
+        done = min(1.0, step / total_steps) if total_steps else 0.0
         try:
             value = SHAPES[self.kind].value(dict(self.options), step, done)
         except OverflowError:
@@ -161,7 +169,8 @@ class Timed(Option):
         return super().expected + ", or a schedule"
 
     def accept(self, value: object) -> Value:
-        found = value if isinstance(value, Schedule) else _read(value)
+        written = isinstance(value, str | Mapping)
+        found = _read(value) if written else value if isinstance(value, Schedule) else None
         if found is None:
             return super().accept(value)
         if isinstance(found, Schedule):
@@ -186,7 +195,9 @@ def _read(value: object) -> Schedule | float | None:
     match = None
     if isinstance(value, Mapping):
         given: dict[str, Any] = dict(value)
-        kind = str(given.pop("kind", ""))
+        if "kind" not in given:
+            raise ValueError("a schedule's 'kind' is missing: " + ", ".join(KINDS))
+        kind = str(given.pop("kind"))
     else:
         match = re.fullmatch(r"\s*([A-Za-z][\w-]*)\s*(?:\((.*)\))?\s*", str(value))
         if match is None:
@@ -207,6 +218,8 @@ def _read(value: object) -> Schedule | float | None:
             hint = did_you_mean(kind, KINDS)
             raise ValueError(f"unknown schedule '{kind}': expected one of {known}.{hint}")
         options = accept_options(f"schedule {kind}", SHAPES[kind].options, given)
+        if kind == "l-gm" and options["start"] > options["end"]:
+            raise ValueError("schedule l-gm: start is above end, the largest value")
     except RequestError as error:
         raise ValueError(error.lines[0]) from None
     return Schedule(kind, tuple(sorted(options.items())))

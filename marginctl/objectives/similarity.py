@@ -5,6 +5,7 @@ what is done to it; its derivative is written out, so that as little as possible
 large (N, C) matrices.
 """
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -33,9 +34,12 @@ def arccos_slope(cosine: Tensor) -> Tensor:
 
 
 def norm(vectors: Tensor) -> Tensor:
-    """(..., n, d) -> (..., n, 1); 1 for a vector of norm zero."""
+    """(..., n, d) -> (..., n, 1); 1 for a vector of norm zero, or whose square is.
+
+    In float32 that is below 1e-19: the gradient's 1/norm^2 stays finite.
+    """
     length = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
-    return torch.where(length > torch.finfo(length.dtype).tiny, length, 1.0)
+    return torch.where(length > math.sqrt(torch.finfo(length.dtype).tiny), length, 1.0)
 
 
 class Similarity:
@@ -76,9 +80,9 @@ class Similarity:
             leaves = [t.detach().requires_grad_() for t in (saved.features, saved.weights)]
             similarity = self.compare(*leaves)
         of_features, of_weights = torch.autograd.grad(
-            similarity, leaves, grad * row_weight.unsqueeze(-1)
+            similarity, leaves, grad * row_weight.unsqueeze(-1), materialize_grads=True
         )
-        return of_features, of_weights
+        return of_features.contiguous(), of_weights.contiguous()
 
 
 # Products of rows are formed for so many numbers at a time, which stay in the processor's cache.
@@ -185,11 +189,17 @@ class Angle(Cosine):
 
 
 class Gaussian(Similarity):
-    """-1/2 |x - w_c|^2, w_c being the mean of class c (L-GM)."""
+    """-1/2 |x - w_c|^2, w_c being the mean of class c (L-GM).
+
+    Features and means are centred on the mean of the means first: far from the origin, the products
+    would leave nothing of the distances.
+    """
 
     def forward(
         self, features: Tensor, weights: Tensor, bias: Tensor | None
     ) -> tuple[Tensor, Saved]:
+        origin = weights.mean(-2, keepdim=True)
+        features, weights = features - origin, weights - origin
         halves = [t.square().sum(-1) / 2 for t in (features, weights)]
         product = _product(features, weights).sub_(halves[0].unsqueeze(-1))
         # rounding could make a small distance negative

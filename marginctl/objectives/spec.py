@@ -197,9 +197,10 @@ def accept_spec(spec: Spec) -> Spec:
         made[role].append(accept_part(role, given.kind, dict(given.options)))
         on = PARTS[role][given.kind].on
         if on not in (None, spec.similarity.kind):
+            domain = _DEFINED_ON.get(str(on), on)
             raise RequestError(
-                f"'{given.kind}' is defined on {_DEFINED_ON.get(str(on), on)} and the similarity "
-                f"is '{spec.similarity.kind}': use similarity '{on}'"
+                f"objective: '{given.kind}' is defined on {domain} and the similarity is "
+                f"'{spec.similarity.kind}': use similarity '{on}'"
             )
     kinds = [r.kind for r in spec.regularizers]
     if len(set(kinds)) < len(kinds):
@@ -209,10 +210,12 @@ def accept_spec(spec: Spec) -> Spec:
     return Spec(similarity, scale, margin, loss, ordered)
 
 
-def untrained_for_two(spec: Spec) -> str | None:
-    """Why a network with two classes learns nothing, if it does not."""
-    if spec.scale.kind in ("adacos", "adacos-fixed"):
+def untrained(spec: Spec, classes: int) -> str | None:
+    """Why a network with so many classes learns nothing, if it does not."""
+    if classes == 2 and spec.scale.kind in ("adacos", "adacos-fixed"):
         return "scale is 0 for two classes: AdaCos cannot learn; untrained network"
+    if dict(spec.scale.options).get("value") == 0:
+        return "scale is 0: the loss is the same for all features; untrained network"
     return None
 
 

@@ -106,6 +106,7 @@ def bias(logits: ArrayLike, targets: ArrayLike) -> NDArray[np.float64]:
     f, y = np.array(logits, np.float64), np.asarray(targets)
     _check(f.ndim == 2 and f.shape[1] >= 2, f"logits: shape {f.shape}, expected (N, C), C >= 2")
     _check(y.shape == f.shape[:1], f"targets: shape {y.shape}, expected ({f.shape[0]},)")
+    _check(np.issubdtype(y.dtype, np.integer), f"targets: dtype {y.dtype}, expected an integer one")
     _check(bool(((y >= 0) & (y < f.shape[1])).all()), f"targets: expected 0 to {f.shape[1] - 1}")
     f[np.arange(len(f)), y] = -np.inf
     return np.asarray(np.log(np.exp(f - f.max(axis=1, keepdims=True)).sum(axis=1)))
@@ -116,32 +117,35 @@ def remarks(spec: Spec, c: int) -> list[str]:
     lines = []
     kind, scale, margin = spec.similarity.kind, spec.scale, spec.margin
     fixed = dict(scale.options).get("value")
-    if kind == "angle" and isinstance(fixed, float):
+    if kind == "angle" and isinstance(fixed, float) and 1e-3 <= fixed <= 1e6:
         gap, narrow = math.degrees(arcgrad_gap(fixed, c)), arcgrad_scale(math.radians(10), c)
         lines.append(
-            f"eq. 19: scale {fixed:g} pulls most where the angles differ by {gap:.2f} degrees; "
-            f"a gap of 10 degrees asks for scale {narrow:.1f}"
+            f"ArcGrad's eq. 19: scale {fixed:g} pulls most where the angles differ by {gap:.2f} "
+            f"degrees; a gap of 10 degrees asks for scale {narrow:.1f}"
         )
     if scale.kind in ("adacos", "adacos-fixed"):
-        lines.append(f"fixed scale: sqrt(2) ln(C - 1) = {adacos_scale(c):.3f}")
-    if kind == "cosine" and "norm" not in scale.kind and c > 2:
+        which = "first" if scale.kind == "adacos" else "fixed"
+        lines.append(f"{which} scale: sqrt(2) ln(C - 1) = {adacos_scale(c):.3f}")
+    softmax = spec.loss.kind == "cross-entropy"
+    if softmax and kind == "cosine" and "norm" not in scale.kind and c > 2:
         early, late = sparse_scale(0.1, c), sparse_scale(0.7, c)
         lines.append(
-            f"eq. 29: a scale of {early:.1f} gives nine tenths of the softmax to the one class "
-            f"with cosine 0.1 (the others at 0), {late:.1f} to one with cosine 0.7"
+            f"Temperature's eq. 29: a scale of {early:.1f} gives nine tenths of the softmax to the "
+            f"one class with cosine 0.1 (the others at 0), {late:.1f} to one with cosine 0.7"
         )
     given = dict(margin.options).get("margin")
-    if margin.kind == "additive-logit" and isinstance(given, float):
+    linear, additive = softmax and kind == "linear", margin.kind == "additive-logit"
+    if linear and additive and isinstance(given, float) and abs(given) <= 100:
         beta = math.exp(-given)
         slopes = ", ".join(f"{g:.3f}" for g in gradient_decay_slope([0.1, 0.5, 0.9], beta))
         lines.append(
             f"gradient decay with beta = exp(-margin) = {beta:.4g}: g(p) at p = 0.1, 0.5, 0.9 is "
             f"{slopes}; 1/2 at p = {1 / (1 + beta):.3f}"
         )
-    if kind == "linear" and spec.loss.kind == "cross-entropy":
+    if linear:
         lines.append(
-            f"eq. 7: the bias rho in the softmax is at most ln(C - 1) = {math.log(c - 1):.3f}, "
-            "where the other classes are alike"
+            "Large Margin's eq. 7: the bias rho in the softmax is at most ln(C - 1) = "
+            f"{math.log(c - 1):.3f}, where the other classes are alike"
         )
     return lines
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from marginctl.objectives.names import parse
-from marginctl.objectives.spec import remark_for_two, untrained_for_two
+from marginctl.objectives.spec import remark_for_two, untrained
 from marginctl.papers import Published
 
 
@@ -63,7 +63,7 @@ def cell(records: Iterable[Mapping[str, Any]], paper: Published | None) -> Cell:
         n=len(accuracies),
         seconds=sum(record["timing"]["seconds"] for record in records),
         paper=paper,
-        untrained=untrained_for_two(spec) if two else None,
+        untrained=untrained(spec, first["classes"]),
         remark=remark_for_two(spec) if two else None,
         diverged=sum(len(record["diverged"]) for record in records),
         collapsed=sum(len(record["collapsed"]) for record in records),

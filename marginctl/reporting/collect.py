@@ -8,6 +8,7 @@ from typing import Any
 
 from marginctl.crossval.record import is_result, parse_run
 from marginctl.errors import RequestError
+from marginctl.objectives.names import parse
 from marginctl.papers import table as published
 from marginctl.reporting.cells import Collector
 from marginctl.runs.store import DAMAGED, FOREIGN, digest, parse_result
@@ -90,7 +91,7 @@ def collect(stores: Iterable[Path]) -> Collected:
             continue
         seen.add(run.record["trial"])
         recipe = run.about["recipe"]
-        key = digest([recipe["name"], recipe["protocol"]])
+        key = digest([recipe["name"], recipe["protocol"], recipe.get("tuning")])
         table = tables.setdefault(
             key, Table(recipe["name"], recipe["paper"], recipe["table"], recipe["protocol"])
         )
@@ -150,7 +151,20 @@ def _read(folder: Path, problems: list[str]) -> Run | None:
     if record is None:
         problems.append(f"{folder}: result.json is {DAMAGED}: left out")
         return None
+    extensions = about.get("extensions")
+    if extensions and not _known(str(about.get("objective"))):
+        needs = ", ".join(map(str, extensions))
+        problems.append(f"{folder}: needs {needs}, which is not installed: left out")
+        return None
     if not is_result(record) or record["trial"] != about["trial"]:
         problems.append(f"{folder}: result.json is {FOREIGN}: left out")
         return None
     return Run(folder, about, record)
+
+
+def _known(objective: str) -> bool:
+    try:
+        parse(objective)
+    except RequestError:
+        return False
+    return True

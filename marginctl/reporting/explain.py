@@ -1,6 +1,9 @@
 """Where a number of a table comes from."""
 
+import contextlib
+
 from marginctl.errors import RequestError
+from marginctl.objectives.names import parse
 from marginctl.reporting.collect import Table
 from marginctl.reporting.compare import Comparisons
 from marginctl.reporting.table import formatted_p
@@ -14,6 +17,8 @@ def explain(cell: str, tables: list[Table], compared: list[Comparisons]) -> list
         RequestError: no table has such a cell.
     """
     dataset, _, objective = cell.partition("/")
+    with contextlib.suppress(RequestError):  # what is not there is said below
+        objective = str(parse(objective))
     lines: list[str] = []
     places: list[str] = []
     for table, made in zip(tables, compared, strict=True):

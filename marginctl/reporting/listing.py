@@ -23,7 +23,7 @@ def print_rows(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> Non
         console = Console(highlight=False, no_color=True, width=10_000)
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 2, 0, 0), pad_edge=False, show_edge=False)
     for column in columns:
-        table.add_column(column)
+        table.add_column(column, overflow="fold")
     for row in rows:
         table.add_row(*(Text(shown(row[c])) for c in columns))
     console.print(table, soft_wrap=not console.is_terminal)

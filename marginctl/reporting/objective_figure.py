@@ -1,6 +1,7 @@
 """The figures that are redrawn by hand: an objective's logit, loss and gradient along one axis."""
 
 import math
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from marginctl.objectives.theory import arcgrad_gap
 
 FORMATS = (".png", ".svg", ".pdf")
 POINTS = 721
+MOST_CLASSES = 2000  # the figure holds weights for all of them
 FEATURE_NORM = 10.0  # of features on an angle's axis, for scales that look at it
 DISTANCE = 4.0  # between the means of a Gaussian similarity
 
@@ -86,10 +88,10 @@ AXES: Mapping[str, Axis] = {
         np.linspace(0.001, 0.999, POINTS),
         _probabilities,
         "target's logit in training",
-        "- d loss / d target logit",
+        "- d loss / d target's similarity",
     ),
     "others": Axis(
-        "two non-target classes of probabilities {{q, 1 - q}}; the target's logit is 0",
+        "3 classes: two that are not the target, of probabilities q and 1 - q; its logit is 0",
         "q",
         np.linspace(0.001, 0.999, POINTS),
         _others,
@@ -109,7 +111,9 @@ AXES: Mapping[str, Axis] = {
 
 def axis_of(spec: Spec) -> str:
     """The name of the axis on which an objective shows what it does."""
-    if any(r.kind == "non-target-uniformity" for r in spec.regularizers):
+    if spec.similarity.kind == "linear" and any(
+        r.kind == "non-target-uniformity" for r in spec.regularizers
+    ):
         return "others"
     own = {"linear": "probability", "gaussian": "distance"}
     return own.get(spec.similarity.kind, "angle")
@@ -143,7 +147,9 @@ def curves(written: str, classes: int) -> dict[str, NDArray[np.float64]]:
         gradient = slope[:, 1]
     if name == "others":
         plain = ObjectiveFunction(replace(spec, regularizers=()), len(weights))
-        first = loss.detach() - plain(features, weights, targets, None, {}, bias=bias)[0]
+        start = plain.init_state(weights)
+        without, _ = plain(features, weights, targets, None, start, bias=bias, training=False)
+        first = loss.detach() - without
     else:
         first = function.training_logits(features, weights, targets, state, bias)[:, 0]
     return {
@@ -165,47 +171,66 @@ def draw(names: Sequence[str], classes: int, path: Path) -> None:
         raise RequestError(f"--plot {path}: expected a file name ending in {', '.join(FORMATS)}")
     if not path.parent.is_dir():
         raise RequestError(f"--plot {path}: there is no folder {path.parent}: make it first")
+    if classes > MOST_CLASSES:
+        raise RequestError(f"--classes {classes}: expected at most {MOST_CLASSES} with --plot")
     rows: dict[str, list[str]] = {}
     for name in dict.fromkeys(str(parse(n)) for n in names):
         rows.setdefault(axis_of(parse(name).spec), []).append(name)
-    figure = Figure(figsize=(13, 3.9 * len(rows)), layout="constrained")
-    panels = figure.subplots(len(rows), 3, squeeze=False)
+    labels = {name: _legend(name, classes) for written in rows.values() for name in written}
+    heights = [
+        max(3.9, 0.14 * sum(1.5 + labels[name].count("\n") for name in written))
+        for written in rows.values()
+    ]
+    figure = Figure(figsize=(16, sum(heights)), layout="constrained")
+    panels = figure.subplots(len(rows), 3, squeeze=False, height_ratios=heights)
     for row, (axis, written) in zip(panels, rows.items(), strict=True):
-        _row(row, AXES[axis], written, classes)
+        _row(row, AXES[axis], written, classes, labels)
+    suffix = path.suffix.lower()
+    undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(suffix, {})
     with matplotlib.rc_context({"svg.hashsalt": "marginctl"}):  # the same file for the same call
         try:
-            figure.savefig(path, dpi=120, metadata={"Date": None} if path.suffix == ".svg" else {})
+            figure.savefig(path, dpi=110, metadata=undated)
         except OSError as error:
-            raise RequestError(f"--plot {path}: {error.strerror or error}") from None
+            reason = error.strerror or error
+            raise RequestError(f"--plot {path}: cannot be written: {reason}: name a file") from None
 
 
-def _row(panels: NDArray[np.object_], axis: Axis, written: Sequence[str], classes: int) -> None:
+def _legend(name: str, classes: int) -> str:
+    """What the legend says of an objective, in lines of a few words."""
+    spec = parse(name).spec
+    value = dict(spec.scale.options).get("value")
+    if spec.similarity.kind == "angle" and isinstance(value, float) and value > 0:
+        name += f" (eq. 19: gap {math.degrees(arcgrad_gap(value, classes)):.1f} degrees)"
+    if any(isinstance(o, Schedule) for _, made in spec.parts for _, o in made.options):
+        name += " (as it starts)"
+    broken = name.replace(";", "; ").replace("+", " + ").replace(",", ", ")
+    return textwrap.fill(broken, 36)
+
+
+def _row(
+    panels: NDArray[np.object_],
+    axis: Axis,
+    written: Sequence[str],
+    classes: int,
+    labels: Mapping[str, str],
+) -> None:
     quantities = {"first": axis.first, "loss": "loss", "gradient": axis.gradient}
     for i, name in enumerate(written):
         found = curves(name, classes)
-        style = {"color": f"C{i % 10}", "linestyle": ("-", "--", ":")[i // 10 % 3]}
+        # what coincides shows by its dashes
+        style = {"color": f"C{i % 10}", "linestyle": ("-", "--", "-.", ":")[i % 4]}
         for panel, quantity in zip(panels, quantities, strict=True):
-            panel.plot(found["position"], found[quantity], label=name, **style)
+            panel.plot(found["position"], found[quantity], label=labels[name], **style)
         spec = parse(name).spec
-        scale = dict(spec.scale.options).get("value")
-        if spec.similarity.kind == "angle" and scale and not isinstance(scale, Schedule):
-            gap = math.degrees(arcgrad_gap(float(scale), classes))
-            if gap > 90:
-                continue
-            panels[2].axvline(90 - gap, linestyle=":", color=style["color"], linewidth=1)
-            panels[2].annotate(
-                f"eq. 19: gap {gap:.1f}",
-                (90 - gap, 0.5),
-                xycoords=("data", "axes fraction"),
-                rotation=90,
-                ha="right",
-                va="center",
-                fontsize=7,
-            )
+        value = dict(spec.scale.options).get("value")
+        if spec.similarity.kind == "angle" and isinstance(value, float) and value > 0:
+            gap = math.degrees(arcgrad_gap(value, classes))
+            if gap <= 90:
+                panels[2].axvline(90 - gap, linestyle=":", color=style["color"], linewidth=1)
     for panel, quantity in zip(panels, quantities.values(), strict=True):
         _label(panel, axis, quantity)
     panels[1].set_title(axis.title.format(classes=classes), fontsize=9)
-    panels[0].legend(fontsize=7)
+    panels[2].legend(fontsize=7, loc="center left", bbox_to_anchor=(1.02, 0.5), frameon=False)
 
 
 def _label(panel: Axes, axis: Axis, quantity: str) -> None:

@@ -2,6 +2,8 @@
 
 import copy
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ import torch
 from torch.nn import functional as F  # noqa: N812
 
 from marginctl.errors import RequestError
-from marginctl.objectives import available, create
+from marginctl.objectives import available, compose, create, part
 
 EVERY = [
     *available(),
@@ -156,3 +158,161 @@ class TestPytorchMetricLearning:
         from pytorch_metric_learning.losses import LargeMarginSoftmaxLoss
 
         self.compare("l-softmax:margin=3", LargeMarginSoftmaxLoss(5, 16, margin=3, scale=1))
+
+
+class TestOverflow:
+    """Features that overflowed in float16 spoil a batch, and nothing after it."""
+
+    @pytest.mark.parametrize("bad", [torch.inf, torch.nan])
+    @pytest.mark.parametrize("name", ["adacos", "center"])
+    def test_the_state_stays_finite(self, name, bad):
+        torch.manual_seed(0)
+        made = create(name, 6, 8)
+        x, y = torch.randn(32, 8), torch.randint(6, (32,))
+        made(x, y)
+        spoilt = x.clone()
+        spoilt[0, 0] = bad
+        made(spoilt, y)
+        assert all(b.isfinite().all() for b in made.buffers())
+        assert made(x, y).isfinite()
+
+    def test_class_weights_are_summed_wide(self):
+        made = create("soft", 10, 16, class_weights=torch.full((10,), 50.0)).half()
+        x, y = torch.randn(2048, 16).half(), torch.randint(10, (2048,))
+        plain = create("soft", 10, 16)
+        plain.weight.data.copy_(made.weight.data)
+        torch.testing.assert_close(made(x, y), plain(x.float(), y))
+
+    def test_what_moves_by_small_steps_stays_wide_in_a_half_module(self):
+        made = create("center", 4, 8, alpha=0.01).bfloat16()
+        assert made.centers.dtype == torch.float32
+        assert made.weight.dtype == torch.bfloat16
+        assert create(
+            "cosface", 4, 8, margin="linear(start=0,end=1)"
+        ).half().margin_margin.dtype == (torch.float32)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_a_backward_pass_inside_autocast_is_the_one_outside(name):
+    torch.manual_seed(0)
+    made = create(name, 10, 16)
+    x, y = torch.randn(7, 16, requires_grad=True), torch.randint(10, (7,))
+    state = copy.deepcopy(made.state_dict())
+    want = torch.autograd.grad(made(x, y), (x, made.weight))
+    made.load_state_dict(state)
+    with torch.autocast("cpu", torch.bfloat16):
+        got = torch.autograd.grad(made(x, y), (x, made.weight))
+    for a, b in zip(got, want, strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("far", [1.0, 100.0, 1000.0])
+def test_gaussian_distances_far_from_the_origin(far):
+    torch.manual_seed(0)
+    base = torch.randn(64) * far
+    made = create("l-gm", 10, 64)
+    made.weight.data.copy_(torch.randn(10, 64) * 0.1 + base)
+    x, y = (base + torch.randn(32, 64) * 0.1).requires_grad_(), torch.randint(10, (32,))
+    wide = copy.deepcopy(made).double()
+    x_wide = x.detach().double().requires_grad_()
+    found = torch.autograd.grad(made(x, y), x)[0].double()
+    want = torch.autograd.grad(wide(x_wide, y), x_wide)[0]
+    assert (found - want).norm() / want.norm() < 1e-3
+    torch.testing.assert_close(made(x, y).double(), wide(x_wide, y), rtol=1e-3, atol=0)
+
+
+@pytest.mark.parametrize("length", [1e-12, 1e-19, 1e-25, 0.0])
+def test_short_weights_have_a_finite_gradient(length):
+    torch.manual_seed(0)
+    made = create("cosine", 6, 8)
+    made.weight.data[0] *= length / made.weight.data[0].norm()
+    made(torch.randn(5, 8), torch.tensor([0, 1, 2, 3, 0])).backward()
+    assert made.weight.grad.isfinite().all()
+
+
+def test_an_empty_batch_has_logits_and_no_loss():
+    for name in available():
+        made = create(name, 4, 3)
+        assert made.logits(torch.zeros(0, 3)).shape == (0, 4)
+        with pytest.raises(ValueError, match="features: 0 rows"):
+            made(torch.zeros(0, 3), torch.zeros(0, dtype=torch.long))
+
+
+def test_an_unknown_reduction_moves_no_state():
+    made = create("adacos", 10, 3)
+    before = made.scale.clone()
+    with pytest.raises(ValueError, match="reduction"):
+        made(torch.randn(5, 3), torch.zeros(5, dtype=torch.long), reduction="avg")
+    assert torch.equal(made.scale, before)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: compose(3, 4, similarity="cosine"), "compose: 'cosine': expected a part"),
+        (lambda: compose(3, 4, similarity=part("cosine"), regularizers=("center",)), "'center'"),
+        (lambda: create("soft", 3, 4, class_weights="many"), "class_weights = 'many'"),
+        (lambda: create("cosine", 3, 4, scale=torch.tensor([1.0, 2.0])), "scale = tensor"),
+        (lambda: create("cosine", 3.0, 4), "num_classes = 3.0: expected a whole number"),
+        (lambda: create("cosine", 3, "4"), "feature_dim = '4'"),
+        (lambda: create(None, 3, 4), "objective None: expected a name"),
+        (lambda: create("cosine:scale=3", 3, 4, scale=5), "its options stand in the name"),
+        (lambda: create("m-soft:margin=0.1;loss=hinge", 3, 4), "a preset takes no parts"),
+    ],
+)
+def test_wrong_calls_are_named(call, message):
+    with pytest.raises(RequestError) as caught:
+        call()
+    assert message in str(caught.value)
+
+
+def test_numbers_of_numpy_and_torch_are_numbers():
+    for value in (np.float32(3), np.int64(3), torch.tensor(3.0), 3):
+        assert create("cosine", 3, 4, scale=value).spec.scale["value"] == 3.0
+    assert create("soft", 3, 4, bias=np.bool_(True)).bias is not None
+    one = compose(3, 4, similarity=part("linear"), regularizers=part("center"))
+    assert one.centers.shape == (3, 4)
+    assert create("soft", 3, 4, class_weights=[1, 2, 3]).class_weights.tolist() == [1, 2, 3]
+
+
+RANK = """
+import sys, torch
+from torch import distributed as dist
+from marginctl.objectives import create
+rank = int(sys.argv[1])
+dist.init_process_group("gloo", init_method="file://" + sys.argv[2], rank=rank, world_size=2)
+made = {name: create(name, 6, 8) for name in ("adacos", "center")}
+stream = torch.Generator().manual_seed(0)
+for step in range(3):
+    x, y = torch.randn(11, 8, generator=stream), torch.randint(6, (11,), generator=stream)
+    mine = slice(0, 7) if rank == 0 else slice(7, 11)
+    for name, objective in made.items():
+        torch.manual_seed(1)
+        objective.weight.data.uniform_(-1, 1)
+        objective(x[mine], y[mine])
+torch.save([b for o in made.values() for b in o.buffers()], sys.argv[3])
+dist.destroy_process_group()
+"""
+
+
+def test_two_processes_have_the_state_of_one(tmp_path):
+    """Their batches have different sizes; together they are the batch of one process."""
+    files = [tmp_path / f"{rank}.pt" for rank in range(2)]
+    running = [
+        subprocess.Popen([sys.executable, "-c", RANK, str(rank), str(tmp_path / "meet"), str(file)])
+        for rank, file in enumerate(files)
+    ]
+    assert [process.wait(timeout=120) for process in running] == [0, 0]
+    first, second = (torch.load(file, weights_only=True) for file in files)
+    made = {name: create(name, 6, 8) for name in ("adacos", "center")}
+    stream = torch.Generator().manual_seed(0)
+    for _ in range(3):
+        x, y = torch.randn(11, 8, generator=stream), torch.randint(6, (11,), generator=stream)
+        for objective in made.values():
+            torch.manual_seed(1)
+            objective.weight.data.uniform_(-1, 1)
+            objective(x, y)
+    one = [b for o in made.values() for b in o.buffers()]
+    for a, b, c in zip(first, second, one, strict=True):
+        assert torch.equal(a, b)
+        torch.testing.assert_close(a, c)

@@ -92,6 +92,7 @@ def test_canonical_form_of_compositions(written, canonical):
         ("similarity=cosine;regularizers=center+center", "a regulariser stands twice"),
         ("similarity=cosine(", "is not part=KIND(option=value,...)"),
         ("similarity=", "is not part=KIND"),
+        ("similarity=cosine;scale=fixed(value=1", "a parenthesis is missing"),
     ],
 )
 def test_compositions_that_are_refused(parts, message):

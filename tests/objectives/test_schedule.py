@@ -72,6 +72,9 @@ def test_canonical_form(written, canonical):
         ("linear(start)", "'start' is not option=value"),
         ("linear", "option 'start' is missing"),
         ("soon", "expected a finite number at least 0, or a schedule"),
+        ("l-gm(start=0.5)", "start is above end"),
+        ("l-softmax(base=1e308)", "base = '1e308': expected a finite number at least 0"),
+        ("linear(start=0,end=1", "a parenthesis is missing"),
     ],
 )
 def test_mistakes(written, message):
@@ -122,6 +125,21 @@ def test_a_scheduled_objective_is_the_constant_one_at_every_step(name):
             found.append((loss, slope, objective.logits(x)))
         for mine, want in zip(*found, strict=True):
             torch.testing.assert_close(mine, want)
+
+
+def test_steps_outside_the_training():
+    made = create("cosine", 6, 8, scale="linear(start=1,end=30)")
+    made.set_progress(15, 10)
+    assert made.scale_value.item() == 30
+    for step, total in ((-5, 10), (5, -10)):
+        with pytest.raises(ValueError, match="expected steps of at least 0"):
+            made.set_progress(step, total)
+
+
+def test_one_name_is_one_value():
+    assert str(parse("cosine:scale=-0")) == str(parse("cosine:scale=0"))
+    long = parse("m-soft:margin=0.1234567890123456")
+    assert parse(str(long)).options == long.options
 
 
 def test_a_training_batch_moves_no_schedule():
