@@ -233,7 +233,7 @@ def test_objectives_from_parts(write):
     wrong = GOOD.replace('[soft, "arcgrad:scale=5"]', "[{similarity: angle, scale: adacos}, 3]")
     found = problems(write(wrong))
     assert len(found) == 2
-    assert "r.yaml:3: 'adacos' is defined on cosines" in found[0]
+    assert "r.yaml:3: objective: 'adacos' is defined on cosines" in found[0]
     assert found[1] == "r.yaml:3: objective 3: expected a name, or a mapping of parts"
 
 

@@ -18,7 +18,7 @@ from marginctl.papers import Published
 from marginctl.papers.distance import Distance, distance, row_medians
 from marginctl.recipe import Recipe
 from marginctl.reporting.listing import print_rows
-from marginctl.reporting.progress import LOG_EVERY, say
+from marginctl.reporting.progress import LOG_EVERY, SILENT_AT_MOST, say
 from marginctl.search.rounds import Match, SearchResult, gather, match
 
 SHOWN = 10
@@ -126,6 +126,11 @@ class Leaderboard:
 
     def progress(self, cost: float) -> None:
         self._cost = cost
+        now = time.monotonic()
+        if not (self._live or self._quiet) and now - self._said > SILENT_AT_MOST:
+            self._said = now
+            share = cost / self._total if self._total else 1.0
+            self.message(f"{share:.0%} of the round trained, {self._time_left()}")
 
     def _time_left(self) -> str:
         gone = time.monotonic() - self._started

@@ -90,7 +90,7 @@ def test_canonical_form_of_compositions(written, canonical):
         ("similarity=cosine;similarity=angle", "part 'similarity' is given twice"),
         ("similarity=cosine+angle", "one similarity is possible, not several"),
         ("similarity=cosine;regularizers=center+center", "a regulariser stands twice"),
-        ("similarity=cosine(", "is not part=KIND(option=value,...)"),
+        ("similarity=cosine(", "a parenthesis is missing or too many"),
         ("similarity=", "is not part=KIND"),
         ("similarity=cosine;scale=fixed(value=1", "a parenthesis is missing"),
     ],
