@@ -7,6 +7,7 @@ import typer
 
 from marginctl.cli import options
 from marginctl.cli.options import ReportFormat, print_json
+from marginctl.errors import RequestError
 
 
 def command(
@@ -27,6 +28,14 @@ def command(
             "--explain", metavar="DATASET/OBJECTIVE", help="Where that cell's number comes from."
         ),
     ] = None,
+    figure: Annotated[
+        Path | None,
+        typer.Option(
+            "--figure",
+            metavar="FILE",
+            help="Draw the average ranks of the one table (critical-difference diagram).",
+        ),
+    ] = None,
     report_format: Annotated[
         ReportFormat, typer.Option("--format", help="How the tables are printed.")
     ] = ReportFormat.table,
@@ -41,6 +50,7 @@ def command(
     from marginctl.reporting.compare import baselines, compare, positive_points
     from marginctl.reporting.explain import explain as explained
     from marginctl.reporting.progress import say
+    from marginctl.reporting.rank_figure import draw
 
     visible = positive_points(power)
     if paper is not None:
@@ -57,6 +67,14 @@ def command(
         )
     ]
     say(collected.problems)
+    if figure:
+        if len(tables) != 1:
+            found = ", ".join(t.recipe for t in tables) or "none"
+            raise RequestError(
+                f"--figure: {len(tables)} tables ({found}): expected one: name its folder as STORE"
+            )
+        draw(compared[0], figure)
+        say([f"wrote {figure}"])
     if explain:
         lines = explained(explain, tables, compared)
         if report_format is ReportFormat.json:

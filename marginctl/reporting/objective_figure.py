@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import matplotlib
 import numpy as np
 import torch
 from matplotlib.axes import Axes
@@ -20,8 +19,8 @@ from marginctl.objectives.objective import ObjectiveFunction
 from marginctl.objectives.schedule import Schedule
 from marginctl.objectives.spec import Spec
 from marginctl.objectives.theory import arcgrad_gap
+from marginctl.reporting.figures import check_path, save
 
-FORMATS = (".png", ".svg", ".pdf")
 POINTS = 721
 MOST_CLASSES = 2000  # the figure holds weights for all of them
 FEATURE_NORM = 10.0  # of features on an angle's axis, for scales that look at it
@@ -164,13 +163,10 @@ def draw(names: Sequence[str], classes: int, path: Path) -> None:
     """Writes a figure with a row of three panels for each axis that the objectives need.
 
     Raises:
-        RequestError: an unknown objective, a file type other than `FORMATS`, or a path that cannot
+        RequestError: an unknown objective, more than `MOST_CLASSES` classes, or a file that cannot
             be written.
     """
-    if path.suffix.lower() not in FORMATS:
-        raise RequestError(f"--plot {path}: expected a file name ending in {', '.join(FORMATS)}")
-    if not path.parent.is_dir():
-        raise RequestError(f"--plot {path}: there is no folder {path.parent}: make it first")
+    check_path("--plot", path)
     if classes > MOST_CLASSES:
         raise RequestError(f"--classes {classes}: expected at most {MOST_CLASSES} with --plot")
     rows: dict[str, list[str]] = {}
@@ -185,14 +181,7 @@ def draw(names: Sequence[str], classes: int, path: Path) -> None:
     panels = figure.subplots(len(rows), 3, squeeze=False, height_ratios=heights)
     for row, (axis, written) in zip(panels, rows.items(), strict=True):
         _row(row, AXES[axis], written, classes, labels)
-    suffix = path.suffix.lower()
-    undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(suffix, {})
-    with matplotlib.rc_context({"svg.hashsalt": "marginctl"}):  # the same file for the same call
-        try:
-            figure.savefig(path, dpi=110, metadata=undated)
-        except OSError as error:
-            reason = error.strerror or error
-            raise RequestError(f"--plot {path}: cannot be written: {reason}: name a file") from None
+    save(figure, "--plot", path)
 
 
 def _legend(name: str, classes: int) -> str:

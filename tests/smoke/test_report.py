@@ -150,3 +150,26 @@ def test_mistakes(marginctl, tmp_path, store):
     assert marginctl("report", store, "--baseline", "m-soft").status == 2
     assert "unknown paper 'nobody'" in marginctl("report", store, "--paper", "nobody").err
     assert marginctl("report", store, "--table", "II").err == "no finished runs found\n"
+
+
+def test_the_average_ranks_are_drawn(marginctl, tmp_path, data_dir):
+    names = ("iris", "balance-scale", "haberman", "hayes-roth", "breast-tissue")
+    datasets = [a for name in names for a in ("--dataset", name)]
+    objectives = [a for name in ("soft", "m-soft", "cosine") for a in ("--objective", name)]
+    short = ("--folds", "2", "--repeats", "1", "--set", "protocol.epochs=1", "--workers", "1")
+    marginctl("uci-cv", *datasets, *objectives, *short, "--out", tmp_path / "runs")
+    ran = marginctl("report", tmp_path / "runs", "--figure", tmp_path / "ranks.png")
+    assert ran.status == 0
+    assert "wrote" in ran.err
+    assert (tmp_path / "ranks.png").read_bytes().startswith(b"\x89PNG")
+    few = marginctl("report", tmp_path / "runs", "--paper", "gradient-decay", "--figure", "a.png")
+    assert few.status == 2
+
+
+def test_a_figure_is_of_one_table(marginctl, store, tmp_path):
+    arguments = ("--dataset", "iris", "--objective", "soft", "--folds", "2", "--repeats", "1")
+    short = ("--set", "protocol.epochs=1", "--workers", "1")
+    marginctl("uci-cv", *arguments, *short, "--out", store)
+    refused = marginctl("report", store, "--figure", tmp_path / "a.png")
+    assert refused.status == 2
+    assert "2 tables (arcgrad/table1, arcgrad/table1): expected one" in refused.err
