@@ -182,11 +182,30 @@ def as_json(
         "rounds": result.rounds,
         "networks": result.trained,
         "leaderboard": [found.as_json() for found in result.matches],
+        "residuals": _residuals(result.matches[0], published),
         "held_out": [{"datasets": held, **found.as_json()} for held, found in result.held_out],
         "held_out_mean": _held_out_mean(result),
         "compared_with": {name: d.as_json() for name, d in beside.items()},
         "skipped": [{"dataset": d, "reason": r} for d, r in skipped],
     }
+
+
+def _residuals(
+    found: Match, published: Mapping[tuple[str, str], Published]
+) -> list[dict[str, Any]]:
+    """The nearest setting cell by cell: what is left, to suggest the next space."""
+    return [
+        {
+            "dataset": dataset,
+            "objective": objective,
+            "mean": round(cell.mean, 3),
+            "std": round(cell.std, 3),
+            "n": cell.n,
+            "difference": round(cell.mean - published[dataset, objective].mean, 3),
+        }
+        for (dataset, objective), cell in sorted(found.cells.items())
+        if (dataset, objective) in published
+    ]
 
 
 def _held_out_mean(result: SearchResult) -> dict[str, float] | None:

@@ -40,6 +40,7 @@ class Match:
     setting: Setting
     objectives: Mapping[str, str]  # column -> the variant that is nearest
     distance: Distance
+    cells: Cells  # of the columns, in these variants
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -83,7 +84,7 @@ def match(
         for d in scored_on or chosen_on
         if (d, name) in tried.cells
     }
-    return Match(tried.setting, nearest, distance(ours, published, scored_on or chosen_on))
+    return Match(tried.setting, nearest, distance(ours, published, scored_on or chosen_on), ours)
 
 
 def selections(names: Sequence[str]) -> dict[str, tuple[list[str], list[str]]]:
