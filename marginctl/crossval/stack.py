@@ -106,11 +106,11 @@ class Stack:
         inner = share * (1 - 1 / self.tuning.inner_folds)
         protocols = [candidate.setting.protocol for candidate in self.tuning.candidates]
         tried = [self._cost_of(p, number * self.tuning.inner_folds, inner) for p in protocols]
-        # which are chosen is not known: as if each network were trained by an average one
-        final = [self._cost_of(p, number, share) for p in protocols]
-        return sum(tried) + sum(final) / len(final)
+        # which are chosen is not known: as if each were, by as many networks
+        final = [self._cost_of(p, number / len(protocols), share) for p in protocols]
+        return sum(tried) + sum(final)
 
-    def _cost_of(self, protocol: Protocol, number: int, share: float) -> float:
+    def _cost_of(self, protocol: Protocol, number: float, share: float) -> float:
         steps = math.ceil(self.dataset.num_rows * share / protocol.batch_size)
         widths = [self.dataset.num_features, *protocol.hidden]
         parameters = _parameters(widths, self.dataset.num_classes)

@@ -94,14 +94,13 @@ class Center(Regularizer):
     ) -> State:
         centers = state["centers"]
         # a feature that overflowed, as float16 ones do, must not stay in a center for ever
-        counted = features.isfinite().all(-1, keepdim=True)
+        counted = features.sum(-1, keepdim=True).isfinite()
         if valid is not None:
             counted &= valid.unsqueeze(-1)
         ones = counted.to(features.dtype)
         count = sum_over_ranks(add_to_rows(torch.zeros_like(centers[..., :1]), targets, ones))
         share = self.alpha * ones / (1 + rows_of(count, targets))
-        pull = (features - rows_of(centers, targets)).mul_(share)
-        pull = torch.where(counted, pull, 0.0)
+        pull = (features - rows_of(centers, targets)).mul_(share).masked_fill_(~counted, 0.0)
         if several_ranks():
             moved = sum_over_ranks(add_to_rows(torch.zeros_like(centers), targets, pull))
             return {"centers": centers + moved}
