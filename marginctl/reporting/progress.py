@@ -20,36 +20,27 @@ LOG_EVERY = 5.0  # seconds between plain lines
 SILENT_AT_MOST = 30.0  # seconds without one while a long trial trains
 
 
-class Progress:
-    """Shows what is done, and about how long the rest takes.
-
-    On a terminal the table fills in place and vanishes at the end; elsewhere one plain line is
-    written now and then. Quiet shows messages alone.
+class Display:
+    """Something on stderr that is drawn over and over on a terminal, and lines that stay.
 
     Args:
-        collector: takes the records and holds the table as it stands.
-        total: cost of all that is to be trained (in the units that `progress` gets).
-        trials: how many there are, done ones included.
-        quiet: whether to leave out all but messages.
+        shown: whether it is drawn where stderr is a terminal.
     """
 
-    def __init__(self, collector: Collector, total: float, trials: int, *, quiet: bool) -> None:
+    def __init__(self, *, shown: bool) -> None:
         self.console = Console(stderr=True, highlight=False)
-        self._collector, self._total, self._trials = collector, total, trials
-        self._done, self._cost, self._quiet = 0, 0.0, quiet
-        self._started = self._said = time.monotonic()
-        self._first = (self._started, 0.0)
-        shown = not quiet and total > 0 and self.console.is_terminal
-        self._live = (
-            Live(
+        self._live: Live | None = None
+        if shown and self.console.is_terminal:
+            self._live = Live(
                 console=self.console,
                 get_renderable=self._render,
                 transient=True,
                 refresh_per_second=4,
             )
-            if shown
-            else None
-        )
+
+    def _render(self) -> Group:
+        """What is drawn; first before there is anything to show."""
+        return Group()
 
     def __enter__(self) -> Self:
         if self._live:
@@ -71,6 +62,27 @@ class Progress:
             self.console.print(Text(text))
         else:
             say([text])
+
+
+class Progress(Display):
+    """Shows what is done, and about how long the rest takes.
+
+    On a terminal the table fills in place and vanishes at the end; elsewhere one plain line is
+    written now and then. Quiet shows messages alone.
+
+    Args:
+        collector: takes the records and holds the table as it stands.
+        total: cost of all that is to be trained (in the units that `progress` gets).
+        trials: how many there are, done ones included.
+        quiet: whether to leave out all but messages.
+    """
+
+    def __init__(self, collector: Collector, total: float, trials: int, *, quiet: bool) -> None:
+        super().__init__(shown=not quiet and total > 0)
+        self._collector, self._total, self._trials = collector, total, trials
+        self._done, self._cost, self._quiet = 0, 0.0, quiet
+        self._started = self._said = time.monotonic()
+        self._first = (self._started, 0.0)
 
     def done(self, record: dict[str, Any], *, reused: bool) -> None:
         """A trial is done."""

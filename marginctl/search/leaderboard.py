@@ -2,15 +2,12 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from rich import box
-from rich.console import Console, Group
-from rich.live import Live
+from rich.console import Group
 from rich.progress_bar import ProgressBar
 from rich.table import Table
-from rich.text import Text
 
 from marginctl.crossval.space import Setting, variants_of
 from marginctl.crossval.trial import Trial
@@ -18,13 +15,13 @@ from marginctl.papers import Published
 from marginctl.papers.distance import Distance, distance, row_medians
 from marginctl.recipe import Recipe
 from marginctl.reporting.listing import print_rows
-from marginctl.reporting.progress import LOG_EVERY, SILENT_AT_MOST, say
+from marginctl.reporting.progress import LOG_EVERY, SILENT_AT_MOST, Display
 from marginctl.search.rounds import Match, SearchResult, gather, match
 
 SHOWN = 10
 
 
-class Leaderboard:
+class Leaderboard(Display):
     """Shows the nearest settings so far, and about how long a round takes.
 
     Hears of trials as `execute`'s listener. A setting enters the board when all its trials are in.
@@ -38,10 +35,9 @@ class Leaderboard:
     def __init__(
         self, recipe: Recipe, published: Mapping[tuple[str, str], Published], *, quiet: bool
     ) -> None:
-        self._recipe, self._published, self._quiet = recipe, published, quiet
+        super().__init__(shown=not quiet)
+        self._published, self._quiet = published, quiet
         self._variants = variants_of(recipe)
-        self.console = Console(stderr=True, highlight=False)
-        self._live: Live | None = None
         self._said = time.monotonic()
         self._title = ""
         self._trials: Mapping[Trial, Setting] = {}
@@ -51,26 +47,6 @@ class Leaderboard:
         self._matches: list[Match] = []
         self._done, self._total, self._cost = 0, 0.0, 0.0
         self._started = time.monotonic()
-
-    def __enter__(self) -> Self:
-        if not self._quiet and self.console.is_terminal:
-            self._live = Live(
-                console=self.console,
-                get_renderable=self._render,
-                transient=True,
-                refresh_per_second=4,
-            )
-            self._live.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._live:
-            self._live.stop()
 
     def begin(self, number: int, trials: Mapping[Trial, Setting], cost: float) -> None:
         """A round begins.
@@ -90,13 +66,6 @@ class Leaderboard:
         self._started = time.monotonic()
         if not self._quiet:
             self.message(f"{self._title}: {len(trials)} trials")
-
-    def message(self, text: str) -> None:
-        """One line that stays."""
-        if self._live:
-            self.console.print(Text(text))
-        else:
-            say([text])
 
     def done(self, record: dict[str, Any], *, reused: bool) -> None:
         """A trial is done."""
