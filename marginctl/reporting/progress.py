@@ -29,21 +29,21 @@ class Display:
 
     def __init__(self, *, shown: bool) -> None:
         self.console = Console(stderr=True, highlight=False)
+        self._shown = shown and self.console.is_terminal
         self._live: Live | None = None
-        if shown and self.console.is_terminal:
+
+    def _render(self) -> Group:
+        """What is drawn."""
+        return Group()
+
+    def __enter__(self) -> Self:
+        if self._shown:
             self._live = Live(
                 console=self.console,
                 get_renderable=self._render,
                 transient=True,
                 refresh_per_second=4,
             )
-
-    def _render(self) -> Group:
-        """What is drawn; first before there is anything to show."""
-        return Group()
-
-    def __enter__(self) -> Self:
-        if self._live:
             self._live.start()
         return self
 
