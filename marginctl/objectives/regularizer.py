@@ -86,8 +86,15 @@ class Center(Regularizer):
         return offset.square().sum(-1) * (self.strength / 2)
 
     def gradient(self, looked_at: Tensor, targets: Tensor, state: State) -> tuple[Tensor, Tensor]:
-        offset = looked_at - rows_of(state["centers"], targets)
-        return offset.square().sum(-1) * (self.strength / 2), offset * self._in_rows()
+        offset = self._offset(looked_at, targets, state)
+        square = row_dot(offset, offset).squeeze(-1)
+        return square * (self.strength / 2), offset.mul_(self._in_rows())
+
+    @staticmethod
+    def _offset(features: Tensor, targets: Tensor, state: State) -> Tensor:
+        """x - c_y (..., N, d), in memory of its own."""
+        own = rows_of(state["centers"], targets)
+        return torch.sub(features, own, out=own)
 
     def observe(
         self, features: Tensor, targets: Tensor, valid: Tensor | None, state: State
@@ -100,7 +107,7 @@ class Center(Regularizer):
         ones = counted.to(features.dtype)
         count = sum_over_ranks(add_to_rows(torch.zeros_like(centers[..., :1]), targets, ones))
         share = self.alpha * ones / (1 + rows_of(count, targets))
-        pull = (features - rows_of(centers, targets)).mul_(share).masked_fill_(~counted, 0.0)
+        pull = self._offset(features, targets, state).mul_(share).masked_fill_(~counted, 0.0)
         if several_ranks():
             moved = sum_over_ranks(add_to_rows(torch.zeros_like(centers), targets, pull))
             return {"centers": centers + moved}
