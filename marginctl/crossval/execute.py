@@ -229,7 +229,9 @@ class _Run:
             return
         try:
             about = {"trial": trial.id, **trial.identity, "device": self.device}
-            folder.begin({**about, "recipe": self.recipe})
+            # a search runs trials of many protocols under one recipe
+            own = {**self.recipe, "protocol": trial.protocol.model_dump()}
+            folder.begin({**about, "recipe": own})
         except BaseException:
             folder.unlock()
             raise

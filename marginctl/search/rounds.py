@@ -20,7 +20,7 @@ from marginctl.papers.distance import Distance, distance
 from marginctl.recipe import Recipe
 
 Cells = dict[tuple[str, str], Published]
-PARTS = 3  # of the data sets: chosen on two, scored on the third
+THIRDS = 3  # parts of the data sets: chosen on two, scored on the other
 ALL = "all"
 
 
@@ -95,8 +95,8 @@ def selections(names: Sequence[str]) -> dict[str, tuple[list[str], list[str]]]:
     """
     found = {ALL: (list(names), list(names))}
     ordered = sorted(names)
-    for i in range(PARTS if len(ordered) >= PARTS else 0):
-        held = ordered[i::PARTS]
+    for i in range(THIRDS if len(ordered) >= THIRDS else 0):
+        held = ordered[i::THIRDS]
         found[f"part {i + 1}"] = ([n for n in ordered if n not in held], held)
     return found
 

@@ -293,6 +293,11 @@ def test_a_search_finds_resumes_and_says_how_near_it_is(marginctl, tmp_path):
     assert {p: p.stat().st_mtime_ns for p in tmp_path.rglob("result.json")} == stamps
     assert "(each row at its own median)" in again.out
     assert marginctl(*arguments, "--quiet").err == ""
+    reported = marginctl("report", tmp_path / "runs", "--format", "json").json
+    assert reported["problems"] == []
+    shown = [(t["protocol"]["lr"], t["protocol"]["repeats"]) for t in reported["tables"]]
+    assert len(shown) == 4 + 2  # a table for each setting and number of repeats
+    assert {lr for lr, _ in shown} == {1e-3, 3e-2}
     refused = marginctl("uci-cv", "--search", "arcgrad/table1", "--out", tmp_path)
     assert refused.status == 2
     assert "has no section 'search'" in refused.err
