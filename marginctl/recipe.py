@@ -6,13 +6,32 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
+from pydantic_core import PydanticCustomError
 
 from marginctl import typed_yaml
 from marginctl.data.uci import check_name, definitions
 from marginctl.errors import RequestError
 from marginctl.objectives.names import composed, parse
+from marginctl.objectives.schedule import rate
 from marginctl.text import did_you_mean
+
+_OWN_WORDS = "own_words"
+
+
+def _rate(value: Any) -> float | str:
+    """A learning rate as `rate` gives it; what is wrong, in its words."""
+    try:
+        return rate(value)
+    except ValueError as error:
+        raise PydanticCustomError(_OWN_WORDS, "{text}", {"text": str(error)}) from None
+
+
+def _stratified(value: Any) -> Any:
+    if isinstance(value, bool) or value == "rounded-up":
+        return value
+    raise PydanticCustomError(_OWN_WORDS, "expected true, false or rounded-up")
+
 
 _STRICT = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -31,7 +50,7 @@ class Protocol(BaseModel):
         Field(max_length=100, description="widths of the hidden layers, each with ReLU"),
     ] = [10, 10]
     optimizer: Literal["adam", "adamw", "sgd"] = "adam"
-    lr: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] = 1e-3
+    lr: Annotated[float | str, BeforeValidator(_rate)] = 1e-3
     momentum: Annotated[float, Field(ge=0, lt=1, description="of sgd alone")] = 0.9
     epochs: Annotated[int, Field(ge=1, le=1_000_000)] = 100
     batch_size: Annotated[int, Field(ge=1, le=1_000_000)] = 32
@@ -43,7 +62,11 @@ class Protocol(BaseModel):
     ] = "none"
     folds: Annotated[int, Field(ge=2, le=1_000_000)] = 10
     repeats: Annotated[int, Field(ge=1, le=100_000)] = 10
-    stratified: bool = False
+    stratified: Annotated[
+        bool | Literal["rounded-up"],
+        BeforeValidator(_stratified),
+        Field(description="rounded-up: each fold tests the same number of rows of each class"),
+    ] = False
 
 
 class Round(BaseModel):
@@ -89,9 +112,8 @@ class Space(BaseModel):
                 try:
                     Protocol.model_validate({key: value})
                 except ValidationError as error:
-                    said = error.errors(include_url=False)[0]["msg"]
-                    expected = re.sub("^(Input should be|List should have) ", "", said)
-                    problems.append(f"protocol.{key} = {_shown(value)}: expected {expected}")
+                    said = _expected(error.errors(include_url=False)[0])
+                    problems.append(f"protocol.{key} = {_shown(value)}: {said}")
         if problems:
             raise ValueError("\n".join(problems))
         return grid
@@ -316,10 +338,16 @@ def _explain(
         elif key == "datasets" and problem["type"] == "literal_error":
             continue  # the other half of the union says what is wrong
         else:
-            expected = re.sub("^(Input should be|List should have) ", "", problem["msg"])
-            expected = expected.split(" after validation")[0]
-            lines.append(f"{nearest}: {key} = {_shown(problem['input'])}: expected {expected}")
+            lines.append(f"{nearest}: {key} = {_shown(problem['input'])}: {_expected(problem)}")
     return list(dict.fromkeys(lines))
+
+
+def _expected(problem: Mapping[str, Any]) -> str:
+    """What was expected in place of a value, from one of pydantic's errors."""
+    if problem["type"] == _OWN_WORDS:
+        return str(problem["msg"])
+    expected = re.sub("^(Input should be|List should have) ", "", problem["msg"])
+    return "expected " + expected.split(" after validation")[0]
 
 
 def _is_union_branch(key: str | int) -> bool:

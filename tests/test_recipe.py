@@ -94,7 +94,7 @@ sed: 3
         ("r.yaml:3: objective 'arcgrad': scale = '-1': expected a finite number above 0", ""),
         ("r.yaml:3: objective 'arcgrad': unknown option 'scal'", "Did you mean 'scale'?"),
         ("r.yaml:5: unknown key 'protocol.epoch'", "Did you mean 'epochs'?"),
-        ("r.yaml:6: protocol.lr = 'fast': expected a valid number", ""),
+        ("r.yaml:6: protocol.lr = 'fast': expected a number above 0", ""),
         ("r.yaml:7: protocol.folds = 1: expected greater than or equal to 2", ""),
         ("r.yaml:8: protocol.hidden.1 = 0: expected greater than or equal to 1", ""),
         ("r.yaml:9: seeds.0 = -1: expected greater than or equal to 0", ""),
@@ -131,7 +131,7 @@ sed: 3
         (GOOD.replace("epochs: 5", "epochs: true"), "protocol.epochs = True"),
         (
             GOOD.replace("epochs: 5", "stratified: no"),
-            "protocol.stratified = 'no': expected a valid",
+            "protocol.stratified = 'no': expected true, false or rounded-up",
         ),
         (GOOD.replace("1e-3", ".nan"), "protocol.lr = nan"),
         (GOOD.replace("1e-3", ".inf"), "protocol.lr = inf"),

@@ -22,21 +22,20 @@ from marginctl.crossval.stack import (
     scaling_statistics,
 )
 from marginctl.objectives.objective import ObjectiveFunction
+from marginctl.objectives.schedule import rate_at
 
 GATHER_BYTES = 2**20
 
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
-    "adam": lambda p, r: torch.optim.Adam(p, r.lr, weight_decay=r.weight_decay, fused=True),
-    "adamw": lambda p, r: torch.optim.AdamW(p, r.lr, weight_decay=r.weight_decay, fused=True),
-    "sgd": lambda p, r: torch.optim.SGD(
-        p, r.lr, momentum=r.momentum, weight_decay=r.weight_decay, fused=True
-    ),
+    "adam": lambda groups: torch.optim.Adam(groups, fused=True),
+    "adamw": lambda groups: torch.optim.AdamW(groups, fused=True),
+    "sgd": lambda groups: torch.optim.SGD(groups, fused=True),
 }
 
 
 @dataclass(frozen=True)
 class StackResult:
-    """What a stack of S networks gave, in the order of their numbers (repeat * folds + fold)."""
+    """What a stack of S networks gave, by lane and by number (repeat * folds + fold)."""
 
     correct: NDArray[np.int64]  # (S,) test rows predicted right
     tested: NDArray[np.int64]  # (S,) test rows
@@ -44,6 +43,13 @@ class StackResult:
     collapsed: NDArray[np.bool_]  # (S,) one class predicted for every row, training rows included
     losses: NDArray[np.float64]  # (S, epochs) mean training loss of each epoch
     seconds: float
+
+    def of_lane(self, lane: int, lanes: int) -> "StackResult":
+        """The part of one of `lanes` lanes with as many networks each."""
+        size = len(self.correct) // lanes
+        own = slice(lane * size, (lane + 1) * size)
+        arrays = {key: value[own] for key, value in vars(self).items() if key != "seconds"}
+        return StackResult(**arrays, seconds=self.seconds / lanes)
 
 
 class _Layer:
@@ -100,10 +106,11 @@ class StackedNetworks:
             of_each = [class_weights(dataset.y, n.train, classes) for n in stack.networks]
             self.class_weights = self._tensor(np.stack(of_each))
 
-        drawn = [
-            initial_weights(stack.seed, n, stack.widths, dataset.num_classes)
+        of_number = {
+            (n.repeat, n.fold): initial_weights(stack.seed, n, stack.widths, dataset.num_classes)
             for n in stack.networks
-        ]
+        }
+        drawn = [of_number[n.repeat, n.fold] for n in stack.networks]
         layers = range(len(protocol.hidden))
         names = [f"{part}{i}" for i in layers for part in ("weight", "bias")] + ["class_weight"]
         names += ["class_bias"] if self.objective.has_bias else []
@@ -240,35 +247,50 @@ class StackedNetworks:
 
     @property
     def in_order(self) -> NDArray[np.int64]:
-        """Positions in the stack by the networks' numbers: the stack has the largest first."""
-        networks = self.stack.networks
-        return np.lexsort(([n.fold for n in networks], [n.repeat for n in networks]))
+        """Positions in the stack by lane and number: the stack has most batches first."""
+        numbers = [(n.fold, n.repeat, n.lane) for n in self.stack.networks]
+        return np.lexsort(np.transpose(numbers))
 
 
 class _Optimizer:
-    """torch's optimiser over a stack in which networks may take different numbers of steps.
+    """torch's optimiser over a stack in which networks may take different steps.
 
-    Networks with the same number of batches an epoch form a group with parameters of its own, so
-    that each network's steps are counted exactly; a group without a batch is left out of a step by
-    having no gradient.
+    Networks of one lane with the same number of batches an epoch form a group with parameters of
+    its own, so that each network's steps are counted exactly, at its lane's rate; a group without
+    a batch is left out of a step by having no gradient.
     """
 
-    def __init__(self, networks: StackedNetworks, batches: list[int]) -> None:
-        edges = [0] + [i for i in range(1, len(batches)) if batches[i] != batches[i - 1]]
-        self._held = [
-            (batches[first], torch.nn.Parameter(weight[first:last]), gradient[first:last])
-            for first, last in zip(edges, [*edges[1:], len(batches)], strict=True)
-            for weight, gradient in zip(
-                networks.weights.values(), networks.gradients.values(), strict=True
-            )
-        ]
-        protocol = networks.stack.protocol
-        self._torch = OPTIMIZERS[protocol.optimizer]([p for _, p, _ in self._held], protocol)
+    def __init__(self, networks: StackedNetworks) -> None:
+        stack = networks.stack
+        kinds = [(stack.batches_of(n), n.lane) for n in stack.networks]
+        edges = [0] + [i for i in range(1, len(kinds)) if kinds[i] != kinds[i - 1]]
+        groups = []
+        self._gradients = []
+        for first, last in zip(edges, [*edges[1:], len(kinds)], strict=True):
+            batches, lane = kinds[first]
+            protocol = stack.lanes[lane]
+            group = {
+                "params": [torch.nn.Parameter(w[first:last]) for w in networks.weights.values()],
+                "lr": rate_at(protocol.lr, 0, 1),
+                "weight_decay": protocol.weight_decay,
+            }
+            if protocol.optimizer == "sgd":
+                group["momentum"] = protocol.momentum
+            groups.append(group)
+            gradients = [g[first:last] for g in networks.gradients.values()]
+            self._gradients.append((batches, protocol, gradients))
+        self._torch = OPTIMIZERS[stack.protocol.optimizer](groups)
 
-    def step(self, batch: int) -> None:
+    def step(self, epoch: int, batch: int) -> None:
         """Moves the networks that have a batch of this number (from 0)."""
-        for batches, parameter, gradient in self._held:
-            parameter.grad = gradient if batch < batches else None
+        for group, (batches, protocol, gradients) in zip(
+            self._torch.param_groups, self._gradients, strict=True
+        ):
+            if isinstance(protocol.lr, str):
+                step = epoch * batches + min(batch, batches)
+                group["lr"] = rate_at(protocol.lr, step, protocol.epochs * batches)
+            for parameter, gradient in zip(group["params"], gradients, strict=True):
+                parameter.grad = gradient if batch < batches else None
         self._torch.step()
 
 
@@ -286,17 +308,18 @@ class _Batch:
 
 def _batches(counts: list[int], size: int, networks: StackedNetworks) -> list[_Batch]:
     batches = []
-    for number, start in enumerate(range(0, counts[0], size)):
+    for number, start in enumerate(range(0, max(counts), size)):
         active = [min(count - start, size) for count in counts if count > start]
+        longest = max(active)
         count = torch.tensor(active, device=networks.device)
-        valid = torch.arange(active[0], device=networks.device) < count[:, None]
+        valid = torch.arange(longest, device=networks.device) < count[:, None]
         share = count / torch.tensor(counts[: len(active)], device=networks.device)
         batches.append(
             _Batch(
                 number,
                 start,
-                start + active[0],
-                valid if active[0] != active[-1] else None,
+                start + longest,
+                valid if longest != min(active) else None,
                 valid.to(networks.dtype) / count[:, None],
                 share.to(networks.dtype),
             )
@@ -330,17 +353,19 @@ def train_stack(
     a_batch = len(counts) * size * (networks.x.shape[1] + 2) * networks.x.element_size()
     at_once = max(1, GATHER_BYTES // a_batch)
     blocks = [(batches[i].start, batches[i : i + at_once]) for i in range(0, len(batches), at_once)]
-    batches_of = [-(-count // size) for count in counts]
-    optimizer = _Optimizer(networks, batches_of)
-    orders = [BatchOrder(stack.seed, network) for network in stack.networks]
-    rows = np.zeros((len(counts), counts[0]), np.int64)
+    batches_of = [stack.batches_of(network) for network in stack.networks]
+    optimizer = _Optimizer(networks)
+    # lanes share their batches, as objectives do
+    orders = {(n.repeat, n.fold): BatchOrder(stack.seed, n) for n in stack.networks}
+    rows = np.zeros((len(counts), max(counts)), np.int64)
     losses = torch.zeros(stack.protocol.epochs, len(counts), dtype=dtype, device=networks.device)
     healthy = torch.ones(len(counts), dtype=torch.bool, device=networks.device)
     movable = {**networks.weights, **networks.state}
     last_good = {name: value.clone() for name, value in movable.items()}
     for epoch, loss_of_epoch in enumerate(losses):
-        for i, order in enumerate(orders):
-            rows[i, : counts[i]] = order.next_epoch()
+        drawn = {number: order.next_epoch() for number, order in orders.items()}
+        for i, network in enumerate(stack.networks):
+            rows[i, : counts[i]] = drawn[network.repeat, network.fold]
         order_of_epoch = torch.as_tensor(rows, device=networks.device)
         for start, block in blocks:
             rows_of_block = order_of_epoch[:, start : start + size * len(block)]
@@ -353,7 +378,7 @@ def train_stack(
                     x[:active, columns], y[:active, columns], batch.valid, batch.row_weight
                 )
                 loss_of_epoch[:active].addcmul_(loss, batch.share)
-                optimizer.step(batch.number)
+                optimizer.step(epoch, batch.number)
         healthy &= loss_of_epoch.isfinite()
         for weight in networks.weights.values():
             healthy &= weight.reshape(len(weight), -1).sum(1).isfinite()

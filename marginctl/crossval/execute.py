@@ -82,8 +82,9 @@ class _Inline(Executor):
 
 @dataclass
 class _Running:
-    trial: Trial
-    folder: TrialFolder
+    """Trials that are trained side by side, each with its locked folder; most often one alone."""
+
+    trials: list[tuple[Trial, TrialFolder]]
     results: list[Any]
     left: int
     error: BaseException | None = None
@@ -126,10 +127,10 @@ def execute(
         MarginctlError: a worker died.
     """
     run = _Run(folder, device, listener, recipe, keep)
-    pending = deque(t for t in trials if not run.reuse(t))
+    pending = deque(_together([t for t in trials if not run.reuse(t)]))
     if not pending:
         return run.outcome
-    workers = max(1, min(workers, sum(len(t.stacks) for t in pending)))
+    workers = max(1, min(workers, sum(len(side_by_side[0].stacks) for side_by_side in pending)))
     counter: Any = None
     stop: Any = None
     executor: Executor
@@ -213,20 +214,35 @@ class _Run:
         self._keep(trial, found.result, reused=True)
         return True
 
-    def start(self, trial: Trial) -> None:
+    def start(self, trials: list[Trial]) -> None:
+        """Begins the training of trials that are trained side by side."""
+        stacks = trials[0].stacks
+        running = _Running([], [None] * len(stacks), len(stacks))
+        try:
+            for trial in trials:
+                folder = self._begin(trial)
+                if folder is not None:
+                    running.trials.append((trial, folder))
+        except BaseException:
+            _unlock(running)
+            raise
+        for i, stack in enumerate(stacks if running.trials else []):
+            self.futures[self.executor.submit(train, stack, self.device, self.keep)] = (running, i)
+
+    def _begin(self, trial: Trial) -> TrialFolder | None:
+        """The trial's locked folder, or None where another process has it or has finished it."""
         folder = TrialFolder(self.folder / trial.id)
         if not folder.try_lock():
             self.listener.message(
                 f"{trial}: another process is at work on it: waiting for its result"
             )
             self.elsewhere.append(trial)
-            return
-        running = _Running(trial, folder, [None] * len(trial.stacks), len(trial.stacks))
+            return None
         found = folder.find(self.keep, is_result)  # another process may have finished it since
         if found.result is not None:
             folder.unlock()
             self._keep(trial, found.result, reused=True)
-            return
+            return None
         try:
             about = {"trial": trial.id, **trial.identity, "device": self.device}
             # a search runs trials of many protocols under one recipe
@@ -235,15 +251,14 @@ class _Run:
         except BaseException:
             folder.unlock()
             raise
-        for i, stack in enumerate(trial.stacks):
-            self.futures[self.executor.submit(train, stack, self.device, self.keep)] = (running, i)
+        return folder
 
     def collect(self, future: Future[Any]) -> None:
         running, i = self.futures.pop(future)
         running.left -= 1
         error = future.exception()
         if isinstance(error, BrokenProcessPool):
-            running.folder.unlock()
+            _unlock(running)
             raise error
         if error is not None:
             running.error = error
@@ -253,22 +268,23 @@ class _Run:
             return
         try:
             if running.error is not None:
-                self._fail(running)
+                for trial, folder in running.trials:
+                    self._fail(trial, folder, running.error)
             else:
-                chosen = [c for r in running.results for c in r.chosen or ()]
-                metrics, result = running.trial.record([r.result for r in running.results], chosen)
-                kept = self._write_kept(running)
-                record = running.folder.finish(metrics, {**result, **kept})
-                self._keep(running.trial, record, reused=False)
+                for trial, folder in running.trials:
+                    chosen = [c for r in running.results for c in r.chosen or ()]
+                    results = [trial.own_part(r.result) for r in running.results]
+                    metrics, result = trial.record(results, chosen)
+                    kept = self._write_kept(trial, folder.path, running)
+                    self._keep(trial, folder.finish(metrics, {**result, **kept}), reused=False)
         finally:
-            running.folder.unlock()
+            _unlock(running)
 
-    def _write_kept(self, running: _Running) -> dict[str, str | None]:
+    def _write_kept(self, trial: Trial, path: Path, running: _Running) -> dict[str, str | None]:
         """Writes the files that were asked for; their digests, for the result."""
-        path = running.folder.path
         if PREDICTIONS in self.keep:
             rows = [row for r in running.results for row in r.predictions]
-            write_csv(path / PREDICTIONS, running.trial.prediction_rows(rows))
+            write_csv(path / PREDICTIONS, trial.prediction_rows(rows))
         if NETWORKS in self.keep:
             names = running.results[0].arrays
             stacked = {n: [r.arrays[n] for r in running.results] for n in names}
@@ -283,21 +299,33 @@ class _Run:
             folder = TrialFolder(self.folder / trial.id)
             if folder.try_lock():  # the other process is gone and left no result
                 folder.unlock()
-                self.start(trial)
+                self.start([trial])
             else:
                 self.elsewhere.append(trial)
 
     def unlock_all(self) -> None:
         for running, _ in self.futures.values():
-            running.folder.unlock()
+            _unlock(running)
 
     def _keep(self, trial: Trial, record: dict[str, Any], *, reused: bool) -> None:
         self.outcome.records[trial] = record
         self.listener.done(record, reused=reused)
 
-    def _fail(self, running: _Running) -> None:
-        error = running.error
-        path = running.folder.path / "error.txt"
+    def _fail(self, trial: Trial, folder: TrialFolder, error: BaseException) -> None:
+        path = folder.path / "error.txt"
         write_atomically(path, "".join(traceback.format_exception(error)))
         reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-        self.outcome.failed[running.trial] = f"{running.trial}: {reason} (see {path})"
+        self.outcome.failed[trial] = f"{trial}: {reason} (see {path})"
+
+
+def _together(trials: list[Trial]) -> list[list[Trial]]:
+    """The trials that are trained side by side, in the order of the first of each."""
+    found: dict[str, list[Trial]] = {}
+    for trial in trials:
+        found.setdefault(trial.together[0].id, []).append(trial)
+    return list(found.values())
+
+
+def _unlock(running: _Running) -> None:
+    for _, folder in running.trials:
+        folder.unlock()

@@ -1,5 +1,7 @@
 """Repeated k-fold partitions."""
 
+from typing import Literal
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -12,16 +14,19 @@ def partition(
     labels: IntArray,
     folds: int,
     *,
-    stratified: bool,
+    stratified: bool | Literal["rounded-up"],
     seed: int,
     repeat: int,
     inside: int | None = None,
-) -> IntArray:
-    """The fold of each row in one repeat: (n,) integers from 0 to folds - 1.
+) -> list[IntArray]:
+    """The rows that each fold of one repeat tests, in rising order.
 
     Fold sizes differ by at most one row. With `stratified`, the number of rows of each class also
     differs by at most one between folds; a class with fewer rows than folds is absent from some.
     Every row is in exactly one fold, so each is tested exactly once a repeat.
+
+    With `rounded-up` every fold tests the same number of rows of each class, n / k rounded up: the
+    last folds take rows that others test too. Not a partition; a published table may hide one.
 
     Args:
         labels: (n,) class of each row.
@@ -32,8 +37,19 @@ def partition(
     n = len(labels)
     within = () if inside is None else ("inside", inside)
     order = generator(seed, "partition", repeat, *within).permutation(n)
+    if stratified == "rounded-up":
+        of_class = [order[labels[order] == c] for c in np.unique(labels)]
+        return [
+            np.sort(np.concatenate([_share(r, fold, folds) for r in of_class]))
+            for fold in range(folds)
+        ]
     if stratified:
         order = order[np.argsort(labels[order], kind="stable")]
-    fold = np.empty(n, np.int64)
-    fold[order] = np.arange(n) % folds
-    return fold
+    return [np.sort(order[fold::folds]) for fold in range(folds)]
+
+
+def _share(rows: IntArray, fold: int, folds: int) -> IntArray:
+    """A fold's rows of one class: as many in every fold, the last ones shifted back into `rows`."""
+    size = -(-len(rows) // folds)
+    first = min(fold * size, len(rows) - size)
+    return rows[first : first + size]

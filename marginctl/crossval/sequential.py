@@ -19,6 +19,7 @@ from marginctl.crossval.stack import (
     scaling_statistics,
 )
 from marginctl.objectives.module import Objective
+from marginctl.objectives.schedule import rate_at
 
 
 class Network(nn.Module):
@@ -65,12 +66,12 @@ def train_network(
     steps: int | None = None,
 ) -> Network:
     """Trains one network of a stack by itself, for its protocol's epochs or a number of steps."""
-    protocol = stack.protocol
+    protocol = stack.lanes[rows.lane]
     network = Network(stack, rows, dtype)
     kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
     extra = {"momentum": protocol.momentum} if protocol.optimizer == "sgd" else {}
     optimizer = kind[protocol.optimizer](
-        network.parameters(), lr=protocol.lr, weight_decay=protocol.weight_decay, **extra
+        network.parameters(), weight_decay=protocol.weight_decay, **extra
     )
     x, y = torch.as_tensor(stack.dataset.x), torch.as_tensor(stack.dataset.y)
     order = BatchOrder(stack.seed, rows)
@@ -82,6 +83,7 @@ def train_network(
             if taken == steps:
                 return network
             network.objective.set_progress(taken, total)
+            optimizer.param_groups[0]["lr"] = rate_at(protocol.lr, taken, total)
             optimizer.zero_grad()
             network.objective(network.features(x[batch]), y[batch]).backward()
             optimizer.step()

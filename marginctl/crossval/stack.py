@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -20,6 +21,9 @@ from marginctl.seeds import generator
 # cores, 4 MiB took 0.63 s where 2 MiB took 0.77 s and 1 MiB 1.06 s (best of 5).
 STACK_BYTES = 4 * 2**20
 
+# What may differ between networks of one stack: they take the same steps, each by its own rate.
+LANE_KEYS = frozenset({"lr", "momentum", "weight_decay"})
+
 
 @dataclass(frozen=True, eq=False)
 class NetworkRows:
@@ -29,6 +33,7 @@ class NetworkRows:
     fold: int
     train: IntArray
     test: IntArray
+    lane: int = 0  # of the stack's lanes, the one that it trains by
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,31 +60,47 @@ class Stack:
     last: int
     tuning: "StackTuning | None" = None
     given: tuple[NetworkRows, ...] | None = None  # other rows than those of the folds
+    beside: tuple[Protocol, ...] = ()  # protocols that train side by side; none: `protocol` alone
 
     @cached_property
     def networks(self) -> list[NetworkRows]:
         """The stack's networks, those with most training rows first."""
         if self.given is not None:
-            return sorted(self.given, key=lambda network: -len(network.train))
+            return self._in_order(self.given)
         rows = []
-        fold_of: dict[int, IntArray] = {}
+        tests: dict[int, list[IntArray]] = {}
         for number in range(self.first, self.last):
             repeat, fold = divmod(number, self.folds)
-            if repeat not in fold_of:
-                fold_of[repeat] = self._fold_of_each_row(repeat)
-            tested = fold_of[repeat] == fold
-            rows.append(NetworkRows(repeat, fold, np.flatnonzero(~tested), np.flatnonzero(tested)))
-        return sorted(rows, key=lambda network: -len(network.train))
+            if repeat not in tests:
+                tests[repeat] = self._tested(repeat)
+            test = tests[repeat][fold]
+            train = np.delete(np.arange(self.dataset.num_rows), test)
+            rows += [
+                NetworkRows(repeat, fold, train, test, lane) for lane in range(len(self.lanes))
+            ]
+        return self._in_order(rows)
+
+    def _in_order(self, rows: Iterable[NetworkRows]) -> list[NetworkRows]:
+        """Networks with most batches first; those that share an optimiser's group in a row."""
+        return sorted(rows, key=lambda n: (-self.batches_of(n), n.lane, -len(n.train)))
+
+    def batches_of(self, network: NetworkRows) -> int:
+        """Batches in an epoch of one network."""
+        return -(-len(network.train) // self.protocol.batch_size)
+
+    @property
+    def lanes(self) -> tuple[Protocol, ...]:
+        """The protocols of the stack, which differ in what `LANE_KEYS` names alone."""
+        return self.beside or (self.protocol,)
 
     @property
     def folds(self) -> int:
         return folds_of(self.dataset, self.protocol)
 
-    def _fold_of_each_row(self, repeat: int) -> IntArray:
+    def _tested(self, repeat: int) -> list[IntArray]:
+        """The test rows of each fold."""
         if self.dataset.fixed_test is not None:
-            fold = np.full(self.dataset.num_rows, -1)
-            fold[self.dataset.fixed_test] = 0
-            return fold
+            return [np.sort(self.dataset.fixed_test)]
         return partition(
             self.dataset.y,
             self.folds,
@@ -96,7 +117,7 @@ class Stack:
     @property
     def cost(self) -> float:
         """Relative time that the stack takes, for estimates of the time left."""
-        number = self.last - self.first
+        number: float = (self.last - self.first) * len(self.lanes)
         share = 1 - 1 / self.protocol.folds
         if self.given is not None:
             number = len(self.given)
@@ -118,6 +139,14 @@ class Stack:
         return protocol.epochs * steps * (300 + number * a_network)
 
 
+def companies(protocols: Sequence[Protocol]) -> list[list[int]]:
+    """Which of the protocols can train side by side: their numbers, in the order of the first."""
+    found: dict[str, list[int]] = {}
+    for i, protocol in enumerate(protocols):
+        found.setdefault(protocol.model_dump_json(exclude=set(LANE_KEYS)), []).append(i)
+    return list(found.values())
+
+
 def folds_of(dataset: Dataset, protocol: Protocol) -> int:
     """Folds of a repeat; a fixed test set counts as one."""
     return protocol.folds if dataset.fixed_test is None else 1
@@ -134,17 +163,34 @@ def stacks(
     protocol: Protocol,
     seed: int,
     tuning: StackTuning | None = None,
+    beside: tuple[Protocol, ...] = (),
 ) -> list[Stack]:
-    """Cuts a trial's folds x repeats networks into stacks of nearly equal size."""
+    """Cuts a trial's folds x repeats networks into stacks of nearly equal size.
+
+    With protocols that train side by side there is one, for `lanes_at_once` has seen to its size.
+    """
+    if beside:
+        networks = folds_of(dataset, protocol) * protocol.repeats
+        return [Stack(dataset, objective, protocol, seed, 0, networks, beside=beside)]
     networks = folds_of(dataset, protocol) * protocol.repeats
-    widths = [dataset.num_features, *protocol.hidden]
-    one_network = 4 * 4 * _parameters(widths, dataset.num_classes)  # float32: w, gradient, moments
-    number = min(networks, math.ceil(networks * one_network / STACK_BYTES))
+    number = min(networks, math.ceil(_stack_bytes(dataset, protocol) / STACK_BYTES))
     edges = [networks * i // number for i in range(number + 1)]
     return [
         Stack(dataset, objective, protocol, seed, first, last, tuning)
         for first, last in itertools.pairwise(edges)
     ]
+
+
+def lanes_at_once(dataset: Dataset, protocol: Protocol) -> int:
+    """How many protocols may train side by side in one stack: 1 where one has a stack's size."""
+    return max(1, STACK_BYTES // _stack_bytes(dataset, protocol))
+
+
+def _stack_bytes(dataset: Dataset, protocol: Protocol) -> int:
+    """Of all networks of a trial in float32: weights, gradients and two moments."""
+    widths = [dataset.num_features, *protocol.hidden]
+    one_network = 4 * 4 * _parameters(widths, dataset.num_classes)
+    return folds_of(dataset, protocol) * protocol.repeats * one_network
 
 
 def initial_weights(

@@ -4,7 +4,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from marginctl import NUMERICS
 from marginctl.crossval.space import candidates_of
-from marginctl.crossval.stack import Stack, StackTuning, folds_of, stacks
+from marginctl.crossval.stack import LANE_KEYS, Stack, StackTuning, folds_of, stacks
 from marginctl.data.dataset import Dataset
 from marginctl.errors import RequestError
 from marginctl.objectives.extension import origins
@@ -30,6 +30,7 @@ class Trial:
     protocol: Protocol
     seed: int
     tuning: StackTuning | None = None
+    beside: tuple[Protocol, ...] = ()  # protocols that train side by side, this one among them
 
     @cached_property
     def identity(self) -> dict[str, Any]:
@@ -45,6 +46,12 @@ class Trial:
             "numerics": NUMERICS,
             **({"extensions": others} if others else {}),
             **({"tuning": self._tuning} if self.tuning else {}),
+            # the last bits of a network may depend on its company
+            **(
+                {"beside": [p.model_dump(include=set(LANE_KEYS)) for p in self.beside]}
+                if self.beside
+                else {}
+            ),
         }
 
     @property
@@ -66,7 +73,14 @@ class Trial:
 
     @cached_property
     def stacks(self) -> list[Stack]:
-        return stacks(self.dataset, self.objective, self.protocol, self.seed, self.tuning)
+        return stacks(
+            self.dataset, self.objective, self.protocol, self.seed, self.tuning, self.beside
+        )
+
+    @property
+    def together(self) -> list["Trial"]:
+        """The trials that are trained side by side with this one, itself among them."""
+        return [replace(self, protocol=p) for p in self.beside] or [self]
 
     @property
     def networks(self) -> int:
@@ -80,9 +94,16 @@ class Trial:
             return self.networks
         return self.networks * (1 + len(self.tuning.candidates) * self.tuning.inner_folds)
 
+    def own_part(self, result: Any) -> Any:
+        """This trial's part of the result of a stack."""
+        lanes = [p.model_dump() for p in self.beside]
+        own = self.protocol.model_dump()
+        return result.of_lane(lanes.index(own), len(lanes)) if lanes else result
+
     @property
     def cost(self) -> float:
-        return sum(stack.cost for stack in self.stacks)
+        """Relative time that it takes; trials side by side share theirs."""
+        return sum(stack.cost for stack in self.stacks) / max(1, len(self.beside))
 
     def prediction_rows(self, found: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
         """Lines of predictions.csv, the names of its columns first.
@@ -110,7 +131,8 @@ class Trial:
         correct = np.concatenate([r.correct for r in results]).reshape(shape)
         tested = np.concatenate([r.tested for r in results]).reshape(shape)
         fixed = self.dataset.fixed_test
-        if not (tested.sum(1) == (self.dataset.num_rows if fixed is None else len(fixed))).all():
+        once = self.dataset.num_rows if fixed is None else len(fixed)
+        if self.protocol.stratified != "rounded-up" and not (tested.sum(1) == once).all():
             raise AssertionError("each row must be tested exactly once a repeat")
         losses = np.concatenate([r.losses for r in results])
         metrics = []

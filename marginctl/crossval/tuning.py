@@ -9,7 +9,7 @@ import numpy as np
 
 from marginctl.crossval.engine import StackedNetworks, StackResult, train_stack
 from marginctl.crossval.folds import partition
-from marginctl.crossval.stack import NetworkRows, Stack
+from marginctl.crossval.stack import NetworkRows, Stack, StackTuning, companies
 
 
 def train_tuned(
@@ -28,25 +28,33 @@ def train_tuned(
 
     Returns:
         The result of the networks with their chosen candidates, in the order of their numbers; the
-        networks, a stack for each candidate that was chosen; and the number of each one's
+        networks, a stack for the candidates that train side by side; and the number of each one's
         candidate.
     """
     started = time.perf_counter()
     tuning = stack.tuning
     assert tuning is not None
     outer = sorted(stack.networks, key=lambda n: (n.repeat, n.fold))
-    scores = []
-    for i in range(len(tuning.candidates)):
-        inner = of_candidate(stack, i, inner_rows(stack))
+    scores = np.empty((len(tuning.candidates), len(outer)), np.int64)
+    together = _together(tuning)
+    for numbers in together:
+        rows = [replace(n, lane=lane) for n in inner_rows(stack) for lane in range(len(numbers))]
+        inner = of_candidates(stack, numbers, rows)
         result, _ = train_stack(inner, device, on_epoch=_reporting(inner, spent))
-        scores.append(result.correct.reshape(len(outer), tuning.inner_folds).sum(1))
+        shape = (len(numbers), len(outer), tuning.inner_folds)
+        scores[numbers] = result.correct.reshape(shape).sum(2)
     chosen = np.argmax(scores, axis=0)
 
     merged: dict[str, Any] = {}
     networks = []
-    for i in np.unique(chosen):
-        places = np.flatnonzero(chosen == i)
-        final = of_candidate(stack, int(i), [outer[p] for p in places])
+    for numbers in together:
+        # in the order in which the stack gives its results: by lane, then by number
+        places = np.concatenate([np.flatnonzero(chosen == i) for i in numbers])
+        if not len(places):
+            continue
+        lanes = {number: lane for lane, number in enumerate(numbers)}
+        rows = [replace(outer[p], lane=lanes[int(chosen[p])]) for p in places]
+        final = of_candidates(stack, numbers, rows)
         result, trained = train_stack(final, device, on_epoch=_reporting(final, spent))
         networks.append(trained)
         for key, values in vars(result).items():
@@ -58,16 +66,29 @@ def train_tuned(
     return result, networks, [int(i) for i in chosen]
 
 
-def of_candidate(stack: Stack, number: int, rows: list[NetworkRows]) -> Stack:
-    """The stack of one candidate, on given rows."""
+def _together(tuning: StackTuning) -> list[list[int]]:
+    """The numbers of the candidates that train side by side."""
+    by_objective: dict[str, list[int]] = {}
+    for i, candidate in enumerate(tuning.candidates):
+        by_objective.setdefault(str(candidate.objective), []).append(i)
+    return [
+        [numbers[i] for i in company]
+        for numbers in by_objective.values()
+        for company in companies([tuning.candidates[i].setting.protocol for i in numbers])
+    ]
+
+
+def of_candidates(stack: Stack, numbers: list[int], rows: list[NetworkRows]) -> Stack:
+    """The stack of candidates that train side by side, on given rows with their lanes."""
     assert stack.tuning is not None
-    candidate = stack.tuning.candidates[number]
+    candidates = [stack.tuning.candidates[i] for i in numbers]
     return replace(
         stack,
-        objective=candidate.objective,
-        protocol=candidate.setting.protocol,
+        objective=candidates[0].objective,
+        protocol=candidates[0].setting.protocol,
         given=tuple(rows),
         tuning=None,
+        beside=tuple(c.setting.protocol for c in candidates),
     )
 
 
@@ -82,7 +103,7 @@ def inner_rows(stack: Stack) -> list[NetworkRows]:
     rows = []
     for network in sorted(stack.networks, key=lambda n: (n.repeat, n.fold)):
         first = stack.folds + network.fold * tuning.inner_folds
-        fold_of = partition(
+        tests = partition(
             stack.dataset.y[network.train],
             tuning.inner_folds,
             stratified=stack.protocol.stratified,
@@ -90,8 +111,8 @@ def inner_rows(stack: Stack) -> list[NetworkRows]:
             repeat=network.repeat,
             inside=network.fold,
         )
-        for i in range(tuning.inner_folds):
-            train, test = network.train[fold_of != i], network.train[fold_of == i]
+        for i, tested in enumerate(tests):
+            train, test = np.delete(network.train, tested), network.train[tested]
             rows.append(NetworkRows(network.repeat, first + i, train, test))
     return rows
 

@@ -1,5 +1,6 @@
 """Schedules: an option's value over the course of training. No torch here."""
 
+import functools
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -42,6 +43,21 @@ def _exponential(o: Mapping[str, float], step: int, done: float) -> float:
     return float(o["start"] ** (1 - ramp) * o["end"] ** ramp)
 
 
+def _polynomial(o: Mapping[str, float], step: int, done: float) -> float:
+    return float(
+        o["end"] + (o["start"] - o["end"]) * (1 - min(1.0, done / o["over"])) ** o["power"]
+    )
+
+
+def _one_cycle(o: Mapping[str, float], step: int, done: float) -> float:
+    first, last = o["peak"] / o["divide"], o["peak"] / o["divide"] / o["final"]
+    rise = o["rise"]
+    if done < rise:
+        return _cosine({"start": first, "end": o["peak"], "over": rise}, step, done)
+    fall = (done - rise) / (1 - rise)
+    return _cosine({"start": o["peak"], "end": last, "over": 1.0}, step, fall)
+
+
 def _step(o: Mapping[str, float], step: int, done: float) -> float:
     # 0.3 of 10 steps is step 3, however 3/10 and 0.3 are rounded
     return float(o["start"] * o["factor"] ** math.floor(done / o["every"] + 1e-9))
@@ -82,6 +98,21 @@ SHAPES: Mapping[str, Shape] = {
     "cosine": Shape("from start to end on half a cosine", _ramp(_START, _END), _cosine),
     "exponential": Shape(
         "from start to end at a constant ratio", _ramp(*_POSITIVE_ENDS), _exponential
+    ),
+    "polynomial": Shape(
+        "end + (start - end) (1 - share of the training)^power",
+        {**_ramp(_START, _END), "power": _positive(2.0, "2 in the temperature paper")},
+        _polynomial,
+    ),
+    "one-cycle": Shape(
+        "up to peak and down again on half cosines: Smith's policy, with PyTorch's defaults",
+        {
+            "peak": _positive(None, "the largest value"),
+            "rise": Option(0.3, "share of the training", 0.0, 0.99, above_minimum=True),
+            "divide": Option(25.0, "peak is so many times the first value", minimum=1.0),
+            "final": Option(1e4, "the first value is so many times the last", minimum=1.0),
+        },
+        _one_cycle,
     ),
     "step": Shape(
         "start, times factor after every such share of the training",
@@ -147,9 +178,10 @@ class Schedule:
         return -math.log(value) if self.negative_log else value
 
     @property
-    def extremes(self) -> tuple[float, float]:
-        """The first value and the last of an endless training; all others lie between them."""
-        return self.value(0, 1), self.value(10**12, 10**12)
+    def extremes(self) -> tuple[float, ...]:
+        """The first value, the peak and the last of an endless training; others lie between."""
+        middle = dict(self.options).get("peak")
+        return self.value(0, 1), middle or self.value(0, 1), self.value(10**12, 10**12)
 
     def of_negative_log(self) -> "Schedule":
         return replace(self, negative_log=True)
@@ -188,6 +220,41 @@ class Timed(Option):
 def timed(minimum: float, default: float, help: str, maximum: float = math.inf) -> Timed:
     """A number from `minimum` to `maximum`, or a schedule."""
     return Timed(default, help, minimum=minimum, maximum=maximum)
+
+
+def rate(value: object) -> float | str:
+    """A learning rate: a number above 0, or a schedule in the form in which it is written.
+
+    Raises:
+        ValueError: neither, or a value below 0 or above 1,000,000.
+    """
+    try:
+        accepted = _RATE.accept(value)
+        if accepted == 0:
+            raise ValueError
+    except ValueError as error:
+        raise ValueError(
+            str(error) or "expected a number above 0 and at most 1e+06, or a schedule"
+        ) from None
+    return str(accepted) if isinstance(accepted, Schedule) else float(accepted)
+
+
+def rate_at(written: float | str, step: int, total_steps: int) -> float:
+    """The learning rate at `step` of `total_steps`, of a number or a schedule as written."""
+    if not isinstance(written, str):
+        return written
+    schedule = _parsed(written)
+    return schedule.value(step, total_steps)
+
+
+@functools.cache
+def _parsed(written: str) -> Schedule:
+    found = _read(written)
+    assert isinstance(found, Schedule)
+    return found
+
+
+_RATE = timed(0.0, 1e-3, "learning rate", 1e6)
 
 
 def _read(value: object) -> Schedule | float | None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from marginctl.crossval.space import Setting, settings_of, variants_of
+from marginctl.crossval.stack import companies, lanes_at_once
 from marginctl.crossval.trial import Trial
 from marginctl.data.dataset import Dataset
 from marginctl.objectives.names import parse
@@ -121,15 +122,24 @@ class SearchResult:
 def trials_of(
     settings: Sequence[Setting], datasets: Sequence[Dataset], recipe: Recipe
 ) -> dict[Trial, Setting]:
-    """The trials of a round, setting by setting."""
+    """The trials of a round; settings that differ in rates and decay train side by side.
+
+    The settings of the round alone say which those are, not what is left of it after a kill.
+    """
     names = [name for column in variants_of(recipe).values() for name in column]
-    return {
-        Trial(dataset, parse(name), setting.protocol, seed): setting
-        for setting in settings
-        for dataset in datasets
-        for name in dict.fromkeys(names)
-        for seed in recipe.seeds
-    }
+    trials = {}
+    for together in companies([s.protocol for s in settings]):
+        for dataset in datasets:
+            size = lanes_at_once(dataset, settings[together[0]].protocol)
+            for first in range(0, len(together), size):
+                side_by_side = [settings[i] for i in together[first : first + size]]
+                beside = tuple(s.protocol for s in side_by_side) if len(side_by_side) > 1 else ()
+                for name in dict.fromkeys(names):
+                    for seed in recipe.seeds:
+                        for setting in side_by_side:
+                            made = Trial(dataset, parse(name), setting.protocol, seed, None, beside)
+                            trials[made] = setting
+    return trials
 
 
 def run(

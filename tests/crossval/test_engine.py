@@ -75,6 +75,9 @@ def test_stacked_equals_one_at_a_time(objective, classes):
         {"scaling": "none"},
         {"scaling": "minmax"},
         {"stratified": True},
+        {"stratified": "rounded-up"},
+        {"lr": "one-cycle(peak=0.03)"},
+        {"lr": "exponential(start=0.1,end=1e-4)", "batch_size": 9},
         {"class_weights": "balanced"},
         {"hidden": [7]},
         {"hidden": []},
@@ -240,3 +243,38 @@ def test_batch_orders_are_permutations_that_differ_by_epoch_and_network():
     again = BatchOrder(0, stack.networks[0])
     assert [again.next_epoch().tolist() for _ in range(25)] == epochs
     assert BatchOrder(1, stack.networks[0]).next_epoch().tolist() != epochs[0]
+
+
+LANES = [
+    {"lr": 0.01, "weight_decay": 0.0},
+    {"lr": "cosine(start=0.05,end=0)", "weight_decay": 0.01},
+    {"lr": 0.003, "weight_decay": 5e-4, "momentum": 0.5},
+]
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+@pytest.mark.parametrize("objective", ["center", "adacos", "gradient-decay:beta=warm-up(end=1)"])
+def test_protocols_side_by_side_equal_each_by_itself(optimizer, objective):
+    """27 and 28 rows in batches of 9: networks of one lane also differ in their batches."""
+    base = {"hidden": [6, 5], "folds": 3, "repeats": 2, "batch_size": 9, "epochs": 4}
+    lanes = tuple(Protocol(**base, optimizer=optimizer, **own) for own in LANES)
+    stack = replace(whole(dataset(), objective, lanes[0]), beside=lanes)
+    result, networks = train_stack(stack, dtype=torch.float64)
+    assert largest_difference(stack, networks) < 1e-10
+    for i, lane in enumerate(lanes):
+        alone, _ = train_stack(whole(dataset(), objective, lane), dtype=torch.float64)
+        own = result.of_lane(i, len(lanes))
+        assert own.correct.tolist() == alone.correct.tolist()
+        assert own.tested.tolist() == alone.tested.tolist()
+        assert own.losses == pytest.approx(alone.losses, abs=1e-10)
+
+
+def test_a_lane_that_diverges_leaves_the_others_alone():
+    base = {"hidden": [6], "folds": 3, "repeats": 1, "epochs": 5, "optimizer": "sgd"}
+    lanes = tuple(Protocol(**base, lr=lr) for lr in (0.01, 1e6))
+    stack = replace(whole(dataset(), "soft", lanes[0]), beside=lanes)
+    result, _ = train_stack(stack)
+    alone, _ = train_stack(whole(dataset(), "soft", lanes[0]))
+    assert result.of_lane(0, 2).correct.tolist() == alone.correct.tolist()
+    assert result.of_lane(0, 2).diverged.sum() == 0
+    assert result.of_lane(1, 2).diverged.all()

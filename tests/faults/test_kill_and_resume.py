@@ -47,6 +47,30 @@ def test_killed_and_resumed_equals_undisturbed(tmp_path, undisturbed, workers, w
     assert not list(tmp_path.rglob(".tmp-*"))
 
 
+SEARCH = """
+paper: arcgrad
+table: I
+task: uci-cv
+datasets: [iris, balance-scale]
+objectives: [soft, adacos, "arcgrad:scale=5"]
+search:
+  protocol: {lr: [1e-3, 1e-2, 3e-2], weight_decay: [0.0, 5e-4], epochs: [15]}
+  rounds: [{repeats: 1, keep: 2}, {repeats: 2, keep: 1}]
+"""
+
+
+def test_a_killed_search_resumes(tmp_path):
+    """Six settings side by side: killed while their results are written, and in the last round."""
+    recipe = tmp_path / "near.yaml"
+    recipe.write_text(SEARCH)
+    command = Command(["uci-cv", "--search", str(recipe), "--json", "--workers", "2"])
+    command.run(tmp_path / "undisturbed")
+    command.kill(tmp_path / "killed", when_done=2)
+    command.kill(tmp_path / "killed", when_done=37)
+    command.run(tmp_path / "killed")
+    assert records(tmp_path / "killed") == records(tmp_path / "undisturbed")
+
+
 @pytest.mark.parametrize(
     ("signals", "status"),
     [([signal.SIGINT], 130), ([signal.SIGTERM], 143), ([signal.SIGINT] * 3, 130)],

@@ -112,7 +112,7 @@ def test_a_column_is_run_in_its_nearest_way():
     [
         ("protocol: {lrr: [1]}", "unknown key 'lrr'"),
         ("protocol: {repeats: [1]}", "unknown key 'repeats'"),
-        ("protocol: {lr: [-1.0]}", "protocol.lr = -1.0: expected greater than 0"),
+        ("protocol: {lr: [-1.0]}", "protocol.lr = -1.0: expected a number above 0"),
         ("protocol: {lr: []}", "search.protocol.lr"),
         ("protocol: {lr: [0.1]}\n  rounds: [{repeats: 0, keep: 1}]", "repeats = 0"),
         ("protocol: {lr: [0.1]}\n  options: {arcfac: [soft]}", "Did you mean 'arcface'?"),

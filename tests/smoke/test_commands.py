@@ -291,6 +291,14 @@ def test_a_search_finds_resumes_and_says_how_near_it_is(marginctl, tmp_path):
     stamps = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("result.json")}
     again = marginctl(*arguments)
     assert {p: p.stat().st_mtime_ns for p in tmp_path.rglob("result.json")} == stamps
+    # rates train side by side: one that is lost is trained in the same company again
+    lost, kept = next(p for p in stamps if "beside" in (p.parent / "run.json").read_text()), {}
+    for key in ("accuracies", "diverged", "collapsed"):
+        kept[key] = json.loads(lost.read_text())[key]
+    lost.unlink()
+    marginctl(*arguments)
+    assert {key: json.loads(lost.read_text())[key] for key in kept} == kept
+    assert sum(p.stat().st_mtime_ns != stamps[p] for p in stamps) == 1
     assert "(each row at its own median)" in again.out
     assert marginctl(*arguments, "--quiet").err == ""
     reported = marginctl("report", tmp_path / "runs", "--format", "json").json
