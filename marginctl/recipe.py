@@ -49,6 +49,14 @@ class Protocol(BaseModel):
         list[Annotated[int, Field(ge=1, le=65536)]],
         Field(max_length=100, description="widths of the hidden layers, each with ReLU"),
     ] = [10, 10]
+    linear_feature: Annotated[bool, Field(description="the last hidden layer has no ReLU")] = False
+    batch_norm: Annotated[
+        Literal["none", "before-relu", "after-relu"], Field(description="in every hidden layer")
+    ] = "none"
+    initialization: Annotated[
+        Literal["default", "xavier", "kaiming"],
+        Field(description="uniform: PyTorch's of a linear layer, Glorot's or He's, zero biases"),
+    ] = "default"
     optimizer: Literal["adam", "adamw", "sgd"] = "adam"
     lr: Annotated[float | str, BeforeValidator(_rate)] = 1e-3
     momentum: Annotated[float, Field(ge=0, lt=1, description="of sgd alone")] = 0.9

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from marginctl.crossval.layer import Layer, Rows
 from marginctl.crossval.stack import (
     BatchOrder,
     Stack,
@@ -52,33 +53,14 @@ class StackResult:
         return StackResult(**arrays, seconds=self.seconds / lanes)
 
 
-class _Layer:
-    """Views of a hidden layer's tensors for the first S' networks."""
-
-    def __init__(self, weights: dict[str, Tensor], gradients: dict[str, Tensor], i: int) -> None:
-        self.weight = weights[f"weight{i}"]  # (S', in, out)
-        self.weight_transposed = self.weight.transpose(1, 2)
-        self.bias = weights[f"bias{i}"].unsqueeze(1)  # (S', 1, out)
-        self.weight_gradient = gradients[f"weight{i}"]
-        self.bias_gradient = gradients[f"bias{i}"].unsqueeze(1)
-
-
 @dataclass(frozen=True)
 class _First:
     """Views of everything that belongs to the first S' networks of a stack."""
 
-    layers: list[_Layer]
+    layers: list[Layer]
     weights: dict[str, Tensor]
     gradients: dict[str, Tensor]
     state: dict[str, Tensor]
-
-
-def _hidden(layers: list[_Layer], x: Tensor) -> list[Tensor]:
-    """x and the output of every hidden layer, (S', B, width) each; the last is the feature."""
-    outputs = [x]
-    for layer in layers:
-        outputs.append(torch.bmm(outputs[-1], layer.weight).add_(layer.bias).relu_())
-    return outputs
 
 
 class StackedNetworks:
@@ -106,20 +88,20 @@ class StackedNetworks:
             of_each = [class_weights(dataset.y, n.train, classes) for n in stack.networks]
             self.class_weights = self._tensor(np.stack(of_each))
 
-        of_number = {
-            (n.repeat, n.fold): initial_weights(stack.seed, n, stack.widths, dataset.num_classes)
-            for n in stack.networks
-        }
+        of_number = {(n.repeat, n.fold): initial_weights(stack, n) for n in stack.networks}
         drawn = [of_number[n.repeat, n.fold] for n in stack.networks]
-        layers = range(len(protocol.hidden))
-        names = [f"{part}{i}" for i in layers for part in ("weight", "bias")] + ["class_weight"]
-        names += ["class_bias"] if self.objective.has_bias else []
+        names = [n for n in drawn[0] if n != "class_bias" or self.objective.has_bias]
         self.weights = {name: self._tensor(np.stack([d[name] for d in drawn])) for name in names}
         self.state = self.objective.init_state(self.weights["class_weight"])
         self.weights |= {name: self.state[name] for name in self.objective.trained}
         self.gradients = {name: torch.zeros_like(w) for name, w in self.weights.items()}
         held = {*self.objective.trained, *self.objective.schedules}
         self.moved = [name for name in self.state if name not in held]
+        # what batch normalisation has seen
+        self.running: dict[str, Tensor] = {}
+        for i, width in enumerate(protocol.hidden if protocol.batch_norm != "none" else []):
+            self.running[f"mean{i}"] = self._tensor(np.zeros((len(drawn), width)))
+            self.running[f"variance{i}"] = self._tensor(np.ones((len(drawn), width)))
         self._views: dict[int, _First] = {}
 
     def _tensor(self, array: NDArray[np.float64]) -> Tensor:
@@ -136,10 +118,17 @@ class StackedNetworks:
             weights = {name: weight[:count] for name, weight in self.weights.items()}
             gradients = {name: gradient[:count] for name, gradient in self.gradients.items()}
             state = {name: value[:count] for name, value in self.state.items()}
-            layers = range(len(self.stack.protocol.hidden))
-            self._views[count] = _First(
-                [_Layer(weights, gradients, i) for i in layers], weights, gradients, state
-            )
+            running = {name: value[:count] for name, value in self.running.items()}
+            last = len(self.stack.protocol.hidden) - 1
+            layers = [
+                Layer(
+                    *(weights, gradients, running, i),
+                    norm=self.stack.protocol.batch_norm,
+                    relu=i < last or not self.stack.protocol.linear_feature,
+                )
+                for i in range(last + 1)
+            ]
+            self._views[count] = _First(layers, weights, gradients, state)
         return self._views[count]
 
     def set_progress(self, epoch: int, batch: int, batches: list[int]) -> None:
@@ -162,12 +151,15 @@ class StackedNetworks:
             row_weight: (S', B) 1/count where valid, else 0.
         """
         networks = self.first(len(x))
+        rows = Rows.of(row_weight)
         if self.class_weights is not None:
             row_weight = row_weight * self.class_weights[: len(x)].gather(-1, y)
             row_weight /= row_weight.sum(-1, keepdim=True)
-        outputs = _hidden(networks.layers, x)
+        features = x
+        for layer in networks.layers:
+            features = layer.train(features, rows)
         loss, after, head = self.objective.gradient(
-            outputs[-1],
+            features,
             networks.weights["class_weight"],
             y,
             valid,
@@ -185,9 +177,7 @@ class StackedNetworks:
 
         upstream = head.features
         for i, layer in reversed(list(enumerate(networks.layers))):
-            upstream.mul_(outputs[i + 1].sign_())  # ReLU's mask, in place: the last use
-            torch.bmm(outputs[i].transpose(1, 2), upstream, out=layer.weight_gradient)
-            torch.sum(upstream, 1, keepdim=True, out=layer.bias_gradient)
+            upstream = layer.backward(upstream, rows)
             if i:
                 upstream = torch.bmm(upstream, layer.weight_transposed)
         return (loss * row_weight).sum(-1)
@@ -219,7 +209,9 @@ class StackedNetworks:
             last = min(first + rows_at_once, len(self.x))
             rows = torch.arange(first, last, device=self.device)
             x = self.inputs(rows.expand(len(self.shift), -1))
-            features = _hidden(self.first(len(x)).layers, x)[-1]
+            features = x
+            for layer in self.first(len(x)).layers:
+                features = layer.evaluate(features)
             blocks.append(compute(features, weight, bias))
         return torch.cat(blocks, 1).cpu().numpy()
 
@@ -230,7 +222,7 @@ class StackedNetworks:
         """
         shift = self.shift[:, 0].cpu().double().numpy() + self.center
         kept = {"input_shift": shift, "input_factor": self.factor[:, 0].cpu().numpy()}
-        for name, value in {**self.weights, **self.state}.items():
+        for name, value in {**self.weights, **self.state, **self.running}.items():
             kept[name] = value.cpu().numpy()
         return {name: value[self.in_order] for name, value in kept.items()}
 
@@ -360,7 +352,7 @@ def train_stack(
     rows = np.zeros((len(counts), max(counts)), np.int64)
     losses = torch.zeros(stack.protocol.epochs, len(counts), dtype=dtype, device=networks.device)
     healthy = torch.ones(len(counts), dtype=torch.bool, device=networks.device)
-    movable = {**networks.weights, **networks.state}
+    movable = {**networks.weights, **networks.state, **networks.running}
     last_good = {name: value.clone() for name, value in movable.items()}
     for epoch, loss_of_epoch in enumerate(losses):
         drawn = {number: order.next_epoch() for number, order in orders.items()}

@@ -32,8 +32,15 @@ class Network(nn.Module):
         self.register_buffer("shift", torch.as_tensor(shift))
         self.register_buffer("factor", torch.as_tensor(factor))
         layers: list[nn.Module] = []
-        for inputs, outputs in itertools.pairwise(widths):
-            layers += [nn.Linear(inputs, outputs, dtype=dtype), nn.ReLU()]
+        protocol = stack.protocol
+        for i, (inputs, outputs) in enumerate(itertools.pairwise(widths), 1):
+            layers.append(nn.Linear(inputs, outputs, dtype=dtype))
+            if protocol.batch_norm == "before-relu":
+                layers.append(nn.BatchNorm1d(outputs, dtype=dtype))
+            if i < len(protocol.hidden) or not protocol.linear_feature:
+                layers.append(nn.ReLU())
+            if protocol.batch_norm == "after-relu":
+                layers.append(nn.BatchNorm1d(outputs, dtype=dtype))
         self.layers = nn.Sequential(*layers)
         counts = None
         if stack.protocol.class_weights == "balanced":
@@ -41,16 +48,19 @@ class Network(nn.Module):
         self.objective = Objective(
             stack.objective.spec, dataset.num_classes, widths[-1], dtype, counts
         )
-        drawn = initial_weights(stack.seed, rows, widths, dataset.num_classes)
+        drawn = initial_weights(stack, rows)
         with torch.no_grad():
-            for i, layer in enumerate(self.layers[::2]):
-                assert isinstance(layer, nn.Linear)
+            for i, layer in enumerate(self.linear_layers):
                 layer.weight.copy_(torch.as_tensor(drawn[f"weight{i}"].T))
                 layer.bias.copy_(torch.as_tensor(drawn[f"bias{i}"]))
             self.objective.weight.copy_(torch.as_tensor(drawn["class_weight"]))
             if self.objective.bias is not None:
                 self.objective.bias.copy_(torch.as_tensor(drawn["class_bias"]))
         self.dtype = dtype
+
+    @property
+    def linear_layers(self) -> list[nn.Linear]:
+        return [layer for layer in self.layers if isinstance(layer, nn.Linear)]
 
     def features(self, x: Tensor) -> Tensor:
         """(N, d) raw float64 columns -> (N, width)."""
@@ -85,8 +95,10 @@ def train_network(
             network.objective.set_progress(taken, total)
             optimizer.param_groups[0]["lr"] = rate_at(protocol.lr, taken, total)
             optimizer.zero_grad()
+            network.layers.train(len(batch) > 1)  # one row has no variance
             network.objective(network.features(x[batch]), y[batch]).backward()
             optimizer.step()
             taken += 1
     network.objective.set_progress(total, total)
+    network.layers.eval()
     return network

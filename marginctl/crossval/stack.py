@@ -110,6 +110,10 @@ class Stack:
         )
 
     @property
+    def num_classes(self) -> int:
+        return self.dataset.num_classes
+
+    @property
     def widths(self) -> list[int]:
         """Lengths of the input, of each hidden layer, and so of the feature at the end."""
         return [self.dataset.num_features, *self.protocol.hidden]
@@ -193,26 +197,36 @@ def _stack_bytes(dataset: Dataset, protocol: Protocol) -> int:
     return folds_of(dataset, protocol) * protocol.repeats * one_network
 
 
-def initial_weights(
-    seed: int, network: NetworkRows, widths: list[int], num_classes: int
-) -> dict[str, NDArray[np.float64]]:
+def initial_weights(stack: Stack, network: NetworkRows) -> dict[str, NDArray[np.float64]]:
     """The initial weights of one network, shared by all objectives.
 
-    Uniform in +-1/sqrt(inputs), as `torch.nn.Linear` draws them. Keys: `weight0` (in, out) and
-    `bias0` (out,) for each hidden layer, and `class_weight` (C, d), `class_bias` (C,).
+    By default uniform in +-1/sqrt(inputs), as `torch.nn.Linear` draws them. Keys: `weight0` (in,
+    out) and `bias0` (out,) for each hidden layer, and `class_weight` (C, d), `class_bias` (C,);
+    with batch normalisation `norm_weight0` and `norm_bias0` (out,) too.
     """
+    kind, widths, num_classes = stack.protocol.initialization, stack.widths, stack.num_classes
 
-    def uniform(name: str, shape: tuple[int, ...], inputs: int) -> NDArray[np.float64]:
+    def uniform(
+        name: str, shape: tuple[int, ...], inputs: int, outputs: int
+    ) -> NDArray[np.float64]:
         bound = 1 / math.sqrt(inputs)
-        stream = generator(seed, "weights", network.repeat, network.fold, name)
+        if kind != "default" and len(shape) == 1:
+            bound = 0.0
+        elif kind != "default":
+            bound = math.sqrt(6 / (inputs + outputs if kind == "xavier" else inputs))
+        stream = generator(stack.seed, "weights", network.repeat, network.fold, name)
         return stream.uniform(-bound, bound, shape)
 
     weights = {}
     for i, (inputs, outputs) in enumerate(itertools.pairwise(widths)):
-        weights[f"weight{i}"] = uniform(f"weight{i}", (inputs, outputs), inputs)
-        weights[f"bias{i}"] = uniform(f"bias{i}", (outputs,), inputs)
-    weights["class_weight"] = uniform("class_weight", (num_classes, widths[-1]), widths[-1])
-    weights["class_bias"] = uniform("class_bias", (num_classes,), widths[-1])
+        weights[f"weight{i}"] = uniform(f"weight{i}", (inputs, outputs), inputs, outputs)
+        weights[f"bias{i}"] = uniform(f"bias{i}", (outputs,), inputs, outputs)
+        if stack.protocol.batch_norm != "none":
+            weights[f"norm_weight{i}"] = np.ones(outputs)
+            weights[f"norm_bias{i}"] = np.zeros(outputs)
+    ends = (widths[-1], num_classes)
+    weights["class_weight"] = uniform("class_weight", (num_classes, widths[-1]), *ends)
+    weights["class_bias"] = uniform("class_bias", (num_classes,), *ends)
     return weights
 
 

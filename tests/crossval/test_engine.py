@@ -45,9 +45,15 @@ def largest_difference(stack, networks):
         pairs = [(networks.weights["class_weight"][i], alone.objective.weight)]
         if alone.objective.bias is not None:
             pairs.append((networks.weights["class_bias"][i], alone.objective.bias))
-        for k, layer in enumerate(alone.layers[::2]):
+        for k, layer in enumerate(alone.linear_layers):
             pairs.append((networks.weights[f"weight{k}"][i], layer.weight.T))
             pairs.append((networks.weights[f"bias{k}"][i], layer.bias))
+        norms = [layer for layer in alone.layers if isinstance(layer, torch.nn.BatchNorm1d)]
+        for k, norm in enumerate(norms):
+            pairs.append((networks.weights[f"norm_weight{k}"][i], norm.weight))
+            pairs.append((networks.weights[f"norm_bias{k}"][i], norm.bias))
+            pairs.append((networks.running[f"mean{k}"][i], norm.running_mean))
+            pairs.append((networks.running[f"variance{k}"][i], norm.running_var))
         worst = max(worst, *((a - b).abs().max().item() for a, b in pairs))
     return worst
 
@@ -79,6 +85,12 @@ def test_stacked_equals_one_at_a_time(objective, classes):
         {"lr": "one-cycle(peak=0.03)"},
         {"lr": "exponential(start=0.1,end=1e-4)", "batch_size": 9},
         {"class_weights": "balanced"},
+        {"batch_norm": "before-relu", "optimizer": "sgd"},
+        {"batch_norm": "after-relu", "batch_size": 9},  # 27 and 28 rows: a last batch of one row
+        {"batch_norm": "after-relu", "linear_feature": True, "optimizer": "sgd"},
+        {"batch_norm": "before-relu", "class_weights": "balanced", "optimizer": "sgd"},
+        {"initialization": "xavier"},
+        {"initialization": "kaiming"},
         {"hidden": [7]},
         {"hidden": []},
         {"hidden": [4] * 6},
