@@ -138,6 +138,10 @@ class Search(Space):
     """What `uci-cv --search` tries, to come near a published table."""
 
     rounds: Annotated[list[Round], Field(min_length=1)] = [Round(repeats=1, keep=1)]
+    nearest_by: Annotated[
+        Literal["points", "effects", "stds"],
+        Field(description="what is compared with the table: means, methods' effects, deviations"),
+    ] = "points"
 
 
 class Tuning(Space):

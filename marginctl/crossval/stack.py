@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marginctl.crossval.folds import IntArray, partition
-from marginctl.crossval.space import Candidate
+from marginctl.crossval.space import LANE_KEYS, Candidate
 from marginctl.data.dataset import Dataset
 from marginctl.objectives.names import ObjectiveName
 from marginctl.recipe import Protocol
@@ -20,9 +20,6 @@ from marginctl.seeds import generator
 # time in calls, and one stack a trial would keep a single core busy. At widths 64-64 on 2 CPU
 # cores, 4 MiB took 0.63 s where 2 MiB took 0.77 s and 1 MiB 1.06 s (best of 5).
 STACK_BYTES = 4 * 2**20
-
-# What may differ between networks of one stack: they take the same steps, each by its own rate.
-LANE_KEYS = frozenset({"lr", "momentum", "weight_decay"})
 
 
 @dataclass(frozen=True, eq=False)

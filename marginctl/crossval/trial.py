@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from marginctl import NUMERICS
-from marginctl.crossval.space import candidates_of
-from marginctl.crossval.stack import LANE_KEYS, Stack, StackTuning, folds_of, stacks
+from marginctl.crossval.space import LANE_KEYS, candidates_of
+from marginctl.crossval.stack import Stack, StackTuning, folds_of, stacks
 from marginctl.data.dataset import Dataset
 from marginctl.errors import RequestError
 from marginctl.objectives.extension import origins

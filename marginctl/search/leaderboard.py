@@ -19,6 +19,7 @@ from marginctl.reporting.progress import LOG_EVERY, SILENT_AT_MOST, Display
 from marginctl.search.rounds import Match, SearchResult, gather, match
 
 SHOWN = 10
+SHOWN_AS = {"points": "points", "effects": "points of effect", "stds": "points of deviation"}
 
 
 class Leaderboard(Display):
@@ -37,7 +38,8 @@ class Leaderboard(Display):
     ) -> None:
         super().__init__(shown=not quiet)
         self._published, self._quiet = published, quiet
-        self._variants = variants_of(recipe)
+        assert recipe.search is not None
+        self._by, self._variants = recipe.search.nearest_by, variants_of(recipe)
         self._said = time.monotonic()
         self._title = ""
         self._trials: Mapping[Trial, Setting] = {}
@@ -81,16 +83,14 @@ class Leaderboard(Display):
         found = match(
             gather(own, self._records)[setting.number], self._variants, self._published, datasets
         )
-        self._matches = sorted(
-            [*self._matches, found], key=lambda m: (m.distance.mean_absolute, m.setting.number)
-        )
+        self._matches = sorted([*self._matches, found], key=lambda m: m.away(self._by))
         now = time.monotonic()
         if not (reused or self._quiet or self._live) and now - self._said > LOG_EVERY:
             self._said = now
             best = self._matches[0]
             self.message(
                 f"{len(self._matches)}/{len(self._left)} settings, {self._time_left()}; nearest: "
-                f"{best.distance.mean_absolute:.2f} points with {best.setting}"
+                f"{best.away(self._by)[0]:.2f} {SHOWN_AS[self._by]} with {best.setting}"
             )
 
     def progress(self, cost: float) -> None:
@@ -110,13 +110,12 @@ class Leaderboard(Display):
 
     def _render(self) -> Group:
         table = Table(box=box.SIMPLE_HEAD, title=self._title, pad_edge=False)
-        for column in ("nearest settings", "points", "effects"):
+        for column in ("nearest settings", "points", "effects", "stds"):
             table.add_column(column, justify="left" if column[0] == "n" else "right")
         for found in self._matches[:SHOWN]:
             d = found.distance
-            table.add_row(
-                str(found.setting), f"{d.mean_absolute:.2f}", f"{d.effects_mean_absolute:.2f}"
-            )
+            numbers = (d.mean_absolute, d.effects_mean_absolute, d.std_mean_absolute)
+            table.add_row(str(found.setting), *(f"{number:.2f}" for number in numbers))
         bar = Table.grid(padding=(0, 1))
         bar.add_row(
             ProgressBar(total=max(self._total, 1.0), completed=self._cost, width=30),

@@ -43,6 +43,15 @@ class Match:
     distance: Distance
     cells: Cells  # of the columns, in these variants
 
+    def away(self, by: str) -> tuple[float, int]:
+        """The distance that a search sorts by, and the setting's number for a tie."""
+        of = {
+            "points": self.distance.mean_absolute,
+            "effects": self.distance.effects_mean_absolute,
+            "stds": self.distance.std_mean_absolute,
+        }
+        return of[by], self.setting.number
+
     def as_json(self) -> dict[str, Any]:
         return {
             "setting": self.setting.number,
@@ -154,6 +163,7 @@ def run(
         train: gives the records of a round's trials; also hears the number of the round.
     """
     assert recipe.search is not None
+    by = recipe.search.nearest_by
     variants, names = variants_of(recipe), [d.name for d in datasets]
     chosen = {key: settings_of(recipe.search, recipe.protocol) for key in selections(names)}
     rounds, trained = [], 0
@@ -168,7 +178,7 @@ def run(
         for key, (on, _) in selections(names).items():
             still = [tried[s.number] for s in chosen[key]]
             ranked = [match(t, variants, published, on) for t in still]
-            ranked.sort(key=lambda m: (m.distance.mean_absolute, m.setting.number))
+            ranked.sort(key=lambda m: m.away(by))
             matches[key] = ranked
             chosen[key] = [m.setting for m in ranked[: stage.keep]]
     held_out = []
