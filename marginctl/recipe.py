@@ -6,7 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from marginctl import typed_yaml
@@ -107,24 +115,7 @@ class Space(BaseModel):
     @field_validator("protocol")
     @classmethod
     def _known_values(cls, grid: dict[str, list[Any]]) -> dict[str, list[Any]]:
-        problems: list[str] = []
-        for key, values in grid.items():
-            if key not in Protocol.model_fields or key in ("folds", "repeats"):
-                known = [k for k in Protocol.model_fields if k not in ("folds", "repeats")]
-                problems.append(
-                    f"protocol: unknown key '{key}': expected {', '.join(known)}."
-                    + did_you_mean(key, known)
-                )
-                continue
-            for value in values:
-                try:
-                    Protocol.model_validate({key: value})
-                except ValidationError as error:
-                    said = _expected(error.errors(include_url=False)[0])
-                    problems.append(f"protocol.{key} = {_shown(value)}: {said}")
-        if problems:
-            raise ValueError("\n".join(problems))
-        return grid
+        return _checked_grid(grid, "protocol")
 
     @field_validator("options", mode="before")
     @classmethod
@@ -132,6 +123,28 @@ class Space(BaseModel):
         if not isinstance(options, dict) or not all(isinstance(v, list) for v in options.values()):
             return options
         return {_each([key], _objective)[0]: _each(v, _objective) for key, v in options.items()}
+
+
+def _checked_grid(grid: dict[str, list[Any]], where: str) -> dict[str, list[Any]]:
+    """A grid of protocols, with every problem of its keys and values."""
+    problems: list[str] = []
+    for key, values in grid.items():
+        if key not in Protocol.model_fields or key in ("folds", "repeats"):
+            known = [k for k in Protocol.model_fields if k not in ("folds", "repeats")]
+            problems.append(
+                f"{where}: unknown key '{key}': expected {', '.join(known)}."
+                + did_you_mean(key, known)
+            )
+            continue
+        for value in values:
+            try:
+                Protocol.model_validate({key: value})
+            except ValidationError as error:
+                said = _expected(error.errors(include_url=False)[0])
+                problems.append(f"{where}.{key} = {_shown(value)}: {said}")
+    if problems:
+        raise ValueError("\n".join(problems))
+    return grid
 
 
 class Search(Space):
@@ -179,12 +192,26 @@ class Recipe(BaseModel):
     seeds: Annotated[list[Annotated[int, Field(ge=0, lt=2**63)]], Field(min_length=1)] = [0]
     search: Search | None = None
     tuning: Tuning | None = None
+    grid: Annotated[
+        dict[str, Annotated[list[Any], Field(min_length=1)]],
+        Field(description="keys of the protocol, each with its values: a row for each setting"),
+    ] = {}
+    figure: Annotated[
+        Literal["accuracy", "angles"], Field(description="what --figure draws along the grid")
+    ] = "accuracy"
 
     @field_validator("objectives", mode="before")
     @classmethod
     def _canonical_objectives(cls, written: Any) -> Any:
         """Canonical names: of a preset, `NAME:option=value`, or of a mapping of parts."""
         return _each(written, _objective) if isinstance(written, list) else written
+
+    @field_validator("grid")
+    @classmethod
+    def _known_grid(cls, grid: dict[str, list[Any]], info: ValidationInfo) -> dict[str, list[Any]]:
+        if grid and (info.data.get("tuning") or info.data.get("search")):
+            raise ValueError("grid: not beside 'search' or 'tuning': take one of them")
+        return _checked_grid(grid, "grid")
 
     @field_validator("datasets")
     @classmethod

@@ -68,6 +68,10 @@ def command(
         Path | None,
         typer.Option("--save-models", metavar="FOLDER", help="Write the trained networks (.npz)."),
     ] = None,
+    figure: Annotated[
+        Path | None,
+        typer.Option("--figure", metavar="FILE", help="Draw what the recipe's grid shows."),
+    ] = None,
     table_format: options.TableFormat = Format.table,
     json: options.Json = False,
     set_: options.Set = None,
@@ -95,12 +99,15 @@ def command(
     from marginctl.reporting import table
     from marginctl.reporting.cells import Collector
     from marginctl.reporting.compare import chosen_baseline, compare, positive_points
+    from marginctl.reporting.grid_figure import check, draw
     from marginctl.reporting.progress import Progress, say
     from marginctl.runs.files import check_outputs
     from marginctl.runs.store import NETWORKS, PREDICTIONS
 
     own = read_all(csv or [], target or [], (train_csv, test_csv))
     keep = [PREDICTIONS] * (predictions is not None) + [NETWORKS] * (save_models is not None)
+    if figure:
+        keep += check(figure, recipe, set_ or [], objective)
     session = Session.open(
         recipe,
         overrides=set_ or [],
@@ -141,12 +148,15 @@ def command(
                 f"{count} workers, about {plan['seconds']:.0f} s; runs in {plan['folder']}"
             )
         return
+    rows = session.rows
     collector = Collector(
-        [d.name for d in session.datasets],
+        list(rows) or [d.name for d in session.datasets],
         session.recipe.objectives,
         seeds=len(session.recipe.seeds),
         published=published(session.recipe.paper, session.recipe.table),
         skipped=session.skipped,
+        settings={r: (t.dataset.name, t.setting.changed) for r, t in rows.items() if t.setting},
+        row_of={trial.id: trial.row for trial in session.trials},
     )
     cost = sum(trial.cost for trial in todo)
     with Progress(collector, cost, len(session.trials), quiet=quiet) as progress:
@@ -158,6 +168,10 @@ def command(
         session.gather_predictions(predictions, outcome)
     if save_models:
         session.copy_networks(save_models, outcome)
+    if figure and not outcome.failed:
+        draw(session, collector.grid, figure)
+        if not quiet:
+            say([f"wrote {figure}"])
     compared = compare(collector.grid, collector.records, compared_with, visible)
     if json:
         protocol = session.recipe.protocol.model_dump()

@@ -130,6 +130,18 @@ class Session:
     def warnings(self) -> list[str]:
         return warnings(self.datasets, self.recipe.protocol)
 
+    @property
+    def rows(self) -> dict[str, Trial]:
+        """The rows of the table, each with one of its trials."""
+        found: dict[str, Trial] = {}
+        for trial in self.trials if self.recipe.grid else []:
+            found.setdefault(trial.row, trial)
+        return found
+
+    def networks_of(self, trial: Trial) -> Path:
+        """Where a trial's networks are kept."""
+        return self._folder_of(trial).path / NETWORKS
+
     def with_trials(self, trials: list[Trial]) -> "Session":
         """The same call with other trials."""
         return replace(self, trials=trials)
@@ -174,7 +186,7 @@ class Session:
             StoreError: a file cannot be written.
         """
         for trial in outcome.records:
-            content = (self._folder_of(trial).path / NETWORKS).read_bytes()
+            content = self.networks_of(trial).read_bytes()
             write_bytes_atomically(folder / f"{trial.id}.npz", content)
 
     def workers(self, asked: int | None) -> int:

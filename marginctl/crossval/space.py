@@ -70,6 +70,13 @@ def settings_of(space: Space, base: Protocol) -> list[Setting]:
     return sorted(drawn, key=lambda s: s.number)
 
 
+def settings_in(recipe: Recipe) -> list[Setting]:
+    """The settings of a recipe's grid; without one, its protocol alone."""
+    if not recipe.grid:
+        return [Setting(1, recipe.protocol, {})]
+    return settings_of(Space(protocol=recipe.grid), recipe.protocol)
+
+
 def candidates_of(space: Space, base: Protocol, column: str) -> tuple[Candidate, ...]:
     """What a tuned column chooses from: each way of running it, with each setting of the grid.
 
@@ -113,4 +120,9 @@ def _setting(base: Protocol, space: Space, number: int) -> Setting:
 
 
 def _plain(value: Any) -> str:
-    return "-".join(map(str, value)) or "none" if isinstance(value, list) else f"{value}"
+    """`10-20`, and `4x10` for four layers of one width."""
+    if not isinstance(value, list):
+        return f"{value}"
+    if len(value) > 2 and len(set(value)) == 1:
+        return f"{len(value)}x{value[0]}"
+    return "-".join(map(str, value)) or "none"

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from marginctl import NUMERICS
-from marginctl.crossval.space import LANE_KEYS, candidates_of
+from marginctl.crossval.space import LANE_KEYS, Setting, candidates_of, settings_in
 from marginctl.crossval.stack import Stack, StackTuning, folds_of, stacks
 from marginctl.data.dataset import Dataset
 from marginctl.errors import RequestError
@@ -31,6 +31,14 @@ class Trial:
     seed: int
     tuning: StackTuning | None = None
     beside: tuple[Protocol, ...] = ()  # protocols that train side by side, this one among them
+    setting: Setting | None = None  # of a grid
+
+    @property
+    def row(self) -> str:
+        """The row of the table in which it stands: the data set, and the setting of a grid."""
+        if self.setting is None or not self.setting.changed:
+            return self.dataset.name
+        return f"{self.dataset.name}, {self.setting}"
 
     @cached_property
     def identity(self) -> dict[str, Any]:
@@ -69,7 +77,7 @@ class Trial:
         return f"{words[:60]}-{digest(self.identity)[:16]}"
 
     def __str__(self) -> str:
-        return f"{self.dataset.name} / {self.objective} (seed {self.seed})"
+        return f"{self.row} / {self.objective} (seed {self.seed})"
 
     @cached_property
     def stacks(self) -> list[Stack]:
@@ -200,8 +208,9 @@ def expand(recipe: Recipe, datasets: Iterable[Dataset]) -> list[Trial]:
             candidates = candidates_of(recipe.tuning, recipe.protocol, column)
             tunings[column] = StackTuning(candidates, recipe.tuning.inner_folds)
     return [
-        Trial(dataset, parse(column), recipe.protocol, seed, tunings[column])
+        Trial(dataset, parse(column), setting.protocol, seed, tunings[column], setting=setting)
         for dataset in datasets
+        for setting in settings_in(recipe)
         for column in recipe.objectives
         for seed in recipe.seeds
     ]

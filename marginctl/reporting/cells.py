@@ -2,7 +2,7 @@
 
 import statistics
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from marginctl.objectives.names import parse
@@ -78,6 +78,8 @@ class Collector:
         seeds: how many records make a cell.
         published: cells by (data set, objective).
         skipped: (data set, reason) of the rows that are left out.
+        settings: of a grid, each row's data set and setting; `datasets` are these rows then.
+        row_of: the row of each trial, by its id; a trial that is not there has its data set's.
     """
 
     def __init__(
@@ -88,14 +90,19 @@ class Collector:
         seeds: int,
         published: Mapping[tuple[str, str], Published],
         skipped: Iterable[tuple[str, str]] = (),
+        settings: Mapping[str, tuple[str, dict[str, Any]]] | None = None,
+        row_of: Mapping[str, str] | None = None,
     ) -> None:
-        self._seeds, self._published = seeds, published
+        self._seeds, self._published, self._row_of = seeds, published, row_of or {}
         self.records: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
         self._cells: dict[tuple[str, str], Cell] = {}
-        self.grid = Grid(tuple(datasets), tuple(objectives), self._cells, tuple(skipped))
+        self.grid = Grid(
+            *(tuple(datasets), tuple(objectives), self._cells, tuple(skipped)), settings or {}
+        )
 
     def add(self, record: Mapping[str, Any]) -> Cell | None:
         """Takes a trial's record; the cell, where this one completes it."""
+        record = {**record, "dataset": self._row_of.get(record.get("trial", ""), record["dataset"])}
         place = (record["dataset"], record["objective"])
         records = self.records.setdefault(place, [])
         records.append(record)
@@ -114,6 +121,8 @@ class Grid:
     objectives: tuple[str, ...]
     cells: Mapping[tuple[str, str], Cell]
     skipped: tuple[tuple[str, str], ...] = ()  # (data set, reason)
+    # of a grid of settings, each row's data set and what is set
+    settings: Mapping[str, tuple[str, dict[str, Any]]] = field(default_factory=dict)
 
     def in_order(self) -> list[Cell]:
         """The cells that are there, row by row, in whatever order they came."""
@@ -121,8 +130,13 @@ class Grid:
         return [self.cells[place] for place in places if place in self.cells]
 
     def complete_rows(self, published: bool = False) -> list[list[float]]:
-        """Means of the rows in which no cell is missing, in the order of the objectives."""
-        rows = []
+        """Means of the rows in which no cell is missing, in the order of the objectives.
+
+        None in a grid of settings, whose rows are no independent data sets.
+        """
+        rows: list[list[float]] = []
+        if self.settings:
+            return rows
         for dataset in self.datasets:
             row = [self.cells.get((dataset, o)) for o in self.objectives]
             if published:

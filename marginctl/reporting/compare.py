@@ -155,6 +155,8 @@ def compare(
     rows = grid.complete_rows()
     if not rows or not others:
         why = "no data set has every cell" if not rows else "one objective: nothing to compare"
+        if grid.settings:
+            why = "rows are settings of one protocol, not independent data sets"
         return replace(made, friedman=Test(None, None, reason=why))
     column = {o: [row[i] for row in rows] for i, o in enumerate(grid.objectives)}
     differences = {

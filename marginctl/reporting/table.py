@@ -68,7 +68,7 @@ def legend(grid: Grid, made: Comparisons | None) -> list[str]:
 
 def conclusions(grid: Grid, made: Comparisons | None) -> list[str]:
     """What the tests over data sets say, a line each; nothing for fewer than two data sets."""
-    if made is None or len(grid.datasets) < 2 or len(grid.objectives) < 2:
+    if made is None or grid.settings or len(grid.datasets) < 2 or len(grid.objectives) < 2:
         return []
     if made.datasets < len(grid.datasets):
         lines = [f"over data sets: {made.datasets} of {len(grid.datasets)} have every cell"]
@@ -346,7 +346,7 @@ def as_json(
     """The document of `uci-cv --json`; `failed` has a line for each trial without a result."""
     cells = [
         {
-            "dataset": cell.dataset,
+            **_place(grid, cell.dataset),
             "objective": cell.objective,
             "mean": cell.mean,
             "std": cell.std,
@@ -358,6 +358,8 @@ def as_json(
         for cell in grid.in_order()
     ]
     wins = grid.wins()
+    compared = compare.as_json(made)
+    compared["tests"] = [t | _place(grid, t["dataset"]) for t in compared["tests"]]
     return {
         "schema": 1,
         "command": "uci-cv",
@@ -365,9 +367,17 @@ def as_json(
         "cells": cells,
         "skipped": [{"dataset": d, "reason": reason} for d, reason in grid.skipped],
         "failed": list(failed),
-        **compare.as_json(made),
+        **compared,
         "wins": dict(zip(grid.objectives, wins, strict=True)) if wins else {},
     }
+
+
+def _place(grid: Grid, row: str | None) -> dict[str, Any]:
+    """A row's data set; of a grid, its setting too."""
+    if row is None or row not in grid.settings:
+        return {"dataset": row}
+    dataset, setting = grid.settings[row]
+    return {"dataset": dataset, "setting": setting}
 
 
 def title(recipe: str, paper: str | None, number: str | None, protocol: dict[str, Any]) -> str:

@@ -355,3 +355,35 @@ def test_a_tuned_recipe_says_what_was_chosen(marginctl, tmp_path):
     assert marginctl(*arguments, "--save-models", tmp_path / "m").status == 2
     explained = marginctl("report", tmp_path / "runs", "--explain", "iris/arcface")
     assert "chosen inside the training rows: " in explained.out
+
+
+def test_a_grid_makes_a_row_of_each_setting_and_a_figure(marginctl, tmp_path):
+    quick = ("--set", "protocol.epochs=1", "--repeats", "1", "--folds", "3", "--workers", "1")
+    arguments = ("uci-cv", "arcgrad/figure2", *quick, "--out", tmp_path / "runs")
+    drawn = marginctl(*arguments, "--objective", "soft", "--figure", tmp_path / "depth.png")
+    assert drawn.status == 0
+    rows = [line.split()[1] for line in drawn.out.splitlines() if line.startswith("iris,")]
+    assert rows[:4] == ["hidden=10", "hidden=10-10", "hidden=3x10", "hidden=4x10"]
+    assert len(rows) == 10
+    assert (tmp_path / "depth.png").read_bytes().startswith(b"\x89PNG")
+    document = marginctl(*arguments, "--objective", "soft", "--json").json
+    assert [len(cell["setting"]["hidden"]) for cell in document["cells"]] == [*range(1, 11)]
+    assert {cell["dataset"] for cell in document["cells"]} == {"iris"}
+    assert document["ranks"]["friedman"]["reason"].startswith("rows are settings of one protocol")
+    assert document["wins"] == {}
+
+
+def test_angles_are_drawn_from_the_networks(marginctl, tmp_path):
+    figure = ("uci-cv", "arcgrad/figure1", "--figure", tmp_path / "angles.svg")
+    quick = ("--set", "grid.epochs=[1, 2]", "--folds", "3", "--workers", "1")
+    drawn = marginctl(*figure, *quick, "--out", tmp_path / "runs")
+    assert drawn.status == 0
+    text = (tmp_path / "angles.svg").read_text()
+    assert "theoretical gap 83.8 degrees" in text
+    assert "theoretical gap 2.1 degrees" in text
+    refused = marginctl(*figure, *quick, "--out", tmp_path / "runs", "--objective", "soft")
+    assert refused.status == 2
+    assert "soft is not on the angle with a fixed scale" in refused.err
+    along = marginctl("uci-cv", "--dataset", "iris", "--figure", tmp_path / "no.png")
+    assert along.status == 2
+    assert "the recipe's grid has 0 keys" in along.err
