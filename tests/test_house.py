@@ -17,9 +17,9 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "marginctl"
 
 # Data flows from the left to the right; a package imports only what stands before it.
-ORDER = ["base", "objectives", "data", "papers", "recipe", "runs", "crossval", "bench", "reporting"]
-ORDER += ["search", "cli"]
-BASE = {"errors", "seeds", "text", "typed_yaml"}
+ORDER = ["base", "objectives", "models", "data", "papers", "recipe", "runs", "crossval"]
+ORDER += ["evaluation", "training", "bench", "reporting", "search", "cli"]
+BASE = {"devices", "errors", "seeds", "text", "typed_yaml"}
 
 
 def package_of(module: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from marginctl.crossval.execute import usable_cores
+from marginctl.devices import usable_cores
 from marginctl.objectives import create
 from marginctl.objectives.names import PresetName, parse
 from marginctl.objectives.schedule import Schedule

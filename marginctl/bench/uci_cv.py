@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from marginctl.crossval.execute import usable_cores
 from marginctl.crossval.sequential import train_network
 from marginctl.crossval.stack import Stack, stacks
 from marginctl.crossval.worker import train, worker_pool
 from marginctl.data.dataset import Dataset
 from marginctl.data.uci import default_data_dir, load
+from marginctl.devices import usable_cores
 from marginctl.objectives.names import parse
 from marginctl.recipe import Protocol
 from marginctl.runs.store import versions

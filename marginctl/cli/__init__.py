@@ -11,7 +11,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from marginctl import __version__
-from marginctl.cli import bench, data, objectives, recipes, report, uci_cv
+from marginctl.cli import bench, data, evaluate, objectives, recipes, report, train, uci_cv
 from marginctl.errors import MarginctlError
 
 app = typer.Typer(
@@ -41,6 +41,8 @@ def _root(
     pass
 
 
+app.command("train")(train.command)
+app.command("eval")(evaluate.command)
 app.command("uci-cv")(uci_cv.command)
 app.command("report")(report.command)
 app.add_typer(recipes.app, name="recipes")

@@ -97,7 +97,7 @@ def objectives(
     import torch
 
     from marginctl.bench.objectives import SIZES, run
-    from marginctl.crossval.execute import resolve_device
+    from marginctl.devices import resolve_device
     from marginctl.reporting.bench import print_costs
     from marginctl.reporting.progress import say
 

@@ -41,12 +41,12 @@ def validate(
 ) -> None:
     """Check recipes and print every error at once."""
     from marginctl.errors import RequestError
-    from marginctl.recipe import find, load
+    from marginctl.recipe import find, load_any
 
     problems: list[str] = []
     for name in recipe:
         try:
-            load(find(name), set_ or [])
+            load_any(find(name), set_ or [])
             print(f"{name}: valid")
         except RequestError as error:
             problems += error.lines

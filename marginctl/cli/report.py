@@ -51,6 +51,7 @@ def command(
     from marginctl.reporting.explain import explain as explained
     from marginctl.reporting.progress import say
     from marginctl.reporting.rank_figure import draw
+    from marginctl.reporting.train_table import print_as, rows_of
 
     visible = positive_points(power)
     if paper is not None:
@@ -67,6 +68,12 @@ def command(
         )
     ]
     say(collected.problems)
+    trained = {
+        name: rows_of(run.record for run in runs)
+        for name, runs in sorted(collected.trained.items())
+        if paper in (None, runs[0].about["recipe"]["paper"])
+        and table_number in (None, runs[0].about["recipe"]["table"])
+    }
     if figure:
         if len(tables) != 1:
             found = ", ".join(t.recipe for t in tables) or "none"
@@ -93,6 +100,10 @@ def command(
                 "schema": 1,
                 "command": "report",
                 "tables": documents,
+                "trained": [
+                    {"recipe": name, "cells": [cell.as_json() for cell in cells]}
+                    for name, cells in trained.items()
+                ],
                 "problems": collected.problems,
             }
         )
@@ -101,5 +112,9 @@ def command(
         if report_format is not ReportFormat.csv:
             print(("\n" if i else "") + table.title(t.recipe, t.paper, t.table, t.protocol) + "\n")
         table.print_as(report_format, c.grid, made)
-    if not tables:
+    for i, (name, cells) in enumerate(trained.items()):
+        if report_format is not ReportFormat.csv:
+            print(("\n" if i or tables else "") + name + "\n")
+        print_as(report_format, cells)
+    if not tables and not trained:
         say(["no finished runs found"])

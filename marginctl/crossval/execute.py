@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import re
 import signal
 import time
 import traceback
@@ -17,7 +16,7 @@ from typing import Any, Protocol
 from marginctl.crossval.record import is_result
 from marginctl.crossval.trial import Trial
 from marginctl.crossval.worker import reporting_to, train, worker_pool
-from marginctl.errors import MarginctlError, RequestError
+from marginctl.errors import MarginctlError
 from marginctl.runs.files import write_arrays, write_atomically, write_csv
 from marginctl.runs.store import KEPT, NETWORKS, PREDICTIONS, TrialFolder, file_digest
 
@@ -31,41 +30,6 @@ class Listener(Protocol):
 
     def progress(self, cost: float) -> None:
         """`cost`: of everything trained so far in this call."""
-
-
-def resolve_device(asked: str) -> str:
-    """The torch device for `--device`.
-
-    `auto` is the CPU: the networks of a cross-validation are small, and the same bits come out on
-    any machine of one kind.
-
-    Raises:
-        RequestError: not a device, or one that is not there.
-    """
-    if asked in ("auto", "cpu"):
-        return "cpu"
-    match = re.fullmatch(r"(cuda)(?::(\d+))?|(mps)", asked)
-    if not match:
-        raise RequestError(f"--device {asked}: expected auto, cpu, cuda, cuda:N or mps")
-    import torch
-
-    if match[3]:
-        there = torch.backends.mps.is_available()
-        found = "no MPS device"
-    else:
-        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-        there = int(match[2] or 0) < count
-        found = f"{count} CUDA devices" if count else "no CUDA device"
-    if not there:
-        raise RequestError(f"--device {asked}: this machine has {found}: use --device cpu")
-    return asked
-
-
-def usable_cores() -> int:
-    """Cores that this process may use, container limits included."""
-    import joblib
-
-    return int(joblib.cpu_count())
 
 
 class _Inline(Executor):

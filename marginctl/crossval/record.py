@@ -1,6 +1,5 @@
 """The schema of a trial's result.json and run.json: what a reader may rely on."""
 
-import json
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -86,17 +85,9 @@ def is_result(record: Any) -> bool:
     return _fits(_Result, record)
 
 
-def parse_run(text: str) -> dict[str, Any] | None:
-    """The content of run.json, or None where it is not one of a cross-validation."""
-
-    def refuse(constant: str) -> None:
-        raise ValueError(constant)
-
-    try:
-        document: dict[str, Any] = json.loads(text, parse_constant=refuse)
-    except (ValueError, RecursionError):
-        return None
-    return document if _fits(_Run, document) else None
+def is_run(document: Any) -> bool:
+    """Whether a run.json is one of a cross-validation."""
+    return _fits(_Run, document)
 
 
 def _fits(model: type[BaseModel], document: Any) -> bool:

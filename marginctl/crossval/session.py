@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any, Self
 
 from marginctl import recipe as recipes
-from marginctl.crossval.execute import Listener, Outcome, execute, resolve_device, usable_cores
+from marginctl.crossval.execute import Listener, Outcome, execute
 from marginctl.crossval.record import is_result
 from marginctl.crossval.trial import Trial, estimated_seconds, expand, warnings
 from marginctl.data.dataset import Dataset
 from marginctl.data.fetch import NO_NETWORK, fetch_missing
 from marginctl.data.uci import DataMissingError, default_data_dir, is_absent, load
+from marginctl.devices import resolve_device, usable_cores
 from marginctl.errors import RequestError
 from marginctl.objectives.extension import origins
 from marginctl.objectives.names import parse

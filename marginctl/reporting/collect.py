@@ -6,12 +6,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from marginctl.crossval.record import is_result, parse_run
+from marginctl.crossval.record import is_result as is_tested
+from marginctl.crossval.record import is_run as is_crossval
 from marginctl.errors import RequestError
 from marginctl.objectives.names import parse
 from marginctl.papers import table as published
 from marginctl.reporting.cells import Collector
-from marginctl.runs.store import DAMAGED, FOREIGN, digest, parse_result
+from marginctl.runs.store import DAMAGED, FOREIGN, digest, parse_result, parse_run
+from marginctl.training.record import is_result as is_trained
+from marginctl.training.record import is_run as is_training
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,7 @@ class Collected:
     """What some stores hold."""
 
     tables: list[Table] = field(default_factory=list)
+    trained: dict[str, list[Run]] = field(default_factory=dict)  # runs of `train`, by recipe
     problems: list[str] = field(default_factory=list)  # a line each, naming the folder
 
 
@@ -91,6 +95,9 @@ def collect(stores: Iterable[Path]) -> Collected:
             continue
         seen.add(run.record["trial"])
         recipe = run.about["recipe"]
+        if run.about.get("task") == "train":
+            collected.trained.setdefault(recipe["name"], []).append(run)
+            continue
         key = digest([recipe["name"], recipe["protocol"], recipe.get("tuning")])
         table = tables.setdefault(
             key, Table(recipe["name"], recipe["paper"], recipe["table"], recipe["protocol"])
@@ -131,7 +138,7 @@ def _trial_folders(store: Path, problems: list[str]) -> Iterable[Path]:
 
 def _read(folder: Path, problems: list[str]) -> Run | None:
     try:
-        about = parse_run((folder / "run.json").read_text("utf-8"))
+        about = parse_run((folder / "run.json").read_text("utf-8"), (is_crossval, is_training))
     except (OSError, UnicodeDecodeError):
         about = None
     if about is None:
@@ -156,6 +163,7 @@ def _read(folder: Path, problems: list[str]) -> Run | None:
         needs = ", ".join(map(str, extensions))
         problems.append(f"{folder}: needs {needs}, which is not installed: left out")
         return None
+    is_result = is_trained if about.get("task") == "train" else is_tested
     if not is_result(record) or record["trial"] != about["trial"]:
         problems.append(f"{folder}: result.json is {FOREIGN}: left out")
         return None

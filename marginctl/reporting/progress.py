@@ -110,12 +110,12 @@ class Progress(Display):
 
     def _time_left(self) -> str:
         now = time.monotonic()
-        gone = f"{_minutes(now - self._started)} gone"
+        gone = f"{minutes(now - self._started)} gone"
         since, first = self._first
         if self._cost <= first:
             return gone
         left = (now - since) / (self._cost - first) * max(0.0, self._total - self._cost)
-        return f"{gone}, about {_minutes(left)} left"
+        return f"{gone}, about {minutes(left)} left"
 
     def _render(self) -> Group:
         bar = Table.grid(padding=(0, 1))
@@ -127,7 +127,7 @@ class Progress(Display):
         return Group(live_table(self._collector.grid), bar)
 
 
-def _minutes(seconds: float) -> str:
+def minutes(seconds: float) -> str:
     seconds = round(seconds)
     return f"{seconds // 60}:{seconds % 60:02d}"
 

@@ -88,6 +88,19 @@ def parse_result(text: str) -> dict[str, Any] | None:
         return None
 
 
+def parse_run(text: str, kinds: Iterable[Callable[[Any], bool]]) -> dict[str, Any] | None:
+    """The content of a run.json, or None where it is of none of the kinds."""
+
+    def refuse(constant: str) -> None:
+        raise ValueError(constant)
+
+    try:
+        document: dict[str, Any] = json.loads(text, parse_constant=refuse)
+    except (ValueError, RecursionError):
+        return None
+    return document if any(is_run(document) for is_run in kinds) else None
+
+
 @dataclass(frozen=True)
 class Found:
     """What a trial folder holds: a result, or the reason why there is none to use."""
@@ -182,6 +195,10 @@ class TrialFolder:
     def finish(self, metrics: Iterable[dict[str, Any]], result: dict[str, Any]) -> dict[str, Any]:
         """Writes metrics.jsonl and then, last, result.json, whose presence means done."""
         write_json_lines(self.path / "metrics.jsonl", metrics)
+        return self.finish_appended(result)
+
+    def finish_appended(self, result: dict[str, Any]) -> dict[str, Any]:
+        """`finish` where metrics.jsonl has been written line by line."""
         record = {"schema": SCHEMA, **result, "versions": versions()}
         write_json(self.path / "result.json", {**record, "sha256": digest(record)})
         return record

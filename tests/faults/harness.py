@@ -80,5 +80,8 @@ def records(out: Path) -> dict[str, Any]:
         result.pop("sha256")
         run = json.loads((path.parent / "run.json").read_text())
         run.pop("timing")
-        found[path.parent.name] = (run, result, (path.parent / "metrics.jsonl").read_text())
+        lines = [json.loads(s) for s in (path.parent / "metrics.jsonl").read_text().splitlines()]
+        for line in lines:
+            line.pop("timing", None)
+        found[path.parent.name] = (run, result, lines)
     return found

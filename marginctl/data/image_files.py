@@ -1,0 +1,340 @@
+"""The file formats of image data sets: each reader gives whole arrays, or one line saying why not.
+
+Every reader returns the images as (N, H, W, C) uint8 and the labels as (N,) int64; whether the
+labels are within the classes, and the content the original one, is for the caller to check.
+"""
+
+import gzip
+import math
+import os
+import pickle
+import struct
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from marginctl.data.csv_file import short
+from marginctl.data.uci import DataMissingError
+from marginctl.errors import RequestError
+
+Part = tuple[NDArray[np.uint8], NDArray[np.int64]]
+
+CIFAR_PIXELS = 3 * 32 * 32
+MNIST_SHAPE = (28, 28)
+MOST_DECODED_BYTES = 2 * 2**30
+IMAGE_SUFFIXES = frozenset(
+    [".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"]
+)
+MOST_NAMED = 5
+
+
+def idx(paths: Sequence[Path], rows: int) -> Part:
+    """MNIST's pair of idx files, images and labels, gzipped or not.
+
+    Raises:
+        RequestError: a file that cannot be read, or has another header or size.
+    """
+    images, labels = paths
+    x = read_idx(images, (rows, *MNIST_SHAPE))
+    return x[..., None], read_idx(labels, (rows,)).astype(np.int64)
+
+
+def read_idx(path: Path, shape: tuple[int, ...]) -> NDArray[np.uint8]:
+    """An idx file of unsigned bytes: two zeros, the type 8, the number of axes, their lengths.
+
+    Raises:
+        RequestError: the file cannot be read, or has another header or size.
+    """
+    content = _read(path)
+    if path.suffix == ".gz":
+        try:
+            content = gzip.decompress(content)
+        except (OSError, EOFError, zlib.error) as error:
+            raise RequestError(f"{path}: not a whole gzip file: {error}: fetch it again") from None
+    magic, start = 0x800 + len(shape), 4 + 4 * len(shape)
+    size = start + math.prod(shape)
+    if len(content) < start:
+        raise _wrong_size(path, len(content), size)
+    found, *lengths = struct.unpack(f">I{len(shape)}I", content[:start])
+    if found != magic:
+        raise RequestError(
+            f"{path}: magic number 0x{found:08x}, expected 0x{magic:08x}: not the idx file that "
+            "its name says: fetch it again"
+        )
+    if tuple(lengths) != shape:
+        raise RequestError(f"{path}: shape {tuple(lengths)}, expected {shape}: fetch it again")
+    if len(content) != size:
+        raise _wrong_size(path, len(content), size)
+    return np.frombuffer(content, np.uint8, offset=start).reshape(shape).copy()
+
+
+def cifar_binary(paths: Sequence[Path], rows: int, label_bytes: int) -> Part:
+    """CIFAR's binary batches, of equal length: rows of labels, then the planes of one image.
+
+    Args:
+        label_bytes: how many labels a row begins with; the last is the finest and is taken.
+
+    Raises:
+        RequestError: a file that cannot be read or has another size.
+    """
+    each, width = rows // len(paths), label_bytes + CIFAR_PIXELS
+    x, y = np.empty((rows, 32, 32, 3), np.uint8), np.empty(rows, np.int64)
+    for i, path in enumerate(paths):
+        content = _read(path, each * width)
+        table = np.frombuffer(content, np.uint8).reshape(each, width)
+        here = slice(i * each, (i + 1) * each)
+        x[here] = _interleaved(table[:, label_bytes:])
+        y[here] = table[:, label_bytes - 1]
+    return x, y
+
+
+def cifar_pickle(paths: Sequence[Path], rows: int, labels: str) -> Part:
+    """CIFAR's Python batches, of equal length, without running anything that they hold.
+
+    Args:
+        labels: the key of the labels.
+
+    Raises:
+        RequestError: a file that cannot be read, is no plain pickle, or has other shapes.
+    """
+    each = rows // len(paths)
+    x, y = np.empty((rows, 32, 32, 3), np.uint8), np.empty(rows, np.int64)
+    for i, path in enumerate(paths):
+        batch = _unpickle(path)
+        shape, table = _pickled_array(batch.get("data"))
+        if shape != (each, CIFAR_PIXELS):
+            raise RequestError(
+                f"{path}: images of shape {short(str(shape))}, expected {(each, CIFAR_PIXELS)}: "
+                "fetch it again"
+            )
+        found = batch.get(labels)
+        if not isinstance(found, list) or not all(type(v) is int and 0 <= v < 256 for v in found):
+            raise RequestError(f"{path}: no list of labels under '{labels}': fetch it again")
+        if len(found) != each:
+            raise RequestError(f"{path}: {len(found)} labels, expected {each}: fetch it again")
+        here = slice(i * each, (i + 1) * each)
+        x[here] = _interleaved(table)
+        y[here] = found
+    return x, y
+
+
+def svhn(paths: Sequence[Path], rows: int) -> Part:
+    """SVHN's cropped digits: MATLAB files of X (32, 32, 3, N) and y (N, 1), where 10 stands for 0.
+
+    Raises:
+        RequestError: a file that cannot be read, or that holds other arrays.
+    """
+    from scipy.io import loadmat
+
+    x, y = [], []
+    for path in paths:
+        try:
+            held = loadmat(path, variable_names=["X", "y"])
+        except Exception as error:  # a damaged file makes the parser raise anything
+            reason = short(str(error))
+            raise RequestError(f"{path}: not a whole .mat file: {reason}: fetch it again") from None
+        images, labels = held.get("X"), held.get("y")
+        n = 0 if labels is None or labels.dtype.kind not in "uif" else labels.size
+        if images is None or images.shape != (32, 32, 3, n) or images.dtype != np.uint8:
+            raise RequestError(
+                f"{path}: expected X (32, 32, 3, N) of bytes and y (N, 1) of numbers: "
+                "fetch it again"
+            )
+        x.append(np.ascontiguousarray(images.transpose(3, 0, 1, 2)))
+        y.append(labels.reshape(-1).astype(np.int64))
+    train_y = np.concatenate(y)
+    train_y[train_y == 10] = 0
+    return np.concatenate(x), train_y
+
+
+def folder(name: str, root: Path, pixels: int) -> tuple[Part, Part, tuple[str, ...]]:
+    """A folder of images: `train/CLASS/*` and `val/CLASS/*`, or `test/` where there is no `val/`.
+
+    Each image is turned as its EXIF tag says and converted to RGB; its largest centred square is
+    scaled (bilinear, antialiased) to `pixels`: the same as scaling the short side and cropping.
+
+    Returns:
+        The training part, the test part, and the classes: the sorted sub-folders of `train/`.
+
+    Raises:
+        DataMissingError: there is no such folder.
+        RequestError: no classes or images, a class that is only tested, too many pixels, or files
+            that are no images.
+    """
+    at = f"data set '{name}'"
+    tested = next((p for p in (root / "val", root / "test") if os.path.isdir(p)), root / "val")
+    for part in (root / "train", tested):
+        if not os.path.isdir(part):
+            raise DataMissingError(
+                f"{at}: no folder {part}: expected {root}/train/CLASS/IMAGE and "
+                f"{root}/val/CLASS/IMAGE (or test in place of val)"
+            )
+    train, test = _images_of_classes(root / "train"), _images_of_classes(tested)
+    classes = tuple(train)
+    if not classes:
+        raise RequestError(f"{at}: no class folders in {root / 'train'}: make one for each class")
+    empty = [root / "train" / c for c, files in train.items() if not files]
+    if not any(test.values()):
+        empty.append(tested)
+    if empty:
+        raise RequestError(
+            f"{at}: no images in {empty[0]}: expected files ending in "
+            f"{', '.join(sorted(IMAGE_SUFFIXES))}"
+        )
+    unknown = [c for c in test if c not in train]
+    if unknown:
+        raise RequestError(
+            f"{at}: class '{unknown[0]}' in {tested} is not in {root / 'train'}: "
+            "remove it, or add training images"
+        )
+    count = sum(map(len, (*train.values(), *test.values())))
+    size = count * pixels * pixels * 3
+    if size > MOST_DECODED_BYTES:
+        raise RequestError(
+            f"{at}: {count} images of {pixels} x {pixels} pixels are {size / 2**30:.1f} GiB "
+            f"decoded, at most {MOST_DECODED_BYTES / 2**30:.0f}: ask for fewer pixels"
+        )
+    unreadable: list[Path] = []
+    parts = [_decode_all(files, classes, pixels, unreadable) for files in (train, test)]
+    if unreadable:
+        named = ", ".join(str(p.relative_to(root)) for p in unreadable[:MOST_NAMED])
+        more = len(unreadable) - MOST_NAMED
+        raise RequestError(
+            f"{at}: {len(unreadable)} of {count} files in {root} cannot be read as 8-bit images: "
+            f"{named}{f' and {more} more' if more > 0 else ''}: repair or remove them"
+        )
+    return parts[0], parts[1], classes
+
+
+def _read(path: Path, size: int | None = None) -> bytes:
+    """A file's bytes; where its size is known, a file of another size is not read at all."""
+    try:
+        found = path.stat().st_size
+        if size is not None and found != size:
+            raise _wrong_size(path, found, size)
+        return path.read_bytes()
+    except OSError as error:
+        raise RequestError(f"{path}: cannot be read: {error.strerror or error}") from None
+
+
+def _wrong_size(path: Path, found: int, expected: int) -> RequestError:
+    return RequestError(f"{path}: {found} bytes, expected {expected}: fetch it again")
+
+
+def _interleaved(planes: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Rows of three colour planes, (N, 3072), as (N, 32, 32, 3)."""
+    return planes.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+
+
+class _Noted:
+    """Stands for each numpy object that a pickle makes: it keeps what it was given.
+
+    So neither numpy's constructors nor any other code meets what an unknown file says.
+    """
+
+    def __init__(self, *arguments: object) -> None:
+        self.arguments = arguments
+        self.state: Any = None
+
+    def __setstate__(self, state: object) -> None:
+        self.state = state
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    """Reads numbers, text, lists, dicts and noted arrays; every other name is refused."""
+
+    NOTED = frozenset(
+        {
+            ("numpy", "ndarray"),
+            ("numpy", "dtype"),
+            ("numpy.core.multiarray", "_reconstruct"),
+            ("numpy._core.multiarray", "_reconstruct"),  # from numpy 2 on
+        }
+    )
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in self.NOTED:
+            raise pickle.UnpicklingError(f"it asks for {module}.{name}")
+        return _Noted
+
+
+def _unpickle(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            batch = _PlainUnpickler(file, encoding="bytes").load()
+    except OSError as error:
+        raise RequestError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except Exception as error:  # a damaged pickle can raise anything
+        reason = short(str(error) or type(error).__name__)
+        raise RequestError(
+            f"{path}: not a whole CIFAR file: {reason}: nothing in it was run: fetch it again"
+        ) from None
+    if not isinstance(batch, dict):
+        raise RequestError(f"{path}: not a CIFAR file: no dict in it: fetch it again")
+    # Python 2 wrote the original files: its strings come as bytes
+    texts = {k.decode("latin-1"): v for k, v in batch.items() if isinstance(k, bytes)}
+    return texts | {k: v for k, v in batch.items() if isinstance(k, str)}
+
+
+def _pickled_array(noted: object) -> tuple[object, NDArray[np.uint8]]:
+    """The shape and the rows of a noted array of bytes; the shape is None where it is not one."""
+    match noted:
+        case _Noted(
+            state=(_, (int(n), int(d)), _Noted(arguments=(b"u1" | "u1", *_)), by_column, bytes(raw))
+        ) if n >= 0 and len(raw) == n * d:
+            table = np.frombuffer(raw, np.uint8)
+            return (n, d), table.reshape((n, d), order="F" if by_column else "C")
+    return None, np.empty((0, 0), np.uint8)
+
+
+def _images_of_classes(part: Path) -> dict[str, list[Path]]:
+    """The image files of each class, both sorted by name; hidden ones are passed over."""
+    return {
+        inner.name: [
+            file
+            for file in _visible(inner)
+            if file.suffix.lower() in IMAGE_SUFFIXES and os.path.isfile(file)
+        ]
+        for inner in _visible(part)
+        if os.path.isdir(inner)
+    }
+
+
+def _visible(where: Path) -> Iterator[Path]:
+    try:
+        found = sorted(where.iterdir(), key=lambda path: path.name)
+    except OSError as error:
+        raise RequestError(f"{where}: cannot be read: {error.strerror or error}") from None
+    return (path for path in found if not path.name.startswith("."))
+
+
+def _decode_all(
+    files: Mapping[str, Sequence[Path]],
+    classes: tuple[str, ...],
+    pixels: int,
+    unreadable: list[Path],
+) -> Part:
+    labelled = [(path, classes.index(c)) for c, paths in files.items() for path in paths]
+    x = np.zeros((len(labelled), pixels, pixels, 3), np.uint8)
+    for i, (path, _) in enumerate(labelled):
+        try:
+            x[i] = _decode(path, pixels)
+        except Exception:  # a damaged image makes the decoders raise anything
+            unreadable.append(path)
+    return x, np.array([label for _, label in labelled], np.int64)
+
+
+def _decode(path: Path, pixels: int) -> NDArray[np.uint8]:
+    from PIL import Image, ImageOps
+
+    with Image.open(path) as image:
+        # converting deeper pixels to RGB cuts them at 255: a white image and no error
+        if image.mode.startswith(("I", "F")):
+            raise ValueError(image.mode)
+        upright = ImageOps.exif_transpose(image).convert("RGB")
+    fitted = ImageOps.fit(upright, (pixels, pixels), Image.Resampling.BILINEAR)
+    return np.asarray(fitted, np.uint8)

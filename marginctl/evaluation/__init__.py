@@ -1,0 +1,1 @@
+"""What a trained classifier is worth: accuracy, calibration, and the angles it has learned."""

@@ -1,0 +1,1 @@
+"""Backbones: networks that map images to features; the objective owns the classifier."""

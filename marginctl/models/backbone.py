@@ -1,0 +1,53 @@
+"""What a backbone is, and how one is made by name."""
+
+import importlib
+from collections.abc import Mapping
+
+from torch import Tensor, nn
+
+from marginctl.models.names import MODELS, check_images, check_model
+
+
+class Backbone(nn.Module):
+    """Maps images (N, channels, H, W) to features (N, feature_dim).
+
+    A class that `names.MODELS` names is built with `channels` and `pixels`, the model's settings
+    and its options. Where it averages over all pixels at the end, it takes images of other sizes
+    than `pixels` too, and rectangles.
+
+    Attributes:
+        feature_dim: the length of a feature.
+    """
+
+    def __init__(self, feature_dim: int) -> None:
+        super().__init__()
+        self.feature_dim = feature_dim
+
+    def forward(self, images: Tensor) -> Tensor:
+        raise NotImplementedError
+
+
+def create(name: str, options: Mapping[str, object], channels: int, pixels: int) -> Backbone:
+    """The model `name` with initial weights drawn from torch's global stream.
+
+    Args:
+        name: one of `names.MODELS`.
+        options: those of the model that differ from their defaults.
+        channels: of an image; torchvision's models take 3.
+        pixels: an image's side.
+
+    Raises:
+        RequestError: no such model or option, a value outside its range, or images that the model
+            cannot take.
+    """
+    accepted = check_model(name, options)
+    check_images(name, channels, pixels)
+    model = MODELS[name]
+    if model.made_by is None:
+        from marginctl.models.from_torchvision import FromTorchvision
+
+        return FromTorchvision(name.removeprefix("torchvision/"))
+    module, _, named = model.made_by.partition(":")
+    made = getattr(importlib.import_module(module), named)
+    backbone: Backbone = made(channels, pixels, **model.settings, **accepted)
+    return backbone

@@ -1,0 +1,29 @@
+"""A multilayer perceptron on all pixels."""
+
+from torch import Tensor, nn
+
+from marginctl.models.backbone import Backbone
+
+
+class MLP(Backbone):
+    """Hidden layers with ReLU; the last one is the feature.
+
+    Args:
+        channels: of an image.
+        pixels: its side: it takes squares of this size alone.
+        width: units of each hidden layer.
+        depth: hidden layers.
+    """
+
+    def __init__(self, channels: int, pixels: int, *, width: int, depth: int) -> None:
+        super().__init__(width)
+        layers: list[nn.Module] = []
+        inputs = channels * pixels**2
+        for _ in range(depth):
+            layers += [nn.Linear(inputs, width), nn.ReLU(inplace=True)]
+            inputs = width
+        self.layers = nn.Sequential(*layers)
+
+    def forward(self, images: Tensor) -> Tensor:
+        features: Tensor = self.layers(images.flatten(1))
+        return features

@@ -1,0 +1,248 @@
+"""Reading recipes with every error at once, and overrides."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+from pydantic import BaseModel, ValidationError
+
+import marginctl
+from marginctl import typed_yaml
+from marginctl.errors import RequestError
+from marginctl.recipe.crossval import Recipe
+from marginctl.recipe.fields import expected_in, shown
+from marginctl.recipe.train import TrainRecipe
+from marginctl.text import did_you_mean
+
+TASKS: Mapping[str, type[Recipe] | type[TrainRecipe]] = {"uci-cv": Recipe, "train": TrainRecipe}
+R = TypeVar("R", Recipe, TrainRecipe)
+
+
+def shipped_folder() -> Path:
+    """The folder of the shipped recipes: live in a checkout, a copy in an installed package."""
+    package = Path(marginctl.__file__).parent
+    checkout = package.parent / "recipes"
+    return checkout if (package.parent / "pyproject.toml").is_file() else package / "_recipes"
+
+
+def shipped() -> dict[str, Path]:
+    """The shipped recipes: `<paper>/<table>` and the file."""
+    folder = shipped_folder()
+    return {
+        path.relative_to(folder).with_suffix("").as_posix(): path
+        for path in sorted(folder.rglob("*.yaml"))
+    }
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a recipe comes from: the name that its runs are stored under, and its file."""
+
+    name: str
+    path: Path
+
+
+def find(recipe: str) -> Source:
+    """A shipped recipe by its name, or a file by its path.
+
+    Raises:
+        RequestError: neither exists.
+    """
+    known = shipped()
+    if recipe in known:
+        return Source(recipe, known[recipe])
+    path = Path(recipe)
+    if path.is_file():
+        return Source(re.sub(r"[^\w.-]+", "-", path.stem).strip(".-") or "recipe", path)
+    raise RequestError(
+        f"no recipe '{recipe}': expected a file, or one of {', '.join(known)} "
+        f"(see marginctl recipes list).{did_you_mean(recipe, known)}"
+    )
+
+
+def load(
+    source: Source,
+    overrides: Iterable[str] = (),
+    options: Mapping[str, tuple[str, Any]] | None = None,
+) -> Recipe:
+    """Reads and checks a `uci-cv` recipe, as `load_as`."""
+    return load_as(Recipe, source, overrides, options)
+
+
+def load_any(source: Source, overrides: Iterable[str] = ()) -> Recipe | TrainRecipe:
+    """Reads and checks a recipe of any task, as `load_as`."""
+    document, _ = typed_yaml.read(source.path)
+    task = document.get("task") if isinstance(document, dict) else None
+    if task == "train":
+        return load_as(TrainRecipe, source, overrides)
+    return load_as(Recipe, source, overrides)
+
+
+def load_as(
+    model: type[R],
+    source: Source,
+    overrides: Iterable[str] = (),
+    options: Mapping[str, tuple[str, Any]] | None = None,
+) -> R:
+    """Reads and checks a recipe.
+
+    Args:
+        model: the schema of its task.
+        source: from `find`.
+        overrides: `dotted.key=value`, as given to --set.
+        options: what other options of the command line set: dotted key -> (option, value). These
+            come last.
+
+    Raises:
+        RequestError: one line for every problem, each with its file and line (or option), key,
+            value and what was expected.
+    """
+    document, lines = typed_yaml.read(source.path)
+    if not isinstance(document, dict):
+        raise RequestError(f"{source.path}:1: expected a mapping such as 'task: uci-cv'")
+    origin: dict[typed_yaml.Place, str] = {p: f"{source.path}:{n}" for p, n in lines.items()}
+    task = str(document.get("task"))
+    if task in TASKS and TASKS[task] is not model:
+        raise RequestError(
+            f"{origin[('task',)]}: task = '{task}': run it with marginctl {task} {source.name}"
+        )
+    return check(model, document, origin, f"{source.path}", overrides, options)
+
+
+def check(
+    model: type[R],
+    document: dict[str, Any],
+    origin: dict[typed_yaml.Place, str],
+    file: str,
+    overrides: Iterable[str] = (),
+    options: Mapping[str, tuple[str, Any]] | None = None,
+) -> R:
+    """Checks a recipe's document, as `load_as`.
+
+    Args:
+        origin: where each key of the document comes from; `file` for those that are not there.
+    """
+    for override in overrides:
+        key, equals, text = override.partition("=")
+        if not equals or not key.strip():
+            raise RequestError(f"--set {override}: expected dotted.key=value")
+        _assign(
+            document,
+            origin,
+            key.strip(),
+            typed_yaml.scalar(text, f"--set {override}"),
+            f"--set {override}",
+        )
+    for key, (option, value) in (options or {}).items():
+        _assign(document, origin, key, value, option)
+    try:
+        return model.model_validate(document)
+    except ValidationError as error:
+        raise RequestError(*_explain(model, error, origin, file)) from None
+
+
+def _assign(
+    document: dict[str, Any],
+    origin: dict[typed_yaml.Place, str],
+    dotted: str,
+    value: Any,
+    where: str,
+) -> None:
+    place: typed_yaml.Place = tuple(dotted.split("."))
+    inner = document
+    for depth, key in enumerate(place[:-1], 1):
+        origin.setdefault(place[:depth], where)
+        child = inner.setdefault(str(key), {})
+        if not isinstance(child, dict):
+            said = origin.get(place[:depth], where)
+            raise RequestError(f"{said}: '{key}' is not a mapping and has no keys below it")
+        inner = child
+    inner[str(place[-1])] = value
+    for known in [p for p in origin if p[: len(place)] == place]:
+        del origin[known]
+    origin[place] = where
+
+
+def _explain(
+    model: type[BaseModel],
+    error: ValidationError,
+    origin: Mapping[typed_yaml.Place, str],
+    file: str,
+) -> list[str]:
+    """Every problem as one line: where, key = value, what was expected."""
+    lines = []
+    for problem in error.errors(include_url=False):
+        # Places in a union carry the branch's name, which is no key of the recipe.
+        place = tuple(k for k in problem["loc"] if not _is_union_branch(k))
+        nearest = next(
+            (origin[place[:n]] for n in range(len(place), -1, -1) if place[:n] in origin), file
+        )
+        key = ".".join(str(k) for k in place)
+        if problem["type"] == "extra_forbidden":
+            fields = _fields_at(model, place[:-1])
+            text = f"unknown key '{key}': expected one of {', '.join(fields)}."
+            lines.append(f"{nearest}: {text}{did_you_mean(str(place[-1]), fields)}")
+        elif problem["type"] == "missing":
+            lines.append(f"{nearest}: key '{key}' is missing: add it")
+        elif problem["type"] == "value_error":
+            lines += [f"{nearest}: {line}" for line in str(problem["ctx"]["error"]).splitlines()]
+        elif key == "datasets" and problem["type"] == "literal_error":
+            continue  # the other half of the union says what is wrong
+        else:
+            lines.append(f"{nearest}: {key} = {shown(problem['input'])}: {expected_in(problem)}")
+    return list(dict.fromkeys(lines))
+
+
+def _is_union_branch(key: str | int) -> bool:
+    return isinstance(key, str) and ("[" in key or key == "str")
+
+
+def _fields_at(model: Any, place: tuple[str | int, ...]) -> list[str]:
+    for key in place:
+        if isinstance(key, str):  # and not the number of an item
+            model = _model_in(model.model_fields[key].annotation)
+    return list(model.model_fields)
+
+
+def _model_in(annotation: Any) -> Any:
+    """The model of a field: itself, or an optional one, or that of a list."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((m for m in map(_model_in, get_args(annotation)) if m is not None), None)
+
+
+def summaries() -> list[dict[str, str | None]]:
+    """What `recipes list` shows of each shipped recipe."""
+    rows: list[dict[str, str | None]] = []
+    for name, path in shipped().items():
+        recipe = load_any(Source(name, path))
+        rows.append(
+            {
+                "name": name,
+                "path": str(path),
+                "paper": recipe.paper,
+                "table": recipe.table,
+                "task": recipe.task,
+                **recipe.about.model_dump(),
+            }
+        )
+    return rows
+
+
+def copy(recipe: str, to: Path, *, force: bool) -> Path:
+    """Copies a recipe's file to `to`, or into it where it is a folder; returns the file.
+
+    Raises:
+        RequestError: there is a file already and `force` is not set, or it cannot be written.
+    """
+    source = find(recipe)
+    target = to / source.path.name if to.is_dir() else to
+    if target.exists() and not force:
+        raise RequestError(f"{target}: exists already: name another file, or add --force")
+    try:
+        target.write_text(typed_yaml.read_text(source.path, str(source.path)), "utf-8")
+    except OSError as error:
+        raise RequestError(f"{target}: cannot be written: {error.strerror or error}") from None
+    return target

@@ -1,0 +1,162 @@
+"""The schema of a `train` recipe."""
+
+import itertools
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
+
+from marginctl.data.images import check_images_name
+from marginctl.models.names import canonical_model
+from marginctl.recipe.fields import (
+    STRICT,
+    About,
+    Paper,
+    PaperTable,
+    Rate,
+    Seeds,
+    canonical_objective,
+    each,
+    expected_in,
+    shown,
+)
+
+_Share = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
+
+
+class ImageData(BaseModel):
+    """What is trained on and tested on."""
+
+    model_config = STRICT
+
+    name: Annotated[str, Field(description="a set of images, or folder:PATH")] = "digits"
+    pixels: Annotated[
+        int, Field(ge=4, le=1024, description="of a folder's images, which are cut square")
+    ] = 64
+    share: Annotated[_Share, Field(description="of the training images of each class")] = 1.0
+    samples: Annotated[
+        int | None, Field(ge=2, description="so many training images in all, in place of a share")
+    ] = None
+    label_noise: Annotated[
+        float,
+        Field(ge=0, lt=1, allow_inf_nan=False, description="share of training labels made wrong"),
+    ] = 0.0
+    augment: Annotated[
+        Literal["none", "crop", "crop-flip"],
+        Field(description="crops with 4 pixels of the mean colour around; and mirrored at random"),
+    ] = "none"
+
+    @field_validator("name")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        return _in_own_words(check_images_name, name)
+
+
+class Optim(BaseModel):
+    """How the weights are moved."""
+
+    model_config = STRICT
+
+    optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
+    lr: Rate = "cosine(start=0.1,end=0)"
+    lr_by: Annotated[Literal["step", "epoch"], Field(description="when a scheduled rate moves")] = (
+        "step"
+    )
+    momentum: Annotated[float, Field(ge=0, lt=1, description="of sgd alone")] = 0.9
+    nesterov: bool = False
+    weight_decay: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] = 5e-4
+
+
+class Training(BaseModel):
+    """How long, in what batches and in what arithmetic."""
+
+    model_config = STRICT
+
+    epochs: Annotated[int, Field(ge=1, le=100_000)] = 10
+    batch_size: Annotated[int, Field(ge=1, le=1_000_000)] = 128
+    accumulate: Annotated[
+        int, Field(ge=1, le=10_000, description="parts of a batch, one after the other")
+    ] = 1
+    precision: Annotated[
+        Literal["auto", "fp32", "bf16", "fp16"],
+        Field(description="of the backbone; auto: bf16 where it is fast, else fp32"),
+    ] = "auto"
+    compile: bool = False
+    evaluate_every: Annotated[int, Field(ge=1, description="epochs; the last one always")] = 1
+
+
+class TrainRecipe(BaseModel):
+    """Training of objectives on images: what `marginctl train` runs."""
+
+    model_config = STRICT
+
+    paper: Paper | None = None
+    table: PaperTable | None = None
+    about: About = About()
+    task: Literal["train"]
+    data: ImageData = ImageData()
+    model: Annotated[str, Field(description="a backbone: NAME:option=value,...")] = "resnet18"
+    objectives: Annotated[list[str], Field(min_length=1)] = ["soft"]
+    optim: Optim = Optim()
+    train: Training = Training()
+    seeds: Seeds = [0]
+    grid: Annotated[
+        dict[str, Annotated[list[Any], Field(min_length=1)]],
+        Field(description="dotted keys such as data.share, each with the values to try"),
+    ] = {}
+
+    @field_validator("objectives", mode="before")
+    @classmethod
+    def _canonical_objectives(cls, written: Any) -> Any:
+        return each(written, canonical_objective) if isinstance(written, list) else written
+
+    @field_validator("model")
+    @classmethod
+    def _canonical_model(cls, written: str) -> str:
+        return _in_own_words(canonical_model, written)
+
+    @field_validator("seeds")
+    @classmethod
+    def _distinct_seeds(cls, seeds: list[int]) -> list[int]:
+        return list(dict.fromkeys(seeds))
+
+    @model_validator(mode="after")
+    def _grid_fits(self) -> "TrainRecipe":
+        if self.grid:
+            self.settings()
+        return self
+
+    def settings(self) -> list[tuple[dict[str, Any], "TrainRecipe"]]:
+        """Every combination of the grid, with the recipe that it makes.
+
+        Raises:
+            ValueError: a key that is not in the recipe, or a value that it does not take.
+        """
+        found = []
+        problems: list[str] = []
+        base = self.model_dump(exclude={"grid"})
+        for key in self.grid:
+            known = [f"{a}.{b}" for a in ("data", "optim", "train") for b in base[a]] + ["model"]
+            if key not in known:
+                problems.append(f"grid: unknown key '{key}': expected one of {', '.join(known)}")
+        for values in itertools.product(*self.grid.values()) if not problems else ():
+            setting = dict(zip(self.grid, values, strict=True))
+            document = {**base}
+            for key, value in setting.items():
+                outer, _, inner = key.partition(".")
+                document[outer] = {**document[outer], inner: value} if inner else value
+            try:
+                found.append((setting, TrainRecipe.model_validate(document)))
+            except ValidationError as error:
+                for problem in error.errors(include_url=False):
+                    at = ".".join(map(str, problem["loc"]))
+                    problems.append(
+                        f"grid: {at} = {shown(problem['input'])}: {expected_in(problem)}"
+                    )
+        if problems:
+            raise ValueError("\n".join(dict.fromkeys(problems)))
+        return found
+
+
+def _in_own_words(read: Any, written: str) -> str:
+    """What `each` makes of one value: its problems, line by line."""
+    return each([written], read)[0]

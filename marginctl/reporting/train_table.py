@@ -1,0 +1,128 @@
+"""Results of training as a table: a row a data set, model and setting; a column an objective."""
+
+import csv
+import io
+import statistics
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from marginctl.recipe import TrainRecipe
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Test accuracy over the seeds of one row and objective, in percent.
+
+    Attributes:
+        last, best: of the last epoch of each seed, and of its best one, which the test chose.
+        diverged: seeds whose loss was not finite; they are not in the numbers.
+    """
+
+    row: str
+    objective: str
+    last: list[float]
+    best: list[float]
+    best_epochs: list[int]
+    diverged: int
+    seconds: float
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "row": self.row,
+            "objective": self.objective,
+            "n": len(self.last),
+            "last": _numbers(self.last),
+            "best": _numbers(self.best) | {"epochs": self.best_epochs},
+            "diverged": self.diverged,
+            "seconds": self.seconds,
+        }
+
+
+def _numbers(values: list[float]) -> dict[str, Any]:
+    """Mean and standard deviation (ddof 1); null where there are too few."""
+    return {
+        "mean": statistics.fmean(values) if values else None,
+        "std": statistics.stdev(values) if len(values) > 1 else None,
+        "seeds": values,
+    }
+
+
+def rows_of(records: Iterable[Mapping[str, Any]]) -> list[Cell]:
+    """The cells that results make, in their order."""
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for record in records:
+        groups.setdefault((record["row"], record["objective"]), []).append(record)
+    cells = []
+    for (row, objective), group in groups.items():
+        whole = sorted((r for r in group if not r["diverged"]), key=lambda r: int(r["seed"]))
+        cells.append(
+            Cell(
+                row,
+                objective,
+                [r["last"]["top1"] for r in whole],
+                [r["best"]["top1"] for r in whole],
+                [r["best"]["epoch"] for r in whole],
+                len(group) - len(whole),
+                sum(r["timing"]["seconds"] for r in group),
+            )
+        )
+    return cells
+
+
+def as_json(cells: list[Cell], recipe: TrainRecipe, failed: Iterable[str]) -> dict[str, Any]:
+    """The document of `train --json`; `failed` has a line for each trial without a network."""
+    return {
+        "schema": 1,
+        "command": "train",
+        "recipe": recipe.model_dump(exclude={"about"}),
+        "cells": [cell.as_json() for cell in cells],
+        "failed": list(failed),
+    }
+
+
+def _text(values: list[float]) -> str:
+    if not values:
+        return "-"
+    mean = statistics.fmean(values)
+    return f"{mean:.2f}±{statistics.stdev(values):.2f}" if len(values) > 1 else f"{mean:.2f}"
+
+
+def print_as(table_format: str, cells: list[Cell]) -> None:
+    """Prints the cells on stdout as `table`, `markdown` or `csv`."""
+    names = ["data, model", "objective", "n", "last epoch", "best epoch", "of seeds", "diverged"]
+    rows = [
+        [
+            *(c.row, c.objective, str(len(c.last)), _text(c.last), _text(c.best)),
+            " ".join(map(str, c.best_epochs)) or "-",
+            str(c.diverged),
+        ]
+        for c in cells
+    ]
+    if table_format == "csv":
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows([names, *rows])
+        print(text.getvalue(), end="")
+        return
+    if table_format == "markdown":
+        lines = [names, ["---", "---", *["---:"] * 5], *rows]
+        print("\n".join("| " + " | ".join(line) + " |" for line in lines))
+        return
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, no_color=True, width=10_000)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for i, name in enumerate(names):
+        table.add_column(name, justify="right" if i > 1 else "left")
+    for line in rows:
+        table.add_row(*line)
+    console.print(table, soft_wrap=not console.is_terminal)
+    console.print(
+        "Test top-1 in percent: mean ± standard deviation over n seeds. best epoch: chosen on the "
+        "test images, which flatters it; `of seeds` says which epoch it was.",
+        soft_wrap=True,
+    )

@@ -1,0 +1,1 @@
+"""Training of objectives on images: batches, the loop, checkpoints, trials."""

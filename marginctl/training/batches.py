@@ -1,0 +1,109 @@
+"""Batches of images that live on the device, augmented there."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from marginctl.data.images import Images
+from marginctl.seeds import generator
+
+PADDING = 4  # pixels on each side, for random crops
+
+
+@dataclass(frozen=True)
+class Split:
+    """Images and labels on a device: x (N, C, H, W) uint8, y (N,) int64."""
+
+    x: Tensor
+    y: Tensor
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+
+class Batches:
+    """Gives normalised batches: those of an epoch in its own order, or the test images in order.
+
+    Everything random is a function of (seed, epoch, batch), so that training goes on after a kill
+    as if nothing had happened.
+
+    Args:
+        images: the data.
+        device: where they are kept, as uint8.
+        seed: of orders and augmentation.
+        augment: `none`, `crop` or `crop-flip`.
+        channels_last: the memory format of the batches.
+    """
+
+    def __init__(
+        self, images: Images, device: torch.device, seed: int, augment: str, *, channels_last: bool
+    ) -> None:
+        self.train = _split(images.train_x, images.train_y, device)
+        self.test = _split(images.test_x, images.test_y, device)
+        self._seed, self._augment, self._device = seed, augment, device
+        self._format = torch.channels_last if channels_last else torch.contiguous_format
+        shape = (1, -1, 1, 1)
+        mean = torch.tensor(images.mean, dtype=torch.float32, device=device).view(shape)
+        std = torch.tensor(images.std, dtype=torch.float32, device=device).view(shape)
+        self._factor, self._shift = 1 / (255 * std), -mean / std
+        self._fill = (mean * 255).round().to(torch.uint8)
+
+    def sizes(self, size: int) -> list[int]:
+        """The batches of an epoch; a last one of a single image joins the one before."""
+        whole, rest = divmod(len(self.train), size)
+        sizes = [size] * whole + [rest] * (rest > 0)
+        if len(sizes) > 1 and sizes[-1] == 1:
+            sizes[-2:] = [sizes[-2] + 1]
+        return sizes
+
+    def epoch(self, epoch: int, size: int, first: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+        """The batches of an epoch (from 0), from batch `first` on: x (B, C, H, W), y (B,)."""
+        drawn = generator(self._seed, "order", epoch).permutation(len(self.train))
+        order = torch.as_tensor(drawn, device=self._device)
+        for number, rows in enumerate(torch.split(order, self.sizes(size))):
+            if number < first:
+                continue
+            x = self.train.x.index_select(0, rows)
+            if self._augment != "none":
+                x = self._augmented(x, epoch, number)
+            yield self._normalized(x), self.train.y.index_select(0, rows)
+
+    def test_batches(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Every test image once, in order."""
+        for x, y in zip(
+            torch.split(self.test.x, size), torch.split(self.test.y, size), strict=True
+        ):
+            yield self._normalized(x), y
+
+    def _augmented(self, x: Tensor, epoch: int, number: int) -> Tensor:
+        """Each image cropped at random from its surroundings of the mean colour, and mirrored."""
+        count, channels, height, width = x.shape
+        stream = generator(self._seed, "augment", epoch, number)
+        padded = self._fill.expand(
+            count, channels, height + 2 * PADDING, width + 2 * PADDING
+        ).clone()
+        padded[:, :, PADDING:-PADDING, PADDING:-PADDING] = x
+        offsets = torch.as_tensor(
+            stream.integers(2 * PADDING + 1, size=(2, count)), device=self._device
+        )
+        rows = offsets[0][:, None] + torch.arange(height, device=self._device)
+        columns = offsets[1][:, None] + torch.arange(width, device=self._device)
+        if self._augment == "crop-flip":
+            mirrored = torch.as_tensor(stream.random(count) < 0.5, device=self._device)
+            columns = torch.where(mirrored[:, None], columns.flip(1), columns)
+        every = torch.arange(count, device=self._device)[:, None, None]
+        # indexed dimensions come first: (B, H, W, C)
+        return padded.permute(0, 2, 3, 1)[every, rows[:, :, None], columns[:, None]].permute(
+            0, 3, 1, 2
+        )
+
+    def _normalized(self, x: Tensor) -> Tensor:
+        x = x.to(torch.float32, memory_format=self._format)
+        return x.mul_(self._factor).add_(self._shift)
+
+
+def _split(x: object, y: object, device: torch.device) -> Split:
+    images = torch.as_tensor(x).permute(0, 3, 1, 2)  # as channels-last in memory
+    return Split(images.to(device), torch.as_tensor(y).to(device))

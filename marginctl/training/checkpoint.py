@@ -1,0 +1,94 @@
+"""Checkpoints: whole or absent, each with its digest in its name."""
+
+import hashlib
+import io
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from marginctl.errors import RequestError
+from marginctl.runs.files import write_bytes_atomically
+
+FOLDER = "checkpoints"
+LAST, BEST = "step", "best"
+_NAME = re.compile(r"(step|best)-(\d{9})-([0-9a-f]{16})\.pt")
+
+
+def save(folder: Path, kind: str, step: int, state: Mapping[str, Any], keep: int) -> Path:
+    """Writes a checkpoint, then removes the oldest of its kind beyond `keep`.
+
+    Args:
+        folder: the trial's.
+        kind: LAST or BEST.
+        step: steps that are done.
+        state: tensors, numbers, strings, lists and dictionaries of them.
+        keep: how many of this kind stay, at least 1.
+
+    Raises:
+        StoreError: the disk is full or the folder cannot be written; what was there is unharmed.
+    """
+    content = io.BytesIO()
+    torch.save(dict(state), content)
+    data = content.getvalue()
+    name = f"{kind}-{step:09d}-{hashlib.sha256(data).hexdigest()[:16]}.pt"
+    path = folder / FOLDER / name
+    write_bytes_atomically(path, data)
+    for old in found(folder, kind)[max(keep, 1) :]:
+        if old != path:
+            old.unlink(missing_ok=True)
+    return path
+
+
+def found(folder: Path, kind: str) -> list[Path]:
+    """The checkpoints of a kind, the latest first."""
+    names = [(m, p) for p in (folder / FOLDER).glob("*.pt") if (m := _NAME.fullmatch(p.name))]
+    own = [(int(m[2]), p.stat().st_mtime_ns, p) for m, p in names if m[1] == kind]
+    return [path for *_, path in sorted(own, reverse=True)]
+
+
+def last_good(folder: Path, kind: str = LAST) -> tuple[dict[str, Any] | None, list[str]]:
+    """The latest whole checkpoint, and a line for each one that is not."""
+    problems: list[str] = []
+    for path in found(folder, kind):
+        try:
+            return load(path), problems
+        except RequestError as error:
+            problems += [f"{line}: the one before is used" for line in error.lines]
+    return None, problems
+
+
+def load(path: Path) -> dict[str, Any]:
+    """Reads a checkpoint; no code in it is ever run.
+
+    Raises:
+        RequestError: it is not there, or it is damaged.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise RequestError(f"{path}: cannot be read: {error.strerror or error}") from None
+    name = _NAME.fullmatch(path.name)
+    if name and hashlib.sha256(data).hexdigest()[:16] != name[3]:
+        raise RequestError(f"{path}: is damaged (its checksum does not fit)")
+    try:
+        state: dict[str, Any] = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+    except Exception:  # torch raises many kinds for what is no checkpoint
+        raise RequestError(f"{path}: is not a checkpoint of marginctl train") from None
+    if not isinstance(state, dict) or not {"model", "objective", "step"} <= state.keys():
+        raise RequestError(f"{path}: is not a checkpoint of marginctl train")
+    return state
+
+
+def weights_digest(*states: Mapping[str, Tensor]) -> str:
+    """SHA-256 of named tensors: equal for equal bits, whatever file they stand in."""
+    digest = hashlib.sha256()
+    for state in states:
+        for name in sorted(state):
+            value = state[name].detach().cpu().contiguous()
+            digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
+            digest.update(value.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,262 @@
+"""The training loop of one trial: steps, epochs, evaluation; it stops and resumes at any step."""
+
+import contextlib
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from marginctl.data.images import Images
+from marginctl.models.backbone import create
+from marginctl.models.names import parse_model
+from marginctl.objectives.module import Objective
+from marginctl.objectives.schedule import rate_at
+from marginctl.recipe import TrainRecipe
+from marginctl.seeds import generator
+from marginctl.training import checkpoint
+from marginctl.training.batches import Batches
+
+STATE_FORMAT = 1  # of checkpoints
+
+
+class DivergedError(Exception):
+    """The loss is not finite. `str` says where and how."""
+
+
+@dataclass(frozen=True)
+class Tested:
+    """What a network makes of the test images, in float32 or wider on the CPU."""
+
+    features: Tensor  # (N, d)
+    logits: Tensor  # (N, C): scale x similarity, without margin
+    similarities: Tensor  # (N, C)
+    labels: Tensor  # (N,)
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Where and how a trial is computed; nothing of it changes what it means."""
+
+    device: torch.device
+    precision: str  # fp32, bf16 or fp16
+    channels_last: bool
+
+
+def setup(device: str, precision: str) -> Setup:
+    """The device and what suits it: `auto` is bf16 where the hardware multiplies it, else fp32."""
+    place = torch.device(device)
+    if precision == "auto":
+        if place.type == "cuda":
+            fast = torch.cuda.is_bf16_supported(including_emulation=False)
+        else:
+            fast = place.type == "cpu" and _multiplies_bf16()
+        precision = "bf16" if fast else "fp32"
+    return Setup(place, precision, channels_last=place.type in ("cuda", "cpu"))
+
+
+def _multiplies_bf16() -> bool:
+    """Whether this CPU has instructions for it; without them bf16 is slower than float32."""
+    asked = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
+    return any(getattr(torch.cpu, name, lambda: False)() for name in asked)
+
+
+class Trainer:
+    """One network and its objective in training.
+
+    Args:
+        recipe: of one trial: its grid is empty.
+        objective: the module.
+        images: what it is trained and tested on.
+        seed: of weights, orders, augmentation and dropout, each by its own name.
+        how: device, precision and memory format.
+    """
+
+    def __init__(
+        self, recipe: TrainRecipe, spec: Any, images: Images, seed: int, how: Setup
+    ) -> None:
+        self.recipe, self.how, self._seed = recipe, how, seed
+        name, options = parse_model(recipe.model)
+        torch.manual_seed(_seed_of(seed, "weights"))
+        self.model = create(name, options, images.channels, images.pixels)
+        torch.manual_seed(_seed_of(seed, "class weights"))
+        self.objective = Objective(spec, images.num_classes, self.model.feature_dim)
+        memory = torch.channels_last if how.channels_last else torch.contiguous_format
+        self.model.to(how.device).to(memory_format=memory)
+        self.objective.to(how.device)
+        self._features: Callable[[Tensor], Tensor] = (
+            torch.compile(self.model) if recipe.train.compile else self.model
+        )
+        self.optimizer = _optimizer(recipe, self.model, self.objective)
+        self._scaler = torch.amp.GradScaler(how.device.type, enabled=how.precision == "fp16")
+        self.batches = Batches(
+            *(images, how.device, seed, recipe.data.augment), channels_last=how.channels_last
+        )
+        self.sizes = self.batches.sizes(recipe.train.batch_size)
+        self.total = len(self.sizes) * recipe.train.epochs
+        self.step = 0
+        self.last_rate = self._rate()
+        self._sums = self._zero_sums()
+
+    @property
+    def epoch(self) -> int:
+        """Epochs that are done."""
+        return self.step // len(self.sizes)
+
+    def run_epoch(self, after_step: Callable[[], None]) -> dict[str, Any]:
+        """Trains to the end of the epoch in which it stands; its record.
+
+        Args:
+            after_step: called after every step; what it raises leaves the trainer between steps.
+
+        Raises:
+            DivergedError: the loss is not finite.
+        """
+        epoch, first = divmod(self.step, len(self.sizes))
+        if first == 0:
+            self._sums = self._zero_sums()
+        self.model.train()
+        self.objective.train()
+        for x, y in self.batches.epoch(epoch, self.recipe.train.batch_size, first):
+            self._train_on(x, y)
+            self.step += 1
+            if self.how.device.type == "cpu" or self.step % 20 == 0 or self._at_end:
+                self._check_finite()
+            after_step()
+        return self._train_record()
+
+    @property
+    def _at_end(self) -> bool:
+        return self.step % len(self.sizes) == 0
+
+    def _train_on(self, x: Tensor, y: Tensor) -> None:
+        # dropout draws from torch's own stream: one for each step, so that a resumed run has it
+        torch.manual_seed(_seed_of(self._seed, "step", self.step))
+        lr = self._rate()
+        self.last_rate = lr
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
+        self.objective.set_progress(self.step, self.total)
+        self.optimizer.zero_grad(set_to_none=True)
+        parts = self.recipe.train.accumulate
+        for part, labels in zip(x.chunk(parts), y.chunk(parts), strict=True):
+            with self._autocast():
+                features = self._features(part)
+            features = features.float()
+            loss = self.objective(features, labels)
+            share = len(labels) / len(y)
+            self._scaler.scale(loss * share).backward()
+            self._count(loss.detach(), features.detach(), labels)
+        self._scaler.step(self.optimizer)
+        self._scaler.update()
+
+    def _rate(self) -> float:
+        optim, steps = self.recipe.optim, len(self.sizes)
+        if optim.lr_by == "step":
+            return rate_at(optim.lr, self.step, self.total)
+        # the first epoch has the first value, the last epoch the last
+        return rate_at(optim.lr, self.step // steps, max(1, self.recipe.train.epochs - 1))
+
+    def _autocast(self) -> contextlib.AbstractContextManager[Any]:
+        kinds = {"bf16": torch.bfloat16, "fp16": torch.float16}
+        kind = kinds.get(self.how.precision)
+        if kind is None:
+            return contextlib.nullcontext()
+        return torch.autocast(self.how.device.type, kind)
+
+    def _zero_sums(self) -> Tensor:
+        """Loss, top-1 and top-5 hits, and images of the epoch so far."""
+        return torch.zeros(4, dtype=torch.float64, device=self.how.device)
+
+    @torch.no_grad()
+    def _count(self, loss: Tensor, features: Tensor, y: Tensor) -> None:
+        one, five = hits(self.objective.similarities(features), y)
+        n = torch.tensor(float(len(y)), device=y.device)
+        self._sums += torch.stack([loss.double() * n, one.double(), five.double(), n.double()])
+
+    def _check_finite(self) -> None:
+        if not math.isfinite(self._sums[0].item()):
+            epoch = (self.step - 1) // len(self.sizes) + 1
+            raise DivergedError(f"the loss is not finite at step {self.step} (epoch {epoch})")
+
+    def _train_record(self) -> dict[str, Any]:
+        loss, one, five, n = self._sums.tolist()
+        record = {"loss": loss / n, "top1": 100 * one / n}
+        return record | ({"top5": 100 * five / n} if self.objective.num_classes > 5 else {})
+
+    @torch.no_grad()
+    def tested(self, size: int = 1000) -> "Tested":
+        """Runs the test images through the network, each once, in order."""
+        self.model.eval()
+        self.objective.eval()
+        parts = []
+        for x, y in self.batches.test_batches(size):
+            with self._autocast():
+                features = self._features(x)
+            features = features.float()
+            logits = self.objective.logits(features)
+            parts.append((features, logits, self.objective.similarities(features), y))
+        found = Tested(*(torch.cat(part).cpu() for part in zip(*parts, strict=True)))
+        if len(found.labels) != len(self.batches.test):
+            raise AssertionError(
+                f"{len(found.labels)} of {len(self.batches.test)} test images were evaluated"
+            )
+        return found
+
+    def state(self) -> dict[str, Any]:
+        """All that training goes on from."""
+        return {
+            "format": STATE_FORMAT,
+            "step": self.step,
+            "sums": self._sums.cpu(),
+            "model": self.model.state_dict(),
+            "objective": self.objective.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "scaler": self._scaler.state_dict(),
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Takes up what `state` gave."""
+        self.model.load_state_dict(state["model"])
+        self.objective.load_state_dict(state["objective"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self._scaler.load_state_dict(state["scaler"])
+        self._sums = state["sums"].to(self.how.device)
+        self.step = state["step"]
+
+    def weights_digest(self) -> str:
+        return checkpoint.weights_digest(self.model.state_dict(), self.objective.state_dict())
+
+
+def hits(scores: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """How many labels are the first, and among the first five, by score (N, C); ties as argmax."""
+    one = (scores.argmax(-1) == y).sum()
+    own = scores.gather(1, y[:, None])
+    before = torch.arange(scores.shape[1], device=y.device) < y[:, None]
+    rank = (scores > own).sum(1) + ((scores == own) & before).sum(1)
+    return one, (rank < 5).sum()
+
+
+def _optimizer(
+    recipe: TrainRecipe, model: nn.Module, objective: nn.Module
+) -> torch.optim.Optimizer:
+    optim = recipe.optim
+    parameters = [p for module in (model, objective) for p in module.parameters()]
+    if len({id(p) for p in parameters}) != len(parameters):
+        raise AssertionError("a parameter stands twice: it would be moved twice a step")
+    if optim.optimizer == "sgd":
+        return torch.optim.SGD(
+            parameters,
+            1.0,
+            momentum=optim.momentum,
+            nesterov=optim.nesterov,
+            weight_decay=optim.weight_decay,
+        )
+    kind = torch.optim.Adam if optim.optimizer == "adam" else torch.optim.AdamW
+    return kind(parameters, 1.0, weight_decay=optim.weight_decay)
+
+
+def _seed_of(seed: int, *name: str | int) -> int:
+    return int(generator(seed, *name).integers(2**63))

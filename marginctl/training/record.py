@@ -1,0 +1,164 @@
+"""The records of a trial: a line an epoch, a result at the end, and the schema of both."""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from marginctl.errors import RequestError, StoreError
+from marginctl.objectives import extension
+from marginctl.objectives.names import parse
+from marginctl.runs.files import write_json_lines
+
+_READ = ConfigDict(extra="allow", strict=True)
+_Percent = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
+
+
+class _Epoch(BaseModel):
+    model_config = _READ
+    epoch: Annotated[int, Field(ge=1)]
+    top1: _Percent
+
+
+class _Result(BaseModel):
+    model_config = _READ
+    task: Literal["train"]
+    trial: str
+    row: str
+    objective: str
+    seed: int
+    epochs: int
+    last: _Epoch | None
+    best: _Epoch | None
+    diverged: str | None
+    timing: dict[str, Any]
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "_Result":
+        parse(self.objective)
+        if (self.last is None or self.best is None) and self.diverged is None:
+            raise ValueError("no epoch was evaluated")
+        return self
+
+
+class _Recipe(BaseModel):
+    model_config = _READ
+    name: str
+    paper: str | None
+    table: str | None
+    objectives: list[str]
+
+
+class _Run(BaseModel):
+    model_config = _READ
+    task: Literal["train"]
+    trial: str
+    recipe: _Recipe
+    git_commit: str | None
+    timing: dict[str, Any]
+
+
+def is_result(record: Any) -> bool:
+    """Whether a record has all that a result must have, consistent in itself.
+
+    Raises:
+        RequestError: an extension that cannot be loaded: then nothing can be said of a record.
+    """
+    extension.load()
+    return _fits(_Result, record)
+
+
+def is_run(document: Any) -> bool:
+    """Whether a run.json is one of `train`."""
+    return _fits(_Run, document)
+
+
+def _fits(model: type[BaseModel], document: Any) -> bool:
+    try:
+        model.model_validate(document)
+    except (ValidationError, RequestError):
+        return False
+    return True
+
+
+class Metrics:
+    """metrics.jsonl: append-only, a line an epoch.
+
+    Args:
+        path: the file.
+        epochs: how many epochs are done; what stands there beyond them, or is torn, is dropped.
+    """
+
+    def __init__(self, path: Path, epochs: int) -> None:
+        self._path = path
+        self.lines = [line for line in read_metrics(path) if line["epoch"] <= epochs]
+        write_json_lines(path, self.lines)
+
+    def append(self, line: Mapping[str, Any]) -> None:
+        """Adds the record of an epoch; it is on the disk when this returns.
+
+        Raises:
+            StoreError: it cannot be written.
+        """
+        self.lines.append(dict(line))
+        try:
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line, allow_nan=False) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise StoreError(f"{self._path}: cannot be written: {error.strerror}") from None
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """The whole lines of a metrics.jsonl, in order, each epoch once."""
+    try:
+        text = path.read_text("utf-8", "replace")
+    except OSError:
+        return []
+    lines: dict[int, dict[str, Any]] = {}
+    for written in text.split("\n"):
+        try:
+            line = json.loads(written)
+            lines[int(line["epoch"])] = line
+        except (ValueError, TypeError, KeyError):
+            continue  # torn by a kill
+    return [lines[epoch] for epoch in sorted(lines)]
+
+
+def result_of(
+    trial: Any, lines: list[dict[str, Any]], digest: str | None, diverged: str | None
+) -> dict[str, Any]:
+    """The result of a trial: its last and its best epoch side by side.
+
+    Args:
+        trial: the trial.
+        lines: of its metrics.
+        digest: of the weights at the end.
+        diverged: where the loss was not finite, if it was.
+    """
+    tested = [
+        {"epoch": line["epoch"], **line["test"]} for line in lines if line.get("test") is not None
+    ]
+    return {
+        "task": "train",
+        "trial": trial.id,
+        "row": trial.row,
+        "setting": dict(trial.setting),
+        "data": trial.recipe.data.name,
+        "model": trial.recipe.model,
+        "objective": str(trial.objective),
+        "seed": trial.seed,
+        "epochs": len(lines),
+        "last": tested[-1] if tested else None,
+        # the first of a tie
+        "best": max(tested, key=lambda t: t["top1"]) if tested else None,
+        "selection": "last: after the last epoch; best: the epoch with the highest test top-1, "
+        "which has seen the test images",
+        "diverged": diverged,
+        "weights_sha256": digest,
+        "timing": {"seconds": sum(line["timing"]["seconds"] for line in lines)},
+    }

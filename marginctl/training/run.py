@@ -1,0 +1,156 @@
+"""Runs one trial in its folder: resumes, keeps checkpoints, stops when asked, writes a result."""
+
+import contextlib
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any, Protocol
+
+from marginctl.data.images import Images
+from marginctl.errors import MarginctlError
+from marginctl.runs.store import TrialFolder
+from marginctl.training import checkpoint
+from marginctl.training.loop import DivergedError, Setup, Trainer
+from marginctl.training.record import Metrics, result_of
+from marginctl.training.states import accuracy_record, objective_record
+from marginctl.training.trial import Trial
+
+
+class Listener(Protocol):
+    """What hears of a trial's progress."""
+
+    def message(self, text: str) -> None: ...
+
+    def step(self, trial: Trial, step: int, total: int) -> None: ...
+
+    def epoch(self, trial: Trial, line: dict[str, Any]) -> None: ...
+
+
+class StoppedRunError(MarginctlError):
+    """A signal came: the run stopped between two steps, with a checkpoint."""
+
+    def __init__(self, number: int, line: str) -> None:
+        super().__init__(line)
+        self.exit_status = 128 + number
+
+
+@dataclass
+class Stop:
+    """Whether a signal has asked to stop, and which."""
+
+    asked: int | None = None
+    _before: dict[int, Any] = field(default_factory=dict)
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        self.asked = number
+        for again, handler in self._before.items():  # the second one stops now
+            signal.signal(again, handler)
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator["Stop"]:
+        """The first SIGINT or SIGTERM is kept for the loop; the second one acts as before."""
+        with contextlib.suppress(ValueError):  # not the main thread
+            for asked in (signal.SIGINT, signal.SIGTERM):
+                self._before[asked] = signal.signal(asked, self._ask)
+        try:
+            yield self
+        finally:
+            for number, handler in self._before.items():
+                signal.signal(number, handler)
+
+
+@dataclass(frozen=True)
+class Keeping:
+    """How often checkpoints are written, and how many of them stay."""
+
+    minutes: float = 5.0
+    number: int = 1
+
+
+def run_trial(
+    trial: Trial,
+    images: Images,
+    folder: TrialFolder,
+    how: Setup,
+    keeping: Keeping,
+    stop: Stop,
+    listener: Listener,
+) -> dict[str, Any]:
+    """Trains a trial from where it stands; its record. Call it with the folder's lock held.
+
+    Raises:
+        StoppedRunError: a signal came; the checkpoint is written.
+        StoreError: the folder cannot be written; what was there is unharmed.
+    """
+    trainer = Trainer(trial.recipe, trial.objective.spec, images, trial.seed, how)
+    state, problems = checkpoint.last_good(folder.path)
+    for problem in problems:
+        listener.message(problem)
+    if state is not None:
+        trainer.load(state)
+        listener.message(f"{trial}: goes on after step {trainer.step} of {trainer.total}")
+    metrics = Metrics(folder.path / "metrics.jsonl", trainer.epoch)
+    best = max((_top1(line) for line in metrics.lines), default=-1.0)
+    saved = time.monotonic()
+
+    def save() -> None:
+        nonlocal saved
+        checkpoint.save(folder.path, checkpoint.LAST, trainer.step, trainer.state(), keeping.number)
+        saved = time.monotonic()
+
+    def after_step() -> None:
+        listener.step(trial, trainer.step, trainer.total)
+        at_end = trainer.step % len(trainer.sizes) == 0
+        if stop.asked is not None and not at_end:
+            save()
+            raise StoppedRunError(stop.asked, _stopped(stop.asked, trial, trainer))
+        if not at_end and time.monotonic() - saved >= 60 * keeping.minutes:
+            save()
+
+    diverged = None
+    while trainer.step < trainer.total:
+        started = time.perf_counter()
+        try:
+            train = trainer.run_epoch(after_step)
+        except DivergedError as error:
+            diverged = str(error)
+            listener.message(f"{trial}: diverged: {error}")
+            break
+        trained = time.perf_counter() - started
+        line: dict[str, Any] = {"epoch": trainer.epoch, "lr": trainer.last_rate, "train": train}
+        every = trial.recipe.train.evaluate_every
+        if trainer.epoch % every == 0 or trainer.step == trainer.total:
+            tested = trainer.tested()
+            line["test"] = accuracy_record(tested)
+            line["objective"] = objective_record(trainer.objective, tested)
+        line["timing"] = {"seconds": time.perf_counter() - started, "train_seconds": trained}
+        metrics.append(line)
+        listener.epoch(trial, line)
+        if _top1(line) > best:
+            best = _top1(line)
+            checkpoint.save(folder.path, checkpoint.BEST, trainer.step, trainer.state(), 1)
+        if trainer.step == trainer.total or stop.asked is not None or _due(saved, keeping):
+            save()
+        if stop.asked is not None and trainer.step < trainer.total:
+            raise StoppedRunError(stop.asked, _stopped(stop.asked, trial, trainer))
+    digest = None if diverged else trainer.weights_digest()
+    return folder.finish_appended(result_of(trial, metrics.lines, digest, diverged))
+
+
+def _due(saved: float, keeping: Keeping) -> bool:
+    return time.monotonic() - saved >= 60 * keeping.minutes
+
+
+def _top1(line: dict[str, Any]) -> float:
+    test = line.get("test")
+    return -1.0 if test is None else float(test["top1"])
+
+
+def _stopped(number: int, trial: Trial, trainer: Trainer) -> str:
+    word = "interrupted" if number == signal.SIGINT else "terminated"
+    return (
+        f"{word}: {trial} has a checkpoint at step {trainer.step} of {trainer.total}: "
+        "the same command again resumes"
+    )

@@ -1,0 +1,198 @@
+"""One call of `train`: its recipe, its images, its trials, and where they are kept."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import yaml
+
+from marginctl import recipe as recipes
+from marginctl.data.corruption import label_noise, subsample
+from marginctl.data.images import Images, load_images
+from marginctl.data.uci import default_data_dir
+from marginctl.devices import resolve_device
+from marginctl.errors import RequestError
+from marginctl.models.names import check_images, parse_model
+from marginctl.objectives.extension import origins
+from marginctl.objectives.names import parse
+from marginctl.recipe import TrainRecipe
+from marginctl.recipe.train import ImageData
+from marginctl.runs.files import write_atomically
+from marginctl.runs.store import TrialFolder
+from marginctl.training.record import is_result
+from marginctl.training.trial import Trial, expand
+
+DEFAULT: dict[str, Any] = {"task": "train"}
+
+
+@dataclass
+class Outcome:
+    """What became of the trials."""
+
+    records: dict[Trial, dict[str, Any]] = field(default_factory=dict)
+    failed: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Session:
+    """What a call of `train` asks for, checked; nothing has been trained yet."""
+
+    name: str
+    recipe: TrainRecipe
+    trials: list[Trial]
+    images: Mapping[str, Images]  # by the digest
+    folder: Path
+    device: str
+
+    @classmethod
+    def open(
+        cls,
+        name: str | None,
+        *,
+        overrides: Iterable[str],
+        options: Mapping[str, tuple[str, Any]],
+        data_dir: Path | None,
+        out: Path,
+        device: str,
+    ) -> Self:
+        """Reads the recipe and the images.
+
+        Args:
+            name: a shipped recipe, a file, or None for what the options alone say.
+            overrides: from --set.
+            options: dotted key -> (option, value); None where the option was not given.
+            data_dir: None for the default one.
+            out: the run store.
+            device: as `resolve_device` takes it; `auto` is a GPU where there is one.
+
+        Raises:
+            RequestError: anything about the request is wrong.
+        """
+        if out.exists() and not out.is_dir():
+            raise RequestError(f"--out {out}: is a file: name a folder")
+        given = {key: pair for key, pair in options.items() if pair[1] is not None}
+        if name is None:
+            document = {**DEFAULT}
+            recipe = recipes.check(TrainRecipe, document, {}, "recipe", overrides, given)
+            said = f"{recipe.data.name}-{recipe.model}"
+            stored_as = re.sub(r"[^\w.-]+", "-", said).strip(".-")[:60]
+        else:
+            source = recipes.find(name)
+            recipe = recipes.load_as(TrainRecipe, source, overrides, given)
+            stored_as = source.name
+        device = resolve_device(device, accelerated=True)
+        settings = recipe.settings()
+        for _, own in settings:
+            for objective in own.objectives:
+                if origins(parse(objective).spec):
+                    from marginctl.objectives.objective import try_out
+
+                    try_out(parse(objective).spec, 3)
+        folder = data_dir or default_data_dir()
+        asked = {own.data.model_dump_json(): own.data for _, own in settings}
+        loaded = {key: images_of(data, folder) for key, data in asked.items()}
+        digests = {key: images.digest for key, images in loaded.items()}
+        for _, own in settings:
+            images = loaded[own.data.model_dump_json()]
+            check_images(parse_model(own.model)[0], images.channels, images.pixels)
+        return cls(
+            stored_as,
+            recipe,
+            expand(settings, digests),
+            {images.digest: images for images in loaded.values()},
+            out / stored_as,
+            device,
+        )
+
+    def folder_of(self, trial: Trial) -> TrialFolder:
+        return TrialFolder(self.folder / trial.id)
+
+    def unfinished(self) -> list[Trial]:
+        """The trials without a result that can be used."""
+        return [t for t in self.trials if self.folder_of(t).find((), is_result).result is None]
+
+    def write_recipe(self) -> Path:
+        """Writes the recipe that is run into its folder, as YAML."""
+        document = self.recipe.model_dump(exclude={"about"}, exclude_unset=False)
+        text = "# What was run: marginctl train FILE runs it again.\n"
+        path = self.folder / "recipe.yaml"
+        write_atomically(path, text + yaml.safe_dump(document, sort_keys=False))
+        return path
+
+
+def images_of(data: ImageData, folder: Path) -> Images:
+    """Loads images and leaves out and corrupts what the recipe says, by a fixed seed.
+
+    Raises:
+        RequestError: they are not there, or damaged.
+    """
+    images = load_images(data.name, folder, pixels=data.pixels)
+    if data.samples is not None or data.share < 1:
+        images = subsample(images, data.share, count=data.samples, seed=0)
+    return label_noise(images, data.label_noise, seed=0) if data.label_noise else images
+
+
+def run(
+    session: Session,
+    listener: Any,
+    *,
+    keep: int,
+    minutes: float,
+    on_done: Callable[[Trial, dict[str, Any]], None],
+) -> Outcome:
+    """Runs the trials, one after the other; what is done is not done again.
+
+    Raises:
+        StoppedRunError: a signal came; the trial at work has a checkpoint.
+        StoreError: the folder cannot be written.
+    """
+    from marginctl.training.loop import setup
+    from marginctl.training.run import Keeping, Stop, run_trial
+
+    outcome = Outcome()
+    session.write_recipe()
+    with Stop().listening() as stop:
+        for trial in session.trials:
+            folder = session.folder_of(trial)
+            if not folder.try_lock():
+                outcome.failed.append(
+                    f"{trial}: another process is at work on it ({folder.path}): wait for it, or "
+                    "name another store with --out"
+                )
+                continue
+            try:
+                found = folder.find((), is_result)
+                if found.reason:
+                    listener.message(found.reason)
+                record = found.result
+                if record is None:
+                    folder.begin(
+                        {
+                            "trial": trial.id,
+                            **trial.identity,
+                            "device": session.device,
+                            "recipe": {
+                                "name": session.name,
+                                **trial.recipe.model_dump(exclude={"about"}),
+                            },
+                            "setting": dict(trial.setting),
+                        }
+                    )
+                    record = run_trial(
+                        trial,
+                        session.images[trial.data],
+                        folder,
+                        setup(session.device, trial.recipe.train.precision),
+                        Keeping(minutes, keep),
+                        stop,
+                        listener,
+                    )
+            finally:
+                folder.unlock()
+            outcome.records[trial] = record
+            on_done(trial, record)
+            if record["diverged"]:
+                outcome.failed.append(f"{trial}: diverged: {record['diverged']}")
+    return outcome

@@ -1,0 +1,64 @@
+"""What an epoch records of the test images and of the objective's own state."""
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from marginctl.evaluation.angles import histogram, mean_bias
+from marginctl.objectives.module import Objective
+from marginctl.training.loop import Tested, hits
+
+BIN = 10  # degrees of the recorded histogram
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+
+
+def accuracy_record(tested: Tested) -> dict[str, Any]:
+    """Accuracy in percent and the mean negative log-likelihood; null where it is not finite."""
+    n = len(tested.labels)
+    nll = nn.functional.cross_entropy(tested.logits.double(), tested.labels).item()
+    one, five = (int(count) for count in hits(tested.similarities, tested.labels))
+    record: dict[str, Any] = {
+        "top1": 100 * one / n,
+        "nll": nll if math.isfinite(nll) else None,
+        "n": n,
+    }
+    if tested.logits.shape[1] > 5:
+        record["top5"] = 100 * five / n
+    return record
+
+
+def objective_record(objective: Objective, tested: Tested) -> dict[str, Any]:
+    """The objective's state as the test images show it.
+
+    `scale` where it is learned or moves; `optimal_scale`, the least-squares kappa* of the samples;
+    `rho`, the mean bias (Large Margin, eq. 7); `target_angle` in degrees, on cosines and angles.
+    """
+    record: dict[str, Any] = {}
+    states = dict(objective.named_parameters()) | dict(objective.named_buffers())
+    if "log_scale" in states:
+        record["scale"] = states["log_scale"].exp().item()
+    elif "scale" in states:
+        record["scale"] = states["scale"].item()
+    kind, scale = objective.spec.similarity.kind, objective.spec.scale.kind
+    if scale == "least-squares":
+        with torch.no_grad():
+            device = objective.weight.device
+            kappa = objective.optimal_scale(tested.features.to(device)).double().cpu()
+        values = kappa.quantile(torch.tensor(QUANTILES, dtype=torch.float64)).tolist()
+        quantiles = {f"{q:g}": value for q, value in zip(QUANTILES, values, strict=True)}
+        record["optimal_scale"] = {"mean": kappa.mean().item(), "quantiles": quantiles}
+    if bool(tested.logits.isfinite().all()):
+        record["rho"] = mean_bias(tested.logits.numpy(), tested.labels.numpy())
+    if kind == "angle" or (kind == "cosine" and scale != "feature-norm-weight-norm"):
+        own = tested.similarities.gather(1, tested.labels[:, None])[:, 0].double().numpy()
+        theta = -own if kind == "angle" else np.arccos(np.clip(own, -1, 1))
+        degrees = np.clip(np.degrees(theta), 0, 180)
+        record["target_angle"] = {
+            "mean": float(degrees.mean()),
+            "histogram": histogram(degrees).reshape(-1, BIN).sum(1).tolist(),
+            "bin": BIN,
+        }
+    return record

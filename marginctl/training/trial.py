@@ -1,0 +1,87 @@
+"""Trials: one setting x objective x seed, computed and resumed as one."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from marginctl import NUMERICS
+from marginctl.objectives.extension import origins
+from marginctl.objectives.names import ObjectiveName, parse
+from marginctl.recipe import TrainRecipe
+from marginctl.runs.store import digest
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """One network to train.
+
+    Attributes:
+        setting: what the grid sets, for a reader.
+        recipe: of this setting alone, without a grid.
+        data: digest of the images that it trains on and is tested on.
+    """
+
+    setting: Mapping[str, Any]
+    recipe: TrainRecipe
+    objective: ObjectiveName
+    seed: int
+    data: str
+
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        """All that the result depends on; defaults are left out: a new option changes no id."""
+        recipe = self.recipe
+        others = origins(self.objective.spec)
+        return {
+            "task": "train",
+            "data": self.data,
+            "augment": recipe.data.augment,
+            "model": recipe.model,
+            "objective": str(self.objective),
+            "optim": recipe.optim.model_dump(exclude_defaults=True),
+            "train": recipe.train.model_dump(exclude_defaults=True, exclude={"compile"}),
+            "seed": self.seed,
+            "numerics": NUMERICS,
+            **({"extensions": others} if others else {}),
+        }
+
+    @cached_property
+    def id(self) -> str:
+        """The name of the trial's folder: readable, and unique by its digest."""
+        said = f"{self.recipe.data.name} {self.recipe.model} {self.objective} {self.seed}"
+        words = re.sub(r"[^A-Za-z0-9.]+", "-", said)
+        return f"{words[:60].strip('-')}-{digest(self.identity)[:16]}"
+
+    @property
+    def row(self) -> str:
+        """The row of the table in which it stands."""
+        return row_of(self.recipe, self.setting)
+
+    def __str__(self) -> str:
+        return f"{self.row} / {self.objective} (seed {self.seed})"
+
+
+def row_of(recipe: TrainRecipe, setting: Mapping[str, Any]) -> str:
+    """Data and model, and what the grid sets beside them."""
+    others = {k: v for k, v in setting.items() if k not in ("data.name", "model")}
+    said = "".join(f", {key.partition('.')[2]}={value}" for key, value in others.items())
+    return f"{recipe.data.name}, {recipe.model}{said}"
+
+
+def expand(
+    settings: list[tuple[dict[str, Any], TrainRecipe]], digests: Mapping[str, str]
+) -> list[Trial]:
+    """The trials of a recipe, in the order of its table.
+
+    Args:
+        settings: from `TrainRecipe.settings`.
+        digests: of the images of each setting's data, by its JSON.
+    """
+    return [
+        Trial(setting, recipe, parse(objective), seed, digests[recipe.data.model_dump_json()])
+        for setting, recipe in settings
+        for objective in recipe.objectives
+        for seed in recipe.seeds
+    ]

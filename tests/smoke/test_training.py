@@ -1,0 +1,193 @@
+"""`train`, `eval` and `report` as a user runs them, on the built-in digits."""
+
+import contextlib
+import io
+import json
+
+import pytest
+
+from marginctl.cli import run as run_command
+from tests.conftest import Ran
+
+QUICK = ("--data", "digits", "--model", "mnist-cnn:feature_dim=16", "--device", "cpu")
+SMALL = ("--set", "data.samples=300", "--set", "train.batch_size=50", "--set")
+HUGE = ("--set", "optim.optimizer=sgd", "--set", "optim.lr=1e6")
+SMALL += ("optim.optimizer=adam", "--set", "optim.lr=0.01")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A store with two objectives and two seeds, trained once for this module."""
+    out = tmp_path_factory.mktemp("store")
+    arguments = ("train", *QUICK, *SMALL, "--epochs", "3", "--seeds", "2", "--out", out)
+    objectives = ("--objective", "soft", "--objective", "cosine-learned", "--json")
+    stdout, stderr = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):
+        status = run_command([str(a) for a in (*arguments, *objectives)])
+    return out, arguments, Ran(status, stdout.getvalue(), stderr.getvalue())
+
+
+def test_options_alone_train_and_write_the_recipe(marginctl, trained, tmp_path):
+    out, _, ran = trained
+    assert ran.status == 0
+    cells = ran.json["cells"]
+    assert [c["objective"] for c in cells] == ["soft", "cosine-learned"]
+    assert all(c["n"] == 2 and c["last"]["mean"] > 30 for c in cells)
+    assert all(c["best"]["mean"] >= c["last"]["mean"] for c in cells)
+    recipe = out / "digits-mnist-cnn-feature_dim-16" / "recipe.yaml"
+    assert recipe.exists()
+    named = tmp_path / recipe.parent.name
+    named = named.with_suffix(".yaml")
+    named.write_text(recipe.read_text())
+    planned = marginctl("train", named, "--out", out, "--dry-run", "--json").json["dry_run"]
+    assert (planned["trials"], planned["to_do"]) == (4, 0)
+
+
+def test_what_is_done_is_not_done_again(marginctl, trained):
+    out, arguments, _ = trained
+    stamps = {p: p.stat().st_mtime_ns for p in out.rglob("result.json")}
+    assert len(stamps) == 4
+    objectives = ("--objective", "soft", "--objective", "cosine-learned")
+    again = marginctl(*arguments, *objectives, "--format", "markdown")
+    assert again.status == 0
+    assert {p: p.stat().st_mtime_ns for p in out.rglob("result.json")} == stamps
+    assert again.out.startswith("| data, model | objective | n |")
+    assert marginctl(*arguments, *objectives, "--format", "csv").out.count("\n") == 3
+    planned = marginctl(*arguments, "--objective", "arcgrad", "--dry-run")
+    assert "2 trials, 2 to do on cpu" in planned.out
+
+
+def test_a_run_folder_explains_itself(trained):
+    out, _, _ = trained
+    for run in out.rglob("run.json"):
+        about = json.loads(run.read_text())
+        assert about["recipe"]["train"]["epochs"] == 3
+        lines = [json.loads(s) for s in (run.parent / "metrics.jsonl").read_text().splitlines()]
+        assert [line["epoch"] for line in lines] == [1, 2, 3]
+        assert all(0 < line["lr"] <= 0.1 for line in lines)
+        assert {"top1", "top5", "nll", "n"} == set(lines[0]["test"])
+        if "cosine" in about["objective"]:
+            assert sum(lines[0]["objective"]["target_angle"]["histogram"]) == 360
+            assert lines[-1]["objective"]["scale"] != lines[0]["objective"]["scale"]
+        result = json.loads((run.parent / "result.json").read_text())
+        assert result["last"]["epoch"] == 3
+        assert len(result["weights_sha256"]) == 64
+
+
+def test_report_shows_trained_runs(marginctl, trained):
+    out, _, _ = trained
+    shown = marginctl("report", out)
+    assert shown.status == 0
+    assert "digits, mnist-cnn:feature_dim=16" in shown.out
+    document = marginctl("report", out, "--format", "json").json
+    assert document["problems"] == []
+    assert [c["n"] for c in document["trained"][0]["cells"]] == [2, 2]
+    assert marginctl("report", out, "--paper", "arcgrad").out == ""
+
+
+def test_eval_of_a_folder_and_of_a_checkpoint(marginctl, trained, tmp_path):
+    out, _, _ = trained
+    for run in sorted(out.rglob("run.json")):
+        found = marginctl("eval", run.parent, "--json").json
+        result = json.loads((run.parent / "result.json").read_text())
+        assert found["top1"] == pytest.approx(result["last"]["top1"])
+        assert found["nll"] == pytest.approx(result["last"]["nll"], abs=1e-5)
+        low, high = found["top1_interval"]
+        assert low < found["top1"] < high
+        assert sum(map(sum, found["confusion"])) == found["n"] == 360
+        assert found["calibration"]["bins"] == 15
+        assert found["angles"]["samples"] == 360
+    checkpoint = next(iter((run.parent / "checkpoints").glob("step-*.pt")))
+    text = marginctl("eval", checkpoint, "--bins", "10")
+    assert "ECE, MCE" in text.out
+    assert "(10 bins)" in text.out
+    best = marginctl("eval", run.parent, "--checkpoint", "best", "--json").json
+    assert best["top1"] == pytest.approx(result["best"]["top1"])
+
+
+def test_eval_names_what_is_wrong(marginctl, trained, tmp_path):
+    out, _, _ = trained
+    run = next(iter(out.rglob("run.json"))).parent
+    absent = marginctl("eval", tmp_path / "absent")
+    assert absent.status == 2
+    assert "expected the folder of a trial of marginctl train" in absent.err
+    assert "has no checkpoint" in marginctl("eval", tmp_path).err
+    copy = tmp_path / "copy"
+    (copy / "checkpoints").mkdir(parents=True)
+    original = next(iter((run / "checkpoints").glob("step-*.pt")))
+    damaged = copy / "checkpoints" / original.name
+    damaged.write_bytes(original.read_bytes()[:-9])
+    (copy / "run.json").write_text((run / "run.json").read_text())
+    assert "its checksum does not fit" in marginctl("eval", damaged).err
+    damaged.write_bytes(original.read_bytes())
+    about = json.loads((run / "run.json").read_text())
+    about["recipe"]["model"] = "mlp"
+    (copy / "run.json").write_text(json.dumps(about))
+    assert "holds another network than mlp" in marginctl("eval", copy).err
+
+
+def test_a_recipe_with_a_grid(marginctl, tmp_path):
+    path = tmp_path / "noise.yaml"
+    path.write_text(
+        """# Label noise.
+task: train
+data: {name: digits, samples: 200, augment: crop}
+model: mlp:width=16
+objectives: [soft, arcgrad]
+optim: {optimizer: adam, lr: 1e-2}
+train: {epochs: 2, batch_size: 50, accumulate: 2, evaluate_every: 2}
+grid: {data.label_noise: [0.0, 0.4], train.batch_size: [50]}
+"""
+    )
+    ran = marginctl("train", path, "--out", tmp_path / "runs", "--device", "cpu")
+    assert ran.status == 0
+    assert "digits, mlp:width=16, label_noise=0.4, batch_size=50" in ran.out
+    assert marginctl("recipes", "validate", path).status == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--data", "minst"), "--data: unknown image set 'minst'"),
+        (("--model", "resnet19"), "unknown model 'resnet19'"),
+        (("--model", "mlp:width=0"), "width = '0': expected a whole number at least 1"),
+        (("--objective", "sotf"), "unknown objective 'sotf'"),
+        (("--set", "optim.lr=0"), "optim.lr = 0: expected a number above 0"),
+        (("--set", "optim.lrr=0.1"), "unknown key 'optim.lrr'"),
+        (("--set", "train.epochs=0"), "train.epochs = 0: expected greater than or equal to 1"),
+        (("--set", "grid={data.shar: [1]}"), "grid: unknown key 'data.shar'"),
+        (("--set", "grid={data.share: [2.0]}"), "grid: data.share = 2.0: expected"),
+        (("--set", "data.samples=3"), "count = 3: expected 10 (one of each class) .. 1437"),
+        (("--model", "vgg16"), "model 'vgg16': images with side = 8: expected at least 32"),
+        (("--seed", "1", "--seeds", "2"), "--seed and --seeds: give one of them"),
+        (("--device", "cuda:99"), "--device cuda:99: this machine has"),
+        (("arcgrad/table1",), "run it with marginctl uci-cv arcgrad/table1"),
+        (("--data", "folder:/nowhere"), "/nowhere"),
+        (("--data", "mnist", "--data-dir", "nowhere"), "nowhere"),
+    ],
+)
+def test_what_is_wrong_is_said_before_anything_is_trained(marginctl, tmp_path, arguments, message):
+    ran = marginctl("train", *arguments, "--out", tmp_path / "runs")
+    assert ran.status == 2
+    assert message in ran.err
+    assert "Traceback" not in ran.err
+    assert all(line.startswith("error: ") for line in ran.err.splitlines())
+    assert not (tmp_path / "runs").exists()
+
+
+def test_divergence_is_a_result_and_exit_1(marginctl, tmp_path):
+    arguments = ("train", *QUICK, *SMALL, "--epochs", "2", "--out", tmp_path, "--device", "cpu")
+    ran = marginctl(*arguments, *HUGE, "--json")
+    assert ran.status == 1
+    assert ran.json["cells"][0]["diverged"] == 1
+    assert ran.json["cells"][0]["last"]["mean"] is None
+    assert "diverged: the loss is not finite at step" in ran.err
+    again = marginctl(*arguments, *HUGE)
+    assert again.status == 1
+
+
+def test_training_on_a_terminal(marginctl, tmp_path, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    ran = marginctl("train", *QUICK, *SMALL, "--epochs", "2", "--out", tmp_path)
+    assert ran.status == 0
+    assert "steps" in ran.err

@@ -1,0 +1,101 @@
+"""Batches: every image once, augmented as it should be, the same from any place on."""
+
+import numpy as np
+import pytest
+import torch
+
+from marginctl.training.batches import PADDING, Batches
+from tests.training.made import images
+
+
+def batches(data, augment="none", seed=0):
+    return Batches(data, torch.device("cpu"), seed, augment, channels_last=True)
+
+
+@pytest.mark.parametrize(
+    ("n", "size", "expected"),
+    [
+        (50, 8, [8] * 6 + [2]),
+        (49, 8, [8] * 5 + [9]),  # a last batch of one has no variance: it joins the one before
+        (8, 8, [8]),
+        (5, 8, [5]),
+        (1, 8, [1]),
+        (3, 1, [1, 2]),
+    ],
+)
+def test_sizes(n, size, expected):
+    made = images(n=max(n, 3))
+    found = batches(made)
+    found.train = type(found.train)(found.train.x[:n], found.train.y[:n])
+    assert found.sizes(size) == expected
+
+
+def test_an_epoch_holds_every_image_once_and_epochs_differ():
+    data = images(n=50)
+    made = batches(data)
+    orders = []
+    for epoch in (0, 1):
+        xs, ys = zip(*made.epoch(epoch, 8), strict=True)
+        x, y = torch.cat(xs), torch.cat(ys)
+        whole = (
+            torch.as_tensor(data.train_x).permute(0, 3, 1, 2).float() / 255 - data.mean[0]
+        ) / data.std[0]
+        order = [int((whole - row).abs().sum((1, 2, 3)).argmin()) for row in x]
+        assert sorted(order) == list(range(50))
+        assert torch.allclose(x, whole[order], atol=1e-5)
+        assert y.tolist() == data.train_y[order].tolist()
+        orders.append(order)
+    assert orders[0] != orders[1]
+
+
+@pytest.mark.parametrize("augment", ["crop", "crop-flip"])
+def test_augmented_images_are_windows_of_the_padded_ones(augment):
+    data = images(n=40, channels=3)
+    made = batches(data, augment)
+    plain, windows = batches(data), {False: 0, True: 0}
+    pairs = zip(made.epoch(0, 40), plain.epoch(0, 40), strict=True)
+    ((found, labels), (original, expected)) = next(iter(pairs))
+    assert labels.tolist() == expected.tolist()
+    shape = (40, 3, 8 + 2 * PADDING, 8 + 2 * PADDING)
+    fill = (torch.tensor(data.mean) * 255).round() / 255
+    border = ((fill - torch.tensor(data.mean)) / torch.tensor(data.std)).view(1, 3, 1, 1)
+    padded = border.expand(shape).clone()
+    padded[:, :, PADDING:-PADDING, PADDING:-PADDING] = original
+    places = set()
+    for i in range(40):
+        hits = [
+            (top, left, flip)
+            for top in range(2 * PADDING + 1)
+            for left in range(2 * PADDING + 1)
+            for flip in (False, True)
+            if torch.allclose(_window(padded[i], top, left, flip), found[i], atol=1e-4)
+        ]
+        assert hits
+        places.add(hits[0][:2])
+        windows[hits[0][2]] += 1
+    assert len(places) > 15
+    assert (windows[True] > 5) == (augment == "crop-flip")
+
+
+def _window(image, top, left, flip):
+    window = image[:, top : top + 8, left : left + 8]
+    return window.flip(2) if flip else window
+
+
+def test_an_epoch_goes_on_from_any_batch():
+    made = batches(images(), "crop-flip")
+    whole = list(made.epoch(3, 8))
+    rest = list(batches(images(), "crop-flip").epoch(3, 8, first=4))
+    assert len(rest) == len(whole) - 4
+    for (x, y), (again, labels) in zip(whole[4:], rest, strict=True):
+        assert torch.equal(x, again)
+        assert torch.equal(y, labels)
+    other = next(batches(images(), "crop-flip", seed=1).epoch(3, 8))
+    assert not torch.equal(other[0], whole[0][0])
+
+
+def test_test_images_come_once_in_order():
+    data = images(tests=21)
+    xs, ys = zip(*batches(data, "crop-flip").test_batches(8), strict=True)
+    assert np.array_equal(torch.cat(ys).numpy(), data.test_y)
+    assert len(torch.cat(xs)) == 21

@@ -1,0 +1,73 @@
+"""Checkpoints: the last good one is found, nothing in one is run, and so many stay."""
+
+import pickle
+
+import pytest
+import torch
+
+from marginctl.errors import RequestError
+from marginctl.training import checkpoint
+from marginctl.training.checkpoint import BEST, LAST
+
+STATE = {"model": {"w": torch.ones(3)}, "objective": {"weight": torch.zeros(2, 3)}}
+
+
+def save(folder, step, kind=LAST, keep=1):
+    return checkpoint.save(folder, kind, step, {**STATE, "step": step}, keep)
+
+
+@pytest.mark.parametrize("keep", [0, 1, 2, 3])
+def test_so_many_stay_and_the_best_apart(tmp_path, keep):
+    save(tmp_path, 2, BEST)
+    for step in range(1, 6):
+        save(tmp_path, step, keep=keep)
+    kept = [checkpoint.load(p)["step"] for p in checkpoint.found(tmp_path, LAST)]
+    assert kept == [5, 4, 3][: max(keep, 1)]
+    assert [checkpoint.load(p)["step"] for p in checkpoint.found(tmp_path, BEST)] == [2]
+
+
+def test_saved_twice_at_one_step_is_one_file(tmp_path):
+    assert save(tmp_path, 7, keep=2) == save(tmp_path, 7, keep=2)
+    assert len(checkpoint.found(tmp_path, LAST)) == 1
+
+
+@pytest.mark.parametrize("damage", ["torn", "flipped", "empty"])
+def test_the_last_good_one_is_found(tmp_path, damage):
+    save(tmp_path, 1, keep=2)
+    path = save(tmp_path, 2, keep=2)
+    data = path.read_bytes()
+    flipped = data[:200] + bytes([data[200] ^ 1]) + data[201:]
+    path.write_bytes({"torn": data[:-50], "flipped": flipped, "empty": b""}[damage])
+    state, problems = checkpoint.last_good(tmp_path)
+    assert state["step"] == 1
+    assert len(problems) == 1
+    assert "is damaged (its checksum does not fit)" in problems[0]
+
+
+def test_no_checkpoint_is_none(tmp_path):
+    assert checkpoint.last_good(tmp_path) == (None, [])
+
+
+def test_other_files_are_refused_and_run_nothing(tmp_path):
+    class Hostile:
+        def __reduce__(self):
+            return (open, (str(tmp_path / "ran"), "w"))
+
+    hostile = tmp_path / "model.pt"
+    hostile.write_bytes(pickle.dumps(Hostile()))
+    torch.save({"w": torch.ones(2)}, tmp_path / "other.pt")
+    for path in (hostile, tmp_path / "other.pt"):
+        with pytest.raises(RequestError, match="is not a checkpoint of marginctl train"):
+            checkpoint.load(path)
+    assert not (tmp_path / "ran").exists()
+    with pytest.raises(RequestError, match="cannot be read"):
+        checkpoint.load(tmp_path / "absent.pt")
+
+
+def test_the_digest_is_of_the_bits():
+    a = {"x": torch.tensor([1.0, 2.0]), "n": torch.tensor(3)}
+    same = {"n": torch.tensor(3), "x": torch.tensor([1.0, 2.0])}
+    assert checkpoint.weights_digest(a) == checkpoint.weights_digest(same)
+    assert checkpoint.weights_digest(a) != checkpoint.weights_digest({**a, "n": torch.tensor(4)})
+    half = {**a, "x": a["x"].bfloat16()}
+    assert checkpoint.weights_digest(a) != checkpoint.weights_digest(half)

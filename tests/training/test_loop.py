@@ -1,0 +1,175 @@
+"""The loop: against a plain one, resumed at every step, and where it must stop."""
+
+import pytest
+import torch
+
+from marginctl.models.backbone import create
+from marginctl.objectives.module import Objective
+from marginctl.objectives.names import parse
+from marginctl.seeds import generator
+from marginctl.training.loop import DivergedError, Setup, hits, setup
+from marginctl.training.states import accuracy_record, objective_record
+from tests.training.made import images, run, trainer
+
+BF16 = Setup(torch.device("cpu"), "bf16", channels_last=True)
+
+
+def test_equals_a_plain_loop():
+    """SGD with momentum and decay on a schedule, by hand, from the same initial weights."""
+    data = images()
+    changes = {
+        "optim": {"lr": "exponential(start=0.1,end=0.001)", "lr_by": "epoch"},
+        "model": "mlp:width=6",
+    }
+    ours = trainer("lm-softmax:bias=true", of=data, **changes)
+    run(ours)
+
+    torch.manual_seed(int(generator(0, "weights").integers(2**63)))
+    model = create("mlp", {"width": 6}, 1, 8)
+    torch.manual_seed(int(generator(0, "class weights").integers(2**63)))
+    objective = Objective(parse("lm-softmax:bias=true").spec, 3, model.feature_dim)
+    parameters = [*model.parameters(), *objective.parameters()]
+    optimizer = torch.optim.SGD(parameters, 0.1, momentum=0.9, weight_decay=5e-4)
+    x = torch.as_tensor(data.train_x).permute(0, 3, 1, 2).float() / 255
+    x = (x - data.mean[0]) / data.std[0]
+    y = torch.as_tensor(data.train_y)
+    for epoch, lr in enumerate([0.1, 0.01, 0.001]):
+        optimizer.param_groups[0]["lr"] = lr
+        order = torch.as_tensor(generator(0, "order", epoch).permutation(len(y)))
+        for rows in order.split(8):
+            optimizer.zero_grad()
+            objective(model(x[rows]), y[rows]).backward()
+            optimizer.step()
+    for a, b in zip(model.parameters(), ours.model.parameters(), strict=True):
+        assert torch.allclose(a, b, atol=1e-5)
+    assert torch.allclose(objective.weight, ours.objective.weight, atol=1e-5)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
+def test_a_batch_in_parts_is_the_batch(optimizer):
+    changes = {"model": "mlp:width=6", "optim": {"optimizer": optimizer, "lr": 0.01}}
+    whole, parts = (trainer(train={"accumulate": n, "batch_size": 10}, **changes) for n in (1, 3))
+    run(whole)
+    run(parts)
+    for a, b in zip(whole.model.parameters(), parts.model.parameters(), strict=True):
+        assert torch.allclose(a, b, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("objective", "changes"),
+    [
+        ("adacos", {}),
+        ("center", {"optim": {"optimizer": "adam", "lr": 0.01}}),
+        ("cosine-learned", {"optim": {"optimizer": "adamw", "lr": 0.01}}),
+        ("gradient-decay:beta=warm-up(end=1)", {"data": {"augment": "crop-flip"}}),
+        ("soft", {"optim": {"lr": "one-cycle(peak=0.1)"}, "train": {"accumulate": 2}}),
+    ],
+)
+def test_resumed_at_every_step_is_the_same_to_the_bit(objective, changes):
+    whole = trainer(objective, **changes)
+    records = run(whole)
+    for at in (1, 6, 7, 10, whole.total - 1):
+        first = trainer(objective, **changes)
+        run(first, until=at)
+        again = trainer(objective, **changes)
+        again.load(first.state())
+        assert again.step == at
+        assert run(again) == records[at // len(whole.sizes) :][-len(records) :]
+        assert again.weights_digest() == whole.weights_digest()
+
+
+def test_dropout_goes_on_as_it_would_have():
+    changes = {"model": "wrn-16-8:dropout=0.5", "train": {"epochs": 1, "batch_size": 10}}
+    data = images(n=30, tests=5)
+    whole = trainer("soft", of=data, **changes)
+    run(whole)
+    first = trainer("soft", of=data, **changes)
+    run(first, until=2)
+    again = trainer("soft", of=data, **changes)
+    again.load(first.state())
+    torch.rand(7)  # something else draws in between
+    run(again)
+    assert again.weights_digest() == whole.weights_digest()
+
+
+def test_seeds():
+    one, same, other = trainer(seed=0), trainer(seed=0), trainer(seed=1)
+    for made in (one, same, other):
+        run(made)
+    assert one.weights_digest() == same.weights_digest() != other.weights_digest()
+
+
+def test_objectives_share_the_initial_weights():
+    soft, arcgrad = trainer("soft"), trainer("arcgrad")
+    for a, b in zip(soft.model.parameters(), arcgrad.model.parameters(), strict=True):
+        assert torch.equal(a, b)
+    assert torch.equal(soft.objective.weight, arcgrad.objective.weight)
+
+
+def test_every_parameter_moves():
+    made = trainer("cosine-learned")
+    before = {n: p.clone() for m in (made.model, made.objective) for n, p in m.named_parameters()}
+    run(made, until=2)
+    after = {n: p for m in (made.model, made.objective) for n, p in m.named_parameters()}
+    assert all(not torch.equal(before[n], after[n]) for n in before)
+
+
+def test_bf16_trains_and_keeps_its_weights_in_float32():
+    made = trainer("arcface", how=BF16)
+    records = run(made)
+    assert records[-1]["loss"] < records[0]["loss"]
+    assert {p.dtype for p in made.model.parameters()} == {torch.float32}
+    assert made.tested().logits.dtype == torch.float32
+
+
+def test_a_loss_that_is_not_finite_stops_at_once():
+    made = trainer("soft", optim={"lr": 1e6})
+    with pytest.raises(DivergedError, match=r"the loss is not finite at step \d+ \(epoch \d\)"):
+        run(made)
+    assert made.step < made.total
+
+
+def test_evaluation_changes_nothing_and_counts_every_image():
+    made = trainer("adacos")
+    run(made, until=9)
+    before = made.weights_digest()
+    tested = made.tested(size=4)
+    assert made.weights_digest() == before
+    assert len(tested.labels) == 21
+    assert torch.allclose(tested.logits, made.tested().logits, atol=1e-5)
+    record = accuracy_record(tested)
+    right = (tested.similarities.argmax(1) == tested.labels).float().mean().item()
+    assert record["top1"] == pytest.approx(100 * right)
+    nll = -tested.logits.double().log_softmax(1).gather(1, tested.labels[:, None]).mean().item()
+    assert record["nll"] == pytest.approx(nll)
+    assert record["n"] == 21
+
+
+def test_the_objectives_state_is_recorded():
+    learned = trainer("cosine-learned")
+    assert objective_record(learned.objective, learned.tested())["scale"] == pytest.approx(16)
+    least = trainer("cosine-ls")
+    found = objective_record(least.objective, least.tested())
+    quantiles = list(found["optimal_scale"]["quantiles"].values())
+    assert quantiles == sorted(quantiles)
+    assert sum(found["target_angle"]["histogram"]) == 21
+    assert 0 <= found["rho"] <= 0.6932  # ln(C - 1)
+    angle = trainer("arcgrad")
+    tested = angle.tested()
+    own = -tested.similarities.gather(1, tested.labels[:, None]).mean().item()
+    mean = objective_record(angle.objective, tested)["target_angle"]["mean"]
+    assert mean == pytest.approx(own * 180 / torch.pi, abs=1e-3)
+    soft = trainer("soft")
+    assert "target_angle" not in objective_record(soft.objective, soft.tested())
+
+
+def test_hits_break_ties_as_argmax():
+    scores = torch.tensor([[1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0]]).repeat(4, 1)
+    labels = torch.tensor([0, 1, 4, 5])
+    one, five = hits(scores, labels)
+    assert (int(one), int(five)) == (1, 3)
+
+
+def test_auto_precision_is_one_that_the_device_has():
+    assert setup("cpu", "auto").precision in ("bf16", "fp32")
+    assert setup("cpu", "fp32").precision == "fp32"
