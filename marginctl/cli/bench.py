@@ -113,3 +113,47 @@ def objectives(
         print_json(document)
     else:
         print_costs(document)
+
+
+@app.command("train")
+def train(
+    model: Annotated[
+        str, typer.Option("--model", metavar="NAME", help="A backbone: NAME:option=value,...")
+    ] = "layer13:width=0.25",
+    batch: Annotated[
+        int, typer.Option("--batch", metavar="N", parser=integer(2), help="Images a step.")
+    ] = 128,
+    steps: Annotated[
+        int, typer.Option("--steps", metavar="N", parser=integer(1), help="Steps of an epoch.")
+    ] = 10,
+    pairs: Annotated[
+        int,
+        typer.Option("--pairs", metavar="N", parser=integer(1), help="How often each is timed."),
+    ] = 20,
+    device: options.Device = "auto",
+    json: options.Json = False,
+) -> None:
+    """Time training steps against a bare torch loop, and against a DataLoader with PIL transforms.
+
+    Same network, batch, precision and augmentation on images of noise in CIFAR-100's shape.
+    """
+    from marginctl.bench.train import run
+    from marginctl.devices import resolve_device
+    from marginctl.models.names import check_images, parse_model
+    from marginctl.reporting.bench import print_overhead
+    from marginctl.reporting.progress import say
+
+    check_images(parse_model(model)[0], 3, 32)
+    document = run(
+        model,
+        batch=batch,
+        steps=steps,
+        pairs=pairs,
+        device=resolve_device(device, accelerated=True),
+        precision="auto",
+        say=lambda line: say([line]),
+    )
+    if json:
+        print_json(document)
+    else:
+        print_overhead(document)

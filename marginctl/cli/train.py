@@ -70,7 +70,7 @@ def command(
     from marginctl.errors import RequestError
     from marginctl.reporting.train_progress import TrainProgress
     from marginctl.reporting.train_table import as_json, print_as, rows_of
-    from marginctl.training.session import Session, run
+    from marginctl.training.session import Session, first_of_torchrun, run
 
     if seed is not None and seeds is not None:
         raise RequestError("--seed and --seeds: give one of them")
@@ -109,10 +109,13 @@ def command(
                 f"runs in {session.folder}"
             )
         return
-    with TrainProgress(len(session.trials), quiet=quiet) as progress:
+    speaks = first_of_torchrun()
+    with TrainProgress(len(session.trials), quiet=quiet or not speaks) as progress:
         outcome = run(
             session, progress, keep=keep, minutes=checkpoint_minutes, on_done=progress.done
         )
+    if not speaks:
+        raise typer.Exit(1 if outcome.failed else 0)
     table = rows_of(outcome.records.values())
     if json:
         print_json(as_json(table, session.recipe, outcome.failed))

@@ -81,6 +81,9 @@ class Training(BaseModel):
         Field(description="of the backbone; auto: bf16 where it is fast, else fp32"),
     ] = "auto"
     compile: bool = False
+    sync_batch_norm: Annotated[
+        bool, Field(description="statistics over all processes of a torchrun")
+    ] = False
     evaluate_every: Annotated[int, Field(ge=1, description="epochs; the last one always")] = 1
 
 

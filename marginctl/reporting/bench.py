@@ -64,3 +64,24 @@ def print_costs(document: dict[str, Any]) -> None:
             f"classes: a step with cosine-ls takes {row['step_seconds']:.2f} s, the search for "
             f"kappa* is {100 * row['share']['median']:.3f} % ({low:.3f} to {high:.3f}) of it"
         )
+
+
+def print_overhead(document: dict[str, Any]) -> None:
+    """Prints what a training step costs beside the others: medians and 95 % intervals."""
+
+    def shown(spread: dict[str, float], unit: str) -> str:
+        return f"{spread['median']:.2f}{unit} ({spread['low']:.2f} to {spread['high']:.2f})"
+
+    print(
+        f"{document['model']}, batches of {document['batch']}, {document['precision']} on "
+        f"{document['device']}, {document['pairs']} pairs of {document['steps']} steps: median and "
+        "95 % interval"
+    )
+    own = statistics.median(document["seconds_a_step"]["marginctl"])
+    print(f"a step takes {1000 * own:.1f} ms")
+    print(
+        f"more than a bare torch loop: {shown(document['overhead_ms'], ' ms')} a step, "
+        f"{shown(document['overhead_percent'], ' %')}"
+    )
+    for side, spread in document["times_as_long"].items():
+        print(f"{side} takes {shown(spread, 'x')} as long")

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from marginctl.data.images import Images
 from marginctl.seeds import generator
+from marginctl.training.distribution import World
 
 PADDING = 4  # pixels on each side, for random crops
 
@@ -35,11 +36,20 @@ class Batches:
         seed: of orders and augmentation.
         augment: `none`, `crop` or `crop-flip`.
         channels_last: the memory format of the batches.
+        world: the processes that train together: each has its part of every batch.
     """
 
     def __init__(
-        self, images: Images, device: torch.device, seed: int, augment: str, *, channels_last: bool
+        self,
+        images: Images,
+        device: torch.device,
+        seed: int,
+        augment: str,
+        *,
+        channels_last: bool,
+        world: World | None = None,
     ) -> None:
+        self._world = world or World()
         self.train = _split(images.train_x, images.train_y, device)
         self.test = _split(images.test_x, images.test_y, device)
         self._seed, self._augment, self._device = seed, augment, device
@@ -51,34 +61,51 @@ class Batches:
         self._fill = (mean * 255).round().to(torch.uint8)
 
     def sizes(self, size: int) -> list[int]:
-        """The batches of an epoch; a last one of a single image joins the one before."""
+        """The batches of an epoch, over all processes.
+
+        A last one that would leave a process with a single image, which has no variance for batch
+        normalisation, joins the one before.
+        """
         whole, rest = divmod(len(self.train), size)
         sizes = [size] * whole + [rest] * (rest > 0)
-        if len(sizes) > 1 and sizes[-1] == 1:
-            sizes[-2:] = [sizes[-2] + 1]
+        if len(sizes) > 1 and sizes[-1] < 2 * self._world.size and sizes[-1] < size:
+            sizes[-2:] = [sizes[-2] + sizes[-1]]
         return sizes
 
     def epoch(self, epoch: int, size: int, first: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
-        """The batches of an epoch (from 0), from batch `first` on: x (B, C, H, W), y (B,)."""
+        """The batches of an epoch (from 0), from batch `first` on: x (B, C, H, W), y (B,).
+
+        Of each batch, every process has its own part, of nearly equal size.
+        """
         drawn = generator(self._seed, "order", epoch).permutation(len(self.train))
         order = torch.as_tensor(drawn, device=self._device)
         for number, rows in enumerate(torch.split(order, self.sizes(size))):
             if number < first:
                 continue
-            x = self.train.x.index_select(0, rows)
+            own = self._own(len(rows))
+            x = self.train.x.index_select(0, rows[own])
             if self._augment != "none":
-                x = self._augmented(x, epoch, number)
-            yield self._normalized(x), self.train.y.index_select(0, rows)
+                x = self._augmented(x, epoch, number, len(rows), own)
+            yield self._normalized(x), self.train.y.index_select(0, rows[own])
 
     def test_batches(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Every test image once, in order."""
-        for x, y in zip(
-            torch.split(self.test.x, size), torch.split(self.test.y, size), strict=True
-        ):
+        """This process's part of the test images, each once, in order."""
+        own = self._own(len(self.test))
+        parts = (torch.split(whole[own], size) for whole in (self.test.x, self.test.y))
+        for x, y in zip(*parts, strict=True):
             yield self._normalized(x), y
 
-    def _augmented(self, x: Tensor, epoch: int, number: int) -> Tensor:
-        """Each image cropped at random from its surroundings of the mean colour, and mirrored."""
+    def _own(self, count: int) -> slice:
+        """This process's part of so many rows."""
+        world = self._world
+        first, last = (count * (world.rank + i) // world.size for i in (0, 1))
+        return slice(first, last)
+
+    def _augmented(self, x: Tensor, epoch: int, number: int, whole: int, own: slice) -> Tensor:
+        """Each image cropped at random from its surroundings of the mean colour, and mirrored.
+
+        What is drawn is drawn for the whole batch of all processes; `own` is the part of this one.
+        """
         count, channels, height, width = x.shape
         stream = generator(self._seed, "augment", epoch, number)
         padded = self._fill.expand(
@@ -86,12 +113,12 @@ class Batches:
         ).clone()
         padded[:, :, PADDING:-PADDING, PADDING:-PADDING] = x
         offsets = torch.as_tensor(
-            stream.integers(2 * PADDING + 1, size=(2, count)), device=self._device
+            stream.integers(2 * PADDING + 1, size=(2, whole))[:, own], device=self._device
         )
         rows = offsets[0][:, None] + torch.arange(height, device=self._device)
         columns = offsets[1][:, None] + torch.arange(width, device=self._device)
         if self._augment == "crop-flip":
-            mirrored = torch.as_tensor(stream.random(count) < 0.5, device=self._device)
+            mirrored = torch.as_tensor(stream.random(whole)[own] < 0.5, device=self._device)
             columns = torch.where(mirrored[:, None], columns.flip(1), columns)
         every = torch.arange(count, device=self._device)[:, None, None]
         # indexed dimensions come first: (B, H, W, C)

@@ -18,6 +18,7 @@ from marginctl.recipe import TrainRecipe
 from marginctl.seeds import generator
 from marginctl.training import checkpoint
 from marginctl.training.batches import Batches
+from marginctl.training.distribution import World
 
 STATE_FORMAT = 1  # of checkpoints
 
@@ -72,12 +73,20 @@ class Trainer:
         images: what it is trained and tested on.
         seed: of weights, orders, augmentation and dropout, each by its own name.
         how: device, precision and memory format.
+        world: the processes that train it together.
     """
 
     def __init__(
-        self, recipe: TrainRecipe, spec: Any, images: Images, seed: int, how: Setup
+        self,
+        recipe: TrainRecipe,
+        spec: Any,
+        images: Images,
+        seed: int,
+        how: Setup,
+        world: World | None = None,
     ) -> None:
         self.recipe, self.how, self._seed = recipe, how, seed
+        self._world = world or World()
         name, options = parse_model(recipe.model)
         torch.manual_seed(_seed_of(seed, "weights"))
         self.model = create(name, options, images.channels, images.pixels)
@@ -86,13 +95,22 @@ class Trainer:
         memory = torch.channels_last if how.channels_last else torch.contiguous_format
         self.model.to(how.device).to(memory_format=memory)
         self.objective.to(how.device)
+        if recipe.train.sync_batch_norm and self._world.size > 1:
+            self.model = nn.SyncBatchNorm.convert_sync_batchnorm(  # type: ignore[no-untyped-call]
+                self.model
+            )
         self._features: Callable[[Tensor], Tensor] = (
             torch.compile(self.model) if recipe.train.compile else self.model
         )
+        self._network: nn.Module = _Network(self)
+        if self._world.size > 1:
+            self._network = nn.parallel.DistributedDataParallel(self._network)
         self.optimizer = _optimizer(recipe, self.model, self.objective)
         self._scaler = torch.amp.GradScaler(how.device.type, enabled=how.precision == "fp16")
         self.batches = Batches(
-            *(images, how.device, seed, recipe.data.augment), channels_last=how.channels_last
+            *(images, how.device, seed, recipe.data.augment),
+            channels_last=how.channels_last,
+            world=self._world,
         )
         self.sizes = self.batches.sizes(recipe.train.batch_size)
         self.total = len(self.sizes) * recipe.train.epochs
@@ -122,7 +140,9 @@ class Trainer:
         for x, y in self.batches.epoch(epoch, self.recipe.train.batch_size, first):
             self._train_on(x, y)
             self.step += 1
-            if self.how.device.type == "cpu" or self.step % 20 == 0 or self._at_end:
+            # asking costs a wait for the device, or for the other processes
+            cheap = self.how.device.type == "cpu" and self._world.size == 1
+            if cheap or self.step % 20 == 0 or self._at_end:
                 self._check_finite()
             after_step()
         return self._train_record()
@@ -133,21 +153,23 @@ class Trainer:
 
     def _train_on(self, x: Tensor, y: Tensor) -> None:
         # dropout draws from torch's own stream: one for each step, so that a resumed run has it
-        torch.manual_seed(_seed_of(self._seed, "step", self.step))
+        own = () if self._world.first else (self._world.rank,)
+        torch.manual_seed(_seed_of(self._seed, "step", self.step, *own))
         lr = self._rate()
         self.last_rate = lr
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         self.objective.set_progress(self.step, self.total)
         self.optimizer.zero_grad(set_to_none=True)
-        parts = self.recipe.train.accumulate
-        for part, labels in zip(x.chunk(parts), y.chunk(parts), strict=True):
-            with self._autocast():
-                features = self._features(part)
-            features = features.float()
-            loss = self.objective(features, labels)
-            share = len(labels) / len(y)
-            self._scaler.scale(loss * share).backward()
+        number = self.recipe.train.accumulate
+        parts = list(zip(torch.chunk(x, number), torch.chunk(y, number), strict=True))
+        # DDP takes the mean over the processes, whose parts of the batch may differ in size
+        size = self._world.size
+        whole = self._world.sum(torch.tensor(len(y), device=y.device)).item()
+        for i, (part, labels) in enumerate(parts, 1):
+            with self._without_sync(i < len(parts)):
+                loss, features = self._network(part, labels)
+                self._scaler.scale(loss * (len(labels) * size / whole)).backward()
             self._count(loss.detach(), features.detach(), labels)
         self._scaler.step(self.optimizer)
         self._scaler.update()
@@ -158,6 +180,12 @@ class Trainer:
             return rate_at(optim.lr, self.step, self.total)
         # the first epoch has the first value, the last epoch the last
         return rate_at(optim.lr, self.step // steps, max(1, self.recipe.train.epochs - 1))
+
+    def _without_sync(self, wanted: bool) -> contextlib.AbstractContextManager[Any]:
+        """Gradients of all but the last part of a batch stay in this process."""
+        if wanted and isinstance(self._network, nn.parallel.DistributedDataParallel):
+            return self._network.no_sync()
+        return contextlib.nullcontext()
 
     def _autocast(self) -> contextlib.AbstractContextManager[Any]:
         kinds = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -177,12 +205,12 @@ class Trainer:
         self._sums += torch.stack([loss.double() * n, one.double(), five.double(), n.double()])
 
     def _check_finite(self) -> None:
-        if not math.isfinite(self._sums[0].item()):
+        if not math.isfinite(self._world.sum(self._sums[0]).item()):
             epoch = (self.step - 1) // len(self.sizes) + 1
             raise DivergedError(f"the loss is not finite at step {self.step} (epoch {epoch})")
 
     def _train_record(self) -> dict[str, Any]:
-        loss, one, five, n = self._sums.tolist()
+        loss, one, five, n = self._world.sum(self._sums).tolist()
         record = {"loss": loss / n, "top1": 100 * one / n}
         return record | ({"top5": 100 * five / n} if self.objective.num_classes > 5 else {})
 
@@ -193,24 +221,30 @@ class Trainer:
         self.objective.eval()
         parts = []
         for x, y in self.batches.test_batches(size):
-            with self._autocast():
-                features = self._features(x)
-            features = features.float()
+            features = self.features(x)
             logits = self.objective.logits(features)
             parts.append((features, logits, self.objective.similarities(features), y))
-        found = Tested(*(torch.cat(part).cpu() for part in zip(*parts, strict=True)))
+        own = [torch.cat(part).cpu() for part in zip(*parts, strict=True)]
+        of_all = self._world.gathered(own)
+        found = Tested(*(torch.cat(part) for part in zip(*of_all, strict=True)))
         if len(found.labels) != len(self.batches.test):
             raise AssertionError(
                 f"{len(found.labels)} of {len(self.batches.test)} test images were evaluated"
             )
         return found
 
+    def features(self, x: Tensor) -> Tensor:
+        """(B, d) in float32, whatever the backbone computes in."""
+        with self._autocast():
+            found = self._features(x)
+        return found.float()
+
     def state(self) -> dict[str, Any]:
-        """All that training goes on from."""
+        """All that training goes on from; every process has a part in it."""
         return {
             "format": STATE_FORMAT,
             "step": self.step,
-            "sums": self._sums.cpu(),
+            "sums": self._world.sum(self._sums).cpu(),
             "model": self.model.state_dict(),
             "objective": self.objective.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -223,11 +257,26 @@ class Trainer:
         self.objective.load_state_dict(state["objective"])
         self.optimizer.load_state_dict(state["optimizer"])
         self._scaler.load_state_dict(state["scaler"])
-        self._sums = state["sums"].to(self.how.device)
+        # of all processes: the first one goes on with them
+        sums = state["sums"] if self._world.first else torch.zeros_like(state["sums"])
+        self._sums = sums.to(self.how.device)
         self.step = state["step"]
 
     def weights_digest(self) -> str:
         return checkpoint.weights_digest(self.model.state_dict(), self.objective.state_dict())
+
+
+class _Network(nn.Module):
+    """Backbone and objective as one module, as DDP needs them."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        super().__init__()
+        self.model, self.objective = trainer.model, trainer.objective
+        self._features = trainer.features
+
+    def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        features = self._features(x)
+        return self.objective(features, y), features
 
 
 def hits(scores: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:

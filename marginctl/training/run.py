@@ -12,6 +12,7 @@ from marginctl.data.images import Images
 from marginctl.errors import MarginctlError
 from marginctl.runs.store import TrialFolder
 from marginctl.training import checkpoint
+from marginctl.training.distribution import World
 from marginctl.training.loop import DivergedError, Setup, Trainer
 from marginctl.training.record import Metrics, result_of
 from marginctl.training.states import accuracy_record, objective_record
@@ -77,36 +78,50 @@ def run_trial(
     keeping: Keeping,
     stop: Stop,
     listener: Listener,
-) -> dict[str, Any]:
+    world: World,
+) -> dict[str, Any] | None:
     """Trains a trial from where it stands; its record. Call it with the folder's lock held.
+
+    Of several processes the first one reads and writes, and has the record; the others have None.
 
     Raises:
         StoppedRunError: a signal came; the checkpoint is written.
         StoreError: the folder cannot be written; what was there is unharmed.
     """
-    trainer = Trainer(trial.recipe, trial.objective.spec, images, trial.seed, how)
-    state, problems = checkpoint.last_good(folder.path)
+    trainer = Trainer(trial.recipe, trial.objective.spec, images, trial.seed, how, world)
+    state, problems = world.from_first(checkpoint.last_good(folder.path) if world.first else None)
     for problem in problems:
         listener.message(problem)
     if state is not None:
         trainer.load(state)
         listener.message(f"{trial}: goes on after step {trainer.step} of {trainer.total}")
-    metrics = Metrics(folder.path / "metrics.jsonl", trainer.epoch)
-    best = max((_top1(line) for line in metrics.lines), default=-1.0)
+    metrics = Metrics(folder.path / "metrics.jsonl", trainer.epoch) if world.first else None
+    best = world.from_first(
+        max((_top1(line) for line in metrics.lines), default=-1.0) if metrics else None
+    )
     saved = time.monotonic()
 
-    def save() -> None:
+    def save(kind: str = checkpoint.LAST, number: int = keeping.number) -> None:
         nonlocal saved
-        checkpoint.save(folder.path, checkpoint.LAST, trainer.step, trainer.state(), keeping.number)
-        saved = time.monotonic()
+        state = trainer.state()
+        if world.first:
+            checkpoint.save(folder.path, kind, trainer.step, state, number)
+        saved = time.monotonic() if kind == checkpoint.LAST else saved
+
+    def due() -> bool:
+        late = time.monotonic() - saved >= 60 * keeping.minutes
+        return bool(world.any(int(late)))
 
     def after_step() -> None:
         listener.step(trial, trainer.step, trainer.total)
         at_end = trainer.step % len(trainer.sizes) == 0
-        if stop.asked is not None and not at_end:
+        if at_end:
+            return
+        number = world.any(stop.asked)
+        if number is not None:
             save()
-            raise StoppedRunError(stop.asked, _stopped(stop.asked, trial, trainer))
-        if not at_end and time.monotonic() - saved >= 60 * keeping.minutes:
+            raise StoppedRunError(number, _stopped(number, trial, trainer))
+        if due():
             save()
 
     diverged = None
@@ -126,21 +141,21 @@ def run_trial(
             line["test"] = accuracy_record(tested)
             line["objective"] = objective_record(trainer.objective, tested)
         line["timing"] = {"seconds": time.perf_counter() - started, "train_seconds": trained}
-        metrics.append(line)
-        listener.epoch(trial, line)
+        if metrics:
+            metrics.append(line)
+            listener.epoch(trial, line)
         if _top1(line) > best:
             best = _top1(line)
-            checkpoint.save(folder.path, checkpoint.BEST, trainer.step, trainer.state(), 1)
-        if trainer.step == trainer.total or stop.asked is not None or _due(saved, keeping):
+            save(checkpoint.BEST, 1)
+        number = world.any(stop.asked)
+        if trainer.step == trainer.total or number is not None or due():
             save()
-        if stop.asked is not None and trainer.step < trainer.total:
-            raise StoppedRunError(stop.asked, _stopped(stop.asked, trial, trainer))
+        if number is not None and trainer.step < trainer.total:
+            raise StoppedRunError(number, _stopped(number, trial, trainer))
+    if metrics is None:
+        return None
     digest = None if diverged else trainer.weights_digest()
     return folder.finish_appended(result_of(trial, metrics.lines, digest, diverged))
-
-
-def _due(saved: float, keeping: Keeping) -> bool:
-    return time.monotonic() - saved >= 60 * keeping.minutes
 
 
 def _top1(line: dict[str, Any]) -> float:

@@ -1,5 +1,6 @@
 """One call of `train`: its recipe, its images, its trials, and where they are kept."""
 
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -25,6 +26,11 @@ from marginctl.training.record import is_result
 from marginctl.training.trial import Trial, expand
 
 DEFAULT: dict[str, Any] = {"task": "train"}
+
+
+def first_of_torchrun() -> bool:
+    """Whether this process is alone, or the first of those that torchrun has started."""
+    return os.environ.get("RANK", "0") == "0"
 
 
 @dataclass
@@ -82,7 +88,9 @@ class Session:
             source = recipes.find(name)
             recipe = recipes.load_as(TrainRecipe, source, overrides, given)
             stored_as = source.name
-        device = resolve_device(device, accelerated=True)
+        from marginctl.training.distribution import local_device
+
+        device = local_device(resolve_device(device, accelerated=True))
         settings = recipe.settings()
         for _, own in settings:
             for objective in own.objectives:
@@ -108,6 +116,16 @@ class Session:
 
     def folder_of(self, trial: Trial) -> TrialFolder:
         return TrialFolder(self.folder / trial.id)
+
+    def about(self, trial: Trial) -> dict[str, Any]:
+        """The content of a trial's run.json: enough to run it again."""
+        return {
+            "trial": trial.id,
+            **trial.identity,
+            "device": self.device,
+            "recipe": {"name": self.name, **trial.recipe.model_dump(exclude={"about"})},
+            "setting": dict(trial.setting),
+        }
 
     def unfinished(self) -> list[Trial]:
         """The trials without a result that can be used."""
@@ -148,38 +166,30 @@ def run(
         StoppedRunError: a signal came; the trial at work has a checkpoint.
         StoreError: the folder cannot be written.
     """
+    from marginctl.training.distribution import joined
     from marginctl.training.loop import setup
     from marginctl.training.run import Keeping, Stop, run_trial
 
     outcome = Outcome()
-    session.write_recipe()
-    with Stop().listening() as stop:
+    with joined(session.device) as world, Stop().listening() as stop:
+        if world.first:
+            session.write_recipe()
         for trial in session.trials:
             folder = session.folder_of(trial)
-            if not folder.try_lock():
+            if world.from_first(not folder.try_lock() if world.first else None):
                 outcome.failed.append(
                     f"{trial}: another process is at work on it ({folder.path}): wait for it, or "
                     "name another store with --out"
                 )
                 continue
             try:
-                found = folder.find((), is_result)
+                found = world.from_first(folder.find((), is_result) if world.first else None)
                 if found.reason:
                     listener.message(found.reason)
                 record = found.result
                 if record is None:
-                    folder.begin(
-                        {
-                            "trial": trial.id,
-                            **trial.identity,
-                            "device": session.device,
-                            "recipe": {
-                                "name": session.name,
-                                **trial.recipe.model_dump(exclude={"about"}),
-                            },
-                            "setting": dict(trial.setting),
-                        }
-                    )
+                    if world.first:
+                        folder.begin(session.about(trial))
                     record = run_trial(
                         trial,
                         session.images[trial.data],
@@ -188,9 +198,13 @@ def run(
                         Keeping(minutes, keep),
                         stop,
                         listener,
+                        world,
                     )
             finally:
-                folder.unlock()
+                if world.first:
+                    folder.unlock()
+            if record is None:  # the first process has it
+                continue
             outcome.records[trial] = record
             on_done(trial, record)
             if record["diverged"]:

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from marginctl.training.batches import PADDING, Batches
+from marginctl.training.distribution import World
 from tests.training.made import images
 
 
@@ -20,7 +21,7 @@ def batches(data, augment="none", seed=0):
         (8, 8, [8]),
         (5, 8, [5]),
         (1, 8, [1]),
-        (3, 1, [1, 2]),
+        (3, 1, [1, 1, 1]),
     ],
 )
 def test_sizes(n, size, expected):
@@ -99,3 +100,24 @@ def test_test_images_come_once_in_order():
     xs, ys = zip(*batches(data, "crop-flip").test_batches(8), strict=True)
     assert np.array_equal(torch.cat(ys).numpy(), data.test_y)
     assert len(torch.cat(xs)) == 21
+
+
+def test_processes_share_every_batch():
+    """The parts of two processes together are the batch of one, augmented alike."""
+    alone = batches(images(n=53), "crop-flip")
+    parts = [
+        Batches(
+            *(images(n=53), torch.device("cpu"), 0, "crop-flip"),
+            channels_last=True,
+            world=World(rank, 2),
+        )
+        for rank in (0, 1)
+    ]
+    assert [part.sizes(8) for part in parts] == [[8] * 6 + [5]] * 2
+    shared = zip(*(part.epoch(2, 8) for part in parts), strict=True)
+    for (x, y), ((a, labels), (b, others)) in zip(alone.epoch(2, 8), shared, strict=True):
+        assert torch.equal(torch.cat([a, b]), x)
+        assert torch.equal(torch.cat([labels, others]), y)
+    tested = [torch.cat([y for _, y in part.test_batches(8)]) for part in parts]
+    assert torch.equal(torch.cat(tested), alone.test.y)
+    assert parts[0].sizes(25) == [25, 28]  # three images would leave one of them a single one

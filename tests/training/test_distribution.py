@@ -1,0 +1,117 @@
+"""Two processes under torchrun: equal on both, every image once, and what becomes of a loss."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+RECIPE = """
+task: train
+data: {name: digits, samples: 407}
+model: mlp:width=16
+objectives: [adacos, center]
+optim: {optimizer: adam, lr: 0.005}
+train: {epochs: 6, batch_size: 50, precision: fp32}
+"""
+
+# What each process holds at the end, for all objectives.
+COMPARE = """
+import sys, json, torch
+from pathlib import Path
+from marginctl.training import run as module, loop
+made = []
+start = loop.Trainer.__init__
+def init(self, *arguments, **named):
+    start(self, *arguments, **named)
+    made.append(self)
+loop.Trainer.__init__ = init
+from marginctl.cli import run
+import os
+rank = os.environ["RANK"]
+status = run(sys.argv[2:])
+digests = [trainer.weights_digest() for trainer in made]
+Path(sys.argv[1], f"rank{rank}.json").write_text(json.dumps([status, digests]))
+"""
+
+
+def torchrun(program, *arguments, **more):
+    line = [
+        *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"),
+        *("--master-port", "0", "--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0"),
+    ]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        [*line, *map(str, (*program, *arguments))],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        start_new_session=True,
+        **more,
+    )
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    path = tmp_path / "two.yaml"
+    path.write_text(RECIPE)
+    return path
+
+
+def results(out):
+    found = {}
+    for path in sorted(out.rglob("result.json")):
+        record = json.loads(path.read_text())
+        found[record["objective"]] = record
+    return found
+
+
+def test_two_processes_end_equal_and_near_one(tmp_path, recipe, marginctl):
+    program = tmp_path / "compare.py"
+    program.write_text(COMPARE)
+    arguments = ("train", recipe, "--device", "cpu", "--json")
+    process = torchrun([program], tmp_path, *arguments, "--out", tmp_path / "two")
+    stdout, stderr = process.communicate(timeout=120)
+    assert process.returncode == 0, stderr
+    assert len(json.loads(stdout)["cells"]) == 2  # one document, of the first process
+    (status, first), (other, second) = (
+        json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in (0, 1)
+    )
+    assert status == other == 0
+    assert first == second
+    assert len(first) == 2
+    assert marginctl(*arguments, "--out", tmp_path / "one").status == 0
+    two, one = results(tmp_path / "two"), results(tmp_path / "one")
+    for objective, record in one.items():
+        assert two[objective]["last"]["n"] == record["last"]["n"] == 360
+        assert two[objective]["last"]["nll"] == pytest.approx(record["last"]["nll"], rel=0.01)
+        assert two[objective]["last"]["top1"] == pytest.approx(record["last"]["top1"], abs=1)
+
+
+def test_one_that_is_killed_ends_the_other_and_a_restart_resumes(tmp_path, recipe):
+    out = tmp_path / "runs"
+    arguments = ("-m", "marginctl", "train", recipe, "--device", "cpu", "--out", out)
+    slow = ("--epochs", "100", "--checkpoint-minutes", "0.001", "--objective", "adacos")
+    process = torchrun((), *arguments, *slow)
+    deadline = time.monotonic() + 60
+    while not list(out.rglob("step-*.pt")):
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    own = subprocess.run(
+        ["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=True
+    ).stdout.split()
+    os.kill(int(own[1]), signal.SIGKILL)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert not list(out.rglob("result.json"))
+    again = torchrun((), *arguments, *slow)
+    time.sleep(0.1)
+    _, stderr = again.communicate(timeout=200)
+    assert again.returncode == 0, stderr
+    assert "goes on after step" in stderr
+    assert results(out)["adacos"]["epochs"] == 100
