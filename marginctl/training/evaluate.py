@@ -48,6 +48,12 @@ def evaluate(
     try:
         trainer.load(state)
     except (RuntimeError, ValueError, KeyError):
+        if data is not None:
+            shape = f"{images.channels} x {images.pixels} x {images.pixels}"
+            raise RequestError(
+                f"{file}: {recipe.model} does not take the images of {data} ({shape}): evaluate it "
+                f"on images as those of {recipe.data.name}"
+            ) from None
         raise RequestError(
             f"{file}: holds another network than {recipe.model} with {run['objective']}, which "
             f"{folder / 'run.json'} says: train it again"

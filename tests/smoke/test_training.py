@@ -4,10 +4,14 @@ import contextlib
 import io
 import json
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from marginctl.cli import run as run_command
 from tests.conftest import Ran
+
+pytestmark = pytest.mark.smoke
 
 QUICK = ("--data", "digits", "--model", "mnist-cnn:feature_dim=16", "--device", "cpu")
 SMALL = ("--set", "data.samples=300", "--set", "train.batch_size=50", "--set")
@@ -191,3 +195,59 @@ def test_training_on_a_terminal(marginctl, tmp_path, monkeypatch):
     ran = marginctl("train", *QUICK, *SMALL, "--epochs", "2", "--out", tmp_path)
     assert ran.status == 0
     assert "steps" in ran.err
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory):
+    """A folder of two classes of small pictures."""
+    folder = tmp_path_factory.mktemp("Bilder für Ö")
+    stream = np.random.default_rng(0)
+    for part, count in (("train", 4), ("val", 2)):
+        for label in ("bees", "ants"):
+            (folder / part / label).mkdir(parents=True)
+            for i in range(count):
+                picture = stream.integers(0, 256, size=(40, 48, 3), dtype=np.uint8)
+                Image.fromarray(picture).save(folder / part / label / f"{i}.png")
+    return folder
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        *("layer13:width=0.1", "layer13:last=1x1,width=0.1", "resnet18", "resnet50", "wrn-16-8"),
+        *("vgg16", "vgg16-mod", "mobilenet:width=0.25", "mlp:depth=1", "torchvision/mobilenet_v2"),
+    ],
+)
+def test_every_backbone_learns_a_folder_of_pictures(marginctl, pictures, tmp_path, model):
+    small = ("--set", "data.pixels=32", "--set", "train.batch_size=8", "--set", "optim.lr=0.01")
+    arguments = ("train", "--data", f"folder:{pictures}", "--model", model, *small)
+    ran = marginctl(*arguments, "--epochs", "1", "--out", tmp_path, "--json", "--device", "cpu")
+    assert ran.status == 0, ran.err
+    assert ran.json["cells"][0]["n"] == 1
+    assert ran.json["cells"][0]["last"]["mean"] in (0.0, 25.0, 50.0, 75.0, 100.0)
+
+
+@pytest.mark.parametrize("name", ["mnist", "cifar-100"])
+def test_real_images(marginctl, tmp_path, data_dir, name):
+    few = ("--set", "data.samples=300", "--set", "data.label_noise=0.1", "--epochs", "1")
+    ran = marginctl(
+        *("train", "--data", name, "--model", "mlp:width=16", "--data-dir", data_dir),
+        *(*few, "--out", tmp_path, "--json"),
+    )
+    assert ran.status == 0, ran.err
+    run = next(tmp_path.rglob("run.json")).parent
+    found = marginctl("eval", run, "--data-dir", data_dir, "--json").json
+    assert found["n"] == 10_000
+    assert found["top5"] >= found["top1"]
+    other = marginctl("eval", run, "--data", "digits", "--data-dir", data_dir)
+    assert other.status == 2
+    expected = "does not take the images of digits" if name == "mnist" else "for 100 classes"
+    assert expected in other.err
+
+
+def test_the_benchmark_of_training(marginctl):
+    small = ("--model", "mlp:width=8,depth=1", "--batch", "4", "--steps", "2", "--pairs", "2")
+    printed = marginctl("bench", "train", *small, "--device", "cpu")
+    assert printed.status == 0
+    assert "more than a bare torch loop" in printed.out
+    assert "DataLoader, " in printed.out
