@@ -159,6 +159,12 @@ def test_the_commands_of_the_readme_are_accepted(line, marginctl, tmp_path, monk
         arguments += ["--epochs", "1", "--rounds", "1", "--dataset", "iris"]
     if arguments[0] == "uci-cv":
         arguments.append("--dry-run")
+    if arguments[0] == "train":
+        arguments += ["--data", "digits", "--model", "mlp", "--dry-run"]
+    if arguments[0] == "eval":
+        arguments = ["eval", "--help"]  # there is no such run here; the smoke tests have one
+    if arguments[:2] == ["bench", "train"]:
+        arguments += ["--pairs", "1", "--steps", "1", "--model", "mlp", "--batch", "4"]
     if arguments[0] == "report":
         (tmp_path / "runs").mkdir()
     assert marginctl(*arguments).status == 0
