@@ -97,13 +97,13 @@ def command(
             "to_do": len(todo),
             "device": session.device,
             "folder": str(session.folder),
-            "rows": [str(trial) for trial in todo],
+            "rows": [{"trial": str(t), "steps": session.steps(t)} for t in todo],
         }
         if json:
             print_json({"schema": 1, "command": "train", "dry_run": plan})
         else:
             for trial in todo:
-                print(f"{trial}: {trial.recipe.train.epochs} epochs")
+                print(f"{trial}: {trial.recipe.train.epochs} epochs, {session.steps(trial)} steps")
             print(
                 f"{plan['trials']} trials, {plan['to_do']} to do on {session.device}; "
                 f"runs in {session.folder}"

@@ -117,6 +117,11 @@ class Session:
     def folder_of(self, trial: Trial) -> TrialFolder:
         return TrialFolder(self.folder / trial.id)
 
+    def steps(self, trial: Trial) -> int:
+        """How many steps a trial takes, about: a short last batch may join the one before."""
+        train = trial.recipe.train
+        return train.epochs * -(-len(self.images[trial.data].train_y) // train.batch_size)
+
     def about(self, trial: Trial) -> dict[str, Any]:
         """The content of a trial's run.json: enough to run it again."""
         return {
