@@ -161,6 +161,7 @@ def test_the_commands_of_the_readme_are_accepted(line, marginctl, tmp_path, monk
         arguments.append("--dry-run")
     if arguments[0] == "train":
         arguments += ["--data", "digits", "--model", "mlp", "--dry-run"]
+        arguments += ["--set", "data.samples=50"]
     if arguments[0] == "eval":
         arguments = ["eval", "--help"]  # there is no such run here; the smoke tests have one
     if arguments[:2] == ["bench", "train"]:

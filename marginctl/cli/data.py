@@ -10,25 +10,28 @@ from marginctl.cli.options import print_json
 app = typer.Typer(help="The data sets of the papers.", no_args_is_help=True)
 
 Names = Annotated[
-    list[str] | None, typer.Argument(metavar="[NAME]...", help="Data sets, or uci for all of them.")
+    list[str] | None,
+    typer.Argument(metavar="[NAME]...", help="Data sets; uci or images for all of those."),
 ]
 
 
 def _chosen(names: list[str] | None) -> list[str]:
+    from marginctl.data.status import image_names
     from marginctl.data.uci import definitions
 
-    asked = names or ["uci"]
-    return [n for name in asked for n in (definitions() if name == "uci" else [name])]
+    groups = {"uci": list(definitions()), "images": image_names()}
+    return [n for name in names or ["uci"] for n in groups.get(name, [name])]
 
 
 @app.command("list")
 def list_(data_dir: options.DataDir = None, json: options.Json = False) -> None:
     """List the data sets and what is there of them."""
     from marginctl.data.status import status
-    from marginctl.data.uci import default_data_dir, definitions
+    from marginctl.data.uci import default_data_dir
     from marginctl.reporting.listing import print_rows
 
-    rows = [status(name, data_dir or default_data_dir()).row() for name in definitions()]
+    folder = data_dir or default_data_dir()
+    rows = [status(name, folder, read=False).row() for name in _chosen(["uci", "images"])]
     if json:
         print_json(rows)
     else:
@@ -41,12 +44,18 @@ def fetch(
 ) -> None:
     """Fetch what is absent or damaged into the data folder; every file is checked by digest."""
     from marginctl.data.fetch import fetch_missing
-    from marginctl.data.status import status
+    from marginctl.data.status import image_names, status
     from marginctl.data.uci import default_data_dir
-    from marginctl.errors import MarginctlError
+    from marginctl.errors import MarginctlError, RequestError
 
     folder = data_dir or default_data_dir()
     chosen = _chosen(names)
+    images = [n for n in chosen if n in image_names()]
+    if images:
+        raise RequestError(
+            f"data fetch: {', '.join(images)}: images are not fetched: torchvision.datasets does "
+            f"it (download=True), with {folder} as its root"
+        )
     needed = [n for n in chosen if status(n, folder).state in ("absent", "damaged")]
     reasons = fetch_missing(needed, folder)
     rows = [status(name, folder).row() for name in chosen]
@@ -77,7 +86,7 @@ def verify(
     else:
         for s in found:
             print(f"{s.name}: {s.state}")
-    named = set(names or []) - {"uci"}
+    named = set(names or []) - {"uci", "images"}
     bad = [s for s in found if s.state == "damaged" or (s.state == "absent" and s.name in named)]
     if bad:
         raise RequestError(*(str(s.detail) for s in bad))

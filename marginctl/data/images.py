@@ -169,6 +169,18 @@ def image_sets() -> Mapping[str, Description]:
     return {"digits": Description(DIGITS_SUMMARY, ()), **named, f"{FOLDER}PATH": own}
 
 
+def find_images(name: str, data_dir: Path) -> Path | None:
+    """The folder in which a named set's files lie; None for what is built in.
+
+    Raises:
+        DataMissingError: files are not there.
+    """
+    if name == "digits":
+        return None
+    layout, _ = _find(name, IMAGE_SETS[name], data_dir)
+    return data_dir / layout.folder
+
+
 def check_images_name(name: str) -> str:
     """The name, if it is an image set's.
 
@@ -188,7 +200,8 @@ def load_images(name: str, data_dir: Path, pixels: int = 64) -> Images:
     """Reads an image set from the data folder; `digits` comes with scikit-learn.
 
     Args:
-        name: one of `image_sets()`; the PATH of `folder:PATH` is relative to `data_dir`.
+        name: one of `image_sets()`; a relative PATH of `folder:PATH` that is not there is looked
+            for in `data_dir`.
         pixels: the side to which the images of a folder are scaled; other sets have their own.
 
     Raises:
@@ -201,7 +214,8 @@ def load_images(name: str, data_dir: Path, pixels: int = 64) -> Images:
     if name.startswith(FOLDER):
         if pixels < 1:
             raise RequestError(f"pixels = {pixels}: expected 1 or more")
-        root = data_dir / os.path.expanduser(name.removeprefix(FOLDER))
+        root = Path(os.path.expanduser(name.removeprefix(FOLDER)))
+        root = root if root.is_dir() else data_dir / root
         train, test, classes = image_files.folder(name, root, pixels)
         return Images(name, *train, *test, classes)
     kind = IMAGE_SETS[name]

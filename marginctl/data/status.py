@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from marginctl.data.images import IMAGE_SETS, find_images, load_images
 from marginctl.data.uci import DataMissingError, definitions, load
 from marginctl.errors import RequestError
 
@@ -18,22 +19,42 @@ class Status:
     detail: str | None
 
     def row(self) -> dict[str, Any]:
-        published = definitions()[self.name]["published"]
         return {
             "name": self.name,
-            **published,
+            **_published(self.name),
             "state": self.state,
             "path": self.path,
             "detail": self.detail,
         }
 
 
-def status(name: str, data_dir: Path) -> Status:
+def _published(name: str) -> dict[str, int | None]:
+    """Classes, features and rows; of images, the training and test images together."""
+    if name in definitions():
+        published: dict[str, int | None] = definitions()[name]["published"]
+        return published
+    if name == "digits":
+        return {"classes": 10, "features": 64, "instances": 1797}
+    kind = IMAGE_SETS[name]
+    return {"classes": len(kind.classes), "features": None, "instances": sum(kind.rows)}
+
+
+def image_names() -> list[str]:
+    """The image sets that have a name."""
+    return ["digits", *IMAGE_SETS]
+
+
+def status(name: str, data_dir: Path, *, read: bool = True) -> Status:
     """Reads a data set and compares it with its definition and digest.
+
+    Args:
+        read: whether images are read, or only looked for.
 
     Raises:
         RequestError: an unknown name.
     """
+    if name in image_names():
+        return _images(name, data_dir, read=read)
     folder = data_dir / "uci" / name
     try:
         data = load(name, data_dir)
@@ -52,3 +73,16 @@ def status(name: str, data_dir: Path) -> Status:
     files = definitions()[name]["files"]
     there = all((folder / file["file"]).is_file() for file in files)
     return Status(name, "present" if there else "built in", str(folder) if there else None, None)
+
+
+def _images(name: str, data_dir: Path, *, read: bool) -> Status:
+    try:
+        folder = find_images(name, data_dir)
+    except DataMissingError as error:
+        return Status(name, "absent", None, error.lines[0])
+    try:
+        if read:
+            load_images(name, data_dir)
+    except RequestError as error:
+        return Status(name, "damaged", str(folder), error.lines[0])
+    return Status(name, "present" if folder else "built in", str(folder) if folder else None, None)

@@ -827,8 +827,8 @@ def test_a_missing_folder(pets, part):
 def test_no_classes(tmp_path):
     (tmp_path / "train").mkdir()
     (tmp_path / "val").mkdir()
-    assert refusal(RequestError, load_images, "folder:.", tmp_path) == (
-        f"data set 'folder:.': no class folders in {tmp_path / 'train'}: make one for each class"
+    assert refusal(RequestError, load_images, f"folder:{tmp_path}", tmp_path) == (
+        f"data set 'folder:{tmp_path}': no class folders in {tmp_path / 'train'}: make one for each class"
     )
 
 

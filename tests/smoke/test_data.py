@@ -14,6 +14,7 @@ def test_without_data(marginctl, tmp_path):
     assert {r["name"]: r["state"] for r in rows if r["state"] != "absent"} == {
         "iris": "built in",
         "balance-scale": "built in",
+        "digits": "built in",
     }
     assert "haberman" in marginctl("data", "list", "--data-dir", tmp_path).out
     assert marginctl("data", "verify", "--data-dir", tmp_path).status == 0
@@ -28,7 +29,8 @@ def test_without_data(marginctl, tmp_path):
 
 
 def test_present_and_damaged(marginctl, tmp_path, data_dir):
-    assert {r["state"] for r in marginctl("data", "list", "--json").json} == {"present"}
+    listed = marginctl("data", "list", "--json").json
+    assert {r["state"] for r in listed if r["features"] and r["name"] != "digits"} == {"present"}
     assert marginctl("data", "verify").status == 0
     shutil.copytree(data_dir / "uci" / "haberman", tmp_path / "uci" / "haberman")
     path = tmp_path / "uci" / "haberman" / "haberman.data"
@@ -62,3 +64,18 @@ def test_offline_fetches_nothing(marginctl, tmp_path, monkeypatch):
     assert ran.status == 2
     assert "; not fetched" in ran.err
     assert len(uci.definitions()) == 15
+
+
+def test_images(marginctl, tmp_path, data_dir):
+    rows = {r["name"]: r for r in marginctl("data", "list", "--json").json}
+    assert rows["digits"]["state"] == "built in"
+    assert rows["mnist"]["state"] == rows["cifar-100"]["state"] == "present"
+    assert rows["mnist"]["instances"] == 70_000
+    assert rows["svhn"]["state"] == "absent"
+    verified = marginctl("data", "verify", "digits", "mnist", "cifar-100")
+    assert verified.out == "digits: built in\nmnist: present\ncifar-100: present\n"
+    assert marginctl("data", "verify", "images").status == 0
+    assert marginctl("data", "verify", "svhn").status == 2
+    refused = marginctl("data", "fetch", "mnist")
+    assert refused.status == 2
+    assert "images are not fetched: torchvision.datasets does it" in refused.err
