@@ -83,7 +83,9 @@ def _run(arguments: list[str] | None) -> int:
             raise KeyboardInterrupt
         return status if isinstance(status, int) else 0
     except MarginctlError as error:
-        for line in error.lines:
+        # of the processes that torchrun starts, one speaks
+        alone = int(os.environ.get("WORLD_SIZE", "1")) < 2 or os.environ.get("RANK", "0") == "0"
+        for line in error.lines if alone else ():
             _complain(line)
         return error.exit_status
     except (KeyboardInterrupt, typer.Abort):
@@ -118,9 +120,11 @@ def _run(arguments: list[str] | None) -> int:
 def _kept(arguments: list[str] | None) -> str:
     """What an interrupted command leaves behind."""
     given = sys.argv[1:] if arguments is None else arguments
-    if "uci-cv" not in given[:1]:
-        return ""
-    return ": finished trials are kept: the same command again resumes"
+    if given[:1] == ["train"]:
+        return ": finished trials and checkpoints are kept: the same command again resumes"
+    if given[:1] == ["uci-cv"]:
+        return ": finished trials are kept: the same command again resumes"
+    return ""
 
 
 # What is wrong with a path that was asked for, rather than with the machine.

@@ -68,12 +68,9 @@ def command(
         )
     ]
     say(collected.problems)
-    trained = {
-        name: rows_of(run.record for run in runs)
-        for name, runs in sorted(collected.trained.items())
-        if paper in (None, runs[0].about["recipe"]["paper"])
-        and table_number in (None, runs[0].about["recipe"]["table"])
-    }
+    trained = [
+        t for t in collected.trained if paper in (None, t.paper) and table_number in (None, t.table)
+    ]
     if figure:
         if len(tables) != 1:
             found = ", ".join(t.recipe for t in tables) or "none"
@@ -101,8 +98,14 @@ def command(
                 "command": "report",
                 "tables": documents,
                 "trained": [
-                    {"recipe": name, "cells": [cell.as_json() for cell in cells]}
-                    for name, cells in trained.items()
+                    {
+                        "recipe": t.recipe,
+                        "paper": t.paper,
+                        "table": t.table,
+                        **t.training,
+                        "cells": [c.as_json() for c in rows_of(r.record for r in t.runs.values())],
+                    }
+                    for t in trained
                 ],
                 "problems": collected.problems,
             }
@@ -112,9 +115,11 @@ def command(
         if report_format is not ReportFormat.csv:
             print(("\n" if i else "") + table.title(t.recipe, t.paper, t.table, t.protocol) + "\n")
         table.print_as(report_format, c.grid, made)
-    for i, (name, cells) in enumerate(trained.items()):
+    for i, of_recipe in enumerate(trained):
         if report_format is not ReportFormat.csv:
-            print(("\n" if i or tables else "") + name + "\n")
-        print_as(report_format, cells)
+            flat = {k: v for section in of_recipe.training.values() for k, v in section.items()}
+            heading = table.title(of_recipe.recipe, of_recipe.paper, of_recipe.table, flat)
+            print(("\n" if i or tables else "") + heading + "\n")
+        print_as(report_format, rows_of(run.record for run in of_recipe.runs.values()))
     if not tables and not trained:
         say(["no finished runs found"])

@@ -7,7 +7,7 @@ import typer
 
 from marginctl.cli import options
 from marginctl.cli.options import Format, integer, print_json
-from marginctl.errors import MarginctlError
+from marginctl.errors import MarginctlError, RequestError
 
 if TYPE_CHECKING:
     from marginctl.crossval.session import Session
@@ -93,6 +93,7 @@ def command(
     in the run store: the same command again resumes, or prints the table at once.
     """
     from marginctl.crossval.session import Session
+    from marginctl.crossval.trial import cost_of
     from marginctl.data.own import read_all
     from marginctl.papers import table as published
     from marginctl.recipe import find
@@ -104,6 +105,10 @@ def command(
     from marginctl.runs.files import check_outputs
     from marginctl.runs.store import NETWORKS, PREDICTIONS
 
+    if search and (predictions or save_models or figure):
+        raise RequestError(
+            "--search: it keeps no predictions, networks or figures: run the setting that it finds"
+        )
     own = read_all(csv or [], target or [], (train_csv, test_csv))
     keep = [PREDICTIONS] * (predictions is not None) + [NETWORKS] * (save_models is not None)
     if figure:
@@ -158,7 +163,7 @@ def command(
         settings={r: (t.dataset.name, t.setting.changed) for r, t in rows.items() if t.setting},
         row_of={trial.id: trial.row for trial in session.trials},
     )
-    cost = sum(trial.cost for trial in todo)
+    cost = cost_of(todo)
     with Progress(collector, cost, len(session.trials), quiet=quiet) as progress:
         for line in session.warnings:
             progress.message(line)

@@ -246,6 +246,7 @@ class _Run:
 
     def _write_kept(self, trial: Trial, path: Path, running: _Running) -> dict[str, str | None]:
         """Writes the files that were asked for; their digests, for the result."""
+        assert not (self.keep and trial.beside), "a stack's files would be those of all its lanes"
         if PREDICTIONS in self.keep:
             rows = [row for r in running.results for row in r.predictions]
             write_csv(path / PREDICTIONS, trial.prediction_rows(rows))
@@ -257,15 +258,18 @@ class _Run:
 
     def look_elsewhere(self) -> None:
         waiting, self.elsewhere = self.elsewhere, []
+        free: list[Trial] = []
         for trial in waiting:
             if self.reuse(trial, quietly=True):
                 continue
             folder = TrialFolder(self.folder / trial.id)
             if folder.try_lock():  # the other process is gone and left no result
                 folder.unlock()
-                self.start([trial])
+                free.append(trial)
             else:
                 self.elsewhere.append(trial)
+        for side_by_side in _together(free):
+            self.start(side_by_side)
 
     def unlock_all(self) -> None:
         for running, _ in self.futures.values():

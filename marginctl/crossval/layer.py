@@ -107,11 +107,11 @@ class _BatchNorm:
         mean = (x * rows.share).sum(1, keepdim=True)
         variance = ((x - mean).square_() * rows.share).sum(1, keepdim=True)
         unbiased = variance * rows.unbiased
-        seen = (self.mean.clone(), self.variance.clone())
-        self.mean.lerp_(torch.where(rows.several, mean, self.mean), MOMENTUM)
+        # one row has neither: it is normalised by what has been seen, and adds nothing to it
+        mean = torch.where(rows.several, mean, self.mean)
+        variance = torch.where(rows.several, variance, self.variance)
+        self.mean.lerp_(mean, MOMENTUM)
         self.variance.lerp_(torch.where(rows.several, unbiased, self.variance), MOMENTUM)
-        mean = torch.where(rows.several, mean, seen[0])
-        variance = torch.where(rows.several, variance, seen[1])
         self._factor = (variance + EPSILON).rsqrt_()
         self._normalized = (x - mean).mul_(self._factor)
         return self._normalized * self.weight + self.bias

@@ -176,6 +176,10 @@ class Session:
         parts: list[str] = []
         for trial in (t for t in self.trials if t in outcome.records):
             text = (self._folder_of(trial).path / PREDICTIONS).read_text("utf-8")
+            if trial.setting is not None and trial.setting.changed:  # of a grid
+                names, *lines = text.splitlines()
+                own = f'"{trial.setting}"'
+                text = "\n".join([f"{names},setting", *(f"{s},{own}" for s in lines), ""])
             parts.append(text if not parts else text.partition("\n")[2])
         if parts:
             write_atomically(target, "".join(parts))

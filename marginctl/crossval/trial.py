@@ -104,9 +104,9 @@ class Trial:
 
     def own_part(self, result: Any) -> Any:
         """This trial's part of the result of a stack."""
-        lanes = [p.model_dump() for p in self.beside]
-        own = self.protocol.model_dump()
-        return result.of_lane(lanes.index(own), len(lanes)) if lanes else result
+        if not self.beside:
+            return result
+        return result.of_lane(self.beside.index(self.protocol), len(self.beside))
 
     @property
     def cost(self) -> float:
@@ -200,6 +200,12 @@ def expand(recipe: Recipe, datasets: Iterable[Dataset]) -> list[Trial]:
         for d in datasets
         if d.fixed_test is not None and recipe.protocol.repeats < 2
     ]
+    problems += [
+        f"data set '{d.name}': every class has one row, which every rounded-up fold tests: "
+        "expected some to train on: leave protocol.stratified out"
+        for d in datasets
+        if recipe.protocol.stratified == "rounded-up" and len(set(d.y.tolist())) == d.num_rows
+    ]
     if problems:
         raise RequestError(*problems)
     tunings: dict[str, StackTuning | None] = dict.fromkeys(recipe.objectives)
@@ -226,12 +232,21 @@ def warnings(datasets: Iterable[Dataset], protocol: Protocol) -> list[str]:
         small = [
             f"'{dataset.classes[c]}' ({n})" for c, n in sorted(counts.items()) if n < protocol.folds
         ]
+        what = "some folds test none of it"
+        if protocol.stratified == "rounded-up":
+            small = [f"'{dataset.classes[c]}' (1)" for c, n in counts.items() if n == 1]
+            what = "each fold tests its row, and none trains on it"
         if small:
             lines.append(
-                f"{dataset.name}: fewer rows than folds in class {', '.join(small)}: "
-                "some folds test none of it"
+                f"{dataset.name}: fewer rows than folds in class {', '.join(small)}: {what}"
             )
     return lines
+
+
+def cost_of(trials: Iterable[Trial]) -> float:
+    """What trials cost together: those that train side by side are paid for once, all of them."""
+    companies = {trial.together[0].id: trial for trial in trials}
+    return sum(trial.cost * max(1, len(trial.beside)) for trial in companies.values())
 
 
 # Units of `cost` that one worker gets through in a second, measured on 2 CPU cores.
@@ -240,5 +255,5 @@ COST_A_SECOND = 7e5
 
 def estimated_seconds(trials: Iterable[Trial], workers: int) -> float:
     """A rough time for the trials, start-up of the workers included."""
-    cost = sum(trial.cost for trial in trials)
+    cost = cost_of(trials)
     return math.ceil(cost / COST_A_SECOND / workers + 4) if cost else 0.0

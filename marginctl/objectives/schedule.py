@@ -100,12 +100,12 @@ SHAPES: Mapping[str, Shape] = {
         "from start to end at a constant ratio", _ramp(*_POSITIVE_ENDS), _exponential
     ),
     "polynomial": Shape(
-        "end + (start - end) (1 - share of the training)^power",
+        "end + (start - end) (1 - share of the training / over)^power",
         {**_ramp(_START, _END), "power": _positive(2.0, "2 in the temperature paper")},
         _polynomial,
     ),
     "one-cycle": Shape(
-        "up to peak and down again on half cosines: Smith's policy, with PyTorch's defaults",
+        "up to peak and down again on half cosines: the rate of Smith's policy",
         {
             "peak": _positive(None, "the largest value"),
             "rise": Option(0.3, "share of the training", 0.0, 0.99, above_minimum=True),
@@ -180,8 +180,9 @@ class Schedule:
     @property
     def extremes(self) -> tuple[float, ...]:
         """The first value, the peak and the last of an endless training; others lie between."""
-        middle = dict(self.options).get("peak")
-        return self.value(0, 1), middle or self.value(0, 1), self.value(10**12, 10**12)
+        top = dict(self.options).get("rise", 0.0)  # where one-cycle has its peak
+        whole = 10**12
+        return self.value(0, 1), self.value(int(top * whole), whole), self.value(whole, whole)
 
     def of_negative_log(self) -> "Schedule":
         return replace(self, negative_log=True)

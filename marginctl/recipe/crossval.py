@@ -120,8 +120,13 @@ class Space(BaseModel):
 
 
 def _checked_grid(grid: dict[str, list[Any]], where: str) -> dict[str, list[Any]]:
-    """A grid of protocols, with every problem of its keys and values."""
+    """A grid of protocols, each value once as the protocol has it.
+
+    Raises:
+        ValueError: every problem of its keys and values.
+    """
     problems: list[str] = []
+    canonical: dict[str, list[Any]] = {}
     for key, values in grid.items():
         if key not in Protocol.model_fields or key in ("folds", "repeats"):
             known = [k for k in Protocol.model_fields if k not in ("folds", "repeats")]
@@ -132,13 +137,15 @@ def _checked_grid(grid: dict[str, list[Any]], where: str) -> dict[str, list[Any]
             continue
         for value in values:
             try:
-                Protocol.model_validate({key: value})
+                read = getattr(Protocol.model_validate({key: value}), key)
+                known_values = canonical.setdefault(key, [])
+                known_values += [] if read in known_values else [read]
             except ValidationError as error:
                 said = expected_in(error.errors(include_url=False)[0])
                 problems.append(f"{where}.{key} = {shown(value)}: {said}")
     if problems:
         raise ValueError("\n".join(problems))
-    return grid
+    return canonical
 
 
 class Search(Space):

@@ -57,13 +57,22 @@ class Optim(BaseModel):
     model_config = STRICT
 
     optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
-    lr: Rate = "cosine(start=0.1,end=0)"
+    lr: Rate = "cosine(end=0,start=0.1)"
     lr_by: Annotated[Literal["step", "epoch"], Field(description="when a scheduled rate moves")] = (
         "step"
     )
     momentum: Annotated[float, Field(ge=0, lt=1, description="of sgd alone")] = 0.9
     nesterov: bool = False
     weight_decay: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] = 5e-4
+
+    @model_validator(mode="after")
+    def _fits(self) -> "Optim":
+        if self.nesterov and (self.optimizer != "sgd" or self.momentum == 0):
+            raise ValueError(
+                f"optim.nesterov = true with optimizer = {self.optimizer} and momentum = "
+                f"{self.momentum:g}: expected sgd and a momentum above 0"
+            )
+        return self
 
 
 class Training(BaseModel):
@@ -134,7 +143,7 @@ class TrainRecipe(BaseModel):
         Raises:
             ValueError: a key that is not in the recipe, or a value that it does not take.
         """
-        found = []
+        seen: dict[str, tuple[dict[str, Any], TrainRecipe]] = {}  # each once, however written
         problems: list[str] = []
         base = self.model_dump(exclude={"grid"})
         for key in self.grid:
@@ -148,7 +157,8 @@ class TrainRecipe(BaseModel):
                 outer, _, inner = key.partition(".")
                 document[outer] = {**document[outer], inner: value} if inner else value
             try:
-                found.append((setting, TrainRecipe.model_validate(document)))
+                made = TrainRecipe.model_validate(document)
+                seen.setdefault(made.model_dump_json(), (setting, made))
             except ValidationError as error:
                 for problem in error.errors(include_url=False):
                     at = ".".join(map(str, problem["loc"]))
@@ -157,7 +167,7 @@ class TrainRecipe(BaseModel):
                     )
         if problems:
             raise ValueError("\n".join(dict.fromkeys(problems)))
-        return found
+        return list(seen.values())
 
 
 def _in_own_words(read: Any, written: str) -> str:

@@ -65,11 +65,22 @@ def _in_order(there: set[str], order: Iterable[str]) -> list[str]:
 
 
 @dataclass
+class Trained:
+    """Runs of `train` of one recipe's name and one way to train, which make one table."""
+
+    recipe: str
+    paper: str | None
+    table: str | None
+    training: dict[str, Any]
+    runs: dict[tuple[str, str, int], Run] = field(default_factory=dict)
+
+
+@dataclass
 class Collected:
     """What some stores hold."""
 
     tables: list[Table] = field(default_factory=list)
-    trained: dict[str, list[Run]] = field(default_factory=dict)  # runs of `train`, by recipe
+    trained: list[Trained] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)  # a line each, naming the folder
 
 
@@ -86,6 +97,7 @@ def collect(stores: Iterable[Path]) -> Collected:
         )
     collected = Collected()
     tables: dict[str, Table] = {}
+    trained: dict[str, Trained] = {}
     seen: set[str] = set()
     for folder in sorted(
         {f for store in stores for f in _trial_folders(store, collected.problems)}
@@ -96,7 +108,7 @@ def collect(stores: Iterable[Path]) -> Collected:
         seen.add(run.record["trial"])
         recipe = run.about["recipe"]
         if run.about.get("task") == "train":
-            collected.trained.setdefault(recipe["name"], []).append(run)
+            _add_trained(run, trained, collected.problems)
             continue
         key = digest([recipe["name"], recipe["protocol"], recipe.get("tuning")])
         table = tables.setdefault(
@@ -111,8 +123,30 @@ def collect(stores: Iterable[Path]) -> Collected:
             collected.problems.append(f"{older.path}: a later run has that cell: left out")
     for table in tables.values():
         _keep_newest_data(table, collected.problems)
+    collected.trained = sorted(trained.values(), key=lambda t: (t.recipe, digest(t.training)))
     collected.tables = sorted(tables.values(), key=lambda t: (t.recipe, digest(t.protocol)))
     return collected
+
+
+def _add_trained(run: Run, trained: dict[str, Trained], problems: list[str]) -> None:
+    """Puts a run of `train` into its table; of two of one network the later one stays."""
+    recipe, setting = run.about["recipe"], run.record["setting"]
+    training = {}
+    for section in ("data", "optim", "train"):
+        own = {k: v for k, v in recipe[section].items() if f"{section}.{k}" not in setting}
+        training[section] = own
+    training["data"].pop("name", None)
+    key = digest([recipe["name"], training])
+    table = trained.setdefault(
+        key, Trained(recipe["name"], recipe["paper"], recipe["table"], training)
+    )
+    place = (run.record["row"], run.record["objective"], run.record["seed"])
+    twin = table.runs.get(place)
+    if twin is not None:
+        older = min(run, twin, key=lambda r: r.started)
+        problems.append(f"{older.path}: a later run has that cell: left out")
+    if twin is None or twin.started < run.started:
+        table.runs[place] = run
 
 
 def _keep_newest_data(table: Table, problems: list[str]) -> None:

@@ -52,6 +52,7 @@ class Comparisons:
     published: dict[Place, Test] = field(default_factory=dict)
     ranks: dict[str, float] = field(default_factory=dict)
     friedman: Test = field(default_factory=lambda: Test(None, None))
+    overlapping: bool = False  # some rows are tested by several folds of a repeat
     datasets: int = 0  # with every cell there: those that ranks and tests over data sets use
 
 
@@ -122,7 +123,10 @@ def compare(
         power: a difference in points: how many repeats would show it?
     """
     others = [o for o in grid.objectives if o != baseline]
-    made = Comparisons(baseline, power)
+    overlapping = any(
+        sum(r["tested"][0]) > r["rows"] for of_cell in records.values() for r in of_cell
+    )
+    made = Comparisons(baseline, power, overlapping=overlapping)
     for dataset in grid.datasets:
         pairs = {
             o: _paired(records[dataset, o], records[dataset, baseline])
@@ -171,15 +175,12 @@ def compare(
             differences.items(), signed, tests.holm([t.p for t in signed]), strict=True
         )
     ]
-    return Comparisons(
-        baseline,
-        power,
-        made.cells,
-        overall,
-        made.published,
-        dict(zip(grid.objectives, tests.ranks(rows), strict=True)),
-        tests.friedman(rows),
-        len(rows),
+    return replace(
+        made,
+        overall=overall,
+        ranks=dict(zip(grid.objectives, tests.ranks(rows), strict=True)),
+        friedman=tests.friedman(rows),
+        datasets=len(rows),
     )
 
 

@@ -42,6 +42,10 @@ def check(
         )
     if asked.figure == "accuracy":
         return []
+    if asked.protocol.batch_norm != "none" or "batch_norm" in asked.grid:
+        raise RequestError("--figure: angles of networks with batch normalisation are not drawn")
+    if len(asked.dataset_names) > 1 or len(asked.seeds) > 1:
+        raise RequestError("--figure: angles are drawn for one data set and one seed")
     for objective in objectives or asked.objectives:
         fixed_scale(parse(objective))
     return [NETWORKS]
@@ -70,7 +74,7 @@ def _accuracy(grid: Grid) -> Any:
         for i, objective in enumerate(grid.objectives):
             means = [grid.cells[row, objective].mean for row in rows]
             axes.plot(ticks, means, marker="osvD^<>"[i % 7], markersize=4, label=objective)
-        n = sorted({cell.n for cell in grid.cells.values()})
+        n = sorted({grid.cells[row, o].n for row in rows for o in grid.objectives})
         axes.set_title(f"{dataset}, n = {n[0]} folds", fontsize=10)
         axes.set_xlabel(key)
         axes.set_ylabel("accuracy (%)")

@@ -52,6 +52,11 @@ def legend(grid: Grid, made: Comparisons | None) -> list[str]:
             f"{DIFFERS}  differs from the published value: z-test (approximate), p < 0.05: "
             f"{count} of {len(made.published)} cells"
         )
+    if made and made.cells and made.overlapping:
+        lines.append(
+            "folds overlap (stratified: rounded-up): n counts some rows twice, and these tests are "
+            "too sure of themselves"
+        )
     for reason in dict.fromkeys(c.untrained for c in cells if c.untrained):
         where = _by_objective([(c, "") for c in cells if c.untrained == reason])
         lines.append(f"{UNTRAINED}  {reason}: {where}")

@@ -10,6 +10,7 @@ from typing import Any
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from marginctl.recipe import TrainRecipe
 
@@ -21,6 +22,7 @@ class Cell:
     Attributes:
         last, best: of the last epoch of each seed, and of its best one, which the test chose.
         diverged: seeds whose loss was not finite; they are not in the numbers.
+        collapsed: of the n, how many predict one class for every test image.
     """
 
     row: str
@@ -29,6 +31,7 @@ class Cell:
     best: list[float]
     best_epochs: list[int]
     diverged: int
+    collapsed: int
     seconds: float
 
     def as_json(self) -> dict[str, Any]:
@@ -39,6 +42,7 @@ class Cell:
             "last": _numbers(self.last),
             "best": _numbers(self.best) | {"epochs": self.best_epochs},
             "diverged": self.diverged,
+            "collapsed": self.collapsed,
             "seconds": self.seconds,
         }
 
@@ -68,6 +72,7 @@ def rows_of(records: Iterable[Mapping[str, Any]]) -> list[Cell]:
                 [r["best"]["top1"] for r in whole],
                 [r["best"]["epoch"] for r in whole],
                 len(group) - len(whole),
+                sum(bool(r["collapsed"]) for r in whole),
                 sum(r["timing"]["seconds"] for r in group),
             )
         )
@@ -92,14 +97,20 @@ def _text(values: list[float]) -> str:
     return f"{mean:.2f}±{statistics.stdev(values):.2f}" if len(values) > 1 else f"{mean:.2f}"
 
 
+def _note(cell: Cell) -> str:
+    said = [f"{cell.diverged} diverged"] * bool(cell.diverged)
+    said += [f"{cell.collapsed} of {len(cell.last)} predict one class"] * bool(cell.collapsed)
+    return ", ".join(said)
+
+
 def print_as(table_format: str, cells: list[Cell]) -> None:
     """Prints the cells on stdout as `table`, `markdown` or `csv`."""
-    names = ["data, model", "objective", "n", "last epoch", "best epoch", "of seeds", "diverged"]
+    names = ["data, model", "objective", "n", "last epoch", "best epoch", "of seeds", "note"]
     rows = [
         [
             *(c.row, c.objective, str(len(c.last)), _text(c.last), _text(c.best)),
             " ".join(map(str, c.best_epochs)) or "-",
-            str(c.diverged),
+            _note(c),
         ]
         for c in cells
     ]
@@ -109,7 +120,7 @@ def print_as(table_format: str, cells: list[Cell]) -> None:
         print(text.getvalue(), end="")
         return
     if table_format == "markdown":
-        lines = [names, ["---", "---", *["---:"] * 5], *rows]
+        lines = [names, ["---", "---", *["---:"] * 4, "---"], *rows]
         print("\n".join("| " + " | ".join(line) + " |" for line in lines))
         return
     console = Console(highlight=False)
@@ -117,9 +128,9 @@ def print_as(table_format: str, cells: list[Cell]) -> None:
         console = Console(highlight=False, no_color=True, width=10_000)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for i, name in enumerate(names):
-        table.add_column(name, justify="right" if i > 1 else "left")
+        table.add_column(name, justify="right" if 1 < i < 6 else "left")
     for line in rows:
-        table.add_row(*line)
+        table.add_row(*map(Text, line))  # a folder's name is no markup
     console.print(table, soft_wrap=not console.is_terminal)
     console.print(
         "Test top-1 in percent: mean ± standard deviation over n seeds. best epoch: chosen on the "

@@ -44,7 +44,7 @@ def write_bytes_atomically(path: Path, data: bytes) -> None:
         temporary = None
         _sync_folder(path.parent)
     except OSError as error:
-        raise StoreError(_unwritable(path, len(data), error)) from None
+        raise StoreError(unwritable(path, len(data), error)) from None
     finally:
         if temporary:
             with contextlib.suppress(OSError):
@@ -122,7 +122,8 @@ def _sync_folder(folder: Path) -> None:
             os.close(handle)
 
 
-def _unwritable(path: Path, needed: int, error: OSError) -> str:
+def unwritable(path: Path, needed: int, error: OSError) -> str:
+    """Why a file could not be written, and what to do."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         folder = next(p for p in (path.parent, *path.parents) if p.exists())
         free = shutil.disk_usage(folder).free

@@ -5,7 +5,7 @@ from typing import Any
 
 from marginctl.crossval.session import Session
 from marginctl.crossval.space import Setting, grid_size, settings_of
-from marginctl.crossval.trial import Trial, estimated_seconds
+from marginctl.crossval.trial import Trial, cost_of, estimated_seconds
 from marginctl.errors import MarginctlError, RequestError
 from marginctl.papers import Published, table
 from marginctl.search.leaderboard import Leaderboard
@@ -79,7 +79,7 @@ def search(
 
     def train(trials: dict[Trial, Setting], number: int) -> Mapping[Trial, Mapping[str, Any]]:
         of_round = session.with_trials(list(trials))
-        board.begin(number, trials, sum(trial.cost for trial in of_round.unfinished()))
+        board.begin(number, trials, cost_of(of_round.unfinished()))
         outcome = of_round.execute(workers, board)
         if outcome.failed:
             raise MarginctlError(*outcome.failed.values())

@@ -1,6 +1,6 @@
 """Batches of images that live on the device, augmented there."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -54,11 +54,16 @@ class Batches:
         self.test = _split(images.test_x, images.test_y, device)
         self._seed, self._augment, self._device = seed, augment, device
         self._format = torch.channels_last if channels_last else torch.contiguous_format
-        shape = (1, -1, 1, 1)
-        mean = torch.tensor(images.mean, dtype=torch.float32, device=device).view(shape)
-        std = torch.tensor(images.std, dtype=torch.float32, device=device).view(shape)
-        self._factor, self._shift = 1 / (255 * std), -mean / std
-        self._fill = (mean * 255).round().to(torch.uint8)
+        self.normalize(images.mean, images.std)
+
+    def normalize(self, mean: Sequence[float], std: Sequence[float]) -> None:
+        """Sets what is subtracted from each channel, of 0 to 1, and what it is divided by."""
+        self.mean, self.std = tuple(mean), tuple(std)
+        shape, device = (1, -1, 1, 1), self._device
+        means = torch.tensor(self.mean, dtype=torch.float32, device=device).view(shape)
+        stds = torch.tensor(self.std, dtype=torch.float32, device=device).view(shape)
+        self._factor, self._shift = 1 / (255 * stds), -means / stds
+        self._fill = (means * 255).round().to(torch.uint8)
 
     def sizes(self, size: int) -> list[int]:
         """The batches of an epoch, over all processes.

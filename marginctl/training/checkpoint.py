@@ -5,9 +5,10 @@ import io
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from torch import Tensor
 
 from marginctl.errors import RequestError
@@ -16,6 +17,39 @@ from marginctl.runs.files import write_bytes_atomically
 FOLDER = "checkpoints"
 LAST, BEST = "step", "best"
 _NAME = re.compile(r"(step|best)-(\d{9})-([0-9a-f]{16})\.pt")
+
+
+class _State(BaseModel):
+    """What a checkpoint holds beside tensors in dictionaries.
+
+    Attributes:
+        trial: its id.
+        step: steps that are done.
+        steps: of an epoch.
+        processes: that trained together.
+        metrics: the JSON lines of the epochs that are done.
+        normalization: mean and standard deviation of each channel.
+        classes: their names, in order.
+    """
+
+    model_config = ConfigDict(extra="allow", strict=True)
+    trial: str
+    step: Annotated[int, Field(ge=0)]
+    steps: Annotated[int, Field(ge=1)]
+    processes: Annotated[int, Field(ge=1)]
+    versions: dict[str, str]
+    metrics: str
+    normalization: tuple[list[float], list[float]]
+    classes: list[str]
+    model: dict[str, Any]
+    objective: dict[str, Any]
+    optimizer: dict[str, Any]
+    scaler: dict[str, Any]
+
+    @field_validator("normalization", mode="before")
+    @classmethod
+    def _pair(cls, value: Any) -> Any:
+        return tuple(value) if isinstance(value, list) else value
 
 
 def save(folder: Path, kind: str, step: int, state: Mapping[str, Any], keep: int) -> Path:
@@ -46,18 +80,35 @@ def save(folder: Path, kind: str, step: int, state: Mapping[str, Any], keep: int
 def found(folder: Path, kind: str) -> list[Path]:
     """The checkpoints of a kind, the latest first."""
     names = [(m, p) for p in (folder / FOLDER).glob("*.pt") if (m := _NAME.fullmatch(p.name))]
-    own = [(int(m[2]), p.stat().st_mtime_ns, p) for m, p in names if m[1] == kind]
+    own = [(int(m[2]), p.lstat().st_mtime_ns, p) for m, p in names if m[1] == kind]
     return [path for *_, path in sorted(own, reverse=True)]
 
 
-def last_good(folder: Path, kind: str = LAST) -> tuple[dict[str, Any] | None, list[str]]:
-    """The latest whole checkpoint, and a line for each one that is not."""
+def sweep(folder: Path) -> None:
+    """Removes all checkpoints of a trial."""
+    for kind in (LAST, BEST):
+        for path in found(folder, kind):
+            path.unlink(missing_ok=True)
+
+
+def last_good(
+    folder: Path, kind: str = LAST, trial: str | None = None
+) -> tuple[tuple[Path, dict[str, Any]] | None, list[str]]:
+    """The latest whole checkpoint with its file, and a line for each one that is passed over.
+
+    Args:
+        trial: the id that it must have; None for any.
+    """
     problems: list[str] = []
     for path in found(folder, kind):
         try:
-            return load(path), problems
+            state = load(path)
         except RequestError as error:
-            problems += [f"{line}: the one before is used" for line in error.lines]
+            problems += [f"{line}: passed over" for line in error.lines]
+            continue
+        if trial in (None, state["trial"]):
+            return (path, state), problems
+        problems.append(f"{path}: is of another trial, {state['trial']}: passed over")
     return None, problems
 
 
@@ -78,8 +129,10 @@ def load(path: Path) -> dict[str, Any]:
         state: dict[str, Any] = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
     except Exception:  # torch raises many kinds for what is no checkpoint
         raise RequestError(f"{path}: is not a checkpoint of marginctl train") from None
-    if not isinstance(state, dict) or not {"model", "objective", "step"} <= state.keys():
-        raise RequestError(f"{path}: is not a checkpoint of marginctl train")
+    try:
+        _State.model_validate(state)
+    except ValidationError:
+        raise RequestError(f"{path}: is not a checkpoint of marginctl train") from None
     return state
 
 

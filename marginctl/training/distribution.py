@@ -42,6 +42,11 @@ class World:
         dist.all_reduce(largest, op=dist.ReduceOp.MAX)
         return None if int(largest) < 0 else int(largest)
 
+    def broadcast(self, value: Tensor) -> None:
+        """Gives every process the first one's tensor, in place."""
+        if self.size > 1:
+            dist.broadcast(value, 0)
+
     def from_first(self, value: Any) -> Any:
         """What the first process has, on all of them."""
         if self.size == 1:

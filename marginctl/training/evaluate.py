@@ -4,15 +4,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from marginctl.data.images import Images
 from marginctl.errors import RequestError
 from marginctl.evaluation import accuracy, angles, calibration
 from marginctl.objectives.names import parse
 from marginctl.recipe import TrainRecipe
+from marginctl.recipe.train import ImageData
 from marginctl.runs.store import parse_run
 from marginctl.training import checkpoint
-from marginctl.training.loop import Trainer, setup
+from marginctl.training.loop import DivergedError, Trainer, setup
 from marginctl.training.record import is_run
 from marginctl.training.session import images_of
 
@@ -33,21 +35,27 @@ def evaluate(
     Raises:
         RequestError: no run or checkpoint, a damaged one, or images that do not fit the network.
     """
-    folder, file = _located(path, which)
+    folder, file, state = _located(path.absolute(), which)
     run = _run_of(folder)
     recipe = TrainRecipe.model_validate(
         {key: value for key, value in run["recipe"].items() if key != "name"}
     )
-    state = checkpoint.load(file)
-    own = recipe.data if data is None else recipe.data.model_copy(update={"name": data})
+    # of other images the test part alone is used, as it is
+    own = recipe.data if data is None else ImageData(name=data, pixels=recipe.data.pixels)
     images = images_of(own, data_dir)
+    if data is None and images.digest != run["data"]:
+        raise RequestError(
+            f"{folder}: was trained on other content of {own.name} than there is now: name the "
+            "folder that has it with --data-dir, or say --data to evaluate on this one"
+        )
     _check_fit(state, images, file)
     how = setup(device, recipe.train.precision)
     spec = parse(str(run["objective"])).spec
     trainer = Trainer(recipe, spec, images, int(run["seed"]), how)
     try:
-        trainer.load(state)
-    except (RuntimeError, ValueError, KeyError):
+        trainer.load(state | {"processes": 1, "steps": len(trainer.sizes)})
+        trainer.batches.normalize(*state["normalization"])  # as it was trained
+    except (RuntimeError, ValueError, KeyError, TypeError, AttributeError):
         if data is not None:
             shape = f"{images.channels} x {images.pixels} x {images.pixels}"
             raise RequestError(
@@ -58,7 +66,10 @@ def evaluate(
             f"{file}: holds another network than {recipe.model} with {run['objective']}, which "
             f"{folder / 'run.json'} says: train it again"
         ) from None
-    tested = trainer.tested()
+    try:
+        tested = trainer.tested()
+    except DivergedError as error:
+        raise RequestError(f"{file}: {error}: there is nothing to evaluate") from None
     logits, labels = tested.logits.double().numpy(), tested.labels.numpy()
     scores = tested.similarities.double().numpy()
     classes = images.num_classes
@@ -84,6 +95,8 @@ def evaluate(
         "angles": None,
         "reasons": {},
     }
+    if list(images.classes) != state["classes"]:
+        document["reasons"]["per_class"] = "the classes have other names: compared by their number"
     if classes <= 5:
         document["reasons"]["top5"] = f"{classes} classes"
     if np.isfinite(logits).all():
@@ -110,19 +123,23 @@ def evaluate(
     return document
 
 
-def _located(path: Path, which: str) -> tuple[Path, Path]:
-    """The trial's folder and the checkpoint."""
+def _located(path: Path, which: str) -> tuple[Path, Path, dict[str, Any]]:
+    """The trial's folder, the checkpoint and what it holds."""
     if path.is_file() and path.parent.name == checkpoint.FOLDER:
-        return path.parent.parent, path
+        return path.parent.parent, path, checkpoint.load(path)
     if not path.is_dir():
         raise RequestError(
             f"{path}: expected the folder of a trial of marginctl train, or a checkpoint in it"
         )
     kind = checkpoint.LAST if which == "last" else checkpoint.BEST
-    files = checkpoint.found(path, kind)
-    if not files:
-        raise RequestError(f"{path}: has no checkpoint: expected a trial that has been trained")
-    return path, files[0]
+    found, problems = checkpoint.last_good(path, kind)
+    if found is None:
+        raise RequestError(
+            *problems,
+            f"{path}: has no whole checkpoint: expected a trial that has been trained; without "
+            "that folder, marginctl train trains it anew",
+        )
+    return path, *found
 
 
 def _run_of(folder: Path) -> dict[str, Any]:
@@ -138,7 +155,7 @@ def _run_of(folder: Path) -> dict[str, Any]:
 
 def _check_fit(state: dict[str, Any], images: Images, file: Path) -> None:
     weight = state["objective"].get("weight")
-    found = None if weight is None else len(weight)
+    found = len(weight) if isinstance(weight, Tensor) and weight.dim() else None
     if found != images.num_classes:
         raise RequestError(
             f"{file}: was trained for {found} classes, and {images.name} has {images.num_classes}: "
@@ -184,5 +201,5 @@ def as_text(document: dict[str, Any]) -> list[str]:
     )
     worst = ", ".join(f"{r['name']} {100 * r['accuracy']:.1f} % of {r['n']}" for r in rows[:5])
     lines.append(f"lowest classes: {worst}")
-    lines += [f"{key}: not computed: {why}" for key, why in document["reasons"].items()]
+    lines += [f"{key}: {why}" for key, why in document["reasons"].items()]
     return lines

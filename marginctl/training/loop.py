@@ -14,13 +14,13 @@ from marginctl.models.backbone import create
 from marginctl.models.names import parse_model
 from marginctl.objectives.module import Objective
 from marginctl.objectives.schedule import rate_at
+from marginctl.objectives.spec import Spec
 from marginctl.recipe import TrainRecipe
+from marginctl.runs.store import versions
 from marginctl.seeds import generator
 from marginctl.training import checkpoint
 from marginctl.training.batches import Batches
 from marginctl.training.distribution import World
-
-STATE_FORMAT = 1  # of checkpoints
 
 
 class DivergedError(Exception):
@@ -69,7 +69,7 @@ class Trainer:
 
     Args:
         recipe: of one trial: its grid is empty.
-        objective: the module.
+        spec: of the objective.
         images: what it is trained and tested on.
         seed: of weights, orders, augmentation and dropout, each by its own name.
         how: device, precision and memory format.
@@ -79,7 +79,7 @@ class Trainer:
     def __init__(
         self,
         recipe: TrainRecipe,
-        spec: Any,
+        spec: Spec,
         images: Images,
         seed: int,
         how: Setup,
@@ -112,6 +112,7 @@ class Trainer:
             channels_last=how.channels_last,
             world=self._world,
         )
+        self._classes = images.classes
         self.sizes = self.batches.sizes(recipe.train.batch_size)
         self.total = len(self.sizes) * recipe.train.epochs
         self.step = 0
@@ -143,7 +144,7 @@ class Trainer:
             # asking costs a wait for the device, or for the other processes
             cheap = self.how.device.type == "cpu" and self._world.size == 1
             if cheap or self.step % 20 == 0 or self._at_end:
-                self._check_finite()
+                self._check_loss()
             after_step()
         return self._train_record()
 
@@ -161,11 +162,11 @@ class Trainer:
             group["lr"] = lr
         self.objective.set_progress(self.step, self.total)
         self.optimizer.zero_grad(set_to_none=True)
-        number = self.recipe.train.accumulate
-        parts = list(zip(torch.chunk(x, number), torch.chunk(y, number), strict=True))
+        # the same number on every process, and no part of a single image
+        size, whole = self._world.size, self.sizes[self.step % len(self.sizes)]
+        number = max(1, min(self.recipe.train.accumulate, whole // size // 2))
+        parts = list(zip(x.tensor_split(number), y.tensor_split(number), strict=True))
         # DDP takes the mean over the processes, whose parts of the batch may differ in size
-        size = self._world.size
-        whole = self._world.sum(torch.tensor(len(y), device=y.device)).item()
         for i, (part, labels) in enumerate(parts, 1):
             with self._without_sync(i < len(parts)):
                 loss, features = self._network(part, labels)
@@ -196,18 +197,43 @@ class Trainer:
 
     def _zero_sums(self) -> Tensor:
         """Loss, top-1 and top-5 hits, and images of the epoch so far."""
-        return torch.zeros(4, dtype=torch.float64, device=self.how.device)
+        return torch.zeros(4, dtype=self._wide, device=self.how.device)
+
+    @property
+    def _wide(self) -> torch.dtype:
+        return torch.float32 if self.how.device.type == "mps" else torch.float64
 
     @torch.no_grad()
     def _count(self, loss: Tensor, features: Tensor, y: Tensor) -> None:
         one, five = hits(self.objective.similarities(features), y)
         n = torch.tensor(float(len(y)), device=y.device)
-        self._sums += torch.stack([loss.double() * n, one.double(), five.double(), n.double()])
+        self._sums += torch.stack([loss.to(self._wide) * n, one, five, n]).to(self._wide)
 
-    def _check_finite(self) -> None:
+    def _check_loss(self) -> None:
         if not math.isfinite(self._world.sum(self._sums[0]).item()):
-            epoch = (self.step - 1) // len(self.sizes) + 1
-            raise DivergedError(f"the loss is not finite at step {self.step} (epoch {epoch})")
+            raise DivergedError(f"the loss is not finite {self._where}")
+
+    def check_finite(self) -> None:
+        """Raises DivergedError where the loss or a weight is not finite, on every process."""
+        self._check_loss()
+        for module in (self.model, self.objective):
+            for name, value in {
+                **dict(module.named_parameters()),
+                **dict(module.named_buffers()),
+            }.items():
+                if value.is_floating_point() and not bool(value.isfinite().all()):
+                    raise DivergedError(f"'{name}' is not finite {self._where}")
+
+    @property
+    def _where(self) -> str:
+        return f"at step {self.step} (epoch {(self.step - 1) // len(self.sizes) + 1})"
+
+    def _share_buffers(self) -> None:
+        """The first process's buffers on all: statistics of batch normalisation are its own."""
+        if self._world.size > 1:
+            for module in (self.model, self.objective):
+                for buffer in module.buffers():
+                    self._world.broadcast(buffer)
 
     def _train_record(self) -> dict[str, Any]:
         loss, one, five, n = self._world.sum(self._sums).tolist()
@@ -216,7 +242,13 @@ class Trainer:
 
     @torch.no_grad()
     def tested(self, size: int = 1000) -> "Tested":
-        """Runs the test images through the network, each once, in order."""
+        """Runs the test images through the network, each once, in order.
+
+        Raises:
+            DivergedError: a weight or a feature is not finite.
+        """
+        self.check_finite()
+        self._share_buffers()
         self.model.eval()
         self.objective.eval()
         parts = []
@@ -231,6 +263,8 @@ class Trainer:
             raise AssertionError(
                 f"{len(found.labels)} of {len(self.batches.test)} test images were evaluated"
             )
+        if not bool(found.features.isfinite().all() and found.similarities.isfinite().all()):
+            raise DivergedError(f"a feature of a test image is not finite {self._where}")
         return found
 
     def features(self, x: Tensor) -> Tensor:
@@ -240,10 +274,20 @@ class Trainer:
         return found.float()
 
     def state(self) -> dict[str, Any]:
-        """All that training goes on from; every process has a part in it."""
+        """All that training goes on from; every process has a part in it.
+
+        Raises:
+            DivergedError: the loss or a weight is not finite: nothing to go on from.
+        """
+        self.check_finite()
+        self._share_buffers()
         return {
-            "format": STATE_FORMAT,
             "step": self.step,
+            "steps": len(self.sizes),
+            "processes": self._world.size,
+            "versions": versions(),
+            "normalization": [list(self.batches.mean), list(self.batches.std)],
+            "classes": list(self._classes),
             "sums": self._world.sum(self._sums).cpu(),
             "model": self.model.state_dict(),
             "objective": self.objective.state_dict(),
@@ -252,7 +296,18 @@ class Trainer:
         }
 
     def load(self, state: dict[str, Any]) -> None:
-        """Takes up what `state` gave."""
+        """Takes up what `state` gave.
+
+        Raises:
+            ValueError: it was written by another number of processes, which see other batches.
+        """
+        if (state["processes"], state["steps"]) != (self._world.size, len(self.sizes)):
+            raise ValueError(
+                f"was written by {state['processes']} processes with {state['steps']} steps an "
+                f"epoch, and these are {self._world.size} with {len(self.sizes)}"
+            )
+        if state["step"] > self.total:
+            raise ValueError(f"is at step {state['step']} of {self.total}")
         self.model.load_state_dict(state["model"])
         self.objective.load_state_dict(state["objective"])
         self.optimizer.load_state_dict(state["optimizer"])

@@ -11,7 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from marginctl.errors import RequestError, StoreError
 from marginctl.objectives import extension
 from marginctl.objectives.names import parse
-from marginctl.runs.files import write_json_lines
+from marginctl.recipe import TrainRecipe
+from marginctl.runs.files import unwritable, write_json_lines
 
 _READ = ConfigDict(extra="allow", strict=True)
 _Percent = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
@@ -28,12 +29,14 @@ class _Result(BaseModel):
     task: Literal["train"]
     trial: str
     row: str
+    setting: dict[str, Any]
     objective: str
     seed: int
     epochs: int
     last: _Epoch | None
     best: _Epoch | None
     diverged: str | None
+    collapsed: bool
     timing: dict[str, Any]
 
     @model_validator(mode="after")
@@ -50,15 +53,33 @@ class _Recipe(BaseModel):
     paper: str | None
     table: str | None
     objectives: list[str]
+    data: dict[str, Any]
+    optim: dict[str, Any]
+    train: dict[str, Any]
+
+
+class _Started(BaseModel):
+    model_config = _READ
+    started: str
 
 
 class _Run(BaseModel):
     model_config = _READ
     task: Literal["train"]
     trial: str
+    data: str
+    objective: str
+    seed: int
     recipe: _Recipe
     git_commit: str | None
-    timing: dict[str, Any]
+    timing: _Started
+
+    @model_validator(mode="after")
+    def _read_again(self) -> "_Run":
+        parse(self.objective)
+        own = self.recipe.model_dump(exclude={"name"})
+        TrainRecipe.model_validate(own)
+        return self
 
 
 def is_result(record: Any) -> bool:
@@ -89,12 +110,11 @@ class Metrics:
 
     Args:
         path: the file.
-        epochs: how many epochs are done; what stands there beyond them, or is torn, is dropped.
+        lines: of the epochs that are done, from the checkpoint; the file is made to hold these.
     """
 
-    def __init__(self, path: Path, epochs: int) -> None:
-        self._path = path
-        self.lines = [line for line in read_metrics(path) if line["epoch"] <= epochs]
+    def __init__(self, path: Path, lines: list[dict[str, Any]]) -> None:
+        self._path, self.lines = path, list(lines)
         write_json_lines(path, self.lines)
 
     def append(self, line: Mapping[str, Any]) -> None:
@@ -104,29 +124,14 @@ class Metrics:
             StoreError: it cannot be written.
         """
         self.lines.append(dict(line))
+        written = json.dumps(line, allow_nan=False) + "\n"
         try:
             with self._path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(line, allow_nan=False) + "\n")
+                file.write(written)
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
-            raise StoreError(f"{self._path}: cannot be written: {error.strerror}") from None
-
-
-def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The whole lines of a metrics.jsonl, in order, each epoch once."""
-    try:
-        text = path.read_text("utf-8", "replace")
-    except OSError:
-        return []
-    lines: dict[int, dict[str, Any]] = {}
-    for written in text.split("\n"):
-        try:
-            line = json.loads(written)
-            lines[int(line["epoch"])] = line
-        except (ValueError, TypeError, KeyError):
-            continue  # torn by a kill
-    return [lines[epoch] for epoch in sorted(lines)]
+            raise StoreError(unwritable(self._path, len(written), error)) from None
 
 
 def result_of(
@@ -159,6 +164,7 @@ def result_of(
         "selection": "last: after the last epoch; best: the epoch with the highest test top-1, "
         "which has seen the test images",
         "diverged": diverged,
+        "collapsed": bool(tested and tested[-1]["collapsed"]),
         "weights_sha256": digest,
         "timing": {"seconds": sum(line["timing"]["seconds"] for line in lines)},
     }

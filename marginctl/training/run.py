@@ -1,6 +1,7 @@
 """Runs one trial in its folder: resumes, keeps checkpoints, stops when asked, writes a result."""
 
 import contextlib
+import json
 import signal
 import time
 from collections.abc import Iterator
@@ -9,8 +10,8 @@ from types import FrameType
 from typing import Any, Protocol
 
 from marginctl.data.images import Images
-from marginctl.errors import MarginctlError
-from marginctl.runs.store import TrialFolder
+from marginctl.errors import MarginctlError, RequestError
+from marginctl.runs.store import NUMERIC_PACKAGES, TrialFolder, versions
 from marginctl.training import checkpoint
 from marginctl.training.distribution import World
 from marginctl.training.loop import DivergedError, Setup, Trainer
@@ -89,13 +90,22 @@ def run_trial(
         StoreError: the folder cannot be written; what was there is unharmed.
     """
     trainer = Trainer(trial.recipe, trial.objective.spec, images, trial.seed, how, world)
-    state, problems = world.from_first(checkpoint.last_good(folder.path) if world.first else None)
-    for problem in problems:
+    state, problems = world.from_first(_resumed(trial, folder) if world.first else None)
+    for problem in problems if world.first else ():
         listener.message(problem)
     if state is not None:
-        trainer.load(state)
+        try:
+            trainer.load(state)
+        except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
+            said = str(error).splitlines()[0]
+            raise RequestError(
+                f"{folder.path}: its checkpoint does not fit this trial ({said}): run it as it was "
+                "run, or remove that folder"
+            ) from None
+    if state is not None and world.first:
         listener.message(f"{trial}: goes on after step {trainer.step} of {trainer.total}")
-    metrics = Metrics(folder.path / "metrics.jsonl", trainer.epoch) if world.first else None
+    lines = json.loads(state["metrics"]) if state is not None else []
+    metrics = Metrics(folder.path / "metrics.jsonl", lines) if world.first else None
     best = world.from_first(
         max((_top1(line) for line in metrics.lines), default=-1.0) if metrics else None
     )
@@ -104,8 +114,9 @@ def run_trial(
     def save(kind: str = checkpoint.LAST, number: int = keeping.number) -> None:
         nonlocal saved
         state = trainer.state()
-        if world.first:
-            checkpoint.save(folder.path, kind, trainer.step, state, number)
+        if metrics:
+            more = {"trial": trial.id, "metrics": json.dumps(metrics.lines)}
+            checkpoint.save(folder.path, kind, trainer.step, state | more, number)
         saved = time.monotonic() if kind == checkpoint.LAST else saved
 
     def due() -> bool:
@@ -129,17 +140,26 @@ def run_trial(
         started = time.perf_counter()
         try:
             train = trainer.run_epoch(after_step)
+            trained = time.perf_counter() - started
+            line: dict[str, Any] = {"epoch": trainer.epoch, "lr": trainer.last_rate, "train": train}
+            every = trial.recipe.train.evaluate_every
+            if trainer.epoch % every == 0 or trainer.step == trainer.total:
+                tested = trainer.tested()
+                line["test"] = accuracy_record(tested)
+                line["objective"] = objective_record(trainer.objective, tested)
+            trainer.check_finite()
         except DivergedError as error:
             diverged = str(error)
-            listener.message(f"{trial}: diverged: {error}")
+            if world.first:
+                listener.message(f"{trial}: diverged: {error}")
             break
-        trained = time.perf_counter() - started
-        line: dict[str, Any] = {"epoch": trainer.epoch, "lr": trainer.last_rate, "train": train}
-        every = trial.recipe.train.evaluate_every
-        if trainer.epoch % every == 0 or trainer.step == trainer.total:
-            tested = trainer.tested()
-            line["test"] = accuracy_record(tested)
-            line["objective"] = objective_record(trainer.objective, tested)
+        except ValueError as error:
+            if "more than 1 value per channel" not in str(error):
+                raise
+            raise RequestError(
+                f"{trial}: batch normalisation needs more than one value a channel: "
+                f"train.batch_size = {trial.recipe.train.batch_size}, expected at least 2"
+            ) from None
         line["timing"] = {"seconds": time.perf_counter() - started, "train_seconds": trained}
         if metrics:
             metrics.append(line)
@@ -156,6 +176,24 @@ def run_trial(
         return None
     digest = None if diverged else trainer.weights_digest()
     return folder.finish_appended(result_of(trial, metrics.lines, digest, diverged))
+
+
+def _resumed(trial: Trial, folder: TrialFolder) -> tuple[dict[str, Any] | None, list[str]]:
+    """The state to go on from, unless other versions have written it; and what there is to say."""
+    found, problems = checkpoint.last_good(folder.path, trial=trial.id)
+    if found is None:
+        return None, [
+            *problems,
+            f"{trial}: no checkpoint is left: trained anew",
+        ] if problems else []
+    _, state = found
+    then, now = state["versions"], versions()
+    for package in NUMERIC_PACKAGES:
+        if then.get(package) != now[package]:
+            checkpoint.sweep(folder.path)
+            said = f"{package} {then.get(package)}, this is {now[package]}"
+            return None, [*problems, f"{trial}: its checkpoint is from {said}: trained anew"]
+    return state, problems
 
 
 def _top1(line: dict[str, Any]) -> float:

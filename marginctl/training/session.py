@@ -21,8 +21,8 @@ from marginctl.objectives.names import parse
 from marginctl.recipe import TrainRecipe
 from marginctl.recipe.train import ImageData
 from marginctl.runs.files import write_atomically
-from marginctl.runs.store import TrialFolder
-from marginctl.training.record import is_result
+from marginctl.runs.store import TrialFolder, parse_run
+from marginctl.training.record import is_result, is_run
 from marginctl.training.trial import Trial, expand
 
 DEFAULT: dict[str, Any] = {"task": "train"}
@@ -30,7 +30,7 @@ DEFAULT: dict[str, Any] = {"task": "train"}
 
 def first_of_torchrun() -> bool:
     """Whether this process is alone, or the first of those that torchrun has started."""
-    return os.environ.get("RANK", "0") == "0"
+    return int(os.environ.get("WORLD_SIZE", "1")) < 2 or os.environ.get("RANK", "0") == "0"
 
 
 @dataclass
@@ -104,7 +104,12 @@ class Session:
         digests = {key: images.digest for key, images in loaded.items()}
         for _, own in settings:
             images = loaded[own.data.model_dump_json()]
+            if images.num_classes < 2:
+                raise RequestError(
+                    f"data set '{images.name}': {images.num_classes} class: expected at least 2"
+                )
             check_images(parse_model(own.model)[0], images.channels, images.pixels)
+            _check_processes(own, device)
         return cls(
             stored_as,
             recipe,
@@ -139,8 +144,8 @@ class Session:
     def write_recipe(self) -> Path:
         """Writes the recipe that is run into its folder, as YAML."""
         document = self.recipe.model_dump(exclude={"about"}, exclude_unset=False)
-        text = "# What was run: marginctl train FILE runs it again.\n"
-        path = self.folder / "recipe.yaml"
+        text = "# What was run, by marginctl train. Options of the command line are in it.\n"
+        path = self.folder / f"{self.folder.name}.yaml"
         write_atomically(path, text + yaml.safe_dump(document, sort_keys=False))
         return path
 
@@ -155,6 +160,46 @@ def images_of(data: ImageData, folder: Path) -> Images:
     if data.samples is not None or data.share < 1:
         images = subsample(images, data.share, count=data.samples, seed=0)
     return label_noise(images, data.label_noise, seed=0) if data.label_noise else images
+
+
+def _check_processes(recipe: TrainRecipe, device: str) -> None:
+    """Raises RequestError for what several processes, or a device, cannot do."""
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    if recipe.train.batch_size < 2 * processes and processes > 1:
+        raise RequestError(
+            f"train.batch_size = {recipe.train.batch_size} over {processes} processes: expected at "
+            "least 2 images for each"
+        )
+    if recipe.train.sync_batch_norm and processes > 1 and not device.startswith("cuda"):
+        raise RequestError(
+            f"train.sync_batch_norm = true on {device}: PyTorch has it on GPUs alone: leave it out"
+        )
+    if recipe.train.precision == "fp16" and device == "cpu":
+        raise RequestError(
+            "train.precision = fp16 on cpu: its gradients vanish there: use bf16, fp32 or auto"
+        )
+
+
+def _told_anew(
+    session: Session,
+    trial: Trial,
+    folder: TrialFolder,
+    record: dict[str, Any],
+    about: dict[str, Any],
+) -> dict[str, Any]:
+    """The record of a finished trial as this call's grid has it, and a run.json beside it."""
+    own = {"row": trial.row, "setting": dict(trial.setting)}
+    path = folder.path / "run.json"
+    try:
+        there = parse_run(path.read_text("utf-8"), (is_run,)) is not None
+    except (OSError, UnicodeDecodeError):
+        there = False
+    if not there:
+        folder.begin(session.about(trial) | about)
+    if own.items() <= record.items():
+        return record
+    kept = {k: v for k, v in record.items() if k not in ("schema", "versions")}
+    return folder.finish_appended(kept | own)
 
 
 def run(
@@ -177,7 +222,7 @@ def run(
 
     outcome = Outcome()
     with joined(session.device) as world, Stop().listening() as stop:
-        if world.first:
+        if world.first and session.unfinished():
             session.write_recipe()
         for trial in session.trials:
             folder = session.folder_of(trial)
@@ -189,17 +234,21 @@ def run(
                 continue
             try:
                 found = world.from_first(folder.find((), is_result) if world.first else None)
-                if found.reason:
+                if found.reason and world.first:
                     listener.message(found.reason)
                 record = found.result
+                how = setup(session.device, trial.recipe.train.precision)
+                about = {"precision": how.precision, "processes": world.size}
+                if record is not None and world.first:
+                    record = _told_anew(session, trial, folder, record, about)
                 if record is None:
                     if world.first:
-                        folder.begin(session.about(trial))
+                        folder.begin(session.about(trial) | about)
                     record = run_trial(
                         trial,
                         session.images[trial.data],
                         folder,
-                        setup(session.device, trial.recipe.train.precision),
+                        how,
                         Keeping(minutes, keep),
                         stop,
                         listener,

@@ -24,6 +24,7 @@ def accuracy_record(tested: Tested) -> dict[str, Any]:
         "top1": 100 * one / n,
         "nll": nll if math.isfinite(nll) else None,
         "n": n,
+        "collapsed": bool((tested.similarities.argmax(1) == tested.similarities[0].argmax()).all()),
     }
     if tested.logits.shape[1] > 5:
         record["top5"] = 100 * five / n
@@ -46,7 +47,7 @@ def objective_record(objective: Objective, tested: Tested) -> dict[str, Any]:
     if scale == "least-squares":
         with torch.no_grad():
             device = objective.weight.device
-            kappa = objective.optimal_scale(tested.features.to(device)).double().cpu()
+            kappa = objective.optimal_scale(tested.features.to(device)).cpu().double()
         values = kappa.quantile(torch.tensor(QUANTILES, dtype=torch.float64)).tolist()
         quantiles = {f"{q:g}": value for q, value in zip(QUANTILES, values, strict=True)}
         record["optimal_scale"] = {"mean": kappa.mean().item(), "quantiles": quantiles}

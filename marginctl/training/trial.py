@@ -50,7 +50,8 @@ class Trial:
     @cached_property
     def id(self) -> str:
         """The name of the trial's folder: readable, and unique by its digest."""
-        said = f"{self.recipe.data.name} {self.recipe.model} {self.objective} {self.seed}"
+        data = self.recipe.data.name.replace("\\", "/").rpartition("/")[2]  # a folder's own name
+        said = f"{data} {self.recipe.model} {self.objective} {self.seed}"
         words = re.sub(r"[^A-Za-z0-9.]+", "-", said)
         return f"{words[:60].strip('-')}-{digest(self.identity)[:16]}"
 

@@ -273,7 +273,7 @@ def write(path: Path, content: bytes) -> Path:
 
 def test_idx_files_packed_and_unpacked(tmp_path):
     x = np.random.default_rng(0).integers(0, 256, (3, 28, 28))
-    x_path = write(tmp_path / "x.gz", gzip.compress(idx_bytes(x)))
+    x_path = write(tmp_path / "x.gz", gzip.compress(idx_bytes(x), mtime=0))
     y_path = write(tmp_path / "y", idx_bytes(np.array([2, 0, 9])))
     found_x, found_y = image_files.idx([x_path, y_path], 3)
     assert np.array_equal(found_x, x[..., None])
@@ -311,14 +311,17 @@ GOOD_IDX = idx_bytes(np.arange(12).reshape(3, 2, 2))
 def test_a_damaged_idx_file(tmp_path, content, message):
     path = write(tmp_path / "x", content)
     assert refusal(RequestError, image_files.read_idx, path, (3, 2, 2)) == f"{path}: {message}"
-    packed = write(tmp_path / "x.gz", gzip.compress(content))
+    packed = write(tmp_path / "x.gz", gzip.compress(content, mtime=0))
     assert refusal(RequestError, image_files.read_idx, packed, (3, 2, 2)) == f"{packed}: {message}"
 
 
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (gzip.compress(GOOD_IDX)[:-9], "Compressed file ended before the end-of-stream marker"),
+        (
+            gzip.compress(GOOD_IDX, mtime=0)[:-9],
+            "Compressed file ended before the end-of-stream marker",
+        ),
         (b"<html>", r"Not a gzipped file \(b'<h'\)"),
     ],
 )
@@ -828,7 +831,8 @@ def test_no_classes(tmp_path):
     (tmp_path / "train").mkdir()
     (tmp_path / "val").mkdir()
     assert refusal(RequestError, load_images, f"folder:{tmp_path}", tmp_path) == (
-        f"data set 'folder:{tmp_path}': no class folders in {tmp_path / 'train'}: make one for each class"
+        f"data set 'folder:{tmp_path}': no class folders in {tmp_path / 'train'}: make one for "
+        "each class"
     )
 
 

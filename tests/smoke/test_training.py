@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -38,12 +39,9 @@ def test_options_alone_train_and_write_the_recipe(marginctl, trained, tmp_path):
     assert [c["objective"] for c in cells] == ["soft", "cosine-learned"]
     assert all(c["n"] == 2 and c["last"]["mean"] > 30 for c in cells)
     assert all(c["best"]["mean"] >= c["last"]["mean"] for c in cells)
-    recipe = out / "digits-mnist-cnn-feature_dim-16" / "recipe.yaml"
-    assert recipe.exists()
-    named = tmp_path / recipe.parent.name
-    named = named.with_suffix(".yaml")
-    named.write_text(recipe.read_text())
-    planned = marginctl("train", named, "--out", out, "--dry-run", "--json").json["dry_run"]
+    name = "digits-mnist-cnn-feature_dim-16"
+    recipe = out / name / f"{name}.yaml"
+    planned = marginctl("train", recipe, "--out", out, "--dry-run", "--json").json["dry_run"]
     assert (planned["trials"], planned["to_do"]) == (4, 0)
 
 
@@ -69,7 +67,7 @@ def test_a_run_folder_explains_itself(trained):
         lines = [json.loads(s) for s in (run.parent / "metrics.jsonl").read_text().splitlines()]
         assert [line["epoch"] for line in lines] == [1, 2, 3]
         assert all(0 < line["lr"] <= 0.1 for line in lines)
-        assert {"top1", "top5", "nll", "n"} == set(lines[0]["test"])
+        assert {"top1", "top5", "nll", "n", "collapsed"} == set(lines[0]["test"])
         if "cosine" in about["objective"]:
             assert sum(lines[0]["objective"]["target_angle"]["histogram"]) == 360
             assert lines[-1]["objective"]["scale"] != lines[0]["objective"]["scale"]
@@ -115,7 +113,7 @@ def test_eval_names_what_is_wrong(marginctl, trained, tmp_path):
     absent = marginctl("eval", tmp_path / "absent")
     assert absent.status == 2
     assert "expected the folder of a trial of marginctl train" in absent.err
-    assert "has no checkpoint" in marginctl("eval", tmp_path).err
+    assert "has no whole checkpoint" in marginctl("eval", tmp_path).err
     copy = tmp_path / "copy"
     (copy / "checkpoints").mkdir(parents=True)
     original = next(iter((run / "checkpoints").glob("step-*.pt")))
@@ -251,3 +249,104 @@ def test_the_benchmark_of_training(marginctl):
     assert printed.status == 0
     assert "more than a bare torch loop" in printed.out
     assert "DataLoader, " in printed.out
+
+
+MLP = ("--model", "mlp:width=8", "--set", "data.samples=100", "--epochs", "3", "--device", "cpu")
+
+
+def result_in(out):
+    (path,) = out.rglob("result.json")
+    return path, json.loads(path.read_text())
+
+
+@pytest.mark.parametrize("text", ["", "[" * 100_000, '{"epoch": 1e999}\n', '{"epoch": 2}\nNaN\n'])
+def test_lost_metrics_come_back_from_the_checkpoint(marginctl, tmp_path, text):
+    arguments = ("train", *MLP, "--out", tmp_path)
+    assert marginctl(*arguments).status == 0
+    path, before = result_in(tmp_path)
+    path.unlink()
+    (path.parent / "metrics.jsonl").write_text(text)
+    assert marginctl(*arguments).status == 0
+    _, after = result_in(tmp_path)
+    assert {**after, "sha256": 0} == {**before, "sha256": 0}
+    assert len((path.parent / "metrics.jsonl").read_text().splitlines()) == 3
+
+
+def test_a_checkpoint_of_another_trial_is_not_used(marginctl, tmp_path):
+    arguments = ("train", *MLP, "--out", tmp_path, "--seeds", "2")
+    marginctl(*arguments)
+    one, two = sorted(
+        tmp_path.rglob("result.json"), key=lambda p: json.loads(p.read_text())["seed"]
+    )
+    before = json.loads(one.read_text())["weights_sha256"]
+    one.unlink()
+    for path in (one.parent / "checkpoints").glob("step-*.pt"):
+        path.unlink()
+    for path in (two.parent / "checkpoints").glob("step-*.pt"):
+        shutil.copy(path, one.parent / "checkpoints")
+    again = marginctl(*arguments)
+    assert "is of another trial" in again.err
+    assert "trained anew" in again.err
+    assert json.loads(one.read_text())["weights_sha256"] == before
+
+
+def test_other_versions_train_anew(marginctl, tmp_path, monkeypatch):
+    from marginctl.training import loop
+
+    arguments = ("train", *MLP, "--out", tmp_path)
+    monkeypatch.setattr(loop, "versions", lambda: {"torch": "1.0", "numpy": "1.0"})
+    marginctl(*arguments)
+    path, _ = result_in(tmp_path)
+    path.unlink()
+    monkeypatch.undo()
+    again = marginctl(*arguments)
+    assert "its checkpoint is from torch 1.0, this is" in again.err
+    assert "goes on after" not in again.err
+
+
+def test_report_keeps_what_differs_apart(marginctl, tmp_path):
+    arguments = ("train", *MLP, "--out", tmp_path)
+    for more in ((), ("--set", "data.samples=200"), ("--set", "optim.lr=0.01")):
+        assert marginctl(*arguments, *more).status == 0
+    document = marginctl("report", tmp_path, "--format", "json").json
+    assert document["problems"] == []
+    assert [cell["n"] for t in document["trained"] for cell in t["cells"]] == [1, 1, 1]
+    # a trial that stood alone before enters the rows of a grid
+    grid = ("--set", "grid={optim.lr: [0.01, 0.02, 1e-2]}")
+    shown = marginctl(*arguments, *grid, "--json").json["cells"]
+    assert [(c["row"][-7:], c["n"]) for c in shown] == [("lr=0.01", 1), ("lr=0.02", 1)]
+    document = marginctl("report", tmp_path, "--format", "json").json
+    assert sorted(len(t["cells"]) for t in document["trained"]) == [1, 1, 2]
+
+
+def test_what_a_network_cannot_do_is_one_line(marginctl, tmp_path, pictures):
+    out = ("--out", tmp_path / "runs", "--device", "cpu")
+    small = ("--set", "data.samples=11", "--set", "train.batch_size=1", "--epochs", "1")
+    ran = marginctl("train", "--model", "resnet18", *small, *out)
+    assert ran.status == 2
+    assert "batch normalisation needs more than one value a channel" in ran.err
+    ran = marginctl("train", "--set", "optim.nesterov=true", "--set", "optim.momentum=0.0", *out)
+    assert ran.status == 2
+    assert "optim.nesterov = true with optimizer = sgd and momentum = 0" in ran.err
+    for part in ("train", "val"):
+        shutil.copytree(pictures / part / "ants", tmp_path / "one [b]" / part / "ants")
+    ran = marginctl("train", "--data", f"folder:{tmp_path / 'one [b]'}", *out)
+    assert ran.status == 2
+    assert "1 class: expected at least 2" in ran.err
+
+
+def test_a_run_json_that_is_gone_comes_back(marginctl, tmp_path):
+    arguments = ("train", *MLP, "--out", tmp_path)
+    marginctl(*arguments)
+    path, _ = result_in(tmp_path)
+    (path.parent / "run.json").unlink()
+    assert "run.json is missing" in marginctl("report", tmp_path).err
+    assert marginctl(*arguments).status == 0
+    assert marginctl("report", tmp_path).err == ""
+    about = json.loads((path.parent / "run.json").read_text())
+    for change in ({"seed": "x"}, {"recipe": {**about["recipe"], "model": "gone"}}, {"timing": {}}):
+        (path.parent / "run.json").write_text(json.dumps({**about, **change}))
+        ran = marginctl("eval", path.parent)
+        assert ran.status == 2
+        assert "is missing, damaged or not of marginctl train" in ran.err
+        assert "run.json is missing or damaged" in marginctl("report", tmp_path).err

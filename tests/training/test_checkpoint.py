@@ -9,7 +9,19 @@ from marginctl.errors import RequestError
 from marginctl.training import checkpoint
 from marginctl.training.checkpoint import BEST, LAST
 
-STATE = {"model": {"w": torch.ones(3)}, "objective": {"weight": torch.zeros(2, 3)}}
+STATE = {
+    "trial": "one",
+    "steps": 4,
+    "processes": 1,
+    "versions": {"torch": "2"},
+    "metrics": "[]",
+    "normalization": [[0.5], [0.2]],
+    "classes": ["a", "b"],
+    "optimizer": {},
+    "scaler": {},
+    "model": {"w": torch.ones(3)},
+    "objective": {"weight": torch.zeros(2, 3)},
+}
 
 
 def save(folder, step, kind=LAST, keep=1):
@@ -38,7 +50,7 @@ def test_the_last_good_one_is_found(tmp_path, damage):
     data = path.read_bytes()
     flipped = data[:200] + bytes([data[200] ^ 1]) + data[201:]
     path.write_bytes({"torn": data[:-50], "flipped": flipped, "empty": b""}[damage])
-    state, problems = checkpoint.last_good(tmp_path)
+    (_, state), problems = checkpoint.last_good(tmp_path)
     assert state["step"] == 1
     assert len(problems) == 1
     assert "is damaged (its checksum does not fit)" in problems[0]
@@ -46,6 +58,29 @@ def test_the_last_good_one_is_found(tmp_path, damage):
 
 def test_no_checkpoint_is_none(tmp_path):
     assert checkpoint.last_good(tmp_path) == (None, [])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({"step": "1"}, {"step": -1}, {"model": [1]}, {"objective": 3}, {"versions": 3}),
+        *({"normalization": 3}, {"steps": 0}, {"metrics": None}),
+    ],
+    ids=str,
+)
+def test_wrong_content_is_no_checkpoint(tmp_path, change):
+    save(tmp_path, 1, keep=2)
+    checkpoint.save(tmp_path, LAST, 2, {**STATE, "step": 2, **change}, 2)
+    (_, state), problems = checkpoint.last_good(tmp_path)
+    assert state["step"] == 1
+    assert "is not a checkpoint of marginctl train: passed over" in problems[0]
+
+
+def test_one_of_another_trial_is_passed_over(tmp_path):
+    save(tmp_path, 1)
+    found, problems = checkpoint.last_good(tmp_path, trial="two")
+    assert found is None
+    assert "is of another trial, one: passed over" in problems[0]
 
 
 def test_other_files_are_refused_and_run_nothing(tmp_path):
