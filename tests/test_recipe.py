@@ -53,9 +53,12 @@ def test_every_shipped_recipe_is_valid_and_opens_with_a_comment(name):
     assert loaded.about.data
 
 
-def test_table1_is_the_protocol_of_the_defaults():
+def test_own_data_is_the_protocol_of_the_defaults():
+    assert load(recipes.find("own-data")).protocol == Protocol()
+
+
+def test_table1_has_the_papers_rows_and_columns():
     loaded = load(recipes.find("arcgrad/table1"))
-    assert loaded.protocol == Protocol()
     assert len(loaded.dataset_names) == 15
     assert loaded.objectives == [
         "soft",

@@ -14,7 +14,13 @@ if TYPE_CHECKING:
 
 
 def command(
-    recipe: options.RecipeName = "arcgrad/table1",
+    recipe: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[RECIPE]",
+            help="A shipped recipe's name, or a file; else arcgrad/table1, or own-data with --csv.",
+        ),
+    ] = None,
     dataset: Annotated[
         list[str] | None, typer.Option("--dataset", metavar="NAME", help="A data set; repeatable.")
     ] = None,
@@ -109,6 +115,9 @@ def command(
         raise RequestError(
             "--search: it keeps no predictions, networks or figures: run the setting that it finds"
         )
+    if recipe is None:
+        alone = (csv or train_csv) and not dataset
+        recipe = "own-data" if alone else "arcgrad/table1"
     own = read_all(csv or [], target or [], (train_csv, test_csv))
     keep = [PREDICTIONS] * (predictions is not None) + [NETWORKS] * (save_models is not None)
     if figure:

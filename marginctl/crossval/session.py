@@ -110,7 +110,7 @@ class Session:
             recipe = recipe.model_copy(update={"datasets": names})
             if not named:  # nothing of the published table is left
                 recipe = recipe.model_copy(update={"paper": None, "table": None})
-                stored_as = f"own-data/{source.name}"
+                stored_as = "own-data" if source.name == "own-data" else f"own-data/{source.name}"
         for written in recipe.objectives:
             if origins(parse(written).spec):
                 from marginctl.objectives.objective import try_out

@@ -38,8 +38,8 @@ def _stratified(value: Any) -> Any:
 class Protocol(BaseModel):
     """How every network of a `uci-cv` recipe is trained and tested.
 
-    The defaults are those of arcgrad/table1. They are ours: of all these the ArcGrad paper gives
-    only the folds and the repeats.
+    The defaults are those of own-data, and ours: of all these the ArcGrad paper gives only the
+    folds and the repeats.
     """
 
     model_config = STRICT

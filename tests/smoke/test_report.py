@@ -24,7 +24,7 @@ def test_it_prints_the_table_of_uci_cv_again(marginctl, store, quick):
     assert again.status == 0
     assert again.err == ""
     title, _, table = again.out.partition("\n\n")
-    assert title.startswith("arcgrad/table1 (arcgrad, table I): hidden=[10,10]")
+    assert title.startswith("arcgrad/table1 (arcgrad, table I): hidden=[30,30,30]")
     assert table == printed.out
     assert "Repeats to see a difference of 5 points from soft" in table
 
