@@ -29,6 +29,14 @@ def integer(minimum: int, maximum: int | None = None) -> Callable[[str], int]:
 RecipeName = Annotated[
     str, typer.Argument(metavar="RECIPE", help="A shipped recipe's name, or a file.")
 ]
+Objectives = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--objective",
+        metavar="NAME",
+        help="A preset, NAME:option=value,..., or parts, similarity=KIND;...; repeatable.",
+    ),
+]
 Set = Annotated[
     list[str] | None,
     typer.Option(

@@ -25,14 +25,7 @@ def command(
         str | None,
         typer.Option("--model", metavar="NAME", help="A backbone: NAME:option=value,..."),
     ] = None,
-    objective: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--objective",
-            metavar="NAME",
-            help="A preset, NAME:option=value,..., or parts, similarity=KIND;...; repeatable.",
-        ),
-    ] = None,
+    objective: options.Objectives = None,
     epochs: Annotated[
         int | None, typer.Option("--epochs", metavar="N", parser=integer(1), help="Epochs.")
     ] = None,

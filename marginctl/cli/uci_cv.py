@@ -24,14 +24,7 @@ def command(
     dataset: Annotated[
         list[str] | None, typer.Option("--dataset", metavar="NAME", help="A data set; repeatable.")
     ] = None,
-    objective: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--objective",
-            metavar="NAME",
-            help="A preset, NAME:option=value,..., or parts, similarity=KIND;...; repeatable.",
-        ),
-    ] = None,
+    objective: options.Objectives = None,
     csv: Annotated[
         list[Path] | None,
         typer.Option("--csv", metavar="FILE", help="A table of your own; repeatable."),

@@ -2,23 +2,20 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, model_validator
 
-from marginctl.errors import RequestError
 from marginctl.objectives import extension
 from marginctl.objectives.names import parse
-
-_READ = ConfigDict(extra="allow", strict=True)
-_Percent = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
+from marginctl.runs.schema import READ, Percent, fits
 
 
 class _Seconds(BaseModel):
-    model_config = _READ
+    model_config = READ
     seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class _Result(BaseModel):
-    model_config = _READ
+    model_config = READ
     trial: str
     dataset: str
     objective: str
@@ -26,7 +23,7 @@ class _Result(BaseModel):
     classes: Annotated[int, Field(ge=2)]
     rows: Annotated[int, Field(ge=2)]
     split: Literal["folds", "fixed"]
-    accuracies: list[list[_Percent]]
+    accuracies: list[list[Percent]]
     tested: list[list[Annotated[int, Field(ge=1)]]]
     diverged: list[int]
     collapsed: list[int]
@@ -45,7 +42,7 @@ class _Result(BaseModel):
 
 
 class _Recipe(BaseModel):
-    model_config = _READ
+    model_config = READ
     name: str
     paper: str | None
     table: str | None
@@ -61,12 +58,12 @@ class _Recipe(BaseModel):
 
 
 class _Started(BaseModel):
-    model_config = _READ
+    model_config = READ
     started: str
 
 
 class _Run(BaseModel):
-    model_config = _READ
+    model_config = READ
     trial: str
     recipe: _Recipe
     data: str
@@ -82,17 +79,9 @@ def is_result(record: Any) -> bool:
         RequestError: an extension that cannot be loaded: then nothing can be said of a record.
     """
     extension.load()
-    return _fits(_Result, record)
+    return fits(_Result, record)
 
 
 def is_run(document: Any) -> bool:
     """Whether a run.json is one of a cross-validation."""
-    return _fits(_Run, document)
-
-
-def _fits(model: type[BaseModel], document: Any) -> bool:
-    try:
-        model.model_validate(document)
-    except (ValidationError, RequestError):
-        return False
-    return True
+    return fits(_Run, document)

@@ -6,26 +6,24 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, model_validator
 
-from marginctl.errors import RequestError, StoreError
+from marginctl.errors import StoreError
 from marginctl.objectives import extension
 from marginctl.objectives.names import parse
 from marginctl.recipe import TrainRecipe
 from marginctl.runs.files import unwritable, write_json_lines
-
-_READ = ConfigDict(extra="allow", strict=True)
-_Percent = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
+from marginctl.runs.schema import READ, Percent, fits
 
 
 class _Epoch(BaseModel):
-    model_config = _READ
+    model_config = READ
     epoch: Annotated[int, Field(ge=1)]
-    top1: _Percent
+    top1: Percent
 
 
 class _Result(BaseModel):
-    model_config = _READ
+    model_config = READ
     task: Literal["train"]
     trial: str
     row: str
@@ -48,7 +46,7 @@ class _Result(BaseModel):
 
 
 class _Recipe(BaseModel):
-    model_config = _READ
+    model_config = READ
     name: str
     paper: str | None
     table: str | None
@@ -59,12 +57,12 @@ class _Recipe(BaseModel):
 
 
 class _Started(BaseModel):
-    model_config = _READ
+    model_config = READ
     started: str
 
 
 class _Run(BaseModel):
-    model_config = _READ
+    model_config = READ
     task: Literal["train"]
     trial: str
     data: str
@@ -89,20 +87,12 @@ def is_result(record: Any) -> bool:
         RequestError: an extension that cannot be loaded: then nothing can be said of a record.
     """
     extension.load()
-    return _fits(_Result, record)
+    return fits(_Result, record)
 
 
 def is_run(document: Any) -> bool:
     """Whether a run.json is one of `train`."""
-    return _fits(_Run, document)
-
-
-def _fits(model: type[BaseModel], document: Any) -> bool:
-    try:
-        model.model_validate(document)
-    except (ValidationError, RequestError):
-        return False
-    return True
+    return fits(_Run, document)
 
 
 class Metrics:
