@@ -45,7 +45,7 @@ def problems(source, *overrides, options=None) -> list[str]:
 def test_every_shipped_recipe_is_valid_and_opens_with_a_comment(name):
     path = recipes.shipped()[name]
     loaded = load_any(recipes.find(name))
-    head = path.read_text().split("\n\n")[0].split("paper:")[0]
+    head = path.read_text().split("\n\n")[0].split("about:")[0].split("paper:")[0]
     assert all(line.startswith("#") for line in head.strip().splitlines())
     for word in ("Needs:", "Time:", "Expect:"):
         assert word in head
