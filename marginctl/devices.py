@@ -1,5 +1,6 @@
 """Devices and cores, by name."""
 
+import os
 import re
 
 from marginctl.errors import RequestError
@@ -36,6 +37,16 @@ def resolve_device(asked: str, *, accelerated: bool = False) -> str:
     if not there:
         raise RequestError(f"--device {asked}: this machine has {found}: use --device cpu")
     return asked
+
+
+def processes_together() -> int:
+    """How many processes torchrun has started to train together, this one among them; else 1."""
+    return int(os.environ.get("WORLD_SIZE", "1")) if "RANK" in os.environ else 1
+
+
+def first_process() -> bool:
+    """Whether this one is alone or the first of them: the one that writes and speaks."""
+    return processes_together() == 1 or os.environ["RANK"] == "0"
 
 
 def usable_cores() -> int:

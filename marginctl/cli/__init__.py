@@ -12,6 +12,7 @@ import typer
 
 from marginctl import __version__
 from marginctl.cli import bench, data, evaluate, objectives, recipes, report, train, uci_cv
+from marginctl.devices import first_process
 from marginctl.errors import MarginctlError
 
 app = typer.Typer(
@@ -84,8 +85,7 @@ def _run(arguments: list[str] | None) -> int:
         return status if isinstance(status, int) else 0
     except MarginctlError as error:
         # of the processes that torchrun starts, one speaks
-        alone = int(os.environ.get("WORLD_SIZE", "1")) < 2 or os.environ.get("RANK", "0") == "0"
-        for line in error.lines if alone else ():
+        for line in error.lines if first_process() else ():
             _complain(line)
         return error.exit_status
     except (KeyboardInterrupt, typer.Abort):

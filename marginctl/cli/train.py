@@ -60,10 +60,11 @@ def command(
     Prints the test accuracy of the last and of the best epoch over the seeds. Finished trials are
     kept in the run store, unfinished ones have checkpoints: the same command again resumes.
     """
+    from marginctl.devices import first_process
     from marginctl.errors import RequestError
     from marginctl.reporting.train_progress import TrainProgress
     from marginctl.reporting.train_table import as_json, print_as, rows_of
-    from marginctl.training.session import Session, first_of_torchrun, run
+    from marginctl.training.session import Session, run
 
     if seed is not None and seeds is not None:
         raise RequestError("--seed and --seeds: give one of them")
@@ -83,8 +84,8 @@ def command(
         out=out,
         device=device,
     )
-    todo = session.unfinished()
     if dry_run:
+        todo = session.unfinished()
         plan = {
             "trials": len(session.trials),
             "to_do": len(todo),
@@ -102,7 +103,7 @@ def command(
                 f"runs in {session.folder}"
             )
         return
-    speaks = first_of_torchrun()
+    speaks = first_process()
     with TrainProgress(len(session.trials), quiet=quiet or not speaks) as progress:
         outcome = run(
             session, progress, keep=keep, minutes=checkpoint_minutes, on_done=progress.done

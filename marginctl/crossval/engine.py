@@ -141,7 +141,14 @@ class StackedNetworks:
             self.state[name].copy_(self._tensor(np.array([of_count[n] for n in batches])))
 
     @torch.no_grad()
-    def backward(self, x: Tensor, y: Tensor, valid: Tensor | None, row_weight: Tensor) -> Tensor:
+    def backward(
+        self,
+        x: Tensor,
+        y: Tensor,
+        valid: Tensor | None,
+        row_weight: Tensor,
+        rows: Rows | None,
+    ) -> Tensor:
         """Writes the gradient of each network's mean loss; returns these losses (S',).
 
         Args:
@@ -149,9 +156,9 @@ class StackedNetworks:
             y: (S', B) their classes.
             valid: (S', B) which of them count, or None for all.
             row_weight: (S', B) 1/count where valid, else 0.
+            rows: the same for batch normalisation, where there is one.
         """
         networks = self.first(len(x))
-        rows = Rows.of(row_weight)
         if self.class_weights is not None:
             row_weight = row_weight * self.class_weights[: len(x)].gather(-1, y)
             row_weight /= row_weight.sum(-1, keepdim=True)
@@ -296,6 +303,7 @@ class _Batch:
     valid: Tensor | None  # (S', B), None where all rows count
     row_weight: Tensor  # (S', B): a row's share of its batch
     share: Tensor  # (S',): the batch's share of the epoch
+    rows: Rows | None  # for batch normalisation
 
 
 def _batches(counts: list[int], size: int, networks: StackedNetworks) -> list[_Batch]:
@@ -306,14 +314,16 @@ def _batches(counts: list[int], size: int, networks: StackedNetworks) -> list[_B
         count = torch.tensor(active, device=networks.device)
         valid = torch.arange(longest, device=networks.device) < count[:, None]
         share = count / torch.tensor(counts[: len(active)], device=networks.device)
+        row_weight = valid.to(networks.dtype) / count[:, None]
         batches.append(
             _Batch(
                 number,
                 start,
                 start + longest,
                 valid if longest != min(active) else None,
-                valid.to(networks.dtype) / count[:, None],
+                row_weight,
                 share.to(networks.dtype),
+                Rows.of(row_weight) if networks.running else None,
             )
         )
     return batches
@@ -367,7 +377,11 @@ def train_stack(
                 active = len(batch.share)
                 networks.set_progress(epoch, batch.number, batches_of)
                 loss = networks.backward(
-                    x[:active, columns], y[:active, columns], batch.valid, batch.row_weight
+                    x[:active, columns],
+                    y[:active, columns],
+                    batch.valid,
+                    batch.row_weight,
+                    batch.rows,
                 )
                 loss_of_epoch[:active].addcmul_(loss, batch.share)
                 optimizer.step(epoch, batch.number)

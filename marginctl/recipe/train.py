@@ -52,7 +52,7 @@ class ImageData(BaseModel):
 
 
 class Optim(BaseModel):
-    """How the weights are moved."""
+    """How the weights are moved. The defaults are ours, and so are those of `Training`."""
 
     model_config = STRICT
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
+from marginctl.devices import processes_together
 from marginctl.errors import MarginctlError, RequestError
 
 
@@ -64,17 +65,13 @@ class World:
         return held
 
 
-def started_by_torchrun() -> bool:
-    return int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ
-
-
 def local_device(device: str) -> str:
     """The device of this process: its own GPU, by its number on this machine.
 
     Raises:
         RequestError: one GPU was named for several processes.
     """
-    if not started_by_torchrun() or not device.startswith("cuda"):
+    if processes_together() == 1 or not device.startswith("cuda"):
         return device
     if device != "cuda":
         raise RequestError(
@@ -91,7 +88,7 @@ def joined(device: str) -> Iterator[World]:
     Raises:
         MarginctlError: another process has gone.
     """
-    if not started_by_torchrun():
+    if processes_together() == 1:
         yield World()
         return
     if device.startswith("cuda"):

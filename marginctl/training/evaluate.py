@@ -53,8 +53,7 @@ def evaluate(
     spec = parse(str(run["objective"])).spec
     trainer = Trainer(recipe, spec, images, int(run["seed"]), how)
     try:
-        trainer.load(state | {"processes": 1, "steps": len(trainer.sizes)})
-        trainer.batches.normalize(*state["normalization"])  # as it was trained
+        trainer.load_weights(state)
     except (RuntimeError, ValueError, KeyError, TypeError, AttributeError):
         if data is not None:
             shape = f"{images.channels} x {images.pixels} x {images.pixels}"

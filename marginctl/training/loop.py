@@ -308,13 +308,18 @@ class Trainer:
             )
         if state["step"] > self.total:
             raise ValueError(f"is at step {state['step']} of {self.total}")
-        self.model.load_state_dict(state["model"])
-        self.objective.load_state_dict(state["objective"])
+        self.load_weights(state)
         self.optimizer.load_state_dict(state["optimizer"])
         self._scaler.load_state_dict(state["scaler"])
         # of all processes: the first one goes on with them
         sums = state["sums"] if self._world.first else torch.zeros_like(state["sums"])
         self._sums = sums.to(self.how.device)
+
+    def load_weights(self, state: dict[str, Any]) -> None:
+        """Takes the network alone, with the normalisation of its images: to evaluate it."""
+        self.model.load_state_dict(state["model"])
+        self.objective.load_state_dict(state["objective"])
+        self.batches.normalize(*state["normalization"])
         self.step = state["step"]
 
     def weights_digest(self) -> str:

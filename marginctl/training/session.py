@@ -1,6 +1,5 @@
 """One call of `train`: its recipe, its images, its trials, and where they are kept."""
 
-import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -13,7 +12,7 @@ from marginctl import recipe as recipes
 from marginctl.data.corruption import label_noise, subsample
 from marginctl.data.images import Images, load_images
 from marginctl.data.uci import default_data_dir
-from marginctl.devices import resolve_device
+from marginctl.devices import processes_together, resolve_device
 from marginctl.errors import RequestError
 from marginctl.models.names import check_images, parse_model
 from marginctl.objectives.extension import origins
@@ -26,11 +25,6 @@ from marginctl.training.record import is_result, is_run
 from marginctl.training.trial import Trial, expand
 
 DEFAULT: dict[str, Any] = {"task": "train"}
-
-
-def first_of_torchrun() -> bool:
-    """Whether this process is alone, or the first of those that torchrun has started."""
-    return int(os.environ.get("WORLD_SIZE", "1")) < 2 or os.environ.get("RANK", "0") == "0"
 
 
 @dataclass
@@ -143,7 +137,7 @@ class Session:
 
     def write_recipe(self) -> Path:
         """Writes the recipe that is run into its folder, as YAML."""
-        document = self.recipe.model_dump(exclude={"about"}, exclude_unset=False)
+        document = self.recipe.model_dump(exclude={"about"})
         text = "# What was run, by marginctl train. Options of the command line are in it.\n"
         path = self.folder / f"{self.folder.name}.yaml"
         write_atomically(path, text + yaml.safe_dump(document, sort_keys=False))
@@ -164,7 +158,7 @@ def images_of(data: ImageData, folder: Path) -> Images:
 
 def _check_processes(recipe: TrainRecipe, device: str) -> None:
     """Raises RequestError for what several processes, or a device, cannot do."""
-    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    processes = processes_together()
     if recipe.train.batch_size < 2 * processes and processes > 1:
         raise RequestError(
             f"train.batch_size = {recipe.train.batch_size} over {processes} processes: expected at "

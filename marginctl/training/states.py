@@ -1,15 +1,15 @@
 """What an epoch records of the test images and of the objective's own state."""
 
-import math
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
+from marginctl.evaluation.accuracy import top_k
 from marginctl.evaluation.angles import histogram, mean_bias
+from marginctl.evaluation.calibration import nll
 from marginctl.objectives.module import Objective
-from marginctl.training.loop import Tested, hits
+from marginctl.training.loop import Tested
 
 BIN = 10  # degrees of the recorded histogram
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -17,17 +17,16 @@ QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 def accuracy_record(tested: Tested) -> dict[str, Any]:
     """Accuracy in percent and the mean negative log-likelihood; null where it is not finite."""
-    n = len(tested.labels)
-    nll = nn.functional.cross_entropy(tested.logits.double(), tested.labels).item()
-    one, five = (int(count) for count in hits(tested.similarities, tested.labels))
+    logits, labels = tested.logits.double().numpy(), tested.labels.numpy()
+    scores = tested.similarities.numpy()
     record: dict[str, Any] = {
-        "top1": 100 * one / n,
-        "nll": nll if math.isfinite(nll) else None,
-        "n": n,
+        "top1": 100 * top_k(scores, labels, 1),
+        "nll": nll(logits, labels) if np.isfinite(logits).all() else None,
+        "n": len(labels),
         "collapsed": bool((tested.similarities.argmax(1) == tested.similarities[0].argmax()).all()),
     }
     if tested.logits.shape[1] > 5:
-        record["top5"] = 100 * five / n
+        record["top5"] = 100 * top_k(scores, labels, 5)
     return record
 
 

@@ -198,9 +198,9 @@ def test_a_network_that_diverges_is_frozen_and_the_others_go_on(monkeypatch):
     original = engine.StackedNetworks.backward
     steps = []
 
-    def spoil(self, x, y, valid, row_weight):
+    def spoil(self, x, y, valid, row_weight, rows):
         steps.append(1)
-        loss = original(self, x, y, valid, row_weight)
+        loss = original(self, x, y, valid, row_weight, rows)
         if len(steps) == 3:  # the third epoch: network 1 gets a NaN gradient
             self.gradients["weight0"][1] = torch.nan
         return loss

@@ -319,6 +319,23 @@ def test_report_keeps_what_differs_apart(marginctl, tmp_path):
     assert sorted(len(t["cells"]) for t in document["trained"]) == [1, 1, 2]
 
 
+def test_other_images_need_not_be_as_many(marginctl, pictures, tmp_path):
+    """Trained for more steps than the other images would take."""
+    for part in ("train", "val"):
+        for label in ("ants", "bees"):
+            for i in range(20 if part == "train" else 2):
+                target = tmp_path / "more" / part / label / f"{i}.png"
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(pictures / part / label / f"{i % 2}.png", target)
+    small = ("--set", "data.pixels=8", "--set", "train.batch_size=2", "--device", "cpu")
+    arguments = ("--data", f"folder:{tmp_path / 'more'}", "--model", "mlp:width=4", *small)
+    assert marginctl("train", *arguments, "--epochs", "1", "--out", tmp_path / "r").status == 0
+    run = next((tmp_path / "r").rglob("run.json")).parent
+    found = marginctl("eval", run, "--data", f"folder:{pictures}", "--json")
+    assert found.status == 0, found.err
+    assert found.json["n"] == 4
+
+
 def test_what_a_network_cannot_do_is_one_line(marginctl, tmp_path, pictures):
     out = ("--out", tmp_path / "runs", "--device", "cpu")
     small = ("--set", "data.samples=11", "--set", "train.batch_size=1", "--epochs", "1")
