@@ -96,6 +96,7 @@ def joined(device: str) -> Iterator[World]:
     dist.init_process_group("nccl" if device.startswith("cuda") else "gloo")
     try:
         yield World(dist.get_rank(), dist.get_world_size())
+        dist.barrier()  # all leave together: one that is still connected would be cut off
     except (RuntimeError, dist.DistError) as error:
         if not _is_of_a_peer(error):
             raise
