@@ -1,7 +1,10 @@
 """The `marginctl` program, also as `python -m marginctl`."""
 
+import os
 import sys
 from typing import NoReturn
+
+from marginctl.devices import processes_together
 
 
 def main() -> NoReturn:
@@ -9,9 +12,16 @@ def main() -> NoReturn:
     try:
         from marginctl.cli import run
 
-        sys.exit(run())
+        status = run()
     except KeyboardInterrupt:
-        sys.exit(130)
+        status = 130
+    if processes_together() > 1:
+        # A thread of torch that still talks to the others may ask for the interpreter lock while
+        # that is taken down, and the whole process would abort: all is written, so leave at once.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+    sys.exit(status)
 
 
 if __name__ == "__main__":

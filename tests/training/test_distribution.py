@@ -35,6 +35,7 @@ rank = os.environ["RANK"]
 status = run(sys.argv[2:])
 digests = [trainer.weights_digest() for trainer in made]
 Path(sys.argv[1], f"rank{rank}.json").write_text(json.dumps([status, digests]))
+os._exit(status)  # as `python -m marginctl` leaves
 """
 
 
