@@ -24,3 +24,7 @@ class RequestError(MarginctlError):
 
 class StoreError(MarginctlError):
     """A run folder cannot be read or written."""
+
+
+class PeerLostError(MarginctlError):
+    """Another of the processes that train one network has gone."""

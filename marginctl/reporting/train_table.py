@@ -23,6 +23,8 @@ class Cell:
         last, best: of the last epoch of each seed, and of its best one, which the test chose.
         diverged: seeds whose loss was not finite; they are not in the numbers.
         collapsed: of the n, how many predict one class for every test image.
+        seconds: of all its trials.
+        epoch_seconds: of the training part of an epoch, the median over epochs and seeds.
     """
 
     row: str
@@ -33,6 +35,7 @@ class Cell:
     diverged: int
     collapsed: int
     seconds: float
+    epoch_seconds: float | None
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -44,6 +47,7 @@ class Cell:
             "diverged": self.diverged,
             "collapsed": self.collapsed,
             "seconds": self.seconds,
+            "epoch_seconds": self.epoch_seconds,
         }
 
 
@@ -63,6 +67,7 @@ def rows_of(records: Iterable[Mapping[str, Any]]) -> list[Cell]:
         groups.setdefault((record["row"], record["objective"]), []).append(record)
     cells = []
     for (row, objective), group in groups.items():
+        paces = [p for r in group if (p := r["timing"].get("epoch_seconds")) is not None]
         whole = sorted((r for r in group if not r["diverged"]), key=lambda r: int(r["seed"]))
         cells.append(
             Cell(
@@ -74,6 +79,7 @@ def rows_of(records: Iterable[Mapping[str, Any]]) -> list[Cell]:
                 len(group) - len(whole),
                 sum(bool(r["collapsed"]) for r in whole),
                 sum(r["timing"]["seconds"] for r in group),
+                statistics.median(paces) if paces else None,
             )
         )
     return cells
@@ -105,11 +111,13 @@ def _note(cell: Cell) -> str:
 
 def print_as(table_format: str, cells: list[Cell]) -> None:
     """Prints the cells on stdout as `table`, `markdown` or `csv`."""
-    names = ["data, model", "objective", "n", "last epoch", "best epoch", "of seeds", "note"]
+    names = ["data, model", "objective", "n", "last epoch", "best epoch", "of seeds"]
+    names += ["s/epoch", "note"]
     rows = [
         [
             *(c.row, c.objective, str(len(c.last)), _text(c.last), _text(c.best)),
             " ".join(map(str, c.best_epochs)) or "-",
+            "-" if c.epoch_seconds is None else f"{c.epoch_seconds:.3g}",
             _note(c),
         ]
         for c in cells
@@ -120,7 +128,7 @@ def print_as(table_format: str, cells: list[Cell]) -> None:
         print(text.getvalue(), end="")
         return
     if table_format == "markdown":
-        lines = [names, ["---", "---", *["---:"] * 4, "---"], *rows]
+        lines = [names, ["---", "---", *["---:"] * 5, "---"], *rows]
         print("\n".join("| " + " | ".join(line) + " |" for line in lines))
         return
     console = Console(highlight=False)
@@ -128,12 +136,13 @@ def print_as(table_format: str, cells: list[Cell]) -> None:
         console = Console(highlight=False, no_color=True, width=10_000)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for i, name in enumerate(names):
-        table.add_column(name, justify="right" if 1 < i < 6 else "left")
+        table.add_column(name, justify="right" if 1 < i < 7 else "left")
     for line in rows:
         table.add_row(*map(Text, line))  # a folder's name is no markup
     console.print(table, soft_wrap=not console.is_terminal)
     console.print(
         "Test top-1 in percent: mean ± standard deviation over n seeds. best epoch: chosen on the "
-        "test images, which flatters it; `of seeds` says which epoch it was.",
+        "test images, which flatters it; `of seeds` says which epoch it was. s/epoch: seconds of "
+        "training an epoch, the median.",
         soft_wrap=True,
     )

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch import distributed as dist
 
 from marginctl.devices import processes_together
-from marginctl.errors import MarginctlError, RequestError
+from marginctl.errors import PeerLostError, RequestError
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def joined(device: str) -> Iterator[World]:
     """The processes that torchrun started, joined; gloo on CPUs, NCCL on GPUs.
 
     Raises:
-        MarginctlError: another process has gone.
+        PeerLostError: another process has gone.
     """
     if processes_together() == 1:
         yield World()
@@ -100,7 +100,7 @@ def joined(device: str) -> Iterator[World]:
     except (RuntimeError, dist.DistError) as error:
         if not _is_of_a_peer(error):
             raise
-        raise MarginctlError(
+        raise PeerLostError(
             "another process of this training has gone: checkpoints are kept: the same command "
             "again resumes"
         ) from None

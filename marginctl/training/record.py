@@ -2,6 +2,7 @@
 
 import json
 import os
+import statistics
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -125,13 +126,18 @@ class Metrics:
 
 
 def result_of(
-    trial: Any, lines: list[dict[str, Any]], digest: str | None, diverged: str | None
+    trial: Any,
+    lines: list[dict[str, Any]],
+    evaluation: dict[str, Any] | None,
+    digest: str | None,
+    diverged: str | None,
 ) -> dict[str, Any]:
     """The result of a trial: its last and its best epoch side by side.
 
     Args:
         trial: the trial.
         lines: of its metrics.
+        evaluation: calibration and angles at the end.
         digest: of the weights at the end.
         diverged: where the loss was not finite, if it was.
     """
@@ -153,8 +159,15 @@ def result_of(
         "best": max(tested, key=lambda t: t["top1"]) if tested else None,
         "selection": "last: after the last epoch; best: the epoch with the highest test top-1, "
         "which has seen the test images",
+        "evaluation": evaluation,
         "diverged": diverged,
         "collapsed": bool(tested and tested[-1]["collapsed"]),
         "weights_sha256": digest,
-        "timing": {"seconds": sum(line["timing"]["seconds"] for line in lines)},
+        "timing": {
+            "seconds": sum(line["timing"]["seconds"] for line in lines),
+            # without evaluation; the median: a pause of the machine is no cost of a method
+            "epoch_seconds": statistics.median(line["timing"]["train_seconds"] for line in lines)
+            if lines
+            else None,
+        },
     }

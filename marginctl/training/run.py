@@ -7,16 +7,16 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from marginctl.data.images import Images
 from marginctl.errors import MarginctlError, RequestError
 from marginctl.runs.store import NUMERIC_PACKAGES, TrialFolder, versions
 from marginctl.training import checkpoint
 from marginctl.training.distribution import World
-from marginctl.training.loop import DivergedError, Setup, Trainer
+from marginctl.training.loop import DivergedError, Setup, Tested, Trainer
 from marginctl.training.record import Metrics, result_of
-from marginctl.training.states import accuracy_record, objective_record
+from marginctl.training.states import accuracy_record, evaluation_record, objective_record
 from marginctl.training.trial import Trial
 
 
@@ -119,25 +119,25 @@ def run_trial(
             checkpoint.save(folder.path, kind, trainer.step, state | more, number)
         saved = time.monotonic() if kind == checkpoint.LAST else saved
 
-    def due() -> bool:
+    def asked() -> int | None:
+        """A signal's number, 0 where a checkpoint is due, else None: one question to all."""
         late = time.monotonic() - saved >= 60 * keeping.minutes
-        return bool(world.any(int(late)))
+        return world.any(stop.asked if stop.asked is not None else 0 if late else None)
 
     def after_step() -> None:
         listener.step(trial, trainer.step, trainer.total)
         at_end = trainer.step % len(trainer.sizes) == 0
         if at_end:
             return
-        number = world.any(stop.asked)
+        number = asked()
         if number is not None:
             save()
+        if number:
             raise StoppedRunError(number, _stopped(number, trial, trainer))
-        if due():
-            save()
 
-    diverged = None
+    diverged, tested = None, None
     while trainer.step < trainer.total:
-        started = time.perf_counter()
+        started, tested = time.perf_counter(), None
         try:
             train = trainer.run_epoch(after_step)
             trained = time.perf_counter() - started
@@ -167,15 +167,18 @@ def run_trial(
         if _top1(line) > best:
             best = _top1(line)
             save(checkpoint.BEST, 1)
-        number = world.any(stop.asked)
-        if trainer.step == trainer.total or number is not None or due():
+        number = asked()
+        if trainer.step == trainer.total or number is not None:
             save()
-        if number is not None and trainer.step < trainer.total:
+        if number and trainer.step < trainer.total:
             raise StoppedRunError(number, _stopped(number, trial, trainer))
+    if tested is None and not diverged:  # resumed after the last epoch
+        tested = trainer.tested()
     if metrics is None:
         return None
+    evaluation = None if diverged else evaluation_record(trainer.objective, cast(Tested, tested))
     digest = None if diverged else trainer.weights_digest()
-    return folder.finish_appended(result_of(trial, metrics.lines, digest, diverged))
+    return folder.finish_appended(result_of(trial, metrics.lines, evaluation, digest, diverged))
 
 
 def _resumed(trial: Trial, folder: TrialFolder) -> tuple[dict[str, Any] | None, list[str]]:

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 
 from marginctl.evaluation.accuracy import top_k
-from marginctl.evaluation.angles import histogram, mean_bias
-from marginctl.evaluation.calibration import nll
+from marginctl.evaluation.angles import histogram, mean_bias, measure
+from marginctl.evaluation.calibration import nll, reliability, softmax
 from marginctl.objectives.module import Objective
 from marginctl.training.loop import Tested
 
@@ -27,6 +27,27 @@ def accuracy_record(tested: Tested) -> dict[str, Any]:
     }
     if tested.logits.shape[1] > 5:
         record["top5"] = 100 * top_k(scores, labels, 5)
+    return record
+
+
+def evaluation_record(objective: Objective, tested: Tested) -> dict[str, Any]:
+    """How calibrated the network is and how its features lie: the end of a training.
+
+    Returns:
+        `calibration`, of 15 bins, and `angles`, which ArcGrad's Table VI has; null with its reason
+        under `reasons`.
+    """
+    record: dict[str, Any] = {"calibration": None, "angles": None, "reasons": {}}
+    logits, labels = tested.logits.double().numpy(), tested.labels.numpy()
+    if np.isfinite(logits).all():
+        record["calibration"] = reliability(softmax(logits), labels).as_json()
+    else:
+        record["reasons"]["calibration"] = "logits are not finite"
+    if objective.spec.similarity.kind == "gaussian":
+        record["reasons"]["angles"] = "a gaussian similarity has means, no directions"
+    else:
+        weight = objective.weight.detach().cpu().double().numpy()
+        record["angles"] = measure(tested.features.double().numpy(), labels, weight).as_json()
     return record
 
 

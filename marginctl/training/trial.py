@@ -74,7 +74,10 @@ def row_of(recipe: TrainRecipe, setting: Mapping[str, Any]) -> str:
 def expand(
     settings: list[tuple[dict[str, Any], TrainRecipe]], digests: Mapping[str, str]
 ) -> list[Trial]:
-    """The trials of a recipe, in the order of its table.
+    """The trials of a recipe, in the order in which they run.
+
+    Every objective is trained with a seed before the next seed begins: what there is of an
+    unfinished table compares, and what a machine does meanwhile slows all objectives alike.
 
     Args:
         settings: from `TrainRecipe.settings`.
@@ -83,6 +86,6 @@ def expand(
     return [
         Trial(setting, recipe, parse(objective), seed, digests[recipe.data.model_dump_json()])
         for setting, recipe in settings
-        for objective in recipe.objectives
         for seed in recipe.seeds
+        for objective in recipe.objectives
     ]

@@ -74,6 +74,10 @@ def test_a_run_folder_explains_itself(trained):
         result = json.loads((run.parent / "result.json").read_text())
         assert result["last"]["epoch"] == 3
         assert len(result["weights_sha256"]) == 64
+        evaluation = result["evaluation"]
+        assert sum(b["count"] for b in evaluation["calibration"]["reliability"]) == 360
+        assert evaluation["angles"]["samples"] == 360
+        assert 0 < result["timing"]["epoch_seconds"] < result["timing"]["seconds"]
 
 
 def test_report_shows_trained_runs(marginctl, trained):
@@ -97,8 +101,8 @@ def test_eval_of_a_folder_and_of_a_checkpoint(marginctl, trained, tmp_path):
         low, high = found["top1_interval"]
         assert low < found["top1"] < high
         assert sum(map(sum, found["confusion"])) == found["n"] == 360
-        assert found["calibration"]["bins"] == 15
-        assert found["angles"]["samples"] == 360
+        assert found["calibration"] == result["evaluation"]["calibration"]
+        assert found["angles"] == result["evaluation"]["angles"]
     checkpoint = next(iter((run.parent / "checkpoints").glob("step-*.pt")))
     text = marginctl("eval", checkpoint, "--bins", "10")
     assert "ECE, MCE" in text.out

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -63,6 +64,11 @@ def recipe(tmp_path):
     return path
 
 
+def _rank_of(pid):
+    settings = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    return next(int(s.removeprefix(b"RANK=")) for s in settings if s.startswith(b"RANK="))
+
+
 def results(out):
     found = {}
     for path in sorted(out.rglob("result.json")):
@@ -93,7 +99,8 @@ def test_two_processes_end_equal_and_near_one(tmp_path, recipe, marginctl):
         assert two[objective]["last"]["top1"] == pytest.approx(record["last"]["top1"], abs=1)
 
 
-def test_one_that_is_killed_ends_the_other_and_a_restart_resumes(tmp_path, recipe):
+@pytest.mark.parametrize("rank", [0, 1])
+def test_one_that_is_killed_ends_the_other_and_a_restart_resumes(tmp_path, recipe, rank):
     out = tmp_path / "runs"
     arguments = ("-m", "marginctl", "train", recipe, "--device", "cpu", "--out", out)
     slow = ("--epochs", "100", "--checkpoint-minutes", "0.001", "--objective", "adacos")
@@ -106,9 +113,12 @@ def test_one_that_is_killed_ends_the_other_and_a_restart_resumes(tmp_path, recip
     own = subprocess.run(
         ["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=True
     ).stdout.split()
-    os.kill(int(own[1]), signal.SIGKILL)
+    ranks = {_rank_of(pid): int(pid) for pid in own}
+    os.kill(ranks[rank], signal.SIGKILL)
     _, stderr = process.communicate(timeout=60)
     assert process.returncode != 0
+    assert stderr.count("error: another process of this training has gone: checkpoints") == 1
+    assert "marginctl/training" not in stderr  # no traceback of ours
     assert not list(out.rglob("result.json"))
     again = torchrun((), *arguments, *slow)
     time.sleep(0.1)
