@@ -68,7 +68,7 @@ def show(
 
     found = [described(name, classes) for name in names]
     if plot is not None:
-        from marginctl.reporting.objective_figure import draw
+        from marginctl.reporting.figures.objective import draw
         from marginctl.reporting.progress import say
 
         draw(names, classes, plot)

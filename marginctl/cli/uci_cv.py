@@ -99,7 +99,7 @@ def command(
     from marginctl.reporting import table
     from marginctl.reporting.cells import Collector
     from marginctl.reporting.compare import chosen_baseline, compare, positive_points
-    from marginctl.reporting.grid_figure import check, draw
+    from marginctl.reporting.figures.grid import check, draw
     from marginctl.reporting.progress import Progress, say
     from marginctl.runs.files import check_outputs
     from marginctl.runs.store import NETWORKS, PREDICTIONS

@@ -1,7 +1,6 @@
 """The figures that are redrawn by hand: an objective's logit, loss and gradient along one axis."""
 
 import math
-import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +18,7 @@ from marginctl.objectives.objective import ObjectiveFunction
 from marginctl.objectives.schedule import Schedule
 from marginctl.objectives.spec import Spec
 from marginctl.objectives.theory import arcgrad_gap
-from marginctl.reporting.figures import check_path, save
+from marginctl.reporting.figures.style import check_path, legend_text, line, save, styled
 
 POINTS = 721
 MOST_CLASSES = 2000  # the figure holds weights for all of them
@@ -159,6 +158,7 @@ def curves(written: str, classes: int) -> dict[str, NDArray[np.float64]]:
     }
 
 
+@styled()
 def draw(names: Sequence[str], classes: int, path: Path) -> None:
     """Writes a figure with a row of three panels for each axis that the objectives need.
 
@@ -192,8 +192,7 @@ def _legend(name: str, classes: int) -> str:
         name += f" (eq. 19: gap {math.degrees(arcgrad_gap(value, classes)):.1f} degrees)"
     if any(isinstance(o, Schedule) for _, made in spec.parts for _, o in made.options):
         name += " (as it starts)"
-    broken = name.replace(";", "; ").replace("+", " + ").replace(",", ", ")
-    return textwrap.fill(broken, 36)
+    return legend_text(name)
 
 
 def _row(
@@ -206,8 +205,7 @@ def _row(
     quantities = {"first": axis.first, "loss": "loss", "gradient": axis.gradient}
     for i, name in enumerate(written):
         found = curves(name, classes)
-        # what coincides shows by its dashes
-        style = {"color": f"C{i % 10}", "linestyle": ("-", "--", "-.", ":")[i % 4]}
+        style = line(i)  # what coincides shows by its dashes
         for panel, quantity in zip(panels, quantities, strict=True):
             panel.plot(found["position"], found[quantity], label=labels[name], **style)
         spec = parse(name).spec
@@ -223,10 +221,8 @@ def _row(
 
 
 def _label(panel: Axes, axis: Axis, quantity: str) -> None:
-    panel.set_xlabel(axis.label, fontsize=9)
-    panel.set_ylabel(quantity, fontsize=9)
+    panel.set_xlabel(axis.label)
+    panel.set_ylabel(quantity)
     panel.axhline(0, color="0.8", linewidth=0.8, zorder=0)
-    panel.tick_params(labelsize=8)
-    panel.spines[["top", "right"]].set_visible(False)
     if axis.ticks is not None:
         panel.set_xticks(axis.ticks)

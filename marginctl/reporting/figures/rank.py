@@ -5,7 +5,7 @@ from pathlib import Path
 
 from marginctl.errors import RequestError
 from marginctl.reporting.compare import Comparisons
-from marginctl.reporting.figures import check_path, save
+from marginctl.reporting.figures.style import check_path, save, styled
 from marginctl.reporting.statistics import critical_difference
 
 ROW = 0.32  # inches for a method
@@ -26,6 +26,7 @@ def cliques(ranks: Mapping[str, float], difference: float) -> list[tuple[float, 
     return spans
 
 
+@styled()
 def draw(compared: Comparisons, path: Path) -> None:
     """Draws the average ranks over the complete data sets, 1 the best, with Nemenyi's difference.
 

@@ -9,7 +9,7 @@ from marginctl.crossval.sequential import train_network
 from marginctl.crossval.trial import Trial
 from marginctl.objectives.names import parse
 from marginctl.recipe import Protocol
-from marginctl.reporting.angle_figure import class_angles
+from marginctl.reporting.figures.network_angles import class_angles
 from tests.crossval.made import dataset
 
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 from marginctl import recipe as recipes
 from marginctl.errors import RequestError
 from marginctl.objectives.names import parse
-from marginctl.reporting.angle_figure import angles, fixed_scale
 from marginctl.reporting.cells import Grid
-from marginctl.reporting.figures import check_path, save
+from marginctl.reporting.figures.network_angles import angles, fixed_scale
+from marginctl.reporting.figures.style import check_path, line, save, styled
 from marginctl.runs.store import NETWORKS
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ def check(
     return [NETWORKS]
 
 
+@styled()
 def draw(session: "Session", grid: Grid, path: Path) -> None:
     """Draws the figure of a recipe with a grid along one key.
 
@@ -73,13 +74,12 @@ def _accuracy(grid: Grid) -> Any:
         key, ticks = _ticks([next(iter(s.items())) for s in rows.values()])
         for i, objective in enumerate(grid.objectives):
             means = [grid.cells[row, objective].mean for row in rows]
-            axes.plot(ticks, means, marker="osvD^<>"[i % 7], markersize=4, label=objective)
+            axes.plot(ticks, means, label=objective, **line(i, len(means)))
         n = sorted({grid.cells[row, o].n for row in rows for o in grid.objectives})
-        axes.set_title(f"{dataset}, n = {n[0]} folds", fontsize=10)
+        axes.set_title(f"{dataset}, n = {n[0]} folds")
         axes.set_xlabel(key)
         axes.set_ylabel("accuracy (%)")
-        axes.grid(alpha=0.3)
-    every[-1].legend(fontsize=8)
+    every[-1].legend()
     return figure
 
 

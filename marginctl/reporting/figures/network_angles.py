@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from marginctl.errors import RequestError
 from marginctl.objectives.names import ObjectiveName
 from marginctl.objectives.theory import arcgrad_gap
+from marginctl.reporting.figures.style import COLORS, styled
 from marginctl.seeds import generator
 
 if TYPE_CHECKING:
@@ -19,12 +20,14 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 
 
+@styled()
 def angles(session: "Session") -> Any:
     """Rows of panels for the objectives, columns for the settings; the first network of each.
 
     Every row of the data set has a point at the angle to its own class (blue) and one at that to
-    every other class (red), at a radius that is drawn at random; a line shows the way and the size
-    of the gradient with respect to the angle, s (1 - p_y) and -s p_j, as a share of the largest.
+    every other class (orange), at a radius that is drawn at random; a line shows the way and the
+    size of the gradient with respect to the angle, s (1 - p_y) and -s p_j, as a share of the
+    largest.
     """
     from matplotlib.figure import Figure
 
@@ -86,7 +89,7 @@ def _panel(axes: Any, theta: Array, y: NDArray[np.int64], scale: float) -> None:
     gradient = scale * (own - p)  # of the loss, with respect to each angle
     radius = generator(0, "figure", "radius").uniform(1, 3, theta.shape)
     longest = max(float(np.abs(gradient).max()), 1e-12)
-    for kind, color in ((own, "tab:blue"), (~own, "tab:red")):
+    for kind, color in ((own, COLORS[2]), (~own, COLORS[1])):
         at, r, pull = theta[kind], radius[kind], -gradient[kind] / longest
         axes.plot(
             np.stack([at, at + 0.35 * pull]), np.stack([r, r]), color=color, lw=0.5, alpha=0.5

@@ -6,7 +6,7 @@ import pytest
 
 from marginctl.errors import RequestError
 from marginctl.reporting.compare import Comparisons
-from marginctl.reporting.rank_figure import cliques, draw
+from marginctl.reporting.figures.rank import cliques, draw
 from marginctl.reporting.statistics import critical_difference
 
 

@@ -8,7 +8,7 @@ import pytest
 from marginctl.errors import RequestError
 from marginctl.objectives.presets import PRESETS
 from marginctl.objectives.theory import gradient_decay_slope
-from marginctl.reporting.objective_figure import axis_of, curves, draw
+from marginctl.reporting.figures.objective import axis_of, curves, draw
 
 
 def test_gradient_decay_s_family_is_g_of_p():

@@ -1,0 +1,3 @@
+"""Figures: the kinds that `report --figures` draws of trained runs, and those of other commands."""
+
+KINDS = ("curves", "rho", "angles", "kappa", "sweep", "reliability", "divergences")

@@ -1,0 +1,109 @@
+"""The figures of a run store: a file for each table and kind that the runs allow."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from marginctl.errors import RequestError
+from marginctl.objectives.names import parse
+from marginctl.reporting.collect import Collected, Trained
+from marginctl.reporting.figures import KINDS
+from marginctl.reporting.figures.angles import angles
+from marginctl.reporting.figures.curves import curves, rho
+from marginctl.reporting.figures.divergences import divergences
+from marginctl.reporting.figures.epochs import Group, Reasons, groups
+from marginctl.reporting.figures.reliability import reliability
+from marginctl.reporting.figures.scales import kappa
+from marginctl.reporting.figures.style import FORMATS, check_kinds, save, styled
+from marginctl.reporting.figures.sweep import sweep
+from marginctl.runs.store import digest
+
+# Each draws a table; it tells the last argument what it cannot draw.
+OF_RUNS: dict[str, Callable[[Trained, Sequence[Group], Reasons], Any]] = {
+    "curves": curves,
+    "rho": rho,
+    "angles": angles,
+    "kappa": kappa,
+    "sweep": sweep,
+    "reliability": reliability,
+}
+ALONE = "divergences"  # of formulas, not of runs
+
+
+@styled()
+def draw_all(
+    collected: Collected, directory: Path, kinds: Sequence[str], suffix: str
+) -> tuple[list[Path], list[str]]:
+    """Draws what the finished runs allow.
+
+    Args:
+        collected: the runs; those of cross-validation have no epochs and are not drawn.
+        directory: for the files; made where it is not there.
+        kinds: of `KINDS`; none for all.
+        suffix: of the files, of `FORMATS` with or without the dot.
+
+    Returns:
+        The files, `RECIPE-KIND` each; and a line for each kind that was left out, or a part of it,
+        with the reason. `divergences`, which needs no runs, is drawn where it is asked for by name
+        or where an objective has the regulariser.
+
+    Raises:
+        RequestError: a kind or a suffix that there is not, or a file that cannot be written.
+    """
+    check_kinds(kinds)
+    suffix = "." + suffix.removeprefix(".")
+    if suffix not in FORMATS:
+        raise RequestError(f"--figure-format {suffix[1:]}: expected one of png, svg, pdf")
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RequestError(
+            f"--figures {directory}: cannot be made: {error.strerror or error}: name a folder"
+        ) from None
+    written: list[Path] = []
+    skipped: list[str] = [
+        f"{table.recipe}: runs of uci-cv have no epochs: not drawn (--figure draws their ranks)"
+        for table in collected.tables
+    ]
+    chosen = [kind for kind in KINDS if kind in (kinds or KINDS)]
+    for name, table in zip(_file_names(collected.trained), collected.trained, strict=True):
+        together = groups(table)
+        for kind in chosen:
+            if kind == ALONE:
+                continue
+            said = Reasons()
+            figure = OF_RUNS[kind](table, together, said)
+            skipped += [f"{table.recipe}: {kind}: {line}" for line in said.lines()]
+            if figure is not None:
+                written.append(directory / f"{name}-{kind}{suffix}")
+                save(figure, "--figures", written[-1])
+    if ALONE in chosen:
+        if ALONE in kinds or _regularised(collected):
+            written.append(directory / f"{ALONE}{suffix}")
+            save(divergences(), "--figures", written[-1])
+        else:
+            skipped.append(
+                f"{ALONE}: no run has the regulariser of Large Margin in Softmax: --kind {ALONE} "
+                "draws them without"
+            )
+    return written, skipped
+
+
+def _file_names(tables: Sequence[Trained]) -> list[str]:
+    """A file name for each table: its recipe's, and a digest where two tables share it."""
+    names = [re.sub(r"[^\w.]+", "-", table.recipe).strip("-.") or "runs" for table in tables]
+    shared = Counter(names)
+    return [
+        f"{name}-{digest([table.recipe, table.training])[:8]}" if shared[name] > 1 else name
+        for name, table in zip(names, tables, strict=True)
+    ]
+
+
+def _regularised(collected: Collected) -> bool:
+    names = {objective for t in collected.trained for _, objective, _ in t.runs}
+    names |= {objective for t in collected.tables for _, objective, _ in t.runs}
+    return any(
+        part.kind == "non-target-uniformity" for n in names for part in parse(n).spec.regularizers
+    )
