@@ -1,22 +1,29 @@
 """Published values as data: one YAML file a paper."""
 
-from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any
 
-from marginctl import typed_yaml
 from marginctl.errors import RequestError
-from marginctl.objectives.names import parse
+from marginctl.papers.published import Claim, Measure, Paper, Published, PublishedTable, Value, read
 from marginctl.text import did_you_mean
 
+__all__ = [
+    "Claim",
+    "Measure",
+    "Paper",
+    "Published",
+    "PublishedTable",
+    "Value",
+    "check_paper",
+    "papers",
+    "published_table",
+    "table",
+]
 
-@dataclass(frozen=True)
-class Published:
-    """One published cell: mean and standard deviation in percent, over n fold accuracies."""
 
-    mean: float
-    std: float
-    n: int
+def papers() -> list[Paper]:
+    """All papers, by their names."""
+    return [_paper(path) for path in _files().values()]
 
 
 def check_paper(name: str) -> None:
@@ -25,7 +32,7 @@ def check_paper(name: str) -> None:
     Raises:
         RequestError: no such paper.
     """
-    known = sorted(path.stem for path in Path(__file__).parent.glob("*.yaml"))
+    known = list(_files())
     if name not in known:
         raise RequestError(
             f"unknown paper '{name}': expected one of {', '.join(known)}."
@@ -33,24 +40,50 @@ def check_paper(name: str) -> None:
         )
 
 
-def table(paper: str | None, name: str | None) -> dict[tuple[str, str], Published]:
-    """The cells of a published table by (data set, objective); empty where we hold none.
+def published_table(paper: str, number: str) -> PublishedTable:
+    """A table of a paper.
 
     Args:
-        paper: a file of this folder, such as `arcgrad`.
+        paper: its name, such as `arcgrad`.
+        number: the table's, as printed, such as `I`; with its part where it has parts (`12c`).
+
+    Raises:
+        RequestError: no such paper, or no such table of it.
+    """
+    check_paper(paper)
+    tables = _paper(_files()[paper]).tables
+    if number not in tables:
+        known = ", ".join(tables) or "none, it has claims alone"
+        raise RequestError(
+            f"unknown table '{number}' of {paper}: expected one of {known}."
+            + did_you_mean(number, tables)
+        )
+    return tables[number]
+
+
+def table(paper: str | None, name: str | None) -> dict[tuple[str, str], Published]:
+    """The cells of a table of cross-validations by (data set, objective); empty where we hold none.
+
+    Args:
+        paper: a paper's name, such as `arcgrad`.
         name: the table's number as printed, such as `I`.
     """
-    path = Path(__file__).with_name(f"{paper}.yaml")
-    if paper is None or not path.is_file():
+    if paper not in _files():
         return {}
-    document: dict[str, Any] = typed_yaml.read(path)[0]
-    published = document["tables"].get(name)
-    if published is None:
-        return {}
-    objectives = [str(parse(written)) for written in published["columns"]]
+    found = _paper(_files()[paper]).tables.get(name or "")
     cells = {}
-    for dataset, row in published["rows"].items():
-        for objective, cell in zip(objectives, row, strict=True):
-            mean, std = cell.split("±")
-            cells[dataset, objective] = Published(float(mean), float(std), published["n"])
+    for place, cell in found.cells.items() if found else ():
+        selection = found.where(*place) if found else {}
+        if isinstance(cell, Published) and set(selection) == {"dataset", "objective"}:
+            cells[str(selection["dataset"]), str(selection["objective"])] = cell
     return cells
+
+
+def _files() -> dict[str, Path]:
+    """The file of each paper, by its name."""
+    return {path.stem: path for path in sorted(Path(__file__).parent.glob("*.yaml"))}
+
+
+@cache
+def _paper(path: Path) -> Paper:
+    return read(path)

@@ -1,0 +1,82 @@
+"""`report --list`: the published tables, and what runs fill of them."""
+
+import csv
+import io
+
+import pytest
+
+pytestmark = pytest.mark.smoke
+
+
+def test_it_lists_every_table_and_claim_without_a_store(marginctl):
+    ran = marginctl("report", "--list")
+    assert (ran.status, ran.err) == (0, "")
+    lines = ran.out.splitlines()
+    (own,) = [line for line in lines if line.startswith("temperature ") and " 10 " in line[:20]]
+    assert own.split()[-3:] == ["none", "22", "8"]
+    assert any("12a" in line and "all: our text has a plot of it" in line for line in lines)
+    assert any("calibration-improves-with-beta" in line for line in lines)
+    assert "filled" not in ran.out
+
+
+def test_every_format_has_the_same(marginctl):
+    document = marginctl("report", "--list", "--format", "json").json
+    assert document["problems"] == []
+    found = {p["paper"]: p for p in document["papers"]}
+    assert list(found) == ["arcgrad", "gradient-decay", "large-margin", "temperature"]
+    (one,) = [t for t in found["arcgrad"]["tables"] if t["table"] == "I"]
+    assert one["recipes"] == ["arcgrad/table1", "arcgrad/table1-fair"]
+    assert (one["unit"], one["n"], one["in_text"], one["delta"]) == ("percent", 100, 105, 1.0)
+    text = marginctl("report", "--list", "--format", "csv").out
+    rows = list(csv.DictReader(io.StringIO(text)))
+    tables = [t for p in document["papers"] for t in p["tables"]]
+    claims = [c for p in document["papers"] for c in p["claims"]]
+    assert [r["table"] for r in rows if r["table"]] == [t["table"] for t in tables]
+    assert [r["claim"] for r in rows if r["claim"]] == [c["claim"] for c in claims]
+    assert len(rows) == len(tables) + len(claims)
+    markdown = marginctl("report", "--list", "--format", "markdown").out
+    assert len(markdown.splitlines()) == len(rows) + 2 * 2 + 1  # two heads and a blank line
+
+
+def test_one_paper_and_one_table(marginctl):
+    one = marginctl("report", "--list", "--paper", "large-margin", "--format", "json").json
+    assert [p["paper"] for p in one["papers"]] == ["large-margin"]
+    arguments = ("--paper", "large-margin", "--table", "port-2")
+    rows = marginctl("report", "--list", *arguments, "--format", "csv").out.splitlines()
+    assert len(rows) == 2
+    assert rows[1].startswith("large-margin,port-2,\"The author's PyTorch port: ")
+
+
+def test_the_runs_of_a_store_are_counted(marginctl, tmp_path, quick):
+    arguments = ("uci-cv", "--dataset", "iris", "--workers", "1", "--quiet", "--out", tmp_path)
+    assert marginctl(*arguments, "--objective", "soft").status == 0
+    # another protocol is not comparable
+    assert marginctl(*arguments, "--objective", "center", *quick).status == 0
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "run.json").write_text("[]")
+    ran = marginctl("report", "--list", tmp_path, "--format", "json", "--paper", "arcgrad")
+    counts = {t["table"]: t["filled"] for t in ran.json["papers"][0]["tables"]}
+    assert counts == {**dict.fromkeys(("II", "III", "IV", "V", "VI", "VII"), 0), "I": 1}
+    assert len(ran.json["problems"]) == 1
+    assert "run.json is missing or damaged" in ran.err
+    assert "filled" in marginctl("report", "--list", tmp_path).out.splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "STORE is missing: expected run stores, or folders in them"),
+        (("--list", "--power", "3"), "--power: not beside --list: leave one of them out"),
+        (("--list", "--figure", "a.png"), "--figure: not beside --list"),
+        (("--list", "--kind", "curves"), "--kind: not beside --list"),
+        (("--list", "--paper", "arcgrat"), "Did you mean 'arcgrad'?"),
+        (("--list", "--paper", "arcgrad", "--table", "VIX"), "unknown table 'VIX' of arcgrad"),
+        (("--list", "--table", "99"), "unknown table '99': expected one of I, II, "),
+        (("--list", "nowhere"), "no run store at nowhere"),
+    ],
+)
+def test_mistakes(marginctl, arguments, message):
+    ran = marginctl("report", *arguments)
+    assert ran.status == 2
+    assert message in ran.err
+    assert len(ran.err.splitlines()) == 1
