@@ -4,6 +4,7 @@ import statistics
 from typing import Any
 
 from marginctl.reporting.listing import print_rows
+from marginctl.reporting.train_table import shown_mean
 
 
 def print_ratios(document: dict[str, Any]) -> None:
@@ -85,3 +86,47 @@ def print_overhead(document: dict[str, Any]) -> None:
     )
     for side, spread in document["times_as_long"].items():
         print(f"{side} takes {shown(spread, 'x')} as long")
+
+
+def print_networks(document: dict[str, Any]) -> None:
+    """Prints how fast networks train, and the rows of a table that were trained."""
+    print(
+        f"{document['card']}, {document['precision']}, {document['images']} images an epoch, "
+        f"{document['seconds'] / 60:.1f} min in all"
+    )
+    print_rows(
+        [
+            {
+                "network": row["model"],
+                "s/epoch": f"{row['seconds_an_epoch']['median']:.3g} "
+                f"({row['seconds_an_epoch']['low']:.3g} to {row['seconds_an_epoch']['high']:.3g})",
+                "images/s": f"{row['images_a_second']:.0f}",
+                "GFLOP an image": f"{row['operations_an_image'] / 1e9:.2f}",
+                "of the peak": row["reason"]
+                if row["share_of_peak"] is None
+                else f"{100 * row['share_of_peak']:.1f} %",
+            }
+            for row in document["networks"]
+        ],
+        ["network", "s/epoch", "images/s", "GFLOP an image", "of the peak"],
+    )
+    table = document["table"]
+    print(
+        f"Table {table['table']} of {table['paper']}, {table['epochs']} epochs: "
+        "test top-1 in percent"
+    )
+    print_rows(
+        [
+            {
+                "row": cell["row"],
+                "objective": cell["objective"],
+                "n": cell["n"],
+                "last epoch": shown_mean(cell["last"]["seeds"]),
+                "best epoch": shown_mean(cell["best"]["seeds"]),
+            }
+            for cell in table["cells"]
+        ],
+        ["row", "objective", "n", "last epoch", "best epoch"],
+    )
+    if table["left_out"]:
+        print(f"no time for {table['left_out']} networks: the same command again trains them")

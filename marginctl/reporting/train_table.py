@@ -96,7 +96,8 @@ def as_json(cells: list[Cell], recipe: TrainRecipe, failed: Iterable[str]) -> di
     }
 
 
-def _text(values: list[float]) -> str:
+def shown_mean(values: list[float]) -> str:
+    """Mean ± standard deviation (ddof 1) to two places; `-` for none."""
     if not values:
         return "-"
     mean = statistics.fmean(values)
@@ -115,7 +116,7 @@ def print_as(table_format: str, cells: list[Cell]) -> None:
     names += ["s/epoch", "note"]
     rows = [
         [
-            *(c.row, c.objective, str(len(c.last)), _text(c.last), _text(c.best)),
+            *(c.row, c.objective, str(len(c.last)), shown_mean(c.last), shown_mean(c.best)),
             " ".join(map(str, c.best_epochs)) or "-",
             "-" if c.epoch_seconds is None else f"{c.epoch_seconds:.3g}",
             _note(c),
