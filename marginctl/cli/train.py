@@ -45,6 +45,12 @@ def command(
             "--checkpoint-minutes", metavar="MINUTES", min=0, help="Between two checkpoints."
         ),
     ] = 5.0,
+    tensorboard: Annotated[
+        Path | None,
+        typer.Option(
+            "--tensorboard", metavar="FOLDER", help="Write every epoch there for TensorBoard."
+        ),
+    ] = None,
     table_format: options.TableFormat = Format.table,
     json: options.Json = False,
     set_: options.Set = None,
@@ -62,12 +68,16 @@ def command(
     """
     from marginctl.devices import first_process
     from marginctl.errors import RequestError
+    from marginctl.reporting.tensorboard import TensorBoard, check
+    from marginctl.reporting.train_plan import lines_of
     from marginctl.reporting.train_progress import TrainProgress
     from marginctl.reporting.train_table import as_json, print_as, rows_of
     from marginctl.training.session import Session, run
 
     if seed is not None and seeds is not None:
         raise RequestError("--seed and --seeds: give one of them")
+    if tensorboard:
+        check(tensorboard)
     session = Session.open(
         recipe,
         overrides=set_ or [],
@@ -84,29 +94,21 @@ def command(
         out=out,
         device=device,
     )
-    if dry_run:
-        todo = session.unfinished()
-        plan = {
-            "trials": len(session.trials),
-            "to_do": len(todo),
-            "device": session.device,
-            "folder": str(session.folder),
-            "rows": [{"trial": str(t), "steps": session.steps(t)} for t in todo],
-        }
-        if json:
-            print_json({"schema": 1, "command": "train", "dry_run": plan})
-        else:
-            for trial in todo:
-                print(f"{trial}: {trial.recipe.train.epochs} epochs, {session.steps(trial)} steps")
-            print(
-                f"{plan['trials']} trials, {plan['to_do']} to do on {session.device}; "
-                f"runs in {session.folder}"
-            )
-        return
     speaks = first_process()
+    if dry_run:
+        from marginctl.training.cost import plan
+
+        if speaks:
+            planned = plan(session)
+            if json:
+                print_json({"schema": 1, "command": "train", "dry_run": planned})
+            else:
+                print("\n".join(lines_of(planned)))
+        return
     with TrainProgress(len(session.trials), quiet=quiet or not speaks) as progress:
+        listener = TensorBoard(progress, session, tensorboard) if tensorboard else progress
         outcome = run(
-            session, progress, keep=keep, minutes=checkpoint_minutes, on_done=progress.done
+            session, listener, keep=keep, minutes=checkpoint_minutes, on_done=listener.done
         )
     if not speaks:
         raise typer.Exit(1 if outcome.failed else 0)

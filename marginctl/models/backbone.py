@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from torch import Tensor, nn
 
-from marginctl.models.names import MODELS, check_images, check_model
+from marginctl.models.names import check_images, check_model, model_of
 
 
 class Backbone(nn.Module):
@@ -31,7 +31,7 @@ def create(name: str, options: Mapping[str, object], channels: int, pixels: int)
     """The model `name` with initial weights drawn from torch's global stream.
 
     Args:
-        name: one of `names.MODELS`.
+        name: one of `names.MODELS`, or one of timm's.
         options: those of the model that differ from their defaults.
         channels: of an image; torchvision's models take 3.
         pixels: an image's side.
@@ -42,7 +42,7 @@ def create(name: str, options: Mapping[str, object], channels: int, pixels: int)
     """
     accepted = check_model(name, options)
     check_images(name, channels, pixels)
-    model = MODELS[name]
+    model = model_of(name)
     if model.made_by is None:
         from marginctl.models.from_torchvision import FromTorchvision
 

@@ -1,5 +1,6 @@
 """The models by name, with their options, as data. No torch here: a recipe's schema reads it."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -146,18 +147,46 @@ MODELS: Mapping[str, Model] = {
 }
 
 
+TIMM = "timm/"
+_TIMM_NAME = re.compile(r"timm/[A-Za-z0-9_]+")
+
+
+def model_of(name: object) -> Model:
+    """The model `name`: one of `MODELS`, or one of timm's.
+
+    Which names timm has, `check_images` says, before anything is trained: to read a recipe or a
+    run that has one of them takes no timm.
+
+    Raises:
+        RequestError: no such model, or a name with one of timm's tags, which are of weights.
+    """
+    if isinstance(name, str) and name in MODELS:
+        return MODELS[name]
+    if isinstance(name, str) and name.startswith(TIMM) and len(name) > len(TIMM):
+        own = name.removeprefix(TIMM)
+        if not _TIMM_NAME.fullmatch(name):
+            raise RequestError(
+                f"model {name!r}: expected letters, digits and underscores after {TIMM}: networks "
+                "start without weights, so leave out the tag of weights after a dot"
+            )
+        return Model(
+            f"timm's {own}, without weights and without its last layer",
+            "marginctl.models.from_timm:FromTimm",
+            settings={"name": own},
+        )
+    raise RequestError(
+        f"unknown model {name!r}: expected one of {', '.join(MODELS)} or {TIMM}NAME."
+        + did_you_mean(str(name), MODELS)
+    )
+
+
 def check_model(name: object, options: Mapping[str, object]) -> dict[str, Value]:
     """All options of the model `name` with their values, defaults where none was given.
 
     Raises:
         RequestError: no such model or option, or a value outside its range.
     """
-    if not isinstance(name, str) or name not in MODELS:
-        raise RequestError(
-            f"unknown model {name!r}: expected one of {', '.join(MODELS)}."
-            + did_you_mean(str(name), MODELS)
-        )
-    known = MODELS[name].options
+    known = model_of(name).options
     given = {str(key): value for key, value in options.items()}
     accepted = accept_options(f"model '{name}'", known, given)
     return {key: int(v) if known[key].whole else v for key, v in accepted.items()}
@@ -183,19 +212,22 @@ def canonical_model(text: str) -> str:
         RequestError: as `parse_model`.
     """
     name, options = parse_model(text)
-    written = written_options(MODELS[name].options, options)
+    written = written_options(model_of(name).options, options)
     return f"{name}:{written}" if written else name
 
 
 def check_images(name: str, channels: int, pixels: int) -> None:
     """Raises RequestError where the model `name` cannot take images of this shape.
 
+    One of timm's is built for it, as shapes alone: also where timm is not installed or has no such
+    model, this is where it is said.
+
     Args:
-        name: one of `MODELS`.
+        name: one of `MODELS`, or one of timm's.
         channels: 3 for RGB, 1 for grey.
         pixels: an image's side, the smaller one where they differ.
     """
-    model = MODELS[name]
+    model = model_of(name)
     if channels < 1 or (model.made_by is None and channels != 3):
         expected = "3" if model.made_by is None else "at least 1"
         raise RequestError(
@@ -207,3 +239,7 @@ def check_images(name: str, channels: int, pixels: int) -> None:
             f"model '{name}': images with side = {pixels}: expected at least {model.pixels} "
             "pixels: enlarge them, or take a model that pools less, such as 'resnet18'"
         )
+    if name.startswith(TIMM):
+        from marginctl.models.from_timm import feature_length
+
+        feature_length(name.removeprefix(TIMM), channels, pixels)

@@ -44,11 +44,16 @@ def write_bytes_atomically(path: Path, data: bytes) -> None:
         temporary = None
         _sync_folder(path.parent)
     except OSError as error:
+        _remove(temporary)  # before what is free is looked up
         raise StoreError(unwritable(path, len(data), error)) from None
     finally:
-        if temporary:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
+        _remove(temporary)
+
+
+def _remove(temporary: str | None) -> None:
+    if temporary:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
 
 
 def write_json(path: Path, document: dict[str, Any]) -> None:
@@ -122,16 +127,16 @@ def _sync_folder(folder: Path) -> None:
             os.close(handle)
 
 
-def unwritable(path: Path, needed: int, error: OSError) -> str:
-    """Why a file could not be written, and what to do."""
+def unwritable(path: Path, needed: int, error: OSError, option: str = "--out") -> str:
+    """Why a file could not be written, and what to do; `option` names the folder."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         folder = next(p for p in (path.parent, *path.parents) if p.exists())
         free = shutil.disk_usage(folder).free
         return (
             f"{path}: the disk is full: {needed} bytes needed, {free} free. Finished trials are "
-            "kept: make room and run the same command again, or name another folder with --out"
+            f"kept: make room and run the same command again, or name another folder with {option}"
         )
     return (
         f"{path}: cannot be written: {error.strerror or error}: "
-        "make the folder writable or name another one with --out"
+        f"make the folder writable or name another one with {option}"
     )

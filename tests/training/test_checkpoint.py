@@ -1,5 +1,6 @@
 """Checkpoints: the last good one is found, nothing in one is run, and so many stay."""
 
+import json
 import pickle
 
 import pytest
@@ -36,6 +37,61 @@ def test_so_many_stay_and_the_best_apart(tmp_path, keep):
     kept = [checkpoint.load(p)["step"] for p in checkpoint.found(tmp_path, LAST)]
     assert kept == [5, 4, 3][: max(keep, 1)]
     assert [checkpoint.load(p)["step"] for p in checkpoint.found(tmp_path, BEST)] == [2]
+
+
+@pytest.mark.parametrize("keep", [0, 1, 2])
+def test_the_one_just_written_stays_beside_a_later_one(tmp_path, keep):
+    """A damaged later one was passed over, and training goes on before it."""
+    save(tmp_path, 1, keep=2)
+    later = save(tmp_path, 9, keep=2)
+    later.write_bytes(later.read_bytes()[:-50])
+    for step in (2, 3, 4):
+        path = save(tmp_path, step, keep=keep)
+        assert path.exists()
+        (_, state), _ = checkpoint.last_good(tmp_path)
+        assert state["step"] == step
+
+
+def steps_in(out, kind):
+    return [
+        checkpoint.load(path)["step"]
+        for run in out.rglob("run.json")
+        for path in checkpoint.found(run.parent, kind)
+    ]
+
+
+TRAIN = ("train", "--data", "digits", "--model", "mlp:width=8", "--device", "cpu", "--epochs", "3")
+TRAIN += ("--set", "data.samples=100", "--set", "train.batch_size=50", "--checkpoint-minutes", "0")
+
+
+@pytest.mark.parametrize("keep", [1, 2])
+def test_a_training_keeps_so_many_and_the_best(marginctl, tmp_path, keep):
+    """A checkpoint after each of 6 steps; the best of the epochs after 2, 4 and 6 steps."""
+    assert marginctl(*TRAIN, "--keep", keep, "--out", tmp_path).status == 0
+    assert steps_in(tmp_path, LAST) == [6, 5][:keep]
+    (result,) = (json.loads(path.read_text()) for path in tmp_path.rglob("result.json"))
+    assert steps_in(tmp_path, BEST) == [2 * result["best"]["epoch"]]
+
+
+def test_the_best_stays_where_later_epochs_are_worse(marginctl, tmp_path, monkeypatch):
+    from marginctl.training import run
+
+    accuracies = iter([50.0, 70.0, 60.0])
+    real = run.accuracy_record
+    monkeypatch.setattr(
+        run, "accuracy_record", lambda tested: real(tested) | {"top1": next(accuracies)}
+    )
+    assert marginctl(*TRAIN, "--keep", 1, "--out", tmp_path).status == 0
+    assert steps_in(tmp_path, LAST) == [6]
+    assert steps_in(tmp_path, BEST) == [4]
+
+
+def test_no_checkpoint_at_all_is_refused(marginctl, tmp_path):
+    ran = marginctl(*TRAIN, "--keep", 0, "--out", tmp_path / "runs")
+    assert ran.status == 2
+    assert "--keep" in ran.err
+    assert "'0': expected an integer of at least 1" in ran.err
+    assert not (tmp_path / "runs").exists()
 
 
 def test_saved_twice_at_one_step_is_one_file(tmp_path):

@@ -1,0 +1,47 @@
+"""What `train --dry-run` prints."""
+
+from typing import Any
+
+
+def lines_of(plan: dict[str, Any]) -> list[str]:
+    """The trials that are to be trained, a line each, and their sum.
+
+    Args:
+        plan: from `training.cost.plan`.
+    """
+    device = plan["device"]
+    lines = []
+    for row in plan["rows"]:
+        said = f"not timed ({row['reason']})"
+        if row["seconds"] is not None:
+            steps, images = row["timed_steps"], row["timed_images"]
+            said = (
+                f"about {duration(row['seconds'])} on {device} "
+                f"(from {steps} timed steps of {images} images)"
+            )
+        lines.append(f"{row['trial']}: {row['epochs']} epochs, {row['steps']} steps, {said}")
+    done = f"{plan['done']} done, " * (plan["done"] > 0)
+    takes = ""
+    if plan["not_timed"] < plan["to_do"]:
+        takes = f": about {duration(plan['seconds'])}"
+    if plan["not_timed"]:
+        takes += f"{', and' if takes else ':'} {plan['not_timed']} not timed"
+    lines.append(
+        f"{plan['trials']} trials, {done}{plan['to_do']} to do on {device}{takes}; "
+        f"runs in {plan['folder']}"
+    )
+    return lines
+
+
+def duration(seconds: float) -> str:
+    """Two digits or so of a time: `4 s`, `12 min`, `3 h 12 min`, `5 d 7 h`."""
+    if seconds < 59.5:
+        return f"{seconds:.0f} s" if seconds >= 9.5 else f"{seconds:.1f} s"
+    minutes = round(seconds / 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes} min"
+    days, hours = divmod(round(seconds / 3600), 24)
+    return f"{days} d {hours} h"

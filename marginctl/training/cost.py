@@ -1,0 +1,193 @@
+"""What a training will take: a few steps are timed, and multiplied."""
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from marginctl.data.images import LabelledImages
+from marginctl.devices import processes_together
+from marginctl.training.loop import DivergedError, Trainer, setup
+from marginctl.training.trial import Trial
+
+if TYPE_CHECKING:
+    from marginctl.training.session import Session
+
+BUDGET = 30.0  # seconds of timing in all
+FEW = 16  # images of the first steps that are timed
+WHOLE = 2.0  # seconds: where a step of a whole batch promises less, whole batches are timed
+ENOUGH = 0.5  # seconds of timed steps, two steps at least
+FORWARD = 1 / 3  # of a step: the way back takes about twice as long
+
+
+@dataclass(frozen=True)
+class Work:
+    """What the time of a step depends on.
+
+    Objectives cost little beside a backbone: the first one stands for all.
+
+    Attributes:
+        images: channels, and the length of a side.
+    """
+
+    model: str
+    images: tuple[int, int]
+    classes: int
+    batch_size: int
+    accumulate: int
+    augment: str
+    optimizer: str
+    precision: str
+
+
+@dataclass(frozen=True)
+class Timed:
+    """How long a step takes.
+
+    Attributes:
+        seconds: of a step of a whole batch; None where `reason` says why it was not timed.
+        steps: how many were timed.
+        images: in each of them; with fewer than the batch, the step is longer in proportion.
+    """
+
+    seconds: float | None
+    steps: int = 0
+    images: int = 0
+    reason: str | None = None
+
+
+def plan(session: "Session", budget: float = BUDGET) -> dict[str, Any]:
+    """What is to be trained and about how long it takes: the document of `train --dry-run`.
+
+    A few steps of every kind of work are timed, on the trials' own images and with the first of
+    their objectives. Evaluation counts as a third of a step for as many images. Left out are
+    starting, reading the data, writing checkpoints, and what `train.compile` saves; a trial with a
+    checkpoint counts as a whole, a finished one not at all.
+
+    Args:
+        session: whose trials they are.
+        budget: seconds of timing; what is not timed within them has no estimate. The first steps
+            of a kind of work that has been begun are done to their end.
+
+    Returns:
+        A JSON document; `seconds` are of the trials whose work was timed.
+    """
+    ends = time.monotonic() + budget
+    todo, known = session.unfinished(), dict[Work, Timed]()
+    rows = []
+    for trial in todo:
+        images, steps = session.images[trial.data], session.steps(trial)
+        work = _work(trial, images, session.device)
+        if work not in known:
+            over = Timed(None, reason=f"beyond the {budget:g} s for timing")
+            late = time.monotonic() >= ends
+            known[work] = over if late else _timed(trial, images, session.device, ends)
+        timed = known[work]
+        rows.append(
+            {
+                "trial": str(trial),
+                "epochs": trial.recipe.train.epochs,
+                "steps": steps,
+                "seconds": _whole(trial, images, steps, timed.seconds),
+                "timed_steps": timed.steps,
+                "timed_images": timed.images,
+                "reason": timed.reason,
+            }
+        )
+    return {
+        "trials": len(session.trials),
+        "done": len(session.trials) - len(todo),
+        "to_do": len(todo),
+        "device": session.device,
+        "folder": str(session.folder),
+        "seconds": sum(row["seconds"] or 0.0 for row in rows),
+        "not_timed": sum(row["seconds"] is None for row in rows),
+        "rows": rows,
+    }
+
+
+def _work(trial: Trial, images: LabelledImages, device: str) -> Work:
+    recipe = trial.recipe
+    return Work(
+        recipe.model,
+        (images.channels, images.pixels),
+        images.num_classes,
+        recipe.train.batch_size,
+        recipe.train.accumulate,
+        recipe.data.augment,
+        recipe.optim.optimizer,
+        setup(device, recipe.train.precision).precision,
+    )
+
+
+def _whole(trial: Trial, images: LabelledImages, steps: int, step: float | None) -> float | None:
+    """Seconds of a trial: its steps and its evaluations."""
+    if step is None:
+        return None
+    train = trial.recipe.train
+    evaluations = -(-train.epochs // train.evaluate_every)
+    batch = min(train.batch_size, len(images.train_y))
+    return step * (steps + FORWARD * evaluations * len(images.test_y) / batch)
+
+
+def _timed(trial: Trial, images: LabelledImages, device: str, ends: float) -> Timed:
+    """Times a few images; and whole batches where these are fast, and the time is not up."""
+    # each process of several has its part of a batch
+    whole = -(-min(trial.recipe.train.batch_size, len(images.train_y)) // processes_together())
+    few = min(whole, FEW)
+    try:
+        times = _times(trial, images, device, few)
+        # a step takes longer than its images do, so few of them promise too much for a small model
+        if few < whole and min(times) * whole / few < WHOLE and time.monotonic() < ends:
+            times, few = _times(trial, images, device, whole), whole
+        return Timed(statistics.fmean(times) * whole / few, len(times), few)
+    except DivergedError as error:
+        return Timed(None, reason=str(error))
+    except torch.OutOfMemoryError:
+        return Timed(None, reason=f"{device} has no memory for {whole} images")
+    except ValueError as error:
+        if "more than 1 value per channel" not in str(error):
+            raise
+        return Timed(None, reason="batch normalisation needs 2 images or more")
+
+
+def _times(trial: Trial, images: LabelledImages, device: str, size: int) -> list[float]:
+    """Seconds of some steps of `size` images.
+
+    Raises:
+        DivergedError: the loss is not finite.
+    """
+    train = trial.recipe.train
+    changed = {"batch_size": size, "epochs": 100_000, "compile": False, "sync_batch_norm": False}
+    if size <= FEW:
+        changed["accumulate"] = 1  # a few images are a part of a batch
+    recipe = trial.recipe.model_copy(update={"train": train.model_copy(update=changed)})
+    some = images.keeping(np.arange(2 * size) % len(images.train_y))
+    how = setup(device, train.precision)
+    trainer = Trainer(recipe, trial.objective.spec, some, trial.seed, how)
+    wait, times = _wait_for(device), list[float]()
+    before = time.perf_counter()
+
+    def after_step() -> None:
+        nonlocal before
+        wait()
+        now = time.perf_counter()
+        times.append(now - before)
+        before = now
+
+    trainer.run_epoch(after_step)
+    times.clear()  # that one was to warm up
+    while sum(times) < ENOUGH:
+        trainer.run_epoch(after_step)
+    return times
+
+
+def _wait_for(device: str) -> Callable[[], None]:
+    """Waits until the device has done what it was asked."""
+    if device.startswith("cuda"):
+        return torch.cuda.synchronize
+    return torch.mps.synchronize if device == "mps" else lambda: None
