@@ -1,9 +1,14 @@
 """Classifiers of torchvision as backbones."""
 
+import functools
+
+import torch
 import torchvision
 from torch import Tensor, nn
 
+from marginctl.errors import RequestError
 from marginctl.models.backbone import Backbone
+from marginctl.text import did_you_mean
 
 
 class FromTorchvision(Backbone):
@@ -12,7 +17,7 @@ class FromTorchvision(Backbone):
     What stands before that layer stays: the dropout of MobileNet v2 and VGG acts on the feature.
 
     Args:
-        name: as torchvision calls it.
+        name: as torchvision calls it; one that `check` takes.
     """
 
     def __init__(self, name: str) -> None:
@@ -30,3 +35,42 @@ class FromTorchvision(Backbone):
     def forward(self, images: Tensor) -> Tensor:
         features: Tensor = self.network(images)
         return features
+
+
+@functools.cache
+def check(name: str, pixels: int) -> None:
+    """Refuses a name that is none of a classifier with a last linear layer, or other images.
+
+    The network is built as shapes alone, on torch's meta device, and asked in training and in
+    evaluation, which differ where a classifier has auxiliary heads.
+
+    Raises:
+        RequestError: torchvision has no such classifier, or it does not take such images.
+    """
+    classifiers = torchvision.models.list_models(module=torchvision.models)
+    if name not in classifiers:
+        near = did_you_mean(
+            f"torchvision/{name}", [f"torchvision/{known}" for known in classifiers]
+        )
+        raise RequestError(
+            f"unknown model 'torchvision/{name}': torchvision {torchvision.__version__} has no "
+            f"such classifier.{near}"
+        )
+    asked = f"model 'torchvision/{name}': images of 3 x {pixels} x {pixels}"
+    found = []
+    try:
+        with torch.device("meta"), torch.no_grad():
+            network = FromTorchvision(name)
+            for training in (True, False):
+                found.append(network.train(training)(torch.empty(2, 3, pixels, pixels)))
+    except Exception as error:  # each architecture says in its own way what it cannot take
+        said = (str(error).splitlines() or [type(error).__name__])[0]
+        raise RequestError(
+            f"{asked}: it does not take them ({said}): enlarge them, or take another model"
+        ) from None
+    for features in found:
+        if not isinstance(features, Tensor) or features.shape != (2, network.feature_dim):
+            raise RequestError(
+                f"{asked}: it gives no single feature of each: take another model, such as "
+                "'torchvision/resnet18'"
+            )

@@ -147,15 +147,16 @@ MODELS: Mapping[str, Model] = {
 }
 
 
-TIMM = "timm/"
+TIMM, OF_TORCHVISION = "timm/", "torchvision/"
 _TIMM_NAME = re.compile(r"timm/[A-Za-z0-9_]+")
+_TORCHVISION_NAME = re.compile(r"torchvision/[a-z0-9_]+")
 
 
 def model_of(name: object) -> Model:
-    """The model `name`: one of `MODELS`, or one of timm's.
+    """The model `name`: one of `MODELS`, another one of torchvision's, or one of timm's.
 
-    Which names timm has, `check_images` says, before anything is trained: to read a recipe or a
-    run that has one of them takes no timm.
+    Which names those two have, `check_images` says, before anything is trained: to read a recipe
+    or a run that has one of them takes neither.
 
     Raises:
         RequestError: no such model, or a name with one of timm's tags, which are of weights.
@@ -174,9 +175,11 @@ def model_of(name: object) -> Model:
             "marginctl.models.from_timm:FromTimm",
             settings={"name": own},
         )
+    if isinstance(name, str) and _TORCHVISION_NAME.fullmatch(name):
+        return _torchvision(name)
     raise RequestError(
-        f"unknown model {name!r}: expected one of {', '.join(MODELS)} or {TIMM}NAME."
-        + did_you_mean(str(name), MODELS)
+        f"unknown model {name!r}: expected one of {', '.join(MODELS)}, another "
+        f"{OF_TORCHVISION}NAME, or {TIMM}NAME." + did_you_mean(str(name), MODELS)
     )
 
 
@@ -219,8 +222,8 @@ def canonical_model(text: str) -> str:
 def check_images(name: str, channels: int, pixels: int) -> None:
     """Raises RequestError where the model `name` cannot take images of this shape.
 
-    One of timm's is built for it, as shapes alone: also where timm is not installed or has no such
-    model, this is where it is said.
+    One of timm's, or of torchvision's that is not in `MODELS`, is built for it, as shapes alone:
+    also where there is no such model, or no timm, this is where it is said.
 
     Args:
         name: one of `MODELS`, or one of timm's.
@@ -243,3 +246,7 @@ def check_images(name: str, channels: int, pixels: int) -> None:
         from marginctl.models.from_timm import feature_length
 
         feature_length(name.removeprefix(TIMM), channels, pixels)
+    elif name.startswith(OF_TORCHVISION) and name not in MODELS:
+        from marginctl.models.from_torchvision import check
+
+        check(name.removeprefix(OF_TORCHVISION), pixels)
