@@ -87,6 +87,7 @@ def run(
         device=device,
     )
     (images,) = session.images.values()
+    assert isinstance(images, Images)  # the recipe's set lies in memory
     how = setup(device, session.recipe.train.precision)
     speeds = []
     for model in models:
@@ -174,7 +175,7 @@ def _operations(trainer: Trainer) -> float:
     with FlopCounterMode(display=False) as counter:
         trainer.features(x).sum().backward()  # type: ignore[no-untyped-call]
     trainer.optimizer.zero_grad(set_to_none=True)
-    return counter.get_total_flops() / len(x)
+    return float(counter.get_total_flops()) / len(x)
 
 
 def _share(a_second: float, how: Setup) -> tuple[float | None, str | None]:

@@ -91,8 +91,10 @@ class Format(enum.StrEnum):
 class ReportFormat(enum.StrEnum):
     table = "table"
     markdown = "markdown"
+    latex = "latex"
     csv = "csv"
     json = "json"
+    html = "html"
 
 
 TableFormat = Annotated[Format, typer.Option("--format", help="How the table is printed.")]

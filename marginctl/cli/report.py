@@ -72,20 +72,25 @@ def command(
     report_format: Annotated[
         ReportFormat, typer.Option("--format", help="How the tables are printed.")
     ] = ReportFormat.table,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", metavar="FILE", help="Write it there instead of on stdout."),
+    ] = None,
 ) -> None:
     """Print the tables of finished runs, with tests. Trains nothing.
 
     Reads stores in any state: unfinished, failed and damaged runs are named on stderr and left out.
     """
     from marginctl.papers import check_paper
-    from marginctl.reporting import table
+    from marginctl.reporting.assemble import assemble
     from marginctl.reporting.collect import collect
-    from marginctl.reporting.compare import baselines, compare, positive_points
+    from marginctl.reporting.compare import positive_points
+    from marginctl.reporting.data_formats import as_json, csv_rows, print_csv
     from marginctl.reporting.explain import explain as explained
     from marginctl.reporting.figures.rank import draw
     from marginctl.reporting.figures.style import check_kinds
+    from marginctl.reporting.printing import print_sheets, to_file
     from marginctl.reporting.progress import say
-    from marginctl.reporting.train_table import print_as, rows_of
 
     if list_:
         others: dict[str, object] = {
@@ -96,6 +101,7 @@ def command(
             "--figures": figures,
             "--kind": kind or None,
             "--figure-format": figure_format,
+            "--output": output,
         }
         _list(store, paper, table_number, report_format, others)
         return
@@ -107,81 +113,57 @@ def command(
     if figures is None and (kind or figure_format):
         raise RequestError("--kind, --figure-format: say what --figures draws: add --figures DIR")
     check_kinds(kind or [])
+    if report_format is ReportFormat.html and output is None:
+        raise RequestError("--format html: a page is a file: add --output report.html")
     visible = positive_points(power)
     if paper is not None:
         check_paper(paper)
     collected = collect(store)
-    tables = [
-        t for t in collected.tables if paper in (None, t.paper) and table_number in (None, t.table)
-    ]
-    collectors = [t.collector() for t in tables]
-    compared = [
-        compare(c.grid, c.records, name, visible)
-        for c, name in zip(
-            collectors, baselines([c.grid.objectives for c in collectors], baseline), strict=True
-        )
-    ]
+    assembled = assemble(
+        collected, paper=paper, number=table_number, baseline=baseline, power=visible
+    )
     say(collected.problems)
-    trained = [
-        t for t in collected.trained if paper in (None, t.paper) and table_number in (None, t.table)
-    ]
     if figure:
-        if len(tables) != 1:
-            found = ", ".join(t.recipe for t in tables) or "none"
+        if len(assembled.tables) != 1:
+            found = ", ".join(t.table.recipe for t in assembled.tables) or "none"
             raise RequestError(
-                f"--figure: {len(tables)} tables ({found}): expected one: name its folder as STORE"
+                f"--figure: {len(assembled.tables)} tables ({found}): expected one: name its "
+                "folder as STORE"
             )
-        draw(compared[0], figure)
+        draw(assembled.tables[0].compared, figure)
         say([f"wrote {figure}"])
     if figures:
         from marginctl.reporting.figures.draw import draw_all
 
-        shown = replace(collected, tables=tables, trained=trained)
+        shown = replace(
+            collected,
+            tables=[t.table for t in assembled.tables],
+            trained=[t.trained for t in assembled.trained],
+        )
         written, skipped = draw_all(shown, figures, kind or [], figure_format or "png")
         say([*(f"wrote {path}" for path in written), *(f"not drawn: {line}" for line in skipped)])
     if explain:
-        lines = explained(explain, tables, compared)
+        lines = explained(
+            explain, [t.table for t in assembled.tables], [t.compared for t in assembled.tables]
+        )
         if report_format is ReportFormat.json:
             print_json({"schema": 1, "command": "report", "explain": lines})
         else:
             print("\n".join(lines))
         return
-    if report_format is ReportFormat.json:
-        documents = [
-            {"recipe": t.recipe, "paper": t.paper, "table": t.table}
-            | table.as_json(c.grid, t.protocol, made)
-            for t, c, made in zip(tables, collectors, compared, strict=True)
-        ]
-        print_json(
-            {
-                "schema": 1,
-                "command": "report",
-                "tables": documents,
-                "trained": [
-                    {
-                        "recipe": t.recipe,
-                        "paper": t.paper,
-                        "table": t.table,
-                        **t.training,
-                        "cells": [c.as_json() for c in rows_of(r.record for r in t.runs.values())],
-                    }
-                    for t in trained
-                ],
-                "problems": collected.problems,
-            }
-        )
-        return
-    for i, (t, c, made) in enumerate(zip(tables, collectors, compared, strict=True)):
-        if report_format is not ReportFormat.csv:
-            print(("\n" if i else "") + table.title(t.recipe, t.paper, t.table, t.protocol) + "\n")
-        table.print_as(report_format, c.grid, made)
-    for i, of_recipe in enumerate(trained):
-        if report_format is not ReportFormat.csv:
-            flat = {k: v for section in of_recipe.training.values() for k, v in section.items()}
-            heading = table.title(of_recipe.recipe, of_recipe.paper, of_recipe.table, flat)
-            print(("\n" if i or tables else "") + heading + "\n")
-        print_as(report_format, rows_of(run.record for run in of_recipe.runs.values()))
-    if not tables and not trained:
+    with to_file(output) as wrote:
+        if report_format is ReportFormat.html:
+            from marginctl.reporting.html.build import page_of
+
+            print(page_of(assembled, store))
+        elif report_format is ReportFormat.json:
+            print_json(as_json(assembled))
+        elif report_format is ReportFormat.csv:
+            print_csv(csv_rows(assembled))
+        else:
+            print_sheets(report_format, assembled.sheets)
+    say(wrote)
+    if not assembled.sheets:
         say(["no finished runs found"])
 
 

@@ -100,7 +100,9 @@ def command(
     from marginctl.reporting.cells import Collector
     from marginctl.reporting.compare import chosen_baseline, compare, positive_points
     from marginctl.reporting.figures.grid import check, draw
+    from marginctl.reporting.printing import print_sheets
     from marginctl.reporting.progress import Progress, say
+    from marginctl.reporting.sheets import of_grid
     from marginctl.runs.files import check_outputs
     from marginctl.runs.store import NETWORKS, PREDICTIONS
 
@@ -184,8 +186,10 @@ def command(
         protocol = session.recipe.protocol.model_dump()
         failed = outcome.failed.values()
         print_json(table.as_json(collector.grid, protocol, compared, failed))
+    elif table_format is Format.csv:
+        print(table.as_csv(collector.grid))
     else:
-        table.print_as(table_format, collector.grid, compared)
+        print_sheets(table_format, [of_grid(collector.grid, compared)])
     if outcome.failed:
         raise MarginctlError(*outcome.failed.values())
 

@@ -61,13 +61,15 @@ def differs(test: Test | None) -> bool:
 
 
 def chosen_baseline(objectives: Sequence[str], asked: str | None) -> str:
-    """The baseline that was asked for; else `soft` where it is among them, else the first.
+    """The baseline that was asked for; else `soft` where it is among them, or with options such
+    as a bias; else the first.
 
     Raises:
         RequestError: it is not among the objectives.
     """
     if asked is None:
-        return "soft" if "soft" in objectives else objectives[0]
+        plain = [o for o in objectives if o == "soft"]
+        return next(iter(plain or [o for o in objectives if o.startswith("soft:")] or objectives))
     name = str(parse(asked))
     if name not in objectives:
         raise RequestError(

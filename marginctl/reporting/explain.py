@@ -6,7 +6,7 @@ from marginctl.errors import RequestError
 from marginctl.objectives.names import parse
 from marginctl.reporting.collect import Table
 from marginctl.reporting.compare import Comparisons
-from marginctl.reporting.table import formatted_p
+from marginctl.reporting.grid_notes import formatted_p
 from marginctl.text import did_you_mean
 
 

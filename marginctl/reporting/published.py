@@ -46,7 +46,7 @@ def fillings(table: PublishedTable, runs: Iterable[Run]) -> dict[Place, Filling]
         table: from `published_table`.
         runs: finished runs, from `collect`; what one of them repeats, `collect` has left out.
     """
-    ours = [Known(run, *own) for run in runs if (own := _known(run)) is not None]
+    ours = [known for run in runs if (known := _known(run)) is not None]
     by_objective: dict[tuple[str, str | None], list[Known]] = {}
     for known in ours:
         by_objective.setdefault(known.method, []).append(known)
@@ -59,7 +59,8 @@ def fillings(table: PublishedTable, runs: Iterable[Run]) -> dict[Place, Filling]
     for place, cell in table.cells.items():
         where, measure = table.where(*place), table.measure(*place)
         objective = str(where.get("objective"))
-        candidates = by_objective.get((objective, where.get("dataset")), [])
+        dataset = where.get("dataset")
+        candidates = by_objective.get((objective, None if dataset is None else str(dataset)), [])
         if cell is None or measure.field is None or not candidates:
             continue
         own = {k: v for k, v in where.items() if k not in ("objective", "dataset")}
@@ -197,15 +198,15 @@ def _flat(value: Any) -> Iterable[float]:
         yield value
 
 
-def _known(run: Run) -> tuple[Facts, Facts, tuple[str | None, str | None]] | None:
-    """How a run trains, its facts, and the table that its recipe names; None where unreadable."""
+def _known(run: Run) -> Known | None:
+    """A run with how it trains; None where its recipe is none of today's."""
     recipe = run.about["recipe"]
     made_by = json.dumps({k: v for k, v in recipe.items() if k != "name"}, sort_keys=True)
     own = _resolved(made_by, run.about.get("task") == "train")
     if own is None:
         return None
     facts = facts_of(own, run.record["objective"], run.record.get("dataset"))
-    return way_of(own), facts, (own.paper, own.table)
+    return Known(run, way_of(own), facts, (own.paper, own.table))
 
 
 @functools.lru_cache(maxsize=1024)

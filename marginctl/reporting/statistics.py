@@ -9,7 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr, ndtri, stdtr
+from scipy.special import ndtr, ndtri, stdtr, stdtrit
+
+from marginctl.seeds import generator
 
 FloatArray = NDArray[np.float64]
 
@@ -53,6 +55,55 @@ def corrected_resampled_t(differences: Sequence[float], test_to_train: float) ->
     t = d.mean() / math.sqrt((1 / n + test_to_train) * variance)
     p = 2 * stdtr(n - 1, -abs(t))
     return Test(float(t), float(p), n - 1, float(d.mean() / math.sqrt(variance)))
+
+
+def paired_t(differences: Sequence[float]) -> Test:
+    """The paired t-test of independent pairs, such as networks of one seed.
+
+    t = mean(d) / (sd(d) / sqrt(n)) with n - 1 degrees of freedom.
+
+    Args:
+        differences: (n,) of one number and another of each pair.
+    """
+    if len(differences) < 2:
+        return Test(None, None, reason=f"{len(differences)} shared seeds: a test needs 2")
+    made = corrected_resampled_t(differences, 0.0)
+    if made.p is None:
+        return Test(None, None, made.df, reason="the difference is the same for every seed")
+    return made
+
+
+def mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """The 95 % interval of a mean by Student's t; None for fewer than two values.
+
+    Args:
+        values: (n,), independent.
+    """
+    n = len(values)
+    if n < 2:
+        return None
+    x = np.asarray(values, np.float64)
+    half = float(stdtrit(n - 1, 0.975) * x.std(ddof=1) / math.sqrt(n))
+    return float(x.mean()) - half, float(x.mean()) + half
+
+
+def bootstrap_interval(values: Sequence[float], draws: int = 10_000) -> tuple[float, float] | None:
+    """The 95 % percentile interval of a mean over draws with replacement; None for fewer than two.
+
+    The draws have their own fixed seed, and the values are sorted first: the same interval for the
+    same values in any order.
+
+    Args:
+        values: (n,), independent.
+        draws: how often n of them are drawn.
+    """
+    n = len(values)
+    if n < 2:
+        return None
+    stream = generator(0, "bootstrap", n)
+    drawn = np.sort(np.asarray(values, np.float64))[stream.integers(n, size=(draws, n))]
+    low, high = np.quantile(drawn.mean(1), [0.025, 0.975])
+    return float(low), float(high)
 
 
 def _is_constant(differences: FloatArray) -> bool:

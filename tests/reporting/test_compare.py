@@ -14,7 +14,9 @@ from marginctl.reporting.compare import (
     compare,
     positive_points,
 )
-from marginctl.reporting.table import conclusions, markdown
+from marginctl.reporting.grid_notes import conclusions
+from marginctl.reporting.render.markdown import markdown
+from marginctl.reporting.sheets import of_grid
 from tests.reporting.test_table import collected, record
 
 
@@ -89,7 +91,9 @@ def test_one_objective_or_equal_ones_make_no_test_and_no_nan():
     assert entry["p"] is None
     assert entry["reason"] == "the difference is the same on every fold"
     assert entry["repeats_needed"] == 1
-    assert "Repeats to see a difference of 0.5 points from soft" in markdown(twins.grid, made)
+    assert "Repeats to see a difference of 0.5 points from soft" in markdown(
+        of_grid(twins.grid, made)
+    )
 
 
 def test_a_seed_that_only_one_side_has_is_left_out():
@@ -104,7 +108,7 @@ def test_no_seed_in_common_is_no_difference_and_no_crash():
     gathered = collected(records)
     made = compare(gathered.grid, gathered.records, "soft", power=1.0)
     assert made.cells["a", "center"].difference is None
-    assert "| a | - |" in markdown(gathered.grid, made)
+    assert "| a | - |" in markdown(of_grid(gathered.grid, made))
     json.dumps(as_json(made), allow_nan=False)
 
 
@@ -118,7 +122,7 @@ def test_incomplete_rows_are_said():
     gathered = collected(made_records(2)[:-1])
     made = compare(gathered.grid, gathered.records, "soft")
     assert "over data sets: 1 of 2 have every cell" in conclusions(gathered.grid, made)
-    assert "| average (1 of 2) |" in markdown(gathered.grid, made)
+    assert "| average (1 of 2) |" in markdown(of_grid(gathered.grid, made))
 
 
 def test_baselines_of_several_tables():

@@ -8,7 +8,11 @@ import pytest
 from marginctl.papers import Published
 from marginctl.reporting.cells import Collector, Grid, cell
 from marginctl.reporting.compare import compare
-from marginctl.reporting.table import as_csv, as_json, legend, markdown, rich_table
+from marginctl.reporting.grid_notes import legend
+from marginctl.reporting.render.markdown import markdown
+from marginctl.reporting.render.terminal import rich_table
+from marginctl.reporting.sheets import of_grid
+from marginctl.reporting.table import as_csv, as_json
 
 
 def record(dataset="iris", objective="soft", accuracies=((50.0, 60.0), (70.0, 80.0)), **changes):
@@ -106,7 +110,8 @@ PUBLISHED = {("iris", "soft"): Published(96.8, 6.76, 100)}
 
 
 def test_golden_markdown():
-    text = markdown(grid(RECORDS, published=PUBLISHED, skipped=[("hayes-roth", "no files")]))
+    made = grid(RECORDS, published=PUBLISHED, skipped=[("hayes-roth", "no files")])
+    text = markdown(of_grid(made, None))
     assert text == (
         "| data set | `soft` | `arcgrad:scale=5` |\n"
         "|---|---:|---:|\n"
@@ -141,7 +146,7 @@ def test_the_table_fits_the_terminal(width):
     from rich.console import Console
 
     console = Console(width=width, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    console.print(rich_table(grid(RECORDS, published=PUBLISHED), width))
+    console.print(rich_table(of_grid(grid(RECORDS, published=PUBLISHED), None), width))
     text = console.export_text()
     for shown in ("65.00±12.91", "90.00±8.16", "c 70.00±0.00", "65.00±5.77", "96.80±6.76"):
         assert shown in text
@@ -151,5 +156,5 @@ def test_the_table_fits_the_terminal(width):
 
 def test_a_grid_without_cells_prints_what_was_skipped():
     empty = Grid(("iris",), ("soft",), {}, (("iris", "no files"),))
-    assert markdown(empty) == "skipped 1: iris: no files"
+    assert markdown(of_grid(empty, None)) == "skipped 1: iris: no files"
     assert as_csv(empty).count("\n") == 0

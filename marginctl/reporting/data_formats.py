@@ -1,0 +1,121 @@
+"""A report as data: JSON and CSV, numbers in full."""
+
+import csv
+import io
+from typing import Any
+
+from marginctl.reporting import table as tables
+from marginctl.reporting.assemble import Assembled, is_of_folds
+from marginctl.reporting.verdict import JudgedTable, Verdict
+
+
+def as_json(assembled: Assembled) -> dict[str, Any]:
+    """The document of `report --format json`."""
+    return {
+        "schema": 1,
+        "command": "report",
+        "tables": [
+            {"recipe": t.table.recipe, "paper": t.table.paper, "table": t.table.table}
+            | tables.as_json(t.collector.grid, t.table.protocol, t.compared)
+            for t in assembled.tables
+        ],
+        "trained": [
+            {
+                "recipe": t.trained.recipe,
+                "paper": t.trained.paper,
+                "table": t.trained.table,
+                **t.trained.training,
+                "cells": [c.as_json() for c in t.cells],
+                "tests": [c.as_json(t.baseline) for c in t.compared],
+            }
+            for t in assembled.trained
+        ],
+        "published": [_published_json(p.judged) for p in assembled.papers],
+        "problems": list(assembled.problems),
+    }
+
+
+def _published_json(judged: JudgedTable) -> dict[str, Any]:
+    cells = [
+        {
+            "row": c.row,
+            "column": c.column,
+            "metric": c.measure.metric,
+            "unit": c.measure.unit,
+            "direction": c.measure.direction,
+            "delta": c.measure.delta,
+            "published": None
+            if c.published is None
+            else {"mean": c.published.mean, "std": c.published.std, "n": c.published.n},
+            "mean": c.mean,
+            "std": c.std,
+            "n": c.n,
+            "difference": c.difference,
+            "interval": None if c.low is None else [c.low, c.high],
+            "verdict": c.verdict,
+            "reason": c.reason,
+            "differing": {k: list(v) for k, v in c.differing.items()},
+            "best": c.best,
+        }
+        for c in judged.cells.values()
+    ]
+    counts = {str(verdict): count for verdict, count in judged.counts().items()}
+    return {
+        "paper": judged.table.paper,
+        "table": judged.table.number,
+        "counts": counts,
+        "cells": cells,
+    }
+
+
+def csv_rows(assembled: Assembled) -> list[list[Any]]:
+    """One line a cell of every table, numbers in full; the first row is the heading."""
+    heading = ["recipe", "paper", "table", "row", "objective", "mean", "std", "n"]
+    rows: list[list[Any]] = [[*heading, "published_mean", "published_std", "verdict", "note"]]
+    for t in assembled.tables:
+        entries = {
+            (r.label, o): e
+            for r in t.sheet.rows
+            for o, e in zip(t.sheet.columns, r.entries, strict=True)
+        }
+        for cell in t.collector.grid.in_order():
+            entry = entries[cell.dataset, cell.objective]
+            paper = (cell.paper.mean, cell.paper.std) if cell.paper else ("", "")
+            rows.append(
+                [
+                    *(t.table.recipe, t.table.paper or "", t.table.table or "", cell.dataset),
+                    *(cell.objective, cell.mean, cell.std, cell.n, *paper),
+                    *(entry.verdict if entry else "", cell.note or ""),
+                ]
+            )
+    for p in assembled.papers:
+        if is_of_folds(p.judged):
+            continue
+        for c in p.judged.cells.values():
+            if c.verdict in (Verdict.missing, Verdict.not_in_text):
+                continue
+            published = (c.published.mean, c.published.std) if c.published else (None, None)
+            rows.append(
+                [
+                    *("", p.judged.table.paper, p.judged.table.number, c.row, c.column, c.mean),
+                    *(c.std, c.n, *published, c.verdict, c.reason),
+                ]
+            )
+    for of in assembled.trained:
+        for own in of.cells:
+            numbers = own.as_json()["last"]
+            rows.append(
+                [
+                    *(of.trained.recipe, of.trained.paper or "", of.trained.table or "", own.row),
+                    *(own.objective, numbers["mean"], numbers["std"], len(own.last)),
+                    *("", "", "", "diverged" if own.diverged else ""),
+                ]
+            )
+    return [["" if value is None else value for value in row] for row in rows]
+
+
+def print_csv(rows: list[list[Any]]) -> None:
+    """Prints rows on stdout."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    print(text.getvalue(), end="")

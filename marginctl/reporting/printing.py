@@ -1,0 +1,48 @@
+"""Prints sheets on stdout in the format that was asked for."""
+
+import contextlib
+import io
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from marginctl.reporting.render.latex import latex
+from marginctl.reporting.render.markdown import markdown
+from marginctl.reporting.render.terminal import print_sheet
+from marginctl.reporting.sheet import Sheet
+from marginctl.runs.files import write_atomically
+
+
+def print_sheets(sheet_format: str, sheets: Iterable[Sheet]) -> None:
+    """Prints sheets as `table`, `markdown` or `latex`, a blank line between two."""
+    for i, sheet in enumerate(sheets):
+        if i:
+            print()
+        if sheet_format == "latex":
+            print(latex(sheet))
+        elif sheet_format == "markdown":
+            print(f"**{sheet.title}**\n\n" * bool(sheet.title) + markdown(sheet))
+        else:
+            if sheet.title:
+                print(sheet.title + "\n")
+            print_sheet(sheet)
+
+
+@contextlib.contextmanager
+def to_file(path: Path | None) -> Iterator[list[str]]:
+    """What is printed inside goes into a file, whole or not at all; with None, on stdout.
+
+    Yields:
+        A list that has a line about the file in the end, and nothing with None.
+
+    Raises:
+        StoreError: it cannot be written.
+    """
+    wrote: list[str] = []
+    if path is None:
+        yield wrote
+        return
+    text = io.StringIO()
+    with contextlib.redirect_stdout(text):
+        yield wrote
+    write_atomically(path, text.getvalue())
+    wrote.append(f"wrote {path}")

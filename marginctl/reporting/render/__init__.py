@@ -1,0 +1,1 @@
+"""Sheets in the formats that a reader takes: terminal, Markdown, LaTeX."""

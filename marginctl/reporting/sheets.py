@@ -1,0 +1,292 @@
+"""Sheets of what a report holds: cross-validation, training, and published tables with ours."""
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+
+from marginctl.reporting import grid_notes as notes
+from marginctl.reporting.cells import Cell, Grid
+from marginctl.reporting.collect import Run
+from marginctl.reporting.compare import Comparisons
+from marginctl.reporting.seeds import SeedComparison
+from marginctl.reporting.sheet import Entry, Row, Sheet
+from marginctl.reporting.train_table import Cell as Trained
+from marginctl.reporting.verdict import Judged, JudgedTable, Verdict
+
+Place = tuple[str, str]
+
+SYMBOLS = {
+    Verdict.reproduced: "✓",
+    Verdict.underpowered: "~",
+    Verdict.differs: "≠",
+    Verdict.not_comparable: "∦",
+    Verdict.missing: "·",
+    Verdict.not_in_text: "?",
+}
+
+
+def of_grid(
+    grid: Grid,
+    made: Comparisons | None,
+    *,
+    key: str = "table",
+    title: str = "",
+    runs: Mapping[Place, tuple[Run, ...]] | None = None,
+    judged: JudgedTable | None = None,
+) -> Sheet:
+    """A cross-validation table.
+
+    Args:
+        grid: its cells.
+        made: the tests.
+        key, title: of the sheet.
+        runs: of each cell.
+        judged: the published table, whose verdicts the cells then have where these runs gave them.
+    """
+    runs = runs or {}
+    verdicts = _verdicts(judged, runs)
+    rows = []
+    for dataset in grid.datasets:
+        cells = [grid.cells.get((dataset, o)) for o in grid.objectives]
+        best = max((round(c.mean, 2) for c in cells if c), default=None)
+        if any(cells):
+            entries = (
+                _of_cell(c, best, made, runs, verdicts) if c is not None else None for c in cells
+            )
+            rows.append(Row(dataset, tuple(entries)))
+    below = [*notes.legend(grid, made), *notes.conclusions(grid, made), *notes.skipped(grid)]
+    power = notes.power_rows(grid, made)
+    return Sheet(
+        key=key,
+        title=title,
+        caption=notes.caption(grid) if grid.cells else "",
+        corner="data set",
+        columns=grid.objectives,
+        rows=(*rows, *_feet(grid)),
+        notes=(*below, *(verdict_notes(judged) if judged and verdicts else ())),
+        lists=((notes.power_caption(made), power),) if power and made else (),
+    )
+
+
+def _verdicts(
+    judged: JudgedTable | None, runs: Mapping[Place, tuple[Run, ...]]
+) -> dict[Place, Judged]:
+    """The judged cells that these very runs gave, by data set and objective."""
+    found = {}
+    for place, cell in judged.cells.items() if judged else ():
+        where = judged.table.where(*place) if judged else {}
+        own = (str(where.get("dataset")), str(where.get("objective")))
+        if cell.runs and {r.path for r in cell.runs} <= {r.path for r in runs.get(own, ())}:
+            found[own] = cell
+    return found
+
+
+def _of_cell(
+    cell: Cell,
+    best: float | None,
+    made: Comparisons | None,
+    runs: Mapping[Place, tuple[Run, ...]],
+    verdicts: Mapping[Place, Judged],
+) -> Entry:
+    place = (cell.dataset, cell.objective)
+    verdict = verdicts.get(place)
+    return Entry(
+        f"{cell.mean:.2f} ± {cell.std:.2f}",
+        best=round(cell.mean, 2) == best,
+        marks=notes.marks(cell, made),
+        below=f"{cell.paper.mean:.2f} ± {cell.paper.std:.2f}" if cell.paper else "",
+        below_marks=notes.paper_mark(cell, made) if cell.paper else "",
+        verdict=verdict.verdict if verdict else None,
+        remark="; ".join(filter(None, [cell.note, said_of(verdict) if verdict else None])) or None,
+        runs=runs.get(place, ()),
+    )
+
+
+def _feet(grid: Grid) -> Iterable[Row]:
+    """Average and wins, over the rows that are whole, and the paper's where it has the same."""
+    if len(grid.datasets) < 2:
+        return
+    complete, rows = len(grid.complete_rows()), len(grid.datasets)
+    of_how_many = "" if complete == rows else f" ({complete} of {rows})"
+    alike = len(grid.complete_rows(True)) == complete
+    for name, of in (("average", grid.averages), ("wins", grid.wins)):
+        ours, paper = of(), of(published=True)
+        if ours is None:
+            continue
+        theirs = paper if paper and alike else [None] * len(ours)
+        yield Row(
+            name + of_how_many,
+            tuple(
+                Entry(_number(a, name), below="" if b is None else _number(b, name))
+                for a, b in zip(ours, theirs, strict=True)
+            ),
+            foot=True,
+        )
+
+
+def _number(value: float, row: str) -> str:
+    return f"{value:.2f}" if row == "average" else f"{value:.4g}"
+
+
+def of_trained(
+    cells: Sequence[Trained],
+    compared: Sequence[SeedComparison],
+    baseline: str,
+    *,
+    key: str,
+    title: str,
+    runs: Mapping[Place, tuple[Run, ...]],
+) -> Sheet:
+    """Networks trained on images: a row for data, model and setting, a column an objective."""
+    columns = tuple(dict.fromkeys(cell.objective for cell in cells))
+    by_place = {(cell.row, cell.objective): cell for cell in cells}
+    tests = {(c.row, c.objective): c for c in compared}
+    rows = []
+    for label in dict.fromkeys(cell.row for cell in cells):
+        own = [by_place.get((label, o)) for o in columns]
+        best = max((round(statistics.fmean(c.last), 2) for c in own if c and c.last), default=None)
+        entries = [
+            None
+            if c is None
+            else _of_trained(c, best, tests.get((label, c.objective)), runs, alone=len(own) == 1)
+            for c in own
+        ]
+        rows.append(Row(label, tuple(entries)))
+    counts = sorted({len(cell.last) for cell in cells})
+    n = "-".join(map(str, dict.fromkeys((counts[0], counts[-1])))) if counts else "0"
+    caption = (
+        "Test top-1 in percent after the last epoch: mean ± standard deviation over "
+        f"n = {n} seeds; best of a row in bold; below it the best epoch of each seed, which the "
+        "test images chose."
+    )
+    return Sheet(
+        key,
+        title,
+        caption,
+        "data, model",
+        columns,
+        tuple(rows),
+        _seed_notes(cells, compared, baseline),
+    )
+
+
+def _of_trained(
+    cell: Trained,
+    best: float | None,
+    test: SeedComparison | None,
+    runs: Mapping[Place, tuple[Run, ...]],
+    *,
+    alone: bool,
+) -> Entry:
+    mean = round(statistics.fmean(cell.last), 2) if cell.last else None
+    return Entry(
+        spread(cell.last),
+        best=mean is not None and mean == best and not alone,
+        marks=(notes.DIVERGED if cell.diverged else "")
+        + (notes.COLLAPSED if cell.collapsed else "")
+        + {1: notes.BETTER, -1: notes.WORSE, 0: ""}[test.direction if test else 0],
+        below=spread(cell.best) if cell.best else "",
+        runs=runs.get((cell.row, cell.objective), ()),
+    )
+
+
+def spread(values: Sequence[float], places: int = 2) -> str:
+    """`93.54 ± 0.21` (ddof 1); the number alone for one; `-` for none."""
+    if not values:
+        return "-"
+    mean = f"{statistics.fmean(values):.{places}f}"
+    return f"{mean} ± {statistics.stdev(values):.{places}f}" if len(values) > 1 else mean
+
+
+def _seed_notes(
+    cells: Sequence[Trained], compared: Sequence[SeedComparison], baseline: str
+) -> tuple[str, ...]:
+    lines = []
+    if any(c.p_holm is not None for c in compared):
+        lines.append(
+            f"{notes.BETTER} {notes.WORSE}  better or worse than {baseline}: paired t-test over "
+            "the seeds, p < 0.05 after Holm's correction over the methods of a row"
+        )
+    lines += [c.said(baseline) for c in compared]
+    diverged = [f"{c.objective} on {c.row} {c.diverged}" for c in cells if c.diverged]
+    if diverged:
+        lines.append(f"{notes.DIVERGED}  diverged, and in no number: {'; '.join(diverged)}")
+    collapsed = [
+        f"{c.objective} on {c.row} {c.collapsed}/{len(c.last)}" for c in cells if c.collapsed
+    ]
+    if collapsed:
+        lines.append(f"{notes.COLLAPSED}  one class predicted: {'; '.join(collapsed)}")
+    return tuple(lines)
+
+
+def of_judged(judged: JudgedTable, *, key: str) -> Sheet:
+    """A published table with ours above its numbers, and a verdict on each."""
+    table = judged.table
+    rows = []
+    for label in table.rows:
+        found = [judged.cells.get((label, column)) for column in table.columns]
+        rows.append(Row(label, tuple(None if j is None else _of_judged(j) for j in found)))
+    unit = {"percent": " in percent", "none": ""}.get(table.base.unit, f" in {table.base.unit}")
+    return Sheet(
+        key=key,
+        title=f"{table.paper}, table {table.number}: {table.caption}",
+        caption=f"{table.base.metric.capitalize()}{unit}: ours, mean ± standard deviation; "
+        "published values below ours.",
+        corner="",
+        columns=table.columns,
+        rows=tuple(rows),
+        notes=tuple(verdict_notes(judged)),
+        codes=False,
+    )
+
+
+def _of_judged(cell: Judged) -> Entry:
+    places = 4 if cell.measure.metric == "average precision" else 2
+    text = "-"
+    if cell.mean is not None:
+        spread_of = "" if cell.std is None else f" ± {cell.std:.{places}f}"
+        text = f"{cell.mean:.{places}f}{spread_of}"
+    below = ""
+    if cell.published is not None:
+        std = cell.published.std
+        below = f"{cell.published.mean:.{places}f}" + (
+            "" if std is None else f" ± {std:.{places}f}"
+        )
+    return Entry(
+        text,
+        best=cell.best,
+        marks=SYMBOLS[cell.verdict],
+        below=below,
+        verdict=cell.verdict,
+        remark=said_of(cell),
+        runs=cell.runs,
+    )
+
+
+def said_of(cell: Judged) -> str:
+    """A judged cell in a sentence: the difference, its interval, what it rests on."""
+    parts = [str(cell.verdict)]
+    if cell.difference is not None:
+        between = "" if cell.low is None else f" (95 %: {cell.low:+.2f} to {cell.high:+.2f})"
+        parts.append(f"difference {cell.difference:+.2f}{between}, n = {cell.n}")
+    return "; ".join([*parts, *([cell.reason] if cell.reason else [])])
+
+
+def verdict_notes(judged: JudgedTable) -> list[str]:
+    """How many cells have each verdict, what it means, and why cells are not comparable."""
+    counts = ", ".join(f"{n} {SYMBOLS[v]} {v}" for v, n in judged.counts().items())
+    deltas = sorted({c.measure.delta for c in judged.cells.values() if c.measure.delta is not None})
+    within = " or ".join(f"{d:g}" for d in deltas) if deltas else "no delta is set"
+    lines = [
+        f"verdicts: {counts}",
+        "reproduced: the 95 % interval of the difference (Welch's, approximate) lies within "
+        f"±{within}",
+    ]
+    reasons: dict[str, list[str]] = {}
+    for cell in judged.cells.values():
+        if cell.verdict is Verdict.not_comparable and cell.reason:
+            reasons.setdefault(cell.reason, []).append(f"{cell.row} / {cell.column}")
+    lines += [
+        f"{SYMBOLS[Verdict.not_comparable]}  not comparable: {why}: {', '.join(where)}"
+        for why, where in reasons.items()
+    ]
+    return lines
