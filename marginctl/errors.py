@@ -10,6 +10,7 @@ class MarginctlError(Exception):
     """
 
     exit_status = 1
+    of_one_process = False  # of several that train together, only the one that raises it knows
 
     def __init__(self, *lines: str) -> None:
         super().__init__("\n".join(lines))
@@ -28,3 +29,11 @@ class StoreError(MarginctlError):
 
 class PeerLostError(MarginctlError):
     """Another of the processes that train one network has gone."""
+
+    of_one_process = True
+
+
+class DecodeError(RequestError):
+    """An image file cannot be decoded."""
+
+    of_one_process = True

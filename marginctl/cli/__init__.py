@@ -13,7 +13,7 @@ import typer
 from marginctl import __version__
 from marginctl.cli import bench, data, evaluate, objectives, recipes, report, train, uci_cv
 from marginctl.devices import first_process
-from marginctl.errors import MarginctlError, PeerLostError
+from marginctl.errors import MarginctlError
 
 app = typer.Typer(
     name="marginctl",
@@ -84,8 +84,8 @@ def _run(arguments: list[str] | None) -> int:
             raise KeyboardInterrupt
         return status if isinstance(status, int) else 0
     except MarginctlError as error:
-        # of the processes that torchrun starts, one speaks; it may be the one that is lost
-        speaks = first_process() or isinstance(error, PeerLostError)
+        # of the processes that torchrun starts, one speaks of what all of them know
+        speaks = first_process() or error.of_one_process
         for line in error.lines if speaks else ():
             _complain(line)
         return error.exit_status

@@ -54,7 +54,7 @@ def fetch(
     if images:
         raise RequestError(
             f"data fetch: {', '.join(images)}: images are not fetched: torchvision.datasets does "
-            f"it (download=True), with {folder} as its root"
+            f"it (download=True) for all but imagenet, with {folder} as its root"
         )
     needed = [n for n in chosen if status(n, folder).state in ("absent", "damaged")]
     reasons = fetch_missing(needed, folder)

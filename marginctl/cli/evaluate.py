@@ -17,11 +17,18 @@ class Which(enum.StrEnum):
 
 def command(
     run: Annotated[
-        Path,
-        typer.Argument(metavar="RUN", help="A trial's folder in a run store, or a checkpoint."),
+        str,
+        typer.Argument(
+            metavar="RUN",
+            help="A trial's folder in a run store, a checkpoint, or weights of torchvision: "
+            "ResNet50_Weights.IMAGENET1K_V2, or resnet50 for the newest.",
+        ),
     ],
     data: Annotated[
-        str | None, typer.Option("--data", metavar="NAME", help="Other images than its own.")
+        str | None,
+        typer.Option(
+            "--data", metavar="NAME", help="Other images than its own; of weights, which images."
+        ),
     ] = None,
     which: Annotated[
         Which,
@@ -38,14 +45,18 @@ def command(
     """Evaluate a trained network: accuracy with its interval, calibration, angles, confusion."""
     from marginctl.data.uci import default_data_dir
     from marginctl.devices import resolve_device
-    from marginctl.training.evaluate import as_text, evaluate
+    from marginctl.evaluation.document import as_text
+    from marginctl.training import evaluate, weights
 
-    found = evaluate(
-        *(run, data, which.value, data_dir or default_data_dir()),
-        resolve_device(device, accelerated=True),
-        bins,
-    )
+    folder = data_dir or default_data_dir()
+    place = resolve_device(device, accelerated=True)
+    if weights.is_name(run):
+        found = weights.evaluate_weights(run, data, folder, place, bins)
+        title = weights.title(found)
+    else:
+        found = evaluate.evaluate(Path(run), data, which.value, folder, place, bins)
+        title = evaluate.title(found)
     if json:
         print_json(found)
     else:
-        print("\n".join(as_text(found)))
+        print("\n".join(as_text(title, found)))

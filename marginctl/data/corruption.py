@@ -4,16 +4,18 @@ The test part is never touched. The content changes and so does the digest: no r
 set is ever taken for one on the whole.
 """
 
-from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 
-from marginctl.data.images import Images, stratified_order
+from marginctl.data.images import LabelledImages, stratified_order
 from marginctl.errors import RequestError
 from marginctl.seeds import generator
 
+Kind = TypeVar("Kind", bound=LabelledImages)
 
-def subsample(images: Images, share: float = 1.0, *, count: int | None = None, seed: int) -> Images:
+
+def subsample(images: Kind, share: float = 1.0, *, count: int | None = None, seed: int) -> Kind:
     """Keeps a random part of the training images, the classes in proportion.
 
     Under one seed a larger share contains every smaller one, and a larger count every smaller one.
@@ -44,11 +46,10 @@ def subsample(images: Images, share: float = 1.0, *, count: int | None = None, s
     else:
         rows = [order[y[order] == c] for c in present]
         kept = np.concatenate([r[: max(1, round(share * len(r)))] for r in rows])
-    kept = np.sort(kept)
-    return replace(images, train_x=images.train_x[kept], train_y=y[kept])
+    return images.keeping(np.sort(kept))
 
 
-def label_noise(images: Images, share: float, *, seed: int) -> Images:
+def label_noise(images: Kind, share: float, *, seed: int) -> Kind:
     """Gives round(share n) of the n training labels another, wrong class, each equally likely.
 
     Under one seed a larger share moves the labels that a smaller one moves, to the same classes.
@@ -66,4 +67,4 @@ def label_noise(images: Images, share: float, *, seed: int) -> Images:
     shift = stream.integers(1, images.num_classes, n)
     y = images.train_y.copy()
     y[moved] = (y[moved] + shift[moved]) % images.num_classes
-    return replace(images, train_y=y)
+    return images.relabelled(y)

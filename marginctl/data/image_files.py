@@ -6,11 +6,10 @@ labels are within the classes, and the content the original one, is for the call
 
 import gzip
 import math
-import os
 import pickle
 import struct
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marginctl.data.csv_file import short
-from marginctl.data.uci import DataMissingError
 from marginctl.errors import RequestError
 
 Part = tuple[NDArray[np.uint8], NDArray[np.int64]]
 
 CIFAR_PIXELS = 3 * 32 * 32
 MNIST_SHAPE = (28, 28)
-MOST_DECODED_BYTES = 2 * 2**30
-IMAGE_SUFFIXES = frozenset(
-    [".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"]
-)
-MOST_NAMED = 5
 
 
 def idx(paths: Sequence[Path], rows: int) -> Part:
@@ -151,65 +144,6 @@ def svhn(paths: Sequence[Path], rows: int) -> Part:
     return np.concatenate(x), train_y
 
 
-def folder(name: str, root: Path, pixels: int) -> tuple[Part, Part, tuple[str, ...]]:
-    """A folder of images: `train/CLASS/*` and `val/CLASS/*`, or `test/` where there is no `val/`.
-
-    Each image is turned as its EXIF tag says and converted to RGB; its largest centred square is
-    scaled (bilinear, antialiased) to `pixels`: the same as scaling the short side and cropping.
-
-    Returns:
-        The training part, the test part, and the classes: the sorted sub-folders of `train/`.
-
-    Raises:
-        DataMissingError: there is no such folder.
-        RequestError: no classes or images, a class that is only tested, too many pixels, or files
-            that are no images.
-    """
-    at = f"data set '{name}'"
-    tested = next((p for p in (root / "val", root / "test") if os.path.isdir(p)), root / "val")
-    for part in (root / "train", tested):
-        if not os.path.isdir(part):
-            raise DataMissingError(
-                f"{at}: no folder {part}: expected {root}/train/CLASS/IMAGE and "
-                f"{root}/val/CLASS/IMAGE (or test in place of val)"
-            )
-    train, test = _images_of_classes(root / "train"), _images_of_classes(tested)
-    classes = tuple(train)
-    if not classes:
-        raise RequestError(f"{at}: no class folders in {root / 'train'}: make one for each class")
-    empty = [root / "train" / c for c, files in train.items() if not files]
-    if not any(test.values()):
-        empty.append(tested)
-    if empty:
-        raise RequestError(
-            f"{at}: no images in {empty[0]}: expected files ending in "
-            f"{', '.join(sorted(IMAGE_SUFFIXES))}"
-        )
-    unknown = [c for c in test if c not in train]
-    if unknown:
-        raise RequestError(
-            f"{at}: class '{unknown[0]}' in {tested} is not in {root / 'train'}: "
-            "remove it, or add training images"
-        )
-    count = sum(map(len, (*train.values(), *test.values())))
-    size = count * pixels * pixels * 3
-    if size > MOST_DECODED_BYTES:
-        raise RequestError(
-            f"{at}: {count} images of {pixels} x {pixels} pixels are {size / 2**30:.1f} GiB "
-            f"decoded, at most {MOST_DECODED_BYTES / 2**30:.0f}: ask for fewer pixels"
-        )
-    unreadable: list[Path] = []
-    parts = [_decode_all(files, classes, pixels, unreadable) for files in (train, test)]
-    if unreadable:
-        named = ", ".join(str(p.relative_to(root)) for p in unreadable[:MOST_NAMED])
-        more = len(unreadable) - MOST_NAMED
-        raise RequestError(
-            f"{at}: {len(unreadable)} of {count} files in {root} cannot be read as 8-bit images: "
-            f"{named}{f' and {more} more' if more > 0 else ''}: repair or remove them"
-        )
-    return parts[0], parts[1], classes
-
-
 def _read(path: Path, size: int | None = None) -> bytes:
     """A file's bytes; where its size is known, a file of another size is not read at all."""
     try:
@@ -289,52 +223,3 @@ def _pickled_array(noted: object) -> tuple[object, NDArray[np.uint8]]:
             table = np.frombuffer(raw, np.uint8)
             return (n, d), table.reshape((n, d), order="F" if by_column else "C")
     return None, np.empty((0, 0), np.uint8)
-
-
-def _images_of_classes(part: Path) -> dict[str, list[Path]]:
-    """The image files of each class, both sorted by name; hidden ones are passed over."""
-    return {
-        inner.name: [
-            file
-            for file in _visible(inner)
-            if file.suffix.lower() in IMAGE_SUFFIXES and os.path.isfile(file)
-        ]
-        for inner in _visible(part)
-        if os.path.isdir(inner)
-    }
-
-
-def _visible(where: Path) -> Iterator[Path]:
-    try:
-        found = sorted(where.iterdir(), key=lambda path: path.name)
-    except OSError as error:
-        raise RequestError(f"{where}: cannot be read: {error.strerror or error}") from None
-    return (path for path in found if not path.name.startswith("."))
-
-
-def _decode_all(
-    files: Mapping[str, Sequence[Path]],
-    classes: tuple[str, ...],
-    pixels: int,
-    unreadable: list[Path],
-) -> Part:
-    labelled = [(path, classes.index(c)) for c, paths in files.items() for path in paths]
-    x = np.zeros((len(labelled), pixels, pixels, 3), np.uint8)
-    for i, (path, _) in enumerate(labelled):
-        try:
-            x[i] = _decode(path, pixels)
-        except Exception:  # a damaged image makes the decoders raise anything
-            unreadable.append(path)
-    return x, np.array([label for _, label in labelled], np.int64)
-
-
-def _decode(path: Path, pixels: int) -> NDArray[np.uint8]:
-    from PIL import Image, ImageOps
-
-    with Image.open(path) as image:
-        # converting deeper pixels to RGB cuts them at 255: a white image and no error
-        if image.mode.startswith(("I", "F")):
-            raise ValueError(image.mode)
-        upright = ImageOps.exif_transpose(image).convert("RGB")
-    fitted = ImageOps.fit(upright, (pixels, pixels), Image.Resampling.BILINEAR)
-    return np.asarray(fitted, np.uint8)

@@ -4,7 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from marginctl.data.images import IMAGE_SETS, find_images, load_images
+from marginctl.data.image_sets import IMAGE_SETS, STREAMED_SETS
+from marginctl.data.images import find_images, load_images
+from marginctl.data.streamed_sets import find_files, load_files
 from marginctl.data.uci import DataMissingError, definitions, load
 from marginctl.errors import RequestError
 
@@ -35,20 +37,25 @@ def _published(name: str) -> dict[str, int | None]:
         return published
     if name == "digits":
         return {"classes": 10, "features": 64, "instances": 1797}
+    if name in STREAMED_SETS:
+        streamed = STREAMED_SETS[name]
+        rows = sum(streamed.rows)
+        return {"classes": streamed.num_classes, "features": None, "instances": rows}
     kind = IMAGE_SETS[name]
     return {"classes": len(kind.classes), "features": None, "instances": sum(kind.rows)}
 
 
 def image_names() -> list[str]:
     """The image sets that have a name."""
-    return ["digits", *IMAGE_SETS]
+    return ["digits", *IMAGE_SETS, *STREAMED_SETS]
 
 
 def status(name: str, data_dir: Path, *, read: bool = True) -> Status:
     """Reads a data set and compares it with its definition and digest.
 
     Args:
-        read: whether images are read, or only looked for.
+        read: whether images are read, or only looked for; of those that stay in their files, the
+            lists are, and every file is looked for.
 
     Raises:
         RequestError: an unknown name.
@@ -76,12 +83,15 @@ def status(name: str, data_dir: Path, *, read: bool = True) -> Status:
 
 
 def _images(name: str, data_dir: Path, *, read: bool) -> Status:
+    streamed = name in STREAMED_SETS
     try:
-        folder = find_images(name, data_dir)
+        folder = find_files(name, data_dir) if streamed else find_images(name, data_dir)
     except DataMissingError as error:
         return Status(name, "absent", None, error.lines[0])
     try:
-        if read:
+        if read and streamed:
+            load_files(name, data_dir, 224)
+        elif read:
             load_images(name, data_dir)
     except RequestError as error:
         return Status(name, "damaged", str(folder), error.lines[0])

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 
-from marginctl.data.images import check_images_name
+from marginctl.data.image_sets import check_images_name, ways_to_load
 from marginctl.models.names import canonical_model
 from marginctl.recipe.fields import (
     STRICT,
@@ -28,10 +28,19 @@ class ImageData(BaseModel):
 
     model_config = STRICT
 
-    name: Annotated[str, Field(description="a set of images, or folder:PATH")] = "digits"
+    name: Annotated[str, Field(description="a set of images, folder:PATH or list:PATH")] = "digits"
+    load: Annotated[
+        Literal["memory", "stream"] | None,
+        Field(description="images held whole, or decoded batch by batch; left out: as suits them"),
+    ] = None
     pixels: Annotated[
-        int, Field(ge=4, le=1024, description="of a folder's images, which are cut square")
-    ] = 64
+        int | None,
+        Field(
+            ge=4,
+            le=1024,
+            description="of images in files, which are cut square; left out: 64, streamed 224",
+        ),
+    ] = None
     share: Annotated[_Share, Field(description="of the training images of each class")] = 1.0
     samples: Annotated[
         int | None, Field(ge=2, description="so many training images in all, in place of a share")
@@ -41,14 +50,50 @@ class ImageData(BaseModel):
         Field(ge=0, lt=1, allow_inf_nan=False, description="share of training labels made wrong"),
     ] = 0.0
     augment: Annotated[
-        Literal["none", "crop", "crop-flip"],
-        Field(description="crops with 4 pixels of the mean colour around; and mirrored at random"),
+        Literal["none", "crop", "crop-flip", "imagenet"],
+        Field(
+            description="crops with 4 pixels of the mean colour around, or at random of streamed "
+            "images; mirrored at random; imagenet: scaled parts, colours and light too"
+        ),
     ] = "none"
+    blacklist: Annotated[
+        str | None, Field(description="a file of test images to leave out, of a streamed set")
+    ] = None
 
     @field_validator("name")
     @classmethod
     def _known(cls, name: str) -> str:
         return _in_own_words(check_images_name, name)
+
+    @model_validator(mode="after")
+    def _fits(self) -> "ImageData":
+        ways = ways_to_load(self.name)
+        if self.load is not None and self.load not in ways:
+            raise ValueError(f"data.load = {self.load} of {self.name}: expected {ways[0]}")
+        kinds = (
+            ("none", "crop-flip", "imagenet") if self.streamed else ("none", "crop", "crop-flip")
+        )
+        if self.augment not in kinds:
+            how = "streamed" if self.streamed else "held in memory"
+            raise ValueError(
+                f"data.augment = {self.augment} of {self.name}, {how}: expected one of "
+                f"{', '.join(kinds)}"
+            )
+        if self.blacklist is not None and not self.streamed:
+            raise ValueError(
+                f"data.blacklist = {self.blacklist} of {self.name}: expected a streamed set"
+            )
+        return self
+
+    @property
+    def streamed(self) -> bool:
+        """Whether the images stay in their files."""
+        return (self.load or ways_to_load(self.name)[0]) == "stream"
+
+    @property
+    def side(self) -> int:
+        """The side of images in files."""
+        return self.pixels or (224 if self.streamed else 64)
 
 
 class Optim(BaseModel):

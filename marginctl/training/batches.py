@@ -1,9 +1,12 @@
 """Batches of images that live on the device, augmented there."""
 
-from collections.abc import Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence, Sized
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from marginctl.data.images import Images
@@ -24,37 +27,37 @@ class Split:
         return len(self.y)
 
 
-class Batches:
+class Batching(ABC):
     """Gives normalised batches: those of an epoch in its own order, or the test images in order.
 
-    Everything random is a function of (seed, epoch, batch), so that training goes on after a kill
-    as if nothing had happened.
+    Everything random is a function of a seed and of the place in the training, so that training
+    goes on after a kill as if nothing had happened.
 
     Args:
-        images: the data.
-        device: where they are kept, as uint8.
+        train, test: the parts.
+        device: where the batches come.
         seed: of orders and augmentation.
-        augment: `none`, `crop` or `crop-flip`.
         channels_last: the memory format of the batches.
         world: the processes that train together: each has its part of every batch.
+        moments: mean and standard deviation of each channel, of 0 to 1.
     """
 
     def __init__(
         self,
-        images: Images,
+        train: Sized,
+        test: Sized,
         device: torch.device,
         seed: int,
-        augment: str,
         *,
         channels_last: bool,
-        world: World | None = None,
+        world: World | None,
+        moments: tuple[Sequence[float], Sequence[float]],
     ) -> None:
+        self.train, self.test = train, test
         self._world = world or World()
-        self.train = _split(images.train_x, images.train_y, device)
-        self.test = _split(images.test_x, images.test_y, device)
-        self._seed, self._augment, self._device = seed, augment, device
+        self._seed, self._device = seed, device
         self._format = torch.channels_last if channels_last else torch.contiguous_format
-        self.normalize(images.mean, images.std)
+        self.normalize(*moments)
 
     def normalize(self, mean: Sequence[float], std: Sequence[float]) -> None:
         """Sets what is subtracted from each channel, of 0 to 1, and what it is divided by."""
@@ -77,13 +80,69 @@ class Batches:
             sizes[-2:] = [sizes[-2] + sizes[-1]]
         return sizes
 
+    @abstractmethod
     def epoch(self, epoch: int, size: int, first: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
         """The batches of an epoch (from 0), from batch `first` on: x (B, C, H, W), y (B,).
 
         Of each batch, every process has its own part, of nearly equal size.
         """
-        drawn = generator(self._seed, "order", epoch).permutation(len(self.train))
-        order = torch.as_tensor(drawn, device=self._device)
+
+    @abstractmethod
+    def test_batches(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """This process's part of the test images, each once, in order; `size` at most in one."""
+
+    def _order(self, epoch: int) -> NDArray[np.int64]:
+        """The rows of an epoch, each once."""
+        return generator(self._seed, "order", epoch).permutation(len(self.train))
+
+    def _own(self, count: int) -> slice:
+        """This process's part of so many rows."""
+        world = self._world
+        first, last = (count * (world.rank + i) // world.size for i in (0, 1))
+        return slice(first, last)
+
+    def _normalized(self, x: Tensor) -> Tensor:
+        x = x.to(torch.float32, memory_format=self._format)
+        return x.mul_(self._factor).add_(self._shift)
+
+
+class Batches(Batching):
+    """Batches of images in memory; what is drawn is a function of (seed, epoch, batch).
+
+    Args:
+        images: the data.
+        device: where they are kept, as uint8.
+        seed: of orders and augmentation.
+        augment: `none`, `crop` or `crop-flip`.
+        channels_last: the memory format of the batches.
+        world: the processes that train together: each has its part of every batch.
+    """
+
+    train: Split
+    test: Split
+
+    def __init__(
+        self,
+        images: Images,
+        device: torch.device,
+        seed: int,
+        augment: str,
+        *,
+        channels_last: bool,
+        world: World | None = None,
+    ) -> None:
+        self._augment = augment
+        super().__init__(
+            _split(images.train_x, images.train_y, device),
+            _split(images.test_x, images.test_y, device),
+            *(device, seed),
+            channels_last=channels_last,
+            world=world,
+            moments=(images.mean, images.std),
+        )
+
+    def epoch(self, epoch: int, size: int, first: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+        order = torch.as_tensor(self._order(epoch), device=self._device)
         for number, rows in enumerate(torch.split(order, self.sizes(size))):
             if number < first:
                 continue
@@ -94,17 +153,10 @@ class Batches:
             yield self._normalized(x), self.train.y.index_select(0, rows[own])
 
     def test_batches(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """This process's part of the test images, each once, in order."""
         own = self._own(len(self.test))
         parts = (torch.split(whole[own], size) for whole in (self.test.x, self.test.y))
         for x, y in zip(*parts, strict=True):
             yield self._normalized(x), y
-
-    def _own(self, count: int) -> slice:
-        """This process's part of so many rows."""
-        world = self._world
-        first, last = (count * (world.rank + i) // world.size for i in (0, 1))
-        return slice(first, last)
 
     def _augmented(self, x: Tensor, epoch: int, number: int, whole: int, own: slice) -> Tensor:
         """Each image cropped at random from its surroundings of the mean colour, and mirrored.
@@ -130,10 +182,6 @@ class Batches:
         return padded.permute(0, 2, 3, 1)[every, rows[:, :, None], columns[:, None]].permute(
             0, 3, 1, 2
         )
-
-    def _normalized(self, x: Tensor) -> Tensor:
-        x = x.to(torch.float32, memory_format=self._format)
-        return x.mul_(self._factor).add_(self._shift)
 
 
 def _split(x: object, y: object, device: torch.device) -> Split:

@@ -3,12 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from torch import Tensor
 
-from marginctl.data.images import Images
+from marginctl.data.image_sets import check_images_name, ways_to_load
+from marginctl.data.images import LabelledImages
 from marginctl.errors import RequestError
-from marginctl.evaluation import accuracy, angles, calibration
 from marginctl.objectives.names import parse
 from marginctl.recipe import TrainRecipe
 from marginctl.recipe.train import ImageData
@@ -17,6 +16,7 @@ from marginctl.training import checkpoint
 from marginctl.training.loop import DivergedError, Trainer, setup
 from marginctl.training.record import is_run
 from marginctl.training.session import images_of
+from marginctl.training.states import measured_record
 
 
 def evaluate(
@@ -40,8 +40,7 @@ def evaluate(
     recipe = TrainRecipe.model_validate(
         {key: value for key, value in run["recipe"].items() if key != "name"}
     )
-    # of other images the test part alone is used, as it is
-    own = recipe.data if data is None else ImageData(name=data, pixels=recipe.data.pixels)
+    own = recipe.data if data is None else _other(data, recipe.data)
     images = images_of(own, data_dir)
     if data is None and images.digest != run["data"]:
         raise RequestError(
@@ -69,11 +68,6 @@ def evaluate(
         tested = trainer.tested()
     except DivergedError as error:
         raise RequestError(f"{file}: {error}: there is nothing to evaluate") from None
-    logits, labels = tested.logits.double().numpy(), tested.labels.numpy()
-    scores = tested.similarities.double().numpy()
-    classes = images.num_classes
-    predicted = scores.argmax(1)
-    right, n = int((predicted == labels).sum()), len(labels)
     document: dict[str, Any] = {
         "schema": 1,
         "command": "eval",
@@ -83,42 +77,10 @@ def evaluate(
         "data": own.name,
         "model": recipe.model,
         "objective": str(run["objective"]),
-        "n": n,
-        "top1": 100 * right / n,
-        "top1_interval": [100 * end for end in accuracy.interval(right, n)],
-        "top5": 100 * accuracy.top_k(scores, labels, 5) if classes > 5 else None,
-        "rho": None,
-        "nll": None,
-        "brier": None,
-        "calibration": None,
-        "angles": None,
-        "reasons": {},
+        **measured_record(trainer.objective, tested, images.classes, bins),
     }
     if list(images.classes) != state["classes"]:
         document["reasons"]["per_class"] = "the classes have other names: compared by their number"
-    if classes <= 5:
-        document["reasons"]["top5"] = f"{classes} classes"
-    if np.isfinite(logits).all():
-        probabilities = calibration.softmax(logits)
-        document["nll"] = calibration.nll(logits, labels)
-        document["brier"] = calibration.brier(probabilities, labels)
-        document["calibration"] = calibration.reliability(probabilities, labels, bins).as_json()
-        document["rho"] = angles.mean_bias(logits, labels)
-    else:
-        for key in ("nll", "brier", "calibration", "rho"):
-            document["reasons"][key] = "logits are not finite"
-    if parse(str(run["objective"])).spec.similarity.kind == "gaussian":
-        document["reasons"]["angles"] = "a gaussian similarity has means, no directions"
-    else:
-        weight = trainer.objective.weight.detach().cpu().double().numpy()
-        document["angles"] = angles.measure(
-            tested.features.double().numpy(), labels, weight
-        ).as_json()
-    document["per_class"] = [
-        {"name": images.classes[row["class"]], **row}
-        for row in accuracy.per_class(labels, predicted, classes)
-    ]
-    document["confusion"] = accuracy.confusion(labels, predicted, classes).tolist()
     return document
 
 
@@ -152,7 +114,18 @@ def _run_of(folder: Path) -> dict[str, Any]:
     return run
 
 
-def _check_fit(state: dict[str, Any], images: Images, file: Path) -> None:
+def _other(name: str, trained: ImageData) -> ImageData:
+    """Other images, scaled as those of the training were; their test part is used as it is.
+
+    Raises:
+        RequestError: no such set.
+    """
+    ways = ways_to_load(check_images_name(name))
+    way = "stream" if trained.streamed and "stream" in ways else None
+    return ImageData(name=name, pixels=trained.side, load=way)
+
+
+def _check_fit(state: dict[str, Any], images: LabelledImages, file: Path) -> None:
     weight = state["objective"].get("weight")
     found = len(weight) if isinstance(weight, Tensor) and weight.dim() else None
     if found != images.num_classes:
@@ -162,43 +135,9 @@ def _check_fit(state: dict[str, Any], images: Images, file: Path) -> None:
         )
 
 
-def as_text(document: dict[str, Any]) -> list[str]:
-    """The numbers for a reader, a line each."""
-    low, high = document["top1_interval"]
-    lines = [
+def title(document: dict[str, Any]) -> str:
+    """What was evaluated on what, in a line."""
+    return (
         f"{document['model']} with {document['objective']} on {document['data']} "
-        f"({document['checkpoint']}, step {document['step']})",
-        f"top-1     {document['top1']:.2f} %  (95 %: {low:.2f} to {high:.2f}, Wilson, "
-        f"n = {document['n']})",
-    ]
-    if document["top5"] is not None:
-        lines.append(f"top-5     {document['top5']:.2f} %")
-    if document["nll"] is not None:
-        found = document["calibration"]
-        lines += [
-            f"NLL       {document['nll']:.4f}",
-            f"Brier     {document['brier']:.4f}",
-            f"ECE, MCE  {100 * found['ece']:.2f} %, {100 * found['mce']:.2f} %  "
-            f"({found['bins']} bins)",
-            f"mean bias rho  {document['rho']:.4f}",
-        ]
-    if document["angles"] is not None:
-        found = document["angles"]
-        shown = {
-            "W-Inter": found["w_inter"],
-            "C-Inter (centers)": found["c_inter_centers"],
-            "C-Inter (centers and weights)": found["c_inter_weights"],
-            "WC-Intra": found["wc_intra"],
-            "to the own weight": found["intra_weight"],
-            "to the own center": found["intra_center"],
-        }
-        said = [f"{name} {v:.2f}" for name, v in shown.items() if v is not None]
-        lines.append("angles in degrees: " + ", ".join(said))
-    rows = sorted(
-        (r for r in document["per_class"] if r["accuracy"] is not None),
-        key=lambda r: (r["accuracy"], r["class"]),
+        f"({document['checkpoint']}, step {document['step']})"
     )
-    worst = ", ".join(f"{r['name']} {100 * r['accuracy']:.1f} % of {r['n']}" for r in rows[:5])
-    lines.append(f"lowest classes: {worst}")
-    lines += [f"{key}: {why}" for key, why in document["reasons"].items()]
-    return lines

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from marginctl.data.images import Images
+from marginctl.data.images import LabelledImages
 from marginctl.models.backbone import create
 from marginctl.models.names import parse_model
 from marginctl.objectives.module import Objective
@@ -19,8 +19,8 @@ from marginctl.recipe import TrainRecipe
 from marginctl.runs.store import versions
 from marginctl.seeds import generator
 from marginctl.training import checkpoint
-from marginctl.training.batches import Batches
 from marginctl.training.distribution import World
+from marginctl.training.streamed import batches_of
 
 
 class DivergedError(Exception):
@@ -80,7 +80,7 @@ class Trainer:
         self,
         recipe: TrainRecipe,
         spec: Spec,
-        images: Images,
+        images: LabelledImages,
         seed: int,
         how: Setup,
         world: World | None = None,
@@ -107,7 +107,7 @@ class Trainer:
             self._network = nn.parallel.DistributedDataParallel(self._network)
         self.optimizer = _optimizer(recipe, self.model, self.objective)
         self._scaler = torch.amp.GradScaler(how.device.type, enabled=how.precision == "fp16")
-        self.batches = Batches(
+        self.batches = batches_of(
             *(images, how.device, seed, recipe.data.augment),
             channels_last=how.channels_last,
             world=self._world,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, Protocol, cast
 
-from marginctl.data.images import Images
+from marginctl.data.images import LabelledImages
 from marginctl.errors import MarginctlError, RequestError
 from marginctl.runs.store import NUMERIC_PACKAGES, TrialFolder, versions
 from marginctl.training import checkpoint
@@ -73,7 +73,7 @@ class Keeping:
 
 def run_trial(
     trial: Trial,
-    images: Images,
+    images: LabelledImages,
     folder: TrialFolder,
     how: Setup,
     keeping: Keeping,
@@ -176,7 +176,9 @@ def run_trial(
         tested = trainer.tested()
     if metrics is None:
         return None
-    evaluation = None if diverged else evaluation_record(trainer.objective, cast(Tested, tested))
+    evaluation = None
+    if not diverged:
+        evaluation = evaluation_record(trainer.objective, cast(Tested, tested), images.classes)
     digest = None if diverged else trainer.weights_digest()
     return folder.finish_appended(result_of(trial, metrics.lines, evaluation, digest, diverged))
 

@@ -10,7 +10,8 @@ import yaml
 
 from marginctl import recipe as recipes
 from marginctl.data.corruption import label_noise, subsample
-from marginctl.data.images import Images, load_images
+from marginctl.data.images import LabelledImages, load_images
+from marginctl.data.streamed_sets import load_files
 from marginctl.data.uci import default_data_dir
 from marginctl.devices import processes_together, resolve_device
 from marginctl.errors import RequestError
@@ -42,7 +43,7 @@ class Session:
     name: str
     recipe: TrainRecipe
     trials: list[Trial]
-    images: Mapping[str, Images]  # by the digest
+    images: Mapping[str, LabelledImages]  # by the digest
     folder: Path
     device: str
 
@@ -126,6 +127,7 @@ class Session:
         return {
             "trial": trial.id,
             **trial.identity,
+            "data_identity": self.images[trial.data].identity,
             "device": self.device,
             "recipe": {"name": self.name, **trial.recipe.model_dump(exclude={"about"})},
             "setting": dict(trial.setting),
@@ -144,13 +146,17 @@ class Session:
         return path
 
 
-def images_of(data: ImageData, folder: Path) -> Images:
-    """Loads images and leaves out and corrupts what the recipe says, by a fixed seed.
+def images_of(data: ImageData, folder: Path) -> LabelledImages:
+    """Loads or lists images and leaves out and corrupts what the recipe says, by a fixed seed.
 
     Raises:
         RequestError: they are not there, or damaged.
     """
-    images = load_images(data.name, folder, pixels=data.pixels)
+    images: LabelledImages
+    if data.streamed:
+        images = load_files(data.name, folder, data.side, blacklist=data.blacklist)
+    else:
+        images = load_images(data.name, folder, pixels=data.side)
     if data.samples is not None or data.share < 1:
         images = subsample(images, data.share, count=data.samples, seed=0)
     return label_noise(images, data.label_noise, seed=0) if data.label_noise else images

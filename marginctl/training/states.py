@@ -1,13 +1,15 @@
 """What an epoch records of the test images and of the objective's own state."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
 from marginctl.evaluation.accuracy import top_k
-from marginctl.evaluation.angles import histogram, mean_bias, measure
-from marginctl.evaluation.calibration import nll, reliability, softmax
+from marginctl.evaluation.angles import histogram, mean_bias
+from marginctl.evaluation.calibration import nll
+from marginctl.evaluation.document import measured
 from marginctl.objectives.module import Objective
 from marginctl.training.loop import Tested
 
@@ -30,25 +32,42 @@ def accuracy_record(tested: Tested) -> dict[str, Any]:
     return record
 
 
-def evaluation_record(objective: Objective, tested: Tested) -> dict[str, Any]:
-    """How calibrated the network is and how its features lie: the end of a training.
+def measured_record(
+    objective: Objective, tested: Tested, classes: Sequence[str], bins: int = 15
+) -> dict[str, Any]:
+    """All that `evaluation.document.measured` says of a network with its objective.
+
+    Args:
+        objective: its class weights give the angles.
+        tested: on test images.
+        classes: their names.
+        bins: of the calibration.
+    """
+    gaussian = objective.spec.similarity.kind == "gaussian"
+    return measured(
+        tested.features.double().numpy(),
+        tested.logits.double().numpy(),
+        tested.similarities.double().numpy(),
+        tested.labels.numpy(),
+        classes,
+        bins,
+        "a gaussian similarity has means, no directions"
+        if gaussian
+        else objective.weight.detach().cpu().double().numpy(),
+    )
+
+
+def evaluation_record(
+    objective: Objective, tested: Tested, classes: Sequence[str]
+) -> dict[str, Any]:
+    """How calibrated the network is and how its features lie, at the end of a training.
 
     Returns:
-        `calibration`, of 15 bins, and `angles`, which ArcGrad's Table VI has; null with its reason
-        under `reasons`.
+        `calibration`, of 15 bins, `angles`, which ArcGrad's Table VI has, and the Brier score;
+        null with its reason under `reasons`.
     """
-    record: dict[str, Any] = {"calibration": None, "angles": None, "reasons": {}}
-    logits, labels = tested.logits.double().numpy(), tested.labels.numpy()
-    if np.isfinite(logits).all():
-        record["calibration"] = reliability(softmax(logits), labels).as_json()
-    else:
-        record["reasons"]["calibration"] = "logits are not finite"
-    if objective.spec.similarity.kind == "gaussian":
-        record["reasons"]["angles"] = "a gaussian similarity has means, no directions"
-    else:
-        weight = objective.weight.detach().cpu().double().numpy()
-        record["angles"] = measure(tested.features.double().numpy(), labels, weight).as_json()
-    return record
+    whole = measured_record(objective, tested, classes)
+    return {key: whole[key] for key in ("brier", "calibration", "angles", "reasons")}
 
 
 def objective_record(objective: Objective, tested: Tested) -> dict[str, Any]:

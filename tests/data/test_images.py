@@ -2,11 +2,9 @@
 
 import functools
 import gzip
-import importlib.util
 import io
 import os
 import pickle
-import re
 import shutil
 import struct
 from dataclasses import replace
@@ -15,26 +13,17 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from PIL import Image
 from scipy.io import savemat
 from sklearn.datasets import load_digits
 
 from marginctl.data import image_files, images
-from marginctl.data.images import IMAGE_SETS, Images, image_sets, load_images, part_digest
+from marginctl.data.image_sets import IMAGE_SETS
+from marginctl.data.images import Images, load_images, part_digest
 from marginctl.data.uci import DataMissingError
 from marginctl.errors import RequestError
+from tests.data.made import denied, refusal, write
 
 loaded = functools.cache(load_images)  # once for all tests that only look
-
-
-def refusal(error, function, *arguments, **options) -> str:
-    """The one line with which a call is refused."""
-    with pytest.raises(error) as caught:
-        function(*arguments, **options)
-    assert type(caught.value) is error
-    (line,) = caught.value.lines
-    assert "\n" not in line
-    return line
 
 
 # --- Images
@@ -90,81 +79,7 @@ def test_the_digest_is_of_the_content_and_not_of_the_name():
     assert len({data.digest, *(other.digest for other in others)}) == 7
 
 
-# --- names and missing files
-
-
-def test_the_description_of_every_set():
-    sets = image_sets()
-    assert list(sets) == [
-        "digits",
-        "mnist",
-        "fashion-mnist",
-        "cifar-10",
-        "cifar-100",
-        "svhn",
-        "svhn-extra",
-        "folder:PATH",
-    ]
-    assert sets["digits"].layouts == ()
-    assert sets["fashion-mnist"].layouts == (
-        (
-            "FashionMNIST/raw/train-images-idx3-ubyte.gz",
-            "FashionMNIST/raw/train-labels-idx1-ubyte.gz",
-            "FashionMNIST/raw/t10k-images-idx3-ubyte.gz",
-            "FashionMNIST/raw/t10k-labels-idx1-ubyte.gz",
-        ),
-    )
-    assert sets["cifar-100"].layouts == (
-        ("cifar-100-binary/train.bin", "cifar-100-binary/test.bin"),
-        ("cifar-100-python/train", "cifar-100-python/test"),
-    )
-    assert sets["svhn"].layouts == (
-        ("svhn/train_32x32.mat", "svhn/test_32x32.mat"),
-        ("train_32x32.mat", "test_32x32.mat"),
-    )
-    assert sets["folder:PATH"].layouts == (("PATH/train/CLASS/IMAGE", "PATH/val/CLASS/IMAGE"),)
-    assert all(kind.summary for kind in sets.values())
-
-
-def test_the_md5_sums_are_torchvisions():
-    """Its source is read by path: importing it takes seconds."""
-    (folder,) = importlib.util.find_spec("torchvision").submodule_search_locations
-    for module, sums in (
-        ("mnist", IMAGE_SETS["mnist"].layouts[0].md5),
-        ("mnist", IMAGE_SETS["fashion-mnist"].layouts[0].md5),
-        ("svhn", images.SVHN_MD5),
-    ):
-        text = (Path(folder) / "datasets" / f"{module}.py").read_text()
-        for file, md5 in sums.items():
-            assert re.search(rf'"{file}",\s+"{md5}"', text)
-
-
-def test_every_class_has_one_name():
-    counts = {name: len(set(kind.classes)) for name, kind in IMAGE_SETS.items()}
-    assert counts == {name: 100 if name == "cifar-100" else 10 for name in IMAGE_SETS}
-
-
-@pytest.mark.parametrize("name", ["digits", "cifar-100", "folder:a b/ü"])
-def test_known_names(name):
-    assert images.check_images_name(name) == name
-
-
-@pytest.mark.parametrize(
-    ("name", "hint"),
-    [
-        ("minst", " Did you mean 'mnist'?"),
-        ("CIFAR-10", ""),
-        ("folder:", " Did you mean 'folder:PATH'?"),
-    ],
-)
-def test_an_unknown_name(name, hint):
-    expected = (
-        f"unknown image set '{name}': expected one of digits, mnist, fashion-mnist, cifar-10, "
-        f"cifar-100, svhn, svhn-extra, folder:PATH.{hint}"
-    )
-    assert refusal(RequestError, images.check_images_name, name) == expected
-    assert refusal(RequestError, load_images, name, Path()) == expected
-
+# --- missing files
 
 FOUR = "train-images-idx3-ubyte.gz, train-labels-idx1-ubyte.gz, t10k-images-idx3-ubyte.gz, "
 FOUR += "t10k-labels-idx1-ubyte.gz"
@@ -265,12 +180,6 @@ def idx_bytes(values: np.ndarray) -> bytes:
     return header + values.astype(np.uint8).tobytes()
 
 
-def write(path: Path, content: bytes) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
-    return path
-
-
 def test_idx_files_packed_and_unpacked(tmp_path):
     x = np.random.default_rng(0).integers(0, 256, (3, 28, 28))
     x_path = write(tmp_path / "x.gz", gzip.compress(idx_bytes(x), mtime=0))
@@ -336,10 +245,6 @@ def test_a_path_that_cannot_be_read(tmp_path):
     assert refusal(RequestError, image_files.read_idx, tmp_path / "x", (3, 2, 2)) == (
         f"{tmp_path / 'x'}: cannot be read: Is a directory"
     )
-
-
-def denied(*arguments):
-    raise PermissionError(13, "Permission denied")
 
 
 def test_a_packed_file_that_must_not_be_read(tmp_path, monkeypatch):
@@ -687,208 +592,6 @@ def test_a_mat_file_of_something_else(tmp_path, held):
     )
 
 
-# --- folders
-
-RED, GREEN, BLUE = (255, 0, 0), (0, 255, 0), (0, 0, 255)
-
-
-def paint(path: Path, colour=GREEN, size=(12, 10), **options) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.new("RGB", size, colour).save(path, **options)
-    return path
-
-
-@pytest.fixture
-def pets(tmp_path):
-    """Two classes in `pets/`: 2 + 1 images to train on, 1 + 1 to test on."""
-    root = tmp_path / "pets"
-    paint(root / "train" / "dog" / "1.png", RED)
-    paint(root / "train" / "dog" / "2.PNG", GREEN)
-    paint(root / "train" / "cat" / "1.bmp", BLUE)
-    paint(root / "val" / "cat" / "1.png", BLUE)
-    paint(root / "val" / "dog" / "1.png", RED)
-    return root
-
-
-def test_a_folder(pets):
-    data = load_images("folder:pets", pets.parent, pixels=8)
-    assert data.name == "folder:pets"
-    assert data.classes == ("cat", "dog")
-    assert data.train_x.shape == (3, 8, 8, 3)
-    assert data.train_y.tolist() == [0, 1, 1]
-    assert data.test_y.tolist() == [0, 1]
-    assert data.train_x.dtype == np.uint8
-    assert data.train_y.dtype == np.int64
-    for image, colour in zip(data.train_x, (BLUE, RED, GREEN), strict=True):
-        assert (image == colour).all()
-    assert load_images("folder:pets", pets.parent).pixels == 64
-
-
-def test_test_in_place_of_val(pets):
-    val = load_images("folder:pets", pets.parent, pixels=8)
-    (pets / "val").rename(pets / "test")
-    assert load_images("folder:pets", pets.parent, pixels=8).digest == val.digest
-
-
-def test_an_absolute_path_and_one_of_the_users_home(pets, monkeypatch):
-    data = load_images(f"folder:{pets}", Path("elsewhere"), pixels=8)
-    monkeypatch.setenv("HOME", str(pets.parent))
-    assert load_images("folder:~/pets", Path("elsewhere"), pixels=8).digest == data.digest
-
-
-def test_names_with_blanks_and_letters_of_any_script(pets):
-    pets.rename(pets.parent / "Bilder ü 图")
-    root = pets.parent / "Bilder ü 图"
-    for part in ("train", "val"):
-        paint(root / part / "häschen 兔" / "é 1.png")
-    data = load_images("folder:Bilder ü 图", pets.parent, pixels=8)
-    assert data.classes == ("cat", "dog", "häschen 兔")
-    assert np.bincount(data.test_y).tolist() == [1, 1, 1]
-
-
-def test_hidden_and_other_files_are_passed_over(pets):
-    before = load_images("folder:pets", pets.parent, pixels=8)
-    write(pets / "train" / "dog" / ".hidden.png", b"no image")
-    write(pets / "train" / "dog" / "notes.txt", b"no image")
-    write(pets / "train" / "readme.png", b"no image")
-    write(pets / "train" / ".cache" / "1.png", b"no image")
-    (pets / "train" / "dog" / "folder.png").mkdir()
-    assert load_images("folder:pets", pets.parent, pixels=8).digest == before.digest
-
-
-@pytest.mark.parametrize(
-    ("size", "scaled", "box"),
-    [((60, 20), (30, 10), (10, 0, 20, 10)), ((20, 60), (10, 30), (0, 10, 10, 20))],
-)
-def test_the_centred_square_is_what_is_kept(pets, size, scaled, box):
-    image = Image.new("RGB", size, RED)
-    image.paste(BLUE, tuple(2 * edge for edge in box))
-    image.save(pets / "train" / "cat" / "1.bmp")
-    first = load_images("folder:pets", pets.parent, pixels=10).train_x[0]
-    assert (first[1:-1, 1:-1] == BLUE).all()
-    cropped = image.resize(scaled, Image.Resampling.BILINEAR).crop(box)
-    assert np.array_equal(first, np.asarray(cropped))
-
-
-def test_the_short_side_is_scaled_without_aliasing(pets):
-    stripes = np.zeros((40, 40, 3), np.uint8)
-    stripes[:, ::2] = 255
-    Image.fromarray(stripes).save(pets / "train" / "cat" / "1.bmp")
-    first = load_images("folder:pets", pets.parent, pixels=10).train_x[0]
-    assert np.abs(first[:, 1:-1].astype(int) - 127).max() <= 2
-
-
-def test_an_image_is_turned_as_its_exif_tag_says(pets):
-    exif = Image.Exif()
-    exif[274] = 6  # to be turned by 90 degrees to the right
-    image = Image.new("RGB", (16, 16), RED)
-    image.paste(BLUE, (0, 0, 16, 8))  # the upper half, which comes to the right
-    image.save(pets / "train" / "cat" / "1.png", exif=exif)
-    (pets / "train" / "cat" / "1.bmp").unlink()
-    first = load_images("folder:pets", pets.parent, pixels=16).train_x[0]
-    assert (first[:, :8] == RED).all()
-    assert (first[:, 8:] == BLUE).all()
-
-
-@pytest.mark.parametrize("mode", ["L", "P", "1", "RGBA", "CMYK"])
-def test_other_modes_become_rgb(pets, mode):
-    white = Image.new("RGB", (12, 10), "white").convert(mode)
-    (pets / "train" / "cat" / "1.bmp").unlink()
-    white.save(pets / "train" / "cat" / "1.tif")
-    assert (load_images("folder:pets", pets.parent, pixels=8).train_x[0] == 255).all()
-
-
-def test_unreadable_files_are_named_together(pets):
-    for i in range(6):
-        write(pets / "train" / "dog" / f"bad {i}.jpg", b"no image")
-    whole = paint(pets / "val" / "cat" / "half.jpg", size=(64, 64)).read_bytes()
-    write(pets / "val" / "cat" / "half.jpg", whole[: len(whole) // 2])
-    assert refusal(RequestError, load_images, "folder:pets", pets.parent) == (
-        f"data set 'folder:pets': 7 of 12 files in {pets} cannot be read as 8-bit images: "
-        "train/dog/bad 0.jpg, train/dog/bad 1.jpg, train/dog/bad 2.jpg, train/dog/bad 3.jpg, "
-        "train/dog/bad 4.jpg and 2 more: repair or remove them"
-    )
-
-
-def test_deep_pixels_are_refused_not_cut(pets):
-    Image.fromarray(np.full((9, 9), 1000, np.uint16)).save(pets / "val" / "cat" / "deep.png")
-    assert refusal(RequestError, load_images, "folder:pets", pets.parent) == (
-        f"data set 'folder:pets': 1 of 6 files in {pets} cannot be read as 8-bit images: "
-        "val/cat/deep.png: repair or remove them"
-    )
-
-
-@pytest.mark.parametrize("part", ["train", "val"])
-def test_a_missing_folder(pets, part):
-    (pets / part).rename(pets / "away")
-    assert refusal(DataMissingError, load_images, "folder:pets", pets.parent) == (
-        f"data set 'folder:pets': no folder {pets / part}: expected {pets}/train/CLASS/IMAGE and "
-        f"{pets}/val/CLASS/IMAGE (or test in place of val)"
-    )
-
-
-def test_no_classes(tmp_path):
-    (tmp_path / "train").mkdir()
-    (tmp_path / "val").mkdir()
-    assert refusal(RequestError, load_images, f"folder:{tmp_path}", tmp_path) == (
-        f"data set 'folder:{tmp_path}': no class folders in {tmp_path / 'train'}: make one for "
-        "each class"
-    )
-
-
-SUFFIXES = ".bmp, .gif, .jpeg, .jpg, .pbm, .pgm, .png, .ppm, .tif, .tiff, .webp"
-
-
-def test_a_class_without_images(pets):
-    (pets / "train" / "cat" / "1.bmp").unlink()
-    assert refusal(RequestError, load_images, "folder:pets", pets.parent) == (
-        f"data set 'folder:pets': no images in {pets / 'train' / 'cat'}: expected files ending in "
-        f"{SUFFIXES}"
-    )
-
-
-def test_nothing_to_test_on(pets):
-    for path in (pets / "val").rglob("*.png"):
-        path.unlink()
-    assert refusal(RequestError, load_images, "folder:pets", pets.parent) == (
-        f"data set 'folder:pets': no images in {pets / 'val'}: expected files ending in {SUFFIXES}"
-    )
-
-
-def test_a_class_that_is_only_tested(pets):
-    paint(pets / "val" / "cow" / "1.png")
-    assert refusal(RequestError, load_images, "folder:pets", pets.parent) == (
-        f"data set 'folder:pets': class 'cow' in {pets / 'val'} is not in {pets / 'train'}: "
-        "remove it, or add training images"
-    )
-
-
-def test_a_class_that_is_only_trained(pets):
-    (pets / "val" / "cat" / "1.png").unlink()
-    data = load_images("folder:pets", pets.parent, pixels=8)
-    assert (data.num_classes, data.test_y.tolist()) == (2, [1])
-
-
-def test_too_many_pixels_are_refused_before_anything_is_read(pets):
-    write(pets / "train" / "dog" / "bad.png", b"no image")
-    assert refusal(RequestError, load_images, "folder:pets", pets.parent, pixels=11_000) == (
-        "data set 'folder:pets': 6 images of 11000 x 11000 pixels are 2.0 GiB decoded, at most 2: "
-        "ask for fewer pixels"
-    )
-
-
-def test_a_folder_that_cannot_be_listed(pets, monkeypatch):
-    monkeypatch.setattr(Path, "iterdir", denied)
-    assert refusal(RequestError, load_images, "folder:pets", pets.parent) == (
-        f"{pets / 'train'}: cannot be read: Permission denied"
-    )
-
-
-def test_no_pixels(pets):
-    line = refusal(RequestError, load_images, "folder:pets", pets.parent, pixels=0)
-    assert line == "pixels = 0: expected 1 or more"
-
-
 # --- the original files
 
 
@@ -961,13 +664,3 @@ def test_the_test_part_of_cifar_10(data_dir):
     assert np.bincount(y).tolist() == [1000] * 10
     assert part_digest(x, y) == kind.part_digests["test"]
     assert [kind.classes[c] for c in y[:4]] == ["cat", "ship", "ship", "airplane"]
-
-
-def test_hymenoptera(data_dir):
-    data = loaded("folder:hymenoptera", data_dir)
-    assert data.classes == ("ants", "bees")
-    assert data.train_x.shape == (120, 64, 64, 3)
-    assert data.test_x.shape == (60, 64, 64, 3)
-    assert np.bincount(data.train_y).tolist() == [60, 60]
-    assert np.bincount(data.test_y).tolist() == [30, 30]
-    assert all(0.1 < s < 0.4 for s in data.std)

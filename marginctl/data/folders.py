@@ -1,0 +1,188 @@
+"""Folders of images, a sub-folder a class: what lies in them, and decoding it."""
+
+import os
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from marginctl.data.image_files import Part
+from marginctl.data.uci import DataMissingError
+from marginctl.errors import RequestError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+MOST_DECODED_BYTES = 2 * 2**30
+IMAGE_SUFFIXES = frozenset(
+    [".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"]
+)
+MOST_NAMED = 5
+
+
+def located(path: str, data_dir: Path) -> Path:
+    """The path that a user wrote; a relative one that is not there is looked for in `data_dir`."""
+    written = Path(os.path.expanduser(path))
+    return written if written.exists() else data_dir / written
+
+
+def tested_part(root: Path) -> Path:
+    """`val/`, or `test/` where there is no `val/`."""
+    return next((p for p in (root / "val", root / "test") if os.path.isdir(p)), root / "val")
+
+
+def listed(
+    name: str, root: Path, *, test_only: bool = False
+) -> tuple[dict[str, list[Path]], dict[str, list[Path]]]:
+    """The image files by class, of `train/CLASS/*` and of `val/CLASS/*` (or `test/`).
+
+    Args:
+        name: of the set, for messages.
+        root: the folder.
+        test_only: whether `train/` is not looked at.
+
+    Returns:
+        The training and the test files; the classes and the files of each are sorted by name.
+
+    Raises:
+        DataMissingError: there is no such folder.
+        RequestError: no classes or images, or a class that is only tested.
+    """
+    at, tested = f"data set '{name}'", tested_part(root)
+    for part in (tested,) if test_only else (root / "train", tested):
+        if not os.path.isdir(part):
+            raise DataMissingError(
+                f"{at}: no folder {part}: expected {root}/train/CLASS/IMAGE and "
+                f"{root}/val/CLASS/IMAGE (or test in place of val)"
+            )
+    train = {} if test_only else images_of_classes(root / "train")
+    test = images_of_classes(tested)
+    if test_only:
+        train = {c: [] for c in test}
+    if not train:
+        where = tested if test_only else root / "train"
+        raise RequestError(f"{at}: no class folders in {where}: make one for each class")
+    empty = [] if test_only else [root / "train" / c for c, files in train.items() if not files]
+    if not any(test.values()):
+        empty.append(tested)
+    if empty:
+        raise RequestError(
+            f"{at}: no images in {empty[0]}: expected files ending in "
+            f"{', '.join(sorted(IMAGE_SUFFIXES))}"
+        )
+    unknown = [c for c in test if c not in train]
+    if unknown:
+        raise RequestError(
+            f"{at}: class '{unknown[0]}' in {tested} is not in {root / 'train'}: "
+            "remove it, or add training images"
+        )
+    return train, test
+
+
+def decoded(name: str, root: Path, pixels: int) -> tuple[Part, Part, tuple[str, ...]]:
+    """A folder of images, as `listed` finds them, in memory.
+
+    Each image is turned as its EXIF tag says and converted to RGB; its largest centred square is
+    scaled (bilinear, antialiased) to `pixels`: the same as scaling the short side and cropping.
+
+    Returns:
+        The training part, the test part, and the classes: the sorted sub-folders of `train/`.
+
+    Raises:
+        DataMissingError: there is no such folder.
+        RequestError: as `listed`, too many pixels, or files that are no images.
+    """
+    at = f"data set '{name}'"
+    train, test = listed(name, root)
+    classes = tuple(train)
+    count = sum(map(len, (*train.values(), *test.values())))
+    size = count * pixels * pixels * 3
+    if size > MOST_DECODED_BYTES:
+        raise RequestError(
+            f"{at}: {count} images of {pixels} x {pixels} pixels are {size / 2**30:.1f} GiB "
+            f"decoded, at most {MOST_DECODED_BYTES / 2**30:.0f}: ask for fewer pixels, or for "
+            "data.load = stream"
+        )
+    unreadable: list[Path] = []
+    parts = [_decode_all(files, classes, pixels, unreadable) for files in (train, test)]
+    if unreadable:
+        named = ", ".join(str(p.relative_to(root)) for p in unreadable[:MOST_NAMED])
+        more = len(unreadable) - MOST_NAMED
+        raise RequestError(
+            f"{at}: {len(unreadable)} of {count} files in {root} cannot be read as 8-bit images: "
+            f"{named}{f' and {more} more' if more > 0 else ''}: repair or remove them"
+        )
+    return parts[0], parts[1], classes
+
+
+def images_of_classes(part: Path) -> dict[str, list[Path]]:
+    """The image files of each class, both sorted by name; hidden ones are passed over.
+
+    Raises:
+        RequestError: a folder that cannot be read.
+    """
+    return {inner.name: images_in(inner) for inner in _visible(part) if os.path.isdir(inner)}
+
+
+def images_in(folder: Path) -> list[Path]:
+    """The image files of a folder, sorted by name; hidden ones are passed over.
+
+    Raises:
+        RequestError: the folder cannot be read.
+    """
+    return [
+        file
+        for file in _visible(folder)
+        if file.suffix.lower() in IMAGE_SUFFIXES and os.path.isfile(file)
+    ]
+
+
+def open_rgb(path: str | Path) -> "Image":
+    """A decoded image: turned as its EXIF tag says, and RGB.
+
+    Raises:
+        Exception: of any kind: a damaged image makes the decoders raise anything.
+    """
+    from PIL import Image, ImageOps
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of tags that are damaged: the pixels are whole
+        with Image.open(path) as image:
+            # converting deeper pixels to RGB cuts them at 255: a white image and no error
+            if image.mode.startswith(("I", "F")):
+                raise ValueError(f"pixels of mode {image.mode}, expected 8 bits a channel")
+            return ImageOps.exif_transpose(image).convert("RGB")
+
+
+def _visible(where: Path) -> Iterator[Path]:
+    try:
+        found = sorted(where.iterdir(), key=lambda path: path.name)
+    except OSError as error:
+        raise RequestError(f"{where}: cannot be read: {error.strerror or error}") from None
+    return (path for path in found if not path.name.startswith("."))
+
+
+def _decode_all(
+    files: Mapping[str, Sequence[Path]],
+    classes: tuple[str, ...],
+    pixels: int,
+    unreadable: list[Path],
+) -> Part:
+    labelled = [(path, classes.index(c)) for c, paths in files.items() for path in paths]
+    x = np.zeros((len(labelled), pixels, pixels, 3), np.uint8)
+    for i, (path, _) in enumerate(labelled):
+        try:
+            x[i] = _square(path, pixels)
+        except Exception:  # a damaged image makes the decoders raise anything
+            unreadable.append(path)
+    return x, np.array([label for _, label in labelled], np.int64)
+
+
+def _square(path: Path, pixels: int) -> NDArray[np.uint8]:
+    from PIL import Image, ImageOps
+
+    fitted = ImageOps.fit(open_rgb(path), (pixels, pixels), Image.Resampling.BILINEAR)
+    return np.asarray(fitted, np.uint8)

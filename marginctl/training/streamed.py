@@ -1,0 +1,163 @@
+"""Batches of images that are decoded as they are needed, and the choice of where images live."""
+
+import functools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from marginctl.data.images import Images, LabelledImages
+from marginctl.data.streamed import FilePart, ImageFiles
+from marginctl.seeds import generator
+from marginctl.training.batches import Batches, Batching
+from marginctl.training.decoding import Decoded, decoded
+from marginctl.training.distribution import World
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+TEST_BATCH = 100  # images of full size at most, however many small ones would be taken at once
+
+# Large Margin in Softmax on ImageNet: colour jitter 0.4, and lighting with a standard deviation of
+# 0.1 along the principal components of ImageNet's colours (Krizhevsky 2012), of pixels in [0, 1].
+JITTER = 0.4
+LIGHTING = 0.1
+COLOUR_VALUES = (0.2175, 0.0188, 0.0045)
+COLOUR_VECTORS = (
+    (-0.5675, 0.7192, 0.4009),
+    (-0.5808, -0.0045, -0.8140),
+    (-0.5836, -0.6948, 0.4203),
+)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Cuts an image to a square of `pixels`, at random where it is augmented.
+
+    `none` scales the shorter side to pixels x 256/224 and cuts the centre out; so are test images.
+    `crop-flip` cuts at a random place of that and mirrors at random. `imagenet` scales a random
+    part of random shape (RandomResizedCrop), mirrors, and changes colours and light.
+
+    What is drawn is a function of (seed, epoch, row) alone, whichever process draws it.
+    """
+
+    pixels: int
+    augment: str = "none"
+    seed: int = 0
+    epoch: int = 0
+
+    def __call__(self, image: "Image", row: int) -> tuple[Tensor, Tensor]:
+        """x (3, pixels, pixels) uint8, and the light (3,) to be added to it, of 0 to 1."""
+        with torch.random.fork_rng(devices=[]):
+            if self.augment != "none":
+                own = generator(self.seed, "augment image", self.epoch, row)
+                torch.default_generator.manual_seed(int(own.integers(2**63)))
+            square = _transforms(self.pixels, self.augment)(image)
+            light = _light() if self.augment == "imagenet" else torch.zeros(3)
+        return square, light
+
+
+@functools.cache
+def _transforms(pixels: int, augment: str) -> Callable[["Image"], Tensor]:
+    """Gives (3, pixels, pixels) uint8. torchvision takes seconds to import: where it is needed."""
+    from torchvision.transforms import v2
+
+    if augment == "imagenet":
+        steps = [
+            v2.RandomResizedCrop(pixels, antialias=True),
+            v2.RandomHorizontalFlip(),
+            v2.ColorJitter(JITTER, JITTER, JITTER),
+        ]
+    else:
+        scaled = v2.Resize(round(pixels * 256 / 224), antialias=True)
+        cut = v2.CenterCrop(pixels) if augment == "none" else v2.RandomCrop(pixels)
+        mirrored = [v2.RandomHorizontalFlip()] if augment == "crop-flip" else []
+        steps = [scaled, cut, *mirrored]
+    composed: Callable[[Image], Tensor] = v2.Compose([*steps, v2.PILToTensor()])
+    return composed
+
+
+def _light() -> Tensor:
+    """(3,) to be added to red, green and blue: sum_i a_i lambda_i p_i with a_i ~ N(0, 0.1^2)."""
+    drawn = LIGHTING * torch.randn(3)
+    return torch.tensor(COLOUR_VECTORS) @ (drawn * torch.tensor(COLOUR_VALUES))
+
+
+class StreamedBatches(Batching):
+    """Batches of images in files; each process decodes its own part alone.
+
+    What is drawn is a function of (seed, epoch, image), so that neither the number of processes
+    that decode nor a kill changes a batch.
+
+    Args:
+        images: the files.
+        device: where the batches come.
+        seed: of orders and augmentation.
+        augment: as `Prepared` has it.
+        channels_last: the memory format of the batches.
+        world: the processes that train together: each has its part of every batch.
+    """
+
+    train: FilePart
+    test: FilePart
+
+    def __init__(
+        self,
+        images: ImageFiles,
+        device: torch.device,
+        seed: int,
+        augment: str,
+        *,
+        channels_last: bool,
+        world: World | None = None,
+    ) -> None:
+        self._images, self._augment = images, augment
+        super().__init__(
+            *(images.train, images.test, device, seed),
+            channels_last=channels_last,
+            world=world,
+            moments=(images.mean, images.std),
+        )
+
+    def epoch(self, epoch: int, size: int, first: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+        rows = np.split(self._order(epoch), np.cumsum(self.sizes(size))[:-1])[first:]
+        prepared = Prepared(self._images.pixels, self._augment, self._seed, epoch)
+        return self._batches(self.train, [r[self._own(len(r))] for r in rows], prepared)
+
+    def test_batches(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+        own = np.arange(len(self.test))[self._own(len(self.test))]
+        most = min(size, TEST_BATCH)
+        rows = [own[start : start + most] for start in range(0, len(own), most)]
+        return self._batches(self.test, rows, Prepared(self._images.pixels))
+
+    def _batches(
+        self, part: FilePart, rows: list[NDArray[np.int64]], prepared: Prepared
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        std = torch.tensor(self.std, dtype=torch.float32, device=self._device)
+        images = Decoded(part, self._images.root, prepared)
+        for x, light, y in decoded(images, rows, self._device):
+            shift = (light.to(self._device, non_blocking=True) / std)[:, :, None, None]
+            moved = x.to(self._device, non_blocking=True)
+            yield self._normalized(moved).add_(shift), y.to(self._device, non_blocking=True)
+
+
+def batches_of(
+    images: LabelledImages,
+    device: torch.device,
+    seed: int,
+    augment: str,
+    *,
+    channels_last: bool,
+    world: World,
+) -> Batching:
+    """The batches of images in memory or in files, by their kind."""
+    if isinstance(images, ImageFiles):
+        return StreamedBatches(
+            images, device, seed, augment, channels_last=channels_last, world=world
+        )
+    assert isinstance(images, Images)
+    return Batches(images, device, seed, augment, channels_last=channels_last, world=world)

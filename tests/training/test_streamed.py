@@ -1,0 +1,214 @@
+"""Streamed batches: each image once, cut as it should be, the same from any place and process."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torchvision.transforms import v2
+
+from marginctl.data.streamed_sets import load_files
+from marginctl.errors import MarginctlError, RequestError
+from marginctl.training import decoding, streamed
+from marginctl.training.distribution import World
+from marginctl.training.streamed import Prepared, StreamedBatches
+from tests.training.made import run, trainer
+
+CPU = torch.device("cpu")
+MEAN, STD = (torch.tensor(v).view(3, 1, 1) for v in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
+
+
+@pytest.fixture(params=[0, 2])
+def workers(request, monkeypatch):
+    monkeypatch.setattr(decoding, "workers", lambda: request.param)
+    return request.param
+
+
+@pytest.fixture
+def photographs(tmp_path):
+    """Pictures of many sizes in two classes: 14 to train on, 5 to test on."""
+    stream = np.random.default_rng(0)
+    for part, count in (("train", 14), ("val", 5)):
+        for i in range(count):
+            size = (*stream.integers(20, 60, size=2), 3)
+            picture = stream.integers(0, 256, size=size, dtype=np.uint8)
+            path = tmp_path / "photos" / part / "ab"[i % 2] / f"{i:02d}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(picture).save(path)
+    return load_files("folder:photos", tmp_path, 28)
+
+
+def batches(data, augment="none", seed=0, world=None):
+    return StreamedBatches(data, CPU, seed, augment, channels_last=True, world=world)
+
+
+def reference(data, part, row):
+    """An image as a test sees it, in the words of torchvision's functions."""
+    with Image.open(data.root / part.path(row)) as image:
+        rgb = image.convert("RGB")
+    scaled = v2.functional.resize(rgb, [32])  # 28 x 256 / 224
+    cut = v2.functional.center_crop(scaled, [28])
+    return (v2.functional.pil_to_tensor(cut).float() / 255 - MEAN) / STD
+
+
+def test_test_images_come_once_in_order(photographs, workers):
+    xs, ys = zip(*batches(photographs, "imagenet").test_batches(2), strict=True)
+    assert [len(y) for y in ys] == [2, 2, 1]
+    assert torch.cat(ys).tolist() == photographs.test_y.tolist()
+    expected = torch.stack([reference(photographs, photographs.test, i) for i in range(5)])
+    assert torch.allclose(torch.cat(xs), expected, atol=1e-5)
+    assert xs[0].is_contiguous(memory_format=torch.channels_last)
+
+
+def test_test_batches_are_not_too_large(photographs, monkeypatch):
+    monkeypatch.setattr(streamed, "TEST_BATCH", 3)
+    assert [len(y) for _, y in batches(photographs).test_batches(1000)] == [3, 2]
+
+
+def test_an_epoch_holds_every_image_once_and_epochs_differ(photographs, workers):
+    made, orders = batches(photographs), []
+    whole = torch.stack([reference(photographs, photographs.train, i) for i in range(14)])
+    for epoch in (0, 1):
+        xs, ys = zip(*made.epoch(epoch, 4), strict=True)
+        assert [len(y) for y in ys] == [4, 4, 4, 2]
+        order = [int((whole - x).abs().sum((1, 2, 3)).argmin()) for x in torch.cat(xs)]
+        assert sorted(order) == list(range(14))
+        assert torch.allclose(torch.cat(xs), whole[order], atol=1e-5)
+        assert torch.cat(ys).tolist() == photographs.train_y[order].tolist()
+        orders.append(order)
+    assert orders[0] != orders[1]
+
+
+@pytest.mark.parametrize("augment", ["none", "crop-flip", "imagenet"])
+def test_batches_do_not_depend_on_processes_nor_on_the_place(photographs, monkeypatch, augment):
+    found = {}
+    for number in (0, 1, 2):
+        monkeypatch.setattr(decoding, "workers", lambda number=number: number)
+        before = torch.get_rng_state()
+        found[number] = list(batches(photographs, augment).epoch(3, 4))
+        assert torch.equal(torch.get_rng_state(), before)  # dropout's stream
+        rest = list(batches(photographs, augment).epoch(3, 4, first=2))
+        for (x, y), (again, labels) in zip(found[number][2:], rest, strict=True):
+            assert torch.equal(x, again)
+            assert torch.equal(y, labels)
+    for number in (1, 2):
+        for (x, _), (again, _) in zip(found[0], found[number], strict=True):
+            assert torch.equal(x, again)
+    other = next(iter(batches(photographs, augment, seed=1).epoch(3, 4)))
+    assert not torch.equal(other[0], found[0][0][0])
+
+
+def test_processes_share_every_batch(photographs):
+    alone = list(batches(photographs, "imagenet").epoch(0, 5))
+    parts = [list(batches(photographs, "imagenet", world=World(r, 2)).epoch(0, 5)) for r in (0, 1)]
+    for (x, y), (a, la), (b, lb) in zip(alone, *parts, strict=True):
+        assert torch.equal(torch.cat([a, b]), x)
+        assert torch.equal(torch.cat([la, lb]), y)
+    tested = [batches(photographs, world=World(r, 2)).test_batches(2) for r in (0, 1)]
+    labels = [y for part in tested for _, y in part]
+    assert torch.cat(labels).tolist() == photographs.test_y.tolist()
+
+
+def test_crop_flip_cuts_windows_of_the_scaled_image():
+    """Each column of pixels has its own grey, each row another red: a window tells its place."""
+    grid = np.zeros((32, 32, 3), np.uint8)
+    grid[..., 0], grid[..., 1] = 5 * np.arange(32)[:, None], 5 * np.arange(32)
+    image, places, flips = Image.fromarray(grid), set(), 0
+    for row in range(60):
+        x, light = Prepared(28, "crop-flip", 0, 0)(image, row)
+        assert not light.any()
+        found = x.permute(1, 2, 0).numpy()
+        top, left = found[0, 0, 0] // 5, found[0, :, 1].min() // 5
+        flip = found[0, 0, 1] > found[0, -1, 1]
+        window = grid[top : top + 28, left : left + 28]
+        assert np.array_equal(found, window[:, ::-1] if flip else window)
+        places.add((int(top), int(left)))
+        flips += bool(flip)
+    assert len(places) > 15
+    assert {p for place in places for p in place} == {0, 1, 2, 3, 4}
+    assert 18 < flips < 42
+
+
+def test_imagenet_augmentation_has_its_distribution():
+    """Lighting has the covariance P diag(0.1 lambda)^2 P'; jitter scales by 0.6 to 1.4."""
+    grey = Image.new("RGB", (40, 40), (100, 100, 100))
+    lights, means = [], []
+    for row in range(3000):
+        x, light = Prepared(8, "imagenet", 0, 0)(grey, row)
+        lights.append(light)
+        means.append(x.float().mean().item() / 100)
+    vectors = torch.tensor(streamed.COLOUR_VECTORS)
+    assert torch.allclose(vectors.T @ vectors, torch.eye(3), atol=2e-3)
+    spread = vectors @ torch.diag(0.1 * torch.tensor([0.2175, 0.0188, 0.0045])) ** 2 @ vectors.T
+    assert torch.allclose(torch.cov(torch.stack(lights).T), spread, rtol=0.15, atol=2e-6)
+    assert min(means) == pytest.approx(0.6, abs=0.02)
+    assert max(means) == pytest.approx(1.4, abs=0.02)
+    assert np.mean(means) == pytest.approx(1, abs=0.02)
+
+
+def test_the_light_is_added_to_pixels_of_0_to_1(photographs, monkeypatch):
+    monkeypatch.setattr(streamed, "_light", lambda: torch.tensor([0.1, 0.0, -0.2]))
+    monkeypatch.setattr(
+        streamed, "_transforms", lambda pixels, _: lambda image: torch.full((3, 2, 2), 51).byte()
+    )
+    x, _ = next(iter(batches(photographs, "imagenet").epoch(0, 4)))
+    expected = (torch.tensor([0.3, 0.2, 0.0]).view(3, 1, 1) - MEAN) / STD
+    assert torch.allclose(x, expected.expand(4, 3, 2, 2), atol=1e-6)
+
+
+@pytest.mark.parametrize("content", [b"no image", None])
+def test_a_file_that_cannot_be_decoded_is_named(photographs, workers, content):
+    path = photographs.root / photographs.train.path(3)
+    path.write_bytes(path.read_bytes()[:900] if content is None else content)
+    with pytest.raises(RequestError) as caught:
+        list(batches(photographs).epoch(0, 4))
+    (line,) = caught.value.lines
+    assert line.startswith(f"{path}: cannot be decoded: ")
+    assert line.endswith(": repair it, or take it out of the set")
+    assert "\n" not in line
+    assert line.count(str(path)) == 1
+
+
+def test_a_process_that_is_gone_is_one_line(photographs, monkeypatch):
+    import os
+
+    monkeypatch.setattr(decoding, "workers", lambda: 1)
+    monkeypatch.setattr(decoding, "open_rgb", lambda path: os._exit(9))
+    with pytest.raises(MarginctlError, match="a process that decodes images has gone"):
+        list(batches(photographs).epoch(0, 4))
+
+
+def test_the_number_of_workers(monkeypatch):
+    for cores, processes, expected in (
+        (1, None, 0),
+        (2, None, 2),
+        (64, None, 16),
+        (8, 2, 4),
+        (3, 2, 0),
+    ):
+        monkeypatch.setattr(decoding, "usable_cores", lambda cores=cores: cores)
+        monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+        if processes:
+            monkeypatch.setenv("LOCAL_WORLD_SIZE", str(processes))
+        assert decoding.workers() == expected
+
+
+def test_a_resumed_training_is_the_same_with_other_workers(photographs, monkeypatch):
+    """Killed in the middle of an epoch, and resumed with two workers in place of none."""
+    changes = {
+        "data": {"name": "folder:photos", "load": "stream", "augment": "imagenet", "pixels": 28},
+        "train": {"batch_size": 4, "epochs": 2},
+    }
+    monkeypatch.setattr(decoding, "workers", lambda: 0)
+    whole = trainer(of=photographs, **changes)
+    run(whole)
+    stopped = trainer(of=photographs, **changes)
+    run(stopped, until=6)
+    state = stopped.state()
+    monkeypatch.setattr(decoding, "workers", lambda: 2)
+    resumed = trainer(of=photographs, **changes)
+    resumed.load(state)
+    run(resumed)
+    assert resumed.step == whole.step == 8
+    assert resumed.weights_digest() == whole.weights_digest()
+    tested = resumed.tested()
+    assert tested.labels.tolist() == photographs.test_y.tolist()

@@ -1,0 +1,199 @@
+"""Weights of torchvision by name: right numbers on photographs, and what is refused."""
+
+import shutil
+from pathlib import Path
+from urllib.error import URLError
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+from torchvision import models
+
+from marginctl.data.streamed_sets import imagenet_wnids
+from marginctl.errors import RequestError
+from marginctl.training import decoding, weights
+
+ANTS_AND_BEES = {"n02206856": "bee", "n02219486": "ant"}
+CATEGORIES = models.ShuffleNet_V2_X0_5_Weights.DEFAULT.meta["categories"]
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """An empty cache of torch.hub, and no network."""
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "hub"))
+    monkeypatch.setattr(decoding, "workers", lambda: 0)
+
+    def no_network(*arguments, **options):
+        raise URLError("no network here")
+
+    monkeypatch.setattr(torch.hub, "download_url_to_file", no_network)
+    folder = tmp_path / "hub" / "hub" / "checkpoints"
+    folder.mkdir(parents=True)
+    return folder
+
+
+def cached(hub: Path, name: str, kind) -> nn.Module:
+    """A network with random weights, kept where torch.hub looks for the published ones."""
+    torch.manual_seed(0)
+    network = models.get_model(name, weights=None).eval()
+    torch.save(network.state_dict(), hub / kind.url.rpartition("/")[2])
+    return network
+
+
+@pytest.fixture
+def photographs(tmp_path, data_dir):
+    """Four bees and three ants in folders with the wnids of both; there are no training images."""
+    for old, wnid, count in (("bees", "n02206856", 4), ("ants", "n02219486", 3)):
+        target = tmp_path / "photos" / "val" / wnid
+        target.mkdir(parents=True)
+        for path in sorted((data_dir / "hymenoptera" / "val" / old).iterdir())[:count]:
+            shutil.copy(path, target)
+    return f"folder:{tmp_path / 'photos'}", sorted((tmp_path / "photos").rglob("*.jpg"))
+
+
+@pytest.mark.parametrize(
+    ("written", "model", "kind", "last"),
+    [
+        (
+            "ShuffleNet_V2_X0_5_Weights.IMAGENET1K_V1",
+            "shufflenet_v2_x0_5",
+            models.ShuffleNet_V2_X0_5_Weights.IMAGENET1K_V1,
+            lambda network: network.fc,
+        ),
+        (
+            "mobilenet_v3_small",
+            "mobilenet_v3_small",
+            models.MobileNet_V3_Small_Weights.DEFAULT,
+            lambda network: network.classifier[3],
+        ),
+        ("SqueezeNet1_1_Weights", "squeezenet1_1", models.SqueezeNet1_1_Weights.DEFAULT, None),
+    ],
+)
+def test_as_by_hand(marginctl, hub, photographs, written, model, kind, last):
+    name, files = photographs
+    network = cached(hub, model, kind)
+    inputs = []
+    if last is not None:
+        last(network).register_forward_pre_hook(lambda _, given: inputs.append(given[0]))
+    with torch.no_grad():
+        x = torch.stack([kind.transforms()(Image.open(f).convert("RGB")) for f in files])
+        logits = network(x)
+    labels = torch.tensor([CATEGORIES.index(ANTS_AND_BEES[f.parent.name]) for f in files])
+    ran = marginctl("eval", written, "--data", name, "--device", "cpu", "--json")
+    assert ran.status == 0, ran.err
+    found = ran.json
+    assert (found["weights"], found["model"]) == (str(kind), f"torchvision/{model}")
+    assert found["classes_matched_by"] == "wnid"
+    assert (found["run"], found["n"]) == (None, 7)
+    top = logits.topk(5).indices
+    assert found["top1"] == pytest.approx(100 * (top[:, 0] == labels).double().mean().item())
+    assert found["top5"] == pytest.approx(
+        100 * (top == labels[:, None]).any(1).double().mean().item()
+    )
+    nll = nn.functional.cross_entropy(logits.double(), labels).item()
+    assert found["nll"] == pytest.approx(nll, rel=1e-5)
+    p = logits.double().softmax(1)
+    brier = (p - nn.functional.one_hot(labels, 1000)).square().sum(1).mean().item()
+    assert found["brier"] == pytest.approx(brier, rel=1e-5)
+    assert np.array(found["confusion"])[[309, 310]].sum(1).tolist() == [4, 3]
+    assert found["per_class"][309]["name"] == "bee"
+    if last is None:
+        assert found["angles"] is None
+        assert found["reasons"]["angles"] == "the network ends in no linear layer"
+    else:
+        own = nn.functional.cosine_similarity(inputs[0], last(network).weight[labels])
+        degrees = own.double().acos().rad2deg().mean().item()
+        assert found["angles"]["intra_weight"] == pytest.approx(degrees, abs=1e-3)
+    text = marginctl("eval", written, "--data", name, "--device", "cpu")
+    assert text.out.startswith(f"{kind} on {name} (classes matched by wnid)\ntop-1 ")
+
+
+def refused(marginctl, *arguments) -> str:
+    ran = marginctl("eval", *arguments, "--device", "cpu")
+    assert ran.status == 2
+    assert ran.out == ""
+    (line,) = ran.err.splitlines()
+    return line
+
+
+def test_without_network_and_file(marginctl, hub, photographs):
+    kind = models.ShuffleNet_V2_X0_5_Weights.DEFAULT
+    file = hub / kind.url.rpartition("/")[2]
+    ran = marginctl("eval", "shufflenet_v2_x0_5", "--data", photographs[0], "--device", "cpu")
+    assert (ran.status, ran.out) == (2, "")
+    said, line = ran.err.splitlines()
+    assert said.startswith("Downloading: ")  # torch.hub's own words
+    assert line == (
+        f"error: {kind}: {file} is not there, and {kind.url} cannot be fetched (no network here): "
+        "put that file there"
+    )
+
+
+def test_a_file_that_holds_something_else(hub, photographs):
+    kind = models.ShuffleNet_V2_X0_5_Weights.DEFAULT
+    file = hub / kind.url.rpartition("/")[2]
+    for content in (b"no weights", None):
+        if content is None:
+            torch.save({"fc.weight": torch.zeros(2)}, file)
+        else:
+            file.write_bytes(content)
+        with pytest.raises(RequestError) as caught:
+            weights.evaluate_weights("shufflenet_v2_x0_5", photographs[0], Path(), "cpu", 15)
+        (line,) = caught.value.lines
+        assert line.startswith(f"{file}: holds something else than {kind} (")
+
+
+class Harmful:
+    def __reduce__(self):
+        return (Path.touch, (Path("was-run"),))
+
+
+def test_nothing_in_a_file_is_run(hub, photographs, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    kind = models.ShuffleNet_V2_X0_5_Weights.DEFAULT
+    torch.save({"x": Harmful()}, hub / kind.url.rpartition("/")[2])
+    with pytest.raises(RequestError):
+        weights.evaluate_weights("shufflenet_v2_x0_5", photographs[0], Path(), "cpu", 15)
+    assert not Path("was-run").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("resnet5",), "resnet5: is neither there as a run's folder nor a classifier of torchv"),
+        (("ResNet50_Weights.V9",), "ResNet50_Weights.V9: expected one of ResNet50_Weights.IMAGE"),
+        (("fcn_resnet50", "--data", "imagenet"), "fcn_resnet50: is neither there"),
+        (("resnet18",), "resnet18: weights of torchvision: name images with --data"),
+        (("resnet18", "--data", "digits"), "data set 'digits': is held in memory: expected one"),
+        (("resnet18", "--data", "imagenet"), "data set 'imagenet': no train/WNID/IMAGE and"),
+    ],
+)
+def test_what_is_refused(marginctl, hub, tmp_path, arguments, expected):
+    line = refused(marginctl, *arguments, "--data-dir", tmp_path)
+    assert line.startswith(f"error: {expected}")
+
+
+def test_the_classes_of_the_images():
+    wnids = imagenet_wnids()
+    found, matched = weights.classes_of(wnids, CATEGORIES, "W")
+    assert (found.tolist(), matched) == (list(range(1000)), "wnid")
+    found, matched = weights.classes_of(("great_white_shark", "ant", "bee"), CATEGORIES, "W")
+    assert ([CATEGORIES[i] for i in found], matched) == (
+        ["great white shark", "ant", "bee"],
+        "category",
+    )
+    found, matched = weights.classes_of(tuple(sorted(CATEGORIES)), CATEGORIES, "W")
+    assert matched == "category"
+    assert [CATEGORIES[i] for i in found] == sorted(CATEGORIES)
+    found, matched = weights.classes_of(tuple(map(str, range(1000))), CATEGORIES, "W")
+    assert (found.tolist(), matched) == (list(range(1000)), "count")
+    with pytest.raises(RequestError) as caught:
+        weights.classes_of(("ant", "bees"), CATEGORIES, "W")
+    assert caught.value.lines == (
+        "W: has 1000 classes, the images have 2: expected as many, or classes that are called as "
+        "its categories or by their wnids: 'bees' is none",
+    )
+    with pytest.raises(RequestError, match="'bee' stands twice"):
+        weights.classes_of(("bee", "bee"), CATEGORIES, "W")
