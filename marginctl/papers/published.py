@@ -69,6 +69,11 @@ class Measure:
     delta: float | None
     field: str | None
 
+    @property
+    def places(self) -> int:
+        """How many decimal places its numbers are shown with."""
+        return 4 if self.metric == "average precision" else 2
+
     def of(self, recorded: float) -> float:
         """The cell's number from what a record holds at `field`."""
         if self.metric == "error":

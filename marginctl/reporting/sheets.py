@@ -240,7 +240,7 @@ def of_judged(judged: JudgedTable, *, key: str) -> Sheet:
 
 
 def _of_judged(cell: Judged) -> Entry:
-    places = 4 if cell.measure.metric == "average precision" else 2
+    places = cell.measure.places
     text = "-"
     if cell.mean is not None:
         spread_of = "" if cell.std is None else f" ± {cell.std:.{places}f}"
