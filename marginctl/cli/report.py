@@ -76,6 +76,18 @@ def command(
         Path | None,
         typer.Option("--output", metavar="FILE", help="Write it there instead of on stdout."),
     ] = None,
+    diff: Annotated[
+        bool, typer.Option("--diff", help="Compare two stores cell by cell: report --diff A B.")
+    ] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Follow running trials until all have ended.")
+    ] = False,
+    every: Annotated[
+        float | None,
+        typer.Option(
+            "--every", metavar="SECONDS", min=0.1, help="Of --watch: between two looks, else 2."
+        ),
+    ] = None,
 ) -> None:
     """Print the tables of finished runs, with tests. Trains nothing.
 
@@ -92,24 +104,39 @@ def command(
     from marginctl.reporting.printing import print_sheets, to_file
     from marginctl.reporting.progress import say
 
+    others: dict[str, object] = {
+        "--baseline": baseline,
+        "--power": power,
+        "--explain": explain,
+        "--figure": figure,
+        "--figures": figures,
+        "--kind": kind or None,
+        "--figure-format": figure_format,
+    }
+    if every is not None and not watch:
+        raise RequestError(f"--every {every:g}: says how often --watch looks: add --watch")
     if list_:
-        others: dict[str, object] = {
-            "--baseline": baseline,
-            "--power": power,
-            "--explain": explain,
-            "--figure": figure,
-            "--figures": figures,
-            "--kind": kind or None,
-            "--figure-format": figure_format,
-            "--output": output,
-        }
-        _list(store, paper, table_number, report_format, others)
+        others |= {"--output": output, "--diff": diff or None, "--watch": watch or None}
+        _refuse_beside("--list", others)
+        _list(store, paper, table_number, report_format)
+        return
+    others |= {"--paper": paper, "--table": table_number}
+    if diff:
+        _refuse_beside("--diff", others | {"--watch": watch or None})
+        _diff(store or [], report_format, output)
         return
     if not store:
         raise RequestError(
             "STORE is missing: expected run stores, or folders in them; the published tables alone "
             "are shown by --list"
         )
+    if watch:
+        from marginctl.reporting.watch import watch as follow
+
+        other = None if report_format is ReportFormat.table else report_format
+        _refuse_beside("--watch", others | {"--output": output, "--format": other})
+        follow(store, 2.0 if every is None else every)
+        return
     if figures is None and (kind or figure_format):
         raise RequestError("--kind, --figure-format: say what --figures draws: add --figures DIR")
     check_kinds(kind or [])
@@ -167,12 +194,40 @@ def command(
         say(["no finished runs found"])
 
 
+def _refuse_beside(option: str, others: dict[str, object]) -> None:
+    beside = [other for other, value in others.items() if value is not None]
+    if beside:
+        raise RequestError(f"{beside[0]}: not beside {option}: leave one of them out")
+
+
+def _diff(stores: list[Path], report_format: ReportFormat, output: Path | None) -> None:
+    """Prints what differs between two stores."""
+    from marginctl.reporting.diff import compare_stores
+    from marginctl.reporting.diff_table import print_diff
+    from marginctl.reporting.printing import to_file
+    from marginctl.reporting.progress import say
+
+    if len(stores) != 2:
+        raise RequestError(f"--diff: {len(stores)} stores: expected two: report --diff A B")
+    if report_format in (ReportFormat.latex, ReportFormat.html):
+        raise RequestError(
+            f"--format {report_format}: not of --diff: expected table, markdown, csv or json"
+        )
+    found = compare_stores(*stores)
+    say(found.problems)
+    with to_file(output) as wrote:
+        if report_format is ReportFormat.json:
+            print_json(found.as_json())
+        else:
+            print_diff(found, report_format)
+    say(wrote)
+
+
 def _list(
     store: list[Path] | None,
     paper: str | None,
     number: str | None,
     report_format: ReportFormat,
-    others: dict[str, object],
 ) -> None:
     """Prints what we hold of the papers, and what the runs of stores fill of it."""
     from marginctl.papers import check_paper, papers, published_table
@@ -181,9 +236,6 @@ def _list(
     from marginctl.reporting.progress import say
     from marginctl.reporting.published import runs_of
 
-    beside = [option for option, value in others.items() if value is not None]
-    if beside:
-        raise RequestError(f"{beside[0]}: not beside --list: leave one of them out")
     if paper is not None:
         check_paper(paper)
     asked = [p for p in papers() if paper in (None, p.name)]

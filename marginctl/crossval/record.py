@@ -5,20 +5,14 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field, model_validator
 
 from marginctl.objectives import extension
-from marginctl.objectives.names import parse
-from marginctl.runs.schema import READ, Percent, fits
-
-
-class _Seconds(BaseModel):
-    model_config = READ
-    seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+from marginctl.runs.schema import READ, Objective, Percent, Timing, misfit
 
 
 class _Result(BaseModel):
     model_config = READ
     trial: str
     dataset: str
-    objective: str
+    objective: Objective
     seed: int
     classes: Annotated[int, Field(ge=2)]
     rows: Annotated[int, Field(ge=2)]
@@ -28,11 +22,10 @@ class _Result(BaseModel):
     diverged: list[int]
     collapsed: list[int]
     versions: dict[str, str]
-    timing: _Seconds
+    timing: Timing
 
     @model_validator(mode="after")
     def _consistent(self) -> "_Result":
-        parse(self.objective)
         shape = [len(repeat) for repeat in self.accuracies]
         if shape != [len(repeat) for repeat in self.tested] or sum(shape) < 2:
             raise ValueError("accuracies and tested differ in shape")
@@ -72,16 +65,21 @@ class _Run(BaseModel):
     timing: _Started
 
 
-def is_result(record: Any) -> bool:
-    """Whether a record has all that a result must have, consistent in itself.
+def why_no_result(record: Any) -> str | None:
+    """What a record lacks that a result must have, or where it contradicts itself; else None.
 
     Raises:
         RequestError: an extension that cannot be loaded: then nothing can be said of a record.
     """
     extension.load()
-    return fits(_Result, record)
+    return misfit(_Result, record)
 
 
-def is_run(document: Any) -> bool:
-    """Whether a run.json is one of a cross-validation."""
-    return fits(_Run, document)
+def why_no_run(document: Any) -> str | None:
+    """What makes a run.json none of a cross-validation; else None."""
+    return misfit(_Run, document)
+
+
+def is_result(record: Any) -> bool:
+    """Whether a record has all that a result must have, as `why_no_result`."""
+    return why_no_result(record) is None

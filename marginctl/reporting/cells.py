@@ -1,5 +1,6 @@
 """The cells of a cross-validation table: ours beside the published ones."""
 
+import bisect
 import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -102,15 +103,25 @@ class Collector:
 
     def add(self, record: Mapping[str, Any]) -> Cell | None:
         """Takes a trial's record; the cell, where this one completes it."""
-        record = {**record, "dataset": self._row_of.get(record.get("trial", ""), record["dataset"])}
-        place = (record["dataset"], record["objective"])
-        records = self.records.setdefault(place, [])
-        records.append(record)
+        place = self._take(record)
+        records = self.records[place]
         if len(records) < self._seeds:
             return None
-        records.sort(key=lambda r: int(r["seed"]))
         self._cells[place] = cell(records, self._published.get(place))
         return self._cells[place]
+
+    def _take(self, record: Mapping[str, Any]) -> tuple[str, str]:
+        record = {**record, "dataset": self._row_of.get(record.get("trial", ""), record["dataset"])}
+        place = (record["dataset"], record["objective"])
+        bisect.insort(self.records.setdefault(place, []), record, key=lambda r: int(r["seed"]))
+        return place
+
+    def add_all(self, records: Iterable[Mapping[str, Any]]) -> None:
+        """Takes all the records that there are: each cell is made once, of however many."""
+        for record in records:
+            self._take(record)
+        for place, own in self.records.items():
+            self._cells[place] = cell(own, self._published.get(place))
 
 
 @dataclass(frozen=True)

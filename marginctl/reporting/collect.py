@@ -1,33 +1,22 @@
 """Reads run stores in any state: what is done, what is not, and what is damaged, by name."""
 
+import contextlib
+import gc
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from marginctl.crossval.record import is_result as is_tested
-from marginctl.crossval.record import is_run as is_crossval
 from marginctl.errors import RequestError
-from marginctl.objectives.names import parse
 from marginctl.papers import table as published
 from marginctl.reporting.cells import Collector
-from marginctl.runs.store import DAMAGED, FOREIGN, digest, parse_result, parse_run
-from marginctl.training.record import is_result as is_trained
-from marginctl.training.record import is_run as is_training
+from marginctl.reporting.read_run import MARKS, Run, read_run
+from marginctl.runs.reading import DamageError
+from marginctl.runs.store import digest
+from marginctl.text import printable
 
-
-@dataclass(frozen=True)
-class Run:
-    """A finished trial: its folder, what run.json says of it, and its result."""
-
-    path: Path
-    about: dict[str, Any]
-    record: dict[str, Any]
-
-    @property
-    def started(self) -> str:
-        return str(self.about["timing"]["started"])
+__all__ = ["Collected", "Run", "Table", "Trained", "collect", "trial_folders"]
 
 
 @dataclass
@@ -54,8 +43,7 @@ class Table:
         collector = Collector(
             datasets, objectives, seeds=1, published=published(self.paper, self.table)
         )
-        for record in records:
-            collector.add(record)
+        collector.add_all(records)
         return collector
 
 
@@ -84,129 +72,158 @@ class Collected:
     problems: list[str] = field(default_factory=list)  # a line each, naming the folder
 
 
-def collect(stores: Iterable[Path]) -> Collected:
+def collect(stores: Iterable[Path], read: Callable[[str], Run] = read_run) -> Collected:
     """Reads every trial folder below `stores`, in an order that does not depend on the disk.
+
+    Args:
+        stores: run stores, or folders in them.
+        read: gives the run in a folder, as `read_run`.
 
     Raises:
         RequestError: a store that is not there.
     """
+    collected = Collected()
+    gathered = _Gathered(collected.problems)
+    with _without_garbage_collection():
+        for folder in trial_folders(stores, collected.problems):
+            try:
+                gathered.take(read(folder))
+            except DamageError as error:
+                collected.problems.append(printable(f"{folder}: {error}: left out"))
+    for runs in [made.runs for made in gathered.tables.values()] + [
+        made.runs for made in gathered.trained.values()
+    ]:
+        _keep_newest_data(runs, collected.problems)
+    collected.trained = sorted(
+        gathered.trained.values(), key=lambda t: (t.recipe, digest(t.training))
+    )
+    collected.tables = sorted(
+        gathered.tables.values(), key=lambda t: (t.recipe, digest(t.protocol))
+    )
+    return collected
+
+
+@contextlib.contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    """Records have no cycles: to look for some among all these objects takes its time."""
+    before = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if before:
+            gc.enable()
+
+
+class _Gathered:
+    """Runs as they come, each put into its table.
+
+    Args:
+        problems: takes a line for each run that is left out.
+    """
+
+    def __init__(self, problems: list[str]) -> None:
+        self.tables: dict[str, Table] = {}
+        self.trained: dict[str, Trained] = {}
+        self._seen: dict[str, Run] = {}
+        # by the recipe's identity, which thousands of runs share; kept, so that it stays one
+        self._known: dict[tuple[Any, ...], tuple[dict[str, Any], Table | Trained]] = {}
+        self._problems = problems
+
+    def take(self, run: Run) -> None:
+        """Puts a run into its table; of two runs of one cell the later one stays."""
+        twin = self._seen.setdefault(run.record["trial"], run)
+        if twin is not run:  # a copy, from another store
+            if _numbers_of(twin) != _numbers_of(run):
+                self._leave_out(run, f"the same trial as {twin.path}, with other numbers")
+            return
+        made = self._table_of(run)
+        row = run.record["row" if run.task == "train" else "dataset"]
+        place = (row, run.record["objective"], run.record["seed"])
+        other = made.runs.get(place)
+        if other is None or other.started < run.started:
+            made.runs[place] = run
+        if other is not None:  # the same cell from other numerics
+            self._leave_out(min(run, other, key=lambda r: r.started), "a later run has that cell")
+
+    def _leave_out(self, run: Run, why: str) -> None:
+        self._problems.append(printable(f"{run.path}: {why}: left out"))
+
+    def _table_of(self, run: Run) -> Table | Trained:
+        recipe, setting = run.about["recipe"], run.record.get("setting") or {}
+        key = (id(recipe), run.task, *setting)
+        if key not in self._known:
+            find = self._trained if run.task == "train" else self._tested
+            self._known[key] = (recipe, find(recipe, setting))
+        return self._known[key][1]
+
+    def _tested(self, recipe: dict[str, Any], _: Iterable[str]) -> Table:
+        key = digest([recipe["name"], recipe["protocol"], recipe.get("tuning")])
+        named = (recipe["name"], recipe["paper"], recipe["table"])
+        return self.tables.setdefault(key, Table(*named, recipe["protocol"]))
+
+    def _trained(self, recipe: dict[str, Any], setting: Iterable[str]) -> Trained:
+        way: dict[str, Any] = {}
+        for section in ("data", "optim", "train"):
+            own = {k: v for k, v in recipe[section].items() if f"{section}.{k}" not in setting}
+            way[section] = own
+        way["data"].pop("name", None)
+        key = digest([recipe["name"], way])
+        named = (recipe["name"], recipe["paper"], recipe["table"])
+        return self.trained.setdefault(key, Trained(*named, way))
+
+
+def _numbers_of(run: Run) -> Any:
+    """What two computations of one trial have in common."""
+    return {k: v for k, v in run.record.items() if k not in ("timing", "versions")}
+
+
+def _keep_newest_data(runs: dict[tuple[str, str, int], Run], problems: list[str]) -> None:
+    """A row holds one data set: of two contents under one name the one of the latest run stays."""
+    newest: dict[str, Run] = {}
+    for (row, _, _), run in runs.items():
+        if row not in newest or newest[row].started < run.started:
+            newest[row] = run
+    for place, run in list(runs.items()):
+        if run.about["data"] != newest[place[0]].about["data"]:
+            problems.append(printable(f"{run.path}: '{place[0]}' held other data then: left out"))
+            del runs[place]
+
+
+def trial_folders(stores: Iterable[Path], problems: list[str]) -> list[str]:
+    """The folders below stores that hold a trial, or what is left of one, in order.
+
+    Links to folders are not followed: one may lead back.
+
+    Args:
+        stores: run stores, or folders in them.
+        problems: takes a line for each folder that cannot be read.
+
+    Raises:
+        RequestError: a store that is not there.
+    """
+    stores = list(stores)
     absent = [str(store) for store in stores if not store.is_dir()]
     if absent:
         raise RequestError(
             *(f"no run store at {a}: expected a folder such as runs" for a in absent)
         )
-    collected = Collected()
-    tables: dict[str, Table] = {}
-    trained: dict[str, Trained] = {}
-    seen: set[str] = set()
-    for folder in sorted(
-        {f for store in stores for f in _trial_folders(store, collected.problems)}
-    ):
-        run = _read(folder, collected.problems)
-        if run is None or run.record["trial"] in seen:
+    found = {folder for store in stores for folder in _below(str(store), problems)}
+    return sorted(found, key=lambda folder: folder.split(os.sep))
+
+
+def _below(store: str, problems: list[str]) -> Iterator[str]:
+    left = [store]
+    while left:  # no recursion: folders may be nested deeper than Python calls may be
+        folder = left.pop()
+        try:
+            with os.scandir(folder) as entries:
+                there = list(entries)
+        except OSError as error:
+            problems.append(
+                printable(f"{folder}: cannot be read: {error.strerror or error}: left out")
+            )
             continue
-        seen.add(run.record["trial"])
-        recipe = run.about["recipe"]
-        if run.about.get("task") == "train":
-            _add_trained(run, trained, collected.problems)
-            continue
-        key = digest([recipe["name"], recipe["protocol"], recipe.get("tuning")])
-        table = tables.setdefault(
-            key, Table(recipe["name"], recipe["paper"], recipe["table"], recipe["protocol"])
-        )
-        place = (run.record["dataset"], run.record["objective"], run.record["seed"])
-        twin = table.runs.get(place)
-        if twin is None or twin.started < run.started:
-            table.runs[place] = run
-        if twin is not None:  # the same cell from other numerics
-            older = min(run, twin, key=lambda r: r.started)
-            collected.problems.append(f"{older.path}: a later run has that cell: left out")
-    for table in tables.values():
-        _keep_newest_data(table, collected.problems)
-    collected.trained = sorted(trained.values(), key=lambda t: (t.recipe, digest(t.training)))
-    collected.tables = sorted(tables.values(), key=lambda t: (t.recipe, digest(t.protocol)))
-    return collected
-
-
-def _add_trained(run: Run, trained: dict[str, Trained], problems: list[str]) -> None:
-    """Puts a run of `train` into its table; of two of one network the later one stays."""
-    recipe, setting = run.about["recipe"], run.record["setting"]
-    training = {}
-    for section in ("data", "optim", "train"):
-        own = {k: v for k, v in recipe[section].items() if f"{section}.{k}" not in setting}
-        training[section] = own
-    training["data"].pop("name", None)
-    key = digest([recipe["name"], training])
-    table = trained.setdefault(
-        key, Trained(recipe["name"], recipe["paper"], recipe["table"], training)
-    )
-    place = (run.record["row"], run.record["objective"], run.record["seed"])
-    twin = table.runs.get(place)
-    if twin is not None:
-        older = min(run, twin, key=lambda r: r.started)
-        problems.append(f"{older.path}: a later run has that cell: left out")
-    if twin is None or twin.started < run.started:
-        table.runs[place] = run
-
-
-def _keep_newest_data(table: Table, problems: list[str]) -> None:
-    """A row holds one data set: of two contents under one name the one of the latest run stays."""
-    newest: dict[str, Run] = {}
-    for (dataset, _, _), run in table.runs.items():
-        if dataset not in newest or newest[dataset].started < run.started:
-            newest[dataset] = run
-    for place, run in list(table.runs.items()):
-        if run.about["data"] != newest[place[0]].about["data"]:
-            problems.append(f"{run.path}: '{place[0]}' held other data then: left out")
-            del table.runs[place]
-
-
-def _trial_folders(store: Path, problems: list[str]) -> Iterable[Path]:
-    def unreadable(error: OSError) -> None:
-        problems.append(f"{error.filename}: cannot be read: {error.strerror}: left out")
-
-    for folder, _, files in os.walk(store, onerror=unreadable):
-        if "run.json" in files or "result.json" in files:
-            yield Path(folder)
-
-
-def _read(folder: Path, problems: list[str]) -> Run | None:
-    try:
-        about = parse_run((folder / "run.json").read_text("utf-8"), (is_crossval, is_training))
-    except (OSError, UnicodeDecodeError):
-        about = None
-    if about is None:
-        problems.append(f"{folder}: run.json is missing or damaged: left out")
-        return None
-    try:
-        text = (folder / "result.json").read_text("utf-8")
-    except FileNotFoundError:
-        failed = (folder / "error.txt").exists()
-        state = "failed, see error.txt" if failed else "not finished"
-        problems.append(f"{folder}: {state}: left out")
-        return None
-    except (OSError, UnicodeDecodeError) as error:
-        problems.append(f"{folder}: result.json cannot be read ({error}): left out")
-        return None
-    record = parse_result(text)
-    if record is None:
-        problems.append(f"{folder}: result.json is {DAMAGED}: left out")
-        return None
-    extensions = about.get("extensions")
-    if extensions and not _known(str(about.get("objective"))):
-        needs = ", ".join(map(str, extensions))
-        problems.append(f"{folder}: needs {needs}, which is not installed: left out")
-        return None
-    is_result = is_trained if about.get("task") == "train" else is_tested
-    if not is_result(record) or record["trial"] != about["trial"]:
-        problems.append(f"{folder}: result.json is {FOREIGN}: left out")
-        return None
-    return Run(folder, about, record)
-
-
-def _known(objective: str) -> bool:
-    try:
-        parse(objective)
-    except RequestError:
-        return False
-    return True
+        if any(entry.name in MARKS for entry in there):
+            yield folder
+        left += [e.path for e in there if e.name not in MARKS and e.is_dir(follow_symlinks=False)]

@@ -7,7 +7,7 @@ from marginctl.objectives.names import parse
 from marginctl.reporting.collect import Table
 from marginctl.reporting.compare import Comparisons
 from marginctl.reporting.grid_notes import formatted_p
-from marginctl.text import did_you_mean
+from marginctl.text import did_you_mean, printable
 
 
 def explain(cell: str, tables: list[Table], compared: list[Comparisons]) -> list[str]:
@@ -44,7 +44,7 @@ def explain(cell: str, tables: list[Table], compared: list[Comparisons]) -> list
         for run in runs:
             versions = ", ".join(f"{k} {v}" for k, v in run.record["versions"].items())
             lines += [
-                f"  run {run.path}: seed {run.record['seed']}, numerics "
+                f"  run {printable(str(run.path))}: seed {run.record['seed']}, numerics "
                 f"{run.about['numerics']}, {versions}, commit {run.about['git_commit']}, data "
                 f"{run.about['data'][:12]}, started {run.about['timing']['started']}"
             ]

@@ -46,10 +46,23 @@ def fillings(table: PublishedTable, runs: Iterable[Run]) -> dict[Place, Filling]
         table: from `published_table`.
         runs: finished runs, from `collect`; what one of them repeats, `collect` has left out.
     """
-    ours = [known for run in runs if (known := _known(run)) is not None]
+    wheres = [table.where(*place) for place in table.cells]
+    asked = {(str(where.get("objective")), _dataset_of(where)) for where in wheres}
     by_objective: dict[tuple[str, str | None], list[Known]] = {}
-    for known in ours:
-        by_objective.setdefault(known.method, []).append(known)
+    read: dict[int, tuple[Facts, Facts, tuple[str | None, str | None]] | None] = {}
+    runs = list(runs)  # alive throughout, and so are their recipes
+    for run in runs:
+        method = run.record["objective"], run.record.get("dataset")
+        if method not in asked:  # of many runs a table asks for few
+            continue
+        same = id(run.about["recipe"])  # one object for all the runs of a recipe, from `collect`
+        if same not in read:
+            read[same] = _known(run)
+        found = read[same]
+        if found is not None:
+            way, facts, named = found
+            own = {"objective": method[0], "dataset": method[1]}
+            by_objective.setdefault(method, []).append(Known(run, way, facts | own, named))
     ways = [
         (way_of(made), facts_of(made, "", ""))
         for name in table.recipes
@@ -59,12 +72,11 @@ def fillings(table: PublishedTable, runs: Iterable[Run]) -> dict[Place, Filling]
     for place, cell in table.cells.items():
         where, measure = table.where(*place), table.measure(*place)
         objective = str(where.get("objective"))
-        dataset = where.get("dataset")
-        candidates = by_objective.get((objective, None if dataset is None else str(dataset)), [])
+        candidates = by_objective.get((objective, _dataset_of(where)), [])
         if cell is None or measure.field is None or not candidates:
             continue
-        own = {k: v for k, v in where.items() if k not in ("objective", "dataset")}
-        targets = [way for way, facts in ways if all(facts.get(k) == v for k, v in own.items())]
+        asks = {k: v for k, v in where.items() if k not in ("objective", "dataset")}
+        targets = [way for way, facts in ways if all(facts.get(k) == v for k, v in asks.items())]
         for way in targets:
             group = [k for k in candidates if k.way == way and matches(where, k.facts)]
             if group:
@@ -94,10 +106,6 @@ class Known:
     way: Facts
     facts: Facts
     table: tuple[str | None, str | None]
-
-    @property
-    def method(self) -> tuple[str, str | None]:
-        return self.run.record["objective"], self.run.record.get("dataset")
 
 
 def _filling(
@@ -198,28 +206,32 @@ def _flat(value: Any) -> Iterable[float]:
         yield value
 
 
-def _known(run: Run) -> Known | None:
-    """A run with how it trains; None where its recipe is none of today's."""
+def _dataset_of(where: Mapping[str, Any]) -> str | None:
+    dataset = where.get("dataset")
+    return None if dataset is None else str(dataset)
+
+
+def _known(run: Run) -> tuple[Facts, Facts, tuple[str | None, str | None]] | None:
+    """Way, facts and table of a run's recipe; None where it is none of today's."""
     recipe = run.about["recipe"]
     made_by = json.dumps({k: v for k, v in recipe.items() if k != "name"}, sort_keys=True)
-    own = _resolved(made_by, run.about.get("task") == "train")
-    if own is None:
-        return None
-    facts = facts_of(own, run.record["objective"], run.record.get("dataset"))
-    return Known(run, way_of(own), facts, (own.paper, own.table))
+    return _resolved(made_by, run.about.get("task") == "train")
 
 
 @functools.lru_cache(maxsize=1024)
-def _resolved(written: str, train: bool) -> Recipe | TrainRecipe | None:
-    """A recipe of run.json, new keys at their defaults; None where it is none of today's.
+def _resolved(
+    written: str, train: bool
+) -> tuple[Facts, Facts, tuple[str | None, str | None]] | None:
+    """Way, facts and table of a recipe of run.json, new keys at their defaults.
 
-    Of many runs of one recipe each is the same text but for the seed: read once.
+    None where it is none of today's. Of many runs of one recipe each is the same text: read once.
     """
     own = json.loads(written)
     model = TrainRecipe if train else Recipe
     if not train:
         own["grid"] = {}  # run.json holds the protocol of the setting, and the grid of all
     try:
-        return model.model_validate(own)
+        recipe = model.model_validate(own)
     except (ValidationError, RequestError):
         return None
+    return way_of(recipe), facts_of(recipe, ""), (recipe.paper, recipe.table)

@@ -3,6 +3,7 @@
 Every function gives a number or, where there is none, the reason; never NaN.
 """
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -100,10 +101,15 @@ def bootstrap_interval(values: Sequence[float], draws: int = 10_000) -> tuple[fl
     n = len(values)
     if n < 2:
         return None
-    stream = generator(0, "bootstrap", n)
-    drawn = np.sort(np.asarray(values, np.float64))[stream.integers(n, size=(draws, n))]
+    drawn = np.sort(np.asarray(values, np.float64))[_drawn(n, draws)]
     low, high = np.quantile(drawn.mean(1), [0.025, 0.975])
     return float(low), float(high)
+
+
+@functools.lru_cache(maxsize=4)
+def _drawn(n: int, draws: int) -> NDArray[np.int64]:
+    """(draws, n): which values are drawn; every interval over n values has the same."""
+    return generator(0, "bootstrap", n).integers(n, size=(draws, n))
 
 
 def _is_constant(differences: FloatArray) -> bool:

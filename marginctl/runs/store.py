@@ -18,8 +18,8 @@ import filelock
 import marginctl
 from marginctl.errors import StoreError
 from marginctl.runs.files import sweep_temporaries, write_json, write_json_lines
+from marginctl.runs.reading import SCHEMA, AbsentError, DamageError, document_in, read_text
 
-SCHEMA = 1
 # Files that a trial may have beside its result, where they were asked for.
 PREDICTIONS = "predictions.csv"
 NETWORKS = "checkpoints/networks.npz"
@@ -29,10 +29,12 @@ KEPT = {PREDICTIONS: "predictions_sha256", NETWORKS: "weights_sha256"}
 NUMERIC_PACKAGES = ("torch", "numpy")
 
 
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
 def digest(document: Any) -> str:
     """SHA-256 of a JSON document, independent of the order of keys."""
-    text = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return hashlib.sha256(_CANONICAL.encode(document).encode()).hexdigest()
 
 
 def file_digest(path: Path) -> str | None:
@@ -74,29 +76,31 @@ def git_commit() -> str | None:
     return asked.stdout.strip() or None
 
 
-DAMAGED = "damaged (its checksum does not fit)"
-FOREIGN = "not a result of this trial"
+FOREIGN = "is not a result of this trial"
 
 
-def parse_result(text: str) -> dict[str, Any] | None:
-    """The record in a result.json, or None where it is not whole."""
+def result_in(text: str) -> dict[str, Any]:
+    """The record in the text of a result.json, without its checksum.
+
+    Raises:
+        DamageError: it is not whole.
+    """
+    record = document_in(text)
+    said = record.pop("sha256", None)
     try:
-        record: dict[str, Any] = json.loads(text)
-        checksum = record.pop("sha256")
-        return record if checksum == digest(record) else None
-    except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
-        return None
+        fits = said == digest(record)
+    except ValueError:  # 1e999 is read as infinity
+        raise DamageError("is damaged (a number is infinite)") from None
+    if not fits:
+        raise DamageError("is damaged (its checksum does not fit)")
+    return record
 
 
 def parse_run(text: str, kinds: Iterable[Callable[[Any], bool]]) -> dict[str, Any] | None:
     """The content of a run.json, or None where it is of none of the kinds."""
-
-    def refuse(constant: str) -> None:
-        raise ValueError(constant)
-
     try:
-        document: dict[str, Any] = json.loads(text, parse_constant=refuse)
-    except (ValueError, RecursionError):
+        document = document_in(text)
+    except DamageError:
         return None
     return document if any(is_run(document) for is_run in kinds) else None
 
@@ -151,14 +155,11 @@ class TrialFolder:
         """
         path = self.path / "result.json"
         try:
-            text = path.read_text("utf-8")
-        except FileNotFoundError:
+            record = result_in(read_text(path))
+        except AbsentError:
             return Found(None)
-        except (OSError, UnicodeDecodeError) as error:
-            return Found(None, f"{path}: cannot be read ({error}): computed anew")
-        record = parse_result(text)
-        if record is None:
-            return Found(None, f"{path}: {DAMAGED}: computed anew")
+        except DamageError as error:
+            return Found(None, f"{path}: {error}: computed anew")
         if not is_result(record) or record["trial"] != self.path.name:
             return Found(None, f"{path}: {FOREIGN}: computed anew")
         now = versions()

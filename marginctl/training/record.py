@@ -1,5 +1,6 @@
 """The records of a trial: a line an epoch, a result at the end, and the schema of both."""
 
+import functools
 import json
 import os
 import statistics
@@ -7,14 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
-from marginctl.errors import StoreError
+from marginctl.errors import RequestError, StoreError
 from marginctl.objectives import extension
-from marginctl.objectives.names import parse
 from marginctl.recipe import TrainRecipe
 from marginctl.runs.files import unwritable, write_json_lines
-from marginctl.runs.schema import READ, Percent, fits
+from marginctl.runs.schema import READ, Objective, Percent, Timing, misfit, reason_of
 
 
 class _Epoch(BaseModel):
@@ -29,18 +29,18 @@ class _Result(BaseModel):
     trial: str
     row: str
     setting: dict[str, Any]
-    objective: str
+    objective: Objective
     seed: int
     epochs: int
     last: _Epoch | None
     best: _Epoch | None
     diverged: str | None
     collapsed: bool
-    timing: dict[str, Any]
+    versions: dict[str, str]
+    timing: Timing
 
     @model_validator(mode="after")
     def _consistent(self) -> "_Result":
-        parse(self.objective)
         if (self.last is None or self.best is None) and self.diverged is None:
             raise ValueError("no epoch was evaluated")
         return self
@@ -67,33 +67,53 @@ class _Run(BaseModel):
     task: Literal["train"]
     trial: str
     data: str
-    objective: str
+    objective: Objective
     seed: int
-    recipe: _Recipe
+    recipe: dict[str, Any]
     git_commit: str | None
     timing: _Started
 
     @model_validator(mode="after")
     def _read_again(self) -> "_Run":
-        parse(self.objective)
-        own = self.recipe.model_dump(exclude={"name"})
-        TrainRecipe.model_validate(own)
+        _read(json.dumps(self.recipe))
         return self
 
 
-def is_result(record: Any) -> bool:
-    """Whether a record has all that a result must have, consistent in itself.
+@functools.lru_cache(maxsize=1024)
+def _read(written: str) -> None:
+    """Reads a recipe again. Runs of one call have the same: it is read once."""
+    recipe = json.loads(written)
+    try:
+        _Recipe.model_validate(recipe)
+        del recipe["name"]
+        TrainRecipe.model_validate(recipe)
+    except ValidationError as error:
+        raise RequestError(f"its recipe is none of this version: {reason_of(error)}") from None
+
+
+def why_no_result(record: Any) -> str | None:
+    """What a record lacks that a result must have, or where it contradicts itself; else None.
 
     Raises:
         RequestError: an extension that cannot be loaded: then nothing can be said of a record.
     """
     extension.load()
-    return fits(_Result, record)
+    return misfit(_Result, record)
+
+
+def why_no_run(document: Any) -> str | None:
+    """What makes a run.json none of `train`; else None."""
+    return misfit(_Run, document)
+
+
+def is_result(record: Any) -> bool:
+    """Whether a record has all that a result must have, as `why_no_result`."""
+    return why_no_result(record) is None
 
 
 def is_run(document: Any) -> bool:
     """Whether a run.json is one of `train`."""
-    return fits(_Run, document)
+    return why_no_run(document) is None
 
 
 class Metrics:
@@ -160,6 +180,7 @@ def result_of(
         "selection": "last: after the last epoch; best: the epoch with the highest test top-1, "
         "which has seen the test images",
         "evaluation": evaluation,
+        "state": lines[-1].get("objective") if lines else None,
         "diverged": diverged,
         "collapsed": bool(tested and tested[-1]["collapsed"]),
         "weights_sha256": digest,
