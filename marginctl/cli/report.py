@@ -118,6 +118,7 @@ def command(
     if list_:
         others |= {"--output": output, "--diff": diff or None, "--watch": watch or None}
         _refuse_beside("--list", others)
+        _refuse_format("--list", report_format)
         _list(store, paper, table_number, report_format)
         return
     others |= {"--paper": paper, "--table": table_number}
@@ -200,6 +201,13 @@ def _refuse_beside(option: str, others: dict[str, object]) -> None:
         raise RequestError(f"{beside[0]}: not beside {option}: leave one of them out")
 
 
+def _refuse_format(option: str, report_format: ReportFormat) -> None:
+    if report_format in (ReportFormat.latex, ReportFormat.html):
+        raise RequestError(
+            f"--format {report_format}: not of {option}: expected table, markdown, csv or json"
+        )
+
+
 def _diff(stores: list[Path], report_format: ReportFormat, output: Path | None) -> None:
     """Prints what differs between two stores."""
     from marginctl.reporting.diff import compare_stores
@@ -209,10 +217,7 @@ def _diff(stores: list[Path], report_format: ReportFormat, output: Path | None) 
 
     if len(stores) != 2:
         raise RequestError(f"--diff: {len(stores)} stores: expected two: report --diff A B")
-    if report_format in (ReportFormat.latex, ReportFormat.html):
-        raise RequestError(
-            f"--format {report_format}: not of --diff: expected table, markdown, csv or json"
-        )
+    _refuse_format("--diff", report_format)
     found = compare_stores(*stores)
     say(found.problems)
     with to_file(output) as wrote:

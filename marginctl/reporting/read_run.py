@@ -5,6 +5,7 @@ import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,12 @@ class Run:
 
     @property
     def started(self) -> str:
-        return str(self.about["timing"]["started"])
+        """When it began, in UTC, so that runs of several time zones have an order."""
+        written = str(self.about["timing"]["started"])
+        try:
+            return datetime.fromisoformat(written).astimezone(UTC).isoformat()
+        except ValueError:  # not written by us: by its text
+            return written
 
     @property
     def task(self) -> str:

@@ -179,7 +179,7 @@ class TrialFolder:
     def begin(self, document: dict[str, Any]) -> None:
         """Writes run.json: what this trial is and what it is computed with."""
         timing = {
-            "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+            "started": time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime()),
             "host": {"machine": platform.machine(), "system": platform.system()},
         }
         run = {

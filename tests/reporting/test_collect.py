@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from marginctl.reporting.collect import collect, trial_folders
+from marginctl.reporting.collect import Run, collect, trial_folders
 from tests.reporting.stores import another, change_result, change_run, copied, make, trial
 
 FORMATS = ("table", "markdown", "latex", "csv", "json", "html")
@@ -391,3 +391,12 @@ def test_the_cells_of_a_table_are_made_once(whole, tmp_path, monkeypatch):
 def test_a_store_that_is_not_there(marginctl, tmp_path):
     assert marginctl("report", tmp_path / "none").status == 2
     assert json.loads(marginctl("report", tmp_path, "--format", "json").out)["tables"] == []
+
+
+def test_the_order_of_runs_is_that_of_utc():
+    def run(started):
+        return Run(Path("run"), {"timing": {"started": started}}, {})
+
+    early, late = run("2026-11-28T09:00:00+0200"), run("2026-11-28T08:00:00+00:00")
+    assert early.started == "2026-11-28T07:00:00+00:00" < late.started
+    assert run("yesterday").started == "yesterday"

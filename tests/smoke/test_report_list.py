@@ -80,3 +80,10 @@ def test_mistakes(marginctl, arguments, message):
     assert ran.status == 2
     assert message in ran.err
     assert len(ran.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", ["latex", "html"])
+def test_formats_that_a_list_has_not(marginctl, name):
+    ran = marginctl("report", "--list", "--format", name)
+    assert ran.status == 2
+    assert f"--format {name}: not of --list: expected table, markdown, csv or json" in ran.err
