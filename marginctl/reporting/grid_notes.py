@@ -78,15 +78,26 @@ def conclusions(grid: Grid, made: Comparisons | None) -> list[str]:
             f"df = {test.df:.0f}, p = {formatted_p(test.p)}"
         )
     tested = [c for c in made.overall if c.test.p is not None]
-    for c in tested:
-        lines.append(
-            f"Wilcoxon, {c.objective} against {made.baseline}: median {c.difference or 0:+.2f} "
-            f"points, rank-biserial r = {c.test.effect:+.2f}, "
-            f"p = {formatted_p(c.p_holm)} after Holm"
-        )
     if made.overall and not tested:
         lines.append(f"Wilcoxon against {made.baseline}: not made: {made.overall[0].test.reason}")
-    return lines
+    return lines + [_against(c, made) for c in made.overall]
+
+
+def _against(c: compare.Comparison, made: Comparisons) -> str:
+    """A method against the baseline over data sets."""
+    low, high = c.interval or (None, None)
+    between = "" if low is None else f" (95 %: {low:+.2f} to {high:+.2f}, bootstrap)"
+    counted = (
+        f"won {c.wins}, tied {c.ties}, lost {c.losses} of {made.datasets} data sets, "
+        f"mean {c.mean or 0:+.2f} points{between}"
+    )
+    names = f"{c.objective} against {made.baseline}"
+    if c.test.p is None:
+        return f"{names}: {counted}"
+    return (
+        f"Wilcoxon, {names}: median {c.difference or 0:+.2f} points, "
+        f"rank-biserial r = {c.test.effect:+.2f}, p = {formatted_p(c.p_holm)} after Holm; {counted}"
+    )
 
 
 def formatted_p(value: float | None) -> str:

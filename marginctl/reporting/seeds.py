@@ -110,7 +110,7 @@ def compare_seeds(records: Iterable[Mapping[str, Any]], baseline: str) -> list[S
                 SeedComparison(
                     *(row, objective, len(d), statistics.fmean(d) if d else None, low, high),
                     *(tests.bootstrap_interval(d), made[objective], p),
-                    *(sum(x > 0 for x in d), sum(x == 0 for x in d), sum(x < 0 for x in d)),
+                    *tests.wins_ties_losses(d),
                 )
             )
     return compared

@@ -16,6 +16,10 @@ from marginctl.seeds import generator
 
 FloatArray = NDArray[np.float64]
 
+# Of accuracies in percent. Two means of equally many right answers differ in their last bits where
+# the folds share these out otherwise: 14 and 14 of 15, or 15 and 13. Beyond here it is rounding.
+DECIMALS = 9
+
 
 @dataclass(frozen=True)
 class Test:
@@ -114,7 +118,17 @@ def _drawn(n: int, draws: int) -> NDArray[np.int64]:
 
 def _is_constant(differences: FloatArray) -> bool:
     """Whether differences of accuracies in percent are the same but for rounding."""
-    return float(np.ptp(differences)) < 1e-9
+    return float(np.ptp(differences)) < 10.0**-DECIMALS
+
+
+def wins_ties_losses(differences: Sequence[float]) -> tuple[int, int, int]:
+    """How many differences of accuracies in percent are above 0, 0 but for rounding, and below.
+
+    Args:
+        differences: (n,), unrounded: what a table shows as equal may be a win.
+    """
+    d = np.round(np.asarray(differences, np.float64), DECIMALS)
+    return int((d > 0).sum()), int((d == 0).sum()), int((d < 0).sum())
 
 
 def against_published(
@@ -143,17 +157,21 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
 
 
 def ranks(rows: Sequence[Sequence[float]]) -> list[float]:
-    """Average rank of each column, 1 the largest; ties share their ranks."""
+    """Average rank of each column, 1 the largest; ties, but for rounding, share their ranks."""
     from scipy.stats import rankdata
 
-    return [float(r) for r in rankdata(-np.asarray(rows), axis=1).mean(0)]
+    values = np.round(np.asarray(rows, np.float64), DECIMALS)
+    return [float(r) for r in rankdata(-values, axis=1).mean(0)]
 
 
 def friedman(rows: Sequence[Sequence[float]]) -> Test:
-    """Friedman's test over data sets (rows) of 3 methods (columns) or more; 5 data sets or more."""
+    """Friedman's test over data sets (rows) of 3 methods (columns) or more; 5 data sets or more.
+
+    Corrected for ties, which are equal but for rounding.
+    """
     from scipy.stats import friedmanchisquare
 
-    values = np.asarray(rows, np.float64)
+    values = np.round(np.asarray(rows, np.float64), DECIMALS)
     if values.ndim != 2 or values.shape[1] < 3 or len(values) < 5:
         shape = f"{len(values)} data sets and {values.shape[1] if values.ndim == 2 else 0} methods"
         return Test(None, None, reason=f"{shape}: needs 5 and 3")
@@ -176,11 +194,14 @@ def critical_difference(methods: int, datasets: int, alpha: float = 0.05) -> flo
 
 
 def wilcoxon(differences: Sequence[float]) -> Test:
-    """Wilcoxon's signed-rank test over data sets, zeros dropped; 5 data sets or more."""
+    """Wilcoxon's signed-rank test over data sets, zeros dropped; 5 data sets or more.
+
+    Differences that are equal but for rounding are ties, and one that is 0 but for it is dropped.
+    """
     from scipy.stats import rankdata
     from scipy.stats import wilcoxon as signed_rank
 
-    d = np.asarray(differences, np.float64)
+    d = np.round(np.asarray(differences, np.float64), DECIMALS)
     if len(d) < 5:
         return Test(None, None, reason=f"{len(d)} data sets: needs 5")
     d = d[d != 0]

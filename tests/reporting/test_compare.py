@@ -1,6 +1,9 @@
 """Comparisons of a grid: pairing, Holm within a row, and grids too small for a test."""
 
 import json
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -17,6 +20,7 @@ from marginctl.reporting.compare import (
 from marginctl.reporting.grid_notes import conclusions
 from marginctl.reporting.render.markdown import markdown
 from marginctl.reporting.sheets import of_grid
+from tests.reporting import stores
 from tests.reporting.test_table import collected, record
 
 
@@ -63,6 +67,60 @@ def test_over_data_sets():
     lines = conclusions(gathered.grid, made)
     assert lines[0].startswith("Friedman over 6 data sets: chi2 = 12.00, df = 2")
     assert "p = 0.062 after Holm" in lines[1]
+
+
+def test_wins_and_the_interval_over_data_sets():
+    """Center wins 3, ties 1 by other folds, and loses 2; of single data sets, the folds."""
+    shifts = {"a": 2.0, "b": 1.0, "c": 0.004, "e": -1.0, "f": -0.5}
+    base = np.array([[60.0, 70.0, 80.0, 90.0]])
+    records = [record(d, "soft", base) for d in shifts]
+    records += [record(d, "center", base + s) for d, s in shifts.items()]
+    records += [record("d", "soft", 100 * np.array([[14, 8, 8, 7]]) / 15)]
+    records += [record("d", "center", 100 * np.array([[13, 12, 6, 6]]) / 15)]
+    gathered = collected(records)
+    made = compare(gathered.grid, gathered.records, "soft")
+    (own,) = made.overall
+    assert (own.wins, own.ties, own.losses) == (3, 1, 2)
+    differences = [*shifts.values(), 0.0]
+    assert own.mean == pytest.approx(np.mean(differences))
+    scipys = stats.bootstrap(
+        (differences,),
+        np.mean,
+        method="percentile",
+        n_resamples=50_000,
+        rng=np.random.default_rng(1),
+    )
+    assert own.interval == pytest.approx(tuple(scipys.confidence_interval), abs=0.05)
+    entries = as_json(made)["tests"]
+    over = entries[-1]
+    assert (over["wins"], over["ties"], over["losses"]) == (3, 1, 2)
+    assert over["mean_difference"] == own.mean
+    assert over["bootstrap_interval"] == list(own.interval)
+    folds = {e["dataset"]: (e["wins"], e["ties"], e["losses"]) for e in entries[:-1]}
+    assert folds == {
+        **{d: (4, 0, 0) if s > 0 else (0, 0, 4) for d, s in shifts.items()},
+        "d": (1, 0, 3),
+    }
+    assert "bootstrap_interval" not in entries[0]
+    (line,) = (x for x in conclusions(gathered.grid, made) if "center against soft" in x)
+    low, high = own.interval
+    assert line.endswith(
+        f"after Holm; won 3, tied 1, lost 2 of 6 data sets, mean +0.25 points (95 %: {low:+.2f} "
+        f"to {high:+.2f}, bootstrap)"
+    )
+    assert line in markdown(of_grid(gathered.grid, made))
+
+
+def test_too_few_data_sets_for_a_test_are_counted_all_the_same():
+    gathered = collected(made_records(2, ["soft", "center"]))
+    made = compare(gathered.grid, gathered.records, "soft")
+    lines = conclusions(gathered.grid, made)
+    assert lines[1] == "Wilcoxon against soft: not made: 2 data sets: needs 5"
+    assert lines[2].startswith("center against soft: won 2, tied 0, lost 0 of 2 data sets, mean +")
+    single = collected(made_records(2, ["soft", "center"])[:-1])
+    one = compare(single.grid, single.records, "soft")
+    assert as_json(one)["tests"][-1]["bootstrap_interval"] is None
+    assert conclusions(single.grid, one)[-1].count("95 %") == 0
 
 
 def test_the_order_of_records_changes_nothing():
@@ -145,3 +203,39 @@ def test_the_baseline():
 def test_power_must_be_points(asked):
     with pytest.raises(RequestError, match="expected points above 0"):
         positive_points(asked)
+
+
+@pytest.fixture(scope="module")
+def scattered(tmp_path_factory):
+    """Three stores of one table: 6 data sets and 4 methods, two seeds; and one of networks."""
+    folder = tmp_path_factory.mktemp("scattered")
+    assert stores.run_command([*stores.UCI, "--quiet", "--out", str(folder / "made")]) == 0
+    assert stores.run_command([*stores.TRAIN, "--quiet", "--out", str(folder / "nets")]) == 0
+    first = stores.trial(folder / "made", "iris-soft")
+    stream = np.random.default_rng(0)
+    for i, dataset in enumerate(("iris", "wine", "glass", "seeds", "sonar", "ecoli")):
+        for j, objective in enumerate(("soft", "center", "arcgrad:scale=5", "m-soft")):
+            for seed in (0, 1):
+                name = f"{dataset}-{objective.replace(':', '-')}-{seed}"
+                to = folder / f"store{(i + j + seed) % 3}" / name
+                same = {"dataset": dataset, "objective": objective, "seed": seed}
+                stores.another(first, to, "2999-01-01T00:00:00+00:00", **same)
+                right = stream.integers(30, 51, (2, 3))  # of 51: with ties
+                stores.change_result(to, accuracies=(100 * right / 51).tolist())
+    return [folder / name for name in ("store0", "store1", "store2", "nets")]
+
+
+@pytest.mark.parametrize("form", ["markdown", "json", "latex", "csv"])
+def test_neither_hashes_nor_the_order_of_stores_change_a_byte(scattered, form):
+    printed = []
+    for seed, order in (("0", (0, 1, 2, 3)), ("12345", (3, 1, 2, 0))):
+        arguments = [*(str(scattered[i]) for i in order), "--format", form, "--power", "1"]
+        ran = subprocess.run(
+            [sys.executable, "-m", "marginctl", "report", *arguments],
+            capture_output=True,
+            check=True,
+            env=os.environ | {"PYTHONHASHSEED": seed},
+        )
+        printed.append(ran.stdout)
+    assert len(printed[0]) > 1000
+    assert printed[0] == printed[1]

@@ -14,6 +14,8 @@ from marginctl.reporting.figures.angles import angles
 from marginctl.reporting.figures.curves import curves, rho
 from marginctl.reporting.figures.divergences import divergences
 from marginctl.reporting.figures.epochs import Group, Reasons, groups
+from marginctl.reporting.figures.kappa_classes import kappa_classes
+from marginctl.reporting.figures.options import options
 from marginctl.reporting.figures.reliability import reliability
 from marginctl.reporting.figures.scales import kappa
 from marginctl.reporting.figures.style import FORMATS, check_kinds, save, styled
@@ -27,8 +29,10 @@ OF_RUNS: dict[str, Callable[[Trained, Sequence[Group], Reasons], Any]] = {
     "angles": angles,
     "kappa": kappa,
     "sweep": sweep,
+    "options": options,
     "reliability": reliability,
 }
+TOGETHER = "kappa-classes"  # of all tables
 ALONE = "divergences"  # of formulas, not of runs
 
 
@@ -45,9 +49,9 @@ def draw_all(
         suffix: of the files, of `FORMATS` with or without the dot.
 
     Returns:
-        The files, `RECIPE-KIND` each; and a line for each kind that was left out, or a part of it,
-        with the reason. `divergences`, which needs no runs, is drawn where it is asked for by name
-        or where an objective has the regulariser.
+        The files, `RECIPE-KIND` each, those of all tables `KIND`; and a line for each kind that was
+        left out, or a part of it, with the reason. `divergences`, which needs no runs, is drawn
+        where it is asked for by name or where an objective has the regulariser.
 
     Raises:
         RequestError: a kind or a suffix that there is not, or a file that cannot be written.
@@ -70,15 +74,20 @@ def draw_all(
     chosen = [kind for kind in KINDS if kind in (kinds or KINDS)]
     for name, table in zip(_file_names(collected.trained), collected.trained, strict=True):
         together = groups(table)
-        for kind in chosen:
-            if kind == ALONE:
-                continue
+        for kind in (kind for kind in chosen if kind in OF_RUNS):
             said = Reasons()
             figure = OF_RUNS[kind](table, together, said)
             skipped += [f"{table.recipe}: {kind}: {line}" for line in said.lines()]
             if figure is not None:
                 written.append(directory / f"{name}-{kind}{suffix}")
                 save(figure, "--figures", written[-1])
+    if TOGETHER in chosen and (collected.trained or TOGETHER in kinds):
+        said = Reasons()
+        figure = kappa_classes(collected.trained, said)
+        skipped += [f"{TOGETHER}: {line}" for line in said.lines()]
+        if figure is not None:
+            written.append(directory / f"{TOGETHER}{suffix}")
+            save(figure, "--figures", written[-1])
     if ALONE in chosen:
         if ALONE in kinds or _regularised(collected):
             written.append(directory / f"{ALONE}{suffix}")

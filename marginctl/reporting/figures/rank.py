@@ -14,14 +14,20 @@ ROW = 0.32  # inches for a method
 def cliques(ranks: Mapping[str, float], difference: float) -> list[tuple[float, float]]:
     """The largest groups of neighbouring ranks that lie within the critical difference.
 
+    Args:
+        ranks: average rank of each method.
+        difference: the critical one; ranks that lie it apart, or less, are not told apart.
+
     Returns:
-        (lowest, highest) rank of each group of two methods or more, in order.
+        (lowest, highest) rank of each group of two methods or more, in order; the same twice for
+        methods that share a rank and are told apart from all others.
     """
     values = sorted(ranks.values())
     spans: list[tuple[float, float]] = []
-    for i, low in enumerate(values):
+    for i, low in enumerate(values[:-1]):
         high = max(v for v in values[i:] if v - low <= difference)
-        if high > low and not any(a <= low and high <= b for a, b in spans):
+        several = high > low or values[i + 1] == low
+        if several and not any(a <= low and high <= b for a, b in spans):
             spans.append((low, high))
     return spans
 

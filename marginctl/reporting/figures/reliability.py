@@ -1,6 +1,6 @@
 """Reliability diagrams: accuracy by confidence, and how many images have it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,12 +57,17 @@ def reliability(table: Trained, groups: Sequence[Group], said: Reasons) -> Figur
     )
     figure, blocks = sheet(caption, heights, PANEL[0] * max(columns, 2))
     every: list[Any] = []
-    most = max(b.count / one.reliability.n for one in found.values() for b in one.reliability.bins)
+    most = fullest(one.reliability for one in found.values())
     for block, (row, together) in zip(blocks, rows.items(), strict=True):
         drawn = {g.objective: found[row, g.objective] for g in together}
-        every += _block(block, drawn, columns, 100 * most)
+        every += add_diagrams(block, drawn, columns, most)
     add_head(figure, title_of(table), every)
     return figure
+
+
+def fullest(diagrams: Iterable[Reliability]) -> float:
+    """Percent of the images in the fullest bin of all diagrams."""
+    return 100 * max(b.count / one.n for one in diagrams for b in one.bins)
 
 
 def pooled(group: Group) -> Pooled | None:
@@ -106,7 +111,9 @@ def _together(same: Sequence[Bin]) -> Bin:
     return Bin(same[0].lo, same[0].hi, count, confidence / count, accuracy / count)
 
 
-def _block(block: SubFigure, drawn: dict[str, Pooled], columns: int, most: float) -> list[Any]:
+def add_diagrams(
+    block: SubFigure, drawn: dict[str, Pooled], columns: int, most: float, unit: str = "images"
+) -> list[Any]:
     """The diagrams of a row; `most`: percent of the images in the fullest bin of the figure."""
     rows = -(-len(drawn) // columns)
     grid = block.subplots(
@@ -123,7 +130,7 @@ def _block(block: SubFigure, drawn: dict[str, Pooled], columns: int, most: float
         below.set_ylim(0, 1.1 * most)
         if j % columns == 0:
             above.set_ylabel("accuracy (%)")
-            below.set_ylabel("images (%)")
+            below.set_ylabel(f"{unit} (%)")
     return [above for above, _ in places[: len(drawn)]]
 
 

@@ -1,6 +1,7 @@
 """The one style of all figures, and the files that they are written to."""
 
 import contextlib
+import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -65,8 +66,8 @@ def line(i: int, points: int | None = None) -> dict[str, Any]:
 
 
 def legend_text(name: str, width: int = LEGEND_WIDTH) -> str:
-    """An objective's name in lines of at most `width` letters, where it can be broken."""
-    broken = name.replace(";", "; ").replace("+", " + ").replace(",", ", ")
+    """An objective or a row in lines of at most `width` letters, where it can be broken."""
+    broken = re.sub("([;,]) ?", r"\1 ", name).replace("+", " + ")
     return textwrap.fill(broken, width)
 
 

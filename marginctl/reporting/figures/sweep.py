@@ -1,6 +1,6 @@
 """Accuracy along a setting of a grid: Large Margin's Table 3, ArcGrad's Table VII."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,8 +22,8 @@ from marginctl.reporting.figures.sheet import add_head, looks, sheet, title_of, 
 from marginctl.reporting.figures.style import legend_text, line
 
 PANEL = (4.6, 3.2)  # inches
-APART = 0.05  # inches between the error bars of two objectives
-MANY_TIMES = 50  # the largest value over the smallest, from which on an axis is logarithmic
+APART = 0.05  # inches between the error bars of two lines
+MANY_TIMES = 20  # the largest value over the smallest, above which an axis is logarithmic
 UNITS = {
     "data.share": "share of the training images",
     "data.label_noise": "share of wrong labels",
@@ -31,6 +31,10 @@ UNITS = {
     "train.epochs": "epochs of training",
     "train.batch_size": "images a batch",
 }
+
+
+# a number in a run's result
+Measure = Callable[[Mapping[str, Any]], float | None]
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,7 @@ def sweep(table: Trained, groups: Sequence[Group], said: Reasons) -> Figure | No
 
 def along(groups: Sequence[Group]) -> list[Along]:
     """The panels: for each numeric key, one for each combination of all else."""
-    whole = [g for g in groups if g.runs and all(_top1(run.record) is not None for run in g.runs)]
+    whole = [g for g in groups if g.runs and all(top1(run.record) is not None for run in g.runs)]
     settings = [group.runs[0].record["setting"] for group in whole]
     panels = []
     for key in dict.fromkeys(key for setting in settings for key in setting):
@@ -105,37 +109,62 @@ def along(groups: Sequence[Group]) -> list[Along]:
     return panels
 
 
-def _top1(record: Mapping[str, Any]) -> float | None:
+def top1(record: Mapping[str, Any]) -> float | None:
+    """Test top-1 of the last epoch of a result, in percent."""
     return number(record, "last", "top1")
 
 
+def draw_along(
+    axes: Any,
+    by_value: Mapping[float, Group],
+    measure: Measure,
+    label: str,
+    look: int,
+    place: float,
+) -> None:
+    """A line through the means over the seeds, with error bars where there are several.
+
+    Args:
+        axes: a panel.
+        by_value: the seeds at each value on the horizontal axis, all with the number.
+        measure: the number in a result.
+        label: for the legend.
+        look: the line's number, by which it looks as it does.
+        place: how many steps beside the value its points stand, so that no bar hides another.
+    """
+    points = [
+        spread(np.array([[measure(run.record)] for run in group.runs], float))
+        for group in by_value.values()
+    ]
+    mean, low, high = (
+        np.array([getattr(point, name)[0] for point in points]) for name in ("mean", "low", "high")
+    )
+    several = any(len(group.runs) > 1 for group in by_value.values())
+    points_and_bars = axes.errorbar(
+        list(by_value),
+        mean,
+        yerr=np.stack([mean - low, high - mean]) if several else None,
+        label=label,
+        elinewidth=0.8,
+        **line(look, len(by_value)),
+    )
+    # on the paper, not in the data
+    moved = ScaledTranslation(APART * place, 0, axes.figure.dpi_scale_trans)
+    for artist in points_and_bars.get_children():
+        artist.set_transform(axes.transData + moved)
+
+
+def spaced(axes: Any, values: Collection[float]) -> None:
+    """A logarithmic horizontal axis where the values need one."""
+    if min(values) > 0 and max(values) > MANY_TIMES * min(values):
+        axes.set_xscale("log")
+
+
 def _panel(axes: Any, panel: Along, look: Mapping[str, int]) -> None:
-    values: list[float] = []
     middle = (len(panel.groups) - 1) / 2
     for i, (objective, by_value) in enumerate(panel.groups.items()):
-        points = [
-            spread(np.array([[_top1(run.record)] for run in group.runs], float))
-            for group in by_value.values()
-        ]
-        mean, low, high = (
-            np.array([getattr(point, name)[0] for point in points])
-            for name in ("mean", "low", "high")
-        )
-        several = any(len(group.runs) > 1 for group in by_value.values())
-        points_and_bars = axes.errorbar(
-            list(by_value),
-            mean,
-            yerr=np.stack([mean - low, high - mean]) if several else None,
-            label=legend_text(objective),
-            elinewidth=0.8,
-            **line(look[objective], len(by_value)),
-        )
-        # side by side, so that no bar hides another: on the paper, not in the data
-        moved = ScaledTranslation(APART * (i - middle), 0, axes.figure.dpi_scale_trans)
-        for artist in points_and_bars.get_children():
-            artist.set_transform(axes.transData + moved)
-        values += by_value
-    if min(values) > 0 and max(values) >= MANY_TIMES * min(values):
-        axes.set_xscale("log")
+        label = legend_text(objective)
+        draw_along(axes, by_value, top1, label, look[objective], i - middle)
+    spaced(axes, [value for of in panel.groups.values() for value in of])
     axes.set_xlabel(f"{UNITS[panel.key]} ({panel.key})" if panel.key in UNITS else panel.key)
     axes.set_ylabel("test top-1 (%)")

@@ -20,7 +20,9 @@ CAPTIONS = {
     "angles": "Angles of test features to their own class weight",
     "kappa": "The scale by epoch",
     "sweep": "Test accuracy by setting",
+    "options": "Test accuracy and calibration error along an option of an objective",
     "reliability": "Reliability: accuracy against confidence, and how many have it",
+    "kappa-classes": "kappa* by the number of classes (Temperature, Fig. 6)",
 }
 
 

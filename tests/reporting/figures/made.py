@@ -41,6 +41,14 @@ def table(*runs):
     return Trained("made", "arcgrad", "VII", {"data": {}, "optim": {}, "train": {}}, places)
 
 
+def kappa_run(folder, classes, seed, mean, *quantiles, objective="cosine-ls", **more):
+    """A run with kappa*: `quantiles` of 5, 25, 50, 75 and 95 % of the images."""
+    names = ("0.05", "0.25", "0.5", "0.75", "0.95")
+    optimal = {"mean": mean, "quantiles": dict(zip(names, quantiles or [mean] * 5, strict=True))}
+    more = {"evaluation": {"angles": {"classes": classes}}, **more}
+    return run(folder, objective, seed, [line(1, 50)], state={"optimal_scale": optimal}, **more)
+
+
 def calibration(*bins, ece=0.25):
     """evaluation.calibration with bins (count, confidence, accuracy) of equal width."""
     edges = [i / len(bins) for i in range(len(bins) + 1)]

@@ -7,8 +7,10 @@ import pytest
 from marginctl.errors import RequestError
 from marginctl.reporting.collect import Collected, collect
 from marginctl.reporting.figures import KINDS
-from marginctl.reporting.figures.draw import draw_all
-from tests.reporting.figures.made import line, run, table
+from marginctl.reporting.figures.draw import ALONE, draw_all
+from tests.reporting.figures.made import kappa_run, line, run, table
+
+SIZES = ((10, 6.0), (100, 16.0))
 
 
 @pytest.fixture(scope="module")
@@ -33,14 +35,23 @@ def store(tmp_path_factory):
 
 def test_one_file_a_kind_and_a_reason_for_each_other(store, tmp_path):
     written, skipped = draw_all(collect([store]), tmp_path / "new" / "figures", [], "png")
+    absent = ("options", "kappa-classes", "divergences")
     assert sorted(p.name for p in (tmp_path / "new" / "figures").iterdir()) == sorted(
-        [*(f"share-{kind}.png" for kind in KINDS if kind != "divergences"), "divergences.png"]
+        [*(f"share-{kind}.png" for kind in KINDS if kind not in absent), "divergences.png"]
     )
     assert all(p.read_bytes().startswith(b"\x89PNG") for p in written)
     assert [line.split(": ")[:3] for line in skipped] == [
         ["share", "angles", "lm-softmax:strength=0.5 (in 2 rows)"],
         ["share", "kappa", "lm-softmax:strength=0.5 (in 2 rows)"],
+        ["share", "options", "no two objectives differ in one option that is a number"],
+        ["kappa-classes", "all runs with kappa* have 10 classes", "two numbers of them are needed"],
     ]
+
+
+def test_every_kind_of_runs_has_its_caption_on_the_page():
+    from marginctl.reporting.html.build import CAPTIONS
+
+    assert set(CAPTIONS) == set(KINDS) - {ALONE}
 
 
 def test_the_same_runs_give_the_same_bytes(store, tmp_path):
@@ -118,6 +129,25 @@ def test_torn_metrics_are_drawn_as_far_as_they_go(store, tmp_path):
         assert len(draw_all(found, tmp_path, ["curves", "kappa"], "png")[0]) == 2
     finally:
         path.write_text(whole)
+
+
+def test_kappa_by_classes_is_one_file_of_all_tables(tmp_path):
+    tables = [
+        table(kappa_run(tmp_path / str(classes), classes, 0, mean)) for classes, mean in SIZES
+    ]
+    for i, one in enumerate(tables):
+        one.recipe = f"made/{i}"
+    written, skipped = draw_all(
+        Collected(trained=tables), tmp_path / "out", ["kappa-classes"], "png"
+    )
+    assert [p.name for p in written] == ["kappa-classes.png"]
+    assert skipped == []
+    nothing, said = draw_all(Collected(), tmp_path / "none", ["kappa-classes"], "png")
+    assert nothing == []
+    assert said == [
+        "kappa-classes: no run has state.optimal_scale and its number of classes: cosine-ls has "
+        "them"
+    ]
 
 
 def test_divergences_are_drawn_where_they_are_asked_for(tmp_path):
