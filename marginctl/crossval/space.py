@@ -3,7 +3,7 @@
 import itertools
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,7 +33,7 @@ class Setting:
         return Setting(self.number, protocol, self.changed)
 
     def __str__(self) -> str:
-        return ", ".join(f"{k}={_plain(v)}" for k, v in self.changed.items())
+        return said(self.changed)
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,6 +117,16 @@ def _setting(base: Protocol, space: Space, number: int) -> Setting:
         changed[key] = values[i]
     changed = {key: changed[key] for key in space.protocol}
     return Setting(number + 1, Protocol.model_validate({**base.model_dump(), **changed}), changed)
+
+
+def said(changed: Mapping[str, Any]) -> str:
+    """What a setting of a grid changes, for a reader: `hidden=4x10, lr=0.01`."""
+    return ", ".join(f"{k}={_plain(v)}" for k, v in changed.items())
+
+
+def row_name(dataset: str, changed: Mapping[str, Any]) -> str:
+    """The row of a table: the data set, and the setting of a grid."""
+    return f"{dataset}, {said(changed)}" if changed else dataset
 
 
 def _plain(value: Any) -> str:

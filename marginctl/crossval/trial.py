@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from marginctl import NUMERICS
-from marginctl.crossval.space import LANE_KEYS, Setting, candidates_of, settings_in
+from marginctl.crossval.space import LANE_KEYS, Setting, candidates_of, row_name, settings_in
 from marginctl.crossval.stack import Stack, StackTuning, folds_of, stacks
 from marginctl.data.dataset import Dataset
 from marginctl.errors import RequestError
@@ -36,9 +36,7 @@ class Trial:
     @property
     def row(self) -> str:
         """The row of the table in which it stands: the data set, and the setting of a grid."""
-        if self.setting is None or not self.setting.changed:
-            return self.dataset.name
-        return f"{self.dataset.name}, {self.setting}"
+        return row_name(self.dataset.name, self.setting.changed if self.setting else {})
 
     @cached_property
     def identity(self) -> dict[str, Any]:

@@ -137,9 +137,7 @@ def _of_table(
         compared,
         key=key,
         title=title(own.recipe, own.paper, own.table, own.protocol),
-        runs=_by_place(
-            (run.record["dataset"], run.record["objective"], run) for run in own.runs.values()
-        ),
+        runs=_by_place((row, objective, run) for (row, objective, _), run in own.runs.items()),
         judged=of_paper,
     )
     return OfTable(own, collector, compared, sheet)

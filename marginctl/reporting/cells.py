@@ -9,6 +9,7 @@ from typing import Any
 from marginctl.objectives.names import parse
 from marginctl.objectives.spec import remark_for_two, untrained
 from marginctl.papers import Published
+from marginctl.reporting.statistics import DECIMALS
 
 
 @dataclass(frozen=True)
@@ -170,7 +171,8 @@ class Grid:
             return None
         wins = [0.0] * len(self.objectives)
         for row in rows:
-            best = [i for i, mean in enumerate(row) if mean == max(row)]
+            equal = [round(mean, DECIMALS) for mean in row]
+            best = [i for i, mean in enumerate(equal) if mean == max(equal)]
             for i in best:
                 wins[i] += 1 / len(best)
         return wins

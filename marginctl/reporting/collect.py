@@ -2,12 +2,14 @@
 
 import contextlib
 import gc
+import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from marginctl.crossval.space import row_name
 from marginctl.errors import RequestError
 from marginctl.papers import table as published
 from marginctl.reporting.cells import Collector
@@ -21,12 +23,19 @@ __all__ = ["Collected", "Run", "Table", "Trained", "collect", "trial_folders"]
 
 @dataclass
 class Table:
-    """The runs of one recipe under one protocol, which make one table."""
+    """The runs of one recipe under one protocol, which make one table.
+
+    Attributes:
+        protocol: without the keys of a grid, which tell the rows apart.
+        grid: the values that a recipe tries, by these keys.
+        runs: by row, objective and seed.
+    """
 
     recipe: str
     paper: str | None
     table: str | None
     protocol: dict[str, Any]
+    grid: dict[str, list[Any]] = field(default_factory=dict)
     runs: dict[tuple[str, str, int], Run] = field(default_factory=dict)
 
     def collector(self) -> Collector:
@@ -40,11 +49,28 @@ class Table:
         records = [run.record for run in runs]
         datasets = _in_order({r["dataset"] for r in records}, rows)
         objectives = _in_order({r["objective"] for r in records}, columns)
+        settings = {
+            row_name(dataset, changed): (dataset, changed)
+            for dataset in datasets
+            for changed in (_changes(self.grid) if self.grid else ())
+        }
+        there = {row for row, _, _ in self.runs}
+        settings = {row: setting for row, setting in settings.items() if row in there}
         collector = Collector(
-            datasets, objectives, seeds=1, published=published(self.paper, self.table)
+            list(settings) or datasets,
+            objectives,
+            seeds=1,
+            published={} if self.grid else published(self.paper, self.table),
+            settings=settings,
+            row_of={run.record["trial"]: row for (row, _, _), run in self.runs.items()},
         )
         collector.add_all(records)
         return collector
+
+
+def _changes(grid: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
+    """Every setting of a grid, in its order."""
+    return [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
 
 
 def _in_order(there: set[str], order: Iterable[str]) -> list[str]:
@@ -98,7 +124,7 @@ def collect(stores: Iterable[Path], read: Callable[[str], Run] = read_run) -> Co
         gathered.trained.values(), key=lambda t: (t.recipe, digest(t.training))
     )
     collected.tables = sorted(
-        gathered.tables.values(), key=lambda t: (t.recipe, digest(t.protocol))
+        gathered.tables.values(), key=lambda t: (t.recipe, digest([t.protocol, t.grid]))
     )
     return collected
 
@@ -138,7 +164,7 @@ class _Gathered:
                 self._leave_out(run, f"the same trial as {twin.path}, with other numbers")
             return
         made = self._table_of(run)
-        row = run.record["row" if run.task == "train" else "dataset"]
+        row = run.record["row"] if run.task == "train" else _tested_row(run)
         place = (row, run.record["objective"], run.record["seed"])
         other = made.runs.get(place)
         if other is None or other.started < run.started:
@@ -158,9 +184,11 @@ class _Gathered:
         return self._known[key][1]
 
     def _tested(self, recipe: dict[str, Any], _: Iterable[str]) -> Table:
-        key = digest([recipe["name"], recipe["protocol"], recipe.get("tuning")])
+        grid = recipe.get("grid") or {}
+        protocol = {k: v for k, v in recipe["protocol"].items() if k not in grid}
+        key = digest([recipe["name"], protocol, recipe.get("tuning"), grid])
         named = (recipe["name"], recipe["paper"], recipe["table"])
-        return self.tables.setdefault(key, Table(*named, recipe["protocol"]))
+        return self.tables.setdefault(key, Table(*named, protocol, grid))
 
     def _trained(self, recipe: dict[str, Any], setting: Iterable[str]) -> Trained:
         way: dict[str, Any] = {}
@@ -171,6 +199,13 @@ class _Gathered:
         key = digest([recipe["name"], way])
         named = (recipe["name"], recipe["paper"], recipe["table"])
         return self.trained.setdefault(key, Trained(*named, way))
+
+
+def _tested_row(run: Run) -> str:
+    """The row of a cross-validation: its data set, and its setting where there is a grid."""
+    recipe = run.about["recipe"]
+    grid = recipe.get("grid") or {}
+    return row_name(str(run.record["dataset"]), {key: recipe["protocol"][key] for key in grid})
 
 
 def _numbers_of(run: Run) -> Any:

@@ -28,11 +28,9 @@ def explain(cell: str, tables: list[Table], compared: list[Comparisons]) -> list
         if found is None:
             continue
         runs = [
-            r
-            for r in table.runs.values()
-            if (r.record["dataset"], r.record["objective"]) == (dataset, objective)
+            run for (row, of, _), run in table.runs.items() if (row, of) == (dataset, objective)
         ]
-        protocol = table.protocol
+        protocol = runs[0].about["recipe"]["protocol"]
         fixed = runs[0].record["split"] == "fixed"
         folds = "a fixed test set" if fixed else f"{protocol['folds']} folds"
         lines += [

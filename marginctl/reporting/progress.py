@@ -137,3 +137,17 @@ def say(lines: Iterable[Any]) -> None:
     with contextlib.suppress(OSError):  # who reads the log may leave; the work goes on
         for line in lines:
             print(line, file=sys.stderr, flush=True)
+
+
+class LogLine:
+    """Plain lines on stderr, one now and then: what happens at the moment, of work that is long."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet, self._said = quiet, time.monotonic()
+
+    def __call__(self, text: str) -> None:
+        """Says it, unless something was said less than `LOG_EVERY` seconds ago."""
+        now = time.monotonic()
+        if not self._quiet and now - self._said > LOG_EVERY:
+            self._said = now
+            say([text])

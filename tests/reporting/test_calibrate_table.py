@@ -68,7 +68,7 @@ def test_a_row_before_and_one_a_method_with_the_best_marked():
         "a note",
     )
     ((caption, lines),) = sheet.lists
-    assert caption == "95 % bootstrap intervals of the first split, 100 draws"
+    assert caption.startswith("95 % bootstrap intervals of the first split, 100 draws; ")
     assert lines[1][:2] == ["none", "20.00 to 40.00"]
     assert lines[3][-2:] == ["-", "-"]
 
