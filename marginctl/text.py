@@ -15,3 +15,12 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def plain(value: object) -> str:
+    """A setting for a reader: `none`, `true`, `0.001`, `[10,10]`; `given` for a mapping."""
+    if value is None or isinstance(value, bool):
+        return {None: "none", True: "true", False: "false"}[value]
+    if isinstance(value, dict):
+        return "given"
+    return f"{value:g}" if isinstance(value, float) else str(value).replace(" ", "")

@@ -226,6 +226,14 @@ def test_an_option_names_itself(write):
     assert found == ["--folds: protocol.folds = 1: expected greater than or equal to 2"]
 
 
+def test_what_is_no_text_is_one_line(write):
+    """A path's byte that is no UTF-8, as the command line hands it over."""
+    found = problems(write(GOOD), options={"datasets": ("--dataset", ["iris", "b\udcfc"])})
+    assert found == [
+        "--dataset: 'b\\udcfc': is no text in this locale: rename it, or set LC_ALL=C.UTF-8"
+    ]
+
+
 def test_objectives_from_parts(write):
     parts = """[{similarity: angle, scale: {kind: fixed, value: 5},
       regularizers: [center, {kind: label-smoothing, strength: 0.2}]}, "similarity=cosine"]"""

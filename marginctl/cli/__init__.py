@@ -11,7 +11,17 @@ from typing import Annotated, NoReturn
 import typer
 
 from marginctl import __version__
-from marginctl.cli import bench, data, evaluate, objectives, recipes, report, train, uci_cv
+from marginctl.cli import (
+    bench,
+    calibrate,
+    data,
+    evaluate,
+    objectives,
+    recipes,
+    report,
+    train,
+    uci_cv,
+)
 from marginctl.devices import first_process
 from marginctl.errors import MarginctlError
 
@@ -44,6 +54,7 @@ def _root(
 
 app.command("train")(train.command)
 app.command("eval")(evaluate.command)
+app.command("calibrate")(calibrate.command)
 app.command("uci-cv")(uci_cv.command)
 app.command("report")(report.command)
 app.add_typer(recipes.app, name="recipes")

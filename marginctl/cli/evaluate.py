@@ -38,6 +38,14 @@ def command(
         int,
         typer.Option("--bins", metavar="N", parser=integer(1, 1000), help="Of the calibration."),
     ] = 15,
+    calibration: Annotated[
+        Path | None,
+        typer.Option(
+            "--calibration",
+            metavar="FILE",
+            help="A map of `calibrate --save`: also show the calibrated numbers.",
+        ),
+    ] = None,
     json: options.Json = False,
     data_dir: options.DataDir = None,
     device: options.Device = "auto",
@@ -51,10 +59,10 @@ def command(
     folder = data_dir or default_data_dir()
     place = resolve_device(device, accelerated=True)
     if weights.is_name(run):
-        found = weights.evaluate_weights(run, data, folder, place, bins)
+        found = weights.evaluate_weights(run, data, folder, place, bins, calibration)
         title = weights.title(found)
     else:
-        found = evaluate.evaluate(Path(run), data, which.value, folder, place, bins)
+        found = evaluate.evaluate(Path(run), data, which.value, folder, place, bins, calibration)
         title = evaluate.title(found)
     if json:
         print_json(found)

@@ -26,6 +26,13 @@ def integer(minimum: int, maximum: int | None = None) -> Callable[[str], int]:
     return read
 
 
+def folder(text: str | Path) -> Path:
+    """Reads a folder. An empty name, as of a variable that is not set, is not the current one."""
+    if not str(text).strip():
+        raise typer.BadParameter(f"{text!r}: expected a folder (the current one is '.')")
+    return Path(text)
+
+
 RecipeName = Annotated[
     str, typer.Argument(metavar="RECIPE", help="A shipped recipe's name, or a file.")
 ]
@@ -47,12 +54,13 @@ Seed = Annotated[
     int | None,
     typer.Option("--seed", metavar="N", parser=integer(0), help="Replaces the recipe's seeds."),
 ]
-Out = Annotated[Path, typer.Option("--out", metavar="FOLDER", help="The run store.")]
+Out = Annotated[Path, typer.Option("--out", metavar="FOLDER", parser=folder, help="The run store.")]
 DataDir = Annotated[
     Path | None,
     typer.Option(
         "--data-dir",
         metavar="FOLDER",
+        parser=folder,
         help="The data folder; else MARGINCTL_DATA, else the user's cache.",
     ),
 ]

@@ -101,7 +101,7 @@ def command(
     from marginctl.reporting.explain import explain as explained
     from marginctl.reporting.figures.rank import draw
     from marginctl.reporting.figures.style import check_kinds
-    from marginctl.reporting.printing import print_sheets, to_file
+    from marginctl.reporting.printing import check_output, print_sheets, to_file
     from marginctl.reporting.progress import say
 
     others: dict[str, object] = {
@@ -146,6 +146,10 @@ def command(
     visible = positive_points(power)
     if paper is not None:
         check_paper(paper)
+    if explain and report_format not in (ReportFormat.table, ReportFormat.json):
+        raise RequestError(f"--explain: is text or json: not --format {report_format}")
+    if output is not None:
+        check_output(output)
     collected = collect(store)
     assembled = assemble(
         collected, paper=paper, number=table_number, baseline=baseline, power=visible
@@ -171,13 +175,13 @@ def command(
         written, skipped = draw_all(shown, figures, kind or [], figure_format or "png")
         say([*(f"wrote {path}" for path in written), *(f"not drawn: {line}" for line in skipped)])
     if explain:
-        lines = explained(
-            explain, [t.table for t in assembled.tables], [t.compared for t in assembled.tables]
-        )
-        if report_format is ReportFormat.json:
-            print_json({"schema": 1, "command": "report", "explain": lines})
-        else:
-            print("\n".join(lines))
+        lines = explained(explain, assembled)
+        with to_file(output) as wrote:
+            if report_format is ReportFormat.json:
+                print_json({"schema": 1, "command": "report", "explain": lines})
+            else:
+                print("\n".join(lines))
+        say(wrote)
         return
     with to_file(output) as wrote:
         if report_format is ReportFormat.html:
@@ -212,12 +216,14 @@ def _diff(stores: list[Path], report_format: ReportFormat, output: Path | None) 
     """Prints what differs between two stores."""
     from marginctl.reporting.diff import compare_stores
     from marginctl.reporting.diff_table import print_diff
-    from marginctl.reporting.printing import to_file
+    from marginctl.reporting.printing import check_output, to_file
     from marginctl.reporting.progress import say
 
     if len(stores) != 2:
         raise RequestError(f"--diff: {len(stores)} stores: expected two: report --diff A B")
     _refuse_format("--diff", report_format)
+    if output is not None:
+        check_output(output)
     found = compare_stores(*stores)
     say(found.problems)
     with to_file(output) as wrote:

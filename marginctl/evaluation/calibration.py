@@ -27,8 +27,11 @@ def softmax(logits: ArrayLike) -> FloatArray:
         ValueError: no row, another shape, or a logit that is not finite.
     """
     f = checked("logits", logits, np.zeros(np.shape(logits)[:1], np.int64))[0]
-    exp = np.exp(_below_largest(f))
-    return np.asarray(exp / exp.sum(axis=1, keepdims=True))
+    found = np.empty(f.shape)
+    for rows in blocks(*f.shape):
+        exp = np.exp(_below_largest(f[rows]))
+        found[rows] = exp / exp.sum(axis=1, keepdims=True)
+    return found
 
 
 def nll(logits: ArrayLike, labels: ArrayLike) -> float:
@@ -45,8 +48,13 @@ def nll(logits: ArrayLike, labels: ArrayLike) -> float:
     Raises:
         ValueError: no sample, other shapes, a label outside its range, or a logit not finite.
     """
+    return float(nll_of_each(logits, labels).mean())
+
+
+def nll_of_each(logits: ArrayLike, labels: ArrayLike) -> FloatArray:
+    """(N,) the terms that `nll` is the mean of; arguments and errors as its."""
     f, y = checked("logits", logits, labels)
-    total = 0.0
+    found = np.empty(len(y))
     for rows in blocks(*f.shape):
         shifted = _below_largest(f[rows])
         each = np.arange(len(shifted))
@@ -54,8 +62,8 @@ def nll(logits: ArrayLike, labels: ArrayLike) -> float:
         largest = shifted.argmax(axis=1)
         exp = np.exp(shifted, out=shifted)
         exp[each, largest] = 0
-        total += float((np.log1p(exp.sum(axis=1)) - own).sum())
-    return total / len(y)
+        found[rows] = np.log1p(exp.sum(axis=1)) - own
+    return found
 
 
 def brier(probabilities: ArrayLike, labels: ArrayLike) -> float:
@@ -70,13 +78,18 @@ def brier(probabilities: ArrayLike, labels: ArrayLike) -> float:
     Raises:
         ValueError: no sample, other shapes, a label outside its range, or no probabilities.
     """
+    return float(brier_of_each(probabilities, labels).mean())
+
+
+def brier_of_each(probabilities: ArrayLike, labels: ArrayLike) -> FloatArray:
+    """(N,) the terms that `brier` is the mean of; arguments and errors as its."""
     p, y = checked("probabilities", probabilities, labels)
-    total = 0.0
+    found = np.empty(len(y))
     for rows in blocks(*p.shape):
-        difference = _distribution(p[rows])
+        difference = distribution(p[rows])
         difference[np.arange(len(difference)), y[rows]] -= 1
-        total += float(np.square(difference, out=difference).sum())
-    return total / len(y)
+        found[rows] = np.square(difference, out=difference).sum(axis=1)
+    return found
 
 
 @dataclass(frozen=True)
@@ -179,7 +192,7 @@ def reliability(probabilities: ArrayLike, labels: ArrayLike, bins: int = 15) -> 
     p, y = checked("probabilities", probabilities, labels)
     confidence, correct = np.empty(len(y)), np.empty(len(y), np.bool_)
     for rows in blocks(*p.shape):
-        part = _distribution(p[rows])
+        part = distribution(p[rows])
         predicted = part.argmax(axis=1)
         confidence[rows] = part[np.arange(len(part)), predicted]
         correct[rows] = predicted == y[rows]
@@ -212,8 +225,7 @@ def by_confidence(confidence: ArrayLike, correct: ArrayLike, bins: int = 15) -> 
         raise ValueError("confidence: expected 0 to 1")
     if bins < 1:
         raise ValueError(f"bins = {bins}: expected at least 1")
-    edges = np.arange(bins + 1) / bins
-    where = np.maximum(np.searchsorted(edges, x, side="left") - 1, 0)
+    edges, where = edges_of(bins), bin_of(x, bins)
     count = np.bincount(where, minlength=bins).tolist()
     sums = np.bincount(where, weights=x, minlength=bins).tolist()
     hits = np.bincount(where[right], minlength=bins).tolist()
@@ -227,6 +239,16 @@ def by_confidence(confidence: ArrayLike, correct: ArrayLike, bins: int = 15) -> 
     )
 
 
+def edges_of(bins: int) -> FloatArray:
+    """(bins + 1,) edges of bins of equal width, i/bins in float64."""
+    return np.arange(bins + 1) / bins
+
+
+def bin_of(values: NDArray[Any], bins: int) -> NDArray[np.int64]:
+    """The bin of each value, from 0: (lo, hi], the first closed at 0 too."""
+    return np.maximum(np.searchsorted(edges_of(bins), values, side="left") - 1, 0)
+
+
 def _below_largest(logits: NDArray[Any]) -> FloatArray:
     """f - max f of each row, in memory of its own."""
     f = logits.astype(np.float64)
@@ -237,8 +259,12 @@ def _below_largest(logits: NDArray[Any]) -> FloatArray:
     return np.asarray(f)
 
 
-def _distribution(probabilities: NDArray[Any]) -> FloatArray:
-    """Rows of probabilities in memory of their own, none above 1."""
+def distribution(probabilities: NDArray[Any]) -> FloatArray:
+    """Rows of probabilities in memory of their own, none above 1.
+
+    Raises:
+        ValueError: one outside 0 to 1, or a row that does not sum to 1.
+    """
     p = probabilities.astype(np.float64)
     if not ((p >= 0) & (p <= 1 + _ABOVE)).all():
         raise ValueError("probabilities: expected 0 to 1 (logits go through softmax first)")

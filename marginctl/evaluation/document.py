@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marginctl.evaluation import accuracy, angles, calibration
+from marginctl.evaluation.posthoc import applied
 
 Floats = NDArray[np.float64]
 
@@ -109,4 +110,6 @@ def as_text(title: str, document: dict[str, Any]) -> list[str]:
     worst = ", ".join(f"{r['name']} {100 * r['accuracy']:.1f} % of {r['n']}" for r in rows[:5])
     lines.append(f"lowest classes: {worst}")
     lines += [f"{key}: {why}" for key, why in document["reasons"].items()]
+    if "calibrated" in document:
+        lines += applied.as_text(document["calibrated"])
     return lines

@@ -11,6 +11,7 @@ from marginctl.recipe.load import (
     load_as,
     shipped,
     shipped_folder,
+    stored_name,
     summaries,
 )
 from marginctl.recipe.train import TrainRecipe
@@ -32,5 +33,6 @@ __all__ = [
     "load_as",
     "shipped",
     "shipped_folder",
+    "stored_name",
     "summaries",
 ]

@@ -55,11 +55,16 @@ def find(recipe: str) -> Source:
         return Source(recipe, known[recipe])
     path = Path(recipe)
     if path.is_file():
-        return Source(re.sub(r"[^\w.-]+", "-", path.stem).strip(".-") or "recipe", path)
+        return Source(stored_name(path.stem), path)
     raise RequestError(
         f"no recipe '{recipe}': expected a file, or one of {', '.join(known)} "
         f"(see marginctl recipes list).{did_you_mean(recipe, known)}"
     )
+
+
+def stored_name(said: str) -> str:
+    """The name of a folder for what is said in words: letters, digits, `_`, `.` and `-`."""
+    return re.sub(r"[^\w.-]+", "-", said).strip(".-") or "recipe"
 
 
 def load(
@@ -137,10 +142,26 @@ def check(
         )
     for key, (option, value) in (options or {}).items():
         _assign(document, origin, key, value, option)
+    if problems := _no_text(document, origin, file):
+        raise RequestError(*problems)
     try:
         return model.model_validate(document)
     except ValidationError as error:
         raise RequestError(*_explain(model, error, origin, file)) from None
+
+
+def _no_text(
+    value: Any, origin: Mapping[typed_yaml.Place, str], where: str, place: typed_yaml.Place = ()
+) -> list[str]:
+    """A line for each value that no record can hold: a path's bytes that the locale cannot read."""
+    where = origin.get(place, where)
+    if isinstance(value, str) and any("\ud800" <= sign <= "\udfff" for sign in value):
+        return [
+            f"{where}: {shown(value)}: is no text in this locale: rename it, or set LC_ALL=C.UTF-8"
+        ]
+    inner = dict(enumerate(value)) if isinstance(value, list) else value
+    items = inner.items() if isinstance(inner, dict) else ()
+    return [line for key, of in items for line in _no_text(of, origin, where, (*place, key))]
 
 
 def _assign(

@@ -1,13 +1,17 @@
 """The schema of a `train` recipe."""
 
 import itertools
+import math
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from marginctl.data.image_sets import check_images_name, ways_to_load
 from marginctl.models.names import canonical_model
 from marginctl.recipe.fields import (
+    OWN_WORDS,
     STRICT,
     About,
     Paper,
@@ -16,9 +20,10 @@ from marginctl.recipe.fields import (
     Seeds,
     canonical_objective,
     each,
-    expected_in,
-    shown,
 )
+from marginctl.text import did_you_mean
+
+MOST_SETTINGS = 10_000  # of a grid
 
 _Share = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
 
@@ -176,6 +181,37 @@ class TrainRecipe(BaseModel):
     def _distinct_seeds(cls, seeds: list[int]) -> list[int]:
         return list(dict.fromkeys(seeds))
 
+    @field_validator("grid")
+    @classmethod
+    def _known_grid(cls, grid: dict[str, list[Any]]) -> dict[str, list[Any]]:
+        """Each value alone: what is wrong is said whatever else is wrong in the recipe."""
+        sections: dict[str, type[BaseModel]] = {
+            "data": ImageData,
+            "optim": Optim,
+            "train": Training,
+        }
+        known = [f"{name}.{key}" for name, own in sections.items() for key in own.model_fields]
+        known.append("model")
+        problems: list[InitErrorDetails] = []
+        for key, values in grid.items():
+            if key not in known:
+                said = f"grid: unknown key '{key}': expected one of {', '.join(known)}."
+                problems.append(_problem(said + did_you_mean(key, known), key))
+                continue
+            place = tuple(key.split("."))
+            for number, value in enumerate(values):
+                found = _wrong_in(cls, _set({"task": "train"}, {key: value}))
+                # beside other values it may fit: that is asked when all are known
+                own = [p for p in found if p["loc"][: len(place)] == place]
+                problems += [_placed(p, (key, number, *p["loc"][len(place) :])) for p in own]
+        count = math.prod(map(len, grid.values()))
+        if count > MOST_SETTINGS:
+            said = f"grid: {count} combinations: expected at most {MOST_SETTINGS}"
+            problems.append(_problem(said))
+        if problems:
+            raise ValidationError.from_exception_data(cls.__name__, problems)
+        return grid
+
     @model_validator(mode="after")
     def _grid_fits(self) -> "TrainRecipe":
         if self.grid:
@@ -186,33 +222,58 @@ class TrainRecipe(BaseModel):
         """Every combination of the grid, with the recipe that it makes.
 
         Raises:
-            ValueError: a key that is not in the recipe, or a value that it does not take.
+            ValidationError: values that do not go together.
         """
         seen: dict[str, tuple[dict[str, Any], TrainRecipe]] = {}  # each once, however written
-        problems: list[str] = []
+        problems: dict[str, InitErrorDetails] = {}
         base = self.model_dump(exclude={"grid"})
-        for key in self.grid:
-            known = [f"{a}.{b}" for a in ("data", "optim", "train") for b in base[a]] + ["model"]
-            if key not in known:
-                problems.append(f"grid: unknown key '{key}': expected one of {', '.join(known)}")
-        for values in itertools.product(*self.grid.values()) if not problems else ():
+        for values in itertools.product(*self.grid.values()):
             setting = dict(zip(self.grid, values, strict=True))
-            document = {**base}
-            for key, value in setting.items():
-                outer, _, inner = key.partition(".")
-                document[outer] = {**document[outer], inner: value} if inner else value
             try:
-                made = TrainRecipe.model_validate(document)
+                made = TrainRecipe.model_validate(_set(base, setting))
                 seen.setdefault(made.model_dump_json(), (setting, made))
             except ValidationError as error:
                 for problem in error.errors(include_url=False):
-                    at = ".".join(map(str, problem["loc"]))
-                    problems.append(
-                        f"grid: {at} = {shown(problem['input'])}: {expected_in(problem)}"
-                    )
+                    said = f"grid: {problem.get('ctx', {}).get('error', problem['msg'])}"
+                    problems.setdefault(said, _problem(said, "grid"))
         if problems:
-            raise ValueError("\n".join(dict.fromkeys(problems)))
+            raise ValidationError.from_exception_data("TrainRecipe", list(problems.values()))
         return list(seen.values())
+
+
+def _set(document: Mapping[str, Any], setting: Mapping[str, Any]) -> dict[str, Any]:
+    """A recipe's document with the values of dotted keys."""
+    changed = {**document}
+    for key, value in setting.items():
+        outer, _, inner = key.partition(".")
+        changed[outer] = {**changed.get(outer, {}), inner: value} if inner else value
+    return changed
+
+
+def _wrong_in(model: type[BaseModel], document: Mapping[str, Any]) -> list[Any]:
+    """pydantic's errors of a document."""
+    try:
+        model.model_validate(document)
+    except ValidationError as error:
+        return list(error.errors(include_url=False))
+    return []
+
+
+def _placed(problem: Mapping[str, Any], place: tuple[str | int, ...]) -> InitErrorDetails:
+    """One of pydantic's errors at another place of the document."""
+    kind = problem["type"]
+    if kind == OWN_WORDS:
+        kind = PydanticCustomError(OWN_WORDS, "{text}", {"text": problem["msg"]})
+    return InitErrorDetails(
+        type=kind, loc=place, input=problem["input"], ctx=problem.get("ctx", {})
+    )
+
+
+def _problem(said: str, *place: str) -> InitErrorDetails:
+    """An error in words of ours."""
+    return InitErrorDetails(
+        type="value_error", loc=place, input=None, ctx={"error": ValueError(said)}
+    )
 
 
 def _in_own_words(read: Any, written: str) -> str:

@@ -136,7 +136,7 @@ def _of_table(
         collector.grid,
         compared,
         key=key,
-        title=title(own.recipe, own.paper, own.table, own.protocol),
+        title=title(own.recipe, own.paper, own.table, _protocol_of(own)),
         runs=_by_place((row, objective, run) for (row, objective, _), run in own.runs.items()),
         judged=of_paper,
     )
@@ -159,6 +159,15 @@ def _of_trained(own: Trained, cells: Sequence[Cell], baseline: str, key: str) ->
         runs=_by_place((run.record["row"], run.record["objective"], run) for run in runs),
     )
     return OfTrained(own, cells, baseline, compared, sheet)
+
+
+def _protocol_of(own: Table) -> dict[str, Any]:
+    """The protocol, without what every network chooses for itself where it is tuned."""
+    tuning = next(iter(own.runs.values())).about["recipe"].get("tuning")
+    if not tuning:
+        return own.protocol
+    chosen = [*tuning["protocol"], *(["options"] if tuning["options"] else [])]
+    return {k: v for k, v in own.protocol.items() if k not in chosen} | {"tuned": "+".join(chosen)}
 
 
 _DEFAULTS = TrainRecipe(task="train").model_dump(include={"data", "optim", "train"})

@@ -38,10 +38,7 @@ def sheet_of(document: Document) -> Sheet:
     """Means over the splits with their spread, and the intervals of the first one."""
     rows = list(_rows(document))
     best = {name: _best(name, [r for _, r in rows]) for name in HEADINGS}
-    caption = (
-        f"Measured on samples that nothing was fitted on; {document['bins']} bins "
-        f"{document['convention']}. {_spread(document)}"
-    )
+    caption = f"{document['bins']} bins {document['convention']}. {_spread(document)}"
     return Sheet(
         key="calibrate",
         title=title_of(document),
@@ -123,8 +120,10 @@ def title_of(document: Document) -> str:
 
 def _spread(document: Document) -> str:
     repeats = document["split"]["repeats"]
+    if document["split"]["calibration"]:
+        return "Measured on all samples of INPUT."
     if repeats == 1:
-        return "One split."
+        return "One random stratified split."
     return (
         f"Mean ± standard deviation over {repeats} random stratified splits, which share their "
         "samples: no error of the mean."

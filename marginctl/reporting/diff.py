@@ -6,11 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from marginctl.papers.published import Value
 from marginctl.reporting.collect import Collected, Run, collect
-from marginctl.reporting.verdict import interval
+from marginctl.reporting.statistics import mean_interval
 from marginctl.runs.store import digest
-from marginctl.text import printable
+from marginctl.text import plain, printable
 
 # The task, the way of training, the row or data set, and the objective.
 Key = tuple[str, str, str, str]
@@ -25,7 +24,8 @@ class DiffCell:
         seeds: that are compared, or that the one store has.
         a, b: the numbers in percent, one a fold or seed, of each store; None where it has no run.
         identical: whether all that was measured is equal to the last bit; None where one is alone.
-        low, high: 95 % interval of the difference of the means (Welch), None where there is none.
+        low, high: 95 % interval of the mean difference, fold by fold or seed by seed; None where
+            there is none.
         note: what else differs between the runs.
     """
 
@@ -153,10 +153,9 @@ def _compared(key: Key, a: _Cell, b: _Cell, seeds: Sequence[int]) -> DiffCell:
     ours, theirs = _numbers(a, seeds), _numbers(b, seeds)
     identical = all(_measured(a.runs[s]) == _measured(b.runs[s]) for s in seeds)
     low = high = None
-    if len(ours) > 1 and len(theirs) > 1:
-        of_a = Value(statistics.fmean(ours), statistics.stdev(ours), len(ours))
-        mean, std = statistics.fmean(theirs), statistics.stdev(theirs)
-        low, high, _ = interval(mean, std, len(theirs), of_a)
+    if len(ours) == len(theirs) and not identical:  # paired by fold, or by seed
+        differences = [b - a for a, b in zip(ours, theirs, strict=True)]
+        low, high = mean_interval(differences) or (None, None)
     return DiffCell(
         *(key[0], a.recipe, key[2], key[3], tuple(seeds), ours, theirs, identical, low, high),
         note=_note(a, b, seeds),
@@ -209,7 +208,8 @@ def _protocols(a: Collected, b: Collected) -> list[str]:
         keys = dict.fromkeys(k for way in ours[name] + theirs[name] for k in way)
         for key in keys:
             one, other = (
-                sorted({_plain(way.get(key)) for way in ways[name]}) for ways in (ours, theirs)
+                sorted({printable(plain(way.get(key))) for way in ways[name]})
+                for ways in (ours, theirs)
             )
             if one != other:
                 lines.append(
@@ -229,12 +229,6 @@ def _ways(collected: Collected) -> dict[tuple[str, str], list[dict[str, Any]]]:
         flat = {f"{s}.{k}": v for s, own in trained.training.items() for k, v in own.items()}
         found.setdefault(("train", trained.recipe), []).append(flat)
     return found
-
-
-def _plain(value: Any) -> str:
-    if value is None or isinstance(value, bool):
-        return str({None: "none", True: "true", False: "false"}[value])
-    return printable(str(value).replace(" ", ""))
 
 
 def _as_json(numbers: tuple[float, ...] | None) -> dict[str, Any] | None:

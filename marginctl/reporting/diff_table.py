@@ -72,7 +72,8 @@ def print_diff(diff: Diff, table_format: str) -> None:
     same = sum(bool(cell.identical) for cell in diff.cells)
     print(
         f"\n{len(diff.cells)} cells in both, {same} identical to the last bit. Accuracy in "
-        "percent, the mean over n folds or seeds; the interval is Welch's, approximate for folds."
+        "percent, the mean over n folds or seeds; the interval is of paired differences, "
+        "approximate for folds."
     )
     for line in diff.protocols:
         print(f"other protocol: {line}")

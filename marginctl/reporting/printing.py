@@ -5,11 +5,13 @@ import io
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from marginctl.errors import RequestError
+from marginctl.reporting.read_run import MARKS
 from marginctl.reporting.render.latex import latex
 from marginctl.reporting.render.markdown import markdown
 from marginctl.reporting.render.terminal import print_sheet
 from marginctl.reporting.sheet import Sheet
-from marginctl.runs.files import write_atomically
+from marginctl.runs.files import check_writable, write_atomically
 
 
 def print_sheets(sheet_format: str, sheets: Iterable[Sheet]) -> None:
@@ -25,6 +27,22 @@ def print_sheets(sheet_format: str, sheets: Iterable[Sheet]) -> None:
             if sheet.title:
                 print(sheet.title + "\n")
             print_sheet(sheet)
+
+
+def check_output(path: Path) -> None:
+    """Finds out before the work whether `--output` can be written, and is no file of a run.
+
+    Raises:
+        RequestError: it is a folder, a file of a run, or in a folder that cannot be written.
+    """
+    try:
+        check_writable(path)
+    except RequestError as error:
+        raise RequestError(*(f"--output {line}" for line in error.lines)) from None
+    if any((path.parent / mark).exists() for mark in MARKS):
+        raise RequestError(
+            f"--output {path}: lies in the folder of a run, whose files it may end: name another"
+        )
 
 
 @contextlib.contextmanager

@@ -40,7 +40,8 @@ def fillings(table: PublishedTable, runs: Iterable[Run]) -> dict[Place, Filling]
     A run is comparable where it trains exactly as a shipped recipe of the table does, by whatever
     recipe it was started. Of several recipes the first in the table's order fills a cell: numbers
     of two protocols are never put together. Where no run is comparable, those that were made for
-    the table, by a recipe that names it, stand for the cell with the settings that differ.
+    the cell stand for it with the settings that differ: their recipe names the table, and they are
+    on the cell's data and with its network, perhaps a reduced one.
 
     Args:
         table: from `published_table`.
@@ -60,9 +61,9 @@ def fillings(table: PublishedTable, runs: Iterable[Run]) -> dict[Place, Filling]
             read[same] = _known(run)
         found = read[same]
         if found is not None:
-            way, facts, named = found
+            way, facts, of_table = found
             own = {"objective": method[0], "dataset": method[1]}
-            by_objective.setdefault(method, []).append(Known(run, way, facts | own, named))
+            by_objective.setdefault(method, []).append(Known(run, way, facts | own, of_table))
     ways = [
         (way_of(made), facts_of(made, "", ""))
         for name in table.recipes
@@ -83,7 +84,8 @@ def fillings(table: PublishedTable, runs: Iterable[Run]) -> dict[Place, Filling]
                 cells[place] = _filling(group, measure, {})
                 break
         else:
-            made_for = [k for k in candidates if k.table == (table.paper, table.number)]
+            named = (table.paper, table.number)
+            made_for = [k for k in candidates if k.table == named and _is_reduced(asks, k.facts)]
             if made_for and targets:
                 cells[place] = _nearest(made_for, targets, measure)
     return cells
@@ -96,6 +98,18 @@ def filled(table: PublishedTable, runs: Iterable[Run]) -> dict[Place, list[float
         for place, found in fillings(table, runs).items()
         if found.numbers and not found.differing
     }
+
+
+def _is_reduced(asks: Mapping[str, Any], facts: Facts) -> bool:
+    """Whether a run has all that a cell asks for, but for the options of its network."""
+
+    def kind(model: Any) -> str:
+        return str(model).partition(":")[0]
+
+    return all(
+        facts.get(key) == value or (key == "model" and kind(facts.get(key)) == kind(value))
+        for key, value in asks.items()
+    )
 
 
 @dataclass(frozen=True)

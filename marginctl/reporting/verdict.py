@@ -13,6 +13,7 @@ from marginctl.papers import PublishedTable
 from marginctl.papers.published import Measure, Place, Value
 from marginctl.reporting.collect import Run
 from marginctl.reporting.published import Filling, fillings
+from marginctl.text import plain
 
 
 class Verdict(enum.StrEnum):
@@ -104,6 +105,8 @@ def interval(
         Low, high and a remark; (None, None, reason) where nothing says how much numbers vary.
     """
     difference = mean - published.mean
+    if std == 0 and not published.std:
+        return None, None, f"no spread over n = {n}: no interval"
     theirs, their_n, remark = published.std, published.n, None
     if theirs is not None and their_n is None:
         their_n, remark = (
@@ -180,29 +183,23 @@ def _verdict(low: float | None, high: float | None, delta: float | None) -> Verd
 
 def _said(differing: Mapping[str, tuple[Any, Any]]) -> str:
     shown = [
-        f"{key} = {_plain(ours)}, not {_plain(theirs)}" for key, (ours, theirs) in differing.items()
+        f"{key} = {plain(ours)}, not {plain(theirs)}" for key, (ours, theirs) in differing.items()
     ]
     return "; ".join(shown)
-
-
-def _plain(value: Any) -> str:
-    if value is None or isinstance(value, bool):
-        return {None: "none", True: "true", False: "false"}[value]
-    return f"{value:g}" if isinstance(value, float) else str(value).replace(" ", "")
 
 
 def _with_best(table: PublishedTable, cells: Mapping[Place, Judged]) -> dict[Place, Judged]:
     """Marks the best of the cells that differ in the objective alone and measure the same."""
     groups: dict[Any, list[Place]] = {}
     for place, judged in cells.items():
-        if judged.mean is not None and judged.measure.direction != "none":
+        ranked = judged.measure.direction != "none" and not judged.differing
+        if judged.mean is not None and ranked:
             where = {k: v for k, v in table.where(*place).items() if k != "objective"}
-            comparable = not judged.differing
-            key = (tuple(sorted(where.items(), key=str)), judged.measure, comparable)
+            key = (tuple(sorted(where.items(), key=str)), judged.measure)
             groups.setdefault(key, []).append(place)
     best: set[Place] = set()
-    for (_, measure, _), places in groups.items():
-        shown = {place: round(cells[place].mean or 0.0, 2) for place in places}
+    for (_, measure), places in groups.items():
+        shown = {place: round(cells[place].mean or 0.0, measure.places) for place in places}
         wanted = (max if measure.direction == "higher" else min)(shown.values())
         best |= {place for place, number in shown.items() if number == wanted and len(places) > 1}
     return {place: replace(judged, best=place in best) for place, judged in cells.items()}

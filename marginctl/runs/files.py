@@ -30,7 +30,17 @@ def write_atomically(path: Path, content: str) -> None:
 
 
 def write_bytes_atomically(path: Path, data: bytes) -> None:
-    """`write_atomically` of bytes."""
+    """`write_atomically` of bytes.
+
+    A link stays, and what it leads to is written; a device or a pipe is written as it is.
+    """
+    if _is_stream(path):
+        try:
+            path.write_bytes(data)
+        except OSError as error:
+            raise StoreError(f"{path}: cannot be written: {error.strerror or error}") from None
+        return
+    path = Path(os.path.realpath(path)) if path.is_symlink() else path
     temporary: str | None = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -48,6 +58,13 @@ def write_bytes_atomically(path: Path, data: bytes) -> None:
         raise StoreError(unwritable(path, len(data), error)) from None
     finally:
         _remove(temporary)
+
+
+def _is_stream(path: Path) -> bool:
+    """Whether there is something other than a file or a folder: to rename onto it would end it."""
+    if str(path).startswith(("/dev/", "/proc/")):
+        return path.exists()
+    return path.exists() and not path.is_file() and not path.is_dir()
 
 
 def _remove(temporary: str | None) -> None:
@@ -88,6 +105,8 @@ def check_writable(path: Path) -> None:
     """
     if path.is_dir():
         raise RequestError(f"{path}: is a folder: name a file")
+    if _is_stream(path):
+        return
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(prefix=TEMPORARY, dir=path.parent):

@@ -118,6 +118,8 @@ def load(path: Path) -> dict[str, Any]:
     Raises:
         RequestError: it is not there, or it is damaged.
     """
+    if path.exists() and not path.is_file():  # a pipe would be waited for without end
+        raise RequestError(f"{path}: is no file: expected a checkpoint of marginctl train")
     try:
         data = path.read_bytes()
     except OSError as error:

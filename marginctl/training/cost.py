@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from marginctl.data.images import LabelledImages
+from marginctl.data.labelled import LabelledImages
 from marginctl.devices import processes_together
+from marginctl.training.lacks import is_of_memory
 from marginctl.training.loop import DivergedError, Trainer, setup
 from marginctl.training.trial import Trial
 
@@ -147,9 +148,9 @@ def _timed(trial: Trial, images: LabelledImages, device: str, ends: float) -> Ti
         return Timed(statistics.fmean(times) * whole / few, len(times), few)
     except DivergedError as error:
         return Timed(None, reason=str(error))
-    except torch.OutOfMemoryError:
-        return Timed(None, reason=f"{device} has no memory for {whole} images")
-    except ValueError as error:
+    except (RuntimeError, MemoryError, ValueError) as error:
+        if is_of_memory(error):
+            return Timed(None, reason=f"{device} has no memory for {whole} images")
         if "more than 1 value per channel" not in str(error):
             raise
         return Timed(None, reason="batch normalisation needs 2 images or more")

@@ -1,28 +1,87 @@
 """Evaluates a trained network: what `marginctl eval` computes."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from marginctl.data.image_sets import check_images_name, ways_to_load
-from marginctl.data.images import LabelledImages
+from marginctl.data.labelled import LabelledImages
 from marginctl.errors import RequestError
+from marginctl.evaluation.posthoc import map_file
+from marginctl.evaluation.posthoc.applied import applied
 from marginctl.objectives.names import parse
 from marginctl.recipe import TrainRecipe
 from marginctl.recipe.train import ImageData
+from marginctl.runs.reading import DamageError, read_text
 from marginctl.runs.store import parse_run
 from marginctl.training import checkpoint
-from marginctl.training.loop import DivergedError, Trainer, setup
+from marginctl.training.loop import DivergedError, Tested, Trainer, setup
 from marginctl.training.record import is_run
 from marginctl.training.session import images_of
 from marginctl.training.states import measured_record
 
 
+@dataclass(frozen=True)
+class Evaluated:
+    """A trained network on test images.
+
+    Attributes:
+        about: the run's folder, checkpoint, step, data, model and objective, as JSON has them.
+        images: of which the test part was seen.
+        trainer: the network.
+        tested: what it makes of them.
+        classes: the names of the classes that it was trained for.
+    """
+
+    about: dict[str, Any]
+    images: LabelledImages
+    trainer: Trainer
+    tested: Tested
+    classes: list[str]
+
+
 def evaluate(
-    path: Path, data: str | None, which: str, data_dir: Path, device: str, bins: int
+    path: Path,
+    data: str | None,
+    which: str,
+    data_dir: Path,
+    device: str,
+    bins: int,
+    calibration: Path | None = None,
 ) -> dict[str, Any]:
     """Evaluates a run's folder or a checkpoint in one: the document of `eval --json`.
+
+    Args:
+        path, data, which, data_dir, device: of `tested_of`.
+        bins: of the calibration.
+        calibration: a map of `calibrate --save`, for calibrated numbers beside the others.
+
+    Raises:
+        RequestError: as `tested_of`, or a map that is none or does not fit the network.
+    """
+    fitted = None if calibration is None else map_file.read(calibration)
+    found = tested_of(path, data, which, data_dir, device)
+    images, tested = found.images, found.tested
+    document: dict[str, Any] = {
+        "schema": 1,
+        "command": "eval",
+        **found.about,
+        **measured_record(found.trainer.objective, tested, images.classes, bins),
+    }
+    if list(images.classes) != found.classes:
+        document["reasons"]["per_class"] = "the classes have other names: compared by their number"
+    if calibration is not None and fitted is not None:
+        logits, digest = tested.logits.double().numpy(), images.part_digests["test"]
+        document["calibrated"] = applied(
+            calibration, fitted, logits, tested.labels.numpy(), bins, digest
+        )
+    return document
+
+
+def tested_of(path: Path, data: str | None, which: str, data_dir: Path, device: str) -> Evaluated:
+    """Runs test images through a trained network.
 
     Args:
         path: the folder of a trial, or a checkpoint file in its `checkpoints`.
@@ -30,7 +89,6 @@ def evaluate(
         which: `last` or `best`, for a folder.
         data_dir: where the images are.
         device: a torch device.
-        bins: of the calibration.
 
     Raises:
         RequestError: no run or checkpoint, a damaged one, or images that do not fit the network.
@@ -53,7 +111,7 @@ def evaluate(
     trainer = Trainer(recipe, spec, images, int(run["seed"]), how)
     try:
         trainer.load_weights(state)
-    except (RuntimeError, ValueError, KeyError, TypeError, AttributeError):
+    except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
         if data is not None:
             shape = f"{images.channels} x {images.pixels} x {images.pixels}"
             raise RequestError(
@@ -62,26 +120,21 @@ def evaluate(
             ) from None
         raise RequestError(
             f"{file}: holds another network than {recipe.model} with {run['objective']}, which "
-            f"{folder / 'run.json'} says: train it again"
+            f"{folder / 'run.json'} says ({str(error).splitlines()[0]}): train it again"
         ) from None
     try:
         tested = trainer.tested()
     except DivergedError as error:
         raise RequestError(f"{file}: {error}: there is nothing to evaluate") from None
-    document: dict[str, Any] = {
-        "schema": 1,
-        "command": "eval",
+    about = {
         "run": str(folder),
         "checkpoint": file.name,
         "step": int(state["step"]),
         "data": own.name,
         "model": recipe.model,
         "objective": str(run["objective"]),
-        **measured_record(trainer.objective, tested, images.classes, bins),
     }
-    if list(images.classes) != state["classes"]:
-        document["reasons"]["per_class"] = "the classes have other names: compared by their number"
-    return document
+    return Evaluated(about, images, trainer, tested, state["classes"])
 
 
 def _located(path: Path, which: str) -> tuple[Path, Path, dict[str, Any]]:
@@ -106,8 +159,8 @@ def _located(path: Path, which: str) -> tuple[Path, Path, dict[str, Any]]:
 def _run_of(folder: Path) -> dict[str, Any]:
     path = folder / "run.json"
     try:
-        run = parse_run(path.read_text("utf-8"), (is_run,))
-    except (OSError, UnicodeDecodeError):
+        run = parse_run(read_text(path), (is_run,))
+    except DamageError:
         run = None
     if run is None:
         raise RequestError(f"{path}: is missing, damaged or not of marginctl train")

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from marginctl.data.images import LabelledImages
+from marginctl.data.labelled import LabelledImages
 from marginctl.models.backbone import create
 from marginctl.models.names import parse_model
 from marginctl.objectives.module import Objective
@@ -20,6 +20,7 @@ from marginctl.runs.store import versions
 from marginctl.seeds import generator
 from marginctl.training import checkpoint
 from marginctl.training.distribution import World
+from marginctl.training.optimizer import optimizer_of
 from marginctl.training.streamed import batches_of
 
 
@@ -105,7 +106,7 @@ class Trainer:
         self._network: nn.Module = _Network(self)
         if self._world.size > 1:
             self._network = nn.parallel.DistributedDataParallel(self._network)
-        self.optimizer = _optimizer(recipe, self.model, self.objective)
+        self.optimizer = optimizer_of(recipe.optim, self._network)
         self._scaler = torch.amp.GradScaler(how.device.type, enabled=how.precision == "fp16")
         self.batches = batches_of(
             *(images, how.device, seed, recipe.data.augment),
@@ -299,7 +300,8 @@ class Trainer:
         """Takes up what `state` gave.
 
         Raises:
-            ValueError: it was written by another number of processes, which see other batches.
+            ValueError: it was written by another number of processes, which see other batches, or
+                it is of another network.
         """
         if (state["processes"], state["steps"]) != (self._world.size, len(self.sizes)):
             raise ValueError(
@@ -316,7 +318,13 @@ class Trainer:
         self._sums = sums.to(self.how.device)
 
     def load_weights(self, state: dict[str, Any]) -> None:
-        """Takes the network alone, with the normalisation of its images: to evaluate it."""
+        """Takes the network alone, with the normalisation of its images: to evaluate it.
+
+        Raises:
+            ValueError: it is another network.
+        """
+        for module, kind in ((self.model, "model"), (self.objective, "objective")):
+            _check_shapes(module, state[kind])
         self.model.load_state_dict(state["model"])
         self.objective.load_state_dict(state["objective"])
         self.batches.normalize(*state["normalization"])
@@ -339,6 +347,19 @@ class _Network(nn.Module):
         return self.objective(features, y), features
 
 
+def _check_shapes(module: nn.Module, state: dict[str, Tensor]) -> None:
+    """Raises ValueError for the first tensor that a network's state has otherwise."""
+    own = module.state_dict()
+    for name in dict.fromkeys((*own, *state)):
+        has, wanted = (_shape(tensors.get(name)) for tensors in (state, own))
+        if has != wanted:
+            raise ValueError(f"'{name}' is {has} in it, and {wanted} in this network")
+
+
+def _shape(value: Tensor | None) -> str:
+    return "absent" if value is None else " x ".join(map(str, value.shape)) or "a number"
+
+
 def hits(scores: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """How many labels are the first, and among the first five, by score (N, C); ties as argmax."""
     one = (scores.argmax(-1) == y).sum()
@@ -346,25 +367,6 @@ def hits(scores: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     before = torch.arange(scores.shape[1], device=y.device) < y[:, None]
     rank = (scores > own).sum(1) + ((scores == own) & before).sum(1)
     return one, (rank < 5).sum()
-
-
-def _optimizer(
-    recipe: TrainRecipe, model: nn.Module, objective: nn.Module
-) -> torch.optim.Optimizer:
-    optim = recipe.optim
-    parameters = [p for module in (model, objective) for p in module.parameters()]
-    if len({id(p) for p in parameters}) != len(parameters):
-        raise AssertionError("a parameter stands twice: it would be moved twice a step")
-    if optim.optimizer == "sgd":
-        return torch.optim.SGD(
-            parameters,
-            1.0,
-            momentum=optim.momentum,
-            nesterov=optim.nesterov,
-            weight_decay=optim.weight_decay,
-        )
-    kind = torch.optim.Adam if optim.optimizer == "adam" else torch.optim.AdamW
-    return kind(parameters, 1.0, weight_decay=optim.weight_decay)
 
 
 def _seed_of(seed: int, *name: str | int) -> int:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, Protocol, cast
 
-from marginctl.data.images import LabelledImages
+from marginctl.data.labelled import LabelledImages
 from marginctl.errors import MarginctlError, RequestError
 from marginctl.runs.store import NUMERIC_PACKAGES, TrialFolder, versions
 from marginctl.training import checkpoint

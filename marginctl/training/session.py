@@ -1,6 +1,7 @@
 """One call of `train`: its recipe, its images, its trials, and where they are kept."""
 
-import re
+import contextlib
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +11,8 @@ import yaml
 
 from marginctl import recipe as recipes
 from marginctl.data.corruption import label_noise, subsample
-from marginctl.data.images import LabelledImages, load_images
+from marginctl.data.images import load_images
+from marginctl.data.labelled import LabelledImages
 from marginctl.data.streamed_sets import load_files
 from marginctl.data.uci import default_data_dir
 from marginctl.devices import processes_together, resolve_device
@@ -20,12 +22,14 @@ from marginctl.objectives.extension import origins
 from marginctl.objectives.names import parse
 from marginctl.recipe import TrainRecipe
 from marginctl.recipe.train import ImageData
-from marginctl.runs.files import write_atomically
+from marginctl.runs.files import TEMPORARY, write_atomically
+from marginctl.runs.reading import DamageError, read_text
 from marginctl.runs.store import TrialFolder, parse_run
 from marginctl.training.record import is_result, is_run
 from marginctl.training.trial import Trial, expand
 
 DEFAULT: dict[str, Any] = {"task": "train"}
+STALE = 3600.0  # seconds: no process takes so long to write a recipe
 
 
 @dataclass
@@ -46,6 +50,7 @@ class Session:
     images: Mapping[str, LabelledImages]  # by the digest
     folder: Path
     device: str
+    read: Path | None = None  # the recipe's file
 
     @classmethod
     def open(
@@ -77,12 +82,12 @@ class Session:
         if name is None:
             document = {**DEFAULT}
             recipe = recipes.check(TrainRecipe, document, {}, "recipe", overrides, given)
-            said = f"{recipe.data.name}-{recipe.model}"
-            stored_as = re.sub(r"[^\w.-]+", "-", said).strip(".-")[:60]
+            stored_as = recipes.stored_name(f"{recipe.data.name}-{recipe.model}")[:60].strip(".-")
+            read = None
         else:
             source = recipes.find(name)
             recipe = recipes.load_as(TrainRecipe, source, overrides, given)
-            stored_as = source.name
+            stored_as, read = _stored_as(source, out), source.path
         from marginctl.training.distribution import local_device
 
         device = local_device(resolve_device(device, accelerated=True))
@@ -112,6 +117,7 @@ class Session:
             {images.digest: images for images in loaded.values()},
             out / stored_as,
             device,
+            read,
         )
 
     def folder_of(self, trial: Trial) -> TrialFolder:
@@ -137,13 +143,29 @@ class Session:
         """The trials without a result that can be used."""
         return [t for t in self.trials if self.folder_of(t).find((), is_result).result is None]
 
-    def write_recipe(self) -> Path:
-        """Writes the recipe that is run into its folder, as YAML."""
+    def write_recipe(self) -> None:
+        """Writes the recipe that is run into its folder, as YAML; never over the one it read."""
+        for stale in self.folder.glob(f"{TEMPORARY}*"):  # what a kill left
+            with contextlib.suppress(OSError):
+                if time.time() - stale.stat().st_mtime > STALE:
+                    stale.unlink()
         document = self.recipe.model_dump(exclude={"about"})
         text = "# What was run, by marginctl train. Options of the command line are in it.\n"
         path = self.folder / f"{self.folder.name}.yaml"
-        write_atomically(path, text + yaml.safe_dump(document, sort_keys=False))
-        return path
+        if self.read is None or path.resolve() != self.read.resolve():
+            write_atomically(path, text + yaml.safe_dump(document, sort_keys=False))
+
+
+def _stored_as(source: recipes.Source, out: Path) -> str:
+    """The folder of a recipe's runs in a store; one that the store itself holds stays in its own.
+
+    `write_recipe` has put it there, also below the folder of a paper.
+    """
+    folder = source.path.resolve().parent
+    if folder.name == source.path.stem and folder.is_relative_to(out.resolve()):
+        own = folder.relative_to(out.resolve()).as_posix()
+        return source.name if own == "." else own
+    return source.name
 
 
 def images_of(data: ImageData, folder: Path) -> LabelledImages:
@@ -191,8 +213,8 @@ def _told_anew(
     own = {"row": trial.row, "setting": dict(trial.setting)}
     path = folder.path / "run.json"
     try:
-        there = parse_run(path.read_text("utf-8"), (is_run,)) is not None
-    except (OSError, UnicodeDecodeError):
+        there = parse_run(read_text(path), (is_run,)) is not None
+    except DamageError:
         there = False
     if not there:
         folder.begin(session.about(trial) | about)
@@ -214,8 +236,10 @@ def run(
 
     Raises:
         StoppedRunError: a signal came; the trial at work has a checkpoint.
+        LackError: there is no memory for a trial, or no compiler.
         StoreError: the folder cannot be written.
     """
+    from marginctl.training import lacks
     from marginctl.training.distribution import joined
     from marginctl.training.loop import setup
     from marginctl.training.run import Keeping, Stop, run_trial
@@ -244,16 +268,17 @@ def run(
                 if record is None:
                     if world.first:
                         folder.begin(session.about(trial) | about)
-                    record = run_trial(
-                        trial,
-                        session.images[trial.data],
-                        folder,
-                        how,
-                        Keeping(minutes, keep),
-                        stop,
-                        listener,
-                        world,
-                    )
+                    with lacks.named(trial, trial.recipe.train, session.device):
+                        record = run_trial(
+                            trial,
+                            session.images[trial.data],
+                            folder,
+                            how,
+                            Keeping(minutes, keep),
+                            stop,
+                            listener,
+                            world,
+                        )
             finally:
                 if world.first:
                     folder.unlock()

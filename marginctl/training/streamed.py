@@ -10,7 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from marginctl.data.images import Images, LabelledImages
+from marginctl.data.images import Images
+from marginctl.data.labelled import LabelledImages
 from marginctl.data.streamed import FilePart, ImageFiles
 from marginctl.seeds import generator
 from marginctl.training.batches import Batches, Batching

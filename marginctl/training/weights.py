@@ -18,6 +18,8 @@ from marginctl.data.streamed import ImageFiles
 from marginctl.data.streamed_sets import imagenet_wnids, load_files
 from marginctl.errors import RequestError
 from marginctl.evaluation.document import measured
+from marginctl.evaluation.posthoc import map_file
+from marginctl.evaluation.posthoc.applied import applied
 from marginctl.text import did_you_mean
 from marginctl.training.decoding import Decoded, decoded
 
@@ -36,7 +38,12 @@ def is_name(text: str) -> bool:
 
 
 def evaluate_weights(
-    name: str, data: str | None, data_dir: Path, device: str, bins: int
+    name: str,
+    data: str | None,
+    data_dir: Path,
+    device: str,
+    bins: int,
+    calibration: Path | None = None,
 ) -> dict[str, Any]:
     """Evaluates torchvision's weights on streamed images: the document of `eval --json`.
 
@@ -49,11 +56,13 @@ def evaluate_weights(
         data_dir: where the images are.
         device: a torch device.
         bins: of the calibration.
+        calibration: a map of `calibrate --save`, for calibrated numbers beside the others.
 
     Raises:
         RequestError: no such weights, weights that are not there and cannot be fetched, or images
             whose classes are not those of the weights.
     """
+    fitted = None if calibration is None else map_file.read(calibration)
     model, weights = _named(name)
     if data is None:
         raise RequestError(f"{name}: weights of torchvision: name images with --data")
@@ -66,8 +75,8 @@ def evaluate_weights(
     features, logits = _computed(network, last, files, preset, torch.device(device))
     if not bool(features.isfinite().all() and logits.isfinite().all()):
         raise RequestError(f"{weights}: an output is not finite: there is nothing to evaluate")
-    scores = logits.double().numpy()
-    return {
+    scores, labels = logits.double().numpy(), numbers[files.test_y]
+    document = {
         "schema": 1,
         "command": "eval",
         "run": None,
@@ -83,7 +92,7 @@ def evaluate_weights(
             features.double().numpy(),
             scores,
             scores,
-            numbers[files.test_y],
+            labels,
             categories,
             bins,
             last[0].weight.detach().cpu().double().numpy()
@@ -91,6 +100,10 @@ def evaluate_weights(
             else "the network ends in no linear layer",
         ),
     }
+    if calibration is not None and fitted is not None:
+        digest = files.part_digests["test"]
+        document["calibrated"] = applied(calibration, fitted, scores, labels, bins, digest)
+    return document
 
 
 def title(document: dict[str, Any]) -> str:
@@ -124,9 +137,14 @@ def classes_of(
             return np.array(whole, np.int64), matched
     if len(names) == len(categories):
         return np.arange(len(names)), "count"
-    twice = [n for i, n in enumerate(names) if n in names[:i]]
-    if twice:
-        raise RequestError(f"{weights}: class '{twice[0]}' stands twice: name each class once")
+    seen = dict[str, str]()
+    for name in names:
+        first = seen.setdefault(_plain(name), name)
+        if first != name:
+            raise RequestError(
+                f"{weights}: classes '{first}' and '{name}' of the images have one name: make "
+                "them one class"
+            )
     strange = next(n for n in names if _plain(n) not in set(map(_plain, categories)))
     raise RequestError(
         f"{weights}: has {len(categories)} classes, the images have {len(names)}: expected as "

@@ -3,6 +3,8 @@
 import pytest
 from pydantic import ValidationError
 
+from marginctl.errors import RequestError
+from marginctl.recipe import Source, load_as
 from marginctl.recipe.train import ImageData, TrainRecipe
 
 
@@ -55,3 +57,88 @@ def test_a_grid_over_sets_takes_what_suits_each():
         {"task": "train", "grid": {"data.name": ["digits", "list:x", "imagenet"]}}
     )
     assert [own.data.streamed for _, own in recipe.settings()] == [False, True, True]
+
+
+BROKEN = """\
+task: train
+data:
+  name: digts
+  share: 2.0
+model: resnt18
+objectives: [sofd, "arcgrad:scale=-1"]
+optim:
+  lr: fast
+  momentun: 0.9
+train: {epochs: 0, precision: fp8}
+seeds: [-1]
+grid:
+  data.share: [0.5, 2.0]
+  train.epochz: [1]
+  model: [mlp, "mlp:width=0"]
+  optim.lr: [0.1, slow]
+"""
+
+
+def lines_of(source, *overrides):
+    with pytest.raises(RequestError) as caught:
+        load_as(TrainRecipe, source, overrides)
+    return list(caught.value.lines)
+
+
+def test_every_error_at_once_with_its_line(tmp_path):
+    """Ledger 32: also those of a grid, beside what else is wrong."""
+    path = tmp_path / "r.yaml"
+    path.write_text(BROKEN)
+    expected = [
+        ("3: unknown image set 'digts'", "Did you mean 'digits'?"),
+        ("4: data.share = 2.0: expected less than or equal to 1", ""),
+        ("5: unknown model 'resnt18'", "Did you mean 'resnet18'?"),
+        ("6: unknown objective 'sofd'", "Did you mean 'soft'?"),
+        ("6: objective 'arcgrad': scale = '-1': expected a finite number above 0", ""),
+        ("8: optim.lr = 'fast': expected a number above 0", ""),
+        ("9: unknown key 'optim.momentun'", "Did you mean 'momentum'?"),
+        ("10: train.epochs = 0: expected greater than or equal to 1", ""),
+        ("10: train.precision = 'fp8': expected 'auto', 'fp32', 'bf16' or 'fp16'", ""),
+        ("11: seeds.0 = -1: expected greater than or equal to 0", ""),
+        ("13: grid.data.share.1 = 2.0: expected less than or equal to 1", ""),
+        ("14: grid: unknown key 'train.epochz'", "Did you mean 'train.epochs'?"),
+        ("15: model 'mlp': width = '0': expected a whole number at least 1", ""),
+        ("16: grid.optim.lr.1 = 'slow': expected a number above 0", ""),
+    ]
+    found = lines_of(Source("r", path))
+    for start, end in expected:
+        assert any(li.startswith(f"{path}:{start}") and li.endswith(end) for li in found), start
+    assert len(found) == len(expected), found
+
+
+@pytest.mark.parametrize(
+    ("grid", "expected"),
+    [
+        ("{data.load: [stream]}", "grid: data.load = stream of digits: expected memory"),
+        (
+            "{optim.nesterov: [true], optim.momentum: [0.9, 0.0]}",
+            "grid: optim.nesterov = true with optimizer = sgd and momentum = 0: expected sgd and a "
+            "momentum above 0",
+        ),
+        ("{train.epochs: 3}", "grid.train.epochs = 3: expected a valid list"),
+        ("{train.epochs: []}", "grid.train.epochs = []: expected at least 1 item"),
+        (
+            f"{{train.epochs: {list(range(1, 102))}, train.batch_size: {list(range(1, 102))}}}",
+            "grid: 10201 combinations: expected at most 10000",
+        ),
+    ],
+    ids=lambda text: text[:24],
+)
+def test_a_grid_that_is_refused_names_its_option(tmp_path, grid, expected):
+    """Ledger 32: in the words of every other error, and with the option that gave it."""
+    path = tmp_path / "r.yaml"
+    path.write_text("task: train\n")
+    (line,) = lines_of(Source("r", path), f"grid={grid}")
+    assert line == f"--set grid={grid}: {expected}"
+
+
+def test_values_that_fit_only_together_are_a_grid():
+    recipe = TrainRecipe.model_validate(
+        {"task": "train", "grid": {"data.name": ["list:x"], "data.augment": ["imagenet"]}}
+    )
+    assert len(recipe.settings()) == 1

@@ -78,7 +78,9 @@ def test_one_split_and_no_draws():
     sheet = sheet_of(document(split=one, bootstrap={"draws": 0}))
     assert sheet.title.endswith("fitted on 9 of b.npz, measured on 40")
     assert sheet.lists == ()
-    assert "One split." in sheet.caption
+    assert sheet.caption.endswith("Measured on all samples of INPUT.")
+    one["calibration"] = None
+    assert sheet_of(document(split=one)).caption.endswith("One random stratified split.")
 
 
 def test_csv_has_every_number(capsys):

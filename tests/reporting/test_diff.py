@@ -8,7 +8,7 @@ import shutil
 import statistics
 
 import pytest
-from scipy.stats import ttest_ind
+from scipy.stats import ttest_rel
 
 from marginctl.reporting.diff import compare_stores
 from tests.reporting.stores import another, change_result, change_run, copied, make, trial
@@ -40,7 +40,7 @@ def test_means_difference_and_interval_are_those_of_scipy(whole, tmp_path):
     assert cell.identical is False
     assert list(cell.b) == [a for repeat in changed for a in repeat]
     assert cell.difference == pytest.approx(statistics.fmean(cell.b) - statistics.fmean(cell.a))
-    expected = ttest_ind(cell.b, cell.a, equal_var=False).confidence_interval(0.95)
+    expected = ttest_rel(cell.b, cell.a).confidence_interval(0.95)
     assert (cell.low, cell.high) == pytest.approx((expected.low, expected.high))
     assert sum(c.identical for c in diff.cells) == 3
 

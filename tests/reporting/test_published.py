@@ -149,12 +149,12 @@ def crossvalidated(recipe, dataset, objective, accuracies, **protocol):
     return Run(Path("run"), {"recipe": {"name": recipe, **own}}, record)
 
 
-def test_fold_accuracies_of_the_first_recipe_fill_a_cell():
+def test_fold_accuracies_fill_a_cell_and_tuned_ones_do_not():
     table = published_table("arcgrad", "I")
     fair = crossvalidated("arcgrad/table1-fair", "iris", "soft", [[90.0, 91.0]])
     near = crossvalidated("arcgrad/table1", "iris", "soft", [[80.0, 81.0], [82.0, 83.0]])
     other = crossvalidated("arcgrad/table1", "iris", "adacos", [[70.0, 71.0]], epochs=11)
-    assert filled(table, [fair, other]) == {("Iris", "Soft"): [90.0, 91.0]}
+    assert filled(table, [fair, other]) == {}
     assert filled(table, [fair, near]) == {("Iris", "Soft"): [80.0, 81.0, 82.0, 83.0]}
 
 
@@ -170,7 +170,7 @@ def test_an_empty_where_selects_nothing():
 def test_runs_of_both_commands_are_asked():
     a, b = trained("mnist", "soft", 99.0), trained("mnist", "arcgrad", 98.0)
     collected = Collected(
-        [Table("x", None, None, {}, {("d", "soft", 0): a})],
+        [Table("x", None, None, {}, runs={("d", "soft", 0): a})],
         [Trained("y", None, None, {}, {("r", "arcgrad", 0): b})],
     )
     assert runs_of(collected) == [a, b]

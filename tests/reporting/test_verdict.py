@@ -128,3 +128,35 @@ def test_the_order_of_the_runs_changes_nothing():
     shown = [[(e.text, e.marks, e.remark) for e in row.entries if e] for row in first.rows]
     assert shown == [[(e.text, e.marks, e.remark) for e in row.entries if e] for row in again.rows]
     assert Path(made[0].path) == Path("run")
+
+
+def test_no_spread_is_no_certainty():
+    assert interval(22.3, 0.0, 2, Value(22.0, None, None)) == (
+        None,
+        None,
+        "no spread over n = 2: no interval",
+    )
+    cell = judge(TABLE2, runs("soft:bias=true", [71.4, 71.4])).cells[SOFT]
+    assert cell.low is not None  # the paper has a spread
+
+
+def test_a_run_stands_for_its_own_cell_alone():
+    """Not for every cell of the table that has its objective."""
+    table3, ours = published_table("large-margin", "3"), "lm-softmax:bias=true"
+    noisy = [trained("large-margin/table3-noise", ours, 65.0, train__epochs=10)]  # 0.1
+    cells = judge(table3, noisy).cells.values()
+    (cell,) = [c for c in cells if c.runs]
+    assert cell.verdict is Verdict.not_comparable
+    assert cell.differing == {"train.epochs": (10, 50)}
+    assert not cell.best
+    elsewhere = [trained("large-margin/table2", ours, 65.0, data__name="digits")]
+    assert not judge(TABLE2, elsewhere).shown
+
+
+def test_a_reduced_network_is_named_and_another_stands_for_nothing():
+    quarter, other = (trained("large-margin/table2", "soft:bias=true", 65.0) for _ in range(2))
+    quarter.about["recipe"]["model"] = "layer13:width=0.25"
+    other.about["recipe"]["model"] = "mlp"
+    cell = judge(TABLE2, [quarter, other]).cells[SOFT]
+    assert cell.runs == (quarter,)
+    assert cell.reason == "model = layer13:width=0.25, not layer13"

@@ -3,6 +3,8 @@
 import csv
 import io
 import json
+import os
+import threading
 
 import pytest
 
@@ -176,3 +178,50 @@ def test_a_figure_is_of_one_table(marginctl, store, tmp_path):
     refused = marginctl("report", store, "--figure", tmp_path / "a.png")
     assert refused.status == 2
     assert "2 tables (arcgrad/table1, arcgrad/table1): expected one" in refused.err
+
+
+def test_an_output_is_a_file_of_its_own(marginctl, store, tmp_path):
+    trial = next(store.rglob("result.json"))
+    before = trial.read_bytes()
+    for path, said in (
+        (trial, "lies in the folder of a run"),
+        (store, "is a folder: name a file"),
+        ("", "is a folder: name a file"),
+    ):
+        ran = marginctl("report", store, "--format", "csv", "--output", path)
+        assert ran.status == 2
+        assert ran.err.startswith("error: --output ")
+        assert said in ran.err
+    assert trial.read_bytes() == before
+    target, link = tmp_path / "target.csv", tmp_path / "link.csv"
+    target.write_text("old")
+    link.symlink_to(target)
+    assert marginctl("report", store, "--format", "csv", "--output", link).status == 0
+    assert link.is_symlink()
+    assert target.read_text().startswith("recipe,paper,table,")
+
+
+def test_a_pipe_stays_a_pipe(marginctl, store, tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    read = []
+    reader = threading.Thread(target=lambda: read.append(pipe.read_text()))
+    reader.start()
+    assert marginctl("report", store, "--format", "csv", "--output", pipe).status == 0
+    reader.join(timeout=10)
+    assert read[0].startswith("recipe,paper,table,")
+    assert pipe.is_fifo()
+
+
+def test_explain_of_training(marginctl, tmp_path):
+    arguments = ("train", "--data", "digits", "--model", "mlp:width=8", "--epochs", "1")
+    assert marginctl(*arguments, "--seeds", "2", "--device", "cpu", "--out", tmp_path).status == 0
+    ran = marginctl("report", tmp_path, "--explain", "digits, mlp:width=8/soft")
+    assert ran.out.startswith(
+        "digits, mlp:width=8 / soft in digits-mlp-width-8\n  last epoch: mean "
+    )
+    assert ran.out.count("  run ") == 2
+    asked = ("--explain", "digits, mlp:width=8/soft", "--output", tmp_path / "e.txt")
+    assert marginctl("report", tmp_path, *asked).out == ""
+    assert (tmp_path / "e.txt").read_text() == ran.out
+    assert marginctl("report", tmp_path, *asked, "--format", "latex").status == 2

@@ -162,7 +162,7 @@ grid: {data.label_noise: [0.0, 0.4], train.batch_size: [50]}
         (("--set", "optim.lrr=0.1"), "unknown key 'optim.lrr'"),
         (("--set", "train.epochs=0"), "train.epochs = 0: expected greater than or equal to 1"),
         (("--set", "grid={data.shar: [1]}"), "grid: unknown key 'data.shar'"),
-        (("--set", "grid={data.share: [2.0]}"), "grid: data.share = 2.0: expected"),
+        (("--set", "grid={data.share: [2.0]}"), "grid.data.share.0 = 2.0: expected less than"),
         (("--set", "data.samples=3"), "count = 3: expected 10 (one of each class) .. 1437"),
         (("--model", "vgg16"), "model 'vgg16': images with side = 8: expected at least 32"),
         (("--seed", "1", "--seeds", "2"), "--seed and --seeds: give one of them"),

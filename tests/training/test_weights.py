@@ -13,6 +13,7 @@ from torchvision import models
 
 from marginctl.data.streamed_sets import imagenet_wnids
 from marginctl.errors import RequestError
+from marginctl.evaluation.posthoc.map_file import FittedMap, write
 from marginctl.training import decoding, weights
 
 ANTS_AND_BEES = {"n02206856": "bee", "n02219486": "ant"}
@@ -108,6 +109,27 @@ def test_as_by_hand(marginctl, hub, photographs, written, model, kind, last):
         assert found["angles"]["intra_weight"] == pytest.approx(degrees, abs=1e-3)
     text = marginctl("eval", written, "--data", name, "--device", "cpu")
     assert text.out.startswith(f"{kind} on {name} (classes matched by wnid)\ntop-1 ")
+
+
+def test_with_a_calibration_map(hub, photographs, tmp_path):
+    name, files = photographs
+    kind = models.ShuffleNet_V2_X0_5_Weights.DEFAULT
+    network = cached(hub, "shufflenet_v2_x0_5", kind)
+    with torch.no_grad():
+        logits = network(
+            torch.stack([kind.transforms()(Image.open(f).convert("RGB")) for f in files])
+        )
+    labels = torch.tensor([CATEGORIES.index(ANTS_AND_BEES[f.parent.name]) for f in files])
+    about = {"name": "others", "n": 9, "digest": "", "data": None}
+    path = tmp_path / "map.json"
+    write(path, FittedMap("temperature", 1000, "logits", {"temperature": 0.5}, True, None, about))
+    arguments = ("shufflenet_v2_x0_5", name, Path(), "cpu", 15)
+    found = weights.evaluate_weights(*arguments, path)
+    one = found.pop("calibrated")
+    assert found == weights.evaluate_weights(*arguments)
+    nll = nn.functional.cross_entropy(2 * logits.double(), labels).item()
+    assert one["nll"] == pytest.approx(nll, rel=1e-5)
+    assert (one["top1"], one["note"]) == (found["top1"], None)
 
 
 def refused(marginctl, *arguments) -> str:

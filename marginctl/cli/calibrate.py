@@ -1,0 +1,180 @@
+"""marginctl calibrate."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from marginctl.cli import options
+from marginctl.cli.evaluate import Which
+from marginctl.cli.options import integer, print_json
+from marginctl.errors import RequestError
+
+if TYPE_CHECKING:
+    from marginctl.evaluation.posthoc.outputs import Outputs
+
+
+def command(
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="INPUT",
+            help="A trial's folder in a run store, a checkpoint in it, an .npz with `logits` or "
+            "`probabilities` (N, C) and `labels` (N,), or a CSV with columns logit_0, logit_1, ... "
+            "or prob_0, prob_1, ..., and label.",
+        ),
+    ],
+    method: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--method",
+            metavar="NAME",
+            help="none, temperature, vector, matrix, isotonic-ovr, isotonic-top, histogram-ovr or "
+            "histogram-top (ovr: one-versus-rest; top: the top label's confidence); repeatable. "
+            "Else all.",
+        ),
+    ] = None,
+    calibration: Annotated[
+        Path | None,
+        typer.Option(
+            "--calibration",
+            metavar="FILE",
+            help="Fit on the outputs in this .npz or CSV, and measure on all of INPUT.",
+        ),
+    ] = None,
+    split: Annotated[
+        float | None,
+        typer.Option(
+            "--split", metavar="SHARE", help="Fit on this share of INPUT, else 0.5, at random."
+        ),
+    ] = None,
+    repeats: Annotated[
+        int | None,
+        typer.Option("--repeats", metavar="N", parser=integer(1), help="Random splits, else 10."),
+    ] = None,
+    bins: Annotated[
+        int,
+        typer.Option(
+            "--bins",
+            metavar="N",
+            parser=integer(1, 1000),
+            help="Of the calibration errors and of histogram binning.",
+        ),
+    ] = 15,
+    bootstrap: Annotated[
+        int,
+        typer.Option(
+            "--bootstrap",
+            metavar="N",
+            parser=integer(0),
+            help="Draws of the intervals; 0 for none.",
+        ),
+    ] = 1000,
+    seed: Annotated[
+        int,
+        typer.Option(
+            "--seed", metavar="N", parser=integer(0), help="Of the splits and the bootstrap."
+        ),
+    ] = 0,
+    figure: Annotated[
+        Path | None,
+        typer.Option(
+            "--figure", metavar="FILE", help="Draw reliability diagrams before and after."
+        ),
+    ] = None,
+    save: Annotated[
+        Path | None,
+        typer.Option(
+            "--save",
+            metavar="FILE",
+            help="Write the first split's map of the one --method, for `eval --calibration`.",
+        ),
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option("--data", metavar="NAME", help="Of a run: other images than its own."),
+    ] = None,
+    which: Annotated[
+        Which,
+        typer.Option("--checkpoint", help="Of a run: after the last epoch, or the best one."),
+    ] = Which.last,
+    table_format: options.TableFormat = options.Format.table,
+    json: options.Json = False,
+    data_dir: options.DataDir = None,
+    device: options.Device = "auto",
+    quiet: options.Quiet = False,
+) -> None:
+    """Calibrate a classifier's outputs post hoc, and measure what it is worth on other samples.
+
+    Accuracy, ECE, MCE, adaptive and classwise ECE, NLL and Brier score before and after, over
+    random splits, with bootstrap intervals. Of a run the test images are split: nothing that was
+    trained on is used. Whether values are logits or probabilities is named, never guessed.
+    """
+    from marginctl.evaluation.posthoc import map_file
+    from marginctl.evaluation.posthoc.calibrate import Asked, calibrate
+    from marginctl.evaluation.posthoc.methods import check_method
+    from marginctl.evaluation.posthoc.reading import is_file_of_outputs, read_outputs
+    from marginctl.reporting.calibrate_table import print_as, title_of
+    from marginctl.reporting.figures.style import check_path
+    from marginctl.reporting.progress import LogLine, say
+    from marginctl.runs.files import check_outputs
+
+    if calibration is not None and (split is not None or repeats is not None):
+        raise RequestError(
+            "--calibration beside --split or --repeats: either samples of their own to fit on, or "
+            "random splits: leave one of them out"
+        )
+    if split is not None and not 0 < split < 1:
+        raise RequestError(f"--split {split:g}: expected a share between 0 and 1, such as 0.5")
+    for name in method or ():
+        check_method(name)
+    if save is not None and len(set(method or ())) != 1:
+        raise RequestError("--save: one map is saved: name its method with one --method")
+    if figure is not None:
+        check_path("--figure", figure)
+    inputs = [p for p in (source, calibration) if p is not None]
+    for output in (save, figure):
+        check_outputs(output, None, inputs)
+    outputs = (
+        read_outputs(source)
+        if is_file_of_outputs(source)
+        else _of_run(source, data, which, data_dir, device)
+    )
+    fitting = None if calibration is None else read_outputs(calibration)
+    asked = Asked(0.5 if split is None else split, repeats or 10, bins, bootstrap, seed)
+    found = calibrate(outputs, fitting, method or [], asked, LogLine(quiet=quiet))
+    if figure is not None:
+        from marginctl.reporting.figures.calibrate import draw
+
+        draw(title_of(found.document), found.before, found.after, figure)
+    if save is not None:
+        map_file.write(save, next(iter(found.maps.values())))
+    say(f"wrote {path}" for path in (figure, save) if path is not None)
+    if json:
+        print_json(found.document)
+    else:
+        print_as(table_format, found.document)
+
+
+def _of_run(
+    path: Path, data: str | None, which: Which, data_dir: Path | None, device: str
+) -> "Outputs":
+    """What a trained network says of its test images."""
+    from marginctl.data.uci import default_data_dir
+    from marginctl.devices import resolve_device
+    from marginctl.evaluation.posthoc.outputs import checked_outputs
+    from marginctl.evaluation.posthoc.reading import FORMS
+    from marginctl.training.evaluate import tested_of
+
+    if not path.exists():
+        raise RequestError(f"{path}: is not there: expected a run of marginctl train, or {FORMS}")
+    folder, place = data_dir or default_data_dir(), resolve_device(device, accelerated=True)
+    found = tested_of(path, data, which.value, folder, place)
+    return checked_outputs(
+        str(path),
+        "logits",
+        found.tested.logits.numpy(),
+        found.tested.labels.numpy(),
+        found.images.part_digests["test"],
+        "the test images are split; no image that the network was trained on is used",
+    )

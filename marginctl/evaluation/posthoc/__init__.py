@@ -1,0 +1,1 @@
+"""Post-hoc calibration: maps from a classifier's outputs to probabilities that mean more."""

@@ -1,0 +1,43 @@
+"""The optimiser holds every trainable tensor of backbone and objective, once."""
+
+import pytest
+import torch
+from torch import nn
+
+from marginctl.objectives.names import available
+from marginctl.recipe.train import Optim
+from marginctl.training.optimizer import optimizer_of
+from tests.training.made import trainer
+
+
+def held(optimizer):
+    return [id(p) for group in optimizer.param_groups for p in group["params"]]
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("objective", [*available(), "soft:bias=true"])
+def test_each_trainable_tensor_is_held_once(objective, compiled):
+    """Ledger 4: class weights, biases and learned scales too, whatever the objective."""
+    made = trainer(objective, train={"compile": compiled}, model="mlp:width=4")
+    wanted = [p for m in (made.model, made.objective) for p in m.parameters() if p.requires_grad]
+    assert sorted(held(made.optimizer)) == sorted(map(id, wanted))
+    assert id(made.objective.weight) in held(made.optimizer)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
+@pytest.mark.parametrize("kept", [0, 2])
+def test_one_that_is_lost_or_doubled_stops_before_the_first_step(monkeypatch, optimizer, kept):
+    """Ledger 4: what an optimiser of torch makes of the tensors is counted, not believed."""
+    kind = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}[optimizer]
+    real = getattr(torch.optim, kind)
+
+    def other(parameters, *rest, **named):
+        made = real(parameters, *rest, **named)
+        group = made.param_groups[0]["params"]
+        group[:] = group[:-1] + kept * group[-1:]
+        return made
+
+    network = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 3, bias=False))
+    monkeypatch.setattr(torch.optim, kind, other)
+    with pytest.raises(AssertionError, match=rf"'1.weight' is in {kept} parameter groups"):
+        optimizer_of(Optim(optimizer=optimizer), network)
