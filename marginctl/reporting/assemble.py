@@ -12,6 +12,7 @@ from marginctl.reporting import sheets
 from marginctl.reporting.cells import Collector
 from marginctl.reporting.collect import Collected, Run, Table, Trained
 from marginctl.reporting.compare import Comparisons, baselines, compare
+from marginctl.reporting.measures import MEASURES
 from marginctl.reporting.published import runs_of
 from marginctl.reporting.seeds import SeedComparison, compare_seeds
 from marginctl.reporting.sheet import Sheet
@@ -145,7 +146,8 @@ def _of_table(
 
 def _of_trained(own: Trained, cells: Sequence[Cell], baseline: str, key: str) -> OfTrained:
     runs = list(own.runs.values())
-    compared = compare_seeds([run.record for run in runs], baseline)
+    records = [run.record for run in runs]
+    compared = [c for measure in MEASURES for c in compare_seeds(records, baseline, measure)]
     settings = {
         key: value
         for name, section in own.training.items()

@@ -72,15 +72,17 @@ def differs(test: Test | None) -> bool:
 
 
 def chosen_baseline(objectives: Sequence[str], asked: str | None) -> str:
-    """The baseline that was asked for; else `soft` where it is among them, or with options such
-    as a bias; else the first.
+    """The baseline that was asked for; else plain softmax where it is among them; else the first.
+
+    Plain softmax is `soft`, `soft` with options such as a bias, or `gradient-decay` with beta 1.
 
     Raises:
         RequestError: it is not among the objectives.
     """
     if asked is None:
-        plain = [o for o in objectives if o == "soft"]
-        return next(iter(plain or [o for o in objectives if o.startswith("soft:")] or objectives))
+        with_options = [o for o in objectives if o.startswith("soft:")]
+        plain = ["soft", *with_options, "gradient-decay"]
+        return next((o for o in plain if o in objectives), objectives[0])
     name = str(parse(asked))
     if name not in objectives:
         raise RequestError(

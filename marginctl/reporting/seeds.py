@@ -7,23 +7,26 @@ from typing import Any
 
 from marginctl.reporting import statistics as tests
 from marginctl.reporting.compare import SIGNIFICANT
+from marginctl.reporting.measures import MEASURES
 from marginctl.reporting.statistics import Test
 
 
 @dataclass(frozen=True)
 class SeedComparison:
-    """One objective against the baseline in one row, on the last epoch's test accuracy.
+    """One objective against the baseline in one row, by one measure of the last epoch.
 
     A seed gives both the same initial backbone and the same batches, so that they are paired by it.
 
     Attributes:
-        difference: in points, the mean over the shared seeds; None without one.
+        measure: of `MEASURES`.
+        difference: the mean over the shared seeds, in the measure's unit; None without one.
         low, high: its 95 % interval by t, None for fewer than two seeds.
         bootstrap: its 95 % percentile interval over 10,000 draws of the seeds, None alike.
         test: the paired t-test.
         wins, ties, losses: of the shared seeds.
     """
 
+    measure: str
     row: str
     objective: str
     n: int
@@ -42,7 +45,7 @@ class SeedComparison:
         """1 significantly better, -1 significantly worse, else 0."""
         if self.p_holm is None or self.p_holm >= SIGNIFICANT:
             return 0
-        return 1 if (self.difference or 0) > 0 else -1
+        return 1 if ((self.difference or 0) > 0) == MEASURES[self.measure].higher else -1
 
     def said(self, baseline: str) -> str:
         """A line for a reader."""
@@ -58,6 +61,7 @@ class SeedComparison:
         """The entry of a document's `tests`."""
         return {
             "test": "paired t over seeds",
+            "measure": self.measure,
             "row": self.row,
             "objective": self.objective,
             "baseline": baseline,
@@ -77,18 +81,23 @@ class SeedComparison:
         }
 
 
-def compare_seeds(records: Iterable[Mapping[str, Any]], baseline: str) -> list[SeedComparison]:
+def compare_seeds(
+    records: Iterable[Mapping[str, Any]], baseline: str, measure: str = "top1"
+) -> list[SeedComparison]:
     """Compares every objective with the baseline in each row where both have results.
 
     Args:
         records: results of `train`; diverged ones have no number and are left out.
         baseline: canonical name of an objective.
+        measure: of `MEASURES`; records without it are left out.
     """
+    read = MEASURES[measure]
     rows: dict[str, dict[str, dict[int, float]]] = {}
     for record in records:
         own = rows.setdefault(record["row"], {}).setdefault(record["objective"], {})
-        if not record["diverged"]:
-            own[int(record["seed"])] = float(record["last"]["top1"])
+        value = None if record["diverged"] else read.of(record)
+        if value is not None:
+            own[int(record["seed"])] = value
     compared = []
     for row, of_row in rows.items():
         if baseline not in of_row:
@@ -106,11 +115,13 @@ def compare_seeds(records: Iterable[Mapping[str, Any]], baseline: str) -> list[S
         adjusted = tests.holm([test.p for test in made.values()])
         for (objective, d), p in zip(differences.items(), adjusted, strict=True):
             low, high = tests.mean_interval(d) or (None, None)
+            better, ties, worse = tests.wins_ties_losses(d)
+            won, lost = (better, worse) if read.higher else (worse, better)
             compared.append(
                 SeedComparison(
-                    *(row, objective, len(d), statistics.fmean(d) if d else None, low, high),
-                    *(tests.bootstrap_interval(d), made[objective], p),
-                    *tests.wins_ties_losses(d),
+                    *(measure, row, objective, len(d), statistics.fmean(d) if d else None),
+                    *(low, high, tests.bootstrap_interval(d), made[objective], p),
+                    *(won, ties, lost),
                 )
             )
     return compared

@@ -7,6 +7,7 @@ from marginctl.reporting import grid_notes as notes
 from marginctl.reporting.cells import Cell, Grid
 from marginctl.reporting.collect import Run
 from marginctl.reporting.compare import Comparisons
+from marginctl.reporting.measures import CALIBRATION, MEASURES
 from marginctl.reporting.seeds import SeedComparison
 from marginctl.reporting.sheet import Entry, Row, Sheet
 from marginctl.reporting.train_table import Cell as Trained
@@ -139,7 +140,7 @@ def of_trained(
     """Networks trained on images: a row for data, model and setting, a column an objective."""
     columns = tuple(dict.fromkeys(cell.objective for cell in cells))
     by_place = {(cell.row, cell.objective): cell for cell in cells}
-    tests = {(c.row, c.objective): c for c in compared}
+    tests = {(c.row, c.objective): c for c in compared if c.measure == "top1"}
     rows = []
     for label in dict.fromkeys(cell.row for cell in cells):
         own = [by_place.get((label, o)) for o in columns]
@@ -166,7 +167,35 @@ def of_trained(
         columns,
         tuple(rows),
         _seed_notes(cells, compared, baseline),
+        lists=_calibration(cells, compared, baseline),
     )
+
+
+def _calibration(
+    cells: Sequence[Trained], compared: Sequence[SeedComparison], baseline: str
+) -> tuple[tuple[str, list[list[str]]], ...]:
+    """A line a cell: how calibrated its networks are, with marks as in the table."""
+    marks = {
+        (c.row, c.objective, c.measure): {1: f"{notes.BETTER} ", -1: f"{notes.WORSE} ", 0: ""}[
+            c.direction
+        ]
+        for c in compared
+    }
+    lines = [["data, model", "objective", *(MEASURES[name].label for name in CALIBRATION)]]
+    for cell in cells:
+        found = {name: cell.calibration[name] for name in CALIBRATION}
+        if any(found.values()):
+            shown = [
+                marks.get((cell.row, cell.objective, name), "")
+                + spread(values, MEASURES[name].places)
+                for name, values in found.items()
+            ]
+            lines.append([cell.row, cell.objective, *shown])
+    caption = (
+        f"Calibration on the test images after the last epoch; {notes.BETTER} {notes.WORSE} better "
+        f"or worse than {baseline}, tested as above"
+    )
+    return ((caption, lines),) if len(lines) > 1 else ()
 
 
 def _of_trained(
@@ -206,7 +235,7 @@ def _seed_notes(
             f"{notes.BETTER} {notes.WORSE}  better or worse than {baseline}: paired t-test over "
             "the seeds, p < 0.05 after Holm's correction over the methods of a row"
         )
-    lines += [c.said(baseline) for c in compared]
+    lines += [c.said(baseline) for c in compared if c.measure == "top1"]
     diverged = [f"{c.objective} on {c.row} {c.diverged}" for c in cells if c.diverged]
     if diverged:
         lines.append(f"{notes.DIVERGED}  diverged, and in no number: {'; '.join(diverged)}")

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from marginctl.recipe import TrainRecipe
+from marginctl.reporting.measures import CALIBRATION, MEASURES
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class Cell:
         collapsed: of the n, how many predict one class for every test image.
         seconds: of all its trials.
         epoch_seconds: of the training part of an epoch, the median over epochs and seeds.
+        calibration: by the measure, of the last epoch of each seed that has it.
     """
 
     row: str
@@ -36,6 +38,7 @@ class Cell:
     collapsed: int
     seconds: float
     epoch_seconds: float | None
+    calibration: Mapping[str, list[float]]
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -48,6 +51,7 @@ class Cell:
             "collapsed": self.collapsed,
             "seconds": self.seconds,
             "epoch_seconds": self.epoch_seconds,
+            **{name: _numbers(values) for name, values in self.calibration.items()},
         }
 
 
@@ -80,6 +84,10 @@ def rows_of(records: Iterable[Mapping[str, Any]]) -> list[Cell]:
                 sum(bool(r["collapsed"]) for r in whole),
                 sum(r["timing"]["seconds"] for r in group),
                 statistics.median(paces) if paces else None,
+                {
+                    name: [v for r in whole if (v := MEASURES[name].of(r)) is not None]
+                    for name in CALIBRATION
+                },
             )
         )
     return cells

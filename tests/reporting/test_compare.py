@@ -239,3 +239,16 @@ def test_neither_hashes_nor_the_order_of_stores_change_a_byte(scattered, form):
         printed.append(ran.stdout)
     assert len(printed[0]) > 1000
     assert printed[0] == printed[1]
+
+
+@pytest.mark.parametrize(
+    ("objectives", "chosen"),
+    [
+        (["arcgrad", "soft"], "soft"),
+        (["arcgrad", "gradient-decay", "soft:bias=true"], "soft:bias=true"),
+        (["gradient-decay:beta=5", "gradient-decay"], "gradient-decay"),
+        (["arcgrad", "adacos"], "arcgrad"),
+    ],
+)
+def test_the_baseline_is_plain_softmax_where_it_is_there(objectives, chosen):
+    assert chosen_baseline(objectives, None) == chosen

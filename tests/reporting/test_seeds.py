@@ -62,6 +62,18 @@ def test_shared_seeds_alone_count_and_too_few_say_so():
     assert compare_seeds(records, "cosine") == []
 
 
+def test_less_is_better_for_an_error():
+    records = [record(o, s, 90.0) for o in ("soft", "m-soft") for s in range(4)]
+    for i, r in enumerate(records):
+        calibration = {"ece": (0.05 if r["objective"] == "soft" else 0.02) + 0.001 * (i % 3)}
+        r["evaluation"] = {"calibration": calibration}
+    (own,) = compare_seeds(records, "soft", "ece")
+    assert own.difference == pytest.approx(-3, abs=0.2)  # points
+    assert (own.direction, own.wins, own.losses) == (1, 4, 0)
+    assert own.as_json("soft")["measure"] == "ece"
+    assert compare_seeds(records, "soft", "nll")[0].n == 0
+
+
 def test_equal_differences_have_no_p():
     records = [record(o, s, 90.0 + s + d) for o, d in (("soft", 0), ("arcgrad", 1)) for s in (0, 1)]
     (own,) = compare_seeds(records, "soft")

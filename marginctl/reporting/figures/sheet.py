@@ -69,7 +69,7 @@ def add_head(figure: Figure, title: str, panels: Iterable[Any], columns: int = 3
     for panel in panels:
         for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
-    letters = int(figure.get_figwidth() / LETTER)
+    letters = int(0.8 * figure.get_figwidth() / LETTER)  # bold ones are wider
     # as the legend's own title: two artists above a figure would lie on each other
     figure.legend(
         list(handles.values()),
