@@ -1,42 +1,32 @@
 """`marginctl bench --device D`: how fast networks train there, and two rows of a table."""
 
 import platform
-import statistics
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from marginctl.bench.cards import peak_of
+from marginctl.bench.pace import pace
 from marginctl.data.images import Images
 from marginctl.devices import usable_cores
 from marginctl.objectives.names import parse
 from marginctl.recipe import TrainRecipe
 from marginctl.runs.store import versions
 from marginctl.training.loop import Setup, Trainer, setup
-from marginctl.training.session import Session
+from marginctl.training.session import Outcome, Session
 from marginctl.training.session import run as run_trials
 
 RECIPE = "large-margin/table2"
 MODELS = ("layer13", "resnet18")
 OBJECTIVES = ("soft:bias=true", "lm-softmax:bias=true")
 
-# Dense bf16 products with float32 sums, in TFLOP/s, from the makers' data sheets; the V100 and the
-# T4 have fp16 alone, so that their bf16 share says nothing: they are left out.
-PEAK = {
-    "H200": 989.0,
-    "H100 PCIe": 756.0,
-    "H100 NVL": 835.0,
-    "H100": 989.0,
-    "A100": 312.0,
-    "L40S": 362.0,
-    "L4": 121.0,
-    "A10": 125.0,
-    "RTX 4090": 165.0,
-    "RTX 3090": 71.0,
-}
+TIMING = 1 / 4  # of all the time: what is left is for the table
+MARGIN = 1.1  # a training also writes records and checkpoints
 
 
 def run(
@@ -58,16 +48,19 @@ def run(
         device: a torch device.
         epochs, seeds: of the table's rows.
         samples: training images, or None for all 50,000.
-        models: the backbones that are timed.
-        timed_epochs: how many of each, after one that is not.
-        minutes: no further network is begun where it would end later than this.
+        models: the backbones that are timed; the table's own is timed with them.
+        timed_epochs: how many of each at most.
+        minutes: a quarter of them is for timing, where a part of an epoch stands for one that takes
+            too long; and no further network of the table is begun where it would end later.
         data_dir: where CIFAR-100 is; None for the default.
         out: the run store of the table's rows: the same command again resumes.
         progress: hears of it.
 
     Returns:
-        A JSON document: of each network seconds an epoch, images a second, and the share of the
-        card's peak; how many networks of the table there was no time for. And the table's results.
+        A JSON document: of each network seconds an epoch and an evaluation, images a second, and
+        the share of the card's peak; how many networks of the table there was no time for, and how
+        many minutes are needed where there was not enough for a single one. And the results of the
+        table.
 
     Raises:
         RequestError: CIFAR-100 is not there.
@@ -89,25 +82,31 @@ def run(
     (images,) = session.images.values()
     assert isinstance(images, Images)  # the recipe's set lies in memory
     how = setup(device, session.recipe.train.precision)
-    speeds = []
-    for model in models:
-        document = session.recipe.model_dump() | {"model": model}
-        found = speed(TrainRecipe.model_validate(document), images, how, timed_epochs)
+    chosen = [
+        TrainRecipe.model_validate(session.recipe.model_dump() | {"model": model})
+        for model in (*models, session.recipe.model)
+    ]
+    recipes = {recipe.model: recipe for recipe in chosen}  # each once, however written
+    opened = time.monotonic() - began
+    speeds = {}
+    for model, own in recipes.items():
+        found = speed(own, images, how, timed_epochs, TIMING * 60 * minutes / len(recipes))
         progress.message(
             f"{model}: {found['seconds_an_epoch']['median']:.2f} s an epoch, "
             f"{found['images_a_second']:.0f} images a second"
         )
-        speeds.append(found)
-    paces = [s["seconds_an_epoch"]["median"] for s in speeds if s["model"] == session.recipe.model]
-    left = 60 * minutes - (time.monotonic() - began)
-    todo = session.unfinished()
-    fits = max(0, int(left // (epochs * paces[0]))) if paces else len(todo)
-    kept = set(session.trials) - set(todo[fits:])
-    chosen = Session(
-        *(session.name, session.recipe, [t for t in session.trials if t in kept]),
-        *(session.images, session.folder, session.device),
+        speeds[model] = found
+    pace_of_it = speeds[session.recipe.model]
+    evaluations = -(-epochs // session.recipe.train.evaluate_every)
+    a_network = MARGIN * (
+        epochs * pace_of_it["seconds_an_epoch"]["median"]
+        + evaluations * pace_of_it["seconds_an_evaluation"]
     )
-    outcome = run_trials(chosen, progress, keep=1, minutes=5, on_done=progress.done)
+    needed = time.monotonic() - began + a_network
+    enough = None
+    if needed > 60 * minutes:  # with more minutes more is timed
+        enough = max(needed, (opened + a_network) / (1 - TIMING)) / 60
+    outcome, left_out = _trained(session, progress, began + 60 * minutes, a_network)
     document = {
         "schema": 1,
         "command": "bench networks",
@@ -115,12 +114,14 @@ def run(
         "card": _card(how),
         "precision": how.precision,
         "images": len(images.train_y),
-        "networks": speeds,
+        "networks": list(speeds.values()),
         "table": {
             "paper": session.recipe.paper,
             "table": session.recipe.table,
             "epochs": epochs,
-            "left_out": len(session.trials) - len(kept),
+            "left_out": left_out,
+            "seconds_a_network": a_network,
+            "minutes_needed": enough,
         },
         "failed": outcome.failed,
         "seconds": time.monotonic() - began,
@@ -130,38 +131,63 @@ def run(
     return document, list(outcome.records.values())
 
 
-def speed(recipe: TrainRecipe, images: Images, how: Setup, epochs: int) -> dict[str, Any]:
-    """Trains some epochs and says how long they took.
+def _trained(session: Session, progress: Any, ends: float, seconds: float) -> tuple[Outcome, int]:
+    """Trains the trials, one by one, that end in time; and how many do not.
+
+    Args:
+        ends: on the monotonic clock.
+        seconds: that a trial is thought to take; the longest one so far corrects it.
+    """
+    todo, outcome, left_out = set(session.unfinished()), Outcome(), 0
+    for trial in session.trials:
+        started = time.monotonic()
+        if trial in todo and started + seconds > ends:
+            left_out += 1
+            continue
+        alone = replace(session, trials=[trial])
+        found = run_trials(alone, progress, keep=1, minutes=5, on_done=progress.done)
+        outcome.records |= found.records
+        outcome.failed += found.failed
+        seconds = max(seconds, time.monotonic() - started)
+    return outcome, left_out
+
+
+def speed(
+    recipe: TrainRecipe, images: Images, how: Setup, epochs: int, seconds: float
+) -> dict[str, Any]:
+    """Trains some epochs, or a part of one, and says how long an epoch takes.
 
     Args:
         recipe: of one trial.
         images: what it trains on.
         how: device and precision.
-        epochs: that are timed, after one that is not.
+        epochs: that are timed at most.
+        seconds: for the timing; beyond them only the least that says anything is timed.
 
     Returns:
-        Seconds an epoch (median, lowest, highest), images a second, floating-point operations of
-        an image's step (2 for a product and its sum), and the share of the card's peak, or null
-        with the reason.
+        Seconds an epoch (median, lowest, highest; where `epochs` is 0 they are scaled from the
+        `steps` that were timed), seconds an evaluation (scaled where not all test images were
+        `evaluated`), images a second in training, floating-point operations of an image's step (2
+        for a product and its sum), and the share of the card's peak, or null with the reason.
     """
     trainer = Trainer(recipe, parse(OBJECTIVES[0]).spec, images, 0, how)
     operations = _operations(trainer)
-    times = []
-    for number in range(epochs + 1):
-        _wait(how)
-        started = time.perf_counter()
-        trainer.step = 0
-        trainer.run_epoch(lambda: None)
-        _wait(how)
-        if number:  # the first one warms up
-            times.append(time.perf_counter() - started)
-    seconds = statistics.median(times)
-    a_second = len(images.train_y) / seconds
+    found = pace(trainer, how, epochs, seconds)
+    a_second = len(images.train_y) / found.epoch
     share, reason = _share(operations * a_second, how)
     return {
         "model": recipe.model,
-        "seconds_an_epoch": {"median": seconds, "low": min(times), "high": max(times)},
-        "epochs": epochs,
+        "seconds_an_epoch": {
+            "median": found.epoch,
+            "low": min(found.epochs) if found.whole else None,
+            "high": max(found.epochs) if found.whole else None,
+        },
+        "epochs": found.whole,
+        "steps": found.steps,
+        "steps_an_epoch": len(trainer.sizes),
+        "seconds_an_evaluation": found.evaluation,
+        "evaluated": found.tested,
+        "test_images": len(images.test_y),
         "images_a_second": a_second,
         "operations_an_image": operations,
         "share_of_peak": share,
@@ -171,6 +197,7 @@ def speed(recipe: TrainRecipe, images: Images, how: Setup, epochs: int) -> dict[
 
 def _operations(trainer: Trainer) -> float:
     """Of the products of a training step, forward and backward, for an image."""
+    trainer.model.eval()  # as many, and no statistic of batch normalisation moves
     x, _ = next(iter(trainer.batches.test_batches(2)))
     with FlopCounterMode(display=False) as counter:
         trainer.features(x).sum().backward()  # type: ignore[no-untyped-call]
@@ -184,18 +211,11 @@ def _share(a_second: float, how: Setup) -> tuple[float | None, str | None]:
         return None, f"{card}: no published peak is held"
     if how.precision != "bf16":
         return None, f"{how.precision}: the peaks that are held are bf16's"
-    peak = next((p for name, p in PEAK.items() if name in card), None)
-    if peak is None:
-        return None, f"{card}: no published peak is held"
-    return a_second / (1e12 * peak), None
+    peak, reason = peak_of(card)
+    return (a_second / (1e12 * peak) if peak else None), reason
 
 
 def _card(how: Setup) -> str:
     if how.device.type == "cuda":
         return torch.cuda.get_device_name(how.device)
     return f"{how.device.type}, {usable_cores()} cores"
-
-
-def _wait(how: Setup) -> None:
-    if how.device.type == "cuda":
-        torch.cuda.synchronize(how.device)

@@ -60,7 +60,10 @@ def networks(
     minutes: Annotated[
         float,
         typer.Option(
-            "--minutes", metavar="MINUTES", min=0, help="Begin nothing that would end later."
+            "--minutes",
+            metavar="MINUTES",
+            min=0,
+            help="Time parts of long epochs; begin no training that would end later.",
         ),
     ] = 10.0,
     out: options.Out = Path("runs"),
@@ -72,7 +75,7 @@ def networks(
 
     Seconds an epoch, images a second and the share of the card's peak; then softmax and lm-softmax
     with the 13-layer network as the table has them. What there was no time for, the same command
-    trains when it is given again. Under 10 minutes.
+    trains when it is given again. About 10 minutes at most; others with --minutes.
     """
     from marginctl.bench.networks import MODELS, run
     from marginctl.devices import resolve_device

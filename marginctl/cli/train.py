@@ -48,7 +48,10 @@ def command(
     tensorboard: Annotated[
         Path | None,
         typer.Option(
-            "--tensorboard", metavar="FOLDER", help="Write every epoch there for TensorBoard."
+            "--tensorboard",
+            metavar="FOLDER",
+            parser=options.folder,
+            help="Write every epoch there for TensorBoard.",
         ),
     ] = None,
     table_format: options.TableFormat = Format.table,

@@ -8,7 +8,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from marginctl.data.images import LabelledImages, stratified_order
+from marginctl.data.images import stratified_order
+from marginctl.data.labelled import LabelledImages
 from marginctl.errors import RequestError
 from marginctl.seeds import generator
 

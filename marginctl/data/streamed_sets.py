@@ -22,6 +22,8 @@ Found = tuple[tuple[str, ...], Rows, Rows]  # class names, training and test row
 
 VALIDATION_NAME = "ILSVRC2012_val_{:08d}"
 VALIDATION_LISTS = ("LOC_val_solution.csv", "val_labels.txt")
+MOST_CLASSES = 1_000_000  # of a list of test images alone, which may leave classes out
+MOST_DIGITS = 18  # of a label, which is 64 bits wide
 
 
 def load_files(
@@ -171,14 +173,36 @@ def _lists(name: str, root: Path, test_only: bool) -> Found:
     train = [] if test_only else _read_list(root / "train.txt")
     test = _read_list(root / tested)
     if os.path.isfile(root / "classes.txt"):
-        classes = tuple(line.strip() for line in _lines(root / "classes.txt"))
+        classes = _class_names(root / "classes.txt")
+    elif test_only:
+        _check_labels(root / tested, test, MOST_CLASSES)
+        classes = tuple(map(str, range(1 + max(label for _, label in test))))
     else:
-        classes = tuple(map(str, range(1 + max(label for _, label in train or test))))
+        classes = _numbered(root / "train.txt", train)
     for file, rows in (("train.txt", train), (tested, test)):
         _check_labels(root / file, rows, len(classes))
     if not test_only:
         _check_no_class_is_empty(root / "train.txt", train, classes)
     return classes, train, test
+
+
+def _numbered(path: Path, rows: Rows) -> tuple[str, ...]:
+    """The classes of a list that names none: as many as it has labels, however large these are."""
+    labels = {label for _, label in rows}
+    classes = tuple(map(str, range(len(labels))))
+    if min(labels) >= 0:  # then the gap is what is wrong, and not the label behind it
+        _check_no_class_is_empty(path, rows, classes)
+    return classes
+
+
+def _class_names(path: Path) -> tuple[str, ...]:
+    classes = tuple(line.strip() for line in _lines(path))
+    if not classes:
+        raise RequestError(f"{path}: is empty: expected the name of a class on each line")
+    if len(set(classes)) < len(classes):
+        twice = next(name for i, name in enumerate(classes) if name in classes[:i])
+        raise RequestError(f"{path}: class '{twice}' stands twice: name each class once")
+    return classes
 
 
 def _places(name: str, root: Path, test_only: bool) -> Found:
@@ -198,14 +222,25 @@ def _places(name: str, root: Path, test_only: bool) -> Found:
 
 
 def _read_list(path: Path) -> Rows:
-    """Lines of a path, which may hold blanks, and of a label, an integer from 0 on."""
-    rows = []
+    """Lines of a path, which may hold blanks, and of a label, an integer from 0 on.
+
+    Raises:
+        RequestError: a line is another one, or gives an image a second label.
+    """
+    rows, labels = [], dict[str, int]()
     for number, line in enumerate(_lines(path), 1):
         image, *rest = line.strip().rsplit(maxsplit=1)
         label = rest[0] if rest else ""
-        if not label.isascii() or not label.removeprefix("-").isdigit():
+        digits = label.removeprefix("-")
+        if not digits.isascii() or not digits.isdigit() or len(digits) > MOST_DIGITS:
             raise RequestError(
                 f"{path}:{number}: '{line[:60]}': expected an image's path, a blank and a label"
+            )
+        first = labels.setdefault(os.path.normpath(image), int(label))
+        if first != int(label):
+            raise RequestError(
+                f"{path}:{number}: label {label} of {image}, which has label {first} above: "
+                "expected one label for each image"
             )
         rows.append((image, int(label)))
     if not rows:

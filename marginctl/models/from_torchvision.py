@@ -1,6 +1,7 @@
 """Classifiers of torchvision as backbones."""
 
 import functools
+import warnings
 
 import torch
 import torchvision
@@ -18,15 +19,20 @@ class FromTorchvision(Backbone):
 
     Args:
         name: as torchvision calls it; one that `check` takes.
+
+    Raises:
+        RequestError: the classifier has no linear layer.
     """
 
     def __init__(self, name: str) -> None:
         network: nn.Module = torchvision.models.get_model(name, weights=None)
-        path, last = [
-            (path, module)
-            for path, module in network.named_modules()
-            if isinstance(module, nn.Linear)
-        ][-1]
+        linear = [(p, m) for p, m in network.named_modules() if isinstance(m, nn.Linear)]
+        if not linear:
+            raise RequestError(
+                f"model 'torchvision/{name}': ends in no linear layer, whose input would be the "
+                "feature: take another model, such as 'torchvision/resnet18'"
+            )
+        path, last = linear[-1]
         super().__init__(last.in_features)
         parent, _, own = path.rpartition(".")
         setattr(network.get_submodule(parent), own, nn.Identity())
@@ -59,10 +65,13 @@ def check(name: str, pixels: int) -> None:
     asked = f"model 'torchvision/{name}': images of 3 x {pixels} x {pixels}"
     found = []
     try:
-        with torch.device("meta"), torch.no_grad():
+        with torch.device("meta"), torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of weights that are drawn anew in later versions
             network = FromTorchvision(name)
             for training in (True, False):
                 found.append(network.train(training)(torch.empty(2, 3, pixels, pixels)))
+    except RequestError:
+        raise
     except Exception as error:  # each architecture says in its own way what it cannot take
         said = (str(error).splitlines() or [type(error).__name__])[0]
         raise RequestError(

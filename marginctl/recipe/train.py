@@ -24,6 +24,7 @@ from marginctl.recipe.fields import (
 from marginctl.text import did_you_mean
 
 MOST_SETTINGS = 10_000  # of a grid
+MOST_WATCHED = 5_000  # training images of which a record is kept by epoch
 
 _Share = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
 
@@ -55,10 +56,11 @@ class ImageData(BaseModel):
         Field(ge=0, lt=1, allow_inf_nan=False, description="share of training labels made wrong"),
     ] = 0.0
     augment: Annotated[
-        Literal["none", "crop", "crop-flip", "imagenet"],
+        Literal["none", "crop", "crop-flip", "scaled-flip", "imagenet"],
         Field(
             description="crops with 4 pixels of the mean colour around, or at random of streamed "
-            "images; mirrored at random; imagenet: scaled parts, colours and light too"
+            "images; mirrored at random; scaled-flip: random parts of streamed images in place of "
+            "crops; imagenet: colours and light too"
         ),
     ] = "none"
     blacklist: Annotated[
@@ -75,9 +77,8 @@ class ImageData(BaseModel):
         ways = ways_to_load(self.name)
         if self.load is not None and self.load not in ways:
             raise ValueError(f"data.load = {self.load} of {self.name}: expected {ways[0]}")
-        kinds = (
-            ("none", "crop-flip", "imagenet") if self.streamed else ("none", "crop", "crop-flip")
-        )
+        of_files = ("none", "crop-flip", "scaled-flip", "imagenet")
+        kinds = of_files if self.streamed else ("none", "crop", "crop-flip")
         if self.augment not in kinds:
             how = "streamed" if self.streamed else "held in memory"
             raise ValueError(
@@ -144,6 +145,34 @@ class Training(BaseModel):
         bool, Field(description="statistics over all processes of a torchrun")
     ] = False
     evaluate_every: Annotated[int, Field(ge=1, description="epochs; the last one always")] = 1
+    reference: Annotated[
+        str | None,
+        Field(
+            description="folder of a finished trial: its losses say how hard each training image "
+            "is, and what becomes of easy and hard ones is recorded"
+        ),
+    ] = None
+    groups: Annotated[
+        int, Field(ge=2, le=100, description="of training images by difficulty, of equal size")
+    ] = 5
+    lipschitz: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=MOST_WATCHED,
+            description="training images whose gradient of the loss with respect to the image is "
+            "recorded",
+        ),
+    ] = 0
+
+    @model_validator(mode="after")
+    def _fits(self) -> "Training":
+        if self.reference is None and self.groups != 5:
+            raise ValueError(
+                f"train.groups = {self.groups} without train.reference: name a finished trial "
+                "whose losses make the groups"
+            )
+        return self
 
 
 class TrainRecipe(BaseModel):

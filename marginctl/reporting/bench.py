@@ -1,9 +1,11 @@
 """The ratios of a benchmark as a table."""
 
+import math
 import statistics
 from typing import Any
 
 from marginctl.reporting.listing import print_rows
+from marginctl.reporting.train_plan import counted
 from marginctl.reporting.train_table import shown_mean
 
 
@@ -98,8 +100,10 @@ def print_networks(document: dict[str, Any]) -> None:
         [
             {
                 "network": row["model"],
-                "s/epoch": f"{row['seconds_an_epoch']['median']:.3g} "
-                f"({row['seconds_an_epoch']['low']:.3g} to {row['seconds_an_epoch']['high']:.3g})",
+                "s/epoch": _seconds_an_epoch(row["seconds_an_epoch"]),
+                "timed": counted(row["epochs"], "epoch")
+                if row["epochs"]
+                else f"{row['steps']} of {row['steps_an_epoch']} steps",
                 "images/s": f"{row['images_a_second']:.0f}",
                 "GFLOP an image": f"{row['operations_an_image'] / 1e9:.2f}",
                 "of the peak": row["reason"]
@@ -108,7 +112,7 @@ def print_networks(document: dict[str, Any]) -> None:
             }
             for row in document["networks"]
         ],
-        ["network", "s/epoch", "images/s", "GFLOP an image", "of the peak"],
+        ["network", "s/epoch", "timed", "images/s", "GFLOP an image", "of the peak"],
     )
     table = document["table"]
     print(
@@ -129,4 +133,14 @@ def print_networks(document: dict[str, Any]) -> None:
         ["row", "objective", "n", "last epoch", "best epoch"],
     )
     if table["left_out"]:
-        print(f"no time for {table['left_out']} networks: the same command again trains them")
+        hint = "the same command again trains them"
+        if table["minutes_needed"] is not None:
+            hint = f"--minutes {math.ceil(table['minutes_needed'])} is enough for one"
+        print(f"no time for {counted(table['left_out'], 'network')}: {hint}")
+
+
+def _seconds_an_epoch(seconds: dict[str, float | None]) -> str:
+    """The median of whole epochs, and their range; or what a part of an epoch promises."""
+    if seconds["low"] is None:
+        return f"about {seconds['median']:.3g}"
+    return f"{seconds['median']:.3g} ({seconds['low']:.3g} to {seconds['high']:.3g})"

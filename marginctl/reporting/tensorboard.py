@@ -2,14 +2,15 @@
 
 import importlib.util
 import io
+import os
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from marginctl.errors import RequestError, StoreError
+from marginctl.errors import RequestError
 from marginctl.reporting.figures.epochs import read_lines
-from marginctl.runs.files import unwritable
+from marginctl.runs.files import check_writable
 from marginctl.training.trial import Trial
 
 if TYPE_CHECKING:
@@ -23,24 +24,32 @@ _LEFT_OUT = {"epoch", "timing", "n", "bin"}
 
 
 def check(folder: Path) -> None:
-    """Finds out before the work whether events can be written below a folder.
+    """Finds out before the work whether events can be written below a folder; it is not made.
 
     Raises:
-        RequestError: tensorboard is not installed, or the folder is a file.
+        RequestError: tensorboard is not installed, or the folder, or the nearest one above it that
+            is there, is a file or cannot be written.
     """
     if importlib.util.find_spec("tensorboard") is None:
         raise RequestError(
             f"{OPTION} {folder}: tensorboard is not installed: pip install 'marginctl[tensorboard]'"
         )
-    if folder.exists() and not folder.is_dir():
-        raise RequestError(f"{OPTION} {folder}: is a file: name a folder")
+    there = next(p for p in (folder, *folder.absolute().parents) if os.path.lexists(p))
+    if not os.path.isdir(there):
+        at = "" if there == folder else f"{there} "
+        raise RequestError(f"{OPTION} {folder}: {at}is a file: name a folder")
+    try:
+        check_writable(there / PREFIX)
+    except RequestError as error:
+        raise RequestError(f"{OPTION} {folder}: {error}: name another one") from None
 
 
 class TensorBoard:
     """Hears of a training, tells another listener, and writes an event folder a trial.
 
     `<folder>/<recipe name>/<trial id>/` holds one file. It is written anew, from metrics.jsonl,
-    when a trial starts or goes on: no epoch stands twice, whatever a killed run has left.
+    when a trial starts or goes on: no epoch stands twice, whatever a killed run has left. Where
+    events cannot be written, that is said once, and the training goes on without them.
 
     Args:
         listener: is told everything.
@@ -53,6 +62,7 @@ class TensorBoard:
         self._folder = folder / session.name
         self._trial: Trial | None = None
         self._path = folder
+        self._on = True
 
     def message(self, text: str) -> None:
         """As the other listener has it."""
@@ -63,26 +73,31 @@ class TensorBoard:
         self._listener.step(trial, step, total)
 
     def epoch(self, trial: Trial, line: dict[str, Any]) -> None:
-        """An epoch is done; its line stands in metrics.jsonl.
-
-        Raises:
-            StoreError: the events cannot be written.
-        """
+        """An epoch is done; its line stands in metrics.jsonl."""
         self._listener.epoch(trial, line)
-        if trial is self._trial:
-            self._append(events([line]))
-        else:
-            self._begin(trial)
+        self._write(trial, [line])
 
     def done(self, trial: Trial, record: dict[str, Any]) -> None:
-        """A trial has its result: its events are written also where no epoch was left to train.
-
-        Raises:
-            StoreError: they cannot be written.
-        """
+        """A trial has its result: its events are written also where no epoch was left to train."""
         self._listener.done(trial, record)
-        if trial is not self._trial:
-            self._begin(trial)
+        self._write(trial, [])
+
+    def _write(self, trial: Trial, lines: list[dict[str, Any]]) -> None:
+        """The events of some epochs, after all those before them where the trial is another."""
+        if not self._on:
+            return
+        try:
+            if trial is not self._trial:
+                self._begin(trial)
+            elif lines:
+                self._append(events(lines))
+        except OSError as error:
+            # epochs of training are worth more than their curves
+            self._on = False
+            self.message(
+                f"{self._path}: cannot be written: {error.strerror or error}: the training goes on "
+                f"without {OPTION}; the same command again writes what is missing"
+            )
 
     def _begin(self, trial: Trial) -> None:
         """One file with the epochs that are done, in place of those of an earlier call."""
@@ -96,12 +111,9 @@ class TensorBoard:
             path.unlink(missing_ok=True)
 
     def _append(self, data: bytes) -> None:
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            with self._path.open("ab") as file:
-                file.write(data)
-        except OSError as error:
-            raise StoreError(unwritable(self._path, len(data), error, OPTION)) from None
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._path.open("ab") as file:
+            file.write(data)
 
 
 def events(lines: list[dict[str, Any]]) -> bytes:

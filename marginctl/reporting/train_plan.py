@@ -17,9 +17,10 @@ def lines_of(plan: dict[str, Any]) -> list[str]:
             steps, images = row["timed_steps"], row["timed_images"]
             said = (
                 f"about {duration(row['seconds'])} on {device} "
-                f"(from {steps} timed steps of {images} images)"
+                f"(from {counted(steps, 'timed step')} of {counted(images, 'image')})"
             )
-        lines.append(f"{row['trial']}: {row['epochs']} epochs, {row['steps']} steps, {said}")
+        epochs, steps = counted(row["epochs"], "epoch"), counted(row["steps"], "step")
+        lines.append(f"{row['trial']}: {epochs}, {steps}, {said}")
     done = f"{plan['done']} done, " * (plan["done"] > 0)
     takes = ""
     if plan["not_timed"] < plan["to_do"]:
@@ -27,10 +28,15 @@ def lines_of(plan: dict[str, Any]) -> list[str]:
     if plan["not_timed"]:
         takes += f"{', and' if takes else ':'} {plan['not_timed']} not timed"
     lines.append(
-        f"{plan['trials']} trials, {done}{plan['to_do']} to do on {device}{takes}; "
+        f"{counted(plan['trials'], 'trial')}, {done}{plan['to_do']} to do on {device}{takes}; "
         f"runs in {plan['folder']}"
     )
     return lines
+
+
+def counted(number: int, what: str) -> str:
+    """`1 trial`, `2 trials`."""
+    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def duration(seconds: float) -> str:

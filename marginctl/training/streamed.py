@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 
 TEST_BATCH = 100  # images of full size at most, however many small ones would be taken at once
 
+# Szegedy 2014 (Going Deeper with Convolutions, section 6): a part of 8 % to 100 % of the area, its
+# width to its height between 3/4 and 4/3.
+AREA = (0.08, 1.0)
+SHAPE = (3 / 4, 4 / 3)
+
 # Large Margin in Softmax on ImageNet: colour jitter 0.4, and lighting with a standard deviation of
 # 0.1 along the principal components of ImageNet's colours (Krizhevsky 2012), of pixels in [0, 1].
 JITTER = 0.4
@@ -40,8 +45,9 @@ class Prepared:
     """Cuts an image to a square of `pixels`, at random where it is augmented.
 
     `none` scales the shorter side to pixels x 256/224 and cuts the centre out; so are test images.
-    `crop-flip` cuts at a random place of that and mirrors at random. `imagenet` scales a random
-    part of random shape (RandomResizedCrop), mirrors, and changes colours and light.
+    `crop-flip` cuts at a random place of that and mirrors at random. `scaled-flip` scales a random
+    part of random shape (Szegedy 2014) and mirrors at random, as is usual for ImageNet. `imagenet`
+    changes colours and light too.
 
     What is drawn is a function of (seed, epoch, row) alone, whichever process draws it.
     """
@@ -67,12 +73,10 @@ def _transforms(pixels: int, augment: str) -> Callable[["Image"], Tensor]:
     """Gives (3, pixels, pixels) uint8. torchvision takes seconds to import: where it is needed."""
     from torchvision.transforms import v2
 
-    if augment == "imagenet":
-        steps = [
-            v2.RandomResizedCrop(pixels, antialias=True),
-            v2.RandomHorizontalFlip(),
-            v2.ColorJitter(JITTER, JITTER, JITTER),
-        ]
+    if augment in ("scaled-flip", "imagenet"):
+        part = v2.RandomResizedCrop(pixels, AREA, SHAPE, antialias=True)
+        colours = [v2.ColorJitter(JITTER, JITTER, JITTER)] if augment == "imagenet" else []
+        steps = [part, v2.RandomHorizontalFlip(), *colours]
     else:
         scaled = v2.Resize(round(pixels * 256 / 224), antialias=True)
         cut = v2.CenterCrop(pixels) if augment == "none" else v2.RandomCrop(pixels)

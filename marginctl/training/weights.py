@@ -139,12 +139,12 @@ def classes_of(
         return np.arange(len(names)), "count"
     seen = dict[str, str]()
     for name in names:
-        first = seen.setdefault(_plain(name), name)
-        if first != name:
+        if _plain(name) in seen:
             raise RequestError(
-                f"{weights}: classes '{first}' and '{name}' of the images have one name: make "
-                "them one class"
+                f"{weights}: classes '{seen[_plain(name)]}' and '{name}' of the images have one "
+                "name: make them one class"
             )
+        seen[_plain(name)] = name
     strange = next(n for n in names if _plain(n) not in set(map(_plain, categories)))
     raise RequestError(
         f"{weights}: has {len(categories)} classes, the images have {len(names)}: expected as "

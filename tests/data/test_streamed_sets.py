@@ -62,6 +62,12 @@ def test_the_test_part_alone(listed, tmp_path):
     (listed / "train.txt").unlink()
     found = load_files("list:lists", tmp_path, 32, test_only=True)
     assert (len(found.train), len(found.test), found.num_classes) == (0, 2, 2)
+    (listed / "train.txt").touch()
+    lines(listed / "val.txt", "v/2.png 1", "v/1.png 300000000")
+    assert refusal(RequestError, load_files, "list:lists", tmp_path, 32, test_only=True) == (
+        f"{listed / 'val.txt'}: label 300000000 of v/1.png: expected 0 .. 999999"
+    )
+    (listed / "train.txt").unlink()
     expected = f"data set 'list:lists': no {listed / 'train.txt'}: expected train.txt and val.txt"
     assert refusal(DataMissingError, load_files, "list:lists", tmp_path, 32).startswith(expected)
 
@@ -96,10 +102,24 @@ def test_the_digest_is_of_paths_sizes_and_labels(listed, tmp_path):
         ("train.txt", ["a.png"], "train.txt:1: 'a.png': expected an image's path, a blank and a"),
         ("train.txt", ["a.png 0", "v/1.png x"], "train.txt:2: 'v/1.png x': expected an image's"),
         ("train.txt", ["a.png 1.0"], "train.txt:1: 'a.png 1.0': expected an image's"),
-        ("train.txt", ["a.png -1"], "train.txt: label -1 of a.png: expected 0 .. -1"),
-        ("train.txt", ["a.png 0", "a.png -1"], "train.txt: label -1 of a.png: expected 0 .. 0"),
+        ("train.txt", ["a.png -1"], "train.txt: label -1 of a.png: expected 0 .. 0"),
+        ("train.txt", ["a.png 0", "v/1.png -1"], "train.txt: label -1 of v/1.png: expected 0 .. 1"),
         ("val.txt", ["v/1.png 2"], "val.txt: label 2 of v/1.png: expected 0 .. 1"),
         ("train.txt", ["a.png 0", "v/1.png 2"], "train.txt: no image of class 1 ('1'): add"),
+        # nothing of that length is made
+        (
+            "train.txt",
+            ["a.png 0", f"v/1.png {10**17}"],
+            "train.txt: no image of class 1 ('1'): add",
+        ),
+        ("train.txt", ["a.png 0", "v/1.png " + 5000 * "1"], "train.txt:2: 'v/1.png 1111"),
+        (
+            "train.txt",
+            ["a.png 0", "v/1.png 1", "./a.png 1"],
+            "train.txt:3: label 1 of ./a.png, which has label 0 above: expected one label for",
+        ),
+        ("classes.txt", [""], "classes.txt: is empty: expected the name of a class on each line"),
+        ("classes.txt", ["cat", "dog", "cat"], "classes.txt: class 'cat' stands twice: name each"),
         ("val.txt", [" "], "val.txt: is empty: expected lines of an image's path"),
     ],
 )

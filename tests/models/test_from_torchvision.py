@@ -1,5 +1,7 @@
 """Torchvision's classifiers by name: those that are listed, and any other."""
 
+import warnings
+
 import pytest
 import torch
 
@@ -31,12 +33,13 @@ def test_any_classifier_gives_its_features(name, length, parameters):
     [
         ("resnet_34", "has no such classifier. Did you mean 'torchvision/resnet34'?"),
         ("googlenet", "it gives no single feature of each"),  # auxiliary heads in training
-        ("squeezenet1_0", "does not take them"),  # no linear layer
+        ("inception_v3", "it does not take them (Given input size"),
+        ("squeezenet1_0", "': ends in no linear layer, whose input would be the feature: take"),
         ("fasterrcnn_resnet50_fpn", "has no such classifier"),
     ],
 )
 def test_what_is_none_is_one_line(name, said):
-    with pytest.raises(RequestError) as caught:
+    with pytest.raises(RequestError) as caught, warnings.catch_warnings(action="error"):
         check_images(f"torchvision/{name}", 3, 64)
     (line,) = caught.value.lines
     assert said in line

@@ -32,11 +32,17 @@ def test_what_suits_a_set(data, streamed, side):
         ({"name": "mnist", "load": "stream"}, "data.load = stream of mnist: expected memory"),
         (
             {"name": "list:x", "augment": "crop"},
-            "data.augment = crop of list:x, streamed: expected one of none, crop-flip, imagenet",
+            "data.augment = crop of list:x, streamed: expected one of none, crop-flip, "
+            "scaled-flip, imagenet",
         ),
         (
             {"name": "folder:x", "augment": "imagenet"},
             "data.augment = imagenet of folder:x, held in memory: expected one of none, crop, "
+            "crop-flip",
+        ),
+        (
+            {"name": "cifar-100", "augment": "scaled-flip"},
+            "data.augment = scaled-flip of cifar-100, held in memory: expected one of none, crop, "
             "crop-flip",
         ),
         (

@@ -1,11 +1,11 @@
 """TensorBoard's events, read back with TensorBoard's own reader."""
 
+import errno
 import json
 import sys
 
 import pytest
 
-from marginctl.errors import RequestError, StoreError
 from marginctl.reporting.tensorboard import PREFIX, TensorBoard, check, curves, histograms
 
 try:
@@ -150,33 +150,52 @@ def test_without_tensorboard_the_extra_is_named_before_any_training(
 
 
 @needs_tensorboard
-def test_a_file_is_no_folder(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(RequestError, match="is a file: name a folder"):
-        check(tmp_path / "file")
-    check(tmp_path / "absent")
+def test_a_folder_that_cannot_be_written_is_found_before_any_training(marginctl, tmp_path):
+    file = tmp_path / "file"
+    file.write_text("")
+    (tmp_path / "nowhere").symlink_to(tmp_path / "gone" / "sub")
+    for asked, said in (
+        (file, f"--tensorboard {file}: is a file: name a folder"),
+        (file / "sub", f"--tensorboard {file / 'sub'}: {file} is a file: name a folder"),
+        (tmp_path / "nowhere", "is a file: name a folder"),
+        ("/proc/nope", "--tensorboard /proc/nope: /proc/"),
+        ("", "'': expected a folder (the current one is '.')"),
+    ):
+        ran = marginctl(*ARGUMENTS, "--out", tmp_path / "runs", "--tensorboard", asked)
+        assert ran.status == 2
+        assert said in ran.err
+        assert len(ran.err.splitlines()) == 1
+    assert not (tmp_path / "runs").exists()
+    check(tmp_path / "absent" / "sub")
     assert not (tmp_path / "absent").exists()
 
 
 @needs_tensorboard
-def test_events_that_cannot_be_written_are_one_line(tmp_path):
-    class Store:
-        name = "digits"
+def test_events_that_can_no_longer_be_written_end_and_the_training_does_not(
+    marginctl, tmp_path, monkeypatch
+):
+    """The disk is full from the second epoch of the first of two trials on."""
+    board, out = tmp_path / "board", tmp_path / "runs"
+    arguments = (*ARGUMENTS, "--epochs", "3", "--out", out, "--tensorboard", board)
+    whole, asked = TensorBoard._append, []
 
-        def folder_of(self, trial):
-            return trial
+    def full(self, data):
+        asked.append(self._path)
+        if len(asked) > 1:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        whole(self, data)
 
-    class Trial:
-        id, path = "one", tmp_path
-
-    (tmp_path / "board" / "digits").mkdir(parents=True)
-    (tmp_path / "board" / "digits" / "one").write_text("a file where the folder would be")
-
-    class Silent:
-        def done(self, trial, record):
-            pass
-
-    with pytest.raises(
-        StoreError, match=r"cannot be written: .*name another one with --tensorboard"
-    ):
-        TensorBoard(Silent(), Store(), tmp_path / "board").done(Trial(), {})
+    monkeypatch.setattr(TensorBoard, "_append", full)
+    ran = marginctl(*arguments)
+    assert ran.status == 0
+    assert [len(lines_in(run)) for run in runs_in(out)] == [3, 3]
+    assert len(asked) == 2
+    assert [line for line in ran.err.splitlines() if "tensorboard" in line] == [
+        f"{asked[0]}: cannot be written: No space left on device: the training goes on without "
+        "--tensorboard; the same command again writes what is missing"
+    ]
+    monkeypatch.undo()
+    assert marginctl(*arguments).status == 0
+    for run in runs_in(out):
+        points = read(board / run.relative_to(out)).Scalars("lr")
+        assert [point.step for point in points] == [1, 2, 3]

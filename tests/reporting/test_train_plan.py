@@ -1,8 +1,8 @@
-"""Times in words."""
+"""A plan in words."""
 
 import pytest
 
-from marginctl.reporting.train_plan import duration
+from marginctl.reporting.train_plan import duration, lines_of
 
 
 @pytest.mark.parametrize(
@@ -20,3 +20,27 @@ from marginctl.reporting.train_plan import duration
 )
 def test_durations(seconds, said):
     assert duration(seconds) == said
+
+
+@pytest.mark.parametrize(
+    ("number", "row", "plan"),
+    [
+        (1, "1 epoch, 1 step, about 4.0 s on cpu (from 1 timed step of 1 image)", "1 trial"),
+        (2, "2 epochs, 2 steps, about 4.0 s on cpu (from 2 timed steps of 2 images)", "2 trials"),
+    ],
+)
+def test_one_is_no_plural(number, row, plan):
+    counts = dict.fromkeys(("epochs", "steps", "timed_steps", "timed_images"), number)
+    found = lines_of(
+        {
+            "rows": [{"trial": "T", "seconds": 4.0, "reason": None, **counts}],
+            "trials": number,
+            "done": 0,
+            "to_do": number,
+            "not_timed": 0,
+            "seconds": 4.0,
+            "device": "cpu",
+            "folder": "runs/x",
+        }
+    )
+    assert found == [f"T: {row}", f"{plan}, {number} to do on cpu: about 4.0 s; runs in runs/x"]

@@ -39,7 +39,7 @@ def test_a_few_images_stand_for_a_slow_batch(marginctl, timed, tmp_path):
     assert text.splitlines() == [
         "digits, mlp:width=8 / soft (seed 0): 3 epochs, 12 steps, about 1 min on cpu "
         "(from 2 timed steps of 16 images)",
-        f"1 trials, 1 to do on cpu: about 1 min; runs in {tmp_path / 'digits-mlp-width-8'}",
+        f"1 trial, 1 to do on cpu: about 1 min; runs in {tmp_path / 'digits-mlp-width-8'}",
     ]
 
 
@@ -74,7 +74,7 @@ def test_finished_trials_are_said_and_left_out(marginctl, timed, tmp_path):
     assert "3 trials, 1 done, 2 to do on cpu: about 2 min; runs in " in said
     assert "(seed 0)" not in said
     nothing = marginctl(*DRY, *MLP, "--out", tmp_path).out
-    assert nothing.startswith("1 trials, 1 done, 0 to do on cpu; runs in ")
+    assert nothing.startswith("1 trial, 1 done, 0 to do on cpu; runs in ")
 
 
 def test_beyond_the_budget_nothing_is_timed(marginctl, timed, tmp_path, monkeypatch):
@@ -83,7 +83,7 @@ def test_beyond_the_budget_nothing_is_timed(marginctl, timed, tmp_path, monkeypa
     text = marginctl(*DRY, *MLP, "--out", tmp_path).out
     assert asked == []
     assert "12 steps, not timed (beyond the 0 s for timing)" in text
-    assert "1 trials, 1 to do on cpu: 1 not timed; runs in " in text
+    assert "1 trial, 1 to do on cpu: 1 not timed; runs in " in text
     plan = marginctl(*DRY, *MLP, "--json", "--out", tmp_path).json["dry_run"]
     assert (plan["seconds"], plan["not_timed"], plan["rows"][0]["seconds"]) == (0.0, 1, None)
 

@@ -78,7 +78,7 @@ def test_an_epoch_holds_every_image_once_and_epochs_differ(photographs, workers)
     assert orders[0] != orders[1]
 
 
-@pytest.mark.parametrize("augment", ["none", "crop-flip", "imagenet"])
+@pytest.mark.parametrize("augment", ["none", "crop-flip", "scaled-flip", "imagenet"])
 def test_batches_do_not_depend_on_processes_nor_on_the_place(photographs, monkeypatch, augment):
     found = {}
     for number in (0, 1, 2):
@@ -126,6 +126,43 @@ def test_crop_flip_cuts_windows_of_the_scaled_image():
     assert len(places) > 15
     assert {p for place in places for p in place} == {0, 1, 2, 3, 4}
     assert 18 < flips < 42
+
+
+def test_scaled_flip_cuts_parts_of_the_usual_sizes_and_shapes():
+    """Red rises by one a row, green by one a column, so that colours tell where a part lies.
+
+    What rises evenly still does when it is scaled, but at the very edge: the middles of the second
+    and of the last but one of 16 pixels are 13/16 of the part apart.
+    """
+    grid = np.zeros((240, 240, 3), np.uint8)
+    grid[..., 0], grid[..., 1], grid[..., 2] = np.arange(240)[:, None], np.arange(240), 77
+    areas, shapes, lefts, flips = [], [], [], 0
+    for row in range(2000):
+        x, light = Prepared(16, "scaled-flip", 0, 0)(Image.fromarray(grid), row)
+        assert x.shape == (3, 16, 16)
+        assert bool((x[2] == 77).all())
+        assert not light.any()
+        red, green = x[0].double(), x[1].double()
+        height = (red[-2] - red[1]).mean().item() * 16 / 13
+        width = (green[:, -2] - green[:, 1]).mean().item() * 16 / 13
+        flips += width < 0
+        width = abs(width)
+        areas.append(width * height / 240**2)
+        shapes.append(np.log(width / height))
+        if width < 200:
+            lefts.append((green.mean().item() + 0.5 - width / 2) / (240 - width))
+    # uniform from 0.08 to 1, and the logarithm of the shape; what does not fit is drawn again
+    stream = np.random.default_rng(0)
+    area = stream.uniform(0.08, 1, 100_000)
+    shape = stream.uniform(-np.log(4 / 3), np.log(4 / 3), 100_000)
+    fits = area * np.exp(np.abs(shape)) <= 1
+    for found, expected in ((areas, area[fits]), (shapes, shape[fits])):
+        quantiles = np.linspace(0, 1, 11)
+        assert np.quantile(found, quantiles) == pytest.approx(
+            np.quantile(expected, quantiles), abs=0.05
+        )
+    assert np.mean(lefts) == pytest.approx(0.5, abs=0.03)
+    assert 900 < flips < 1100
 
 
 def test_imagenet_augmentation_has_its_distribution():

@@ -217,5 +217,8 @@ def test_the_classes_of_the_images():
         "W: has 1000 classes, the images have 2: expected as many, or classes that are called as "
         "its categories or by their wnids: 'bees' is none",
     )
-    with pytest.raises(RequestError, match="'bee' stands twice"):
-        weights.classes_of(("bee", "bee"), CATEGORIES, "W")
+    with pytest.raises(RequestError) as caught:
+        weights.classes_of(("tiger_cat", "bee", "tiger cat"), CATEGORIES, "W")
+    assert caught.value.lines == (
+        "W: classes 'tiger_cat' and 'tiger cat' of the images have one name: make them one class",
+    )
