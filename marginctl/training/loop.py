@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from marginctl.data.labelled import LabelledImages
 from marginctl.models.backbone import create
@@ -19,6 +20,7 @@ from marginctl.recipe import TrainRecipe
 from marginctl.runs.store import versions
 from marginctl.seeds import generator
 from marginctl.training import checkpoint
+from marginctl.training.batches import Batching
 from marginctl.training.distribution import World
 from marginctl.training.optimizer import optimizer_of
 from marginctl.training.streamed import batches_of
@@ -30,7 +32,7 @@ class DivergedError(Exception):
 
 @dataclass(frozen=True)
 class Tested:
-    """What a network makes of the test images, in float32 or wider on the CPU."""
+    """What a network makes of images, of the test part mostly, in float32 or wider on the CPU."""
 
     features: Tensor  # (N, d)
     logits: Tensor  # (N, C): scale x similarity, without margin
@@ -119,6 +121,7 @@ class Trainer:
         self.step = 0
         self.last_rate = self._rate()
         self._sums = self._zero_sums()
+        self._loss_is_nll = _is_nll(self.objective.function.spec)
 
     @property
     def epoch(self) -> int:
@@ -197,8 +200,8 @@ class Trainer:
         return torch.autocast(self.how.device.type, kind)
 
     def _zero_sums(self) -> Tensor:
-        """Loss, top-1 and top-5 hits, and images of the epoch so far."""
-        return torch.zeros(4, dtype=self._wide, device=self.how.device)
+        """Loss, top-1 and top-5 hits, images and NLL of the epoch so far."""
+        return torch.zeros(5, dtype=self._wide, device=self.how.device)
 
     @property
     def _wide(self) -> torch.dtype:
@@ -206,9 +209,20 @@ class Trainer:
 
     @torch.no_grad()
     def _count(self, loss: Tensor, features: Tensor, y: Tensor) -> None:
-        one, five = hits(self.objective.similarities(features), y)
+        scores = self.objective.similarities(features)
+        one, five = hits(scores, y)
         n = torch.tensor(float(len(y)), device=y.device)
-        self._sums += torch.stack([loss.to(self._wide) * n, one, five, n]).to(self._wide)
+        nll = loss if self._loss_is_nll else self._nll(features, scores, y)
+        sums = [loss.to(self._wide) * n, one, five, n, nll.to(self._wide) * n]
+        self._sums += torch.stack(sums).to(self._wide)
+
+    def _nll(self, features: Tensor, scores: Tensor, y: Tensor) -> Tensor:
+        """The mean cross-entropy of the logits without margin; NaN where they would cost much."""
+        scale = self.objective.function.spec.scale
+        if scale.kind == "least-squares":  # the search for kappa* would be done again
+            return scores.new_tensor(math.nan)
+        plain = scale.kind == "fixed" and dict(scale.options)["value"] == 1
+        return functional.cross_entropy(scores if plain else self.objective.logits(features), y)
 
     def _check_loss(self) -> None:
         if not math.isfinite(self._world.sum(self._sums[0]).item()):
@@ -237,13 +251,19 @@ class Trainer:
                     self._world.broadcast(buffer)
 
     def _train_record(self) -> dict[str, Any]:
-        loss, one, five, n = self._world.sum(self._sums).tolist()
+        """`nll` is of the logits without margin: it compares where losses do not."""
+        loss, one, five, n, nll = self._world.sum(self._sums).tolist()
         record = {"loss": loss / n, "top1": 100 * one / n}
+        record |= {"nll": nll / n} if math.isfinite(nll) else {}
         return record | ({"top5": 100 * five / n} if self.objective.num_classes > 5 else {})
 
     @torch.no_grad()
-    def tested(self, size: int = 1000) -> "Tested":
+    def tested(self, size: int = 1000, batches: Batching | None = None) -> "Tested":
         """Runs the test images through the network, each once, in order.
+
+        Args:
+            size: images at once, at most.
+            batches: of other images, whose test part is taken.
 
         Raises:
             DivergedError: a weight or a feature is not finite.
@@ -252,20 +272,21 @@ class Trainer:
         self._share_buffers()
         self.model.eval()
         self.objective.eval()
-        parts = []
-        for x, y in self.batches.test_batches(size):
+        parts, batches = [], batches or self.batches
+        for x, y in batches.test_batches(size):
             features = self.features(x)
             logits = self.objective.logits(features)
             parts.append((features, logits, self.objective.similarities(features), y))
         own = [torch.cat(part).cpu() for part in zip(*parts, strict=True)]
         of_all = self._world.gathered(own)
         found = Tested(*(torch.cat(part) for part in zip(*of_all, strict=True)))
-        if len(found.labels) != len(self.batches.test):
+        if len(found.labels) != len(batches.test):
             raise AssertionError(
-                f"{len(found.labels)} of {len(self.batches.test)} test images were evaluated"
+                f"{len(found.labels)} of {len(batches.test)} images were evaluated"
             )
         if not bool(found.features.isfinite().all() and found.similarities.isfinite().all()):
-            raise DivergedError(f"a feature of a test image is not finite {self._where}")
+            part = "test" if batches is self.batches else "training"
+            raise DivergedError(f"a feature of a {part} image is not finite {self._where}")
         return found
 
     def features(self, x: Tensor) -> Tensor:
@@ -313,8 +334,11 @@ class Trainer:
         self.load_weights(state)
         self.optimizer.load_state_dict(state["optimizer"])
         self._scaler.load_state_dict(state["scaler"])
+        # an older checkpoint has no NLL: NaN, which the record of its epoch leaves out
+        lacking = len(self._zero_sums()) - len(state["sums"])
+        sums = functional.pad(state["sums"], (0, lacking), value=math.nan)
         # of all processes: the first one goes on with them
-        sums = state["sums"] if self._world.first else torch.zeros_like(state["sums"])
+        sums = sums if self._world.first else torch.zeros_like(sums)
         self._sums = sums.to(self.how.device)
 
     def load_weights(self, state: dict[str, Any]) -> None:
@@ -345,6 +369,11 @@ class _Network(nn.Module):
     def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         features = self._features(x)
         return self.objective(features, y), features
+
+
+def _is_nll(spec: Spec) -> bool:
+    """Whether the loss is the cross-entropy of the logits without margin, and nothing more."""
+    return (spec.loss.kind, spec.margin.kind) == ("cross-entropy", "none") and not spec.regularizers
 
 
 def _check_shapes(module: nn.Module, state: dict[str, Tensor]) -> None:

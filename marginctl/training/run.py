@@ -18,6 +18,7 @@ from marginctl.training.loop import DivergedError, Setup, Tested, Trainer
 from marginctl.training.record import Metrics, result_of
 from marginctl.training.states import accuracy_record, evaluation_record, objective_record
 from marginctl.training.trial import Trial
+from marginctl.training.watched import Watched
 
 
 class Listener(Protocol):
@@ -104,6 +105,7 @@ def run_trial(
             ) from None
     if state is not None and world.first:
         listener.message(f"{trial}: goes on after step {trainer.step} of {trainer.total}")
+    watched = Watched(trial, images, trainer, world)
     lines = json.loads(state["metrics"]) if state is not None else []
     metrics = Metrics(folder.path / "metrics.jsonl", lines) if world.first else None
     best = world.from_first(
@@ -147,6 +149,7 @@ def run_trial(
                 tested = trainer.tested()
                 line["test"] = accuracy_record(tested)
                 line["objective"] = objective_record(trainer.objective, tested)
+                line |= watched.record(trainer)
             trainer.check_finite()
         except DivergedError as error:
             diverged = str(error)

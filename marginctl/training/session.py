@@ -25,6 +25,7 @@ from marginctl.recipe.train import ImageData
 from marginctl.runs.files import TEMPORARY, write_atomically
 from marginctl.runs.reading import DamageError, read_text
 from marginctl.runs.store import TrialFolder, parse_run
+from marginctl.training import reference
 from marginctl.training.record import is_result, is_run
 from marginctl.training.trial import Trial, expand
 
@@ -102,6 +103,7 @@ class Session:
         asked = {own.data.model_dump_json(): own.data for _, own in settings}
         loaded = {key: images_of(data, folder) for key, data in asked.items()}
         digests = {key: images.digest for key, images in loaded.items()}
+        references: dict[tuple[str, str | None], reference.Reference] = {}
         for _, own in settings:
             images = loaded[own.data.model_dump_json()]
             if images.num_classes < 2:
@@ -110,10 +112,13 @@ class Session:
                 )
             check_images(parse_model(own.model)[0], images.channels, images.pixels)
             _check_processes(own, device)
+            if own.train.reference is not None:
+                key = images.digest, own.train.reference
+                references[key] = reference.find(own.train.reference, images, own.train.groups)
         return cls(
             stored_as,
             recipe,
-            expand(settings, digests),
+            expand(settings, digests, references),
             {images.digest: images for images in loaded.values()},
             out / stored_as,
             device,

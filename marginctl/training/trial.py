@@ -11,6 +11,7 @@ from marginctl.objectives.extension import origins
 from marginctl.objectives.names import ObjectiveName, parse
 from marginctl.recipe import TrainRecipe
 from marginctl.runs.store import digest
+from marginctl.training.reference import Reference
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,6 +22,7 @@ class Trial:
         setting: what the grid sets, for a reader.
         recipe: of this setting alone, without a grid.
         data: digest of the images that it trains on and is tested on.
+        reference: the trained network that says how hard its images are, where one was named.
     """
 
     setting: Mapping[str, Any]
@@ -28,12 +30,16 @@ class Trial:
     objective: ObjectiveName
     seed: int
     data: str
+    reference: Reference | None = None
 
     @cached_property
     def identity(self) -> dict[str, Any]:
         """All that the result depends on; defaults are left out: a new option changes no id."""
         recipe = self.recipe
         others = origins(self.objective.spec)
+        train = recipe.train.model_dump(exclude_defaults=True, exclude={"compile", "reference"})
+        if self.reference is not None:
+            train["reference"] = self.reference.weights  # wherever its folder is
         return {
             "task": "train",
             "data": self.data,
@@ -41,7 +47,7 @@ class Trial:
             "model": recipe.model,
             "objective": str(self.objective),
             "optim": recipe.optim.model_dump(exclude_defaults=True),
-            "train": recipe.train.model_dump(exclude_defaults=True, exclude={"compile"}),
+            "train": train,
             "seed": self.seed,
             "numerics": NUMERICS,
             **({"extensions": others} if others else {}),
@@ -72,7 +78,9 @@ def row_of(recipe: TrainRecipe, setting: Mapping[str, Any]) -> str:
 
 
 def expand(
-    settings: list[tuple[dict[str, Any], TrainRecipe]], digests: Mapping[str, str]
+    settings: list[tuple[dict[str, Any], TrainRecipe]],
+    digests: Mapping[str, str],
+    references: Mapping[tuple[str, str | None], Reference],
 ) -> list[Trial]:
     """The trials of a recipe, in the order in which they run.
 
@@ -82,10 +90,13 @@ def expand(
     Args:
         settings: from `TrainRecipe.settings`.
         digests: of the images of each setting's data, by its JSON.
+        references: by that digest and by what `train.reference` says.
     """
     return [
-        Trial(setting, recipe, parse(objective), seed, digests[recipe.data.model_dump_json()])
+        Trial(setting, recipe, parse(objective), seed, data, reference)
         for setting, recipe in settings
+        for data in [digests[recipe.data.model_dump_json()]]
+        for reference in [references.get((data, recipe.train.reference))]
         for seed in recipe.seeds
         for objective in recipe.objectives
     ]

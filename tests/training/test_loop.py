@@ -179,3 +179,57 @@ def test_hits_break_ties_as_argmax():
 def test_auto_precision_is_one_that_the_device_has():
     assert setup("cpu", "auto").precision in ("bf16", "fp32")
     assert setup("cpu", "fp32").precision == "fp32"
+
+
+@pytest.mark.parametrize(
+    ("objective", "loss_is_nll"),
+    [
+        ("soft", True),
+        ("cosine-ls", True),
+        ("gradient-decay:beta=0.1", False),
+        ("lm-softmax:bias=true", False),
+        ("label-smoothing", False),
+        ("cosface", False),
+        ("adacos", True),
+        ("cosine-learned", True),
+        ("sphereface", False),
+        ("l-gm", False),
+        ("hinge", False),
+        ("arcface:scale=10", False),
+    ],
+)
+def test_nll_of_a_training_line_is_of_the_logits_without_margin(objective, loss_is_nll):
+    made = trainer(objective, train={"epochs": 1, "batch_size": 10, "accumulate": 2})
+    seen = []
+
+    def look(module, arguments, loss):
+        logits = module.logits(arguments[0].detach()).detach().double()
+        seen.append(torch.nn.functional.cross_entropy(logits, arguments[1], reduction="sum"))
+
+    made.objective.register_forward_hook(look)
+    (record,) = run(made)
+    assert record["nll"] == pytest.approx(sum(seen).item() / 50, rel=1e-5)
+    assert (record["nll"] == record["loss"]) == loss_is_nll
+
+
+def test_a_least_squares_scale_with_a_margin_has_no_nll():
+    made = trainer(
+        "similarity=cosine;scale=least-squares;margin=additive-cosine", train={"epochs": 1}
+    )
+    (record,) = run(made)
+    assert set(record) == {"loss", "top1"}
+
+
+def test_a_checkpoint_of_before_nll_goes_on_without_it_in_its_epoch():
+    changes = {"model": "mlp:width=6"}
+    whole = trainer("lm-softmax", **changes)
+    records = run(whole)
+    first = trainer("lm-softmax", **changes)
+    run(first, until=10)
+    state = first.state()
+    state["sums"] = state["sums"][:4]
+    again = trainer("lm-softmax", **changes)
+    again.load(state)
+    second, third = run(again)
+    assert second == {key: value for key, value in records[1].items() if key != "nll"}
+    assert third == records[2]

@@ -10,6 +10,8 @@ KINDS = (
     "reliability",
     "kappa-classes",
     "divergences",
+    "curriculum",
+    "lipschitz",
 )
 """The figures of a run store: a file for each table and kind that the runs allow, but one for all
 tables of `kappa-classes`, and one of `divergences`."""

@@ -41,7 +41,7 @@ def curves(table: Trained, groups: Sequence[Group], said: Reasons) -> Figure | N
         "test images."
     )
     quantities = {"training loss (nats)": _LOSS, "test top-1 (%)": _TOP1}
-    figure = _by_epoch(table, groups, said, quantities, caption)
+    figure = by_epoch(table, groups, said, quantities, caption)
     for block in figure.subfigs if figure else ():
         right = block.axes[1].secondary_yaxis("right", functions=(_rest, _rest))
         right.set_ylabel("test error (%)")
@@ -57,21 +57,27 @@ def rho(table: Trained, groups: Sequence[Group], said: Reasons) -> Figure | None
         "rho: the mean over the test images of ln sum exp(f_c - max f_c) over the classes but the "
         "target's: from 0 to ln(C - 1), where they are alike (Large Margin in Softmax, eq. 7)."
     )
-    return _by_epoch(table, groups, said, {"mean bias rho (nats)": _RHO}, caption)
+    return by_epoch(table, groups, said, {"mean bias rho (nats)": _RHO}, caption)
 
 
 def _rest(percent: Any) -> Any:
     return 100 - percent
 
 
-def _by_epoch(
+def by_epoch(
     table: Trained,
     groups: Sequence[Group],
     said: Reasons,
     quantities: Mapping[str, tuple[str, ...]],
     caption: str,
 ) -> Figure | None:
-    """A block a row with a panel for each of the quantities (axis label -> path in a line)."""
+    """A block a row with a panel for each quantity, in which every objective has its line.
+
+    Args:
+        table, groups, said: as for `curves`.
+        quantities: axis label -> path in a line of metrics.jsonl.
+        caption: after what the lines and bands are.
+    """
     found: dict[tuple[str, str, str], Series] = {}
     for group in groups:
         for label, path in quantities.items():

@@ -11,6 +11,7 @@ from marginctl.objectives.names import parse
 from marginctl.reporting.collect import Collected, Trained
 from marginctl.reporting.figures import KINDS
 from marginctl.reporting.figures.angles import angles
+from marginctl.reporting.figures.curriculum import curriculum, lipschitz
 from marginctl.reporting.figures.curves import curves, rho
 from marginctl.reporting.figures.divergences import divergences
 from marginctl.reporting.figures.epochs import Group, Reasons, groups
@@ -31,6 +32,8 @@ OF_RUNS: dict[str, Callable[[Trained, Sequence[Group], Reasons], Any]] = {
     "sweep": sweep,
     "options": options,
     "reliability": reliability,
+    "curriculum": curriculum,
+    "lipschitz": lipschitz,
 }
 TOGETHER = "kappa-classes"  # of all tables
 ALONE = "divergences"  # of formulas, not of runs

@@ -22,6 +22,8 @@ CAPTIONS = {
     "sweep": "Test accuracy by setting",
     "options": "Test accuracy and calibration error along an option of an objective",
     "reliability": "Reliability: accuracy against confidence, and how many have it",
+    "curriculum": "Easy and hard training images by epoch: confidence and share of the gradient",
+    "lipschitz": "How far a step in the image moves the loss, by epoch",
     "kappa-classes": "kappa* by the number of classes (Temperature, Fig. 6)",
 }
 

@@ -35,7 +35,7 @@ def store(tmp_path_factory):
 
 def test_one_file_a_kind_and_a_reason_for_each_other(store, tmp_path):
     written, skipped = draw_all(collect([store]), tmp_path / "new" / "figures", [], "png")
-    absent = ("options", "kappa-classes", "divergences")
+    absent = ("options", "kappa-classes", "divergences", "curriculum", "lipschitz")
     assert sorted(p.name for p in (tmp_path / "new" / "figures").iterdir()) == sorted(
         [*(f"share-{kind}.png" for kind in KINDS if kind not in absent), "divergences.png"]
     )
@@ -44,6 +44,8 @@ def test_one_file_a_kind_and_a_reason_for_each_other(store, tmp_path):
         ["share", "angles", "lm-softmax:strength=0.5 (in 2 rows)"],
         ["share", "kappa", "lm-softmax:strength=0.5 (in 2 rows)"],
         ["share", "options", "no two objectives differ in one option that is a number"],
+        ["share", "curriculum", "cosine-ls, lm-softmax:strength=0.5 (in 2 rows)"],
+        ["share", "lipschitz", "cosine-ls, lm-softmax:strength=0.5 (in 2 rows)"],
         ["kappa-classes", "all runs with kappa* have 10 classes", "two numbers of them are needed"],
     ]
 

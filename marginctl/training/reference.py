@@ -1,0 +1,83 @@
+"""The trained network that says how hard training images are: where it is, and whether it fits."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from marginctl.data.labelled import LabelledImages
+from marginctl.errors import RequestError
+from marginctl.runs.reading import DamageError, read_text
+from marginctl.runs.store import parse_run, result_in
+from marginctl.training.record import is_run, why_no_result
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A finished trial.
+
+    Attributes:
+        folder: the trial's.
+        run: its run.json.
+        weights: the SHA-256 of its weights, which is all that a result depends on.
+    """
+
+    folder: Path
+    run: dict[str, Any]
+    weights: str
+
+
+def find(written: str, images: LabelledImages, groups: int) -> Reference:
+    """The trial that `train.reference` names.
+
+    Args:
+        written: its folder, or one that holds the folder of this trial alone.
+        images: that the new networks train on.
+        groups: into which the training images are to be parted.
+
+    Raises:
+        RequestError: no finished trial, one that diverged or was trained on other images, or fewer
+            images than groups.
+    """
+    said = f"train.reference = {written}"
+    if len(images.train_y) < groups:
+        raise RequestError(
+            f"train.groups = {groups} of {len(images.train_y)} training images: expected at least "
+            "one image in each"
+        )
+    folder = _trial_in(Path(written), said)
+    try:
+        record = result_in(read_text(folder / "result.json"))
+        run = parse_run(read_text(folder / "run.json"), (is_run,))
+    except DamageError as error:
+        raise RequestError(
+            f"{said}: its result.json or run.json {error}: train it again, or name another trial"
+        ) from None
+    if why_no_result(record) is not None or run is None:
+        raise RequestError(f"{said}: expected a trial of marginctl train")
+    if record["diverged"] is not None:
+        raise RequestError(
+            f"{said}: diverged {record['diverged']}: name a trial that was trained to its end"
+        )
+    if run["data"] != images.digest:
+        raise RequestError(
+            f"{said}: was trained on other images ({run['recipe']['data']['name']}) than "
+            f"{images.name} as this recipe has it: train one with the same data section"
+        )
+    return Reference(folder, run, str(record["weights_sha256"]))
+
+
+def _trial_in(folder: Path, said: str) -> Path:
+    """The folder itself where it is a trial's, else the only finished one in it."""
+    if (folder / "run.json").exists() or (folder / "result.json").exists():
+        found = [folder]
+    else:
+        found = sorted(path.parent for path in folder.glob("*/run.json"))
+    if len(found) > 1:
+        raise RequestError(f"{said}: holds {len(found)} trials: name the folder of one of them")
+    if not found or not (found[0] / "result.json").exists():
+        what = "no trial is there" if not found else "that trial is not finished"
+        raise RequestError(
+            f"{said}: {what}: expected the folder of a finished trial of marginctl train: train it "
+            "first"
+        )
+    return found[0]
