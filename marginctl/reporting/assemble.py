@@ -146,7 +146,7 @@ def _of_table(
 
 def _of_trained(own: Trained, cells: Sequence[Cell], baseline: str, key: str) -> OfTrained:
     runs = list(own.runs.values())
-    records = [run.record for run in runs]
+    records = [run.record for run in _in_order(own)]
     compared = [c for measure in MEASURES for c in compare_seeds(records, baseline, measure)]
     settings = {
         key: value
