@@ -11,7 +11,7 @@ from marginctl.reporting.render.latex import latex
 from marginctl.reporting.render.markdown import markdown
 from marginctl.reporting.render.terminal import print_sheet
 from marginctl.reporting.sheet import Sheet
-from marginctl.runs.files import check_writable, write_atomically
+from marginctl.runs.files import check_writable, write_output
 
 
 def print_sheets(sheet_format: str, sheets: Iterable[Sheet]) -> None:
@@ -62,5 +62,5 @@ def to_file(path: Path | None) -> Iterator[list[str]]:
     text = io.StringIO()
     with contextlib.redirect_stdout(text):
         yield wrote
-    write_atomically(path, text.getvalue())
+    write_output(path, text.getvalue())
     wrote.append(f"wrote {path}")

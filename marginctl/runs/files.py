@@ -30,17 +30,7 @@ def write_atomically(path: Path, content: str) -> None:
 
 
 def write_bytes_atomically(path: Path, data: bytes) -> None:
-    """`write_atomically` of bytes.
-
-    A link stays, and what it leads to is written; a device or a pipe is written as it is.
-    """
-    if _is_stream(path):
-        try:
-            path.write_bytes(data)
-        except OSError as error:
-            raise StoreError(f"{path}: cannot be written: {error.strerror or error}") from None
-        return
-    path = Path(os.path.realpath(path)) if path.is_symlink() else path
+    """`write_atomically` of bytes."""
     temporary: str | None = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -58,6 +48,23 @@ def write_bytes_atomically(path: Path, data: bytes) -> None:
         raise StoreError(unwritable(path, len(data), error)) from None
     finally:
         _remove(temporary)
+
+
+def write_output(path: Path, content: str) -> None:
+    """`write_atomically` of a file that a user named, not one of a run.
+
+    A link stays, and what it leads to is written; a device or a pipe is written as it is.
+
+    Raises:
+        StoreError: it cannot be written.
+    """
+    if not _is_stream(path):
+        write_atomically(Path(os.path.realpath(path)) if path.is_symlink() else path, content)
+        return
+    try:
+        path.write_text(content, "utf-8")
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be written: {error.strerror or error}") from None
 
 
 def _is_stream(path: Path) -> bool:
