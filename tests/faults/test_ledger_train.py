@@ -308,7 +308,7 @@ def test_each_test_image_counts_once(monkeypatch):
     batches = list(made.batches.test_batches(4))
     for wrong in (batches[:-1], [*batches, batches[0]]):
         monkeypatch.setattr(made.batches, "test_batches", lambda size, wrong=wrong: wrong)
-        with pytest.raises(AssertionError, match=r"\d+ of 21 test images were evaluated"):
+        with pytest.raises(AssertionError, match=r"\d+ of 21 images were evaluated"):
             made.tested()
 
 
