@@ -8,6 +8,8 @@ import pytest
 
 from marginctl.reporting.tensorboard import PREFIX, TensorBoard, check, curves, histograms
 
+pytestmark = pytest.mark.smoke
+
 try:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 except ModuleNotFoundError:

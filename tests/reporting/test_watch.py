@@ -15,6 +15,8 @@ from marginctl.reporting.followed import Reader, State, last_line
 from marginctl.runs.store import TrialFolder
 from tests.reporting.stores import change_run, copied, make, trial
 
+pytestmark = pytest.mark.smoke
+
 TRAIN = "train --data digits --model mlp --objective soft --objective cosine --quiet"
 
 

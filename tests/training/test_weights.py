@@ -16,6 +16,8 @@ from marginctl.errors import RequestError
 from marginctl.evaluation.posthoc.map_file import FittedMap, write
 from marginctl.training import decoding, weights
 
+pytestmark = pytest.mark.smoke
+
 ANTS_AND_BEES = {"n02206856": "bee", "n02219486": "ant"}
 CATEGORIES = models.ShuffleNet_V2_X0_5_Weights.DEFAULT.meta["categories"]
 

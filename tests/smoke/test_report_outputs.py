@@ -1,0 +1,74 @@
+"""What a report makes of real runs: pages, LaTeX, figures, differences; and training from files."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from marginctl.cli import run as run_command
+
+pytestmark = pytest.mark.smoke
+
+OBJECTIVES = ("gradient-decay", "gradient-decay:beta=5", "cosine-ls", "arcgrad", "lm-softmax")
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    """A grid of two shares, five objectives and two seeds on digits; iris beside it."""
+    out = tmp_path_factory.mktemp("store")
+    recipe = out / "shares.yaml"
+    recipe.write_text(
+        "paper: large-margin\ntask: train\nmodel: mlp:width=16\n"
+        f"objectives: {list(OBJECTIVES)}\noptim: {{optimizer: adam, lr: 0.01}}\n"
+        "train: {epochs: 2, batch_size: 100}\nseeds: [0, 1]\ngrid: {data.share: [0.5, 1.0]}\n"
+    )
+    quick = ["--folds", "3", "--repeats", "1", "--set", "protocol.epochs=2", "--quiet"]
+    for line in (
+        ["train", recipe, "--device", "cpu", "--tensorboard", out / "tb", "--out", out / "runs"],
+        ["uci-cv", "--dataset", "iris", *quick, "--out", out / "runs"],
+    ):
+        assert run_command([str(word) for word in line]) == 0
+    return out / "runs"
+
+
+def test_a_page(marginctl, store, tmp_path):
+    page = tmp_path / "report.html"
+    assert marginctl("report", store, "--format", "html", "--output", page).status == 0
+    text = page.read_text("utf-8")
+    assert text.startswith("<!doctype html>")
+    assert text.count("data:image/svg+xml") >= 5
+    assert "arcgrad, table I" in text
+
+
+def test_latex_and_figures(marginctl, store, tmp_path):
+    assert r"\begin{tabular}" in marginctl("report", store, "--format", "latex").out
+    ran = marginctl("report", store, "--figures", tmp_path)
+    drawn = {path.stem.partition("-")[2] for path in tmp_path.glob("*.png")}
+    assert {"curves", "rho", "angles", "kappa", "sweep", "options", "reliability"} <= drawn
+    assert ran.status == 0
+
+
+def test_two_stores_and_a_look_at_one(marginctl, store):
+    found = marginctl("report", "--diff", store, store, "--format", "json").json
+    assert all(cell["identical"] for cell in found["diff"]["cells"])
+    assert "identical" in marginctl("report", "--diff", store, store).out
+    assert marginctl("report", store, "--watch", "--every", "0.1").status == 0
+
+
+def test_training_from_a_list_of_files(marginctl, tmp_path):
+    images = Path(os.environ["MARGINCTL_DATA"]) if "MARGINCTL_DATA" in os.environ else None
+    found = (
+        sorted(p for p in images.rglob("*") if "hymenoptera" in p.parts and p.is_file())
+        if images
+        else []
+    )
+    if not found:
+        pytest.skip("MARGINCTL_DATA has no hymenoptera")
+    lines = [f"{path} {int('bees' in str(path))}\n" for path in found]
+    for name in ("train.txt", "val.txt"):
+        (tmp_path / name).write_text("".join(lines[::4]))
+    arguments = ("train", "--data", f"list:{tmp_path}", "--model", "mnist-cnn", "--epochs", "1")
+    small = ("--set", "data.pixels=32", "--set", "data.augment=scaled-flip", "--device", "cpu")
+    ran = marginctl(*arguments, *small, "--out", tmp_path / "runs", "--json")
+    assert ran.status == 0, ran.err
+    assert ran.json["cells"][0]["n"] == 1
