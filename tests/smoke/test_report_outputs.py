@@ -1,8 +1,5 @@
 """What a report makes of real runs: pages, LaTeX, figures, differences; and training from files."""
 
-import os
-from pathlib import Path
-
 import pytest
 
 from marginctl.cli import run as run_command
@@ -55,15 +52,8 @@ def test_two_stores_and_a_look_at_one(marginctl, store):
     assert marginctl("report", store, "--watch", "--every", "0.1").status == 0
 
 
-def test_training_from_a_list_of_files(marginctl, tmp_path):
-    images = Path(os.environ["MARGINCTL_DATA"]) if "MARGINCTL_DATA" in os.environ else None
-    found = (
-        sorted(p for p in images.rglob("*") if "hymenoptera" in p.parts and p.is_file())
-        if images
-        else []
-    )
-    if not found:
-        pytest.skip("MARGINCTL_DATA has no hymenoptera")
+def test_training_from_a_list_of_files(marginctl, tmp_path, data_dir):
+    found = sorted((data_dir / "hymenoptera").rglob("*.jpg"))
     lines = [f"{path} {int('bees' in str(path))}\n" for path in found]
     for name in ("train.txt", "val.txt"):
         (tmp_path / name).write_text("".join(lines[::4]))
