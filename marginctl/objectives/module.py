@@ -148,6 +148,11 @@ class Objective(nn.Module):
         with torch.autocast(features.device.type, enabled=False):
             return self.function.logits(features, self.weight, self._state(), self.bias)
 
+    def scaled(self, similarities: Tensor, features: Tensor) -> Tensor:
+        """(N, C): the `logits` of features (N, d) whose `similarities` (N, C) are at hand."""
+        with torch.autocast(features.device.type, enabled=False):
+            return self.function.scaled(similarities, features, self.weight, self._state())
+
     def predict(self, features: Tensor) -> Tensor:
         """(N,): the class of the largest similarity. At scale 0 all logits tie; this does not."""
         return self.similarities(features).argmax(-1)

@@ -120,8 +120,11 @@ class ObjectiveFunction:
         self, features: Tensor, weights: Tensor, state: State, bias: Tensor | None = None
     ) -> Tensor:
         """(..., N, C): scale x similarity, without margin. Differentiable."""
-        features, weights, bias = _wide(features, weights, bias)
-        similarity = self.similarities(features, weights, bias)
+        return self.scaled(self.similarities(features, weights, bias), features, weights, state)
+
+    def scaled(self, similarity: Tensor, features: Tensor, weights: Tensor, state: State) -> Tensor:
+        """(..., N, C): `logits` of the similarities (..., N, C) of these features and weights."""
+        features, weights, _ = _wide(features, weights, None)
         batch = Batch(features, weights, similarity)
         return similarity * self._parts(state).scale.factor(batch, _wide_state(state))
 

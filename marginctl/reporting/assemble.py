@@ -18,16 +18,21 @@ from marginctl.reporting.seeds import SeedComparison, compare_seeds
 from marginctl.reporting.sheet import Sheet
 from marginctl.reporting.table import title
 from marginctl.reporting.train_table import Cell, rows_of
-from marginctl.reporting.verdict import JudgedTable, judge
+from marginctl.reporting.verdict import Judged, JudgedTable, judge
 
 
 @dataclass(frozen=True)
 class OfTable:
-    """A cross-validation table with its tests."""
+    """A cross-validation table with its tests.
+
+    Attributes:
+        verdicts: on the published cells that its runs fill, by row and objective.
+    """
 
     table: Table
     collector: Collector
     compared: Comparisons
+    verdicts: Mapping[sheets.Place, Judged]
     sheet: Sheet
 
 
@@ -133,15 +138,18 @@ def _of_table(
     of_paper = next(
         (j for j in judged if (j.table.paper, j.table.number) == (own.paper, own.table)), None
     )
+    runs = _by_place((row, objective, run) for (row, objective, _), run in own.runs.items())
+    verdicts = sheets.verdicts_of(of_paper, runs)
     sheet = sheets.of_grid(
         collector.grid,
         compared,
         key=key,
         title=title(own.recipe, own.paper, own.table, _protocol_of(own)),
-        runs=_by_place((row, objective, run) for (row, objective, _), run in own.runs.items()),
-        judged=of_paper,
+        runs=runs,
+        verdicts=verdicts,
+        more=sheets.verdict_notes(of_paper) if of_paper and verdicts else (),
     )
-    return OfTable(own, collector, compared, sheet)
+    return OfTable(own, collector, compared, verdicts, sheet)
 
 
 def _of_trained(own: Trained, cells: Sequence[Cell], baseline: str, key: str) -> OfTrained:

@@ -6,7 +6,7 @@ from typing import Any
 
 from marginctl.reporting import table as tables
 from marginctl.reporting.assemble import Assembled, is_of_folds
-from marginctl.reporting.verdict import JudgedTable, Verdict
+from marginctl.reporting.verdict import Judged, JudgedTable
 
 
 def as_json(assembled: Assembled) -> dict[str, Any]:
@@ -71,47 +71,46 @@ def _published_json(judged: JudgedTable) -> dict[str, Any]:
 def csv_rows(assembled: Assembled) -> list[list[Any]]:
     """One line a cell of every table, numbers in full; the first row is the heading."""
     heading = ["recipe", "paper", "table", "row", "objective", "mean", "std", "n"]
-    rows: list[list[Any]] = [[*heading, "published_mean", "published_std", "verdict", "note"]]
+    heading += ["published_mean", "published_std", "difference", "low", "high", "verdict", "note"]
+    rows: list[list[Any]] = [heading]
     for t in assembled.tables:
-        entries = {
-            (r.label, o): e
-            for r in t.sheet.rows
-            for o, e in zip(t.sheet.columns, r.entries, strict=True)
-        }
         for cell in t.collector.grid.in_order():
-            entry = entries[cell.dataset, cell.objective]
-            paper = (cell.paper.mean, cell.paper.std) if cell.paper else ("", "")
+            paper = (cell.paper.mean, cell.paper.std) if cell.paper else (None, None)
+            judged = t.verdicts.get((cell.dataset, cell.objective))
             rows.append(
                 [
-                    *(t.table.recipe, t.table.paper or "", t.table.table or "", cell.dataset),
-                    *(cell.objective, cell.mean, cell.std, cell.n, *paper),
-                    *(entry.verdict if entry else "", cell.note or ""),
+                    *(t.table.recipe, t.table.paper, t.table.table, cell.dataset, cell.objective),
+                    *(cell.mean, cell.std, cell.n, *paper, *_verdict_of(judged), cell.note),
                 ]
             )
     for p in assembled.papers:
-        if is_of_folds(p.judged):
-            continue
-        for c in p.judged.cells.values():
-            if c.verdict in (Verdict.missing, Verdict.not_in_text):
-                continue
-            published = (c.published.mean, c.published.std) if c.published else (None, None)
-            rows.append(
-                [
-                    *("", p.judged.table.paper, p.judged.table.number, c.row, c.column, c.mean),
-                    *(c.std, c.n, *published, c.verdict, c.reason),
-                ]
-            )
+        for c in p.judged.cells.values() if not is_of_folds(p.judged) else ():
+            if c.mean is not None:
+                published = (c.published.mean, c.published.std) if c.published else (None, None)
+                rows.append(
+                    [
+                        *(None, p.judged.table.paper, p.judged.table.number, c.row, c.column),
+                        *(c.mean, c.std, c.n, *published, *_verdict_of(c), c.reason),
+                    ]
+                )
     for of in assembled.trained:
         for own in of.cells:
             numbers = own.as_json()["last"]
             rows.append(
                 [
-                    *(of.trained.recipe, of.trained.paper or "", of.trained.table or "", own.row),
+                    *(of.trained.recipe, of.trained.paper, of.trained.table, own.row),
                     *(own.objective, numbers["mean"], numbers["std"], len(own.last)),
-                    *("", "", "", "diverged" if own.diverged else ""),
+                    *(None, None, *_verdict_of(None), "diverged" if own.diverged else None),
                 ]
             )
     return [["" if value is None else value for value in row] for row in rows]
+
+
+def _verdict_of(judged: Judged | None) -> tuple[Any, ...]:
+    """Difference, the ends of its interval, and the verdict."""
+    if judged is None:
+        return None, None, None, None
+    return judged.difference, judged.low, judged.high, judged.verdict
 
 
 def print_csv(rows: list[list[Any]]) -> None:

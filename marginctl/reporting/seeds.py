@@ -20,7 +20,7 @@ class SeedComparison:
     Attributes:
         measure: of `MEASURES`.
         difference: the mean over the shared seeds, in the measure's unit; None without one.
-        low, high: its 95 % interval by t, None for fewer than two seeds.
+        low, high: its 95 % interval by t, None for fewer than two seeds or equal differences.
         bootstrap: its 95 % percentile interval over 10,000 draws of the seeds, None alike.
         test: the paired t-test.
         wins, ties, losses: of the shared seeds.
@@ -114,13 +114,16 @@ def compare_seeds(
         made = {objective: tests.paired_t(d) for objective, d in differences.items()}
         adjusted = tests.holm([test.p for test in made.values()])
         for (objective, d), p in zip(differences.items(), adjusted, strict=True):
-            low, high = tests.mean_interval(d) or (None, None)
+            test = made[objective]
+            # no variance among the seeds says nothing of how large it is
+            low, high = (None if test.p is None else tests.mean_interval(d)) or (None, None)
+            drawn = None if test.p is None else tests.bootstrap_interval(d)
             better, ties, worse = tests.wins_ties_losses(d)
             won, lost = (better, worse) if read.higher else (worse, better)
             compared.append(
                 SeedComparison(
                     *(measure, row, objective, len(d), statistics.fmean(d) if d else None),
-                    *(low, high, tests.bootstrap_interval(d), made[objective], p),
+                    *(low, high, drawn, test, p),
                     *(won, ties, lost),
                 )
             )

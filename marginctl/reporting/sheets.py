@@ -32,7 +32,8 @@ def of_grid(
     key: str = "table",
     title: str = "",
     runs: Mapping[Place, tuple[Run, ...]] | None = None,
-    judged: JudgedTable | None = None,
+    verdicts: Mapping[Place, Judged] | None = None,
+    more: Sequence[str] = (),
 ) -> Sheet:
     """A cross-validation table.
 
@@ -41,10 +42,10 @@ def of_grid(
         made: the tests.
         key, title: of the sheet.
         runs: of each cell.
-        judged: the published table, whose verdicts the cells then have where these runs gave them.
+        verdicts: on the published cells.
+        more: notes that stand last.
     """
-    runs = runs or {}
-    verdicts = _verdicts(judged, runs)
+    runs, verdicts = runs or {}, verdicts or {}
     rows = []
     for dataset in grid.datasets:
         cells = [grid.cells.get((dataset, o)) for o in grid.objectives]
@@ -63,12 +64,12 @@ def of_grid(
         corner="data set",
         columns=grid.objectives,
         rows=(*rows, *_feet(grid)),
-        notes=(*below, *(verdict_notes(judged) if judged and verdicts else ())),
+        notes=(*below, *more),
         lists=((notes.power_caption(made), power),) if power and made else (),
     )
 
 
-def _verdicts(
+def verdicts_of(
     judged: JudgedTable | None, runs: Mapping[Place, tuple[Run, ...]]
 ) -> dict[Place, Judged]:
     """The judged cells that these very runs gave, by data set and objective."""
@@ -265,6 +266,7 @@ def of_judged(judged: JudgedTable, *, key: str) -> Sheet:
         rows=tuple(rows),
         notes=tuple(verdict_notes(judged)),
         codes=False,
+        lists=_differences(judged),
     )
 
 
@@ -295,9 +297,33 @@ def said_of(cell: Judged) -> str:
     """A judged cell in a sentence: the difference, its interval, what it rests on."""
     parts = [str(cell.verdict)]
     if cell.difference is not None:
-        between = "" if cell.low is None else f" (95 %: {cell.low:+.2f} to {cell.high:+.2f})"
-        parts.append(f"difference {cell.difference:+.2f}{between}, n = {cell.n}")
+        places = cell.measure.places
+        between = f" (95 %: {_between(cell)})" if cell.low is not None else ""
+        parts.append(f"difference {cell.difference:+.{places}f}{between}, n = {cell.n}")
     return "; ".join([*parts, *([cell.reason] if cell.reason else [])])
+
+
+def _between(cell: Judged) -> str:
+    """The interval of the difference, `-` where there is none."""
+    if cell.low is None or cell.high is None:
+        return "-"
+    return f"{cell.low:+.{cell.measure.places}f} to {cell.high:+.{cell.measure.places}f}"
+
+
+def _differences(judged: JudgedTable) -> tuple[tuple[str, list[list[str]]], ...]:
+    """A line each cell that has a number of ours: how far it is from the published one."""
+    lines = [["row", "column", "ours", "n", "published", "difference", "95 %", "verdict"]]
+    for cell in judged.cells.values():
+        if cell.difference is not None:
+            entry = _of_judged(cell)
+            shown = f"{cell.difference:+.{cell.measure.places}f}"
+            lines.append(
+                [
+                    *(cell.row, cell.column, entry.text, str(cell.n), entry.below, shown),
+                    *(_between(cell), str(cell.verdict)),
+                ]
+            )
+    return (("Ours less the published number", lines),) if len(lines) > 1 else ()
 
 
 def verdict_notes(judged: JudgedTable) -> list[str]:

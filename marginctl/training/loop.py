@@ -121,7 +121,7 @@ class Trainer:
         self.step = 0
         self.last_rate = self._rate()
         self._sums = self._zero_sums()
-        self._loss_is_nll = _is_nll(self.objective.function.spec)
+        self._loss_is_nll = _is_nll(spec)
 
     @property
     def epoch(self) -> int:
@@ -218,11 +218,9 @@ class Trainer:
 
     def _nll(self, features: Tensor, scores: Tensor, y: Tensor) -> Tensor:
         """The mean cross-entropy of the logits without margin; NaN where they would cost much."""
-        scale = self.objective.function.spec.scale
-        if scale.kind == "least-squares":  # the search for kappa* would be done again
+        if self.objective.spec.scale.kind == "least-squares":  # another search for kappa*
             return scores.new_tensor(math.nan)
-        plain = scale.kind == "fixed" and dict(scale.options)["value"] == 1
-        return functional.cross_entropy(scores if plain else self.objective.logits(features), y)
+        return functional.cross_entropy(self.objective.scaled(scores, features), y)
 
     def _check_loss(self) -> None:
         if not math.isfinite(self._world.sum(self._sums[0]).item()):
@@ -275,8 +273,8 @@ class Trainer:
         parts, batches = [], batches or self.batches
         for x, y in batches.test_batches(size):
             features = self.features(x)
-            logits = self.objective.logits(features)
-            parts.append((features, logits, self.objective.similarities(features), y))
+            scores = self.objective.similarities(features)
+            parts.append((features, self.objective.scaled(scores, features), scores, y))
         own = [torch.cat(part).cpu() for part in zip(*parts, strict=True)]
         of_all = self._world.gathered(own)
         found = Tested(*(torch.cat(part) for part in zip(*of_all, strict=True)))

@@ -316,3 +316,13 @@ def test_two_processes_have_the_state_of_one(tmp_path):
     for a, b, c in zip(first, second, one, strict=True):
         assert torch.equal(a, b)
         torch.testing.assert_close(a, c)
+
+
+@pytest.mark.parametrize("name", list(available()))
+def test_logits_of_similarities_at_hand_are_the_same_bits(name):
+    torch.manual_seed(0)
+    made = create(name, num_classes=5, feature_dim=4)
+    features = torch.randn(7, 4)
+    with torch.no_grad():
+        found = made.scaled(made.similarities(features), features)
+        assert torch.equal(found, made.logits(features))

@@ -1,5 +1,7 @@
 """A sheet as a LaTeX table with booktabs, to be put into a paper."""
 
+from collections.abc import Sequence
+
 from marginctl.reporting.sheet import Entry, Row, Sheet
 
 _SPECIAL = {
@@ -22,34 +24,62 @@ _SPECIAL = {
 
 
 def latex(sheet: Sheet) -> str:
-    """A `table` environment; comments above it say what it needs; the notes stand below it."""
-    columns = len(sheet.columns)
+    """A `table` environment; comments above it say what it needs; the notes stand below it.
+
+    Each further list of the sheet is a table of its own.
+    """
+    lines = ["% Needs \\usepackage{booktabs,graphicx,amssymb,textcomp} and [T1]{fontenc}."]
+    if sheet.rows:
+        body: list[str] = []
+        feet = False
+        for row in sheet.rows:
+            if row.foot and not feet:
+                body.append(r"\midrule")
+            feet = row.foot
+            body += _row(row)
+        heads = [escaped(sheet.corner), *(_heading(c, sheet.codes) for c in sheet.columns)]
+        caption = f"{sheet.title}. {sheet.caption}"
+        lines += _table(
+            caption, sheet.key, "l" + "r" * len(sheet.columns), heads, body, sheet.notes
+        )
+    else:
+        lines += [f"% {escaped(note)}" for note in sheet.notes]
+    for number, (caption, rows) in enumerate(sheet.lists, 1):
+        heads, *others = (list(map(escaped, row)) for row in rows)
+        body = [" & ".join(row) + r" \\" for row in others]
+        lines += _table(caption, f"{sheet.key}-{number}", "l" * len(heads), heads, body)
+    return "\n".join(lines)
+
+
+def _table(
+    caption: str,
+    key: str,
+    columns: str,
+    heads: Sequence[str],
+    body: Sequence[str],
+    notes: Sequence[str] = (),
+) -> list[str]:
+    """The lines of a `table` environment; heads and body are LaTeX already."""
     lines = [
-        "% Needs \\usepackage{booktabs,graphicx,amssymb,textcomp} and [T1]{fontenc}.",
         r"\begin{table}",
         r"\centering",
-        r"\caption{" + escaped(f"{sheet.title}. {sheet.caption}".strip(". ")) + "}",
-        r"\label{tab:" + "".join(c if c.isalnum() else "-" for c in sheet.key) + "}",
+        r"\caption{" + escaped(caption.strip(". ")) + "}",
+        r"\label{tab:" + "".join(c if c.isalnum() else "-" for c in key) + "}",
         r"\smallskip",
         r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
-        r"\begin{tabular}{l" + "r" * columns + "}",
+        r"\begin{tabular}{" + columns + "}",
         r"\toprule",
-        " & ".join([escaped(sheet.corner), *(_heading(c, sheet.codes) for c in sheet.columns)])
-        + r" \\",
+        " & ".join(heads) + r" \\",
         r"\midrule",
+        *body,
+        r"\bottomrule",
+        r"\end{tabular}}",
     ]
-    feet = False
-    for row in sheet.rows:
-        if row.foot and not feet:
-            lines.append(r"\midrule")
-        feet = row.foot
-        lines += _row(row)
-    lines += [r"\bottomrule", r"\end{tabular}}"]
-    if sheet.notes:
+    if notes:
         lines += [r"\par\smallskip\begin{minipage}{\linewidth}\footnotesize\raggedright"]
-        lines += [escaped(note) + r"\par" for note in sheet.notes]
+        lines += [escaped(note) + r"\par" for note in notes]
         lines += [r"\end{minipage}"]
-    return "\n".join([*lines, r"\end{table}"])
+    return [*lines, r"\end{table}"]
 
 
 def escaped(text: str) -> str:
