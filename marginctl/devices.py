@@ -54,3 +54,17 @@ def usable_cores() -> int:
     import joblib
 
     return int(joblib.cpu_count())
+
+
+def wait(device: object) -> None:
+    """Waits until a device has done what it was asked.
+
+    Args:
+        device: a torch device, or its name.
+    """
+    import torch
+
+    if str(device).startswith("cuda"):
+        torch.cuda.synchronize(str(device))
+    elif str(device) == "mps":
+        torch.mps.synchronize()

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from marginctl.devices import usable_cores
+from marginctl.devices import usable_cores, wait
 from marginctl.objectives import create
 from marginctl.objectives.names import PresetName, parse
 from marginctl.objectives.schedule import Schedule
@@ -64,16 +64,11 @@ def _step(
     x.grad = None
     for module in modules:
         module.zero_grad()
-    _wait(x)
+    wait(x.device)
     started = time.perf_counter()
     torch.autograd.backward(loss(x, y))
-    _wait(x)
+    wait(x.device)
     return time.perf_counter() - started
-
-
-def _wait(x: torch.Tensor) -> None:
-    if x.is_cuda:
-        torch.cuda.synchronize(x.device)
 
 
 def _spread(values: Sequence[float]) -> dict[str, float]:
@@ -150,10 +145,10 @@ def _share(
             _step(lambda f, t: objective(network(f), t), [network, objective], images, labels)
         )
         features = torch.randn(batch, length, device=device)
-        _wait(features)
+        wait(features.device)
         started = time.perf_counter()
         objective.optimal_scale(features)
-        _wait(features)
+        wait(features.device)
         searches.append(time.perf_counter() - started)
     steps, searches = steps[1:], searches[1:]  # the first round warms up
     return {

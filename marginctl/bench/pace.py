@@ -8,7 +8,9 @@ from dataclasses import dataclass
 
 import torch
 
-from marginctl.training.loop import Setup, Trainer
+from marginctl.devices import wait
+from marginctl.training.loop import Trainer
+from marginctl.training.setup import Setup
 
 WARM = 10  # steps before those that are timed
 FEW = 10  # steps that say whether whole epochs can be timed
@@ -76,11 +78,11 @@ def pace(trainer: Trainer, how: Setup, epochs: int, seconds: float) -> Pace:
 
 def _epoch(trainer: Trainer, how: Setup) -> float:
     """Seconds of a whole epoch, in which nothing waits for the device."""
-    _wait(how)
+    wait(how.device)
     started = time.perf_counter()
     trainer.step = 0
     trainer.run_epoch(lambda: None)
-    _wait(how)
+    wait(how.device)
     return time.perf_counter() - started
 
 
@@ -91,11 +93,11 @@ def _part(trainer: Trainer, how: Setup, enough: Callable[[int], bool]) -> tuple[
     """
 
     def after_step() -> None:
-        _wait(how)
+        wait(how.device)
         if enough(trainer.step):
             raise _EnoughError
 
-    _wait(how)
+    wait(how.device)
     started = time.perf_counter()
     trainer.step = 0
     with contextlib.suppress(_EnoughError):
@@ -111,7 +113,7 @@ def _evaluated(trainer: Trainer, how: Setup, late: Callable[[], bool]) -> tuple[
     trainer.model.eval()
     trainer.objective.eval()
     images, batches = 0, 0
-    _wait(how)
+    wait(how.device)
     started = time.perf_counter()
     for x, y in trainer.batches.test_batches(TESTED):
         features = trainer.features(x)
@@ -120,10 +122,5 @@ def _evaluated(trainer: Trainer, how: Setup, late: Callable[[], bool]) -> tuple[
         images, batches = images + len(y), batches + 1
         if batches >= LEAST and late():
             break
-    _wait(how)
+    wait(how.device)
     return (time.perf_counter() - started) * len(trainer.batches.test) / images, images
-
-
-def _wait(how: Setup) -> None:
-    if how.device.type == "cuda":
-        torch.cuda.synchronize(how.device)

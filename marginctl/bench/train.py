@@ -1,6 +1,5 @@
 """`marginctl bench train`: the training loop against a bare one, and against a DataLoader."""
 
-import contextlib
 import platform
 import statistics
 import time
@@ -13,14 +12,15 @@ from scipy.stats import binom
 from torch import nn
 
 from marginctl.data.images import Images
-from marginctl.devices import usable_cores
+from marginctl.devices import usable_cores, wait
 from marginctl.models.backbone import create
 from marginctl.models.names import parse_model
 from marginctl.objectives.names import parse
 from marginctl.recipe import TrainRecipe
 from marginctl.runs.store import versions
 from marginctl.training.batches import PADDING
-from marginctl.training.loop import Setup, Trainer, setup
+from marginctl.training.loop import Trainer
+from marginctl.training.setup import Setup, setup
 
 CLASSES, PIXELS = 100, 32  # of CIFAR-100; the images are noise, whose content costs nothing
 
@@ -46,7 +46,6 @@ class Bare:
         parameters = [*self._model.parameters(), *self._head.parameters()]
         self._optimizer = torch.optim.SGD(parameters, 0.01, momentum=0.9, weight_decay=5e-4)
         self._how = how
-        self._kind = torch.bfloat16 if how.precision == "bf16" else torch.float32
 
     def epoch(self, batches: Iterator[Any]) -> None:
         self._model.train()
@@ -56,15 +55,10 @@ class Bare:
             x, y = x.to(device), y.to(device)
             if self._how.channels_last:
                 x = x.contiguous(memory_format=torch.channels_last)
-            with self._autocast():
+            with self._how.autocast():
                 features = self._model(x)
             nn.functional.cross_entropy(self._head(features.float()), y).backward()  # type: ignore[no-untyped-call,unused-ignore]
             self._optimizer.step()
-
-    def _autocast(self) -> contextlib.AbstractContextManager[Any]:
-        if self._kind == torch.float32:
-            return contextlib.nullcontext()
-        return torch.autocast(self._how.device.type, self._kind)
 
 
 def loader(images: Images, batch: int, workers: int) -> Any:
@@ -162,8 +156,7 @@ def run(
         for side in order:
             started = time.perf_counter()
             sides[side]()
-            if device.startswith("cuda"):
-                torch.cuda.synchronize()
+            wait(device)
             if pair:  # the first epoch warms up
                 times[side].append((time.perf_counter() - started) / steps)
         if pair:

@@ -20,11 +20,11 @@ def _root(
         typer.Option("--device", metavar="NAME", help="The same as `bench networks --device`."),
     ] = None,
 ) -> None:
-    if context.invoked_subcommand is None and device is None:
-        print(context.get_help())
-        raise typer.Exit(2)
     if context.invoked_subcommand is None:
-        networks(device=device or "auto")
+        if device is None:
+            print(context.get_help())
+            raise typer.Exit(2)
+        networks(device=device)
     elif device is not None:
         raise RequestError(
             f"--device {device}: stands before '{context.invoked_subcommand}': put it behind"
@@ -75,7 +75,7 @@ def networks(
 
     Seconds an epoch, images a second and the share of the card's peak; then softmax and lm-softmax
     with the 13-layer network as the table has them. What there was no time for, the same command
-    trains when it is given again. About 10 minutes at most; others with --minutes.
+    trains when it is given again: nothing is begun that would end after --minutes.
     """
     from marginctl.bench.networks import MODELS, run
     from marginctl.devices import resolve_device

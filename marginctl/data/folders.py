@@ -171,7 +171,8 @@ def _decode_all(
     pixels: int,
     unreadable: list[Path],
 ) -> Part:
-    labelled = [(path, classes.index(c)) for c, paths in files.items() for path in paths]
+    numbers = {name: number for number, name in enumerate(classes)}
+    labelled = [(path, numbers[name]) for name, paths in files.items() for path in paths]
     x = np.zeros((len(labelled), pixels, pixels, 3), np.uint8)
     for i, (path, _) in enumerate(labelled):
         try:

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -134,8 +135,9 @@ def part_of(name: str, root: Path, rows: Iterable[tuple[str, int]]) -> FilePart:
     for path, label in sorted(rows):
         whole = os.path.join(root, path)
         try:
-            size = os.stat(whole).st_size if os.path.isfile(whole) else -1
-        except OSError:
+            about = os.stat(whole)  # once: there may be millions, on a slow disk
+            size = about.st_size if stat.S_ISREG(about.st_mode) else -1
+        except (OSError, ValueError):  # ValueError: a zero byte in a name
             size = -1
         if size < 1:
             problems.append(f"{whole}{' is empty' if size == 0 else ''}")

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from torch import Tensor, nn
 
-from marginctl.models.names import check_images, check_model, model_of
+from marginctl.models.names import OF_TORCHVISION, check_images, check_model, model_of
 
 
 class Backbone(nn.Module):
@@ -31,7 +31,7 @@ def create(name: str, options: Mapping[str, object], channels: int, pixels: int)
     """The model `name` with initial weights drawn from torch's global stream.
 
     Args:
-        name: one of `names.MODELS`, or one of timm's.
+        name: one of `names.MODELS`, another classifier of torchvision, or one of timm's.
         options: those of the model that differ from their defaults.
         channels: of an image; torchvision's models take 3.
         pixels: an image's side.
@@ -46,7 +46,7 @@ def create(name: str, options: Mapping[str, object], channels: int, pixels: int)
     if model.made_by is None:
         from marginctl.models.from_torchvision import FromTorchvision
 
-        return FromTorchvision(name.removeprefix("torchvision/"))
+        return FromTorchvision(name.removeprefix(OF_TORCHVISION))
     module, _, named = model.made_by.partition(":")
     made = getattr(importlib.import_module(module), named)
     backbone: Backbone = made(channels, pixels, **model.settings, **accepted)

@@ -61,8 +61,9 @@ def _count(default: int, help: str, maximum: int) -> Option:
     return Option(default, help, minimum=1, maximum=maximum, whole=True)
 
 
+TIMM, OF_TORCHVISION = "timm/", "torchvision/"
 TORCHVISION = tuple(
-    f"torchvision/{name}"
+    f"{OF_TORCHVISION}{name}"
     for name in (
         "mobilenet_v2",
         "resnet18",
@@ -80,7 +81,7 @@ _TORCHVISION_PIXELS = {"densenet161": 29, "densenet169": 29, "vgg16": 32, "vgg16
 
 
 def _torchvision(name: str) -> Model:
-    own = name.removeprefix("torchvision/")
+    own = name.removeprefix(OF_TORCHVISION)
     return Model(
         f"torchvision's {own}, without weights and without its last layer",
         None,
@@ -147,7 +148,6 @@ MODELS: Mapping[str, Model] = {
 }
 
 
-TIMM, OF_TORCHVISION = "timm/", "torchvision/"
 _TIMM_NAME = re.compile(r"timm/[A-Za-z0-9_]+")
 _TORCHVISION_NAME = re.compile(r"torchvision/[a-z0-9_]+")
 
@@ -226,7 +226,7 @@ def check_images(name: str, channels: int, pixels: int) -> None:
     also where there is no such model, or no timm, this is where it is said.
 
     Args:
-        name: one of `MODELS`, or one of timm's.
+        name: one of `MODELS`, another classifier of torchvision, or one of timm's.
         channels: 3 for RGB, 1 for grey.
         pixels: an image's side, the smaller one where they differ.
     """

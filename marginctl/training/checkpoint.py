@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
-from torch import Tensor
+from torch import Tensor, nn
 
 from marginctl.errors import RequestError
 from marginctl.runs.files import write_bytes_atomically
@@ -50,6 +50,23 @@ class _State(BaseModel):
     @classmethod
     def _pair(cls, value: Any) -> Any:
         return tuple(value) if isinstance(value, list) else value
+
+
+def check_shapes(module: nn.Module, state: Mapping[str, Tensor]) -> None:
+    """Finds the first tensor that a network's state has otherwise than a network.
+
+    Raises:
+        ValueError: there is one.
+    """
+    own = module.state_dict()
+    for name in dict.fromkeys((*own, *state)):
+        has, wanted = (_shape(tensors.get(name)) for tensors in (state, own))
+        if has != wanted:
+            raise ValueError(f"'{name}' is {has} in it, and {wanted} in this network")
+
+
+def _shape(value: Tensor | None) -> str:
+    return "absent" if value is None else " x ".join(map(str, value.shape)) or "a number"
 
 
 def save(folder: Path, kind: str, step: int, state: Mapping[str, Any], keep: int) -> Path:

@@ -1,18 +1,19 @@
 """What a training will take: a few steps are timed, and multiplied."""
 
+import contextlib
 import statistics
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from marginctl.data.labelled import LabelledImages
-from marginctl.devices import processes_together
+from marginctl.devices import processes_together, wait
+from marginctl.recipe.train import MOST_WATCHED
 from marginctl.training.lacks import is_of_memory
-from marginctl.training.loop import DivergedError, Trainer, setup
+from marginctl.training.loop import DivergedError, Trainer
+from marginctl.training.setup import setup
 from marginctl.training.trial import Trial
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ BUDGET = 30.0  # seconds of timing in all
 FEW = 16  # images of the first steps that are timed
 WHOLE = 2.0  # seconds: where a step of a whole batch promises less, whole batches are timed
 ENOUGH = 0.5  # seconds of timed steps, two steps at least
+WARM = 2  # steps that are not timed
+LONG = 1000  # steps of an epoch that is not trained to its end
 FORWARD = 1 / 3  # of a step: the way back takes about twice as long
 
 
@@ -33,6 +36,7 @@ class Work:
 
     Attributes:
         images: channels, and the length of a side.
+        decoded: the digest of the files, where they are decoded while the network trains.
     """
 
     model: str
@@ -43,6 +47,7 @@ class Work:
     augment: str
     optimizer: str
     precision: str
+    decoded: str | None
 
 
 @dataclass(frozen=True)
@@ -61,11 +66,16 @@ class Timed:
     reason: str | None = None
 
 
+class _EnoughError(Exception):
+    """Enough steps are timed."""
+
+
 def plan(session: "Session", budget: float = BUDGET) -> dict[str, Any]:
     """What is to be trained and about how long it takes: the document of `train --dry-run`.
 
     A few steps of every kind of work are timed, on the trials' own images and with the first of
-    their objectives. Evaluation counts as a third of a step for as many images. Left out are
+    their objectives. Evaluation counts as a third of a step for as many images, those that
+    `train.reference` and `train.lipschitz` look at among them. Left out are
     starting, reading the data, writing checkpoints, and what `train.compile` saves; a trial with a
     checkpoint counts as a whole, a finished one not at all.
 
@@ -122,6 +132,7 @@ def _work(trial: Trial, images: LabelledImages, device: str) -> Work:
         recipe.data.augment,
         recipe.optim.optimizer,
         setup(device, recipe.train.precision).precision,
+        trial.data if recipe.data.streamed else None,
     )
 
 
@@ -131,8 +142,12 @@ def _whole(trial: Trial, images: LabelledImages, steps: int, step: float | None)
         return None
     train = trial.recipe.train
     evaluations = -(-train.epochs // train.evaluate_every)
-    batch = min(train.batch_size, len(images.train_y))
-    return step * (steps + FORWARD * evaluations * len(images.test_y) / batch)
+    images_of_train = len(images.train_y)
+    batch = min(train.batch_size, images_of_train)
+    looked_at = min(MOST_WATCHED, images_of_train) if train.reference is not None else 0
+    way_back = min(train.lipschitz, images_of_train)  # a whole step each, but for the optimiser
+    forward = len(images.test_y) + looked_at + way_back / FORWARD
+    return step * (steps + FORWARD * evaluations * forward / batch)
 
 
 def _timed(trial: Trial, images: LabelledImages, device: str, ends: float) -> Timed:
@@ -167,28 +182,24 @@ def _times(trial: Trial, images: LabelledImages, device: str, size: int) -> list
     if size <= FEW:
         changed["accumulate"] = 1  # a few images are a part of a batch
     recipe = trial.recipe.model_copy(update={"train": train.model_copy(update=changed)})
-    some = images.keeping(np.arange(2 * size) % len(images.train_y))
+    # of files a long epoch, of which no more is decoded than is timed: to start decoding is no step
+    number = LONG if recipe.data.streamed else 2
+    some = images.keeping(np.arange(number * size) % len(images.train_y))
     how = setup(device, train.precision)
     trainer = Trainer(recipe, trial.objective.spec, some, trial.seed, how)
-    wait, times = _wait_for(device), list[float]()
+    times: list[float] = []
     before = time.perf_counter()
 
     def after_step() -> None:
         nonlocal before
-        wait()
+        wait(device)
         now = time.perf_counter()
         times.append(now - before)
         before = now
+        if len(times) >= WARM + 2 and sum(times[WARM:]) >= ENOUGH:
+            raise _EnoughError
 
-    trainer.run_epoch(after_step)
-    times.clear()  # that one was to warm up
-    while sum(times) < ENOUGH:
-        trainer.run_epoch(after_step)
-    return times
-
-
-def _wait_for(device: str) -> Callable[[], None]:
-    """Waits until the device has done what it was asked."""
-    if device.startswith("cuda"):
-        return torch.cuda.synchronize
-    return torch.mps.synchronize if device == "mps" else lambda: None
+    with contextlib.suppress(_EnoughError):
+        while True:
+            trainer.run_epoch(after_step)
+    return times[WARM:]

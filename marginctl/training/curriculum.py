@@ -18,10 +18,11 @@ from marginctl.evaluation.accuracy import top_k
 from marginctl.evaluation.calibration import CONVENTION, bin_of, nll_of_each
 from marginctl.objectives.module import Objective
 from marginctl.objectives.names import parse
-from marginctl.recipe import TrainRecipe
 from marginctl.training import checkpoint
-from marginctl.training.loop import DivergedError, Tested, Trainer, setup
+from marginctl.training.loop import MISFITS, DivergedError, Tested, Trainer
+from marginctl.training.record import recipe_of
 from marginctl.training.reference import Reference
+from marginctl.training.setup import setup
 
 BINS = 20  # of the histogram of confidences
 
@@ -118,13 +119,12 @@ def _difficulties(
     if found is None:
         raise RequestError(*problems, f"{said}: has no whole checkpoint: train it again")
     run = reference.run
-    written = {key: value for key, value in run["recipe"].items() if key != "name"}
-    recipe, spec = TrainRecipe.model_validate(written), parse(str(run["objective"])).spec
+    recipe, spec = recipe_of(run), parse(str(run["objective"])).spec
     how = setup(str(device), recipe.train.precision)
     network = Trainer(recipe, spec, images, int(run["seed"]), how)
     try:
         network.load_weights(found[1])
-    except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except MISFITS as error:
         raise RequestError(
             f"{said}: holds another network than its run.json says ({str(error).splitlines()[0]}): "
             "train it again"

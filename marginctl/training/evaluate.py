@@ -12,14 +12,14 @@ from marginctl.errors import RequestError
 from marginctl.evaluation.posthoc import map_file
 from marginctl.evaluation.posthoc.applied import applied
 from marginctl.objectives.names import parse
-from marginctl.recipe import TrainRecipe
 from marginctl.recipe.train import ImageData
 from marginctl.runs.reading import DamageError, read_text
 from marginctl.runs.store import parse_run
 from marginctl.training import checkpoint
-from marginctl.training.loop import DivergedError, Tested, Trainer, setup
-from marginctl.training.record import is_run
+from marginctl.training.loop import MISFITS, DivergedError, Tested, Trainer
+from marginctl.training.record import is_run, recipe_of
 from marginctl.training.session import images_of
+from marginctl.training.setup import setup
 from marginctl.training.states import measured_record
 
 
@@ -95,10 +95,9 @@ def tested_of(path: Path, data: str | None, which: str, data_dir: Path, device: 
     """
     folder, file, state = _located(path.absolute(), which)
     run = _run_of(folder)
-    recipe = TrainRecipe.model_validate(
-        {key: value for key, value in run["recipe"].items() if key != "name"}
-    )
-    own = recipe.data if data is None else _other(data, recipe.data)
+    recipe = recipe_of(run)
+    pixels = state.get("pixels", recipe.data.side)  # checkpoints of old do not say
+    own = recipe.data if data is None else _other(data, recipe.data, pixels)
     images = images_of(own, data_dir)
     if data is None and images.digest != run["data"]:
         raise RequestError(
@@ -111,7 +110,7 @@ def tested_of(path: Path, data: str | None, which: str, data_dir: Path, device: 
     trainer = Trainer(recipe, spec, images, int(run["seed"]), how)
     try:
         trainer.load_weights(state)
-    except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except MISFITS as error:
         if data is not None:
             shape = f"{images.channels} x {images.pixels} x {images.pixels}"
             raise RequestError(
@@ -167,7 +166,7 @@ def _run_of(folder: Path) -> dict[str, Any]:
     return run
 
 
-def _other(name: str, trained: ImageData) -> ImageData:
+def _other(name: str, trained: ImageData, pixels: int) -> ImageData:
     """Other images, scaled as those of the training were; their test part is used as it is.
 
     Raises:
@@ -175,7 +174,7 @@ def _other(name: str, trained: ImageData) -> ImageData:
     """
     ways = ways_to_load(check_images_name(name))
     way = "stream" if trained.streamed and "stream" in ways else None
-    return ImageData(name=name, pixels=trained.side, load=way)
+    return ImageData(name=name, pixels=pixels, load=way)
 
 
 def _check_fit(state: dict[str, Any], images: LabelledImages, file: Path) -> None:

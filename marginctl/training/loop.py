@@ -1,14 +1,12 @@
 """The training loop of one trial: steps, epochs, evaluation; it stops and resumes at any step."""
 
 import contextlib
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from marginctl.data.labelled import LabelledImages
 from marginctl.models.backbone import create
@@ -23,7 +21,12 @@ from marginctl.training import checkpoint
 from marginctl.training.batches import Batching
 from marginctl.training.distribution import World
 from marginctl.training.optimizer import optimizer_of
+from marginctl.training.setup import Setup
 from marginctl.training.streamed import batches_of
+from marginctl.training.tally import Tally
+
+# What the state of another network raises, when a trainer takes it up.
+MISFITS = (RuntimeError, ValueError, KeyError, TypeError, AttributeError)
 
 
 class DivergedError(Exception):
@@ -38,33 +41,6 @@ class Tested:
     logits: Tensor  # (N, C): scale x similarity, without margin
     similarities: Tensor  # (N, C)
     labels: Tensor  # (N,)
-
-
-@dataclass(frozen=True)
-class Setup:
-    """Where and how a trial is computed; nothing of it changes what it means."""
-
-    device: torch.device
-    precision: str  # fp32, bf16 or fp16
-    channels_last: bool
-
-
-def setup(device: str, precision: str) -> Setup:
-    """The device and what suits it: `auto` is bf16 where the hardware multiplies it, else fp32."""
-    place = torch.device(device)
-    if precision == "auto":
-        if place.type == "cuda":
-            fast = torch.cuda.is_bf16_supported(including_emulation=False)
-        else:
-            fast = place.type == "cpu" and _multiplies_bf16()
-        precision = "bf16" if fast else "fp32"
-    return Setup(place, precision, channels_last=place.type in ("cuda", "cpu"))
-
-
-def _multiplies_bf16() -> bool:
-    """Whether this CPU has instructions for it; without them bf16 is slower than float32."""
-    asked = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
-    return any(getattr(torch.cpu, name, lambda: False)() for name in asked)
 
 
 class Trainer:
@@ -115,13 +91,12 @@ class Trainer:
             channels_last=how.channels_last,
             world=self._world,
         )
-        self._classes = images.classes
+        self._classes, self._pixels = images.classes, images.pixels
         self.sizes = self.batches.sizes(recipe.train.batch_size)
         self.total = len(self.sizes) * recipe.train.epochs
         self.step = 0
         self.last_rate = self._rate()
-        self._sums = self._zero_sums()
-        self._loss_is_nll = _is_nll(spec)
+        self._tally = Tally(self.objective, how.device, self._world)
 
     @property
     def epoch(self) -> int:
@@ -139,7 +114,7 @@ class Trainer:
         """
         epoch, first = divmod(self.step, len(self.sizes))
         if first == 0:
-            self._sums = self._zero_sums()
+            self._tally.reset()
         self.model.train()
         self.objective.train()
         for x, y in self.batches.epoch(epoch, self.recipe.train.batch_size, first):
@@ -150,7 +125,7 @@ class Trainer:
             if cheap or self.step % 20 == 0 or self._at_end:
                 self._check_loss()
             after_step()
-        return self._train_record()
+        return self._tally.record()
 
     @property
     def _at_end(self) -> bool:
@@ -175,7 +150,7 @@ class Trainer:
             with self._without_sync(i < len(parts)):
                 loss, features = self._network(part, labels)
                 self._scaler.scale(loss * (len(labels) * size / whole)).backward()
-            self._count(loss.detach(), features.detach(), labels)
+            self._tally.add(loss.detach(), features.detach(), labels)
         self._scaler.step(self.optimizer)
         self._scaler.update()
 
@@ -192,38 +167,8 @@ class Trainer:
             return self._network.no_sync()
         return contextlib.nullcontext()
 
-    def _autocast(self) -> contextlib.AbstractContextManager[Any]:
-        kinds = {"bf16": torch.bfloat16, "fp16": torch.float16}
-        kind = kinds.get(self.how.precision)
-        if kind is None:
-            return contextlib.nullcontext()
-        return torch.autocast(self.how.device.type, kind)
-
-    def _zero_sums(self) -> Tensor:
-        """Loss, top-1 and top-5 hits, images and NLL of the epoch so far."""
-        return torch.zeros(5, dtype=self._wide, device=self.how.device)
-
-    @property
-    def _wide(self) -> torch.dtype:
-        return torch.float32 if self.how.device.type == "mps" else torch.float64
-
-    @torch.no_grad()
-    def _count(self, loss: Tensor, features: Tensor, y: Tensor) -> None:
-        scores = self.objective.similarities(features)
-        one, five = hits(scores, y)
-        n = torch.tensor(float(len(y)), device=y.device)
-        nll = loss if self._loss_is_nll else self._nll(features, scores, y)
-        sums = [loss.to(self._wide) * n, one, five, n, nll.to(self._wide) * n]
-        self._sums += torch.stack(sums).to(self._wide)
-
-    def _nll(self, features: Tensor, scores: Tensor, y: Tensor) -> Tensor:
-        """The mean cross-entropy of the logits without margin; NaN where they would cost much."""
-        if self.objective.spec.scale.kind == "least-squares":  # another search for kappa*
-            return scores.new_tensor(math.nan)
-        return functional.cross_entropy(self.objective.scaled(scores, features), y)
-
     def _check_loss(self) -> None:
-        if not math.isfinite(self._world.sum(self._sums[0]).item()):
+        if not self._tally.is_finite():
             raise DivergedError(f"the loss is not finite {self._where}")
 
     def check_finite(self) -> None:
@@ -247,13 +192,6 @@ class Trainer:
             for module in (self.model, self.objective):
                 for buffer in module.buffers():
                     self._world.broadcast(buffer)
-
-    def _train_record(self) -> dict[str, Any]:
-        """`nll` is of the logits without margin: it compares where losses do not."""
-        loss, one, five, n, nll = self._world.sum(self._sums).tolist()
-        record = {"loss": loss / n, "top1": 100 * one / n}
-        record |= {"nll": nll / n} if math.isfinite(nll) else {}
-        return record | ({"top5": 100 * five / n} if self.objective.num_classes > 5 else {})
 
     @torch.no_grad()
     def tested(self, size: int = 1000, batches: Batching | None = None) -> "Tested":
@@ -289,7 +227,7 @@ class Trainer:
 
     def features(self, x: Tensor) -> Tensor:
         """(B, d) in float32, whatever the backbone computes in."""
-        with self._autocast():
+        with self.how.autocast():
             found = self._features(x)
         return found.float()
 
@@ -308,7 +246,8 @@ class Trainer:
             "versions": versions(),
             "normalization": [list(self.batches.mean), list(self.batches.std)],
             "classes": list(self._classes),
-            "sums": self._world.sum(self._sums).cpu(),
+            "pixels": self._pixels,
+            "sums": self._tally.state(),
             "model": self.model.state_dict(),
             "objective": self.objective.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -332,12 +271,7 @@ class Trainer:
         self.load_weights(state)
         self.optimizer.load_state_dict(state["optimizer"])
         self._scaler.load_state_dict(state["scaler"])
-        # an older checkpoint has no NLL: NaN, which the record of its epoch leaves out
-        lacking = len(self._zero_sums()) - len(state["sums"])
-        sums = functional.pad(state["sums"], (0, lacking), value=math.nan)
-        # of all processes: the first one goes on with them
-        sums = sums if self._world.first else torch.zeros_like(sums)
-        self._sums = sums.to(self.how.device)
+        self._tally.load(state["sums"])
 
     def load_weights(self, state: dict[str, Any]) -> None:
         """Takes the network alone, with the normalisation of its images: to evaluate it.
@@ -346,7 +280,7 @@ class Trainer:
             ValueError: it is another network.
         """
         for module, kind in ((self.model, "model"), (self.objective, "objective")):
-            _check_shapes(module, state[kind])
+            checkpoint.check_shapes(module, state[kind])
         self.model.load_state_dict(state["model"])
         self.objective.load_state_dict(state["objective"])
         self.batches.normalize(*state["normalization"])
@@ -367,33 +301,6 @@ class _Network(nn.Module):
     def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         features = self._features(x)
         return self.objective(features, y), features
-
-
-def _is_nll(spec: Spec) -> bool:
-    """Whether the loss is the cross-entropy of the logits without margin, and nothing more."""
-    return (spec.loss.kind, spec.margin.kind) == ("cross-entropy", "none") and not spec.regularizers
-
-
-def _check_shapes(module: nn.Module, state: dict[str, Tensor]) -> None:
-    """Raises ValueError for the first tensor that a network's state has otherwise."""
-    own = module.state_dict()
-    for name in dict.fromkeys((*own, *state)):
-        has, wanted = (_shape(tensors.get(name)) for tensors in (state, own))
-        if has != wanted:
-            raise ValueError(f"'{name}' is {has} in it, and {wanted} in this network")
-
-
-def _shape(value: Tensor | None) -> str:
-    return "absent" if value is None else " x ".join(map(str, value.shape)) or "a number"
-
-
-def hits(scores: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """How many labels are the first, and among the first five, by score (N, C); ties as argmax."""
-    one = (scores.argmax(-1) == y).sum()
-    own = scores.gather(1, y[:, None])
-    before = torch.arange(scores.shape[1], device=y.device) < y[:, None]
-    rank = (scores > own).sum(1) + ((scores == own) & before).sum(1)
-    return one, (rank < 5).sum()
 
 
 def _seed_of(seed: int, *name: str | int) -> int:

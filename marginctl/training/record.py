@@ -91,6 +91,16 @@ def _read(written: str) -> None:
         raise RequestError(f"its recipe is none of this version: {reason_of(error)}") from None
 
 
+def recipe_of(run: Mapping[str, Any]) -> TrainRecipe:
+    """The recipe of a trial, from a run.json that `is_run` takes, to evaluate its network.
+
+    Without `train.compile`: a single pass is not worth it, and it changes no result.
+    """
+    recipe = TrainRecipe.model_validate({k: v for k, v in run["recipe"].items() if k != "name"})
+    train = recipe.train.model_copy(update={"compile": False})
+    return recipe.model_copy(update={"train": train})
+
+
 def why_no_result(record: Any) -> str | None:
     """What a record lacks that a result must have, or where it contradicts itself; else None.
 

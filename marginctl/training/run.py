@@ -14,8 +14,9 @@ from marginctl.errors import MarginctlError, RequestError
 from marginctl.runs.store import NUMERIC_PACKAGES, TrialFolder, versions
 from marginctl.training import checkpoint
 from marginctl.training.distribution import World
-from marginctl.training.loop import DivergedError, Setup, Tested, Trainer
+from marginctl.training.loop import MISFITS, DivergedError, Tested, Trainer
 from marginctl.training.record import Metrics, result_of
+from marginctl.training.setup import Setup
 from marginctl.training.states import accuracy_record, evaluation_record, objective_record
 from marginctl.training.trial import Trial
 from marginctl.training.watched import Watched
@@ -97,7 +98,7 @@ def run_trial(
     if state is not None:
         try:
             trainer.load(state)
-        except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except MISFITS as error:
             said = str(error).splitlines()[0]
             raise RequestError(
                 f"{folder.path}: its checkpoint does not fit this trial ({said}): run it as it was "

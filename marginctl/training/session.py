@@ -246,8 +246,8 @@ def run(
     """
     from marginctl.training import lacks
     from marginctl.training.distribution import joined
-    from marginctl.training.loop import setup
     from marginctl.training.run import Keeping, Stop, run_trial
+    from marginctl.training.setup import setup
 
     outcome = Outcome()
     with joined(session.device) as world, Stop().listening() as stop:

@@ -29,7 +29,8 @@ AREA = (0.08, 1.0)
 SHAPE = (3 / 4, 4 / 3)
 
 # Large Margin in Softmax on ImageNet: colour jitter 0.4, and lighting with a standard deviation of
-# 0.1 along the principal components of ImageNet's colours (Krizhevsky 2012), of pixels in [0, 1].
+# 0.1 along the principal components of ImageNet's colours (Krizhevsky 2012, which gives the method;
+# the numbers are those in common use), of pixels in [0, 1].
 JITTER = 0.4
 LIGHTING = 0.1
 COLOUR_VALUES = (0.2175, 0.0188, 0.0045)
@@ -142,6 +143,8 @@ class StreamedBatches(Batching):
     def _batches(
         self, part: FilePart, rows: list[NDArray[np.int64]], prepared: Prepared
     ) -> Iterator[tuple[Tensor, Tensor]]:
+        # here too: processes that are forked have the import, which takes seconds, with them
+        _transforms(prepared.pixels, prepared.augment)
         std = torch.tensor(self.std, dtype=torch.float32, device=self._device)
         images = Decoded(part, self._images.root, prepared)
         for x, light, y in decoded(images, rows, self._device):

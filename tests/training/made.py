@@ -6,7 +6,8 @@ import torch
 from marginctl.data.images import Images
 from marginctl.objectives.names import parse
 from marginctl.recipe import TrainRecipe
-from marginctl.training.loop import Setup, Trainer
+from marginctl.training.loop import Trainer
+from marginctl.training.setup import Setup
 
 CPU = Setup(torch.device("cpu"), "fp32", channels_last=True)
 

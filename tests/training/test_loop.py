@@ -7,8 +7,10 @@ from marginctl.models.backbone import create
 from marginctl.objectives.module import Objective
 from marginctl.objectives.names import parse
 from marginctl.seeds import generator
-from marginctl.training.loop import DivergedError, Setup, hits, setup
+from marginctl.training.loop import DivergedError
+from marginctl.training.setup import Setup, setup
 from marginctl.training.states import accuracy_record, objective_record
+from marginctl.training.tally import hits
 from tests.training.made import images, run, trainer
 
 BF16 = Setup(torch.device("cpu"), "bf16", channels_last=True)

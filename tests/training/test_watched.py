@@ -14,10 +14,10 @@ from marginctl.training import lipschitz
 from marginctl.training.checkpoint import weights_digest
 from marginctl.training.curriculum import Curriculum
 from marginctl.training.distribution import World
-from marginctl.training.loop import setup
 from marginctl.training.record import is_result
 from marginctl.training.run import Keeping, Stop, StoppedRunError, run_trial
 from marginctl.training.session import Session
+from marginctl.training.setup import setup
 from marginctl.training.watched import chosen, to_look_at
 from tests.training.made import images
 
