@@ -126,6 +126,10 @@ def command(
         )
     if split is not None and not 0 < split < 1:
         raise RequestError(f"--split {split:g}: expected a share between 0 and 1, such as 0.5")
+    if data is not None and is_file_of_outputs(source):
+        raise RequestError(
+            f"--data {data}: {source} is a file of outputs: leave it out, or name a run"
+        )
     for name in method or ():
         check_method(name)
     if save is not None and len(set(method or ())) != 1:

@@ -97,10 +97,11 @@ def command(
     from marginctl.reporting.assemble import assemble
     from marginctl.reporting.collect import collect
     from marginctl.reporting.compare import positive_points
-    from marginctl.reporting.data_formats import as_json, csv_rows, print_csv
+    from marginctl.reporting.data_formats import as_json, csv_rows
     from marginctl.reporting.explain import explain as explained
     from marginctl.reporting.figures.rank import draw
     from marginctl.reporting.figures.style import check_kinds
+    from marginctl.reporting.listing import print_csv
     from marginctl.reporting.printing import check_output, print_sheets, to_file
     from marginctl.reporting.progress import say
 

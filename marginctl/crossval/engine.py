@@ -147,7 +147,7 @@ class StackedNetworks:
         y: Tensor,
         valid: Tensor | None,
         row_weight: Tensor,
-        rows: Rows | None,
+        rows: Rows,
     ) -> Tensor:
         """Writes the gradient of each network's mean loss; returns these losses (S',).
 
@@ -156,7 +156,7 @@ class StackedNetworks:
             y: (S', B) their classes.
             valid: (S', B) which of them count, or None for all.
             row_weight: (S', B) 1/count where valid, else 0.
-            rows: the same for batch normalisation, where there is one.
+            rows: the same for batch normalisation.
         """
         networks = self.first(len(x))
         if self.class_weights is not None:
@@ -303,7 +303,7 @@ class _Batch:
     valid: Tensor | None  # (S', B), None where all rows count
     row_weight: Tensor  # (S', B): a row's share of its batch
     share: Tensor  # (S',): the batch's share of the epoch
-    rows: Rows | None  # for batch normalisation
+    rows: Rows  # for batch normalisation
 
 
 def _batches(counts: list[int], size: int, networks: StackedNetworks) -> list[_Batch]:
@@ -323,7 +323,7 @@ def _batches(counts: list[int], size: int, networks: StackedNetworks) -> list[_B
                 valid if longest != min(active) else None,
                 row_weight,
                 share.to(networks.dtype),
-                Rows.of(row_weight) if networks.running else None,
+                Rows.of(row_weight),
             )
         )
     return batches

@@ -53,24 +53,24 @@ class Layer:
         self._after = _BatchNorm(weights, gradients, running, i) if norm == "after-relu" else None
         self._relu = relu
 
-    def train(self, x: Tensor, rows: Rows | None) -> Tensor:
+    def train(self, x: Tensor, rows: Rows) -> Tensor:
         """(S', B, in) -> (S', B, out); keeps what `backward` needs."""
         self._input = x
         out = torch.bmm(x, self.weight).add_(self.bias)
-        if self._before is not None and rows is not None:
+        if self._before is not None:
             out = self._before.train(out, rows)
         if self._relu:
             out = out.relu_()
         self._activated = out
-        return out if self._after is None or rows is None else self._after.train(out, rows)
+        return out if self._after is None else self._after.train(out, rows)
 
-    def backward(self, upstream: Tensor, rows: Rows | None) -> Tensor:
+    def backward(self, upstream: Tensor, rows: Rows) -> Tensor:
         """Writes the gradients; (S', B, out) -> the gradient of the linear part's output."""
-        if self._after is not None and rows is not None:
+        if self._after is not None:
             upstream = self._after.backward(upstream, rows)
         if self._relu:
             upstream.mul_(self._activated.sign_())  # ReLU's mask, in place: the last use
-        if self._before is not None and rows is not None:
+        if self._before is not None:
             upstream = self._before.backward(upstream, rows)
         torch.bmm(self._input.transpose(1, 2), upstream, out=self.weight_gradient)
         torch.sum(upstream, 1, keepdim=True, out=self.bias_gradient)

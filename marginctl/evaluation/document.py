@@ -7,7 +7,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marginctl.evaluation import accuracy, angles, calibration
-from marginctl.evaluation.posthoc import applied
 
 Floats = NDArray[np.float64]
 
@@ -111,5 +110,9 @@ def as_text(title: str, document: dict[str, Any]) -> list[str]:
     lines.append(f"lowest classes: {worst}")
     lines += [f"{key}: {why}" for key, why in document["reasons"].items()]
     if "calibrated" in document:
+        from marginctl.evaluation.posthoc import (
+            applied,  # scipy.optimize: training needs none of it
+        )
+
         lines += applied.as_text(document["calibrated"])
     return lines

@@ -1,10 +1,9 @@
 """Post-hoc calibration as tables: a row a method, a column a metric."""
 
-import csv
-import io
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from marginctl.reporting.listing import print_csv
 from marginctl.reporting.printing import print_sheets
 from marginctl.reporting.sheet import Entry, Row, Sheet
 
@@ -27,9 +26,7 @@ BEFORE = "none"
 def print_as(table_format: str, document: Document) -> None:
     """Prints the document of `calibrate --json` as `table`, `markdown` or `csv`."""
     if table_format == "csv":
-        text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows(csv_rows(document))
-        print(text.getvalue(), end="")
+        print_csv(csv_rows(document))
         return
     print_sheets(table_format, [sheet_of(document)])
 

@@ -1,7 +1,5 @@
 """A report as data: JSON and CSV, numbers in full."""
 
-import csv
-import io
 from typing import Any
 
 from marginctl.reporting import table as tables
@@ -111,10 +109,3 @@ def _verdict_of(judged: Judged | None) -> tuple[Any, ...]:
     if judged is None:
         return None, None, None, None
     return judged.difference, judged.low, judged.high, judged.verdict
-
-
-def print_csv(rows: list[list[Any]]) -> None:
-    """Prints rows on stdout."""
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    print(text.getvalue(), end="")

@@ -1,12 +1,11 @@
 """The difference of two run stores as a terminal table, Markdown and CSV."""
 
-import csv
-import io
 import statistics
 from collections.abc import Iterable, Mapping
 
 from marginctl.reporting.diff import Diff, DiffCell
-from marginctl.reporting.listing import print_rows
+from marginctl.reporting.listing import print_csv, print_rows
+from marginctl.reporting.render.markdown import markdown_rows
 
 COLUMNS = ("recipe", "row", "objective", "seeds", "n", "A", "B", "B - A", "95 %", "same", "note")
 SHOWN_SEEDS = 5
@@ -46,11 +45,8 @@ def _mean(numbers: tuple[float, ...] | None) -> str:
 def print_diff(diff: Diff, table_format: str) -> None:
     """Prints it on stdout as `table`, `markdown` or `csv`."""
     if table_format == "csv":
-        text = io.StringIO()
-        writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows_of_diff([*diff.cells, *diff.only_a, *diff.only_b]))
-        print(text.getvalue(), end="")
+        every = rows_of_diff([*diff.cells, *diff.only_a, *diff.only_b])
+        print_csv([COLUMNS, *(row.values() for row in every)])
         return
     for heading, cells in (
         ("", diff.cells),
@@ -62,11 +58,8 @@ def print_diff(diff: Diff, table_format: str) -> None:
         if heading:
             print(f"\n{heading}\n")
         if table_format == "markdown":
-            lines = [list(COLUMNS), ["---"] * len(COLUMNS)]
-            lines += [
-                [text.replace("|", "\\|") for text in row.values()] for row in rows_of_diff(cells)
-            ]
-            print("\n".join("| " + " | ".join(line) + " |" for line in lines))
+            lines = [list(row.values()) for row in rows_of_diff(cells)]
+            print(markdown_rows([COLUMNS, *lines], ["---"] * len(COLUMNS)))
         else:
             print_rows(rows_of_diff(cells), COLUMNS)
     same = sum(bool(cell.identical) for cell in diff.cells)

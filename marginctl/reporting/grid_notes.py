@@ -9,6 +9,7 @@ from marginctl.reporting.compare import Comparisons, differs
 # One character a note in the table, explained below it.
 UNTRAINED, DIVERGED, COLLAPSED = "u", "d", "c"
 BETTER, WORSE, DIFFERS = "▲", "▼", "≠"
+DIRECTIONS = {1: BETTER, -1: WORSE, 0: ""}
 
 
 def marks(cell: Cell, made: Comparisons | None) -> str:
@@ -18,7 +19,7 @@ def marks(cell: Cell, made: Comparisons | None) -> str:
         (UNTRAINED if cell.untrained else "")
         + (DIVERGED if cell.diverged else "")
         + (COLLAPSED if cell.collapsed else "")
-        + {1: BETTER, -1: WORSE, 0: ""}[comparison.direction if comparison else 0]
+        + DIRECTIONS[comparison.direction if comparison else 0]
     )
 
 

@@ -1,5 +1,7 @@
 """Lists of things as a plain table."""
 
+import csv
+import io
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -16,11 +18,24 @@ def shown(value: Any) -> str:
     return "" if value is None else str(value)
 
 
+def stdout_console() -> Console:
+    """Stdout for tables: as wide as a terminal is; in a file without colours and never wrapped."""
+    console = Console(highlight=False)
+    if console.is_terminal:
+        return console
+    return Console(highlight=False, no_color=True, width=10_000)
+
+
+def print_csv(rows: Iterable[Iterable[Any]]) -> None:
+    """Prints rows on stdout, the first the heading."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    print(text.getvalue(), end="")
+
+
 def print_rows(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> None:
     """Prints rows on stdout: wrapped on a terminal, as wide as they are in a file."""
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, no_color=True, width=10_000)
+    console = stdout_console()
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 2, 0, 0), pad_edge=False, show_edge=False)
     for column in columns:
         table.add_column(column, overflow="fold")

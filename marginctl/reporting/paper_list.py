@@ -1,14 +1,13 @@
 """What `report --list` prints: every published table and claim that we hold."""
 
-import csv
-import io
 from collections.abc import Sequence
 from typing import Any
 
 from marginctl.papers import Paper, PublishedTable
 from marginctl.reporting.collect import Run
-from marginctl.reporting.listing import print_rows, shown
+from marginctl.reporting.listing import print_csv, print_rows, shown
 from marginctl.reporting.published import filled
+from marginctl.reporting.render.markdown import markdown_rows
 
 _TABLES = ["paper", "table", "caption", "unit", "in_text", "not_in_text", "recipes"]
 _CLAIMS = ["paper", "claim", "statement", "recipes", "test"]
@@ -93,15 +92,10 @@ def _line(paper: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
 
 
 def _print_csv(lines: list[dict[str, Any]], columns: list[str]) -> None:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows([shown(line.get(column)) for column in columns] for line in lines)
-    print(text.getvalue(), end="")
+    print_csv([columns, *([shown(line.get(column)) for column in columns] for line in lines)])
 
 
 def _print_markdown(lines: list[dict[str, Any]], columns: list[str]) -> None:
-    rows = [[shown(line[c]).replace("|", "\\|") for c in columns] for line in lines]
+    rows = [[shown(line[c]) for c in columns] for line in lines]
     heads = [column.replace("_", " ") for column in columns]
-    for row in (heads, ["---"] * len(columns), *rows):
-        print("| " + " | ".join(row) + " |")
+    print(markdown_rows([heads, *rows], ["---"] * len(columns)))

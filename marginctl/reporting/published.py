@@ -64,6 +64,8 @@ def fillings(table: PublishedTable, runs: Iterable[Run]) -> dict[Place, Filling]
             way, facts, of_table = found
             own = {"objective": method[0], "dataset": method[1]}
             by_objective.setdefault(method, []).append(Known(run, way, facts | own, of_table))
+    if not by_objective:
+        return {}
     ways = [
         (way_of(made), facts_of(made, "", ""))
         for name in table.recipes

@@ -49,13 +49,20 @@ class SeedComparison:
 
     def said(self, baseline: str) -> str:
         """A line for a reader."""
-        start = f"{self.row}: {self.objective} against {baseline}"
+        read = MEASURES[self.measure]
+        of, unit = ("", " points") if self.measure == "top1" else (f" in {read.label}", "")
+        start = f"{self.row}: {self.objective} against {baseline}{of}"
         if self.difference is None:
             return f"{start}: {self.test.reason}"
-        between = "" if self.low is None else f" (95 %: {self.low:+.2f} to {self.high:+.2f})"
+        places = f"+.{read.places}f"
+        between = (
+            ""
+            if self.low is None or self.high is None
+            else f" (95 %: {self.low:{places}} to {self.high:{places}})"
+        )
         won = f"won {self.wins}, tied {self.ties}, lost {self.losses} of {self.n} seeds"
         p = self.test.reason if self.p_holm is None else f"p = {self.p_holm:.3g} after Holm"
-        return f"{start}: {self.difference:+.2f} points{between}, {p}, {won}"
+        return f"{start}: {self.difference:{places}}{unit}{between}, {p}, {won}"
 
     def as_json(self, baseline: str) -> dict[str, Any]:
         """The entry of a document's `tests`."""

@@ -11,6 +11,7 @@ from marginctl.reporting.measures import CALIBRATION, MEASURES
 from marginctl.reporting.seeds import SeedComparison
 from marginctl.reporting.sheet import Entry, Row, Sheet
 from marginctl.reporting.train_table import Cell as Trained
+from marginctl.reporting.train_table import spread
 from marginctl.reporting.verdict import Judged, JudgedTable, Verdict
 
 Place = tuple[str, str]
@@ -176,19 +177,14 @@ def _calibration(
     cells: Sequence[Trained], compared: Sequence[SeedComparison], baseline: str
 ) -> tuple[tuple[str, list[list[str]]], ...]:
     """A line a cell: how calibrated its networks are, with marks as in the table."""
-    marks = {
-        (c.row, c.objective, c.measure): {1: f"{notes.BETTER} ", -1: f"{notes.WORSE} ", 0: ""}[
-            c.direction
-        ]
-        for c in compared
-    }
+    marks = {(c.row, c.objective, c.measure): notes.DIRECTIONS[c.direction] for c in compared}
     lines = [["data, model", "objective", *(MEASURES[name].label for name in CALIBRATION)]]
     for cell in cells:
         found = {name: cell.calibration[name] for name in CALIBRATION}
         if any(found.values()):
             shown = [
-                marks.get((cell.row, cell.objective, name), "")
-                + spread(values, MEASURES[name].places)
+                f"{marks.get((cell.row, cell.objective, name), '')} "
+                f"{spread(values, MEASURES[name].places)}".strip()
                 for name, values in found.items()
             ]
             lines.append([cell.row, cell.objective, *shown])
@@ -213,18 +209,10 @@ def _of_trained(
         best=mean is not None and mean == best and not alone,
         marks=(notes.DIVERGED if cell.diverged else "")
         + (notes.COLLAPSED if cell.collapsed else "")
-        + {1: notes.BETTER, -1: notes.WORSE, 0: ""}[test.direction if test else 0],
+        + notes.DIRECTIONS[test.direction if test else 0],
         below=spread(cell.best) if cell.best else "",
         runs=runs.get((cell.row, cell.objective), ()),
     )
-
-
-def spread(values: Sequence[float], places: int = 2) -> str:
-    """`93.54 ± 0.21` (ddof 1); the number alone for one; `-` for none."""
-    if not values:
-        return "-"
-    mean = f"{statistics.fmean(values):.{places}f}"
-    return f"{mean} ± {statistics.stdev(values):.{places}f}" if len(values) > 1 else mean
 
 
 def _seed_notes(

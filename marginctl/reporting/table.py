@@ -12,6 +12,7 @@ from marginctl.reporting import compare
 from marginctl.reporting.cells import Grid
 from marginctl.reporting.compare import Comparisons
 from marginctl.reporting.render.terminal import heading, plain_table
+from marginctl.text import plain
 
 
 def live_table(grid: Grid) -> Table:
@@ -85,6 +86,6 @@ def _place(grid: Grid, row: str | None) -> dict[str, Any]:
 
 def title(recipe: str, paper: str | None, number: str | None, protocol: dict[str, Any]) -> str:
     """One line on a table: its recipe, the published table, and the protocol."""
-    settings = ", ".join(f"{k}={str(v).replace(' ', '')}" for k, v in protocol.items())
+    settings = ", ".join(f"{k}={plain(v)}" for k, v in protocol.items())
     source = f" ({paper}, table {number})" if paper and number else ""
     return f"{recipe}{source}: {settings}"

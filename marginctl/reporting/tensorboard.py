@@ -138,7 +138,7 @@ def curves(record: Mapping[str, Any], at: str = "") -> Iterator[tuple[str, float
     for key, value in record.items():
         if isinstance(value, Mapping) and key not in _LEFT_OUT:
             yield from curves(value, f"{at}{key}/")
-        elif isinstance(value, int | float) and key not in _LEFT_OUT:
+        elif isinstance(value, int | float) and key not in _LEFT_OUT:  # `collapsed` is 0 or 1
             yield f"{at}{key}", float(value)
 
 

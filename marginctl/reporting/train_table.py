@@ -1,19 +1,18 @@
 """Results of training as a table: a row a data set, model and setting; a column an objective."""
 
-import csv
-import io
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rich import box
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from marginctl.recipe import TrainRecipe
+from marginctl.reporting.listing import print_csv, stdout_console
 from marginctl.reporting.measures import CALIBRATION, MEASURES
+from marginctl.reporting.render.markdown import markdown_rows
 
 
 @dataclass(frozen=True)
@@ -104,12 +103,17 @@ def as_json(cells: list[Cell], recipe: TrainRecipe, failed: Iterable[str]) -> di
     }
 
 
-def shown_mean(values: list[float]) -> str:
-    """Mean ± standard deviation (ddof 1) to two places; `-` for none."""
+def spread(values: Sequence[float], places: int = 2) -> str:
+    """`93.54 ± 0.21` (ddof 1); the number alone for one; `-` for none."""
     if not values:
         return "-"
-    mean = statistics.fmean(values)
-    return f"{mean:.2f}±{statistics.stdev(values):.2f}" if len(values) > 1 else f"{mean:.2f}"
+    mean = f"{statistics.fmean(values):.{places}f}"
+    return f"{mean} ± {statistics.stdev(values):.{places}f}" if len(values) > 1 else mean
+
+
+def shown_mean(values: Sequence[float]) -> str:
+    """`spread` without blanks, for narrow columns."""
+    return spread(values).replace(" ± ", "±")
 
 
 def _note(cell: Cell) -> str:
@@ -132,17 +136,12 @@ def print_as(table_format: str, cells: list[Cell]) -> None:
         for c in cells
     ]
     if table_format == "csv":
-        text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows([names, *rows])
-        print(text.getvalue(), end="")
+        print_csv([names, *rows])
         return
     if table_format == "markdown":
-        lines = [names, ["---", "---", *["---:"] * 5, "---"], *rows]
-        print("\n".join("| " + " | ".join(line) + " |" for line in lines))
+        print(markdown_rows([names, *rows], ["---", "---", *["---:"] * 5, "---"]))
         return
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, no_color=True, width=10_000)
+    console = stdout_console()
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for i, name in enumerate(names):
         table.add_column(name, justify="right" if 1 < i < 7 else "left")

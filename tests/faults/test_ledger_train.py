@@ -19,6 +19,8 @@ import marginctl as package
 from marginctl.runs import files
 from marginctl.training import checkpoint, decoding, loop
 from marginctl.training import run as running
+from marginctl.training.distribution import World
+from marginctl.training.tally import Tally
 from tests.faults.harness import records
 from tests.training.made import trainer
 
@@ -332,12 +334,19 @@ def test_the_last_epoch_and_the_best_stand_side_by_side(marginctl, tmp_path, mon
     assert found["step"] == 12
 
 
-def test_float64_stays_off_devices_without_it():
+def test_float64_stays_off_devices_without_it(monkeypatch):
     """Item 34: MPS has none; what is counted there is counted in float32."""
-    for device, wide in (("mps", torch.float32), ("cpu", torch.float64)):
-        made = trainer("soft", model="mlp:width=4")
-        made.how = loop.Setup(torch.device(device), "fp32", channels_last=False)
-        assert made._wide == wide
+    asked, real = [], torch.zeros
+
+    def zeros(size, dtype, device):  # no MPS is needed to see what it is asked for
+        asked.append((device.type, dtype))
+        return real(size, dtype=dtype)
+
+    objective = trainer("soft", model="mlp:width=4").objective
+    monkeypatch.setattr(torch, "zeros", zeros)
+    for device in ("mps", "cpu"):
+        Tally(objective, torch.device(device), World(0, 1))
+    assert asked == [("mps", torch.float32), ("cpu", torch.float64)]
 
 
 def test_torch_keeps_its_threads(marginctl, tmp_path):

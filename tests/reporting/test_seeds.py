@@ -95,3 +95,12 @@ def test_the_bootstrap_is_the_quantiles_of_drawn_means():
     scipys = stats.bootstrap((many,), np.mean, method="percentile", rng=np.random.default_rng(5))
     assert found == pytest.approx(tuple(scipys.confidence_interval), abs=0.01)
     assert tests.bootstrap_interval([1.0]) is None
+
+
+def test_a_line_names_its_measure():
+    records = [record(o, s, 90.0 + s * (o != "soft")) for o in ("soft", "m-soft") for s in range(3)]
+    for i, r in enumerate(records):
+        r["last"]["nll"] = 0.25 + 0.0123 * i
+    (points,), (nll,) = (compare_seeds(records, "soft", m) for m in ("top1", "nll"))
+    assert " against soft: +1.00 points (95 %: " in points.said("soft")
+    assert " against soft in NLL: +0.0369, " in nll.said("soft")

@@ -1,5 +1,7 @@
 """What a report makes of real runs: pages, LaTeX, figures, differences; and training from files."""
 
+import os
+
 import pytest
 
 from marginctl.cli import run as run_command
@@ -62,3 +64,15 @@ def test_training_from_a_list_of_files(marginctl, tmp_path, data_dir):
     ran = marginctl(*arguments, *small, "--out", tmp_path / "runs", "--json")
     assert ran.status == 0, ran.err
     assert ran.json["cells"][0]["n"] == 1
+
+
+def test_a_paper_of_ones_own_is_on_the_page(marginctl, tmp_path):
+    recipe = tmp_path / "own.yaml"
+    recipe.write_text("paper: my-paper\ntask: train\nmodel: mlp:width=8\ntrain: {epochs: 1}\n")
+    assert marginctl("train", recipe, "--device", "cpu", "--out", tmp_path / "runs").status == 0
+    (metrics,) = (tmp_path / "runs").rglob("metrics.jsonl")
+    metrics.unlink()
+    os.mkfifo(metrics)  # which no figure waits for
+    page = tmp_path / "page.html"
+    assert marginctl("report", tmp_path / "runs", "--format", "html", "--output", page).status == 0
+    assert "own: epochs=1" in page.read_text("utf-8")

@@ -118,3 +118,25 @@ def test_real_steps_are_timed_and_nothing_is_written(marginctl, tmp_path):
     assert row["timed_images"] == 50
     assert 0 < row["seconds"] < 60
     assert not (tmp_path / "runs").exists()
+
+
+def test_what_is_watched_is_counted(marginctl, timed, tmp_path):
+    """Of 200 images: 50 of them forward and back at each of 3 evaluations are 3 steps of 50."""
+    timed(lambda size: 1.0)
+    plain = marginctl(*DRY, *MLP, "--json", "--out", tmp_path).json["dry_run"]["seconds"]
+    more = ("--set", "train.lipschitz=50", "--json", "--out", tmp_path)
+    watched = marginctl(*DRY, *MLP, *more).json["dry_run"]["seconds"]
+    assert watched - plain == pytest.approx(3.125 * 3)
+
+
+def test_of_files_a_long_epoch_is_begun(marginctl, tmp_path, data_dir):
+    """To start the decoding processes is no step: they are started once."""
+    lines = [f"{p} {int('bees' in str(p))}\n" for p in (data_dir / "hymenoptera").rglob("*.jpg")]
+    for name in ("train.txt", "val.txt"):
+        (tmp_path / name).write_text("".join(lines))
+    arguments = ("train", "--data", f"list:{tmp_path}", "--model", "mlp:width=4", "--epochs", "2")
+    small = ("--set", "data.pixels=16", "--set", "train.batch_size=8", "--device", "cpu")
+    plan = marginctl(*arguments, *small, "--dry-run", "--json", "--out", tmp_path / "r").json
+    (row,) = plan["dry_run"]["rows"]
+    assert row["timed_steps"] >= 2
+    assert row["reason"] is None

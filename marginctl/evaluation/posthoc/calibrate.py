@@ -90,9 +90,12 @@ def calibrate(
         for method in methods:
             say(f"split {repeat + 1} of {repeats}: {method.name}")
             fit = method.fit(fitted, asked.bins)
-            said = method.apply(fit.parameters, tested)
             fits[method.name].append(fit)
-            after[method.name].append(measure(said, tested.labels, asked.bins, bootstrap))
+            if method.name == "none":  # is what was before
+                after[method.name].append(before[-1])
+            else:
+                said = method.apply(fit.parameters, tested)
+                after[method.name].append(measure(said, tested.labels, asked.bins, bootstrap))
             if not repeat:
                 maps[method.name] = _map(method, fit, fitted)
     document = {

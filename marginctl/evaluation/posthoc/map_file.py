@@ -15,6 +15,7 @@ from marginctl.evaluation import calibration
 from marginctl.evaluation.posthoc.methods import METHODS
 from marginctl.evaluation.posthoc.outputs import Kind, Labels, Outputs, Predicted
 from marginctl.runs.files import write_json
+from marginctl.runs.reading import AbsentError, DamageError, read_text
 
 KIND = "marginctl calibration map"
 
@@ -65,12 +66,15 @@ def read(path: Path) -> FittedMap:
             method.
     """
     try:
-        document = json.loads(path.read_text("utf-8"))
-    except OSError as error:
+        document = json.loads(read_text(path))
+    except AbsentError:
+        raise RequestError(f"--calibration {path}: cannot be read: No such file") from None
+    except DamageError as error:
         raise RequestError(
-            f"--calibration {path}: cannot be read: {error.strerror or error}"
+            f"--calibration {path}: {error}: expected a map that marginctl calibrate --save has "
+            "written"
         ) from None
-    except ValueError:
+    except (ValueError, RecursionError):
         document = None
     if not isinstance(document, dict) or document.get("kind") != KIND:
         raise RequestError(
@@ -90,9 +94,10 @@ def read(path: Path) -> FittedMap:
             document["schema"] == 1
             and fitted.input in ("logits", "probabilities")
             and fitted.classes >= 2
+            and {"name", "n"} <= set(fitted.fitted_on)
             and _FIT[fitted.method](fitted.parameters, fitted.classes)
         )
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         whole = False
     if not whole:
         raise RequestError(

@@ -32,8 +32,8 @@ def draw(title: str, before: Reliability, after: dict[str, Reliability], path: P
     drawn = {name: Pooled(one, one.ece) for name, one in found.items()}
     columns = min(COLUMNS, len(drawn))
     caption = (
-        "The first split's samples that nothing was fitted on. Confidence: the probability of the "
-        "predicted class. ECE: expected calibration error."
+        "The samples that are measured, of several splits the first one's. Confidence: the "
+        "probability of the predicted class. ECE: expected calibration error."
     )
     height = PANEL[1] * -(-len(drawn) // columns)
     figure, (block,) = sheet(caption, {"": height}, PANEL[0] * max(columns, 2))

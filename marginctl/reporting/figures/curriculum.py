@@ -15,7 +15,7 @@ from marginctl.reporting.figures.epochs import (
     inside,
     spread_text,
 )
-from marginctl.reporting.figures.sheet import add_head, block_title, sheet, title_of, too_many
+from marginctl.reporting.figures.sheet import add_head, blocks_of, sheet, title_of, too_many
 from marginctl.reporting.figures.style import legend_text
 
 PANEL = (3.0, 2.3)  # inches
@@ -49,11 +49,7 @@ def curriculum(table: Trained, groups: Sequence[Group], said: Reasons) -> Figure
     rows = by_row(g for g in groups if (g.row, g.objective) in found)
     if not found or too_many(2 * len(found), said):
         return None
-    columns = min(COLUMNS, max(map(len, rows.values())))
-    heights = {
-        block_title(row, together): 2 * PANEL[1] * -(-len(together) // columns)
-        for row, together in rows.items()
-    }
+    columns, heights = blocks_of(rows, COLUMNS, 2 * PANEL[1])
     counts = [len(one.values) for of_group in found.values() for one in of_group.values()]
     caption = (
         f"Mean over the seeds; {spread_text('band', counts)}. Training images in groups of equal "

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marginctl.reporting.collect import Run, Trained
+from marginctl.runs.reading import DamageError, read_bytes
 
 FloatArray = NDArray[np.float64]
 
@@ -143,8 +144,8 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     A line that is torn or of another kind is left out; a file that is not there has none.
     """
     try:
-        text = path.read_text("utf-8", errors="replace")
-    except OSError:
+        text = read_bytes(path).decode("utf-8", "replace")
+    except DamageError:
         return []
     lines = {}
     for written in text.split("\n"):

@@ -76,7 +76,8 @@ def _accuracy(grid: Grid) -> Any:
             means = [grid.cells[row, objective].mean for row in rows]
             axes.plot(ticks, means, label=objective, **line(i, len(means)))
         n = sorted({grid.cells[row, o].n for row in rows for o in grid.objectives})
-        axes.set_title(f"{dataset}, n = {n[0]} folds")
+        shown = " to ".join(map(str, dict.fromkeys((n[0], n[-1]))))
+        axes.set_title(f"{dataset}, n = {shown} folds")
         axes.set_xlabel(key)
         axes.set_ylabel("accuracy (%)")
     every[-1].legend()

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marginctl.errors import RequestError
+from marginctl.evaluation.calibration import softmax
 from marginctl.objectives.names import ObjectiveName
 from marginctl.objectives.theory import arcgrad_gap
 from marginctl.reporting.figures.style import COLORS, styled
@@ -82,9 +83,7 @@ def class_angles(trial: "Trial", networks: Path) -> Array:
 
 
 def _panel(axes: Any, theta: Array, y: NDArray[np.int64], scale: float) -> None:
-    logits = -scale * theta
-    p = np.exp(logits - logits.max(1, keepdims=True))
-    p /= p.sum(1, keepdims=True)
+    p = softmax(-scale * theta)
     own = np.eye(theta.shape[1], dtype=bool)[y]
     gradient = scale * (own - p)  # of the loss, with respect to each angle
     radius = generator(0, "figure", "radius").uniform(1, 3, theta.shape)

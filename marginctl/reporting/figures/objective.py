@@ -184,12 +184,19 @@ def draw(names: Sequence[str], classes: int, path: Path) -> None:
     save(figure, "--plot", path)
 
 
+def _gap(spec: Spec, classes: int) -> float | None:
+    """ArcGrad's eq. 19 in degrees; None for an objective without a fixed scale on the angle."""
+    value = dict(spec.scale.options).get("value")
+    if spec.similarity.kind != "angle" or not isinstance(value, float) or value <= 0:
+        return None
+    return math.degrees(arcgrad_gap(value, classes))
+
+
 def _legend(name: str, classes: int) -> str:
     """What the legend says of an objective, in lines of a few words."""
     spec = parse(name).spec
-    value = dict(spec.scale.options).get("value")
-    if spec.similarity.kind == "angle" and isinstance(value, float) and value > 0:
-        name += f" (eq. 19: gap {math.degrees(arcgrad_gap(value, classes)):.1f} degrees)"
+    if (gap := _gap(spec, classes)) is not None:
+        name += f" (eq. 19: gap {gap:.1f} degrees)"
     if any(isinstance(o, Schedule) for _, made in spec.parts for _, o in made.options):
         name += " (as it starts)"
     return legend_text(name)
@@ -208,12 +215,9 @@ def _row(
         style = line(i)  # what coincides shows by its dashes
         for panel, quantity in zip(panels, quantities, strict=True):
             panel.plot(found["position"], found[quantity], label=labels[name], **style)
-        spec = parse(name).spec
-        value = dict(spec.scale.options).get("value")
-        if spec.similarity.kind == "angle" and isinstance(value, float) and value > 0:
-            gap = math.degrees(arcgrad_gap(value, classes))
-            if gap <= 90:
-                panels[2].axvline(90 - gap, linestyle=":", color=style["color"], linewidth=1)
+        gap = _gap(parse(name).spec, classes)
+        if gap is not None and gap <= 90:
+            panels[2].axvline(90 - gap, linestyle=":", color=style["color"], linewidth=1)
     for panel, quantity in zip(panels, quantities.values(), strict=True):
         _label(panel, axis, quantity)
     panels[1].set_title(axis.title.format(classes=classes), fontsize=9)

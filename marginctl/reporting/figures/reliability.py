@@ -10,7 +10,7 @@ from matplotlib.figure import Figure, SubFigure
 from marginctl.evaluation.calibration import Bin, Reliability
 from marginctl.reporting.collect import Trained
 from marginctl.reporting.figures.epochs import Group, Reasons, by_row, inside, number
-from marginctl.reporting.figures.sheet import add_head, block_title, sheet, title_of, too_many
+from marginctl.reporting.figures.sheet import add_head, blocks_of, sheet, title_of, too_many
 from marginctl.reporting.figures.style import COLORS, legend_text
 
 PANEL = (2.9, 3.6)  # inches, with the histogram
@@ -46,11 +46,7 @@ def reliability(table: Trained, groups: Sequence[Group], said: Reasons) -> Figur
     rows = by_row(g for g in groups if (g.row, g.objective) in found)
     if not found or too_many(2 * len(found), said):
         return None
-    columns = min(COLUMNS, max(map(len, rows.values())))
-    heights = {
-        block_title(row, together): PANEL[1] * -(-len(together) // columns)
-        for row, together in rows.items()
-    }
+    columns, heights = blocks_of(rows, COLUMNS, PANEL[1])
     caption = (
         "After the last epoch; the test images of all seeds together. Confidence: the largest "
         "probability. ECE: expected calibration error, the mean of the seeds' own."

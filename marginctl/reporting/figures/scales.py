@@ -10,7 +10,7 @@ from marginctl.reporting.figures.curves import draw_series, epoch_axis
 from marginctl.reporting.figures.epochs import Group, Reasons, Series, by_row, spread_text
 from marginctl.reporting.figures.sheet import (
     add_head,
-    block_title,
+    blocks_of,
     sheet,
     title_of,
     too_many,
@@ -53,11 +53,7 @@ def kappa(table: Trained, groups: Sequence[Group], said: Reasons) -> Figure | No
         caption += " kappa*: mean and quantiles over the test images."
     if counts:
         caption += f" Scale: {spread_text('band', counts)}."
-    columns = min(COLUMNS, max(map(len, rows.values())))
-    heights = {
-        block_title(row, together): PANEL[1] * -(-len(together) // columns)
-        for row, together in rows.items()
-    }
+    columns, heights = blocks_of(rows, COLUMNS, PANEL[1])
     figure, blocks = sheet(caption, heights, PANEL[0] * max(columns, 2))
     every: list[Any] = []
     for block, together in zip(blocks, rows.values(), strict=True):

@@ -63,6 +63,23 @@ def sheet(
     return figure, list(made)
 
 
+def blocks_of(
+    rows: Mapping[str, Sequence[Group]], most: int, height: float
+) -> tuple[int, dict[str, float]]:
+    """In how many columns panels stand, and the heights of the rows' blocks by their titles.
+
+    Args:
+        rows: a panel for each of a row's groups.
+        most: columns.
+        height: of a panel.
+    """
+    columns = min(most, max(map(len, rows.values())))
+    return columns, {
+        block_title(row, together): height * -(-len(together) // columns)
+        for row, together in rows.items()
+    }
+
+
 def add_head(figure: Figure, title: str, panels: Iterable[Any], columns: int = 3) -> None:
     """The title above all, with one legend under it for all that the panels name."""
     handles: dict[str, Any] = {}

@@ -37,7 +37,7 @@ def page_of(assembled: Assembled, stores: Iterable[Path]) -> str:
     """
     own = [(t.table.paper, t.sheet) for t in assembled.tables]
     own += [(t.trained.paper, t.sheet) for t in assembled.trained]
-    sections = []
+    sections, known = [], {paper.name for paper in papers()}
     for paper in papers():
         compared = tuple(
             Comparison(p.sheet, p.judged)
@@ -57,7 +57,7 @@ def page_of(assembled: Assembled, stores: Iterable[Path]) -> str:
             stores=tuple(map(str, stores)),
             problems=tuple(assembled.problems),
             papers=tuple(sections),
-            sheets=tuple(sheet for of, sheet in own if of is None),
+            sheets=tuple(sheet for of, sheet in own if of not in known),
             figures={
                 **{t.sheet.key: _ranks(t) for t in assembled.tables},
                 **{t.sheet.key: _figures(t) for t in assembled.trained},
@@ -83,9 +83,9 @@ def _figures(own: OfTrained) -> tuple[Picture, ...]:
     """Every kind of figure that the runs allow."""
     pictures = []
     with tempfile.TemporaryDirectory() as folder:
-        for kind in KINDS:
-            if kind != ALONE:
-                one = Collected(trained=[own.trained])
-                written, _ = draw_all(one, Path(folder) / kind, [kind], "svg")
-                pictures += [Picture(CAPTIONS[kind], p.read_text("utf-8")) for p in written]
+        kinds = [kind for kind in KINDS if kind != ALONE]
+        written, _ = draw_all(Collected(trained=[own.trained]), Path(folder), kinds, "svg")
+        for path in written:
+            kind = next(kind for kind in CAPTIONS if path.stem.endswith(f"-{kind}"))
+            pictures.append(Picture(CAPTIONS[kind], path.read_text("utf-8")))
     return tuple(pictures)

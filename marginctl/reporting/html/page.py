@@ -52,7 +52,6 @@ def page(report: Report) -> str:
     environment.filters |= {"breakable": _breakable, "image": _image}
     style, script = ((_HERE / name).read_text("utf-8") for name in ("page.css", "page.js"))
     made = parts(report)
-    known = {placed.sheet.key for part in made for placed in part.tables}
     text = environment.get_template("report.html.j2").render(
         report=report,
         stores=sorted(report.stores),
@@ -63,7 +62,6 @@ def page(report: Report) -> str:
         parts=made,
         summary=summarise(made),
         book=book(made),
-        further=[p for key, shown in report.figures.items() if key not in known for p in shown],
         verdicts=Verdict,
         of_verdict={str(verdict): verdict for verdict in Verdict},
         symbols=SYMBOLS,
@@ -96,10 +94,9 @@ def _breakable(text: str) -> Markup:
     return Markup("<wbr>").join(escape(piece) for piece in _BREAKS.split(text))
 
 
-def _image(image: str | bytes) -> str:
+def _image(svg: str) -> str:
     """The address of a figure."""
-    content, kind = (image.encode(), "svg+xml") if isinstance(image, str) else (image, "png")
-    return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
+    return f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"
 
 
 def _remarks(placed: Placed) -> list[tuple[str, str]]:

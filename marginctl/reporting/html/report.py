@@ -11,10 +11,10 @@ from marginctl.reporting.verdict import JudgedTable
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure: what it shows, and its SVG text or PNG bytes."""
+    """A figure: what it shows, and its SVG text."""
 
     caption: str
-    image: str | bytes
+    image: str
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Report:
         problems: a line for each run that was left out.
         papers: in order.
         sheets: tables that belong to no paper.
-        figures: by the key of the sheet that they stand below; those of other keys stand apart.
+        figures: by the key of the sheet that they stand below.
         environment: of the program that made the page: name -> version.
     """
 

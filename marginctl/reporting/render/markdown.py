@@ -1,6 +1,7 @@
 """A sheet as GitHub's Markdown."""
 
 import re
+from collections.abc import Sequence
 
 from marginctl.reporting.sheet import Entry, Row, Sheet
 
@@ -18,13 +19,18 @@ def markdown(sheet: Sheet) -> str:
     ]
     notes = [f"- {line}" for line in sheet.notes]
     for caption, rows in sheet.lists:
-        notes += ["", caption + ":", ""]
-        heading, *others = ("| " + " | ".join(map(escaped, row)) + " |" for row in rows)
-        notes += [heading, "|---|" + "---|" * (len(rows[0]) - 1), *others]
+        notes += ["", caption + ":", "", markdown_rows(rows, ["---"] * len(rows[0]))]
     caption = sheet.caption.replace("below ours", "in brackets").replace(
         "below it the best", "in brackets the best"
     )
     return "\n".join([*lines, "", caption, "", *notes]).rstrip()
+
+
+def markdown_rows(rows: Sequence[Sequence[str]], align: Sequence[str]) -> str:
+    """Rows of text as a table, the first the heading; `align` has `---` or `---:` a column."""
+    heading, *others = ([escaped(text) for text in row] for row in rows)
+    first, *rest = ("| " + " | ".join(line) + " |" for line in (heading, *others))
+    return "\n".join([first, "|" + "|".join(align) + "|", *rest])
 
 
 def escaped(text: str) -> str:

@@ -3,10 +3,11 @@
 import re
 
 from rich import box
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from marginctl.reporting.listing import stdout_console
 from marginctl.reporting.sheet import Entry, Sheet
 
 LABEL_WIDTH = 21
@@ -15,9 +16,7 @@ HEADING_WIDTH = 16
 
 def print_sheet(sheet: Sheet) -> None:
     """Prints it on stdout."""
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, no_color=True, width=10_000)
+    console = stdout_console()
     console.print(rich_table(sheet, console.width), soft_wrap=not console.is_terminal)
 
 

@@ -1,6 +1,7 @@
 """A map in a file says what the map in memory says; what is no map is refused."""
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -93,3 +94,21 @@ def test_what_eval_says_of_a_map(tmp_path):
         applied(tmp_path, one, np.zeros((2, 4)), np.array([0, 1]), 15, None)
     with pytest.raises(RequestError, match="the network's logits are not finite"):
         applied(tmp_path, one, np.full((2, 3), np.nan), np.array([0, 1]), 15, None)
+
+
+def test_what_no_map_may_do(tmp_path):
+    """A pipe is not waited for, and no depth, number or lack of a map is a traceback."""
+    path = tmp_path / "map.json"
+    os.mkfifo(path)
+    with pytest.raises(RequestError, match="expected a map that marginctl calibrate --save has"):
+        read(path)
+    path.unlink()
+    path.write_text("[" * 200_000)
+    with pytest.raises(RequestError, match="expected a map that"):
+        read(path)
+    write(path, fitted(noisy(60, 3, 3), "temperature"))
+    whole = json.loads(path.read_text())
+    for change in ({"parameters": {"temperature": 10**400}}, {"fitted_on": {}}):
+        path.write_text(json.dumps(whole | change))
+        with pytest.raises(RequestError, match="is damaged, or of another version"):
+            read(path)
