@@ -29,9 +29,16 @@ def located(path: str, data_dir: Path) -> Path:
     return written if written.exists() else data_dir / written
 
 
-def tested_part(root: Path) -> Path:
-    """`val/`, or `test/` where there is no `val/`."""
-    return next((p for p in (root / "val", root / "test") if os.path.isdir(p)), root / "val")
+def tested_part(root: Path, *, test_only: bool = False) -> Path:
+    """`val/`, or `test/` where there is no `val/`.
+
+    Where the test part alone is asked for it is the folder itself, if that has neither these nor
+    `train/`: images to be told apart, or to try a network on, often lie so.
+    """
+    parts = [root / part for part in ("val", "test", "train") if os.path.isdir(root / part)]
+    if test_only and not parts and os.path.isdir(root):
+        return root
+    return next((part for part in parts if part.name != "train"), root / "val")
 
 
 def listed(
@@ -42,7 +49,7 @@ def listed(
     Args:
         name: of the set, for messages.
         root: the folder.
-        test_only: whether `train/` is not looked at.
+        test_only: whether `train/` is not looked at; the classes may lie in the folder itself.
 
     Returns:
         The training and the test files; the classes and the files of each are sorted by name.
@@ -51,7 +58,7 @@ def listed(
         DataMissingError: there is no such folder.
         RequestError: no classes or images, or a class that is only tested.
     """
-    at, tested = f"data set '{name}'", tested_part(root)
+    at, tested = f"data set '{name}'", tested_part(root, test_only=test_only)
     for part in (tested,) if test_only else (root / "train", tested):
         if not os.path.isdir(part):
             raise DataMissingError(
@@ -82,11 +89,15 @@ def listed(
     return train, test
 
 
-def decoded(name: str, root: Path, pixels: int) -> tuple[Part, Part, tuple[str, ...]]:
+def decoded(
+    name: str, root: Path, pixels: int, *, test_only: bool = False
+) -> tuple[Part, Part, tuple[str, ...]]:
     """A folder of images, as `listed` finds them, in memory.
 
     Each image is turned as its EXIF tag says and converted to RGB; its largest centred square is
     scaled (bilinear, antialiased) to `pixels`: the same as scaling the short side and cropping.
+
+    With `test_only` the training part is empty, and `train/` is not looked at.
 
     Returns:
         The training part, the test part, and the classes: the sorted sub-folders of `train/`.
@@ -96,7 +107,7 @@ def decoded(name: str, root: Path, pixels: int) -> tuple[Part, Part, tuple[str, 
         RequestError: as `listed`, too many pixels, or files that are no images.
     """
     at = f"data set '{name}'"
-    train, test = listed(name, root)
+    train, test = listed(name, root, test_only=test_only)
     classes = tuple(train)
     count = sum(map(len, (*train.values(), *test.values())))
     size = count * pixels * pixels * 3

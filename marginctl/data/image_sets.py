@@ -12,6 +12,7 @@ from marginctl.text import did_you_mean
 
 FOLDER = "folder:"
 LIST = "list:"
+GROUPS = ("near", "far")  # of foreign images
 
 
 @dataclass(frozen=True)
@@ -127,6 +128,18 @@ def check_images_name(name: str) -> str:
         f"unknown image set '{name}': expected one of {', '.join(known)}."
         + did_you_mean(name, known)
     )
+
+
+def foreign_name(written: str) -> tuple[str | None, str]:
+    """The group, `near`, `far` or None, and the name of a set of foreign images: `near=NAME`.
+
+    Raises:
+        RequestError: the name is no image set's.
+    """
+    before, _, name = written.partition("=")
+    if before in GROUPS:
+        return before, check_images_name(name)
+    return None, check_images_name(written)
 
 
 def _listed(names: str) -> tuple[str, ...]:

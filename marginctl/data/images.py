@@ -4,7 +4,7 @@ import gzip
 import hashlib
 import importlib.util
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -107,6 +107,8 @@ class Images:
     @cached_property
     def _moments(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """From the exact count of each pixel value, so that no rounding depends on the order."""
+        if not len(self.train_x):  # the test part alone: to be normalised as others are
+            return (0.0,) * self.channels, (1.0,) * self.channels
         counts = np.zeros((self.channels, 256), np.int64)
         for start in range(0, len(self.train_x), 1000):  # bincount takes 8 bytes a pixel
             block = self.train_x[start : start + 1000]
@@ -140,13 +142,14 @@ def find_images(name: str, data_dir: Path) -> Path | None:
     return data_dir / layout.folder
 
 
-def load_images(name: str, data_dir: Path, pixels: int = 64) -> Images:
+def load_images(name: str, data_dir: Path, pixels: int = 64, *, test_only: bool = False) -> Images:
     """Reads an image set from the data folder; `digits` comes with scikit-learn.
 
     Args:
         name: one of `image_sets()`; a relative PATH of `folder:PATH` that is not there is looked
             for in `data_dir`.
         pixels: the side to which the images of a folder are scaled; other sets have their own.
+        test_only: whether the training part is left empty; what it lacks then does not matter.
 
     Raises:
         DataMissingError: files are not there.
@@ -157,22 +160,24 @@ def load_images(name: str, data_dir: Path, pixels: int = 64) -> Images:
     if "memory" not in ways_to_load(name):
         raise RequestError(f"data set '{name}': is too large for memory: load it as a stream")
     if name == "digits":
-        return _digits()
+        digits = _digits()
+        return digits.keeping(np.arange(0)) if test_only else digits
     if name.startswith(FOLDER):
         if pixels < 1:
             raise RequestError(f"pixels = {pixels}: expected 1 or more")
         root = folders.located(name.removeprefix(FOLDER), data_dir)
-        train, test, classes = folders.decoded(name, root, pixels)
+        train, test, classes = folders.decoded(name, root, pixels, test_only=test_only)
         return Images(name, *train, *test, classes)
     kind = IMAGE_SETS[name]
-    layout, paths = _find(name, kind, data_dir)
+    layout, paths = _find(name, kind, data_dir, test_only=test_only)
     for path in paths:
         _check_md5(path, layout.md5.get(path.name))
-    split = len(layout.train)
-    train = layout.read(paths[:split], kind.rows[0])
+    split = 0 if test_only else len(layout.train)
+    read = None if test_only else layout.read(paths[:split], kind.rows[0])
     test = layout.read(paths[split:], kind.rows[1])
+    train = read or (test[0][:0], test[1][:0])
     images = Images(name, *train, *test, kind.classes)
-    _check(images, kind, data_dir / layout.folder)
+    _check(images, kind, data_dir / layout.folder, ("test",) if test_only else ("train", "test"))
     return images
 
 
@@ -214,20 +219,23 @@ def _digits() -> Images:
     return Images("digits", x[train], y[train], x[test], y[test], DIGIT_NAMES)
 
 
-def _find(name: str, kind: ImageSet, data_dir: Path) -> tuple[Layout, list[Path]]:
+def _find(
+    name: str, kind: ImageSet, data_dir: Path, *, test_only: bool = False
+) -> tuple[Layout, list[Path]]:
     """The first layout that is all there, with its files; else says what the nearest one lacks."""
     lacking = []
     for layout in kind.layouts:
-        paths = [data_dir / file for file in layout.files()]
+        names = layout.test if test_only else (*layout.train, *layout.test)
+        paths = [data_dir / layout.folder / file for file in names]
         paths = [p if os.path.isfile(p) or p.suffix != ".gz" else p.with_suffix("") for p in paths]
-        names = (*layout.train, *layout.test)
         absent = [file for file, p in zip(names, paths, strict=True) if not os.path.isfile(p)]
         if not absent:
             return layout, paths
         lacking.append(absent)
     nearest = min(range(len(lacking)), key=lambda i: len(lacking[i]))
     instead = "".join(
-        f", or all of {', '.join((*layout.train, *layout.test))} in {data_dir / layout.folder}"
+        f", or all of {', '.join(layout.test if test_only else (*layout.train, *layout.test))} in "
+        f"{data_dir / layout.folder}"
         for i, layout in enumerate(kind.layouts)
         if i != nearest
     )
@@ -253,10 +261,12 @@ def _check_md5(path: Path, expected: str | None) -> None:
         )
 
 
-def _check(images: Images, kind: ImageSet, folder: Path) -> None:
-    """Compares what was read with what is known of the set."""
+def _check(images: Images, kind: ImageSet, folder: Path, read: Sequence[str]) -> None:
+    """Compares the parts that were read with what is known of the set."""
     parts = {"train": images.train_y, "test": images.test_y}
     for (part, y), rows in zip(parts.items(), kind.rows, strict=True):
+        if part not in read:
+            continue
         at = f"data set '{images.name}': {part} part in {folder}"
         if len(y) != rows:
             raise RequestError(f"{at}: {len(y)} images, expected {rows}: fetch it again")

@@ -112,13 +112,14 @@ def _folder(name: str, root: Path, test_only: bool) -> Found:
     """`train/CLASS/*` and `val/CLASS/*`, or `test/`."""
     train, test = folders.listed(name, root, test_only=test_only)
     classes = tuple(train)
-    inside = folders.tested_part(root).name
+    inside = folders.tested_part(root, test_only=test_only).relative_to(root).as_posix()
     return classes, _labelled("train", train, classes), _labelled(inside, test, classes)
 
 
 def _labelled(part: str, files: dict[str, list[Path]], classes: Sequence[str]) -> Rows:
     numbers = {c: i for i, c in enumerate(classes)}
-    return [(f"{part}/{c}/{f.name}", numbers[c]) for c, there in files.items() for f in there]
+    inside = "" if part == "." else f"{part}/"
+    return [(f"{inside}{c}/{f.name}", numbers[c]) for c, there in files.items() for f in there]
 
 
 def _imagenet(name: str, root: Path, test_only: bool) -> Found:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from marginctl.evaluation import accuracy, angles, calibration
+from marginctl.evaluation import accuracy, angles, calibration, detection_table
 
 Floats = NDArray[np.float64]
 
@@ -72,7 +72,7 @@ def measured(
 
 
 def as_text(title: str, document: dict[str, Any]) -> list[str]:
-    """The numbers for a reader, a line each, under a title."""
+    """The numbers of `eval` for a reader, a line each, under a title."""
     low, high = document["top1_interval"]
     lines = [
         title,
@@ -109,6 +109,7 @@ def as_text(title: str, document: dict[str, Any]) -> list[str]:
     worst = ", ".join(f"{r['name']} {100 * r['accuracy']:.1f} % of {r['n']}" for r in rows[:5])
     lines.append(f"lowest classes: {worst}")
     lines += [f"{key}: {why}" for key, why in document["reasons"].items()]
+    lines += detection_table.as_text(document["detection"])
     if "calibrated" in document:
         from marginctl.evaluation.posthoc import (
             applied,  # scipy.optimize: training needs none of it

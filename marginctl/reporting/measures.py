@@ -1,6 +1,6 @@
 """What a trained network is measured by, at its last epoch."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ class Measure:
 
     Attributes:
         label: for a reader, with the unit.
-        path: the keys in a result record, one in another.
+        path: the keys in a result record, one in another; of a list, the `name` of an entry.
         factor: from the record's number to the shown one.
         places: decimal places that are shown.
         higher: whether more is better.
@@ -27,7 +27,10 @@ class Measure:
         """The number, None where the record has none: of an earlier version, or not finite."""
         value: Any = record
         for key in self.path:
-            value = value.get(key) if isinstance(value, Mapping) else None
+            if isinstance(value, list):
+                value = next((one for one in value if _name_of(one) == key), None)
+            else:
+                value = value.get(key) if isinstance(value, Mapping) else None
         return None if value is None else self.factor * float(value)
 
 
@@ -39,3 +42,49 @@ MEASURES: Mapping[str, Measure] = {
     "brier": Measure("Brier", ("evaluation", "brier"), places=4),
 }
 CALIBRATION = ("ece", "mce", "nll", "brier")
+KAPPA = Measure("kappa*", ("state", "optimal_scale", "mean"))
+
+# Of detection, those of the temperature paper's Table 10, and the AUROC beside them.
+MISS = "miss"
+METRICS = {"ap_in": "AP-in", "auroc": "AUROC"}
+SCORES = {"z_max": "z_max", "feature_norm": "norm"}
+
+
+def sides_of(records: Iterable[Mapping[str, Any]]) -> list[str]:
+    """What the networks of these results tell apart: `miss`, and the names of foreign sets."""
+    found: dict[str, None] = {}
+    for record in records:
+        evaluation = record.get("evaluation")
+        detection = evaluation.get("detection") if isinstance(evaluation, Mapping) else None
+        if isinstance(detection, Mapping):
+            others = detection.get("ood")
+            names = map(_name_of, others) if isinstance(others, list) else ()
+            found |= dict.fromkeys([MISS, *(name for name in names if name is not None)])
+    return list(found)
+
+
+def _name_of(one: Any) -> str | None:
+    """The name of an entry of a list; None where a file says something else."""
+    name = one.get("name") if isinstance(one, Mapping) else None
+    return name if isinstance(name, str) else None
+
+
+def detection_of(side: str) -> dict[str, Measure]:
+    """The measures of one side by their names, such as `miss ap_in z_max`: shares."""
+    place = (MISS,) if side == MISS else ("ood", side)
+    said = "MISS" if side == MISS else f"OOD {side}"
+    return {
+        f"{side} {metric} {score}": Measure(
+            f"{said} {METRICS[metric]} {SCORES[score]}",
+            ("evaluation", "detection", *place, "scores", score, metric),
+            places=4,
+            higher=True,
+        )
+        for metric in METRICS
+        for score in SCORES
+    }
+
+
+def measure_named(name: str) -> Measure:
+    """A measure of `MEASURES`, or of detection by its side."""
+    return MEASURES[name] if name in MEASURES else detection_of(name.rsplit(" ", 2)[0])[name]

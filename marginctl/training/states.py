@@ -1,11 +1,13 @@
 """What an epoch records of the test images and of the objective's own state."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
+from marginctl.evaluation import detection
 from marginctl.evaluation.accuracy import top_k
 from marginctl.evaluation.angles import histogram, mean_bias
 from marginctl.evaluation.calibration import nll
@@ -57,17 +59,87 @@ def measured_record(
     )
 
 
+@dataclass(frozen=True)
+class ForeignTested:
+    """What a network makes of images of none of its classes.
+
+    Attributes:
+        name: the image set's.
+        group: `near`, `far` or None.
+        digest: of its test part.
+        tested: its labels are those of its own classes, and are not read.
+    """
+
+    name: str
+    group: str | None
+    digest: str
+    tested: Tested
+
+
+def detection_record(
+    tested: Tested,
+    foreign: Sequence[ForeignTested] = (),
+    resamples: int = detection.RESAMPLES,
+    *,
+    curves: bool = False,
+) -> dict[str, Any]:
+    """`evaluation.detection.of_outputs` of a network: MISS, and OOD where there are foreign images.
+
+    Args:
+        tested: on its own test images.
+        foreign: on other images.
+        resamples: of each interval.
+        curves: whether histograms and ROC curves are in it.
+    """
+    others = [
+        detection.Foreign(one.name, one.group, one.digest, _outputs(one.tested)) for one in foreign
+    ]
+    labels = tested.labels.numpy()
+    return detection.of_outputs(_outputs(tested), labels, others, resamples, curves=curves)
+
+
+def _outputs(tested: Tested) -> detection.Outputs:
+    return detection.Outputs(
+        tested.features.double().numpy(),
+        tested.logits.double().numpy(),
+        tested.similarities.double().numpy(),
+    )
+
+
 def evaluation_record(
-    objective: Objective, tested: Tested, classes: Sequence[str]
+    objective: Objective,
+    tested: Tested,
+    classes: Sequence[str],
+    foreign: Sequence[ForeignTested] = (),
 ) -> dict[str, Any]:
     """How calibrated the network is and how its features lie, at the end of a training.
 
     Returns:
-        `calibration`, of 15 bins, `angles`, which ArcGrad's Table VI has, and the Brier score;
-        null with its reason under `reasons`.
+        `calibration`, of 15 bins, `angles`, which ArcGrad's Table VI has, the Brier score, and
+        `detection` of what is misclassified or foreign; null with its reason under `reasons`.
     """
     whole = measured_record(objective, tested, classes)
-    return {key: whole[key] for key in ("brier", "calibration", "angles", "reasons")}
+    kept = {key: whole[key] for key in ("brier", "calibration", "angles", "reasons")}
+    return kept | {"detection": detection_record(tested, foreign)}
+
+
+def example_record(objective: Objective, tested: Tested) -> dict[str, Any] | None:
+    """How the least-squares scale sees one test image, the first one (which one is our choice).
+
+    Returns:
+        `image`, its place among the test images, `label`, `kappa`, its kappa*, and `cosines` to the
+        C class weights, to 6 places (Temperature, Fig. 5); None for another scale.
+    """
+    if objective.spec.scale.kind != "least-squares":
+        return None
+    with torch.no_grad():
+        kappa = objective.optimal_scale(tested.features[:1].to(objective.weight.device)).item()
+    return {
+        "image": 0,
+        "label": int(tested.labels[0]),
+        "kappa": kappa,
+        "cosines": [round(z, 6) for z in tested.similarities[0].tolist()],
+    }
 
 
 def objective_record(objective: Objective, tested: Tested) -> dict[str, Any]:

@@ -1,0 +1,93 @@
+"""Foreign images brought to the side and the channels of a network, and what it makes of them."""
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from marginctl.data.foreign import ForeignImages
+from marginctl.data.labelled import LabelledImages
+from marginctl.training.batches import Batching
+from marginctl.training.distribution import World
+from marginctl.training.loop import Trainer
+from marginctl.training.states import ForeignTested
+from marginctl.training.streamed import batches_of
+
+LUMINANCE = (0.299, 0.587, 0.114)  # of red, green and blue: ITU-R BT.601
+
+
+def foreign_tested(
+    trainer: Trainer, foreign: Sequence[ForeignImages], own: LabelledImages, world: World | None
+) -> list[ForeignTested]:
+    """What a network makes of foreign images; every process has a part in it.
+
+    Args:
+        trainer: the network.
+        foreign: the images.
+        own: the images that it was made for.
+        world: the processes that train it together.
+    """
+    return [
+        ForeignTested(
+            one.images.name,
+            one.group,
+            one.digest,
+            trainer.tested(batches=ForeignBatches(one.images, trainer, own, world), part=None),
+        )
+        for one in foreign
+    ]
+
+
+class ForeignBatches(Batching):
+    """Batches of foreign images as a network takes them, normalised as its own are.
+
+    Grey ones are repeated in each channel of a colour network; of colour ones a grey network is
+    given the luminance of ITU-R BT.601. The side is scaled bilinearly, antialiased where it becomes
+    smaller. Nothing is rounded to whole pixel values.
+
+    Args:
+        images: of which the test part is taken.
+        trainer: the network, with the normalisation of its images.
+        own: the images that it was made for.
+        world: the processes that each have a part.
+    """
+
+    def __init__(
+        self, images: LabelledImages, trainer: Trainer, own: LabelledImages, world: World | None
+    ) -> None:
+        device, world = trainer.how.device, world or World()
+        super().__init__(
+            *((), images.test_y, device, 0),
+            channels_last=trainer.how.channels_last,
+            world=world,
+            moments=(trainer.batches.mean, trainer.batches.std),
+        )
+        self._channels, self._pixels = own.channels, own.pixels
+        self._raw = batches_of(images, device, 0, "none", channels_last=False, world=world)
+        self._raw.normalize([0.0] * images.channels, [1 / 255] * images.channels)  # 0 to 255
+
+    def epoch(self, epoch: int, size: int, first: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+        """None: they are not trained on."""
+        return iter(())
+
+    def test_batches(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+        for x, y in self._raw.test_batches(size):
+            yield self._normalized(fitted(x, self._channels, self._pixels)), y
+
+
+def fitted(x: Tensor, channels: int, pixels: int) -> Tensor:
+    """Images (N, c, H, W) of float32 with other channels, 1 or 3, and another side.
+
+    Returns:
+        (N, channels, pixels, pixels); x itself where it is of that shape.
+    """
+    if x.shape[1] > channels:
+        x = (x * torch.tensor(LUMINANCE, device=x.device).view(1, -1, 1, 1)).sum(1, keepdim=True)
+    if x.shape[1] < channels:
+        x = x.expand(-1, channels, -1, -1)
+    if tuple(x.shape[2:]) == (pixels, pixels):
+        return x
+    return functional.interpolate(
+        x, (pixels, pixels), mode="bilinear", antialias=True, align_corners=False
+    )

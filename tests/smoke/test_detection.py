@@ -1,0 +1,112 @@
+"""Errors and foreign images told from the rest, by `train`, `eval` and `report`."""
+
+import json
+
+import pytest
+
+pytestmark = pytest.mark.smoke
+
+SMALL = ("--set", "data.samples=600", "--set", "optim.lr=0.02", "--epochs", "2", "--device", "cpu")
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return tmp_path_factory.mktemp("store")
+
+
+def trained(marginctl, store, *more):
+    objectives = ("--objective", "soft", "--objective", "cosine:scale=10")
+    foreign = ("--ood", "near=fashion-mnist", "--ood", "digits")
+    options = ("--data", "mnist", "--model", "mlp:width=32", *objectives, *foreign, *SMALL)
+    return marginctl("train", *options, "--seeds", "2", "--out", store, "--quiet", *more)
+
+
+def test_a_training_records_what_its_networks_tell_apart(marginctl, data_dir, store):
+    ran = trained(marginctl, store, "--json")
+    assert ran.status == 0, ran.err
+    cell = ran.json["cells"][0]
+    assert 0 < cell["detection"]["miss ap_in z_max"]["mean"] <= 1
+    results = sorted(store.rglob("result.json"))
+    assert len(results) == 4
+    assert all(path.stat().st_size < 40_000 for path in results)
+    found = json.loads(results[0].read_text())["evaluation"]["detection"]
+    fashion, digits = found["ood"]
+    assert [(one["name"], one["group"]) for one in found["ood"]] == [
+        ("fashion-mnist", "near"),
+        ("digits", None),
+    ]
+    assert (fashion["n_in"], fashion["n_out"], digits["n_out"]) == (10_000, 10_000, 360)
+    assert found["miss"]["n_in"] + found["miss"]["n_out"] == 10_000
+    low, high = fashion["scores"]["z_max"]["auroc_interval"]
+    assert low < fashion["scores"]["z_max"]["auroc"] < high
+    assert found["groups"]["near"]["energy"]["auroc"] == fashion["scores"]["energy"]["auroc"]
+    run = json.loads((results[0].parent / "run.json").read_text())
+    assert run["ood"] == [["near", fashion["digest"]], [None, digits["digest"]]]
+    assert trained(marginctl, store, "--dry-run", "--json").json["dry_run"]["to_do"] == 0
+
+
+def test_eval_finds_what_the_training_recorded(marginctl, data_dir, store, tmp_path):
+    folder = next(path.parent for path in sorted(store.rglob("result.json")))
+    record = json.loads((folder / "result.json").read_text())["evaluation"]["detection"]
+    figure = tmp_path / "detection.svg"
+    arguments = ("eval", folder, "--ood", "near=fashion-mnist", "--device", "cpu")
+    ran = marginctl(*arguments, "--figure", figure, "--json")
+    assert ran.status == 0, ran.err
+    assert (ran.err, figure.stat().st_size > 10_000) == (f"wrote {figure}\n", True)
+    found = ran.json["detection"]
+    for ours, theirs in ((found["miss"], record["miss"]), (found["ood"][0], record["ood"][0])):
+        for name, score in theirs["scores"].items():
+            for key, value in score.items():
+                assert ours["scores"][name][key] == pytest.approx(value), (name, key)
+    assert len(found["miss"]["scores"]["z_max"]["roc"]) == 101
+    text = marginctl("eval", folder, "--device", "cpu").out
+    assert "right (in)" in text
+    assert f"{record['miss']['scores']['z_max']['ap_in']:8.4f}" in text
+    assert "OOD" not in text
+
+
+def test_the_report_shows_them_in_every_format(marginctl, data_dir, store, tmp_path):
+    for kind in ("table", "markdown", "latex", "html"):
+        file = tmp_path / f"report.{kind}"
+        assert marginctl("report", store, "--format", kind, "--output", file).status == 0
+        out = file.read_text().replace("\\_", "_").replace("<wbr>", "")
+        assert "MISS AP-in z_max" in out, kind
+        assert "OOD fashion-mnist AUROC norm" in out, kind
+    document = marginctl("report", store, "--format", "json").json
+    tests = document["trained"][0]["tests"]
+    paired = [t for t in tests if t["measure"] == "digits auroc feature_norm"]
+    assert [t["n"] for t in paired] == [2]
+    figures = tmp_path / "figures"
+    ran = marginctl("report", store, "--figures", figures, "--kind", "detection")
+    assert ran.status == 0
+    assert [path.name for path in figures.iterdir()] == ["mnist-mlp-width-32-detection.png"]
+
+
+def test_a_recipe_with_other_names_is_refused_before_anything_runs(marginctl, tmp_path):
+    recipe = tmp_path / "own.yaml"
+    recipe.write_text("task: train\nood: [near=mnst, digit]\n")
+    ran = marginctl("recipes", "validate", recipe)
+    assert (ran.status, ran.err.count("\n")) == (2, 2)
+    assert "unknown image set 'mnst'" in ran.err
+    assert "unknown image set 'digit'" in ran.err
+    ran = marginctl("train", "--data", "digits", "--ood", "digits", "--out", tmp_path / "runs")
+    assert (ran.status, ran.out) == (2, "")
+    assert ran.err.startswith("error: ood digits: the test images of digits themselves")
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--ood", "near=mnst"), "unknown image set 'mnst'"),
+        (("--ood", "mnist"), "ood mnist: the test images of mnist themselves"),
+        (("--ood", "svhn"), "no test_32x32.mat in"),
+        (("--ood", "digits", "--ood", "far=digits"), "ood far=digits: stands twice"),
+        (("--figure", "a.txt"), "expected a file name ending in .png, .svg, .pdf"),
+    ],
+)
+def test_what_cannot_be_is_one_line(marginctl, data_dir, store, arguments, said):
+    folder = next(path.parent for path in sorted(store.rglob("result.json")))
+    ran = marginctl("eval", folder, *arguments, "--device", "cpu")
+    assert (ran.status, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert said in ran.err
