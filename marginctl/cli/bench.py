@@ -249,3 +249,76 @@ def train(
         print_json(document)
     else:
         print_overhead(document)
+
+
+@app.command("kappa")
+def kappa(
+    rounds: Annotated[
+        int,
+        typer.Option("--rounds", metavar="N", parser=integer(1), help="How often each is timed."),
+    ] = 6,
+    device: options.Device = "auto",
+    json: options.Json = False,
+) -> None:
+    """Time a training step and its search for kappa*, beside the temperature paper's Table 11.
+
+    Shapes of CIFAR-10 with ResNet-18, of Food-101 and ImageNet with ResNet-50. Takes 3 to 5 minutes
+    on 2 CPU cores, where a step of ResNet-50 is one of 8 images.
+    """
+    from marginctl.bench.kappa import run
+    from marginctl.devices import resolve_device
+    from marginctl.reporting.bench import print_kappa
+    from marginctl.reporting.progress import say
+
+    document = run(
+        rounds=rounds,
+        device=resolve_device(device, accelerated=True),
+        say=lambda line: say([line]),
+    )
+    if json:
+        print_json(document)
+    else:
+        print_kappa(document)
+
+
+@app.command("probe")
+def probe(
+    rounds: Annotated[
+        int,
+        typer.Option("--rounds", metavar="N", parser=integer(1), help="How often each is timed."),
+    ] = 3,
+    size: Annotated[
+        str,
+        typer.Option("--size", metavar="N,C,d", help="Images, classes, length of a feature."),
+    ] = "10000,100,1280",
+    tolerance: Annotated[
+        float,
+        typer.Option(
+            "--tolerance", metavar="T", min=1e-10, max=1e-2, help="On the gradient, of all sides."
+        ),
+    ] = 1e-6,
+    json: options.Json = False,
+) -> None:
+    """Time a linear probe against scikit-learn, and eight strengths in a sweep against cold fits.
+
+    Features are made: as many as one would extract. All fits end at the same gradient tolerance.
+    """
+    from marginctl.bench.probe import run
+    from marginctl.reporting.bench import print_probe
+    from marginctl.reporting.progress import say
+
+    rows, classes, length = _size(size)
+    if rows < 2 * classes:
+        raise RequestError(f"--size {size}: {rows} images of {classes} classes: expected 2 of each")
+    document = run(
+        rows=rows,
+        length=length,
+        classes=classes,
+        rounds=rounds,
+        tolerance=tolerance,
+        say=lambda line: say([line]),
+    )
+    if json:
+        print_json(document)
+    else:
+        print_probe(document)

@@ -6,6 +6,8 @@ z = W x, features and weights normalised (eqs. 8 to 10, 24, 25). Candidates: exp
 from -2 to 5.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -18,22 +20,43 @@ CHUNK_BYTES = 64 * 2**20
 FEW_CLASSES = 64
 
 
+class Errors(NamedTuple):
+    """How far the feature of each sample is from what each candidate rebuilds.
+
+    Attributes:
+        twice: (20, ..., N): 2 E, by the Gram matrix up to a constant of the sample.
+        by_gram: whether it is by the Gram matrix.
+    """
+
+    twice: Tensor
+    by_gram: bool
+
+
 @torch.no_grad()
 def least_squares_scale(cosines: Tensor, features: Tensor, weights: Tensor) -> Tensor:
     """kappa* of each sample (..., N), from its cosines (..., N, C); carries no gradient.
 
-    With few classes for the dimensions, where that costs less, 2 E = alpha G alpha - 2 alpha z + 1
-    with G the cosines between the weights, in float64, for what the difference leaves of E. Else
-    the feature is rebuilt. Of candidates that rounding cannot tell apart (a zero feature, an
-    aligned one) the smallest is taken.
-
     Args:
         cosines: (..., N, C), of `features` (..., N, d) and `weights` (..., C, d).
     """
-    rows, classes = cosines.shape[-2:]
-    if not rows:
+    if not cosines.shape[-2]:
         return cosines.new_empty(cosines.shape[:-1])
-    dtype, length = cosines.dtype, features.shape[-1]
+    return least(reconstruction_errors(cosines, features, weights)).to(cosines.dtype)
+
+
+@torch.no_grad()
+def reconstruction_errors(cosines: Tensor, features: Tensor, weights: Tensor) -> Errors:
+    """E of all candidates for each sample, at least one.
+
+    With few classes for the dimensions, where that costs less, 2 E = alpha G alpha - 2 alpha z + 1
+    with G the cosines between the weights, in float64, for what the difference leaves of E. Else
+    the feature is rebuilt.
+
+    Args:
+        cosines, features, weights: of `least_squares_scale`.
+    """
+    rows, classes = cosines.shape[-2:]
+    length = features.shape[-1]
     rebuilding = len(CANDIDATES) * rows * classes * length
     by_gram = len(CANDIDATES) * rows * classes**2 + (classes + rows) * classes * length
     by_classes = 2 * by_gram < rebuilding
@@ -49,18 +72,26 @@ def least_squares_scale(cosines: Tensor, features: Tensor, weights: Tensor) -> T
     per_row = cosines[..., :1, :].numel() * cosines.element_size()
     at_once = max(1, CHUNK_BYTES // per_row)
     several = min(len(CANDIDATES), max(1, at_once // rows))
-    eps = torch.finfo(cosines.dtype).eps
-    best = []
+    found = []
     for first in range(0, rows, at_once):
         some_rows = slice(first, first + at_once)
         z, x = cosines[..., some_rows, :], unit[..., some_rows, :]
-        error = torch.cat(
-            [_error(z, x, unit_weights, gram, some) for some in torch.split(kappas, several)]
-        )
-        least = error.amin(0)
-        rounding = eps if gram is not None else eps * (least.sqrt() + eps)
-        best.append((error <= least + 8 * rounding).byte().argmax(0))
-    return kappas.to(dtype)[torch.cat(best, -1)]
+        parts = [_error(z, x, unit_weights, gram, some) for some in torch.split(kappas, several)]
+        found.append(torch.cat(parts))
+    return Errors(torch.cat(found, -1), gram is not None)
+
+
+@torch.no_grad()
+def least(errors: Errors) -> Tensor:
+    """The candidate with the least error for each sample (..., N).
+
+    Of candidates that rounding cannot tell apart (a zero feature, an aligned one) the smallest.
+    """
+    error = errors.twice
+    smallest, eps = error.amin(0), torch.finfo(error.dtype).eps
+    rounding = eps if errors.by_gram else eps * (smallest.sqrt() + eps)
+    best = (error <= smallest + 8 * rounding).byte().argmax(0)
+    return error.new_tensor(CANDIDATES)[best]
 
 
 def _error(z: Tensor, unit: Tensor, weights: Tensor, gram: Tensor | None, kappas: Tensor) -> Tensor:

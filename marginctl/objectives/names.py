@@ -3,7 +3,7 @@
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -29,6 +29,8 @@ from marginctl.objectives.spec import (
     Spec,
     accept_part,
     accept_spec,
+    from_run,
+    part,
     remark_for_two,
     untrained,
 )
@@ -134,7 +136,19 @@ def composed(parts: Mapping[str, Any]) -> Composition:
         regularizers = [regularizers]
     made = {r: _part(r, parts[r]) for r in ("similarity", "scale", "margin", "loss") if r in parts}
     several = tuple(_part("regularizers", one) for one in regularizers)
-    return Composition(accept_spec(Spec(**made, regularizers=several)))
+    return Composition(_canonical(accept_spec(Spec(**made, regularizers=several))))
+
+
+def _canonical(spec: Spec) -> Spec:
+    """The parts, with the source of a scale by its canonical name where it is an objective."""
+    found = from_run(spec)
+    if found is None:
+        return spec
+    try:
+        name = str(parse(found.source))
+    except RequestError:  # a path
+        return spec
+    return replace(spec, scale=part("fixed", from_run=name, times=found.times))
 
 
 def _part(role: str, given: object) -> Part:

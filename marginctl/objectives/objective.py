@@ -17,7 +17,7 @@ from marginctl.objectives.regularizer import REGULARIZERS
 from marginctl.objectives.scale import SCALES, Batch, FeatureNormWeightNorm, State
 from marginctl.objectives.schedule import Schedule
 from marginctl.objectives.similarity import SIMILARITIES, Cosine, Similarity
-from marginctl.objectives.spec import PARTS, Part, Spec, accept_spec
+from marginctl.objectives.spec import PARTS, Part, Spec, accept_spec, check_number
 
 T = TypeVar("T")
 
@@ -35,7 +35,8 @@ class ObjectiveFunction:
         schedules: what the state's other entries follow, by name.
 
     Raises:
-        RequestError: fewer than two classes, an unknown part, or parts that do not fit.
+        RequestError: fewer than two classes, an unknown part, parts that do not fit, or a scale
+            that is taken from a run.
     """
 
     def __init__(self, spec: Spec, num_classes: int) -> None:
@@ -44,6 +45,7 @@ class ObjectiveFunction:
                 f"num_classes = {num_classes}: a classification loss needs at least 2 classes"
             )
         spec = accept_spec(spec)
+        check_number("objective", spec)
         self.spec, self.num_classes = spec, num_classes
         self.schedules: dict[str, Schedule] = {}
         for role, made in spec.parts:

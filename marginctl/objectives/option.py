@@ -75,6 +75,24 @@ class Option:
             raise ValueError
 
 
+@dataclass(frozen=True)
+class Text(Option):
+    """A text, as it stands in an objective's name: a comma in it has to stand in parentheses."""
+
+    @property
+    def expected(self) -> str:
+        return "a name or a path"
+
+    def accept(self, value: object) -> Value:
+        written = str(value).strip() if isinstance(value, str) else ""
+        if not written:
+            raise ValueError
+        apart = split_outside(written, ",")
+        if len(apart) > 1 or written.count("(") != written.count(")") or not written.isprintable():
+            raise ValueError(f"expected {self.expected} without a comma or a lone parenthesis")
+        return written
+
+
 def at_least(minimum: float, default: float | None, help: str, maximum: float = math.inf) -> Option:
     """A number from `minimum` to `maximum`."""
     return Option(default, help, minimum=minimum, maximum=maximum)
@@ -119,7 +137,9 @@ def written_options(options: Mapping[str, Option], values: Mapping[str, Value]) 
     """`option=value,option=value`: sorted, defaults dropped."""
     shown = {key: plain(value) for key, value in sorted(values.items())}
     return ",".join(
-        f"{key}={text}" for key, text in shown.items() if text != plain(options[key].default)
+        f"{key}={text}"
+        for key, text in shown.items()
+        if options[key].default is None or text != plain(options[key].default)
     )
 
 

@@ -2,10 +2,10 @@
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from marginctl.errors import RequestError
-from marginctl.objectives.option import Option, Value, accept_options, at_least
+from marginctl.objectives.option import Option, Text, Value, accept_options, at_least
 from marginctl.objectives.schedule import Timed, timed
 from marginctl.text import did_you_mean
 
@@ -57,12 +57,33 @@ class Kind:
         on: the one similarity that it is defined on, if it is.
         made_by: `module:Class` of a part from another package.
         origin: `package version` of such a part.
+        other: options that stand in place of all others, once one of them is given.
     """
 
     options: Mapping[str, Option]
     on: str | None = None
     made_by: str | None = None
     origin: str | None = None
+    other: tuple[str, ...] = ()
+
+    def options_beside(self, of: str, given: Iterable[str]) -> Mapping[str, Option]:
+        """The options that a part has, which are those that go with the given ones.
+
+        Raises:
+            RequestError: two that exclude each other; `of` says of what.
+        """
+        others = [key for key in given if key in self.other]
+        rest = [key for key in given if key in self.options and key not in self.other]
+        if others and rest:
+            raise RequestError(
+                f"{of}: {rest[0]} and {others[0]} exclude each other: give one of them"
+            )
+        unknown = [key for key in given if key not in self.options]
+        return {
+            key: option
+            for key, option in self.options.items()
+            if unknown or (key in self.other) == bool(others)
+        }
 
 
 BIAS = Option(False, "whether the classifier has a bias")
@@ -96,7 +117,18 @@ PARTS: dict[str, dict[str, Kind]] = {
         "gaussian": Kind({}),
     },
     "scale": {
-        "fixed": Kind({"value": timed(0.0, 1.0, "multiplies the similarities")}),
+        "fixed": Kind(
+            {
+                "value": timed(0.0, 1.0, "multiplies the similarities"),
+                "from_run": Text(
+                    None, "another objective of the recipe, or a folder of finished trials"
+                ),
+                "times": Option(
+                    1.0, "the scale is so many times the kappa* of from_run", 0.0, math.inf, True
+                ),
+            },
+            other=("from_run", "times"),
+        ),
         "learned": Kind({}),
         "adacos-fixed": Kind({}, on="cosine"),
         "adacos": Kind({}, on="cosine"),
@@ -182,7 +214,8 @@ def accept_part(role: str, kind: object, options: Mapping[str, object]) -> Part:
             f"objective: {role} = {kind!r}: expected one of {', '.join(known)}."
             + did_you_mean(str(kind), known)
         )
-    return part(kind, **accept_options(f"objective: {role} {kind}", known[kind].options, options))
+    of = f"objective: {role} {kind}"
+    return part(kind, **accept_options(of, known[kind].options_beside(of, options), options))
 
 
 def accept_spec(spec: Spec) -> Spec:
@@ -208,6 +241,43 @@ def accept_spec(spec: Spec) -> Spec:
     (similarity,), (scale,), (margin,), (loss,), regularizers = made.values()
     ordered = tuple(sorted(regularizers, key=lambda r: r.kind))
     return Spec(similarity, scale, margin, loss, ordered)
+
+
+@dataclass(frozen=True)
+class FromRun:
+    """A fixed scale that is so many times the mean kappa* of a finished trial.
+
+    Attributes:
+        source: an objective of the same recipe, as it is written, or a path.
+    """
+
+    source: str
+    times: float
+
+
+def from_run(spec: Spec) -> FromRun | None:
+    """Where a fixed scale is taken from, None where it is a number or no fixed one."""
+    options = dict(spec.scale.options)
+    return FromRun(options["from_run"], options["times"]) if "from_run" in options else None
+
+
+def with_number(spec: Spec, value: float) -> Spec:
+    """The parts with a fixed scale of that number in place of one that is taken from a run."""
+    return replace(spec, scale=part("fixed", value=value)) if from_run(spec) else spec
+
+
+def check_number(name: str, spec: Spec) -> None:
+    """Refuses a scale that is taken from a run, where there is none to take it from.
+
+    Raises:
+        RequestError: it says where this works.
+    """
+    found = from_run(spec)
+    if found is not None:
+        raise RequestError(
+            f"{name}: scale fixed(from_run={found.source}): expected a number here: give value; "
+            "marginctl train and marginctl cosify take a scale from a run"
+        )
 
 
 def untrained(spec: Spec, classes: int) -> str | None:

@@ -90,6 +90,74 @@ def print_overhead(document: dict[str, Any]) -> None:
         print(f"{side} takes {shown(spread, 'x')} as long")
 
 
+def print_kappa(document: dict[str, Any]) -> None:
+    """Prints what the search for kappa* takes beside a step, ours over the published values."""
+
+    def number(value: float) -> str:
+        return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
+    def shown(spread: dict[str, float]) -> str:
+        return f"{number(spread['median'])} ({number(spread['low'])} to {number(spread['high'])})"
+
+    about = document["paper"]
+    print(
+        f"{document['precision']} on {document['device']}, {document['rounds']} rounds: "
+        "milliseconds, median and 95 % interval; search: the errors of all candidates and their "
+        f"argmin, of a whole step; the paper's are those of its table {about['table']}, on another "
+        "machine"
+    )
+    rows = []
+    for row in document["rows"]:
+        images = row["step_images"]
+        few = "" if images == row["batch"] else f", step of {images}"
+        paper = row["paper"] or {}
+        rows.append(
+            {
+                "shapes": f"{row['name']}, {row['model']}, batch {row['batch']}{few}",
+                "C, d": f"{row['classes']}, {row['length']}",
+                "step": shown(row["step_ms"]),
+                "an image": number(row["step_ms_an_image"]),
+                "errors": shown(row["errors_ms"]),
+                "argmin": shown(row["argmin_ms"]),
+                "search, %": shown(row["search_percent"]),
+                "paper: step / errors / argmin": " / ".join(f"{paper[kind]:g}" for kind in paper)
+                or None,
+            }
+        )
+    print_rows(rows, list(rows[0]))
+
+
+def print_probe(document: dict[str, Any]) -> None:
+    """Prints how long a probe takes beside scikit-learn's, and a sweep beside cold fits."""
+    one, sweep, seconds = document["one"], document["sweep"], document["seconds"]
+    print(
+        f"{document['rows']} made features of length {document['length']}, {document['classes']} "
+        f"classes, gradient to {document['tolerance']:g}, {document['rounds']} rounds: seconds, "
+        "the median"
+    )
+    kinds = {
+        "marginctl": f"strength {one['strength']:g}",
+        "scikit-learn": f"strength {one['strength']:g}",
+        "path": f"{len(sweep['strengths'])} strengths, each from the last one's optimum",
+        "cold": f"{len(sweep['strengths'])} strengths, each anew",
+    }
+    print_rows(
+        [
+            {"side": side, "what": what, "seconds": f"{statistics.median(seconds[side]):.3g}"}
+            for side, what in kinds.items()
+        ],
+        ["side", "what", "seconds"],
+    )
+    fast, share = one["times_as_fast"], sweep["share_of_cold"]
+    apart = one["loss"] / one["loss_of_scikit_learn"] - 1
+    print(
+        f"scikit-learn takes {fast['median']:.2f} times as long ({fast['low']:.2f} to "
+        f"{fast['high']:.2f}); loss {one['loss']:.9g}, {apart:+.1e} of scikit-learn's. The sweep "
+        f"takes {share['median']:.2f} of the cold fits' time ({share['low']:.2f} to "
+        f"{share['high']:.2f})"
+    )
+
+
 def print_networks(document: dict[str, Any]) -> None:
     """Prints how fast networks train, and the rows of a table that were trained."""
     print(

@@ -13,8 +13,10 @@ from marginctl.reporting.figures import KINDS
 from marginctl.reporting.figures.angles import angles
 from marginctl.reporting.figures.curriculum import curriculum, lipschitz
 from marginctl.reporting.figures.curves import curves, rho
+from marginctl.reporting.figures.detection import detection
 from marginctl.reporting.figures.divergences import divergences
 from marginctl.reporting.figures.epochs import Group, Reasons, groups
+from marginctl.reporting.figures.example import example
 from marginctl.reporting.figures.kappa_classes import kappa_classes
 from marginctl.reporting.figures.options import options
 from marginctl.reporting.figures.reliability import reliability
@@ -29,9 +31,11 @@ OF_RUNS: dict[str, Callable[[Trained, Sequence[Group], Reasons], Any]] = {
     "rho": rho,
     "angles": angles,
     "kappa": kappa,
+    "example": example,
     "sweep": sweep,
     "options": options,
     "reliability": reliability,
+    "detection": detection,
     "curriculum": curriculum,
     "lipschitz": lipschitz,
 }

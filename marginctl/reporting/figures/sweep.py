@@ -121,6 +121,8 @@ def draw_along(
     label: str,
     look: int,
     place: float,
+    *,
+    joined: bool = True,
 ) -> None:
     """A line through the means over the seeds, with error bars where there are several.
 
@@ -131,6 +133,7 @@ def draw_along(
         label: for the legend.
         look: the line's number, by which it looks as it does.
         place: how many steps beside the value its points stand, so that no bar hides another.
+        joined: whether the line is drawn, and not the points alone.
     """
     points = [
         spread(np.array([[measure(run.record)] for run in group.runs], float))
@@ -146,7 +149,7 @@ def draw_along(
         yerr=np.stack([mean - low, high - mean]) if several else None,
         label=label,
         elinewidth=0.8,
-        **line(look, len(by_value)),
+        **line(look, len(by_value)) | ({} if joined else {"linestyle": "none"}),
     )
     # on the paper, not in the data
     moved = ScaledTranslation(APART * place, 0, axes.figure.dpi_scale_trans)

@@ -43,6 +43,7 @@ def test_one_file_a_kind_and_a_reason_for_each_other(store, tmp_path):
     assert [line.split(": ")[:3] for line in skipped] == [
         ["share", "angles", "lm-softmax:strength=0.5 (in 2 rows)"],
         ["share", "kappa", "lm-softmax:strength=0.5 (in 2 rows)"],
+        ["share", "example", "lm-softmax:strength=0.5 (in 2 rows)"],
         ["share", "options", "no two objectives differ in one option that is a number"],
         ["share", "curriculum", "cosine-ls, lm-softmax:strength=0.5 (in 2 rows)"],
         ["share", "lipschitz", "cosine-ls, lm-softmax:strength=0.5 (in 2 rows)"],
