@@ -18,7 +18,7 @@ PACKAGE = ROOT / "marginctl"
 
 # Data flows from the left to the right; a package imports only what stands before it.
 ORDER = ["base", "objectives", "models", "data", "papers", "recipe", "runs", "crossval"]
-ORDER += ["evaluation", "training", "bench", "reporting", "search", "cli"]
+ORDER += ["evaluation", "training", "transfer", "bench", "reporting", "search", "cli"]
 BASE = {"devices", "errors", "seeds", "text", "typed_yaml"}
 
 

@@ -14,12 +14,14 @@ from marginctl import __version__
 from marginctl.cli import (
     bench,
     calibrate,
+    cosify,
     data,
     evaluate,
     objectives,
     recipes,
     report,
     train,
+    transfer,
     uci_cv,
 )
 from marginctl.devices import first_process
@@ -53,6 +55,8 @@ def _root(
 
 
 app.command("train")(train.command)
+app.command("cosify")(cosify.command)
+app.command("transfer")(transfer.command)
 app.command("eval")(evaluate.command)
 app.command("calibrate")(calibrate.command)
 app.command("uci-cv")(uci_cv.command)
@@ -132,7 +136,7 @@ def _run(arguments: list[str] | None) -> int:
 def _kept(arguments: list[str] | None) -> str:
     """What an interrupted command leaves behind."""
     given = sys.argv[1:] if arguments is None else arguments
-    if given[:1] == ["train"]:
+    if given[:1] in (["train"], ["cosify"], ["transfer"]):
         return ": finished trials and checkpoints are kept: the same command again resumes"
     if given[:1] == ["uci-cv"]:
         return ": finished trials are kept: the same command again resumes"

@@ -20,8 +20,8 @@ def command(
         str,
         typer.Argument(
             metavar="RUN",
-            help="A trial's folder in a run store, a checkpoint, or weights of torchvision: "
-            "ResNet50_Weights.IMAGENET1K_V2, or resnet50 for the newest.",
+            help="A trial's folder in a run store, a checkpoint, or published weights: "
+            "ResNet50_Weights.IMAGENET1K_V2, resnet50 for the newest, or efficientnet-lite0.",
         ),
     ],
     data: Annotated[
@@ -46,24 +46,55 @@ def command(
             help="A map of `calibrate --save`: also show the calibrated numbers.",
         ),
     ] = None,
+    ood: options.Ood = None,
+    figure: Annotated[
+        Path | None,
+        typer.Option(
+            "--figure",
+            metavar="FILE",
+            help="Draw how well errors and foreign images are told apart.",
+        ),
+    ] = None,
     json: options.Json = False,
     data_dir: options.DataDir = None,
     device: options.Device = "auto",
 ) -> None:
-    """Evaluate a trained network: accuracy with its interval, calibration, angles, confusion."""
+    """Evaluate a trained network: accuracy, calibration, angles, detection, confusion.
+
+    Detection: how well its confidence tells its errors (MISS), and foreign images (OOD), from the
+    rest. Foreign images are scaled to its side, bilinearly and antialiased, made grey by luminance
+    (ITU-R 601) or colour by repetition, and normalised as its own.
+    """
+    from marginctl.data.image_sets import foreign_name
     from marginctl.data.uci import default_data_dir
     from marginctl.devices import resolve_device
     from marginctl.evaluation.document import as_text
+    from marginctl.reporting.figures.style import check_path
+    from marginctl.reporting.progress import say
+    from marginctl.runs.files import check_outputs
     from marginctl.training import evaluate, weights
+    from marginctl.training.published import is_name
 
+    if figure is not None:
+        check_path("--figure", figure)
+    check_outputs(figure, None, [p for p in (Path(run), calibration) if p is not None])
+    for name in ood or ():
+        foreign_name(name)  # before anything takes its time
     folder = data_dir or default_data_dir()
     place = resolve_device(device, accelerated=True)
-    if weights.is_name(run):
-        found = weights.evaluate_weights(run, data, folder, place, bins, calibration)
+    if is_name(run):
+        found = weights.evaluate_weights(run, data, folder, place, bins, calibration, ood or ())
         title = weights.title(found)
     else:
-        found = evaluate.evaluate(Path(run), data, which.value, folder, place, bins, calibration)
+        found = evaluate.evaluate(
+            *(Path(run), data, which.value, folder, place, bins, calibration), ood or ()
+        )
         title = evaluate.title(found)
+    if figure is not None:
+        from marginctl.reporting.figures.detected import draw
+
+        reason = draw(title, found["detection"], figure)
+        say([f"wrote {figure}" if reason is None else f"{figure}: nothing to draw: {reason}"])
     if json:
         print_json(found)
     else:

@@ -44,6 +44,15 @@ Objectives = Annotated[
         help="A preset, NAME:option=value,..., or parts, similarity=KIND;...; repeatable.",
     ),
 ]
+Ood = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--ood",
+        metavar="NAME",
+        help="Foreign images to tell from its own, their test part: NAME, near=NAME or far=NAME; "
+        "repeatable.",
+    ),
+]
 Set = Annotated[
     list[str] | None,
     typer.Option(

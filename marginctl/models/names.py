@@ -136,6 +136,10 @@ MODELS: Mapping[str, Model] = {
         "marginctl.models.mobilenet:MobileNet",
         options={"width": _WIDTH},
     ),
+    "efficientnet-lite0": Model(
+        "EfficientNet-Lite0 (Google 2020), with the extra `pretrained`",
+        "marginctl.models.efficientnet_lite:EfficientNetLite0",
+    ),
     "mlp": Model(
         "hidden layers with ReLU on all pixels of an image",
         "marginctl.models.mlp:MLP",

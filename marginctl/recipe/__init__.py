@@ -1,7 +1,9 @@
 """Recipes: the typed schemas of the tasks, reading them, and overrides."""
 
+from marginctl.recipe.cosify import CosifyRecipe
 from marginctl.recipe.crossval import Protocol, Recipe, Round, Search, Space, Tuning
 from marginctl.recipe.load import (
+    TASKS,
     Source,
     check,
     copy,
@@ -15,8 +17,11 @@ from marginctl.recipe.load import (
     summaries,
 )
 from marginctl.recipe.train import TrainRecipe
+from marginctl.recipe.transfer import TransferRecipe
 
 __all__ = [
+    "TASKS",
+    "CosifyRecipe",
     "Protocol",
     "Recipe",
     "Round",
@@ -24,6 +29,7 @@ __all__ = [
     "Source",
     "Space",
     "TrainRecipe",
+    "TransferRecipe",
     "Tuning",
     "check",
     "copy",

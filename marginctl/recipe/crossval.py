@@ -13,6 +13,8 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from marginctl.data.uci import check_name, definitions
+from marginctl.objectives.names import parse
+from marginctl.objectives.spec import check_number
 from marginctl.recipe.fields import (
     OWN_WORDS,
     STRICT,
@@ -33,6 +35,12 @@ def _stratified(value: Any) -> Any:
     if isinstance(value, bool) or value == "rounded-up":
         return value
     raise PydanticCustomError(OWN_WORDS, "expected true, false or rounded-up")
+
+
+def _with_number(written: Any) -> str:
+    name = canonical_objective(written)
+    check_number(f"objective '{name}'", parse(name).spec)
+    return name
 
 
 class Protocol(BaseModel):
@@ -113,10 +121,7 @@ class Space(BaseModel):
     def _canonical(cls, options: Any) -> Any:
         if not isinstance(options, dict) or not all(isinstance(v, list) for v in options.values()):
             return options
-        return {
-            each([key], canonical_objective)[0]: each(v, canonical_objective)
-            for key, v in options.items()
-        }
+        return {each([key], _with_number)[0]: each(v, _with_number) for key, v in options.items()}
 
 
 def _checked_grid(grid: dict[str, list[Any]], where: str) -> dict[str, list[Any]]:
@@ -195,7 +200,7 @@ class Recipe(BaseModel):
     @classmethod
     def _canonical_objectives(cls, written: Any) -> Any:
         """Canonical names: of a preset, `NAME:option=value`, or of a mapping of parts."""
-        return each(written, canonical_objective) if isinstance(written, list) else written
+        return each(written, _with_number) if isinstance(written, list) else written
 
     @field_validator("grid")
     @classmethod

@@ -11,13 +11,20 @@ from pydantic import BaseModel, ValidationError
 import marginctl
 from marginctl import typed_yaml
 from marginctl.errors import RequestError
+from marginctl.recipe.cosify import CosifyRecipe
 from marginctl.recipe.crossval import Recipe
 from marginctl.recipe.fields import expected_in, shown
 from marginctl.recipe.train import TrainRecipe
+from marginctl.recipe.transfer import TransferRecipe
 from marginctl.text import did_you_mean
 
-TASKS: Mapping[str, type[Recipe] | type[TrainRecipe]] = {"uci-cv": Recipe, "train": TrainRecipe}
-R = TypeVar("R", Recipe, TrainRecipe)
+TASKS: Mapping[str, type[Recipe] | type[TrainRecipe]] = {
+    "uci-cv": Recipe,
+    "train": TrainRecipe,
+    "cosify": CosifyRecipe,
+    "transfer": TransferRecipe,
+}
+R = TypeVar("R", bound=BaseModel)
 
 
 def shipped_folder() -> Path:
@@ -80,9 +87,7 @@ def load_any(source: Source, overrides: Iterable[str] = ()) -> Recipe | TrainRec
     """Reads and checks a recipe of any task, as `load_as`."""
     document, _ = typed_yaml.read(source.path)
     task = document.get("task") if isinstance(document, dict) else None
-    if task == "train":
-        return load_as(TrainRecipe, source, overrides)
-    return load_as(Recipe, source, overrides)
+    return load_as(TASKS.get(str(task), Recipe), source, overrides)
 
 
 def load_as(
@@ -172,6 +177,8 @@ def _assign(
     where: str,
 ) -> None:
     place: typed_yaml.Place = tuple(dotted.split("."))
+    if place[0] == "grid":  # its keys are dotted themselves
+        place = tuple(dotted.split(".", 1))
     inner = document
     for depth, key in enumerate(place[:-1], 1):
         origin.setdefault(place[:depth], where)

@@ -2,13 +2,13 @@
 
 import itertools
 import math
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from marginctl.data.image_sets import check_images_name, ways_to_load
+from marginctl.data.image_sets import check_images_name, foreign_name, ways_to_load
 from marginctl.models.names import canonical_model
 from marginctl.recipe.fields import (
     OWN_WORDS,
@@ -21,6 +21,7 @@ from marginctl.recipe.fields import (
     canonical_objective,
     each,
 )
+from marginctl.recipe.sources import with_sources
 from marginctl.text import did_you_mean
 
 MOST_SETTINGS = 10_000  # of a grid
@@ -179,6 +180,8 @@ class TrainRecipe(BaseModel):
     """Training of objectives on images: what `marginctl train` runs."""
 
     model_config = STRICT
+    least: ClassVar[Mapping[str, Any]] = {"task": "train"}  # a recipe with all at its defaults
+    own_keys: ClassVar[Sequence[str]] = ("model",)  # of a grid, beside those of the sections
 
     paper: Paper | None = None
     table: PaperTable | None = None
@@ -189,6 +192,13 @@ class TrainRecipe(BaseModel):
     objectives: Annotated[list[str], Field(min_length=1)] = ["soft"]
     optim: Optim = Optim()
     train: Training = Training()
+    ood: Annotated[
+        list[str],
+        Field(
+            description="sets of foreign images, NAME, near=NAME or far=NAME: their test parts are "
+            "to be told from the data's own"
+        ),
+    ] = []
     seeds: Seeds = [0]
     grid: Annotated[
         dict[str, Annotated[list[Any], Field(min_length=1)]],
@@ -198,12 +208,20 @@ class TrainRecipe(BaseModel):
     @field_validator("objectives", mode="before")
     @classmethod
     def _canonical_objectives(cls, written: Any) -> Any:
-        return each(written, canonical_objective) if isinstance(written, list) else written
+        if not isinstance(written, list):
+            return written
+        return with_sources(each(written, canonical_objective))
 
     @field_validator("model")
     @classmethod
     def _canonical_model(cls, written: str) -> str:
         return _in_own_words(canonical_model, written)
+
+    @field_validator("ood")
+    @classmethod
+    def _known_ood(cls, written: list[str]) -> list[str]:
+        each(written, foreign_name)
+        return written
 
     @field_validator("seeds")
     @classmethod
@@ -220,7 +238,7 @@ class TrainRecipe(BaseModel):
             "train": Training,
         }
         known = [f"{name}.{key}" for name, own in sections.items() for key in own.model_fields]
-        known.append("model")
+        known += cls.own_keys
         problems: list[InitErrorDetails] = []
         for key, values in grid.items():
             if key not in known:
@@ -229,7 +247,7 @@ class TrainRecipe(BaseModel):
                 continue
             place = tuple(key.split("."))
             for number, value in enumerate(values):
-                found = _wrong_in(cls, _set({"task": "train"}, {key: value}))
+                found = _wrong_in(cls, _set(cls.least, {key: value}))
                 # beside other values it may fit: that is asked when all are known
                 own = [p for p in found if p["loc"][: len(place)] == place]
                 problems += [_placed(p, (key, number, *p["loc"][len(place) :])) for p in own]
@@ -247,26 +265,26 @@ class TrainRecipe(BaseModel):
             self.settings()
         return self
 
-    def settings(self) -> list[tuple[dict[str, Any], "TrainRecipe"]]:
+    def settings(self) -> list[tuple[dict[str, Any], Self]]:
         """Every combination of the grid, with the recipe that it makes.
 
         Raises:
             ValidationError: values that do not go together.
         """
-        seen: dict[str, tuple[dict[str, Any], TrainRecipe]] = {}  # each once, however written
+        seen: dict[str, tuple[dict[str, Any], Self]] = {}  # each once, however written
         problems: dict[str, InitErrorDetails] = {}
         base = self.model_dump(exclude={"grid"})
         for values in itertools.product(*self.grid.values()):
             setting = dict(zip(self.grid, values, strict=True))
             try:
-                made = TrainRecipe.model_validate(_set(base, setting))
+                made = type(self).model_validate(_set(base, setting))
                 seen.setdefault(made.model_dump_json(), (setting, made))
             except ValidationError as error:
                 for problem in error.errors(include_url=False):
                     said = f"grid: {problem.get('ctx', {}).get('error', problem['msg'])}"
                     problems.setdefault(said, _problem(said, "grid"))
         if problems:
-            raise ValidationError.from_exception_data("TrainRecipe", list(problems.values()))
+            raise ValidationError.from_exception_data(type(self).__name__, list(problems.values()))
         return list(seen.values())
 
 

@@ -12,7 +12,7 @@ from marginctl.reporting import sheets
 from marginctl.reporting.cells import Collector
 from marginctl.reporting.collect import Collected, Run, Table, Trained
 from marginctl.reporting.compare import Comparisons, baselines, compare
-from marginctl.reporting.measures import MEASURES
+from marginctl.reporting.measures import MEASURES, detection_of, sides_of
 from marginctl.reporting.published import runs_of
 from marginctl.reporting.seeds import SeedComparison, compare_seeds
 from marginctl.reporting.sheet import Sheet
@@ -155,7 +155,8 @@ def _of_table(
 def _of_trained(own: Trained, cells: Sequence[Cell], baseline: str, key: str) -> OfTrained:
     runs = list(own.runs.values())
     records = [run.record for run in _in_order(own)]
-    compared = [c for measure in MEASURES for c in compare_seeds(records, baseline, measure)]
+    measures = [*MEASURES, *(name for side in sides_of(records) for name in detection_of(side))]
+    compared = [c for measure in measures for c in compare_seeds(records, baseline, measure)]
     settings = {
         key: value
         for name, section in own.training.items()

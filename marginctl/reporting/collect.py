@@ -80,7 +80,7 @@ def _in_order(there: set[str], order: Iterable[str]) -> list[str]:
 
 @dataclass
 class Trained:
-    """Runs of `train` of one recipe's name and one way to train, which make one table."""
+    """Runs of training of one recipe's name and one way to train, which make one table."""
 
     recipe: str
     paper: str | None
@@ -164,7 +164,7 @@ class _Gathered:
                 self._leave_out(run, f"the same trial as {twin.path}, with other numbers")
             return
         made = self._table_of(run)
-        row = run.record["row"] if run.task == "train" else _tested_row(run)
+        row = _tested_row(run) if run.of_folds else run.record["row"]
         place = (row, run.record["objective"], run.record["seed"])
         other = made.runs.get(place)
         if other is None or other.started < run.started:
@@ -179,7 +179,7 @@ class _Gathered:
         recipe, setting = run.about["recipe"], run.record.get("setting") or {}
         key = (id(recipe), run.task, *setting)
         if key not in self._known:
-            find = self._trained if run.task == "train" else self._tested
+            find = self._tested if run.of_folds else self._trained
             self._known[key] = (recipe, find(recipe, setting))
         return self._known[key][1]
 

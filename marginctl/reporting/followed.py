@@ -173,7 +173,7 @@ def _progress(folder: str, line: dict[str, Any] | None) -> str:
     except DamageError:
         return ""
     recipe = about["recipe"]
-    if about.get("task") == "train":
+    if about.get("task", "uci-cv") != "uci-cv":
         epoch = line.get("epoch", 0) if line else 0
         said.append(f"epoch {epoch} of {recipe['train'].get('epochs')}")
     else:

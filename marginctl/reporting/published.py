@@ -12,7 +12,7 @@ from marginctl.crossval.space import settings_in
 from marginctl.errors import RequestError
 from marginctl.papers import PublishedTable
 from marginctl.papers.published import Measure, Place
-from marginctl.recipe import Recipe, TrainRecipe, find, load_any
+from marginctl.recipe import TASKS, Recipe, TrainRecipe, find, load_any
 from marginctl.reporting.collect import Collected, Run
 
 Facts = dict[str, Any]
@@ -178,7 +178,9 @@ def variants(recipe: Recipe | TrainRecipe) -> list[Recipe | TrainRecipe]:
 def way_of(recipe: Recipe | TrainRecipe) -> Facts:
     """How a recipe without a grid trains: all that two comparable runs have in common."""
     if isinstance(recipe, TrainRecipe):
-        way = recipe.model_dump(include={"data", "model", "optim", "train"})
+        way = recipe.model_dump(
+            include={"data", "model", "optim", "train", "blocks", "method", "probe"}
+        )
         way["train"].pop("compile")  # changes how fast it is, not what is computed
         return way
     return recipe.model_dump(include={"protocol", "tuning"})
@@ -231,20 +233,18 @@ def _known(run: Run) -> tuple[Facts, Facts, tuple[str | None, str | None]] | Non
     """Way, facts and table of a run's recipe; None where it is none of today's."""
     recipe = run.about["recipe"]
     made_by = json.dumps({k: v for k, v in recipe.items() if k != "name"}, sort_keys=True)
-    return _resolved(made_by, run.about.get("task") == "train")
+    return _resolved(made_by, run.task)
 
 
 @functools.lru_cache(maxsize=1024)
-def _resolved(
-    written: str, train: bool
-) -> tuple[Facts, Facts, tuple[str | None, str | None]] | None:
+def _resolved(written: str, task: str) -> tuple[Facts, Facts, tuple[str | None, str | None]] | None:
     """Way, facts and table of a recipe of run.json, new keys at their defaults.
 
     None where it is none of today's. Of many runs of one recipe each is the same text: read once.
     """
     own = json.loads(written)
-    model = TrainRecipe if train else Recipe
-    if not train:
+    model = TASKS[task]
+    if model is Recipe:
         own["grid"] = {}  # run.json holds the protocol of the setting, and the grid of all
     try:
         recipe = model.model_validate(own)

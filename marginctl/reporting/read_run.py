@@ -16,6 +16,7 @@ from marginctl.runs.reading import AbsentError, DamageError, document_in, read_t
 from marginctl.runs.store import FOREIGN, result_in
 from marginctl.text import printable
 from marginctl.training import record as training
+from marginctl.transfer import record as transfer
 
 # The files and folders of a trial, by which its folder is known.
 MARKS = frozenset({"run.json", "result.json", "metrics.jsonl", "error.txt", "checkpoints"})
@@ -23,6 +24,8 @@ _Why = Callable[[Any], str | None]
 _TASKS: dict[str, tuple[_Why, _Why]] = {
     "uci-cv": (crossval.why_no_run, crossval.why_no_result),
     "train": (training.why_no_run, training.why_no_result),
+    "cosify": (training.why_no_run, training.why_no_result),
+    "transfer": (training.why_no_run, transfer.why_no_result),
 }
 
 
@@ -46,6 +49,11 @@ class Run:
     @property
     def task(self) -> str:
         return str(self.about.get("task", "uci-cv"))
+
+    @property
+    def of_folds(self) -> bool:
+        """Whether it is a cross-validation, and no training of one network."""
+        return self.task == "uci-cv"
 
 
 def read_run(folder: str) -> Run:
@@ -71,7 +79,10 @@ def read_run(folder: str) -> Run:
     why = why_no_result(record) or _contradiction(about, record)
     if why is not None:
         raise DamageError(f"result.json {FOREIGN} ({why})")
-    return Run(Path(folder), about, _shown(text, record))
+    record = _shown(text, record)
+    if about.get("task") == "transfer":
+        record = transfer.as_trained(record, len(about["recipe"]["seeds"]))
+    return Run(Path(folder), about, record)
 
 
 def read_about(folder: str) -> tuple[dict[str, Any], _Why]:

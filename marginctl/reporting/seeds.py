@@ -7,7 +7,7 @@ from typing import Any
 
 from marginctl.reporting import statistics as tests
 from marginctl.reporting.compare import SIGNIFICANT
-from marginctl.reporting.measures import MEASURES
+from marginctl.reporting.measures import measure_named
 from marginctl.reporting.statistics import Test
 
 
@@ -18,7 +18,7 @@ class SeedComparison:
     A seed gives both the same initial backbone and the same batches, so that they are paired by it.
 
     Attributes:
-        measure: of `MEASURES`.
+        measure: as `measure_named` takes it.
         difference: the mean over the shared seeds, in the measure's unit; None without one.
         low, high: its 95 % interval by t, None for fewer than two seeds or equal differences.
         bootstrap: its 95 % percentile interval over 10,000 draws of the seeds, None alike.
@@ -45,11 +45,11 @@ class SeedComparison:
         """1 significantly better, -1 significantly worse, else 0."""
         if self.p_holm is None or self.p_holm >= SIGNIFICANT:
             return 0
-        return 1 if ((self.difference or 0) > 0) == MEASURES[self.measure].higher else -1
+        return 1 if ((self.difference or 0) > 0) == measure_named(self.measure).higher else -1
 
     def said(self, baseline: str) -> str:
         """A line for a reader."""
-        read = MEASURES[self.measure]
+        read = measure_named(self.measure)
         of, unit = ("", " points") if self.measure == "top1" else (f" in {read.label}", "")
         start = f"{self.row}: {self.objective} against {baseline}{of}"
         if self.difference is None:
@@ -96,9 +96,9 @@ def compare_seeds(
     Args:
         records: results of `train`; diverged ones have no number and are left out.
         baseline: canonical name of an objective.
-        measure: of `MEASURES`; records without it are left out.
+        measure: as `measure_named` takes it; records without it are left out.
     """
-    read = MEASURES[measure]
+    read = measure_named(measure)
     rows: dict[str, dict[str, dict[int, float]]] = {}
     for record in records:
         own = rows.setdefault(record["row"], {}).setdefault(record["objective"], {})

@@ -7,7 +7,7 @@ from marginctl.reporting import grid_notes as notes
 from marginctl.reporting.cells import Cell, Grid
 from marginctl.reporting.collect import Run
 from marginctl.reporting.compare import Comparisons
-from marginctl.reporting.measures import CALIBRATION, MEASURES
+from marginctl.reporting.measured_lists import measured_lists
 from marginctl.reporting.seeds import SeedComparison
 from marginctl.reporting.sheet import Entry, Row, Sheet
 from marginctl.reporting.train_table import Cell as Trained
@@ -169,30 +169,8 @@ def of_trained(
         columns,
         tuple(rows),
         _seed_notes(cells, compared, baseline),
-        lists=_calibration(cells, compared, baseline),
+        lists=tuple(measured_lists(cells, compared, baseline)),
     )
-
-
-def _calibration(
-    cells: Sequence[Trained], compared: Sequence[SeedComparison], baseline: str
-) -> tuple[tuple[str, list[list[str]]], ...]:
-    """A line a cell: how calibrated its networks are, with marks as in the table."""
-    marks = {(c.row, c.objective, c.measure): notes.DIRECTIONS[c.direction] for c in compared}
-    lines = [["data, model", "objective", *(MEASURES[name].label for name in CALIBRATION)]]
-    for cell in cells:
-        found = {name: cell.calibration[name] for name in CALIBRATION}
-        if any(found.values()):
-            shown = [
-                f"{marks.get((cell.row, cell.objective, name), '')} "
-                f"{spread(values, MEASURES[name].places)}".strip()
-                for name, values in found.items()
-            ]
-            lines.append([cell.row, cell.objective, *shown])
-    caption = (
-        f"Calibration on the test images after the last epoch; {notes.BETTER} {notes.WORSE} better "
-        f"or worse than {baseline}, tested as above"
-    )
-    return ((caption, lines),) if len(lines) > 1 else ()
 
 
 def _of_trained(
@@ -233,6 +211,16 @@ def _seed_notes(
     ]
     if collapsed:
         lines.append(f"{notes.COLLAPSED}  one class predicted: {'; '.join(collapsed)}")
+    lines += [f"{c.objective} on {c.row}: {c.scale_note}" for c in cells if c.scale_note]
+    for label, before in dict(cell.before for cell in cells if cell.before is not None).items():
+        if before["top1"] is None:
+            lines.append(f"{label} before: not measured: {before['reason']}")
+        else:
+            low, high = before["interval"]
+            lines.append(
+                f"{label} before, with its own classifier: top-1 {before['top1']:.2f} % (95 %: "
+                f"{low:.2f} to {high:.2f}, Wilson, n = {before['n']})"
+            )
     return tuple(lines)
 
 

@@ -11,8 +11,10 @@ from rich.text import Text
 
 from marginctl.recipe import TrainRecipe
 from marginctl.reporting.listing import print_csv, stdout_console
-from marginctl.reporting.measures import CALIBRATION, MEASURES
+from marginctl.reporting.measures import CALIBRATION, KAPPA, MEASURES, detection_of, sides_of
 from marginctl.reporting.render.markdown import markdown_rows
+
+BEFORE = "before"  # in place of an objective: the network from which others went on
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,11 @@ class Cell:
         seconds: of all its trials.
         epoch_seconds: of the training part of an epoch, the median over epochs and seeds.
         calibration: by the measure, of the last epoch of each seed that has it.
+        detection: by the measure, likewise; of the sides that a seed has.
+        scales: `scale_from` of each seed that has it, `seed` beside it.
+        kappa: the mean least-squares scale of the test images, of each seed that has it.
+        before: the network from which they went on, where they did: its name in a table, and what
+            it made of the test images.
     """
 
     row: str
@@ -38,8 +45,13 @@ class Cell:
     seconds: float
     epoch_seconds: float | None
     calibration: Mapping[str, list[float]]
+    detection: Mapping[str, list[float]]
+    scales: Sequence[Mapping[str, Any]] = ()
+    kappa: Sequence[float] = ()
+    before: tuple[str, Mapping[str, Any]] | None = None
 
     def as_json(self) -> dict[str, Any]:
+        detected = {name: _numbers(values) for name, values in self.detection.items()}
         return {
             "row": self.row,
             "objective": self.objective,
@@ -51,15 +63,27 @@ class Cell:
             "seconds": self.seconds,
             "epoch_seconds": self.epoch_seconds,
             **{name: _numbers(values) for name, values in self.calibration.items()},
+            **({"detection": detected} if detected else {}),
+            **({"scale_from": list(self.scales)} if self.scales else {}),
+            **({"kappa": _numbers(self.kappa)} if self.kappa else {}),
         }
 
+    @property
+    def scale_note(self) -> str:
+        """Which number a scale that is from a run had, seed by seed; empty for all others."""
+        seeds: dict[str, list[str]] = {}
+        for own in self.scales:
+            made = f"{own['times']:g} x kappa* {own['kappa']:.4g} of {own['from_run']}"
+            seeds.setdefault(f"scale {own['value']:.4g} = {made}", []).append(str(own["seed"]))
+        return "; ".join(f"{text}, seed {' '.join(of)}" for text, of in seeds.items())
 
-def _numbers(values: list[float]) -> dict[str, Any]:
+
+def _numbers(values: Sequence[float]) -> dict[str, Any]:
     """Mean and standard deviation (ddof 1); null where there are too few."""
     return {
         "mean": statistics.fmean(values) if values else None,
         "std": statistics.stdev(values) if len(values) > 1 else None,
-        "seeds": values,
+        "seeds": list(values),
     }
 
 
@@ -87,9 +111,25 @@ def rows_of(records: Iterable[Mapping[str, Any]]) -> list[Cell]:
                     name: [v for r in whole if (v := MEASURES[name].of(r)) is not None]
                     for name in CALIBRATION
                 },
+                {
+                    name: [v for r in whole if (v := measure.of(r)) is not None]
+                    for side in sides_of(whole)
+                    for name, measure in detection_of(side).items()
+                },
+                [{**r["scale_from"], "seed": r["seed"]} for r in group if r.get("scale_from")],
+                [v for r in whole if (v := KAPPA.of(r)) is not None],
+                next((b for r in group if (b := before_of(r)) is not None), None),
             )
         )
     return cells
+
+
+def before_of(record: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]] | None:
+    """The name and the numbers of the network from which that of a result went on, if it did."""
+    before = record.get("before")
+    if not isinstance(before, Mapping):
+        return None
+    return f"{record['data']}, {record['model']}", before
 
 
 def as_json(cells: list[Cell], recipe: TrainRecipe, failed: Iterable[str]) -> dict[str, Any]:
@@ -119,6 +159,7 @@ def shown_mean(values: Sequence[float]) -> str:
 def _note(cell: Cell) -> str:
     said = [f"{cell.diverged} diverged"] * bool(cell.diverged)
     said += [f"{cell.collapsed} of {len(cell.last)} predict one class"] * bool(cell.collapsed)
+    said += [cell.scale_note] * bool(cell.scale_note)
     return ", ".join(said)
 
 

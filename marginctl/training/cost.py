@@ -10,6 +10,7 @@ import numpy as np
 
 from marginctl.data.labelled import LabelledImages
 from marginctl.devices import processes_together, wait
+from marginctl.objectives.spec import with_number
 from marginctl.recipe.train import MOST_WATCHED
 from marginctl.training.lacks import is_of_memory
 from marginctl.training.loop import DivergedError, Trainer
@@ -186,7 +187,8 @@ def _times(trial: Trial, images: LabelledImages, device: str, size: int) -> list
     number = LONG if recipe.data.streamed else 2
     some = images.keeping(np.arange(number * size) % len(images.train_y))
     how = setup(device, train.precision)
-    trainer = Trainer(recipe, trial.objective.spec, some, trial.seed, how)
+    spec = with_number(trial.spec, 1.0)  # a scale that is not known yet: any takes as long
+    trainer = Trainer(recipe, spec, some, trial.seed, how)
     times: list[float] = []
     before = time.perf_counter()
 

@@ -17,11 +17,11 @@ from marginctl.errors import RequestError
 from marginctl.evaluation.accuracy import top_k
 from marginctl.evaluation.calibration import CONVENTION, bin_of, nll_of_each
 from marginctl.objectives.module import Objective
-from marginctl.objectives.names import parse
 from marginctl.training import checkpoint
 from marginctl.training.loop import MISFITS, DivergedError, Tested, Trainer
 from marginctl.training.record import recipe_of
 from marginctl.training.reference import Reference
+from marginctl.training.scale_from import spec_of
 from marginctl.training.setup import setup
 
 BINS = 20  # of the histogram of confidences
@@ -119,7 +119,7 @@ def _difficulties(
     if found is None:
         raise RequestError(*problems, f"{said}: has no whole checkpoint: train it again")
     run = reference.run
-    recipe, spec = recipe_of(run), parse(str(run["objective"])).spec
+    recipe, spec = recipe_of(run), spec_of(run)
     how = setup(str(device), recipe.train.precision)
     network = Trainer(recipe, spec, images, int(run["seed"]), how)
     try:

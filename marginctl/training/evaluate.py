@@ -1,26 +1,27 @@
 """Evaluates a trained network: what `marginctl eval` computes."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
+from marginctl.data.foreign import load_foreign
 from marginctl.data.image_sets import check_images_name, ways_to_load
 from marginctl.data.labelled import LabelledImages
 from marginctl.errors import RequestError
 from marginctl.evaluation.posthoc import map_file
 from marginctl.evaluation.posthoc.applied import applied
-from marginctl.objectives.names import parse
 from marginctl.recipe.train import ImageData
-from marginctl.runs.reading import DamageError, read_text
-from marginctl.runs.store import parse_run
-from marginctl.training import checkpoint
+from marginctl.training.foreign import foreign_tested
+from marginctl.training.located import located, run_of
 from marginctl.training.loop import MISFITS, DivergedError, Tested, Trainer
-from marginctl.training.record import is_run, recipe_of
+from marginctl.training.record import recipe_of
+from marginctl.training.scale_from import spec_of
 from marginctl.training.session import images_of
 from marginctl.training.setup import setup
-from marginctl.training.states import measured_record
+from marginctl.training.states import detection_record, measured_record
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ def evaluate(
     device: str,
     bins: int,
     calibration: Path | None = None,
+    ood: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Evaluates a run's folder or a checkpoint in one: the document of `eval --json`.
 
@@ -57,18 +59,23 @@ def evaluate(
         path, data, which, data_dir, device: of `tested_of`.
         bins: of the calibration.
         calibration: a map of `calibrate --save`, for calibrated numbers beside the others.
+        ood: foreign images, as `load_foreign` takes them.
 
     Raises:
-        RequestError: as `tested_of`, or a map that is none or does not fit the network.
+        RequestError: as `tested_of` and `load_foreign`, or a map that is none or does not fit the
+            network.
     """
     fitted = None if calibration is None else map_file.read(calibration)
     found = tested_of(path, data, which, data_dir, device)
     images, tested = found.images, found.tested
+    foreign = load_foreign(ood, images, data_dir, streamed=found.trainer.recipe.data.streamed)
+    others = foreign_tested(found.trainer, foreign, images, None)
     document: dict[str, Any] = {
         "schema": 1,
         "command": "eval",
         **found.about,
         **measured_record(found.trainer.objective, tested, images.classes, bins),
+        "detection": detection_record(tested, others, curves=True),
     }
     if list(images.classes) != found.classes:
         document["reasons"]["per_class"] = "the classes have other names: compared by their number"
@@ -93,8 +100,8 @@ def tested_of(path: Path, data: str | None, which: str, data_dir: Path, device: 
     Raises:
         RequestError: no run or checkpoint, a damaged one, or images that do not fit the network.
     """
-    folder, file, state = _located(path.absolute(), which)
-    run = _run_of(folder)
+    folder, file, state = located(path.absolute(), which)
+    run = run_of(folder)
     recipe = recipe_of(run)
     pixels = state.get("pixels", recipe.data.side)  # checkpoints of old do not say
     own = recipe.data if data is None else _other(data, recipe.data, pixels)
@@ -106,8 +113,7 @@ def tested_of(path: Path, data: str | None, which: str, data_dir: Path, device: 
         )
     _check_fit(state, images, file)
     how = setup(device, recipe.train.precision)
-    spec = parse(str(run["objective"])).spec
-    trainer = Trainer(recipe, spec, images, int(run["seed"]), how)
+    trainer = Trainer(recipe, spec_of(run), images, int(run["seed"]), how)
     try:
         trainer.load_weights(state)
     except MISFITS as error:
@@ -134,36 +140,6 @@ def tested_of(path: Path, data: str | None, which: str, data_dir: Path, device: 
         "objective": str(run["objective"]),
     }
     return Evaluated(about, images, trainer, tested, state["classes"])
-
-
-def _located(path: Path, which: str) -> tuple[Path, Path, dict[str, Any]]:
-    """The trial's folder, the checkpoint and what it holds."""
-    if path.is_file() and path.parent.name == checkpoint.FOLDER:
-        return path.parent.parent, path, checkpoint.load(path)
-    if not path.is_dir():
-        raise RequestError(
-            f"{path}: expected the folder of a trial of marginctl train, or a checkpoint in it"
-        )
-    kind = checkpoint.LAST if which == "last" else checkpoint.BEST
-    found, problems = checkpoint.last_good(path, kind)
-    if found is None:
-        raise RequestError(
-            *problems,
-            f"{path}: has no whole checkpoint: expected a trial that has been trained; without "
-            "that folder, marginctl train trains it anew",
-        )
-    return path, *found
-
-
-def _run_of(folder: Path) -> dict[str, Any]:
-    path = folder / "run.json"
-    try:
-        run = parse_run(read_text(path), (is_run,))
-    except DamageError:
-        run = None
-    if run is None:
-        raise RequestError(f"{path}: is missing, damaged or not of marginctl train")
-    return run
 
 
 def _other(name: str, trained: ImageData, pixels: int) -> ImageData:

@@ -1,7 +1,7 @@
 """The training loop of one trial: steps, epochs, evaluation; it stops and resumes at any step."""
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from marginctl.seeds import generator
 from marginctl.training import checkpoint
 from marginctl.training.batches import Batching
 from marginctl.training.distribution import World
+from marginctl.training.frozen import LIMIT, Frozen, MapBatches, Parted, bytes_of_maps
 from marginctl.training.optimizer import optimizer_of
 from marginctl.training.setup import Setup
 from marginctl.training.streamed import batches_of
@@ -78,15 +79,15 @@ class Trainer:
             self.model = nn.SyncBatchNorm.convert_sync_batchnorm(  # type: ignore[no-untyped-call]
                 self.model
             )
-        self._features: Callable[[Tensor], Tensor] = (
-            torch.compile(self.model) if recipe.train.compile else self.model
-        )
+        self._frozen = Frozen(recipe, self.model)
+        self._features = self._compiled(self.model)
+        self._rest: nn.Module | None = None  # after a frozen part whose output is kept
         self._network: nn.Module = _Network(self)
         if self._world.size > 1:
             self._network = nn.parallel.DistributedDataParallel(self._network)
-        self.optimizer = optimizer_of(recipe.optim, self._network)
+        self.optimizer = optimizer_of(recipe.optim, self._network, self.model)
         self._scaler = torch.amp.GradScaler(how.device.type, enabled=how.precision == "fp16")
-        self.batches = batches_of(
+        self.batches: Batching = batches_of(
             *(images, how.device, seed, recipe.data.augment),
             channels_last=how.channels_last,
             world=self._world,
@@ -97,6 +98,42 @@ class Trainer:
         self.step = 0
         self.last_rate = self._rate()
         self._tally = Tally(self.objective, how.device, self._world)
+
+    def _compiled(self, network: nn.Module) -> Callable[[Tensor], Tensor]:
+        return torch.compile(network) if self.recipe.train.compile else network
+
+    def begin_from(
+        self, backbone: Mapping[str, Tensor], moments: tuple[Sequence[float], Sequence[float]]
+    ) -> None:
+        """Takes a trained backbone, and the normalisation of its images; not its classifier.
+
+        Raises:
+            ValueError: it is another network.
+        """
+        checkpoint.check_shapes(self.model, backbone)
+        self.model.load_state_dict(backbone)
+        self.batches.normalize(*moments)
+
+    def keep_maps(self) -> bool:
+        """Computes a frozen part once, where every epoch sees the same images; whether it does.
+
+        Not where its maps would be larger than `LIMIT`, nor for several processes. Weights and
+        normalisation have been taken up before.
+        """
+        if self._frozen.first is None or self.recipe.data.augment != "none" or self._world.size > 1:
+            return False
+        self.model.eval()
+        parted = Parted(self.model, self._frozen)
+        x, _ = next(iter(self.batches.test_batches(8)))
+        if not parted.fits(x) or bytes_of_maps(parted, self.batches) > LIMIT:
+            return False
+        self.batches = MapBatches(
+            *(self.batches, parted, self.how.autocast(), self.how.device, self._seed),
+            channels_last=self.how.channels_last,
+        )
+        self._rest = parted.rest
+        self._features_of_maps = self._compiled(parted.rest)
+        return True
 
     @property
     def epoch(self) -> int:
@@ -116,6 +153,9 @@ class Trainer:
         if first == 0:
             self._tally.reset()
         self.model.train()
+        if self._rest is not None:
+            self._rest.train()
+        self._frozen.hold()
         self.objective.train()
         for x, y in self.batches.epoch(epoch, self.recipe.train.batch_size, first):
             self._train_on(x, y)
@@ -138,7 +178,7 @@ class Trainer:
         lr = self._rate()
         self.last_rate = lr
         for group in self.optimizer.param_groups:
-            group["lr"] = lr
+            group["lr"] = lr * group.get("times", 1.0)
         self.objective.set_progress(self.step, self.total)
         self.optimizer.zero_grad(set_to_none=True)
         # the same number on every process, and no part of a single image
@@ -194,12 +234,15 @@ class Trainer:
                     self._world.broadcast(buffer)
 
     @torch.no_grad()
-    def tested(self, size: int = 1000, batches: Batching | None = None) -> "Tested":
+    def tested(
+        self, size: int = 1000, batches: Batching | None = None, part: str | None = "test"
+    ) -> "Tested":
         """Runs the test images through the network, each once, in order.
 
         Args:
             size: images at once, at most.
             batches: of other images, whose test part is taken.
+            part: what an error calls the images; None where their features need not be finite.
 
         Raises:
             DivergedError: a weight or a feature is not finite.
@@ -208,9 +251,12 @@ class Trainer:
         self._share_buffers()
         self.model.eval()
         self.objective.eval()
+        if self._rest is not None:
+            self._rest.eval()
+        features_of = self.features_of_batch if batches is None else self.features
         parts, batches = [], batches or self.batches
         for x, y in batches.test_batches(size):
-            features = self.features(x)
+            features = features_of(x)
             scores = self.objective.similarities(features)
             parts.append((features, self.objective.scaled(scores, features), scores, y))
         own = [torch.cat(part).cpu() for part in zip(*parts, strict=True)]
@@ -220,8 +266,8 @@ class Trainer:
             raise AssertionError(
                 f"{len(found.labels)} of {len(batches.test)} images were evaluated"
             )
-        if not bool(found.features.isfinite().all() and found.similarities.isfinite().all()):
-            part = "test" if batches is self.batches else "training"
+        finite = bool(found.features.isfinite().all() and found.similarities.isfinite().all())
+        if part is not None and not finite:
             raise DivergedError(f"a feature of a {part} image is not finite {self._where}")
         return found
 
@@ -229,6 +275,14 @@ class Trainer:
         """(B, d) in float32, whatever the backbone computes in."""
         with self.how.autocast():
             found = self._features(x)
+        return found.float()
+
+    def features_of_batch(self, x: Tensor) -> Tensor:
+        """(B, d) in float32 of a batch of `batches`, which may hold maps in place of images."""
+        if self._rest is None:
+            return self.features(x)
+        with self.how.autocast():
+            found = self._features_of_maps(x)
         return found.float()
 
     def state(self) -> dict[str, Any]:
@@ -296,7 +350,7 @@ class _Network(nn.Module):
     def __init__(self, trainer: Trainer) -> None:
         super().__init__()
         self.model, self.objective = trainer.model, trainer.objective
-        self._features = trainer.features
+        self._features = trainer.features_of_batch
 
     def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         features = self._features(x)

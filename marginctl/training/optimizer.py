@@ -1,25 +1,33 @@
 """The optimiser of a training: it holds every trainable tensor, once."""
 
 from collections import Counter
+from typing import Any
 
 import torch
 from torch import nn
 
 from marginctl.recipe.train import Optim
+from marginctl.recipe.transfer import TransferOptim
 
 
-def optimizer_of(optim: Optim, network: nn.Module) -> torch.optim.Optimizer:
+def optimizer_of(
+    optim: Optim, network: nn.Module, backbone: nn.Module | None = None
+) -> torch.optim.Optimizer:
     """The optimiser of a recipe, at a learning rate of 1 until the loop sets one.
+
+    In fine-tuning on other images the backbone's parameters are a group of their own, which says
+    under `times` how many rates of the recipe its rate is.
 
     Args:
         optim: what the recipe says of it.
         network: backbone and objective; a class weight, a center that is trained and a learned
-            scale are the objective's.
+            scale are the objective's. What is frozen takes no gradient, and is not held.
+        backbone: in it; for fine-tuning alone.
 
     Raises:
         AssertionError: a trainable tensor is not in exactly one parameter group.
     """
-    parameters = list(network.parameters())
+    parameters = _groups(optim, network, backbone)
     made: torch.optim.Optimizer
     if optim.optimizer == "sgd":
         made = torch.optim.SGD(
@@ -34,6 +42,18 @@ def optimizer_of(optim: Optim, network: nn.Module) -> torch.optim.Optimizer:
         made = kind(parameters, 1.0, weight_decay=optim.weight_decay)
     _check_groups(made, network)
     return made
+
+
+def _groups(optim: Optim, network: nn.Module, backbone: nn.Module | None) -> list[Any]:
+    held = [p for p in network.parameters() if p.requires_grad]
+    if not isinstance(optim, TransferOptim) or backbone is None:
+        return held
+    own = {id(p) for p in backbone.parameters()}
+    parts = (
+        ([p for p in held if id(p) in own], optim.backbone),
+        ([p for p in held if id(p) not in own], 1.0),
+    )
+    return [{"params": some, "times": times} for some, times in parts if some]
 
 
 def _check_groups(optimizer: torch.optim.Optimizer, network: nn.Module) -> None:

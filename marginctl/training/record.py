@@ -12,9 +12,13 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from marginctl.errors import RequestError, StoreError
 from marginctl.objectives import extension
-from marginctl.recipe import TrainRecipe
+from marginctl.objectives.names import parse
+from marginctl.objectives.spec import from_run
+from marginctl.recipe import TASKS, TrainRecipe
 from marginctl.runs.files import unwritable, write_json_lines
 from marginctl.runs.schema import READ, Objective, Percent, Timing, misfit, reason_of
+
+Task = Literal["train", "cosify", "transfer"]
 
 
 class _Epoch(BaseModel):
@@ -23,9 +27,25 @@ class _Epoch(BaseModel):
     top1: Percent
 
 
+class _ScaleFrom(BaseModel):
+    model_config = READ
+    from_run: str
+    times: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    kappa: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    value: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class _Before(BaseModel):
+    model_config = READ
+    top1: Percent | None
+    kappa: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None
+    detection: dict[str, Any] | None
+    reason: str | None
+
+
 class _Result(BaseModel):
     model_config = READ
-    task: Literal["train"]
+    task: Task
     trial: str
     row: str
     setting: dict[str, Any]
@@ -36,6 +56,8 @@ class _Result(BaseModel):
     best: _Epoch | None
     diverged: str | None
     collapsed: bool
+    scale_from: _ScaleFrom | None = None
+    before: _Before | None = None
     versions: dict[str, str]
     timing: Timing
 
@@ -43,6 +65,9 @@ class _Result(BaseModel):
     def _consistent(self) -> "_Result":
         if (self.last is None or self.best is None) and self.diverged is None:
             raise ValueError("no epoch was evaluated")
+        if self.task == "cosify" and self.before is None:
+            raise ValueError("'before' is missing")
+        _check_scale(self)
         return self
 
 
@@ -64,19 +89,27 @@ class _Started(BaseModel):
 
 class _Run(BaseModel):
     model_config = READ
-    task: Literal["train"]
+    task: Task
     trial: str
     data: str
     objective: Objective
     seed: int
     recipe: dict[str, Any]
+    scale_from: _ScaleFrom | None = None
     git_commit: str | None
     timing: _Started
 
     @model_validator(mode="after")
     def _read_again(self) -> "_Run":
         _read(json.dumps(self.recipe))
+        _check_scale(self)
         return self
+
+
+def _check_scale(of: _Result | _Run) -> None:
+    """Raises ValueError where an objective has its scale from a run, and no number of it."""
+    if of.scale_from is None and from_run(parse(of.objective).spec) is not None:
+        raise ValueError("'scale_from' is missing")
 
 
 @functools.lru_cache(maxsize=1024)
@@ -86,9 +119,14 @@ def _read(written: str) -> None:
     try:
         _Recipe.model_validate(recipe)
         del recipe["name"]
-        TrainRecipe.model_validate(recipe)
+        _schema_of(recipe).model_validate(recipe)
     except ValidationError as error:
         raise RequestError(f"its recipe is none of this version: {reason_of(error)}") from None
+
+
+def _schema_of(recipe: Mapping[str, Any]) -> type[TrainRecipe]:
+    found = TASKS.get(str(recipe.get("task")))
+    return found if found is not None and issubclass(found, TrainRecipe) else TrainRecipe
 
 
 def recipe_of(run: Mapping[str, Any]) -> TrainRecipe:
@@ -96,7 +134,8 @@ def recipe_of(run: Mapping[str, Any]) -> TrainRecipe:
 
     Without `train.compile`: a single pass is not worth it, and it changes no result.
     """
-    recipe = TrainRecipe.model_validate({k: v for k, v in run["recipe"].items() if k != "name"})
+    own = {k: v for k, v in run["recipe"].items() if k != "name"}
+    recipe = _schema_of(own).model_validate(own)
     train = recipe.train.model_copy(update={"compile": False})
     return recipe.model_copy(update={"train": train})
 
@@ -175,7 +214,7 @@ def result_of(
         {"epoch": line["epoch"], **line["test"]} for line in lines if line.get("test") is not None
     ]
     return {
-        "task": "train",
+        "task": trial.recipe.task,
         "trial": trial.id,
         "row": trial.row,
         "setting": dict(trial.setting),
@@ -191,6 +230,8 @@ def result_of(
         "which has seen the test images",
         "evaluation": evaluation,
         "state": lines[-1].get("objective") if lines else None,
+        **trial.scale_record,
+        **({} if trial.start is None else {"start": trial.start.record()}),
         "diverged": diverged,
         "collapsed": bool(tested and tested[-1]["collapsed"]),
         "weights_sha256": digest,

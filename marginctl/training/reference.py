@@ -44,7 +44,7 @@ def find(written: str, images: LabelledImages, groups: int) -> Reference:
             f"train.groups = {groups} of {len(images.train_y)} training images: expected at least "
             "one image in each"
         )
-    folder = _trial_in(Path(written), said)
+    folder = trial_in(Path(written), said)
     try:
         record = result_in(read_text(folder / "result.json"))
         run = parse_run(read_text(folder / "run.json"), (is_run,))
@@ -66,12 +66,24 @@ def find(written: str, images: LabelledImages, groups: int) -> Reference:
     return Reference(folder, run, str(record["weights_sha256"]))
 
 
-def _trial_in(folder: Path, said: str) -> Path:
-    """The folder itself where it is a trial's, else the only finished one in it."""
+def folders_of(folder: Path) -> list[Path]:
+    """The folder itself where it is a trial's, else the trials in it."""
     if (folder / "run.json").exists() or (folder / "result.json").exists():
-        found = [folder]
-    else:
-        found = sorted(path.parent for path in folder.glob("*/run.json"))
+        return [folder]
+    return sorted(path.parent for path in folder.glob("*/run.json"))
+
+
+def trial_in(folder: Path, said: str) -> Path:
+    """The folder itself where it is a trial's, else the only finished one in it.
+
+    Args:
+        folder: a trial's, or one that holds it alone.
+        said: what an error begins with.
+
+    Raises:
+        RequestError: none is there, it is not finished, or there are several.
+    """
+    found = folders_of(folder)
     if len(found) > 1:
         raise RequestError(f"{said}: holds {len(found)} trials: name the folder of one of them")
     if not found or not (found[0] / "result.json").exists():

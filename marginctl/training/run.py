@@ -4,7 +4,7 @@ import contextlib
 import json
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, Protocol, cast
@@ -14,10 +14,16 @@ from marginctl.errors import MarginctlError, RequestError
 from marginctl.runs.store import NUMERIC_PACKAGES, TrialFolder, versions
 from marginctl.training import checkpoint
 from marginctl.training.distribution import World
+from marginctl.training.foreign import foreign_tested
 from marginctl.training.loop import MISFITS, DivergedError, Tested, Trainer
 from marginctl.training.record import Metrics, result_of
 from marginctl.training.setup import Setup
-from marginctl.training.states import accuracy_record, evaluation_record, objective_record
+from marginctl.training.states import (
+    accuracy_record,
+    evaluation_record,
+    example_record,
+    objective_record,
+)
 from marginctl.training.trial import Trial
 from marginctl.training.watched import Watched
 
@@ -82,8 +88,11 @@ def run_trial(
     stop: Stop,
     listener: Listener,
     world: World,
+    more: Mapping[str, Any] | None = None,
 ) -> dict[str, Any] | None:
     """Trains a trial from where it stands; its record. Call it with the folder's lock held.
+
+    `more` is what its result has beside what training makes.
 
     Of several processes the first one reads and writes, and has the record; the others have None.
 
@@ -91,7 +100,9 @@ def run_trial(
         StoppedRunError: a signal came; the checkpoint is written.
         StoreError: the folder cannot be written; what was there is unharmed.
     """
-    trainer = Trainer(trial.recipe, trial.objective.spec, images, trial.seed, how, world)
+    trainer = Trainer(trial.recipe, trial.spec, images, trial.seed, how, world)
+    if trial.start is not None:
+        trainer.begin_from(trial.start.backbone, trial.start.moments)
     state, problems = world.from_first(_resumed(trial, folder) if world.first else None)
     for problem in problems if world.first else ():
         listener.message(problem)
@@ -106,6 +117,7 @@ def run_trial(
             ) from None
     if state is not None and world.first:
         listener.message(f"{trial}: goes on after step {trainer.step} of {trainer.total}")
+    trainer.keep_maps()
     watched = Watched(trial, images, trainer, world)
     lines = json.loads(state["metrics"]) if state is not None else []
     metrics = Metrics(folder.path / "metrics.jsonl", lines) if world.first else None
@@ -150,6 +162,10 @@ def run_trial(
                 tested = trainer.tested()
                 line["test"] = accuracy_record(tested)
                 line["objective"] = objective_record(trainer.objective, tested)
+                first = metrics is not None and not any("test" in of for of in metrics.lines)
+                if first or trainer.step == trainer.total:
+                    example = example_record(trainer.objective, tested)
+                    line |= {} if example is None else {"example": example}
                 line |= watched.record(trainer)
             trainer.check_finite()
         except DivergedError as error:
@@ -178,13 +194,16 @@ def run_trial(
             raise StoppedRunError(number, _stopped(number, trial, trainer))
     if tested is None and not diverged:  # resumed after the last epoch
         tested = trainer.tested()
+    others = [] if diverged else foreign_tested(trainer, trial.foreign, images, world)
     if metrics is None:
         return None
     evaluation = None
     if not diverged:
-        evaluation = evaluation_record(trainer.objective, cast(Tested, tested), images.classes)
+        own = cast(Tested, tested)
+        evaluation = evaluation_record(trainer.objective, own, images.classes, others)
     digest = None if diverged else trainer.weights_digest()
-    return folder.finish_appended(result_of(trial, metrics.lines, evaluation, digest, diverged))
+    record = result_of(trial, metrics.lines, evaluation, digest, diverged)
+    return folder.finish_appended(record | dict(more or {}))
 
 
 def _resumed(trial: Trial, folder: TrialFolder) -> tuple[dict[str, Any] | None, list[str]]:

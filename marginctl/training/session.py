@@ -1,16 +1,17 @@
-"""One call of `train`: its recipe, its images, its trials, and where they are kept."""
+"""One call of `train` or `cosify`: its recipe, its images, its trials, and where they are kept."""
 
 import contextlib
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import yaml
 
 from marginctl import recipe as recipes
 from marginctl.data.corruption import label_noise, subsample
+from marginctl.data.foreign import load_foreign
 from marginctl.data.images import load_images
 from marginctl.data.labelled import LabelledImages
 from marginctl.data.streamed_sets import load_files
@@ -20,16 +21,23 @@ from marginctl.errors import RequestError
 from marginctl.models.names import check_images, parse_model
 from marginctl.objectives.extension import origins
 from marginctl.objectives.names import parse
-from marginctl.recipe import TrainRecipe
+from marginctl.objectives.spec import from_run
+from marginctl.recipe import CosifyRecipe, TrainRecipe
 from marginctl.recipe.train import ImageData
 from marginctl.runs.files import TEMPORARY, write_atomically
 from marginctl.runs.reading import DamageError, read_text
-from marginctl.runs.store import TrialFolder, parse_run
+from marginctl.runs.store import Found, TrialFolder, parse_run
 from marginctl.training import reference
 from marginctl.training.record import is_result, is_run
-from marginctl.training.trial import Trial, expand
+from marginctl.training.scale_from import by_path
+from marginctl.training.trial import Trial, expand, scale_of
 
-DEFAULT: dict[str, Any] = {"task": "train"}
+if TYPE_CHECKING:
+    from marginctl.training.distribution import World
+    from marginctl.training.run import Keeping, Stop
+    from marginctl.training.setup import Setup
+
+R = TypeVar("R", bound=TrainRecipe)
 STALE = 3600.0  # seconds: no process takes so long to write a recipe
 
 
@@ -58,6 +66,7 @@ class Session:
         cls,
         name: str | None,
         *,
+        schema: type[TrainRecipe] = TrainRecipe,
         overrides: Iterable[str],
         options: Mapping[str, tuple[str, Any]],
         data_dir: Path | None,
@@ -68,6 +77,7 @@ class Session:
 
         Args:
             name: a shipped recipe, a file, or None for what the options alone say.
+            schema: of the recipe: of `train`, or of `cosify`.
             overrides: from --set.
             options: dotted key -> (option, value); None where the option was not given.
             data_dir: None for the default one.
@@ -77,18 +87,15 @@ class Session:
         Raises:
             RequestError: anything about the request is wrong.
         """
-        if out.exists() and not out.is_dir():
-            raise RequestError(f"--out {out}: is a file: name a folder")
-        given = {key: pair for key, pair in options.items() if pair[1] is not None}
-        if name is None:
-            document = {**DEFAULT}
-            recipe = recipes.check(TrainRecipe, document, {}, "recipe", overrides, given)
-            stored_as = recipes.stored_name(f"{recipe.data.name}-{recipe.model}")[:60].strip(".-")
-            read = None
-        else:
-            source = recipes.find(name)
-            recipe = recipes.load_as(TrainRecipe, source, overrides, given)
-            stored_as, read = _stored_as(source, out), source.path
+        recipe, named, read = read_recipe(name, schema, overrides, options, out)
+        from marginctl.training import start
+
+        begun: start.Start | None = None
+        if isinstance(recipe, CosifyRecipe):
+            begun = start.read(recipe.start)
+            recipe = recipe.from_start(begun.model, begun.data, begun.pixels)
+        said = f"{'' if begun is None else 'cosify-'}{recipe.data.name}-{recipe.model}"
+        stored_as = named or recipes.stored_name(said)[:60].strip(".-")
         from marginctl.training.distribution import local_device
 
         device = local_device(resolve_device(device, accelerated=True))
@@ -103,6 +110,10 @@ class Session:
         asked = {own.data.model_dump_json(): own.data for _, own in settings}
         loaded = {key: images_of(data, folder) for key, data in asked.items()}
         digests = {key: images.digest for key, images in loaded.items()}
+        foreign = {
+            images.digest: load_foreign(recipe.ood, images, folder, streamed=asked[key].streamed)
+            for key, images in loaded.items()
+        }
         references: dict[tuple[str, str | None], reference.Reference] = {}
         for _, own in settings:
             images = loaded[own.data.model_dump_json()]
@@ -111,14 +122,16 @@ class Session:
                     f"data set '{images.name}': {images.num_classes} class: expected at least 2"
                 )
             check_images(parse_model(own.model)[0], images.channels, images.pixels)
-            _check_processes(own, device)
+            if begun is not None:
+                start.check(begun, own, images)
+            check_processes(own, device)
             if own.train.reference is not None:
                 key = images.digest, own.train.reference
                 references[key] = reference.find(own.train.reference, images, own.train.groups)
         return cls(
             stored_as,
             recipe,
-            expand(settings, digests, references),
+            expand(settings, digests, references, by_path(recipe.objectives), foreign, begun),
             {images.digest: images for images in loaded.values()},
             out / stored_as,
             device,
@@ -138,6 +151,8 @@ class Session:
         return {
             "trial": trial.id,
             **trial.identity,
+            **trial.scale_record,
+            **({} if trial.start is None else {"start": trial.start.record()}),
             "data_identity": self.images[trial.data].identity,
             "device": self.device,
             "recipe": {"name": self.name, **trial.recipe.model_dump(exclude={"about"})},
@@ -146,7 +161,36 @@ class Session:
 
     def unfinished(self) -> list[Trial]:
         """The trials without a result that can be used."""
-        return [t for t in self.trials if self.folder_of(t).find((), is_result).result is None]
+        return [t for t in self.trials if self.find(t).result is None]
+
+    def plan(self) -> dict[str, Any]:
+        """What is to be done and about how long it takes, as `training.cost.plan`."""
+        from marginctl.training.cost import plan
+
+        return plan(self)
+
+    def find(self, trial: Trial) -> Found:
+        """The result of a trial, if there is a whole one."""
+        return self.folder_of(trial).find((), is_result)
+
+    def compute(self, trial: Trial, folder: TrialFolder, at: "At") -> dict[str, Any] | None:
+        """Does a trial, with its folder's lock held; of several processes the first has its record.
+
+        Raises:
+            StoppedRunError, StoreError: as `run`.
+        """
+        from marginctl.training.before import before_record
+        from marginctl.training.run import run_trial
+
+        images = self.images[trial.data]
+        if trial.start is not None and trial.data not in at.befores:
+            at.befores[trial.data] = before_record(
+                *(trial.start, trial.recipe, images, trial.foreign, at.how, at.world)
+            )
+        more = {} if trial.start is None else {"before": at.befores[trial.data]}
+        return run_trial(
+            *(trial, images, folder, at.how, at.keeping, at.stop, at.listener, at.world, more)
+        )
 
     def write_recipe(self) -> None:
         """Writes the recipe that is run into its folder, as YAML; never over the one it read."""
@@ -155,10 +199,54 @@ class Session:
                 if time.time() - stale.stat().st_mtime > STALE:
                     stale.unlink()
         document = self.recipe.model_dump(exclude={"about"})
-        text = "# What was run, by marginctl train. Options of the command line are in it.\n"
+        text = f"# What was run, by marginctl {self.recipe.task}. "
+        text += "Options of the command line are in it.\n"
         path = self.folder / f"{self.folder.name}.yaml"
         if self.read is None or path.resolve() != self.read.resolve():
             write_atomically(path, text + yaml.safe_dump(document, sort_keys=False))
+
+
+@dataclass(frozen=True)
+class At:
+    """Where and how the trials of a call are done.
+
+    Attributes:
+        befores: the records of the network that `cosify` goes on from, by the images' digest.
+    """
+
+    how: "Setup"
+    keeping: "Keeping"
+    stop: "Stop"
+    listener: Any
+    world: "World"
+    befores: dict[str, dict[str, Any]]
+
+
+def read_recipe(
+    name: str | None,
+    schema: type[R],
+    overrides: Iterable[str],
+    options: Mapping[str, tuple[str, Any]],
+    out: Path,
+) -> tuple[R, str | None, Path | None]:
+    """The recipe of a call, as `Session.open` takes it.
+
+    Returns:
+        The recipe, the name that its runs are stored under, and its file; the last two are None
+        where the options alone make it.
+
+    Raises:
+        RequestError: anything in it is wrong, or `out` is a file.
+    """
+    if out.exists() and not out.is_dir():
+        raise RequestError(f"--out {out}: is a file: name a folder")
+    given = {key: pair for key, pair in options.items() if pair[1] is not None}
+    if name is None:
+        document = {"task": schema.least["task"]}
+        return recipes.check(schema, document, {}, "recipe", overrides, given), None, None
+    source = recipes.find(name)
+    recipe = recipes.load_as(schema, source, overrides, given)
+    return recipe, _stored_as(source, out), source.path
 
 
 def _stored_as(source: recipes.Source, out: Path) -> str:
@@ -189,7 +277,7 @@ def images_of(data: ImageData, folder: Path) -> LabelledImages:
     return label_noise(images, data.label_noise, seed=0) if data.label_noise else images
 
 
-def _check_processes(recipe: TrainRecipe, device: str) -> None:
+def check_processes(recipe: TrainRecipe, device: str) -> None:
     """Raises RequestError for what several processes, or a device, cannot do."""
     processes = processes_together()
     if recipe.train.batch_size < 2 * processes and processes > 1:
@@ -246,14 +334,25 @@ def run(
     """
     from marginctl.training import lacks
     from marginctl.training.distribution import joined
-    from marginctl.training.run import Keeping, Stop, run_trial
+    from marginctl.training.run import Keeping, Stop
     from marginctl.training.setup import setup
 
-    outcome = Outcome()
+    outcome, befores = Outcome(), dict[str, dict[str, Any]]()
     with joined(session.device) as world, Stop().listening() as stop:
         if world.first and session.unfinished():
             session.write_recipe()
-        for trial in session.trials:
+        for planned in session.trials:
+            trial = planned
+            if from_run(planned.spec) is not None:
+                scale = scale_of(planned, outcome.records) if world.first else None
+                scale = world.from_first(scale)
+                if scale is None:
+                    outcome.failed.append(
+                        f"{planned}: not trained: the trial that it takes its scale from has no "
+                        "kappa* for this setting and seed"
+                    )
+                    continue
+                trial = replace(planned, scale=scale)
             folder = session.folder_of(trial)
             if world.from_first(not folder.try_lock() if world.first else None):
                 outcome.failed.append(
@@ -262,7 +361,7 @@ def run(
                 )
                 continue
             try:
-                found = world.from_first(folder.find((), is_result) if world.first else None)
+                found = world.from_first(session.find(trial) if world.first else None)
                 if found.reason and world.first:
                     listener.message(found.reason)
                 record = found.result
@@ -274,22 +373,14 @@ def run(
                     if world.first:
                         folder.begin(session.about(trial) | about)
                     with lacks.named(trial, trial.recipe.train, session.device):
-                        record = run_trial(
-                            trial,
-                            session.images[trial.data],
-                            folder,
-                            how,
-                            Keeping(minutes, keep),
-                            stop,
-                            listener,
-                            world,
-                        )
+                        at = At(how, Keeping(minutes, keep), stop, listener, world, befores)
+                        record = session.compute(trial, folder, at)
             finally:
                 if world.first:
                     folder.unlock()
             if record is None:  # the first process has it
                 continue
-            outcome.records[trial] = record
+            outcome.records[planned] = record
             on_done(trial, record)
             if record["diverged"]:
                 outcome.failed.append(f"{trial}: diverged: {record['diverged']}")

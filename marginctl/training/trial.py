@@ -1,17 +1,24 @@
 """Trials: one setting x objective x seed, computed and resumed as one."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from marginctl import NUMERICS
+from marginctl.data.foreign import ForeignImages
 from marginctl.objectives.extension import origins
 from marginctl.objectives.names import ObjectiveName, parse
-from marginctl.recipe import TrainRecipe
+from marginctl.objectives.spec import Spec, from_run, with_number
+from marginctl.recipe import CosifyRecipe, TrainRecipe
+from marginctl.recipe.sources import in_order
 from marginctl.runs.store import digest
 from marginctl.training.reference import Reference
+from marginctl.training.scale_from import ScaleFrom, kappa_of
+
+if TYPE_CHECKING:
+    from marginctl.training.start import Start
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,6 +30,9 @@ class Trial:
         recipe: of this setting alone, without a grid.
         data: digest of the images that it trains on and is tested on.
         reference: the trained network that says how hard its images are, where one was named.
+        scale: the number of a fixed scale that is taken from a run, once it is known.
+        foreign: images of other classes, which its network is to tell from its own.
+        start: the trained network from which it goes on; None for one that starts anew.
     """
 
     setting: Mapping[str, Any]
@@ -31,6 +41,9 @@ class Trial:
     seed: int
     data: str
     reference: Reference | None = None
+    scale: ScaleFrom | None = None
+    foreign: Sequence[ForeignImages] = ()
+    start: "Start | None" = None
 
     @cached_property
     def identity(self) -> dict[str, Any]:
@@ -40,8 +53,9 @@ class Trial:
         train = recipe.train.model_dump(exclude_defaults=True, exclude={"compile", "reference"})
         if self.reference is not None:
             train["reference"] = self.reference.weights  # wherever its folder is
+        foreign = [[one.group, one.digest] for one in self.foreign]
         return {
-            "task": "train",
+            "task": recipe.task,
             "data": self.data,
             "augment": recipe.data.augment,
             "model": recipe.model,
@@ -51,7 +65,17 @@ class Trial:
             "seed": self.seed,
             "numerics": NUMERICS,
             **({"extensions": others} if others else {}),
+            **({"ood": foreign} if foreign else {}),
+            **self._of_start,
         }
+
+    @property
+    def _of_start(self) -> dict[str, Any]:
+        """What the identity has of a network that goes on from another, wherever that lies."""
+        if self.start is None:
+            return {}
+        assert isinstance(self.recipe, CosifyRecipe)
+        return {"start": self.start.weights, "blocks": self.recipe.blocks}
 
     @cached_property
     def id(self) -> str:
@@ -60,6 +84,17 @@ class Trial:
         said = f"{data} {self.recipe.model} {self.objective} {self.seed}"
         words = re.sub(r"[^A-Za-z0-9.]+", "-", said)
         return f"{words[:60].strip('-')}-{digest(self.identity)[:16]}"
+
+    @property
+    def spec(self) -> Spec:
+        """The parts of its objective; a scale from a run that is not known yet is left as it is."""
+        spec = self.objective.spec
+        return spec if self.scale is None else with_number(spec, self.scale.value)
+
+    @property
+    def scale_record(self) -> dict[str, Any]:
+        """`scale_from`, of a scale that is taken from a run."""
+        return {} if self.scale is None else {"scale_from": self.scale.record()}
 
     @property
     def row(self) -> str:
@@ -73,7 +108,7 @@ class Trial:
 def row_of(recipe: TrainRecipe, setting: Mapping[str, Any]) -> str:
     """Data and model, and what the grid sets beside them."""
     others = {k: v for k, v in setting.items() if k not in ("data.name", "model")}
-    said = "".join(f", {key.partition('.')[2]}={value}" for key, value in others.items())
+    said = "".join(f", {key.rpartition('.')[2]}={value}" for key, value in others.items())
     return f"{recipe.data.name}, {recipe.model}{said}"
 
 
@@ -81,6 +116,9 @@ def expand(
     settings: list[tuple[dict[str, Any], TrainRecipe]],
     digests: Mapping[str, str],
     references: Mapping[tuple[str, str | None], Reference],
+    scales: Mapping[str, ScaleFrom],
+    foreign: Mapping[str, Sequence[ForeignImages]],
+    start: "Start | None" = None,
 ) -> list[Trial]:
     """The trials of a recipe, in the order in which they run.
 
@@ -91,12 +129,47 @@ def expand(
         settings: from `TrainRecipe.settings`.
         digests: of the images of each setting's data, by its JSON.
         references: by that digest and by what `train.reference` says.
+        scales: by objective, of those whose scale is from runs in a folder. They have the number
+            in their name: another one makes another trial.
+        foreign: by the digest of the data.
+        start: from which all of them go on.
     """
     return [
-        Trial(setting, recipe, parse(objective), seed, data, reference)
+        Trial(
+            *(setting, recipe, _named(objective, scale), seed, data, reference, scale),
+            foreign[data],
+            start,
+        )
         for setting, recipe in settings
         for data in [digests[recipe.data.model_dump_json()]]
         for reference in [references.get((data, recipe.train.reference))]
         for seed in recipe.seeds
-        for objective in recipe.objectives
+        for objective in in_order(recipe.objectives)
+        for scale in [scales.get(objective)]
     ]
+
+
+def _named(objective: str, scale: ScaleFrom | None) -> ObjectiveName:
+    name = parse(objective)
+    return name if scale is None else scale.in_place(name)
+
+
+def scale_of(trial: Trial, records: Mapping[Trial, Mapping[str, Any]]) -> ScaleFrom | None:
+    """The scale of a trial that takes it from another one of its recipe.
+
+    Args:
+        records: of the trials that are done, the source with the same setting and seed among them.
+
+    Returns:
+        None where the source has no kappa*.
+    """
+    found = from_run(trial.objective.spec)
+    if found is None:
+        return None
+    for other, record in records.items():
+        same = (other.data, other.seed) == (trial.data, trial.seed)
+        if same and other.setting == trial.setting and str(other.objective) == found.source:
+            kappa = kappa_of(record)
+            if record["diverged"] is None and kappa is not None:
+                return ScaleFrom(found, kappa)
+    return None

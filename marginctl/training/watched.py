@@ -62,7 +62,7 @@ class Watched:
         found: dict[str, Any] = {}
         if self._curriculum is not None:
             curriculum, batches = self._curriculum
-            tested = trainer.tested(batches=batches)
+            tested = trainer.tested(batches=batches, part="training")
             found["curriculum"] = curriculum.record(trainer.objective, tested) | {"seed": SEED}
         if self._lipschitz is not None:
             record = lipschitz.record(trainer, self._lipschitz, self._world)

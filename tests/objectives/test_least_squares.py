@@ -80,6 +80,16 @@ def test_gaussian_features_and_weights_average_about_88():
     assert found.mode().values.item() == pytest.approx(102.67, abs=0.01)
 
 
+@pytest.mark.parametrize(("cosine", "scale"), [(0.5, 14.9), (0.6, 11.26), (0.9, 11.26)])
+def test_features_near_their_class_average_11_to_15_as_trained_ones(cosine, scale):
+    """The temperature paper's Table 9 has 12.50 to 14.49 for trained networks."""
+    torch.manual_seed(0)
+    w = F.normalize(torch.randn(1000, 2048), dim=1)
+    noise = F.normalize(torch.randn(100, 2048), dim=1)
+    x = cosine * w[torch.randint(1000, (100,))] + math.sqrt(1 - cosine**2) * noise
+    assert scale_of(x, w).mean().item() == pytest.approx(scale, abs=0.3)
+
+
 def test_it_carries_no_gradient_and_the_module_gives_it():
     x = torch.randn(6, 8, requires_grad=True)
     made = create("cosine-ls", 5, 8)

@@ -230,6 +230,16 @@ def test_where_is_the_union_with_canonical_names():
         one.where("D(q)", "1.0")
 
 
+def test_the_row_of_twice_kappa_is_a_scale_from_a_run():
+    nine = published_table(T, "9")
+    assert nine.where("kappa = 2 kappa*", "DenseNet161") == {
+        "data.name": "imagenet",
+        "model": "torchvision/densenet161",
+        "objective": "similarity=cosine;scale=fixed(from_run=cosine-ls,times=2)",
+    }
+    assert nine.measure("kappa = 2 kappa*", "DenseNet161").field == "last.top1"
+
+
 def test_measures():
     five = published_table(A, "V")
     assert five.measure("Soft", "Top-1").field == "last.top1"

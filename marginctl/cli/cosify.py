@@ -1,0 +1,77 @@
+"""marginctl cosify."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from marginctl.cli import options, training
+from marginctl.cli.options import Format
+
+
+def command(
+    recipe: training.Recipe = None,
+    start: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="START",
+            help="The trained network: a trial's folder, a checkpoint in it, or weights such as "
+            "ResNet50_Weights.IMAGENET1K_V1 or efficientnet-lite0.",
+        ),
+    ] = None,
+    data: training.Data = None,
+    blocks: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--blocks",
+            metavar="BLOCKS",
+            help="Which of four are fine-tuned: 1-4, 2-4, 3-4 or 4; repeatable.",
+        ),
+    ] = None,
+    objective: options.Objectives = None,
+    ood: options.Ood = None,
+    epochs: training.Epochs = None,
+    seeds: training.SeedCount = None,
+    keep: training.Keep = 1,
+    checkpoint_minutes: training.CheckpointMinutes = 5.0,
+    tensorboard: training.TensorBoardFolder = None,
+    table_format: options.TableFormat = Format.table,
+    json: options.Json = False,
+    set_: options.Set = None,
+    seed: options.Seed = None,
+    out: options.Out = Path("runs"),
+    data_dir: options.DataDir = None,
+    device: options.Device = "auto",
+    dry_run: options.DryRun = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Turn a softmax network into a cosine one: a new classifier, and some blocks fine-tuned.
+
+    The network goes on from what --from names, with a new classifier of the objective and without
+    its own. Blocks that are not named stand still: their weights, their statistics of batch
+    normalisation, their dropout. Prints the accuracy, kappa* and detection of the network before
+    and after. Finished trials are kept, unfinished ones have checkpoints: the same command again
+    resumes.
+    """
+    from marginctl.recipe import CosifyRecipe
+    from marginctl.reporting.cosify_table import as_json, print_as
+
+    training.perform(
+        CosifyRecipe,
+        recipe,
+        {
+            "start": ("--from", start),
+            "data.name": ("--data", data),
+            "grid.blocks": ("--blocks", blocks or None),
+            "objectives": ("--objective", objective),
+            "ood": ("--ood", ood),
+            "train.epochs": ("--epochs", epochs),
+        },
+        training.How(
+            *(set_ or [], seed, seeds, keep, checkpoint_minutes, tensorboard, table_format, json),
+            *(out, data_dir, device, dry_run, quiet),
+        ),
+        print_as,
+        as_json,
+    )

