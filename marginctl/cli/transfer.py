@@ -1,0 +1,104 @@
+"""marginctl transfer."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from marginctl.cli import options, training
+from marginctl.cli.options import Format
+
+
+def command(
+    recipe: training.Recipe = None,
+    start: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--from",
+            metavar="START",
+            help="A trained network: a trial's folder, a folder of trials, a checkpoint, or "
+            "weights such as ResNet50_Weights.IMAGENET1K_V1 or efficientnet-lite0; repeatable.",
+        ),
+    ] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--data",
+            metavar="NAME",
+            help="folder:PATH with train/CLASS/IMAGE and val/CLASS/IMAGE, digits, mnist, ...; "
+            "repeatable.",
+        ),
+    ] = None,
+    method: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--method",
+            metavar="NAME",
+            help="probe (a linear classifier on frozen features) or fine-tune; repeatable.",
+        ),
+    ] = None,
+    objective: options.Objectives = None,
+    epochs: training.Epochs = None,
+    predictions: Annotated[
+        Path | None,
+        typer.Option(
+            "--predictions",
+            metavar="FILE",
+            help="Write what is said of each test image as CSV.",
+        ),
+    ] = None,
+    seeds: training.SeedCount = None,
+    keep: training.Keep = 1,
+    checkpoint_minutes: training.CheckpointMinutes = 5.0,
+    tensorboard: training.TensorBoardFolder = None,
+    table_format: options.TableFormat = Format.table,
+    json: options.Json = False,
+    set_: options.Set = None,
+    seed: options.Seed = None,
+    out: options.Out = Path("runs"),
+    data_dir: options.DataDir = None,
+    device: options.Device = "auto",
+    dry_run: options.DryRun = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """See what trained networks are worth on other images: linear probes, or fine-tuning.
+
+    A probe is a linear classifier on the frozen network's features, fitted by L-BFGS; the strength
+    of its penalty is chosen on a part of the training images. Features are kept in the run store.
+    Finished trials are kept: the same command again computes what is missing.
+    """
+    from marginctl.recipe import TransferRecipe
+    from marginctl.reporting.transfer_table import as_json, print_as
+    from marginctl.runs.files import check_writable
+    from marginctl.transfer.predictions import write
+    from marginctl.transfer.session import TransferSession
+
+    if predictions is not None:
+        check_writable(predictions)
+
+    def after(session: Any) -> None:
+        if predictions is not None:
+            write(predictions, session)
+
+    training.perform(
+        TransferRecipe,
+        recipe,
+        {
+            "starts": ("--from", start or None),
+            # both: the first one stands for the others where a recipe is checked as a whole
+            "data.name": ("--data", data[0] if data else None),
+            "grid.data.name": ("--data", data or None),
+            "method": ("--method", method[0] if method else None),
+            "grid.method": ("--method", method or None),
+            "objectives": ("--objective", objective),
+            "train.epochs": ("--epochs", epochs),
+        },
+        training.How(
+            *(set_ or [], seed, seeds, keep, checkpoint_minutes, tensorboard, table_format, json),
+            *(out, data_dir, device, dry_run, quiet),
+        ),
+        print_as,
+        as_json,
+        TransferSession,
+        after,
+    )

@@ -1,0 +1,150 @@
+"""Networks on other images as a table: a row a start, a column a data set (Temperature, Table 4)."""
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from marginctl.recipe import TrainRecipe
+from marginctl.reporting.listing import print_csv, stdout_console
+from marginctl.reporting.render.markdown import markdown_rows
+from marginctl.reporting.train_table import spread
+from marginctl.transfer.record import SOFT
+
+Group = list[Mapping[str, Any]]
+# Whose network, what it was trained with, the method with the grid's settings, the classifier.
+Row = tuple[str, str, str, str]
+
+
+def as_json(
+    records: Sequence[Mapping[str, Any]], recipe: TrainRecipe, failed: Iterable[str]
+) -> dict[str, Any]:
+    """The document of `transfer --json`.
+
+    Args:
+        records: results.
+        recipe: that made them.
+        failed: a line for each trial without a result.
+    """
+    return {
+        "schema": 1,
+        "command": "transfer",
+        "recipe": recipe.model_dump(exclude={"about", "start"}),
+        "cells": [
+            {
+                "start": row[0],
+                "objective": row[1],
+                "method": group[0]["method"],
+                "setting": group[0]["setting"],
+                "classifier": row[3],
+                "data": data,
+                "n": len(whole),
+                "top1": _mean(whole),
+                "diverged": len(group) - len(whole),
+                "trials": [_trial(record) for record in group],
+            }
+            for row, by_data in _groups(records).items()
+            for data, group in by_data.items()
+            for whole in [_whole(group)]
+        ],
+        "failed": list(failed),
+    }
+
+
+def print_as(table_format: str, records: Sequence[Mapping[str, Any]]) -> None:
+    """Prints results on stdout as `table`, `markdown` or `csv`."""
+    groups = _groups(records)
+    sets = list(dict.fromkeys(data for by_data in groups.values() for data in by_data))
+    shown = [True, True, True, any(row[3] != SOFT for row in groups)]
+    heads = [
+        h
+        for h, s in zip(("start", "trained with", "method", "classifier"), shown, strict=True)
+        if s
+    ]
+    names = [*heads, *sets, "n", "note"]
+    rows = [
+        [
+            *(value for value, is_shown in zip(row, shown, strict=True) if is_shown),
+            *(_entry(by_data.get(data, [])) for data in sets),
+            str(max(len(_whole(group)) for group in by_data.values())),
+            "; ".join(dict.fromkeys(note for group in by_data.values() for note in _notes(group))),
+        ]
+        for row, by_data in groups.items()
+    ]
+    if table_format == "csv":
+        print_csv([names, *rows])
+        return
+    if table_format == "markdown":
+        aligned = ["---"] * len(heads) + ["---:"] * (len(sets) + 1) + ["---"]
+        print(markdown_rows([names, *rows], aligned))
+        return
+    console = stdout_console()
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for i, name in enumerate(names):
+        numbers = len(heads) <= i < len(names) - 1
+        table.add_column(Text(name), justify="right" if numbers else "left")
+    for line in rows:
+        table.add_row(*map(Text, line))  # a folder's name is no markup
+    console.print(table, soft_wrap=not console.is_terminal)
+    console.print(
+        "Top-1 in percent of the test images, which were seen once: mean ± standard deviation over "
+        "the n networks or seeds; of a single one its 95 % interval (Wilson).",
+        soft_wrap=True,
+    )
+
+
+def _groups(records: Sequence[Mapping[str, Any]]) -> dict[Row, dict[str, Group]]:
+    groups: dict[Row, dict[str, Group]] = {}
+    for record in records:
+        start = record["start"]
+        others = {k: v for k, v in record["setting"].items() if k not in ("data.name", "method")}
+        method = record["method"] + "".join(
+            f", {key.rpartition('.')[2]}={value}" for key, value in others.items()
+        )
+        row = (start["row"], start["objective"], method, record["objective"])
+        groups.setdefault(row, {}).setdefault(record["data"], []).append(record)
+    return groups
+
+
+def _whole(group: Group) -> Group:
+    return [record for record in group if not record["diverged"]]
+
+
+def _mean(group: Group) -> dict[str, Any]:
+    values = [record["last"]["top1"] for record in group]
+    n = len(values)
+    mean = sum(values) / n if n else None
+    std = statistics.stdev(values) if n > 1 else None
+    return {"mean": mean, "std": std, "seeds": values}
+
+
+def _entry(group: Group) -> str:
+    whole = _whole(group)
+    said = spread([record["last"]["top1"] for record in whole])
+    if len(whole) != 1:
+        return said
+    low, high = whole[0]["evaluation"]["top1_interval"]
+    return f"{said} ({low:.2f} to {high:.2f})"
+
+
+def _notes(group: Group) -> list[str]:
+    found = [note for record in group if record["probe"] for note in record["probe"]["notes"]]
+    diverged = len(group) - len(_whole(group))
+    return found + [f"{diverged} diverged"] * bool(diverged)
+
+
+def _trial(record: Mapping[str, Any]) -> dict[str, Any]:
+    keys = ("trial", "seed", "start", "probe", "diverged", "collapsed", "timing")
+    own = {key: record[key] for key in keys}
+    if record["diverged"]:
+        return own | {"top1": None, "interval": None, "n": None, "per_class": None}
+    evaluation = record["evaluation"]
+    return own | {
+        "top1": record["last"]["top1"],
+        "interval": evaluation["top1_interval"],
+        "n": evaluation["n"],
+        "per_class": evaluation["per_class"],
+    }

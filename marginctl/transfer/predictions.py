@@ -1,0 +1,69 @@
+"""What a transferred network says of each test image, as a CSV file has it."""
+
+import csv
+import io
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from marginctl.data import folders
+from marginctl.data.image_sets import FOLDER
+from marginctl.data.labelled import LabelledImages
+from marginctl.data.streamed import ImageFiles
+from marginctl.evaluation.calibration import FloatArray, softmax
+from marginctl.recipe.train import ImageData
+from marginctl.runs.files import write_output
+
+HEADING = ("image", "label", "predicted", "probability")
+
+
+def rows_of(
+    data: ImageData, images: LabelledImages, data_dir: Path, logits: FloatArray
+) -> Iterator[tuple[Any, ...]]:
+    """A heading, and a row for each test image: its file or number, classes, and the largest share.
+
+    Args:
+        data: which images they are, for the names of the files of a folder.
+        images: them.
+        data_dir: where a relative folder is looked for.
+        logits: (n, C) of the test part.
+    """
+    yield HEADING
+    names, classes = test_names(data, images, data_dir), images.classes
+    shares = softmax(logits)
+    predicted = shares.argmax(1)
+    for i, (name, own, other) in enumerate(zip(names, images.test_y, predicted, strict=True)):
+        yield name, classes[own], classes[other], f"{shares[i, other]:.6f}"
+
+
+def test_names(data: ImageData, images: LabelledImages, data_dir: Path) -> list[str]:
+    """The file of each test image, relative to its set where it lies in it; else its number."""
+    if isinstance(images, ImageFiles):
+        return [images.test.path(row) for row in range(len(images.test))]
+    if data.name.startswith(FOLDER):
+        root = folders.located(data.name.removeprefix(FOLDER), data_dir)
+        _, test = folders.listed(data.name, root)
+        return [os.path.relpath(path, root) for files in test.values() for path in files]
+    return [str(i) for i in range(len(images.test_y))]
+
+
+def write(path: Path, session: Any) -> None:
+    """Writes the predictions of all finished trials of a session into one CSV file.
+
+    Columns before those of `rows_of` say which trial it is: data, method, whose network, what this
+    was trained with and its seed, and the seed of the transfer.
+
+    Raises:
+        StoreError: it cannot be written.
+    """
+    rows: list[Sequence[Any]] = [("data", "method", "start", "objective", "start_seed", "seed")]
+    rows[0] = (*rows[0], *HEADING)
+    for trial in session.trials:
+        origin = trial.origin
+        own = (trial.recipe.data.name, trial.recipe.method, origin.row, origin.trained_with)
+        own += ("" if origin.seed is None else origin.seed, trial.seed)
+        rows += [(*own, *row) for row in session.predictions(trial)]
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    write_output(path, text.getvalue())

@@ -1,0 +1,112 @@
+"""The trained networks of a `transfer`: each named one, and every finished trial of a folder."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from marginctl.errors import RequestError
+from marginctl.runs.reading import DamageError, read_text
+from marginctl.runs.store import parse_run, result_in
+from marginctl.training import start
+from marginctl.training.checkpoint import FOLDER
+from marginctl.training.located import run_of
+from marginctl.training.published import is_name
+from marginctl.training.record import is_run, recipe_of, why_no_result
+from marginctl.training.reference import trial_in
+from marginctl.training.trial import row_of
+from marginctl.transfer.record import SOFT
+
+
+@dataclass(frozen=True, eq=False)
+class Origin(start.Start):
+    """A trained network, and what tells it from others.
+
+    Attributes:
+        row: its data, model and settings, or the name of its weights: all but objective and seed.
+        trained_with: its objective, canonical.
+        seed: that it was trained with; None for published weights.
+    """
+
+    row: str
+    trained_with: str
+    seed: int | None
+
+    def record(self) -> dict[str, Any]:
+        """What run.json and a result say of it."""
+        own = {"row": self.row, "objective": self.trained_with, "seed": self.seed}
+        return super().record() | own
+
+
+def origins(written: Iterable[str]) -> tuple[list[Origin], list[str]]:
+    """The networks that `starts` names, each once, and a line for each trial that is left out.
+
+    Args:
+        written: trials' folders, folders with trials at any depth, checkpoints, or weights.
+
+    Raises:
+        RequestError: as `start.read`, or a folder without a finished trial.
+    """
+    found: dict[tuple[str, str, str], Origin] = {}
+    said: list[str] = []
+    for one in written:
+        names, left_out = _each(one)
+        said += left_out
+        for name in names:
+            origin = _read(name)
+            found.setdefault((origin.weights, origin.row, origin.trained_with), origin)
+    return list(found.values()), said
+
+
+def _each(written: str) -> tuple[list[str], list[str]]:
+    path = Path(written)
+    if is_name(written) or not path.is_dir() or _is_trial(path):
+        return [written], []
+    names, said = [], []
+    for folder in sorted(run.parent for run in path.rglob("run.json")):
+        why = _unfit(folder)
+        if why is None:
+            names.append(str(folder))
+        elif why:
+            said.append(f"starts = {folder}: {why}: left out")
+    if not names:
+        raise RequestError(
+            *said,
+            f"starts = {written}: no finished trial is there: expected folders of marginctl train "
+            "or cosify: train one first",
+        )
+    return names, said
+
+
+def _is_trial(folder: Path) -> bool:
+    return (folder / "run.json").exists() or (folder / "result.json").exists()
+
+
+def _unfit(folder: Path) -> str | None:
+    """Why a trial is no start: in words, or empty where it was never meant as one; else None."""
+    try:
+        run = parse_run(read_text(folder / "run.json"), (is_run,))
+    except DamageError as error:
+        return f"its run.json {error}"
+    if run is None or run["task"] == "transfer":
+        return ""
+    try:
+        record = result_in(read_text(folder / "result.json"))
+    except DamageError:
+        return "is not finished, or its result is damaged"
+    if why_no_result(record) is not None:
+        return "its result.json is none of marginctl train"
+    return None if record["diverged"] is None else f"diverged {record['diverged']}"
+
+
+def _read(written: str) -> Origin:
+    found = start.read(written)
+    path = Path(written)
+    if is_name(written):
+        return Origin(**vars(found), row=written, trained_with=SOFT, seed=None)
+    if path.is_dir():
+        path = trial_in(path, f"starts = {written}")
+    folder = path.parent.parent if path.parent.name == FOLDER else path
+    run = run_of(folder.absolute())
+    row = row_of(recipe_of(run), run.get("setting") or {})
+    return Origin(**vars(found), row=row, trained_with=str(run["objective"]), seed=run["seed"])
