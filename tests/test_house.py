@@ -166,6 +166,10 @@ def test_the_commands_of_the_readme_are_accepted(line, marginctl, tmp_path, monk
         arguments += ["--set", "data.samples=50"]
     if arguments[0] == "eval":
         arguments = ["eval", "--help"]  # there is no such run here; the smoke tests have one
+    if arguments[0] in ("cosify", "transfer"):
+        arguments.append("--help")  # there is no network here to go on from; options are read
+    if arguments[:2] == ["bench", "probe"]:
+        arguments += ["--size", "100,3,10", "--rounds", "1"]
     if arguments[:2] == ["bench", "train"]:
         arguments += ["--pairs", "1", "--steps", "1", "--model", "mlp", "--batch", "4"]
     if arguments[0] == "calibrate":

@@ -1,5 +1,6 @@
 """marginctl transfer."""
 
+import enum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -7,6 +8,11 @@ import typer
 
 from marginctl.cli import options, training
 from marginctl.cli.options import Format
+
+
+class Method(enum.StrEnum):
+    probe = "probe"
+    fine_tune = "fine-tune"
 
 
 def command(
@@ -30,11 +36,10 @@ def command(
         ),
     ] = None,
     method: Annotated[
-        list[str] | None,
+        list[Method] | None,
         typer.Option(
             "--method",
-            metavar="NAME",
-            help="probe (a linear classifier on frozen features) or fine-tune; repeatable.",
+            help="A linear classifier on frozen features, or fine-tuning; repeatable.",
         ),
     ] = None,
     objective: options.Objectives = None,
@@ -88,8 +93,8 @@ def command(
             # both: the first one stands for the others where a recipe is checked as a whole
             "data.name": ("--data", data[0] if data else None),
             "grid.data.name": ("--data", data or None),
-            "method": ("--method", method[0] if method else None),
-            "grid.method": ("--method", method or None),
+            "method": ("--method", str(method[0]) if method else None),
+            "grid.method": ("--method", list(map(str, method)) if method else None),
             "objectives": ("--objective", objective),
             "train.epochs": ("--epochs", epochs),
         },

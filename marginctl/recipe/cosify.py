@@ -66,6 +66,11 @@ class CosifyRecipe(TrainRecipe):
         """As of training; the blocks are always in the setting, which names a row."""
         return [({**setting, "blocks": made.blocks}, made) for setting, made in super().settings()]
 
+    @property
+    def _names(self) -> list[str]:
+        """Of the sets of images that it names: those of a grid take the place of its own."""
+        return self.grid.get("data.name", [self.data.name])
+
     def from_start(self, model: str, data: ImageData | None, pixels: int) -> Self:
         """The recipe with what it leaves open taken from its start.
 
@@ -87,7 +92,7 @@ class CosifyRecipe(TrainRecipe):
             raise RequestError(f"start = {self.start}: nothing says its images: name some: --data")
         if not named and data is not None:
             own = data.model_dump() | own
-        elif "pixels" not in own and "stream" in ways_to_load(self.data.name):
+        elif "pixels" not in own and any("stream" in ways_to_load(name) for name in self._names):
             own["pixels"] = pixels
         try:
             return type(self).model_validate(self.model_dump() | {"model": model, "data": own})

@@ -65,7 +65,7 @@ def expected_in(problem: Mapping[str, Any]) -> str:
     """What was expected in place of a value, from one of pydantic's errors."""
     if problem["type"] == OWN_WORDS:
         return str(problem["msg"])
-    expected = re.sub("^(Input should be|List should have) ", "", problem["msg"])
+    expected = re.sub("^(Input should be|(List|String) should have) ", "", problem["msg"])
     return "expected " + expected.split(" after validation")[0]
 
 

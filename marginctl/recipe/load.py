@@ -102,8 +102,8 @@ def load_as(
         model: the schema of its task.
         source: from `find`.
         overrides: `dotted.key=value`, as given to --set.
-        options: what other options of the command line set: dotted key -> (option, value). These
-            come last.
+        options: what other options of the command line set: dotted key -> (option, value), None
+            where one was not given. These come last.
 
     Raises:
         RequestError: one line for every problem, each with its file and line (or option), key,
@@ -115,8 +115,10 @@ def load_as(
     origin: dict[typed_yaml.Place, str] = {p: f"{source.path}:{n}" for p, n in lines.items()}
     task = str(document.get("task"))
     if task in TASKS and TASKS[task] is not model:
+        known = shipped().get(source.name) == source.path
         raise RequestError(
-            f"{origin[('task',)]}: task = '{task}': run it with marginctl {task} {source.name}"
+            f"{origin[('task',)]}: task = '{task}': run it with marginctl {task} "
+            f"{source.name if known else source.path}"
         )
     return check(model, document, origin, f"{source.path}", overrides, options)
 
@@ -145,14 +147,17 @@ def check(
             typed_yaml.scalar(text, f"--set {override}"),
             f"--set {override}",
         )
-    for key, (option, value) in (options or {}).items():
-        _assign(document, origin, key, value, option)
+    options = options or {}
+    for key, (option, value) in options.items():
+        if value is not None:
+            _assign(document, origin, key, value, option)
     if problems := _no_text(document, origin, file):
         raise RequestError(*problems)
     try:
         return model.model_validate(document)
     except ValidationError as error:
-        raise RequestError(*_explain(model, error, origin, file)) from None
+        ways = {key: option for key, (option, _) in options.items()}
+        raise RequestError(*_explain(model, error, origin, file, ways)) from None
 
 
 def _no_text(
@@ -198,6 +203,7 @@ def _explain(
     error: ValidationError,
     origin: Mapping[typed_yaml.Place, str],
     file: str,
+    options: Mapping[str, str],
 ) -> list[str]:
     """Every problem as one line: where, key = value, what was expected."""
     lines = []
@@ -213,7 +219,8 @@ def _explain(
             text = f"unknown key '{key}': expected one of {', '.join(fields)}."
             lines.append(f"{nearest}: {text}{did_you_mean(str(place[-1]), fields)}")
         elif problem["type"] == "missing":
-            lines.append(f"{nearest}: key '{key}' is missing: add it")
+            way = f", or give {options[key]}" if key in options else ""
+            lines.append(f"{nearest}: key '{key}' is missing: add it{way}")
         elif problem["type"] == "value_error":
             lines += [f"{nearest}: {line}" for line in str(problem["ctx"]["error"]).splitlines()]
         elif key == "datasets" and problem["type"] == "literal_error":

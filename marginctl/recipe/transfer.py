@@ -5,9 +5,11 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import BaseModel, Field, field_validator, model_validator
 
 from marginctl.data.image_sets import ways_to_load
-from marginctl.recipe.cosify import CosifyRecipe
+from marginctl.objectives.names import parse
+from marginctl.objectives.spec import from_run
+from marginctl.recipe.cosify import CosifyOptim, CosifyRecipe, CosifyTraining
 from marginctl.recipe.fields import STRICT, Rate
-from marginctl.recipe.train import ImageData, Optim, Training
+from marginctl.recipe.train import ImageData
 
 Method = Literal["probe", "fine-tune"]
 _Strength = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
@@ -42,7 +44,7 @@ class Probe(BaseModel):
         return sorted(set(strengths), reverse=True)
 
 
-class TransferOptim(Optim):
+class TransferOptim(CosifyOptim):
     """How the weights are moved in fine-tuning: Table 8 of the temperature paper (Table 4b)."""
 
     lr: Rate = "cosine(end=0,start=0.1)"
@@ -50,10 +52,9 @@ class TransferOptim(Optim):
         float,
         Field(gt=0, le=1, description="the backbone's rate, of 1 that the class weights have"),
     ] = 0.01
-    weight_decay: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] = 1e-4
 
 
-class TransferTraining(Training):
+class TransferTraining(CosifyTraining):
     """How long and in what batches: Table 8 of the temperature paper (Table 4b)."""
 
     epochs: Annotated[int, Field(ge=1, le=100_000)] = 60
@@ -98,6 +99,8 @@ class TransferRecipe(CosifyRecipe):
         data = self.data
         if self.ood:
             raise ValueError("ood: transfer tells no foreign images apart: leave it out")
+        if any(from_run(parse(objective).spec) for objective in self.objectives):
+            raise ValueError("objectives: transfer takes no scale from a run: give its value")
         if self.method == "probe" and (data.augment, data.label_noise) != ("none", 0.0):
             raise ValueError(
                 f"data.augment = {data.augment} and data.label_noise = {data.label_noise:g} with "

@@ -159,14 +159,16 @@ def _of_trained(own: Trained, cells: Sequence[Cell], baseline: str, key: str) ->
     compared = [c for measure in measures for c in compare_seeds(records, baseline, measure)]
     settings = {
         key: value
-        for name, section in own.training.items()
-        for key, value in section.items()
-        if value != _DEFAULTS[name].get(key)
+        for name, defaults in _DEFAULTS.items()
+        for key, value in own.training[name].items()
+        if value != defaults.get(key)
     }
+    # in words: its digest says nothing to a reader
+    start = f", start={runs[0].record['start']['from']}" if "start" in own.training else ""
     sheet = sheets.of_trained(
         *(cells, compared, baseline),
         key=key,
-        title=title(own.recipe, own.paper, own.table, settings),
+        title=title(own.recipe, own.paper, own.table, settings) + start,
         runs=_by_place((run.record["row"], run.record["objective"], run) for run in runs),
     )
     return OfTrained(own, cells, baseline, compared, sheet)

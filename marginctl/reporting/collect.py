@@ -80,7 +80,13 @@ def _in_order(there: set[str], order: Iterable[str]) -> list[str]:
 
 @dataclass
 class Trained:
-    """Runs of training of one recipe's name and one way to train, which make one table."""
+    """Runs of training of one recipe's name and one way to train, which make one table.
+
+    Attributes:
+        training: the sections of the recipe without what tells the rows apart; of networks that go
+            on from another one, `start` with its digest.
+        runs: by row, objective and seed.
+    """
 
     recipe: str
     paper: str | None
@@ -177,25 +183,31 @@ class _Gathered:
 
     def _table_of(self, run: Run) -> Table | Trained:
         recipe, setting = run.about["recipe"], run.record.get("setting") or {}
-        key = (id(recipe), run.task, *setting)
+        # what a start names may be trained anew: it is known by its weights
+        start = run.record["start"]["weights_sha256"] if run.task == "cosify" else None
+        key = (id(recipe), run.task, start, *setting)
         if key not in self._known:
-            find = self._tested if run.of_folds else self._trained
-            self._known[key] = (recipe, find(recipe, setting))
+            made = self._tested(recipe) if run.of_folds else self._trained(recipe, setting, start)
+            self._known[key] = (recipe, made)
         return self._known[key][1]
 
-    def _tested(self, recipe: dict[str, Any], _: Iterable[str]) -> Table:
+    def _tested(self, recipe: dict[str, Any]) -> Table:
         grid = recipe.get("grid") or {}
         protocol = {k: v for k, v in recipe["protocol"].items() if k not in grid}
         key = digest([recipe["name"], protocol, recipe.get("tuning"), grid])
         named = (recipe["name"], recipe["paper"], recipe["table"])
         return self.tables.setdefault(key, Table(*named, protocol, grid))
 
-    def _trained(self, recipe: dict[str, Any], setting: Iterable[str]) -> Trained:
+    def _trained(
+        self, recipe: dict[str, Any], setting: Iterable[str], start: str | None
+    ) -> Trained:
         way: dict[str, Any] = {}
         for section in ("data", "optim", "train"):
             own = {k: v for k, v in recipe[section].items() if f"{section}.{k}" not in setting}
             way[section] = own
         way["data"].pop("name", None)
+        if start is not None:
+            way["start"] = {"weights_sha256": start}
         key = digest([recipe["name"], way])
         named = (recipe["name"], recipe["paper"], recipe["table"])
         return self.trained.setdefault(key, Trained(*named, way))
@@ -209,8 +221,9 @@ def _tested_row(run: Run) -> str:
 
 
 def _numbers_of(run: Run) -> Any:
-    """What two computations of one trial have in common."""
-    return {k: v for k, v in run.record.items() if k not in ("timing", "versions")}
+    """What two computations of one trial have in common: not where its start or scale is from."""
+    others = ("timing", "versions", "start", "scale_from")
+    return {k: v for k, v in run.record.items() if k not in others}
 
 
 def _keep_newest_data(runs: dict[tuple[str, str, int], Run], problems: list[str]) -> None:

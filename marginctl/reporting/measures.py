@@ -24,14 +24,16 @@ class Measure:
     higher: bool = False
 
     def of(self, record: Mapping[str, Any]) -> float | None:
-        """The number, None where the record has none: of an earlier version, or not finite."""
+        """The number, None where the record has none: of another version, or not finite."""
         value: Any = record
         for key in self.path:
             if isinstance(value, list):
                 value = next((one for one in value if _name_of(one) == key), None)
             else:
                 value = value.get(key) if isinstance(value, Mapping) else None
-        return None if value is None else self.factor * float(value)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return None
+        return self.factor * value
 
 
 MEASURES: Mapping[str, Measure] = {

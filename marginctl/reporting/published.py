@@ -12,7 +12,7 @@ from marginctl.crossval.space import settings_in
 from marginctl.errors import RequestError
 from marginctl.papers import PublishedTable
 from marginctl.papers.published import Measure, Place
-from marginctl.recipe import TASKS, Recipe, TrainRecipe, find, load_any
+from marginctl.recipe import TASKS, Recipe, TrainRecipe, TransferRecipe, find, load_any
 from marginctl.reporting.collect import Collected, Run
 
 Facts = dict[str, Any]
@@ -182,6 +182,10 @@ def way_of(recipe: Recipe | TrainRecipe) -> Facts:
             include={"data", "model", "optim", "train", "blocks", "method", "probe"}
         )
         way["train"].pop("compile")  # changes how fast it is, not what is computed
+        if isinstance(recipe, TransferRecipe):
+            # what one method does not look at
+            others = ("optim", "train", "blocks") if recipe.method == "probe" else ("probe",)
+            return {key: value for key, value in way.items() if key not in others}
         return way
     return recipe.model_dump(include={"protocol", "tuning"})
 

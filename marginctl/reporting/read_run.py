@@ -81,7 +81,7 @@ def read_run(folder: str) -> Run:
         raise DamageError(f"result.json {FOREIGN} ({why})")
     record = _shown(text, record)
     if about.get("task") == "transfer":
-        record = transfer.as_trained(record, len(about["recipe"]["seeds"]))
+        record = transfer.as_trained(record)
     return Run(Path(folder), about, record)
 
 

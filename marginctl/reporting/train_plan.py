@@ -12,6 +12,11 @@ def lines_of(plan: dict[str, Any]) -> list[str]:
     device = plan["device"]
     lines = []
     for row in plan["rows"]:
+        if "features_kept" in row:
+            takes = f"about {duration(row['seconds'])} on {device}"
+            said = f"features of {counted(row['images'], 'image')}: "
+            lines.append(f"{row['trial']}: {said}{'kept' if row['features_kept'] else takes}")
+            continue
         said = f"not timed ({row['reason']})"
         if row["seconds"] is not None:
             steps, images = row["timed_steps"], row["timed_images"]

@@ -1,4 +1,4 @@
-"""Networks on other images as a table: a row a start, a column a data set (Temperature, Table 4)."""
+"""Networks on other images as a table: a row a start, a column a data set."""
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,6 +8,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from marginctl.evaluation.accuracy import interval
 from marginctl.recipe import TrainRecipe
 from marginctl.reporting.listing import print_csv, stdout_console
 from marginctl.reporting.render.markdown import markdown_rows
@@ -58,16 +59,13 @@ def print_as(table_format: str, records: Sequence[Mapping[str, Any]]) -> None:
     """Prints results on stdout as `table`, `markdown` or `csv`."""
     groups = _groups(records)
     sets = list(dict.fromkeys(data for by_data in groups.values() for data in by_data))
-    shown = [True, True, True, any(row[3] != SOFT for row in groups)]
-    heads = [
-        h
-        for h, s in zip(("start", "trained with", "method", "classifier"), shown, strict=True)
-        if s
-    ]
+    heads = ["start", "trained with", "method", "classifier"]
+    if all(row[3] == SOFT for row in groups):
+        del heads[3]
     names = [*heads, *sets, "n", "note"]
     rows = [
         [
-            *(value for value, is_shown in zip(row, shown, strict=True) if is_shown),
+            *row[: len(heads)],
             *(_entry(by_data.get(data, [])) for data in sets),
             str(max(len(_whole(group)) for group in by_data.values())),
             "; ".join(dict.fromkeys(note for group in by_data.values() for note in _notes(group))),
@@ -90,8 +88,8 @@ def print_as(table_format: str, records: Sequence[Mapping[str, Any]]) -> None:
         table.add_row(*map(Text, line))  # a folder's name is no markup
     console.print(table, soft_wrap=not console.is_terminal)
     console.print(
-        "Top-1 in percent of the test images, which were seen once: mean ± standard deviation over "
-        "the n networks or seeds; of a single one its 95 % interval (Wilson).",
+        "Top-1 in percent of the test images, of fine-tuning after the last epoch: mean ± standard "
+        "deviation over n networks or seeds; of a single one its 95 % interval (Wilson).",
         soft_wrap=True,
     )
 
@@ -126,8 +124,14 @@ def _entry(group: Group) -> str:
     said = spread([record["last"]["top1"] for record in whole])
     if len(whole) != 1:
         return said
-    low, high = whole[0]["evaluation"]["top1_interval"]
+    low, high = _interval(whole[0])
     return f"{said} ({low:.2f} to {high:.2f})"
+
+
+def _interval(record: Mapping[str, Any]) -> list[float]:
+    """Wilson's, in percent."""
+    n = record["last"]["n"]
+    return [100 * end for end in interval(round(record["last"]["top1"] * n / 100), n)]
 
 
 def _notes(group: Group) -> list[str]:
@@ -141,10 +145,9 @@ def _trial(record: Mapping[str, Any]) -> dict[str, Any]:
     own = {key: record[key] for key in keys}
     if record["diverged"]:
         return own | {"top1": None, "interval": None, "n": None, "per_class": None}
-    evaluation = record["evaluation"]
     return own | {
         "top1": record["last"]["top1"],
-        "interval": evaluation["top1_interval"],
-        "n": evaluation["n"],
-        "per_class": evaluation["per_class"],
+        "interval": _interval(record),
+        "n": record["last"]["n"],
+        "per_class": record["evaluation"].get("per_class"),
     }

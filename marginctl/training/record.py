@@ -35,12 +35,26 @@ class _ScaleFrom(BaseModel):
     value: Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
+class _Start(BaseModel):
+    model_config = READ
+    written: Annotated[str, Field(alias="from")]
+    weights_sha256: str
+
+
 class _Before(BaseModel):
     model_config = READ
     top1: Percent | None
+    interval: Annotated[list[Percent], Field(min_length=2, max_length=2)] | None
+    n: Annotated[int, Field(ge=1)] | None
     kappa: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None
     detection: dict[str, Any] | None
     reason: str | None
+
+    @model_validator(mode="after")
+    def _whole(self) -> "_Before":
+        if self.reason is None and None in (self.top1, self.interval, self.n):
+            raise ValueError("'before' has no accuracy, and no reason why")
+        return self
 
 
 class _Result(BaseModel):
@@ -57,7 +71,6 @@ class _Result(BaseModel):
     diverged: str | None
     collapsed: bool
     scale_from: _ScaleFrom | None = None
-    before: _Before | None = None
     versions: dict[str, str]
     timing: Timing
 
@@ -65,10 +78,18 @@ class _Result(BaseModel):
     def _consistent(self) -> "_Result":
         if (self.last is None or self.best is None) and self.diverged is None:
             raise ValueError("no epoch was evaluated")
-        if self.task == "cosify" and self.before is None:
-            raise ValueError("'before' is missing")
         _check_scale(self)
         return self
+
+
+class _Cosified(BaseModel):
+    """What a result of `cosify` has beside that of a training."""
+
+    model_config = READ
+    data: str
+    model: str
+    start: _Start
+    before: _Before
 
 
 class _Recipe(BaseModel):
@@ -147,7 +168,8 @@ def why_no_result(record: Any) -> str | None:
         RequestError: an extension that cannot be loaded: then nothing can be said of a record.
     """
     extension.load()
-    return misfit(_Result, record)
+    found = misfit(_Result, record)
+    return misfit(_Cosified, record) if found is None and record["task"] == "cosify" else found
 
 
 def why_no_run(document: Any) -> str | None:

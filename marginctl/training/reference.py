@@ -44,7 +44,25 @@ def find(written: str, images: LabelledImages, groups: int) -> Reference:
             f"train.groups = {groups} of {len(images.train_y)} training images: expected at least "
             "one image in each"
         )
-    folder = trial_in(Path(written), said)
+    folder, run, record = trained_in(Path(written), said)
+    if run["data"] != images.digest:
+        raise RequestError(
+            f"{said}: was trained on other images ({run['recipe']['data']['name']}) than "
+            f"{images.name} as this recipe has it: train one with the same data section"
+        )
+    return Reference(folder, run, str(record["weights_sha256"]))
+
+
+def trained_in(folder: Path, said: str) -> tuple[Path, dict[str, Any], dict[str, Any]]:
+    """The folder of a trial that was trained to its end, its run.json and its result.
+
+    Args:
+        folder, said: as `trial_in` takes them.
+
+    Raises:
+        RequestError: as `trial_in`, or it diverged, is damaged or of another command.
+    """
+    folder = trial_in(folder, said)
     try:
         record = result_in(read_text(folder / "result.json"))
         run = parse_run(read_text(folder / "run.json"), (is_run,))
@@ -56,14 +74,9 @@ def find(written: str, images: LabelledImages, groups: int) -> Reference:
         raise RequestError(f"{said}: expected a trial of marginctl train")
     if record["diverged"] is not None:
         raise RequestError(
-            f"{said}: diverged {record['diverged']}: name a trial that was trained to its end"
+            f"{said}: diverged: {record['diverged']}: name a trial that was trained to its end"
         )
-    if run["data"] != images.digest:
-        raise RequestError(
-            f"{said}: was trained on other images ({run['recipe']['data']['name']}) than "
-            f"{images.name} as this recipe has it: train one with the same data section"
-        )
-    return Reference(folder, run, str(record["weights_sha256"]))
+    return folder, run, record
 
 
 def folders_of(folder: Path) -> list[Path]:

@@ -240,12 +240,11 @@ def read_recipe(
     """
     if out.exists() and not out.is_dir():
         raise RequestError(f"--out {out}: is a file: name a folder")
-    given = {key: pair for key, pair in options.items() if pair[1] is not None}
     if name is None:
         document = {"task": schema.least["task"]}
-        return recipes.check(schema, document, {}, "recipe", overrides, given), None, None
+        return recipes.check(schema, document, {}, "recipe", overrides, options), None, None
     source = recipes.find(name)
-    recipe = recipes.load_as(schema, source, overrides, given)
+    recipe = recipes.load_as(schema, source, overrides, options)
     return recipe, _stored_as(source, out), source.path
 
 

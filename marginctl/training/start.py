@@ -21,7 +21,7 @@ from marginctl.training.checkpoint import check_shapes, weights_digest
 from marginctl.training.located import located, run_of
 from marginctl.training.published import is_name, published
 from marginctl.training.record import recipe_of
-from marginctl.training.reference import trial_in
+from marginctl.training.reference import trained_in
 from marginctl.training.scale_from import spec_of
 
 
@@ -88,7 +88,7 @@ def _of_run(written: str) -> Start:
     said = f"start = {written}"
     path = Path(written)
     if path.is_dir():
-        path = trial_in(path, said)
+        path, _, _ = trained_in(path, said)
     elif not path.exists():
         raise RequestError(
             f"{said}: is not there: expected the folder of a finished trial of marginctl train, a "

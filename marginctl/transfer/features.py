@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from marginctl import NUMERICS
 from marginctl.data.images import Images
 from marginctl.data.labelled import LabelledImages
 from marginctl.data.streamed import ImageFiles
+from marginctl.devices import wait
 from marginctl.errors import RequestError
 from marginctl.models.backbone import create
 from marginctl.models.names import parse_model
@@ -27,6 +29,7 @@ from marginctl.training.streamed import batches_of
 
 FOLDER = "features"  # in a run store
 AT_ONCE = 100  # images
+FEW, ENOUGH = 16, 1.0  # images at once and seconds, where they are timed
 
 Features = NDArray[np.float32]
 
@@ -169,3 +172,21 @@ def _computed(
         check()
     found: Features = torch.cat(parts).numpy()
     return found
+
+
+@torch.no_grad()
+def seconds_an_image(start: Start, images: LabelledImages, how: Setup) -> float:
+    """What the features of an image take, decoding included, from a few test images."""
+    network = _network(start, images, how)
+    batches = batches_of(
+        *(images, how.device, 0, "none"), channels_last=how.channels_last, world=World()
+    )
+    network(next(iter(batches.test_batches(FEW)))[0])  # the first is slower
+    began, count = time.perf_counter(), 0
+    for x, _ in batches.test_batches(FEW):
+        network(x)
+        count += len(x)
+        wait(how.device.type)
+        if time.perf_counter() - began > ENOUGH:
+            break
+    return (time.perf_counter() - began) / count

@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -14,38 +15,45 @@ TRIALS = 30  # of a line search
 # How far a value may rise by rounding alone, of itself.
 ROUNDING = {False: 1e-6, True: 1e-14}
 
+# Not BLAS's: for so short a product its threads wait for each other longer than they compute.
+_dot = partial(np.einsum, "i,i->")
+
 Evaluate = Callable[[FloatArray, bool], tuple[float, FloatArray]]
 
 
 @dataclass
 class Memory:
-    """What L-BFGS knows of the curvature: steps, and how the gradient changed along them."""
+    """What L-BFGS knows of the curvature: steps s, how the gradient changed by y, and s y."""
 
-    pairs: deque[tuple[FloatArray, FloatArray]] = field(default_factory=lambda: deque(maxlen=PAIRS))
+    pairs: deque[tuple[FloatArray, FloatArray, float]] = field(
+        default_factory=lambda: deque(maxlen=PAIRS)
+    )
 
     def stiffened(self, by: FloatArray) -> None:
         """What it knows of the function with (1/2) sum_j by_j x_j^2 added to it."""
-        changed = [(s, y + by * s) for s, y in self.pairs]
-        self.pairs = deque([(s, y) for s, y in changed if s @ y > 0], maxlen=PAIRS)
+        known, self.pairs = self.pairs, deque(maxlen=PAIRS)
+        for s, y, _ in known:
+            self.add(s, y + by * s)
 
     def add(self, s: FloatArray, y: FloatArray) -> None:
         """A step and the change of the gradient; one that rounding has spoilt is left out."""
-        if s @ y > 1e-8 * np.sqrt((s @ s) * (y @ y)):
-            self.pairs.append((s, y))
+        product = float(_dot(s, y))
+        if product > 1e-8 * float(np.sqrt(_dot(s, s) * _dot(y, y))):
+            self.pairs.append((s, y, product))
 
     def direction(self, gradient: FloatArray, inverse: FloatArray) -> FloatArray:
         """Where to go (Nocedal and Wright, algorithm 7.4), from a diagonal inverse curvature."""
         q, shares = -gradient, []
-        for s, y in reversed(self.pairs):
-            share = (s @ q) / (s @ y)
+        for s, y, product in reversed(self.pairs):
+            share = _dot(s, q) / product
             q -= share * y
             shares.append(share)
         if self.pairs:
-            s, y = self.pairs[-1]
-            q *= (s @ y) / (y @ (inverse * y))
+            _, y, product = self.pairs[-1]
+            q *= product / _dot(y, inverse * y)
         q *= inverse
-        for (s, y), share in zip(self.pairs, reversed(shares), strict=True):
-            q += (share - (y @ q) / (s @ y)) * s
+        for (s, y, product), share in zip(self.pairs, reversed(shares), strict=True):
+            q += (share - _dot(y, q) / product) * s
         return q
 
 
@@ -121,7 +129,7 @@ def searched(at: Callable[[FloatArray], Point], here: Point, direction: FloatArr
 
     Along a line a convex function's slope only rises, so that its sign brackets the point.
     """
-    slope = float(here.gradient @ direction)
+    slope = float(_dot(here.gradient, direction))
     if not slope < 0:
         return None
     rounding = ROUNDING[here.exact] * abs(here.value)
@@ -129,7 +137,7 @@ def searched(at: Callable[[FloatArray], Point], here: Point, direction: FloatArr
     step = 1.0
     for _ in range(TRIALS):
         point = at(here.x + step * direction)
-        own = float(point.gradient @ direction)
+        own = float(_dot(point.gradient, direction))
         down = point.value <= here.value + DECREASE * step * slope + rounding
         if down and abs(own) <= -CURVATURE * slope:
             return point

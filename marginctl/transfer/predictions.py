@@ -61,8 +61,8 @@ def write(path: Path, session: Any) -> None:
     rows[0] = (*rows[0], *HEADING)
     for trial in session.trials:
         origin = trial.origin
-        own = (trial.recipe.data.name, trial.recipe.method, origin.row, origin.trained_with)
-        own += ("" if origin.seed is None else origin.seed, trial.seed)
+        own: tuple[Any, ...] = (trial.recipe.data.name, trial.recipe.method, origin.row)
+        own += (origin.trained_with, "" if origin.seed is None else origin.seed, trial.seed)
         rows += [(*own, *row) for row in session.predictions(trial)]
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)

@@ -43,16 +43,16 @@ def is_result(record: Any) -> bool:
     return why_no_result(record) is None
 
 
-def as_trained(record: Mapping[str, Any], own_seeds: int) -> dict[str, Any]:
+def as_trained(record: Mapping[str, Any]) -> dict[str, Any]:
     """A record as the tables of training read them: by what the network was trained with.
 
     The objective and the seed are those of the start, so that networks of one seed are compared
-    with each other; published weights have no seed, and keep that of the transfer. The objective of
-    the new classifier is named in the row where it is not softmax.
+    with each other; published weights have no seed, and keep that of the transfer. Named in the row
+    are the objective of the new classifier where it is not softmax, and the transfer's own seed
+    where it is not 0, beside one of a start.
 
     Args:
         record: of a result.
-        own_seeds: how many seeds its recipe has; of several, each has its own row.
     """
     start = record["start"]
     classifier, row = record["objective"], record["row"]
@@ -61,7 +61,7 @@ def as_trained(record: Mapping[str, Any], own_seeds: int) -> dict[str, Any]:
         seed = record["seed"]
     else:
         seed = start["seed"]
-        row += f", seed={record['seed']}" if own_seeds > 1 else ""
+        row += f", seed={record['seed']}" if record["seed"] else ""
     return {
         **record,
         "row": row,

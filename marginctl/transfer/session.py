@@ -21,13 +21,13 @@ from marginctl.recipe.transfer import names_images
 from marginctl.runs.files import write_csv
 from marginctl.runs.store import PREDICTIONS, Found, TrialFolder, file_digest
 from marginctl.training import start
-from marginctl.training.cost import plan
 from marginctl.training.distribution import local_device
 from marginctl.training.evaluate import tested_of
 from marginctl.training.run import StoppedRunError, run_trial
 from marginctl.training.session import At, Session, check_processes, images_of, read_recipe
 from marginctl.training.trial import Trial
 from marginctl.transfer import features
+from marginctl.transfer.plan import planned
 from marginctl.transfer.predictions import rows_of
 from marginctl.transfer.probe import probed
 from marginctl.transfer.record import is_result
@@ -205,8 +205,7 @@ class TransferSession(Session):
         return list(csv.reader(path.read_text("utf-8").splitlines()))[1:]
 
     def plan(self) -> dict[str, Any]:
-        """As of training; of a probe what it costs to make its features, where none are kept."""
-        return plan(self)
+        return planned(self)
 
 
 def _probes(trial: Trial) -> bool:

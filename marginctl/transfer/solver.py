@@ -1,6 +1,7 @@
 """Multinomial logistic regression on features: a linear probe, to its optimum."""
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -81,6 +82,8 @@ class Problem:
             self._axes = torch.linalg.eigh(own.T @ own)[1]
             self._z = own @ self._axes
         self._rough = self._z.float()
+        # with what a mean that is not 0 adds to an entry
+        self._reach = len(self._axes) ** 0.5 * (1 + float(self._mean.abs().max()))
         self._evaluations = 0
 
     def path(self, strengths: Sequence[float], tolerance: float) -> list[Fitted]:
@@ -125,7 +128,7 @@ class Problem:
             start,
             inverse=1 / self._curvature(start, strength),
             memory=memory,
-            largest=self._largest,
+            largest=functools.partial(self._largest, far=tolerance),
             tolerance=tolerance,
             iterations=ITERATIONS,
         )
@@ -187,8 +190,14 @@ class Problem:
         found: FloatArray = torch.cat([of_weight.reshape(-1), of_bias]).numpy()
         return found
 
-    def _largest(self, gradient: FloatArray) -> float:
-        """The largest entry of the gradient to the weights of the features as they were given."""
+    def _largest(self, gradient: FloatArray, far: float = math.inf) -> float:
+        """The largest entry of the gradient to the weights of the features as they were given.
+
+        Along the axes an entry is at most the root of d times it: of one that is larger than that
+        many times `far`, it is enough to know so.
+        """
         of_weight, of_bias = self._parts(torch.as_tensor(gradient))
+        if float(of_weight.abs().max()) > self._reach * far:
+            return math.inf
         of_features = of_weight @ self._axes.T + torch.outer(of_bias, self._mean)
         return float(max(of_features.abs().max(), of_bias.abs().max()))

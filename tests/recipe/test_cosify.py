@@ -46,6 +46,9 @@ def test_what_the_start_adds():
     assert files.data.pixels == 96
     kept = recipe(data={"name": "folder:x", "pixels": 64}).from_start("resnet18", None, 96)
     assert kept.data.pixels == 64
+    listed = {"data.name": ["digits", "folder:x"]}
+    for _, made in recipe(grid=listed).from_start("resnet18", None, 96).settings():
+        assert made.data.pixels == 96  # also where no set of files is named but in the grid
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,7 @@ DAMAGE = {
         ),
         "run.json is damaged (a number is infinite)",
     ),
-    "another task": ("u", run(task="cosify"), "run.json is of the task 'cosify': expected one of"),
+    "another task": ("u", run(task="sing"), "run.json is of the task 'sing': expected one of"),
     "no such task": ("u", run(task=["train"]), "run.json is of the task "),
     "no such extension": (
         *("t", run(objective="focal", extensions=["focal 1.0"])),

@@ -40,3 +40,11 @@ def test_measures_are_named_as_they_are_shown():
     assert measure_named("miss ap_in feature_norm").label == "MISS AP-in norm"
     assert measure_named("folder:a b auroc z_max").label == "OOD folder:a b AUROC z_max"
     assert all(m.higher for m in detection_of("miss").values())
+
+
+def test_what_is_no_number_is_none():
+    for value in ("x", "0.5", [0.5], {}, True, None):
+        record = {"last": {"nll": value}, "evaluation": {"calibration": {"ece": value}}}
+        assert MEASURES["nll"].of(record) is None
+        assert MEASURES["ece"].of(record) is None
+    assert MEASURES["ece"].of({"evaluation": {"calibration": {"ece": 0.5}}}) == 50

@@ -6,6 +6,7 @@ import signal
 
 import pytest
 
+from marginctl.runs.store import digest
 from marginctl.training import session
 
 pytestmark = pytest.mark.smoke
@@ -107,3 +108,78 @@ def test_what_cannot_be_gone_on_from_is_one_line(marginctl, store):
     assert ran.status == 2
     assert "Traceback" not in ran.err
     assert "no whole checkpoint" in ran.err
+
+
+QUICK = ("--device", "cpu", "--epochs", 1, "--quiet")
+
+
+@pytest.fixture
+def starts(marginctl, tmp_path):
+    """Two networks of one kind."""
+    small = ("--data", "digits", "--set", "data.samples=100", "--model", "mlp:width=8")
+    objectives = ("--objective", "soft", "--objective", "cosine-ls")
+    assert marginctl("train", *small, *QUICK, *objectives, "--out", tmp_path / "start").status == 0
+    return [path.parent for path in sorted((tmp_path / "start").rglob("run.json"))]
+
+
+def test_networks_from_two_starts_stand_in_two_tables(marginctl, tmp_path, starts):
+    store = tmp_path / "out"
+    for start in starts:
+        assert marginctl("cosify", "--from", start, *QUICK, "--out", store).status == 0
+    ran = marginctl("report", store, "--format", "json")
+    assert (ran.status, ran.err) == (0, "")
+    assert [len(made["cells"]) for made in ran.json["trained"]] == [1, 1]
+    digests = {made["start"]["weights_sha256"] for made in ran.json["trained"]}
+    assert len(digests) == 2
+    text = marginctl("report", store).out
+    assert all(f"start={start}" in text for start in starts)
+
+
+def test_one_start_by_another_path_makes_the_same_trial(marginctl, tmp_path, starts):
+    other = shutil.copytree(starts[0], tmp_path / "moved, and with blanks")
+    for start, store in ((starts[0], "a"), (other, "b")):
+        assert marginctl("cosify", "--from", start, *QUICK, "--out", tmp_path / store).status == 0
+    ran = marginctl("report", tmp_path / "a", tmp_path / "b", "--format", "json")
+    assert (ran.err, len(ran.json["trained"])) == ("", 1)
+    assert f", start={other}\n" in marginctl("report", tmp_path / "b").out
+
+
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        ("data", "'data' is missing"),
+        ("start", "'start' is missing"),
+        ("before.interval", "'before.interval' is missing"),
+    ],
+)
+def test_a_result_that_lacks_what_tables_show_is_left_out(marginctl, tmp_path, starts, key, said):
+    assert marginctl("cosify", "--from", starts[0], *QUICK, "--out", tmp_path / "out").status == 0
+    (path,) = (tmp_path / "out").rglob("result.json")
+    record = json.loads(path.read_text())
+    *outer, inner = key.split(".")
+    del (record[outer[0]] if outer else record)[inner], record["sha256"]
+    path.write_text(json.dumps(record | {"sha256": digest(record)}))
+    ran = marginctl("report", tmp_path / "out")
+    assert (ran.status, ran.err.count("\n")) == (0, 2)
+    assert said in ran.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "key 'start' is missing: add it, or give --from"),
+        (("--from", ""), "--from: start = '': expected at least 1 character"),
+        (("--from", "x", "--blocks", "4,3-4"), "expected '1-4', '2-4', '3-4' or '4'"),
+    ],
+)
+def test_a_start_is_asked_for_in_words_of_the_command_line(marginctl, arguments, said):
+    ran = marginctl("cosify", *arguments, "--dry-run")
+    assert (ran.status, ran.err.count("\n")) == (2, 1)
+    assert said in ran.err
+
+
+def test_a_file_of_another_task_is_named_by_its_path(marginctl, tmp_path):
+    recipe = tmp_path / "own.yaml"
+    recipe.write_text("task: cosify\nstart: x\n")
+    ran = marginctl("train", recipe)
+    assert f"run it with marginctl cosify {recipe}\n" in ran.err

@@ -13,7 +13,7 @@ def test_it_lists_every_table_and_claim_without_a_store(marginctl):
     assert (ran.status, ran.err) == (0, "")
     lines = ran.out.splitlines()
     (own,) = [line for line in lines if line.startswith("temperature ") and " 10 " in line[:20]]
-    assert own.split()[-3:] == ["none", "22", "8"]
+    assert own.split()[-4:] == ["none", "22", "8", "temperature/table10"]
     assert any("12a" in line and "all: our text has a plot of it" in line for line in lines)
     assert any("calibration-improves-with-beta" in line for line in lines)
     assert "filled" not in ran.out

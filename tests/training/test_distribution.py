@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 RECIPE = """
 task: train
@@ -126,3 +127,41 @@ def test_one_that_is_killed_ends_the_other_and_a_restart_resumes(tmp_path, recip
     assert again.returncode == 0, stderr
     assert "goes on after step" in stderr
     assert results(out)["adacos"]["epochs"] == 100
+
+
+def test_foreign_images_a_scale_from_a_run_and_a_start_over_two_processes(tmp_path, marginctl):
+    small = ("--set", "train.batch_size=50", "--epochs", "1", "--device", "cpu", "--quiet")
+    asked = ("train", "--data", "digits", "--set", "data.samples=101", "--model", "mlp:width=8")
+    assert marginctl(*asked, *small, "--out", tmp_path / "start").status == 0
+    (start,) = (path.parent for path in (tmp_path / "start").rglob("run.json"))
+    tests = tmp_path / "odd" / "val" / "a"  # 3 images: one more for one of the processes
+    tests.mkdir(parents=True)
+    for i in range(3):
+        Image.new("L", (9, 9), 80 * i).save(tests / f"{i}.png")
+    twice = "similarity=cosine;scale=fixed(from_run=cosine-ls,times=2)"
+    more = ("--objective", twice, "--objective", "cosine-ls", "--ood", f"folder:{tmp_path / 'odd'}")
+    process = torchrun(
+        *(("-m", "marginctl"), "cosify", "--from", start, *small, *more),
+        *("--blocks", "4", "--out", tmp_path / "two"),
+    )
+    _, stderr = process.communicate(timeout=120)
+    assert process.returncode == 0, stderr
+    assert (
+        marginctl(
+            *("cosify", "--from", start, *small, *more, "--blocks", "4", "--out", tmp_path / "one")
+        ).status
+        == 0
+    )
+    two, one = results(tmp_path / "two"), results(tmp_path / "one")
+    assert two.keys() == one.keys() == {"cosine-ls", twice}
+    for objective, record in one.items():
+        other = two[objective]
+        assert other["before"]["top1"] == record["before"]["top1"]
+        ours, theirs = (
+            r["before"]["detection"]["ood"][0]["scores"]["z_max"] for r in (other, record)
+        )
+        assert ours["auroc"] == pytest.approx(theirs["auroc"])
+        assert other["last"]["nll"] == pytest.approx(record["last"]["nll"], rel=0.01)
+        assert other["evaluation"]["detection"]["ood"][0]["n_out"] == 3
+    kappa = two["cosine-ls"]["state"]["optimal_scale"]["mean"]
+    assert two[twice]["scale_from"]["value"] == pytest.approx(2 * kappa)

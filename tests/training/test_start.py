@@ -1,5 +1,8 @@
 """Networks to go on from: what is read of a run, of a checkpoint and of published weights."""
 
+import json
+import shutil
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +11,7 @@ from torchvision import models
 from marginctl.errors import RequestError
 from marginctl.models.backbone import create
 from marginctl.recipe import CosifyRecipe
+from marginctl.runs.store import digest
 from marginctl.training import start
 from marginctl.training.loop import Trainer
 from marginctl.training.published import published
@@ -95,3 +99,16 @@ def test_another_network_is_a_line(store):
     found = start.read(str(store))
     with pytest.raises(RequestError, match="is no mlp:width=8 for images of 3 x 32 x 32"):
         going_on(found, images(channels=3, pixels=32))
+
+
+def test_one_that_diverged_is_refused_though_it_has_a_checkpoint(store, tmp_path):
+    (trial,) = (path.parent for path in store.rglob("run.json"))
+    folder = shutil.copytree(trial, tmp_path / "diverged")
+    record = json.loads((folder / "result.json").read_text())
+    del record["sha256"]
+    record["diverged"] = "the loss is not finite at step 3 (epoch 1)"
+    record["sha256"] = digest(record)
+    (folder / "result.json").write_text(json.dumps(record))
+    with pytest.raises(RequestError, match="diverged: the loss is not finite at step 3") as error:
+        start.read(str(folder))
+    assert len(error.value.lines) == 1

@@ -1,0 +1,282 @@
+"""`marginctl transfer` by real commands on small data."""
+
+import csv
+import json
+import shutil
+
+import numpy as np
+import pytest
+from PIL import Image
+
+SMALL = ("--device", "cpu", "--quiet")
+
+
+@pytest.fixture(scope="module")
+def networks(tmp_path_factory):
+    """A store of networks of digits: two objectives, two seeds."""
+    from marginctl.cli import run
+
+    store = tmp_path_factory.mktemp("networks")
+    arguments = ["train", "--model", "mlp:width=16", "--epochs", "1", "--seeds", "2", *SMALL]
+    arguments += ["--objective", "soft", "--objective", "cosine:scale=10", "--out", str(store)]
+    assert run(arguments) == 0
+    return store
+
+
+@pytest.fixture(scope="module")
+def photographs(tmp_path_factory):
+    """Two classes, red and green, of awkward files in an awkward folder."""
+    folder = tmp_path_factory.mktemp("Fotos für Ö")
+    stream = np.random.default_rng(0)
+    for part, count in (("train", 6), ("val", 3)):
+        for number, label in enumerate(("grüne Blätter", "rote")):
+            (folder / part / label).mkdir(parents=True)
+            for i in range(count):
+                pixels = stream.integers(0, 90, size=(20 + i, 24, 3), dtype=np.uint8)
+                pixels[..., 1 - number] += 150
+                Image.fromarray(pixels).save(folder / part / label / f"ein Bild {i}.png")
+    image = Image.fromarray(pixels)
+    image.convert("CMYK").save(folder / "train" / "rote" / "cmyk.jpg")
+    image.resize((1, 1)).save(folder / "train" / "rote" / "one.png")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def convolutional(tmp_path_factory, photographs):
+    """A network of those photographs, which takes images of any size."""
+    from marginctl.cli import run
+
+    store = tmp_path_factory.mktemp("convolutional")
+    arguments = ["train", "--data", f"folder:{photographs}", "--model", "mobilenet:width=0.1"]
+    arguments += ["--set", "data.pixels=16", "--epochs", "1", "--out", str(store), *SMALL]
+    assert run(arguments) == 0
+    return store
+
+
+def test_a_sweep_of_networks_is_probed_row_by_row(marginctl, networks, tmp_path):
+    arguments = ("transfer", "--from", networks, "--data", "digits", "--out", tmp_path, *SMALL)
+    few = ("--set", "probe.strengths=[0.1, 0.01]", "--set", "data.samples=300")
+    assert "features of 660 images: about" in marginctl(*arguments, *few, "--dry-run").out
+    found = marginctl(*arguments, *few, "--json", "--predictions", tmp_path / "p.csv")
+    assert found.status == 0, found.err
+    cells = found.json["cells"]
+    assert [(c["objective"], c["n"]) for c in cells] == [("cosine:scale=10", 2), ("soft", 2)]
+    for cell in cells:
+        assert cell["start"] == "digits, mlp:width=16"
+        assert [t["start"]["seed"] for t in cell["trials"]] == [0, 1]
+        assert cell["top1"]["mean"] == pytest.approx(np.mean([t["top1"] for t in cell["trials"]]))
+        for trial in cell["trials"]:
+            assert trial["top1"] > 40
+            assert trial["n"] == 360
+            low, high = trial["interval"]
+            assert low < trial["top1"] < high
+            assert trial["probe"]["fit"]["converged"]
+            assert len(trial["per_class"]) == 10
+    with (tmp_path / "p.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 4 * 360
+    first = [r for r in rows if (r["objective"], r["start_seed"]) == ("soft", "0")]
+    right = sum(r["label"] == r["predicted"] for r in first)
+    assert 100 * right / 360 == pytest.approx(cells[1]["trials"][0]["top1"])
+    # again: nothing is computed, and another seed takes the features that are there
+    kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "features").iterdir()}
+    assert len(kept) == 8
+    assert marginctl(*arguments, *few, "--json").json["cells"] == cells
+    assert (
+        "features of 660 images: kept"
+        in marginctl(*(*arguments, *few, "--seed", "1", "--dry-run")).out
+    )
+    assert marginctl(*arguments, *few, "--seed", "1").status == 0
+    assert {p: p.stat().st_mtime_ns for p in (tmp_path / "features").iterdir()} == kept
+    # what is damaged is said and made anew
+    damaged = next(iter(kept))
+    damaged.write_bytes(damaged.read_bytes()[:-1] + b"?")
+    ran = marginctl(*arguments, *few, "--seed", "2")
+    assert f"{damaged}: is damaged: computed anew" in ran.err
+    assert "cosine:scale=10" in ran.out
+    found = marginctl(*arguments, *few, "--seed", "2", "--format", "markdown")
+    assert "| digits, mlp:width=16 | soft | probe |" in found.out
+    assert marginctl(*arguments, *few, "--seed", "2", "--format", "csv").out.startswith("start,")
+    # predictions that are gone come back
+    path = next(tmp_path.rglob("predictions.csv"))
+    path.unlink()
+    marginctl(*arguments, *few, "--seeds", "3")
+    assert path.exists()
+    # a report compares what the networks were trained with, seed by seed
+    report = marginctl("report", tmp_path, "--format", "json")
+    assert report.err == ""
+    of_store = {(c["row"], c["objective"]): c["n"] for c in report.json["trained"][0]["cells"]}
+    row = "digits, probe of digits, mlp:width=16"
+    assert [of_store[row + seed, "soft"] for seed in ("", ", seed=1", ", seed=2")] == [2, 2, 2]
+    assert "paired t-test" in marginctl("report", tmp_path).out
+
+
+def test_fine_tuning_beside_a_probe(marginctl, networks, tmp_path):
+    arguments = ("transfer", "--from", networks, "--data", "digits", "--out", tmp_path, *SMALL)
+    more = ("--method", "fine-tune", "--method", "probe", "--epochs", "2")
+    more += ("--objective", "cosine:scale=10", "--set", "data.samples=200")
+    found = marginctl(*arguments, *more, "--json", "--predictions", tmp_path / "p.csv")
+    assert found.status == 0, found.err
+    methods = {(c["method"], c["classifier"]) for c in found.json["cells"]}
+    assert methods == {("fine-tune", "cosine:scale=10"), ("probe", "soft:bias=true")}
+    tuned = next(c for c in found.json["cells"] if c["method"] == "fine-tune")["trials"][0]
+    folder = next(tmp_path.rglob(f"{tuned['trial']}"))
+    evaluated = marginctl("eval", folder, "--json", "--device", "cpu")
+    assert evaluated.json["top1"] == tuned["top1"]
+    with (tmp_path / "p.csv").open() as file:
+        own = [r for r in csv.DictReader(file) if r["method"] == "fine-tune"]
+    assert len(own) == 4 * 360
+    assert "classifier" in marginctl(*arguments, *more).out
+    assert marginctl("report", tmp_path).err == ""
+    # a store that holds results of transfer beside networks is a folder of starts all the same
+    shutil.copytree(networks, tmp_path, dirs_exist_ok=True)
+    again = marginctl("transfer", "--from", tmp_path, *arguments[3:], *more, "--json")
+    assert again.json["cells"][0]["n"] == 2
+
+
+def test_a_folder_of_ones_own_needs_no_recipe(marginctl, convolutional, photographs, tmp_path):
+    data = f"folder:{photographs}"
+    arguments = ("transfer", "--from", convolutional, "--data", data, "--out", tmp_path, *SMALL)
+    found = marginctl(*arguments, "--json", "--predictions", tmp_path / "p.csv")
+    assert found.status == 0, found.err
+    (trial,) = found.json["cells"][0]["trials"]
+    assert trial["probe"]["images"] == 14
+    assert [c["name"] for c in trial["per_class"]] == ["grüne Blätter", "rote"]
+    text = (tmp_path / "p.csv").read_text("utf-8")
+    assert "val/grüne Blätter/ein Bild 0.png,grüne Blätter," in text
+    # decoded batch by batch: another cut, and other features
+    found = marginctl(*arguments, "--set", "data.load=stream", "--json")
+    assert found.status == 0, found.err
+    assert len(list((tmp_path / "features").iterdir())) == 4
+
+
+def copy_of(photographs, tmp_path):
+    root = tmp_path / "copy"
+    shutil.copytree(photographs, root)
+    return root
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("truncated", "rote/cut.png"),
+        ("sixteen", "rote/deep.png"),
+        ("text", "rote/text.jpg"),
+        ("empty", "leer"),
+        ("only tested", "class 'neu'"),
+        ("no validation", "val"),
+    ],
+)
+def test_what_is_wrong_with_a_folder_is_one_line(
+    marginctl, convolutional, photographs, tmp_path, change, said
+):
+    root = copy_of(photographs, tmp_path)
+    train, picture = root / "train", root / "train" / "rote" / "ein Bild 0.png"
+    if change == "truncated":
+        (train / "rote" / "cut.png").write_bytes(picture.read_bytes()[:200])
+    elif change == "sixteen":
+        deep = np.full((20, 20), 40_000, np.uint16)
+        Image.fromarray(deep).save(train / "rote" / "deep.png")
+    elif change == "text":
+        (train / "rote" / "text.jpg").write_text("no image")
+    elif change == "empty":
+        (train / "leer").mkdir()
+    elif change == "only tested":
+        (root / "val" / "neu").mkdir()
+        shutil.copy(picture, root / "val" / "neu")
+    else:
+        shutil.rmtree(root / "val")
+    for more in ((), ("--set", "data.load=stream")):
+        ran = marginctl(
+            *("transfer", "--from", convolutional, "--data", f"folder:{root}", *more),
+            *("--out", tmp_path / "runs", *SMALL),
+        )
+        assert ran.status in (1, 2)
+        assert said in ran.err
+        assert len(ran.err.strip().splitlines()) == 1
+        assert "Traceback" not in ran.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--data", "digits"), "key 'starts' is missing"),
+        (("--from", "NETWORKS"), "data.name is missing"),
+        (("--from", "gone/", "--data", "digits"), "start = gone/: is not there"),
+        (("--from", "EMPTY", "--data", "digits"), "no finished trial is there"),
+        (("--from", "NETWORKS", "--data", "nothing"), "unknown image set 'nothing'"),
+        (("--from", "NETWORKS", "--data", "folder:gone"), "gone/train"),
+        (
+            ("--from", "NETWORKS", "--data", "digits", "--method", "prob"),
+            "is not one of 'probe', 'fine-tune'",
+        ),
+        (
+            ("--from", "NETWORKS", "--data", "digits", "--set", "data.label_noise=0.1"),
+            "label_noise = 0.1 with method = probe",
+        ),
+        (
+            ("--from", "NETWORKS", "--data", "digits", "--set", "ood=[mnist]"),
+            "transfer tells no foreign images apart",
+        ),
+        (
+            ("--from", "NETWORKS", "--data", "digits", "--set", "model=resnet18"),
+            "model = resnet18: the network of",
+        ),
+        (
+            ("--from", "NETWORKS", "--data", "digits", "--set", "probe.strengths=[0]"),
+            "probe.strengths.0 = 0",
+        ),
+        (("--from", "NETWORKS", "--data", "PHOTOGRAPHS"), "is no mlp:width=16 for images of 3 x"),
+    ],
+)
+def test_a_wrong_request_is_one_line(
+    marginctl, networks, photographs, tmp_path, monkeypatch, arguments, said
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    stand_for = {"NETWORKS": networks, "EMPTY": "empty", "PHOTOGRAPHS": f"folder:{photographs}"}
+    ran = marginctl("transfer", *(stand_for.get(a, a) for a in arguments), *SMALL)
+    assert ran.status == 2
+    assert said in ran.err
+    assert len(ran.err.strip().splitlines()) == 1
+
+
+def test_a_trial_that_cannot_be_a_start_is_left_out_and_said(marginctl, networks, tmp_path):
+    store = tmp_path / "networks"
+    shutil.copytree(networks, store)
+    first, *_ = sorted(store.rglob("result.json"))
+    first.unlink()
+    arguments = ("transfer", "--from", store, "--data", "digits", "--out", tmp_path / "r", *SMALL)
+    few = ("--set", "probe.strengths=[0.1]", "--set", "data.samples=100")
+    ran = marginctl(*arguments, *few, "--json")
+    assert f"starts = {first.parent}: is not finished" in ran.err
+    assert sum(cell["n"] for cell in ran.json["cells"]) == 3
+    # one trial alone, and its checkpoint, are the same network
+    trial = sorted(store.rglob("result.json"))[0].parent
+    checkpoint = next((trial / "checkpoints").glob("step-*.pt"))
+    found = marginctl(*arguments, *few, "--from", trial, "--from", checkpoint, "--json")
+    assert sum(cell["n"] for cell in found.json["cells"]) == 3
+
+
+def test_a_record_that_was_changed_is_named_by_a_report(marginctl, networks, tmp_path):
+    few = ("--set", "probe.strengths=[0.1]", "--set", "data.samples=100", *SMALL)
+    marginctl("transfer", "--from", networks, "--data", "digits", "--out", tmp_path, *few)
+    path = next(tmp_path.rglob("result.json"))
+    from marginctl.runs.store import digest, result_in
+
+    record = result_in(path.read_text())
+    del record["start"]["row"]
+    path.write_text(json.dumps({**record, "sha256": digest(record)}))
+    assert "'start.row' is missing" in marginctl("report", tmp_path).err
+
+
+def test_the_benchmark_of_probes(marginctl):
+    arguments = ("bench", "probe", "--size", "300,6,40", "--rounds", "1")
+    found = marginctl(*arguments, "--json").json
+    assert found["one"]["loss"] == pytest.approx(found["one"]["loss_of_scikit_learn"], rel=1e-6)
+    assert found["one"]["converged"]
+    assert found["sweep"]["path"]["converged"]
+    assert found["sweep"]["cold"]["converged"]
+    assert sum(found["sweep"]["path"]["evaluations"]) < sum(found["sweep"]["cold"]["evaluations"])
+    assert "times as long" in marginctl(*arguments).out
+    assert "expected 2 of each" in marginctl("bench", "probe", "--size", "3,2,40").err

@@ -1,0 +1,83 @@
+"""How the strength of a probe is chosen, and what its record says."""
+
+import numpy as np
+import pytest
+
+from marginctl.recipe.transfer import Probe
+from marginctl.transfer.features import Extracted
+from marginctl.transfer.probe import prepared, probed, split
+
+
+def made(rows, seed=0, classes=3, length=6):
+    """Features around the mean of their class."""
+    stream = np.random.default_rng(seed)
+    means = np.random.default_rng(100).standard_normal((classes, length))
+    y = np.arange(rows) % classes
+    return (means[y] + stream.standard_normal((rows, length))).astype(np.float32), y
+
+
+@pytest.mark.parametrize("share", [0.01, 0.2, 0.99])
+def test_each_class_is_in_both_parts(share):
+    y = np.repeat(np.arange(3), [2, 10, 50])
+    fitted, held, notes = split(y, 3, share, 0)
+    assert sorted([*fitted, *held]) == list(range(62))
+    assert set(y[fitted]) == set(y[held]) == {0, 1, 2}
+    assert notes == []
+    if share == 0.2:
+        assert np.bincount(y[held]).tolist() == [1, 2, 10]
+    again, other = (split(y, 3, share, seed)[1] for seed in (0, 1))
+    assert again.tolist() == held.tolist()
+    assert other.tolist() != held.tolist()
+
+
+def test_a_single_image_is_fitted_on_and_said():
+    y = np.array([0, 1, 1, 1, 2, 2])
+    fitted, held, (note,) = split(y, 3, 0.3, 0)
+    assert 0 in fitted
+    assert set(y[held]) == {1, 2}
+    assert "1 of 3 classes have fewer than 2 training images" in note
+
+
+def test_without_a_second_image_of_any_class_nothing_is_chosen():
+    x, y = made(3)
+    both = Extracted(x, made(30, 1)[0])
+    found = probed(both, y, made(30)[1], 3, Probe(), 0)
+    assert found.record["validation"] == {"fitted": 3, "n": 0, "strengths": []}
+    assert found.record["strength"] == 1e-3
+    assert "strength 0.001 is the middle one, not chosen" in found.record["notes"][0]
+
+
+def test_the_record_says_how_each_strength_did_and_that_the_edge_was_chosen():
+    (x, y), (other, test_y) = made(60), made(300, 1)
+    probe = Probe(strengths=[1e-1, 10.0, 1.0])
+    assert probe.strengths == [10.0, 1.0, 1e-1]
+    record = probed(Extracted(x, other), y, test_y, 3, probe, 0).record
+    of_each = record["validation"]["strengths"]
+    assert [v["strength"] for v in of_each] == probe.strengths
+    assert all(v["converged"] and v["gradient"] <= 1e-6 for v in of_each)
+    best = max(of_each, key=lambda v: (v["top1"], -v["nll"]))
+    assert record["strength"] == best["strength"]
+    at_edge = record["strength"] in (10.0, 1e-1)
+    assert any("try others beyond it" in note for note in record["notes"]) == at_edge
+    low, high = record["interval"]
+    assert low < 100 * record["correct"] / 300 < high
+
+
+def test_the_test_part_changes_neither_the_choice_nor_the_fit():
+    (x, y), (other, test_y) = made(60), made(30, 1)
+    one = probed(Extracted(x, other), y, test_y, 3, Probe(), 0)
+    two = probed(Extracted(x, 5 * other + 1), y, test_y[::-1].copy(), 3, Probe(), 0)
+    assert one.weight.tolist() == two.weight.tolist()
+    for key in ("strength", "validation", "fit"):
+        assert one.record[key] == two.record[key]
+
+
+def test_features_are_prepared_by_the_first_part_alone():
+    a = np.array([[0.0, 5.0, 0.0], [2.0, 5.0, 0.0]])
+    b = np.array([[4.0, 6.0, 3.0]])
+    first, second = prepared("standardised", a, b)
+    assert first.tolist() == [[-1, 0, 0], [1, 0, 0]]
+    assert second.tolist() == [[3, 1, 3]]  # a constant feature is only shifted
+    for row in prepared("unit", a, np.zeros((1, 3))):
+        assert np.linalg.norm(row, axis=1) == pytest.approx([1] * len(row) if row.any() else [0])
+    assert prepared("raw", a, b)[1].tolist() == b.tolist()
