@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from marginctl.papers import papers, published_table
-from marginctl.recipe import TrainRecipe, find, load_any
+from marginctl.recipe import TrainRecipe, TransferRecipe, find, load_any
 from marginctl.reporting.collect import Collected, Run, Table, Trained
 from marginctl.reporting.published import facts_of, filled, matches, runs_of, variants, way_of
 
@@ -18,8 +18,16 @@ def trials(name):
         facts_of(made, objective, dataset)
         for made in variants(load_any(find(name)))
         for dataset in ([None] if isinstance(made, TrainRecipe) else made.dataset_names)
-        for objective in made.objectives
+        for objective in objectives_of(made)
     ]
+
+
+def objectives_of(recipe):
+    """The objectives by which a report tells runs apart: of transfer, those of its networks."""
+    if not isinstance(recipe, TransferRecipe):
+        return recipe.objectives
+    of_starts = [load_any(find(start.removeprefix("runs/"))) for start in recipe.starts]
+    return [objective for start in of_starts for objective in start.objectives]
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda t: f"{t.paper} {t.number}")
