@@ -29,7 +29,7 @@ def located(path: str, data_dir: Path) -> Path:
     return written if written.exists() else data_dir / written
 
 
-def tested_part(root: Path, *, test_only: bool = False) -> Path:
+def held_out_part(root: Path, *, test_only: bool = False) -> Path:
     """`val/`, or `test/` where there is no `val/`.
 
     Where the test part alone is asked for it is the folder itself, if that has neither these nor
@@ -58,7 +58,7 @@ def listed(
         DataMissingError: there is no such folder.
         RequestError: no classes or images, or a class that is only tested.
     """
-    at, tested = f"data set '{name}'", tested_part(root, test_only=test_only)
+    at, tested = f"data set '{name}'", held_out_part(root, test_only=test_only)
     for part in (tested,) if test_only else (root / "train", tested):
         if not os.path.isdir(part):
             raise DataMissingError(

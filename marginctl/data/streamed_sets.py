@@ -112,7 +112,7 @@ def _folder(name: str, root: Path, test_only: bool) -> Found:
     """`train/CLASS/*` and `val/CLASS/*`, or `test/`."""
     train, test = folders.listed(name, root, test_only=test_only)
     classes = tuple(train)
-    inside = folders.tested_part(root, test_only=test_only).relative_to(root).as_posix()
+    inside = folders.held_out_part(root, test_only=test_only).relative_to(root).as_posix()
     return classes, _labelled("train", train, classes), _labelled(inside, test, classes)
 
 
