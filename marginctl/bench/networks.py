@@ -17,9 +17,10 @@ from marginctl.devices import usable_cores
 from marginctl.objectives.names import parse
 from marginctl.recipe import TrainRecipe
 from marginctl.runs.store import versions
+from marginctl.training.execute import Outcome
+from marginctl.training.execute import run as run_trials
 from marginctl.training.loop import Trainer
-from marginctl.training.session import Outcome, Session
-from marginctl.training.session import run as run_trials
+from marginctl.training.session import Session
 from marginctl.training.setup import Setup, setup
 
 RECIPE = "large-margin/table2"

@@ -101,7 +101,8 @@ def perform(
     from marginctl.reporting.tensorboard import TensorBoard, check
     from marginctl.reporting.train_plan import lines_of
     from marginctl.reporting.train_progress import TrainProgress
-    from marginctl.training.session import Session, run
+    from marginctl.training.execute import run
+    from marginctl.training.session import Session
 
     seeds = None if how.seeds is None else list(range(how.seeds))
     if how.seed is not None and seeds is not None:

@@ -14,7 +14,7 @@ from marginctl.reporting.figures.sweep import draw_along, spaced
 from marginctl.reporting.measures import METRICS, MISS, SCORES, Measure, detection_of, sides_of
 
 PANEL = (3.1, 2.5)  # inches
-LETTERS = 18  # of an objective below a panel
+LETTERS = 24  # of a line of an objective below an axis
 
 
 def detection(table: Trained, groups: Sequence[Group], said: Reasons) -> Figure | None:
@@ -101,7 +101,7 @@ def _panel(panel: Any, side: str, metric: str, of: Places) -> None:
             draw_along(panel, drawn, measure.of, label, look, beside, joined=not names)
     panel.set_ylabel(METRICS[metric])
     if names:
-        panel.set_xticks(places, names, rotation=30, ha="right", fontsize=7)
+        panel.set_xticks(places, names, rotation=90, fontsize=7)
         panel.set_xlim(-0.5, len(names) - 0.5)
     else:
         spaced(panel, places)
