@@ -75,7 +75,8 @@ class Trial:
         if self.start is None:
             return {}
         assert isinstance(self.recipe, CosifyRecipe)
-        return {"start": self.start.weights, "blocks": self.recipe.blocks}
+        moments = [list(channel) for channel in self.start.moments]
+        return {"start": self.start.weights, "moments": moments, "blocks": self.recipe.blocks}
 
     @cached_property
     def id(self) -> str:

@@ -96,7 +96,7 @@ def _unfit(folder: Path) -> str | None:
         return "is not finished, or its result is damaged"
     if why_no_result(record) is not None:
         return "its result.json is none of marginctl train"
-    return None if record["diverged"] is None else f"diverged {record['diverged']}"
+    return None if record["diverged"] is None else f"diverged: {record['diverged']}"
 
 
 def _read(written: str) -> Origin:

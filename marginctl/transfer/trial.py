@@ -34,16 +34,15 @@ class TransferTrial(Trial):
     def identity(self) -> dict[str, Any]:
         """All that the result depends on; of a probe neither optimiser nor augmentation are."""
         recipe = self.transfer
-        moments = [list(channel) for channel in self.origin.moments]
         if recipe.method == "fine-tune":
-            return super().identity | {"method": recipe.method, "moments": moments}
+            return super().identity | {"method": recipe.method}
         return {
             "task": recipe.task,
             "method": recipe.method,
             "data": self.data,
             "model": recipe.model,
             "start": self.origin.weights,
-            "moments": moments,
+            "moments": [list(channel) for channel in self.origin.moments],
             "objective": SOFT,
             "probe": recipe.probe.model_dump(exclude_defaults=True),
             "seed": self.seed,
