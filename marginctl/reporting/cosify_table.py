@@ -3,14 +3,9 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rich import box
-from rich.table import Table
-from rich.text import Text
-
 from marginctl.recipe import TrainRecipe
-from marginctl.reporting.listing import print_csv, stdout_console
+from marginctl.reporting.listing import print_table
 from marginctl.reporting.measures import KAPPA, SCORES, Measure, detection_of, sides_of
-from marginctl.reporting.render.markdown import markdown_rows
 from marginctl.reporting.train_table import BEFORE, before_of, rows_of, spread
 from marginctl.reporting.train_table import as_json as cells_as_json
 
@@ -38,19 +33,6 @@ def print_as(table_format: str, records: Sequence[Mapping[str, Any]]) -> None:
     befores = dict(found for r in records if (found := before_of(r)) is not None)
     rows = [_before(label, before, measures) for label, before in befores.items()]
     rows += [_after(*at, group, measures) for at, group in _groups(records).items()]
-    if table_format == "csv":
-        print_csv([names, *rows])
-        return
-    if table_format == "markdown":
-        print(markdown_rows([names, *rows], ["---", "---", *["---:"] * (len(names) - 2)]))
-        return
-    console = stdout_console()
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for i, name in enumerate(names):
-        table.add_column(name, justify="right" if i > 1 else "left")
-    for line in rows:
-        table.add_row(*map(Text, line))  # a folder's name is no markup
-    console.print(table, soft_wrap=not console.is_terminal)
     said = [
         "Of the test images, after the last epoch: mean ± standard deviation over n seeds. "
         "kappa*: the least-squares scale, the mean over the images. AP-in: average precision, "
@@ -61,8 +43,7 @@ def print_as(table_format: str, records: Sequence[Mapping[str, Any]]) -> None:
         for label, before in befores.items()
         if before["reason"] is not None
     ]
-    for sentence in said:
-        console.print(sentence, soft_wrap=True)
+    print_table(table_format, names, rows, range(2, len(names)), said)
 
 
 def _measures(records: Sequence[Mapping[str, Any]]) -> list[Measure]:

@@ -2,13 +2,15 @@
 
 import csv
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from marginctl.reporting.render.markdown import markdown_rows
 
 
 def shown(value: Any) -> str:
@@ -31,6 +33,40 @@ def print_csv(rows: Iterable[Iterable[Any]]) -> None:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     print(text.getvalue(), end="")
+
+
+def print_table(
+    table_format: str,
+    names: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    numbers: Container[int],
+    below: Iterable[str],
+) -> None:
+    """Prints a table on stdout: wrapped on a terminal, as wide as it is in a file.
+
+    Args:
+        table_format: `table`, `markdown` or `csv`.
+        names: of the columns.
+        rows: as many texts each.
+        numbers: which columns are aligned to the right.
+        below: sentences under a `table`.
+    """
+    if table_format == "csv":
+        print_csv([names, *rows])
+        return
+    if table_format == "markdown":
+        aligned = ["---:" if i in numbers else "---" for i in range(len(names))]
+        print(markdown_rows([names, *rows], aligned))
+        return
+    console = stdout_console()
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for i, name in enumerate(names):  # Text: a folder's name is no markup
+        table.add_column(Text(name), justify="right" if i in numbers else "left")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    console.print(table, soft_wrap=not console.is_terminal)
+    for sentence in below:
+        console.print(Text(sentence), soft_wrap=True)
 
 
 def print_rows(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> None:

@@ -5,14 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rich import box
-from rich.table import Table
-from rich.text import Text
-
 from marginctl.recipe import TrainRecipe
-from marginctl.reporting.listing import print_csv, stdout_console
+from marginctl.reporting.listing import print_table
 from marginctl.reporting.measures import CALIBRATION, KAPPA, MEASURES, detection_of, sides_of
-from marginctl.reporting.render.markdown import markdown_rows
 
 BEFORE = "before"  # in place of an objective: the network from which others went on
 
@@ -176,22 +171,9 @@ def print_as(table_format: str, cells: list[Cell]) -> None:
         ]
         for c in cells
     ]
-    if table_format == "csv":
-        print_csv([names, *rows])
-        return
-    if table_format == "markdown":
-        print(markdown_rows([names, *rows], ["---", "---", *["---:"] * 5, "---"]))
-        return
-    console = stdout_console()
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for i, name in enumerate(names):
-        table.add_column(name, justify="right" if 1 < i < 7 else "left")
-    for line in rows:
-        table.add_row(*map(Text, line))  # a folder's name is no markup
-    console.print(table, soft_wrap=not console.is_terminal)
-    console.print(
+    below = (
         "Test top-1 in percent: mean ± standard deviation over n seeds. best epoch: chosen on the "
         "test images, which flatters it; `of seeds` says which epoch it was. s/epoch: seconds of "
-        "training an epoch, the median.",
-        soft_wrap=True,
+        "training an epoch, the median."
     )
+    print_table(table_format, names, rows, range(2, 7), [below])

@@ -4,14 +4,9 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rich import box
-from rich.table import Table
-from rich.text import Text
-
 from marginctl.evaluation.accuracy import interval
 from marginctl.recipe import TrainRecipe
-from marginctl.reporting.listing import print_csv, stdout_console
-from marginctl.reporting.render.markdown import markdown_rows
+from marginctl.reporting.listing import print_table
 from marginctl.reporting.train_table import spread
 from marginctl.transfer.record import SOFT
 
@@ -72,26 +67,11 @@ def print_as(table_format: str, records: Sequence[Mapping[str, Any]]) -> None:
         ]
         for row, by_data in groups.items()
     ]
-    if table_format == "csv":
-        print_csv([names, *rows])
-        return
-    if table_format == "markdown":
-        aligned = ["---"] * len(heads) + ["---:"] * (len(sets) + 1) + ["---"]
-        print(markdown_rows([names, *rows], aligned))
-        return
-    console = stdout_console()
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for i, name in enumerate(names):
-        numbers = len(heads) <= i < len(names) - 1
-        table.add_column(Text(name), justify="right" if numbers else "left")
-    for line in rows:
-        table.add_row(*map(Text, line))  # a folder's name is no markup
-    console.print(table, soft_wrap=not console.is_terminal)
-    console.print(
+    below = (
         "Top-1 in percent of the test images, of fine-tuning after the last epoch: mean ± standard "
-        "deviation over n networks or seeds; of a single one its 95 % interval (Wilson).",
-        soft_wrap=True,
+        "deviation over n networks or seeds; of a single one its 95 % interval (Wilson)."
     )
+    print_table(table_format, names, rows, range(len(heads), len(names) - 1), [below])
 
 
 def _groups(records: Sequence[Mapping[str, Any]]) -> dict[Row, dict[str, Group]]:
