@@ -17,6 +17,17 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
+def one_line(text: str) -> str:
+    """Text without line ends and control characters: a blank stands for them."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+
+
+def short(text: str) -> str:
+    """Foreign text for a message: one line, and not all of a long one."""
+    line = one_line(text)
+    return line if len(line) <= 60 else line[:57] + "..."
+
+
 def plain(value: object) -> str:
     """A setting for a reader: `none`, `true`, `0.001`, `[10,10]`; `given` for a mapping."""
     if value is None or isinstance(value, bool):

@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from marginctl.errors import RequestError
+from marginctl.text import short
 
 TAGS = frozenset(f"tag:yaml.org,2002:{kind}" for kind in ("str", "int", "float", "bool", "null"))
 MOST_VALUES = 100_000
@@ -51,6 +52,8 @@ def parse(text: str, where: str) -> tuple[Any, dict[Place, int]]:
     Raises:
         RequestError: not YAML, or a key stands twice; one line for each, with file and line.
     """
+    if strange := re.search("[\ud800-\udfff]", text):  # of a command line: no file that is UTF-8
+        raise RequestError(f"{where}: {strange[0]!r} is no text: write it as UTF-8")
     loader = _Loader(text.removeprefix("\ufeff"))
     lines: dict[Place, int] = {}
     problems: list[str] = []
@@ -72,7 +75,7 @@ def parse(text: str, where: str) -> tuple[Any, dict[Place, int]]:
                     continue
                 key = key_node.value
                 if key in mapping:
-                    problems.append(f"{where}:{line}: key '{key}' stands twice: keep one")
+                    problems.append(f"{where}:{line}: key '{short(key)}' stands twice: keep one")
                 mapping[key] = build(value_node, (*place, key))
                 lines[(*place, key)] = line
             return mapping
@@ -85,7 +88,9 @@ def parse(text: str, where: str) -> tuple[Any, dict[Place, int]]:
         except (yaml.YAMLError, ValueError, KeyError, AttributeError, IndexError, TypeError):
             tag = node.tag.replace("tag:yaml.org,2002:", "!!")
             line = node.start_mark.line + 1
-            problems.append(f"{where}:{line}: '{node.value}' with the tag {tag}: leave tags out")
+            problems.append(
+                f"{where}:{line}: '{short(node.value)}' with the tag {tag}: leave tags out"
+            )
             return None
 
     try:
@@ -95,8 +100,11 @@ def parse(text: str, where: str) -> tuple[Any, dict[Place, int]]:
         mark = error.problem_mark or error.context_mark
         line = f":{mark.line + 1}" if mark else ""
         raise RequestError(f"{where}{line}: not valid YAML: {error.problem}") from None
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        reason = str(error).splitlines()[0] if str(error) else "nested too deeply"
+    except RecursionError:
+        reason = "nested too deeply, or an anchor that holds itself: write it out"
+        raise RequestError(f"{where}: not valid YAML: {reason}") from None
+    except (yaml.YAMLError, ValueError) as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
         raise RequestError(f"{where}: not valid YAML: {reason}") from None
     finally:
         loader.dispose()

@@ -5,6 +5,7 @@ import errno
 import os
 import signal
 import sys
+from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import Annotated, NoReturn
 
@@ -16,7 +17,9 @@ from marginctl.cli import (
     calibrate,
     cosify,
     data,
+    doctor,
     evaluate,
+    examples,
     objectives,
     recipes,
     report,
@@ -26,12 +29,12 @@ from marginctl.cli import (
 )
 from marginctl.devices import first_process
 from marginctl.errors import MarginctlError
+from marginctl.text import printable
 
 app = typer.Typer(
     name="marginctl",
     help="Margin and temperature losses for classification: the papers' tables, and your data.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -54,13 +57,18 @@ def _root(
     pass
 
 
-app.command("train")(train.command)
-app.command("cosify")(cosify.command)
-app.command("transfer")(transfer.command)
-app.command("eval")(evaluate.command)
-app.command("calibrate")(calibrate.command)
-app.command("uci-cv")(uci_cv.command)
-app.command("report")(report.command)
+COMMANDS: Mapping[str, Callable[..., None]] = {
+    "train": train.command,
+    "cosify": cosify.command,
+    "transfer": transfer.command,
+    "eval": evaluate.command,
+    "calibrate": calibrate.command,
+    "uci-cv": uci_cv.command,
+    "report": report.command,
+    "doctor": doctor.command,
+}
+for _name, _command in COMMANDS.items():
+    app.command(_name, epilog=examples.of(_name))(_command)
 app.add_typer(recipes.app, name="recipes")
 app.add_typer(data.app, name="data")
 app.add_typer(objectives.app, name="objectives")
@@ -127,10 +135,16 @@ def _run(arguments: list[str] | None) -> int:
         if not hasattr(error, "format_message"):
             raise
         # typer's own errors (an unknown option, a missing value); it does not export their base.
-        said = " ".join(error.format_message().split())
+        said = " ".join(error.format_message().split()).replace("Value error, ", "")
         if said:
-            _complain(said)
+            _complain(said + ("" if said.startswith("Invalid value") else _help_of(error)))
         return 2
+
+
+def _help_of(error: Exception) -> str:
+    """Where a command line that typer refuses is explained."""
+    command = getattr(getattr(error, "ctx", None), "command_path", None)
+    return "" if command is None else f" (see {command} --help)"
 
 
 def _kept(arguments: list[str] | None) -> str:
@@ -166,4 +180,4 @@ def _drop_output() -> None:
 
 def _complain(line: str) -> None:
     with contextlib.suppress(OSError):
-        print(f"error: {line}", file=sys.stderr, flush=True)
+        print(f"error: {printable(line)}", file=sys.stderr, flush=True)

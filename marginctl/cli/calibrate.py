@@ -7,7 +7,7 @@ import typer
 
 from marginctl.cli import options
 from marginctl.cli.evaluate import Which
-from marginctl.cli.options import integer, print_json
+from marginctl.cli.options import integer, print_json, share
 from marginctl.errors import RequestError
 
 if TYPE_CHECKING:
@@ -45,7 +45,10 @@ def command(
     split: Annotated[
         float | None,
         typer.Option(
-            "--split", metavar="SHARE", help="Fit on this share of INPUT, else 0.5, at random."
+            "--split",
+            metavar="SHARE",
+            parser=share,
+            help="Fit on this share of INPUT, else 0.5, at random.",
         ),
     ] = None,
     repeats: Annotated[
@@ -124,8 +127,6 @@ def command(
             "--calibration beside --split or --repeats: either samples of their own to fit on, or "
             "random splits: leave one of them out"
         )
-    if split is not None and not 0 < split < 1:
-        raise RequestError(f"--split {split:g}: expected a share between 0 and 1, such as 0.5")
     if data is not None and is_file_of_outputs(source):
         raise RequestError(
             f"--data {data}: {source} is a file of outputs: leave it out, or name a run"

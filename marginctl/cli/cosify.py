@@ -26,7 +26,7 @@ def command(
         typer.Option(
             "--blocks",
             metavar="BLOCKS",
-            help="Which of four are fine-tuned: 1-4, 2-4, 3-4 or 4; repeatable.",
+            help="Which of four are fine-tuned: 1-4, 2-4, 3-4, 4, or head for none; repeatable.",
         ),
     ] = None,
     objective: options.Objectives = None,

@@ -1,8 +1,9 @@
 """marginctl eval."""
 
 import enum
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -55,6 +56,31 @@ def command(
             help="Draw how well errors and foreign images are told apart.",
         ),
     ] = None,
+    pairs: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--pairs",
+            metavar="FILE",
+            help="Pairs of images to verify in place of all else: LFW's lines, or PATH PATH 1 or 0;"
+            " repeatable.",
+        ),
+    ] = None,
+    images: Annotated[
+        Path | None,
+        typer.Option(
+            "--images",
+            metavar="FOLDER",
+            parser=options.folder,
+            help="Of the pairs' images; else the folder of their list.",
+        ),
+    ] = None,
+    flip: Annotated[
+        bool, typer.Option("--flip", help="Of pairs: embed each image with its mirror image.")
+    ] = False,
+    predictions: Annotated[
+        Path | None,
+        typer.Option("--predictions", metavar="FILE", help="Write each pair's score as CSV."),
+    ] = None,
     json: options.Json = False,
     data_dir: options.DataDir = None,
     device: options.Device = "auto",
@@ -64,12 +90,24 @@ def command(
     Detection: how well its confidence tells its errors (MISS), and foreign images (OOD), from the
     rest. Foreign images are scaled to its side, bilinearly and antialiased, made grey by luminance
     (ITU-R 601) or colour by repetition, and normalised as its own.
+
+    Verification, of pairs of images: whether the cosine of their features says that they are of one
+    identity. The network's own images are not needed then.
     """
+    if pairs:
+        without = {"--data": data, "--calibration": calibration, "--ood": ood, "--figure": figure}
+        _verify(
+            run, pairs, images, which, predictions, device, flip=flip, json=json, others=without
+        )
+        return
+    of_pairs = {"--images": images, "--flip": flip, "--predictions": predictions}
+    _refuse(of_pairs, "without --pairs: name a list of pairs with it")
     from marginctl.data.image_sets import foreign_name
     from marginctl.data.uci import default_data_dir
     from marginctl.devices import resolve_device
     from marginctl.evaluation.document import as_text
     from marginctl.reporting.figures.style import check_path
+    from marginctl.reporting.listing import print_lines
     from marginctl.reporting.progress import say
     from marginctl.runs.files import check_outputs
     from marginctl.training import evaluate, weights
@@ -98,4 +136,46 @@ def command(
     if json:
         print_json(found)
     else:
-        print("\n".join(as_text(title, found)))
+        print_lines(as_text(title, found))
+
+
+def _refuse(given: Mapping[str, Any], why: str) -> None:
+    """Raises RequestError where one of these options was given."""
+    from marginctl.errors import RequestError
+
+    for option, value in given.items():
+        if value:
+            raise RequestError(f"{option} {why}")
+
+
+def _verify(
+    run: str,
+    pairs: Sequence[Path],
+    images: Path | None,
+    which: Which,
+    predictions: Path | None,
+    device: str,
+    *,
+    flip: bool,
+    json: bool,
+    others: Mapping[str, Any],
+) -> None:
+    """`eval --pairs`."""
+    from marginctl.devices import resolve_device
+    from marginctl.evaluation.verification import as_text
+    from marginctl.reporting.listing import print_lines
+    from marginctl.runs.files import check_outputs
+    from marginctl.training.verify import title, verify
+
+    _refuse(others, "with --pairs: leave one of the two out: pairs are verified alone")
+    check_outputs(predictions, None, [Path(run), *pairs])
+    place = resolve_device(device, accelerated=True)
+    found = verify(Path(run), pairs, images, which.value, place, flip=flip)
+    if predictions is not None:
+        found.write(predictions)
+    if json:
+        print_json(found.document)
+    else:
+        print_lines([title(found.document)])
+        for one in found.document["verification"]:
+            print_lines(as_text(one))

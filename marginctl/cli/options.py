@@ -2,11 +2,15 @@
 
 import enum
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+from marginctl.cli import complete
+from marginctl.text import short
 
 
 def integer(minimum: int, maximum: int | None = None) -> Callable[[str], int]:
@@ -19,11 +23,40 @@ def integer(minimum: int, maximum: int | None = None) -> Callable[[str], int]:
             number = minimum - 1
         if number < minimum or (maximum is not None and number > maximum):
             most = "" if maximum is None else f" and at most {maximum}"
-            shown = text if len(text) <= 40 else text[:37] + "..."
-            raise typer.BadParameter(f"{shown!r}: expected an integer of at least {minimum}{most}")
+            raise typer.BadParameter(
+                f"{short(text)!r}: expected an integer of at least {minimum}{most}"
+            )
         return number
 
     return read
+
+
+def number(minimum: float) -> Callable[[str | float], float]:
+    """Reads a number option and names the value where it is none, or is not finite."""
+
+    def read(text: str | float) -> float:
+        try:
+            found = float(text)
+        except ValueError:
+            found = math.nan
+        if not minimum <= found < math.inf:
+            raise typer.BadParameter(
+                f"{short(str(text))!r}: expected a number of at least {minimum:g}"
+            )
+        return found
+
+    return read
+
+
+def share(text: str) -> float:
+    """Reads an option that is a share of a whole, which leaves something on both sides."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not 0 < found < 1:
+        raise typer.BadParameter(f"{short(text)!r}: expected a share between 0 and 1, such as 0.5")
+    return found
 
 
 def folder(text: str | Path) -> Path:
@@ -34,7 +67,12 @@ def folder(text: str | Path) -> Path:
 
 
 RecipeName = Annotated[
-    str, typer.Argument(metavar="RECIPE", help="A shipped recipe's name, or a file.")
+    str,
+    typer.Argument(
+        metavar="RECIPE",
+        help="A shipped recipe's name, or a file.",
+        autocompletion=complete.recipe,
+    ),
 ]
 Objectives = Annotated[
     list[str] | None,
@@ -42,6 +80,7 @@ Objectives = Annotated[
         "--objective",
         metavar="NAME",
         help="A preset, NAME:option=value,..., or parts, similarity=KIND;...; repeatable.",
+        autocompletion=complete.objective,
     ),
 ]
 Ood = Annotated[
@@ -53,6 +92,14 @@ Ood = Annotated[
         "repeatable.",
     ),
 ]
+Pairs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--pairs",
+        metavar="FILE",
+        help="Pairs of images, which lie beside the list, to verify at the end; repeatable.",
+    ),
+]
 Set = Annotated[
     list[str] | None,
     typer.Option(
@@ -60,8 +107,10 @@ Set = Annotated[
     ),
 ]
 Seed = Annotated[
-    int | None,
-    typer.Option("--seed", metavar="N", parser=integer(0), help="Replaces the recipe's seeds."),
+    list[int] | None,
+    typer.Option(
+        "--seed", metavar="N", parser=integer(0), help="Replaces the recipe's seeds; repeatable."
+    ),
 ]
 Out = Annotated[Path, typer.Option("--out", metavar="FOLDER", parser=folder, help="The run store.")]
 DataDir = Annotated[

@@ -28,10 +28,11 @@ def list_(json: options.Json = False) -> None:
 def show(recipe: options.RecipeName) -> None:
     """Print a recipe's file."""
     from marginctl.recipe import find
+    from marginctl.reporting.listing import print_lines
     from marginctl.typed_yaml import read_text
 
     source = find(recipe)
-    print(read_text(source.path, str(source.path)), end="")
+    print_lines(read_text(source.path, str(source.path)).removesuffix("\n").split("\n"))
 
 
 @app.command()
@@ -42,12 +43,13 @@ def validate(
     """Check recipes and print every error at once."""
     from marginctl.errors import RequestError
     from marginctl.recipe import find, load_any
+    from marginctl.reporting.listing import print_lines
 
     problems: list[str] = []
     for name in recipe:
         try:
             load_any(find(name), set_ or [])
-            print(f"{name}: valid")
+            print_lines([f"{name}: valid"])
         except RequestError as error:
             problems += error.lines
     if problems:
@@ -62,5 +64,6 @@ def copy(
 ) -> None:
     """Copy a recipe to a file of your own."""
     from marginctl.recipe import copy as copy_recipe
+    from marginctl.reporting.listing import print_lines
 
-    print(copy_recipe(recipe, to, force=force))
+    print_lines([str(copy_recipe(recipe, to, force=force))])

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from marginctl.cli import options
-from marginctl.cli.options import ReportFormat, print_json
+from marginctl.cli.options import ReportFormat, number, print_json
 from marginctl.errors import RequestError
 from marginctl.reporting.figures import KINDS
 
@@ -85,7 +85,10 @@ def command(
     every: Annotated[
         float | None,
         typer.Option(
-            "--every", metavar="SECONDS", min=0.1, help="Of --watch: between two looks, else 2."
+            "--every",
+            metavar="SECONDS",
+            parser=number(0.1),
+            help="Of --watch: between two looks, else 2.",
         ),
     ] = None,
 ) -> None:
@@ -101,7 +104,7 @@ def command(
     from marginctl.reporting.explain import explain as explained
     from marginctl.reporting.figures.rank import draw
     from marginctl.reporting.figures.style import check_kinds
-    from marginctl.reporting.listing import print_csv
+    from marginctl.reporting.listing import print_csv, print_lines
     from marginctl.reporting.printing import check_output, print_sheets, to_file
     from marginctl.reporting.progress import say
 
@@ -181,7 +184,7 @@ def command(
             if report_format is ReportFormat.json:
                 print_json({"schema": 1, "command": "report", "explain": lines})
             else:
-                print("\n".join(lines))
+                print_lines(lines)
         say(wrote)
         return
     with to_file(output) as wrote:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from marginctl.cli import options, training
+from marginctl.cli import complete, options, training
 from marginctl.cli.options import Format
 
 
@@ -14,10 +14,16 @@ def command(
     data: training.Data = None,
     model: Annotated[
         str | None,
-        typer.Option("--model", metavar="NAME", help="A backbone: NAME:option=value,..."),
+        typer.Option(
+            "--model",
+            metavar="NAME",
+            help="A backbone: NAME:option=value,...",
+            autocompletion=complete.model,
+        ),
     ] = None,
     objective: options.Objectives = None,
     ood: options.Ood = None,
+    pairs: options.Pairs = None,
     epochs: training.Epochs = None,
     seeds: training.SeedCount = None,
     keep: training.Keep = 1,
@@ -49,6 +55,7 @@ def command(
             "model": ("--model", model),
             "objectives": ("--objective", objective),
             "ood": ("--ood", ood),
+            "pairs": ("--pairs", pairs),
             "train.epochs": ("--epochs", epochs),
         },
         training.How(

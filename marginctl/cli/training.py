@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from marginctl.cli import options
+from marginctl.cli import complete, options
 from marginctl.cli.options import Format, integer, print_json
 from marginctl.errors import MarginctlError
 
@@ -18,12 +18,19 @@ if TYPE_CHECKING:
 Recipe = Annotated[
     str | None,
     typer.Argument(
-        metavar="[RECIPE]", help="A shipped recipe's name, or a file; none: the options alone."
+        metavar="[RECIPE]",
+        help="A shipped recipe's name, or a file; none: the options alone.",
+        autocompletion=complete.recipe,
     ),
 ]
 Data = Annotated[
     str | None,
-    typer.Option("--data", metavar="NAME", help="digits, mnist, cifar-100, folder:PATH, ..."),
+    typer.Option(
+        "--data",
+        metavar="NAME",
+        help="digits, mnist, cifar-100, folder:PATH, ...",
+        autocompletion=complete.images,
+    ),
 ]
 Epochs = Annotated[
     int | None, typer.Option("--epochs", metavar="N", parser=integer(1), help="Epochs.")
@@ -40,7 +47,12 @@ Keep = Annotated[
 ]
 CheckpointMinutes = Annotated[
     float,
-    typer.Option("--checkpoint-minutes", metavar="MINUTES", min=0, help="Between two checkpoints."),
+    typer.Option(
+        "--checkpoint-minutes",
+        metavar="MINUTES",
+        parser=options.number(0),
+        help="Between two checkpoints.",
+    ),
 ]
 TensorBoardFolder = Annotated[
     Path | None,
@@ -60,7 +72,7 @@ class How:
     """The options of a call that say how, and not what, is trained."""
 
     overrides: list[str]
-    seed: int | None
+    seed: list[int] | None
     seeds: int | None
     keep: int
     checkpoint_minutes: float
@@ -98,6 +110,7 @@ def perform(
     """
     from marginctl.devices import first_process
     from marginctl.errors import RequestError
+    from marginctl.reporting.listing import print_lines
     from marginctl.reporting.tensorboard import TensorBoard, check
     from marginctl.reporting.train_plan import lines_of
     from marginctl.reporting.train_progress import TrainProgress
@@ -105,7 +118,7 @@ def perform(
     from marginctl.training.session import Session
 
     seeds = None if how.seeds is None else list(range(how.seeds))
-    if how.seed is not None and seeds is not None:
+    if how.seed and seeds is not None:
         raise RequestError("--seed and --seeds: give one of them")
     if how.tensorboard:
         check(how.tensorboard)
@@ -115,7 +128,7 @@ def perform(
         overrides=how.overrides,
         options={
             **given,
-            "seeds": ("--seeds", seeds) if how.seed is None else ("--seed", [how.seed]),
+            "seeds": ("--seed", how.seed) if how.seed else ("--seeds", seeds),
         },
         data_dir=how.data_dir,
         out=how.out,
@@ -128,7 +141,7 @@ def perform(
             if how.json:
                 print_json({"schema": 1, "command": session.recipe.task, "dry_run": planned})
             else:
-                print("\n".join(lines_of(planned)))
+                print_lines(lines_of(planned))
         return
     with TrainProgress(len(session.trials), quiet=how.quiet or not speaks) as progress:
         listener = TensorBoard(progress, session, how.tensorboard) if how.tensorboard else progress

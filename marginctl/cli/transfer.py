@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from marginctl.cli import options, training
+from marginctl.cli import complete, options, training
 from marginctl.cli.options import Format
 
 
@@ -33,6 +33,7 @@ def command(
             metavar="NAME",
             help="folder:PATH with train/CLASS/IMAGE and val/CLASS/IMAGE, digits, mnist, ...; "
             "repeatable.",
+            autocompletion=complete.images,
         ),
     ] = None,
     method: Annotated[

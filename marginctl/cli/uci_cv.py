@@ -1,16 +1,23 @@
 """marginctl uci-cv."""
 
+import enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from marginctl.cli import options
+from marginctl.cli import complete, options
 from marginctl.cli.options import Format, integer, print_json
 from marginctl.errors import MarginctlError, RequestError
 
 if TYPE_CHECKING:
+    from marginctl.crossval.cluster import Cluster
     from marginctl.crossval.session import Session
+
+
+class Backend(enum.StrEnum):
+    processes = "processes"
+    dask = "dask"
 
 
 def command(
@@ -19,10 +26,17 @@ def command(
         typer.Argument(
             metavar="[RECIPE]",
             help="A shipped recipe's name, or a file; else arcgrad/table1, or own-data with --csv.",
+            autocompletion=complete.recipe,
         ),
     ] = None,
     dataset: Annotated[
-        list[str] | None, typer.Option("--dataset", metavar="NAME", help="A data set; repeatable.")
+        list[str] | None,
+        typer.Option(
+            "--dataset",
+            metavar="NAME",
+            help="A data set; repeatable.",
+            autocompletion=complete.uci_set,
+        ),
     ] = None,
     objective: options.Objectives = None,
     csv: Annotated[
@@ -82,6 +96,15 @@ def command(
     ] = False,
     device: options.Device = "auto",
     workers: options.Workers = None,
+    backend: Annotated[
+        Backend, typer.Option("--backend", help="Where networks train: here, or a dask cluster.")
+    ] = Backend.processes,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(
+            "--scheduler", metavar="ADDRESS", help="Of dask: tcp://HOST:PORT, or its JSON file."
+        ),
+    ] = None,
     dry_run: options.DryRun = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -91,6 +114,7 @@ def command(
     standard deviation of their test accuracies beside the published ones. Finished trials are kept
     in the run store: the same command again resumes, or prints the table at once.
     """
+    from marginctl.crossval.cluster import cluster_for
     from marginctl.crossval.session import Session
     from marginctl.crossval.trial import cost_of
     from marginctl.data.own import read_all
@@ -125,7 +149,7 @@ def command(
             "objectives": ("--objective", objective),
             "protocol.folds": ("--folds", folds),
             "protocol.repeats": ("--repeats", repeats),
-            "seeds": ("--seed", None if seed is None else [seed]),
+            "seeds": ("--seed", seed or None),
         },
         data_dir=data_dir,
         out=out,
@@ -138,7 +162,8 @@ def command(
     if not quiet:
         say(line for _, understood in own for line in understood.lines())
     if search:
-        _search(session, workers, dry_run=dry_run, json=json, quiet=quiet)
+        with cluster_for(backend, scheduler, workers, needed=True) as cluster:
+            _search(session, workers, cluster, dry_run=dry_run, json=json, quiet=quiet)
         return
     compared_with = chosen_baseline(session.recipe.objectives, baseline)
     visible = positive_points(power)
@@ -146,32 +171,33 @@ def command(
         read = [*(csv or []), *filter(None, (train_csv, test_csv)), find(recipe).path]
         check_outputs(predictions, save_models, read)
     todo = session.unfinished()
-    count = session.workers(workers) if todo else 1
-    if dry_run:
-        plan = session.plan(todo, count)
-        if json:
-            print_json({"schema": 1, "command": "uci-cv", "dry_run": plan})
-        else:
-            print(
-                f"{plan['trials']} trials, {plan['to_do']} to do: {plan['networks']} networks, "
-                f"{count} workers, about {plan['seconds']:.0f} s; runs in {plan['folder']}"
-            )
-        return
-    rows = session.rows
-    collector = Collector(
-        list(rows) or [d.name for d in session.datasets],
-        session.recipe.objectives,
-        seeds=len(session.recipe.seeds),
-        published=published(session.recipe.paper, session.recipe.table),
-        skipped=session.skipped,
-        settings={r: (t.dataset.name, t.setting.changed) for r, t in rows.items() if t.setting},
-        row_of={trial.id: trial.row for trial in session.trials},
-    )
-    cost = cost_of(todo)
-    with Progress(collector, cost, len(session.trials), quiet=quiet) as progress:
-        for line in session.warnings:
-            progress.message(line)
-        outcome = session.execute(count, progress)
+    with cluster_for(backend, scheduler, workers, needed=bool(todo)) as cluster:
+        count = session.workers(workers, cluster) if todo else 1
+        if dry_run:
+            plan = session.plan(todo, count)
+            if json:
+                print_json({"schema": 1, "command": "uci-cv", "dry_run": plan})
+            else:
+                print(
+                    f"{plan['trials']} trials, {plan['to_do']} to do: {plan['networks']} networks, "
+                    f"{count} workers, about {plan['seconds']:.0f} s; runs in {plan['folder']}"
+                )
+            return
+        rows = session.rows
+        collector = Collector(
+            list(rows) or [d.name for d in session.datasets],
+            session.recipe.objectives,
+            seeds=len(session.recipe.seeds),
+            published=published(session.recipe.paper, session.recipe.table),
+            skipped=session.skipped,
+            settings={r: (t.dataset.name, t.setting.changed) for r, t in rows.items() if t.setting},
+            row_of={trial.id: trial.row for trial in session.trials},
+        )
+        cost = cost_of(todo)
+        with Progress(collector, cost, len(session.trials), quiet=quiet) as progress:
+            for line in session.warnings:
+                progress.message(line)
+            outcome = session.execute(count, progress, cluster)
 
     if predictions:
         session.gather_predictions(predictions, outcome)
@@ -195,13 +221,19 @@ def command(
 
 
 def _search(
-    session: "Session", workers: int | None, *, dry_run: bool, json: bool, quiet: bool
+    session: "Session",
+    workers: int | None,
+    cluster: "Cluster | None",
+    *,
+    dry_run: bool,
+    json: bool,
+    quiet: bool,
 ) -> None:
     from marginctl.search import leaderboard
     from marginctl.search.session import plan, published_for, search
 
     published = published_for(session)
-    count = session.workers(workers)
+    count = session.workers(workers, cluster)
     planned = plan(session, count)
     line = (
         f"{planned['settings']} of {planned['grid']} settings: at most {planned['networks']} "
@@ -217,7 +249,7 @@ def _search(
     with leaderboard.Leaderboard(session.recipe, published, quiet=quiet) as board:
         if not quiet:
             board.message(line)
-        result = search(session, published, workers=count, board=board)
+        result = search(session, published, workers=count, board=board, cluster=cluster)
     names = [d.name for d in session.datasets]
     if json:
         found = leaderboard.as_json(session.recipe, result, published, names, session.skipped)

@@ -6,17 +6,16 @@ import signal
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Hashable
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from marginctl.crossval.crew import Alone, Crew, Processes
 from marginctl.crossval.record import is_result
 from marginctl.crossval.trial import Trial
-from marginctl.crossval.worker import reporting_to, train, worker_pool
-from marginctl.errors import MarginctlError
+from marginctl.runs.changed import note_on_changed_data
 from marginctl.runs.files import write_arrays, write_atomically, write_csv
 from marginctl.runs.store import KEPT, NETWORKS, PREDICTIONS, TrialFolder, file_digest
 
@@ -30,18 +29,6 @@ class Listener(Protocol):
 
     def progress(self, cost: float) -> None:
         """`cost`: of everything trained so far in this call."""
-
-
-class _Inline(Executor):
-    """Trains in this process."""
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        future: Future[Any] = Future()
-        try:
-            future.set_result(fn(*args, **kwargs))
-        except Exception as error:
-            future.set_exception(error)
-        return future
 
 
 @dataclass
@@ -71,6 +58,7 @@ def execute(
     listener: Listener,
     recipe: dict[str, Any],
     keep: frozenset[str] = frozenset(),
+    cluster: Crew | None = None,
 ) -> Outcome:
     """Computes the trials that have no result in `folder` yet.
 
@@ -85,60 +73,41 @@ def execute(
         listener: hears of every finished trial, of the progress and of messages.
         recipe: the resolved recipe, kept in each run.json.
         keep: files that a trial must have beside its result: PREDICTIONS, NETWORKS.
+        cluster: trains in the place of processes here.
 
     Raises:
         StoreError: the folder cannot be written.
-        MarginctlError: a worker died.
+        MarginctlError: the workers are lost.
     """
     run = _Run(folder, device, listener, recipe, keep)
     pending = deque(_together([t for t in trials if not run.reuse(t)]))
     if not pending:
         return run.outcome
+    changed = note_on_changed_data(folder, (run.about(t) for ts in pending for t in ts))
+    if changed is not None:
+        listener.message(changed)
     workers = max(1, min(workers, sum(len(side_by_side[0].stacks) for side_by_side in pending)))
-    counter: Any = None
-    stop: Any = None
-    executor: Executor
-    if workers == 1:
-        executor = _Inline()
-    else:
-        executor, counter, stop = worker_pool(workers)
-    run.executor = executor
-    in_flight = 1 if workers == 1 else workers + 1
+    crew = cluster or (Alone(listener.progress) if workers == 1 else Processes(workers))
+    run.crew = crew
     finished_normally = False
-    trained = 0.0
-
-    def add(cost: float) -> None:
-        nonlocal trained
-        trained += cost
-        listener.progress(trained)
-
     try:
-        with reporting_to(add):
-            while pending or run.futures or run.elsewhere:
-                while pending and len(run.futures) < in_flight:
-                    run.start(pending.popleft())
-                if run.futures:
-                    ready, _ = wait(run.futures, timeout=0.2, return_when=FIRST_COMPLETED)
-                    for future in ready:
-                        run.collect(future)
-                elif run.elsewhere:
-                    time.sleep(0.2)
-                    run.look_elsewhere()
-                if counter is not None:
-                    listener.progress(counter.value)
+        while pending or run.futures or run.elsewhere:
+            while pending and len(run.futures) < crew.at_once():
+                run.start(pending.popleft())
+            if run.futures:
+                ready, _ = wait(run.futures, timeout=0.2, return_when=FIRST_COMPLETED)
+                for future in ready:
+                    run.collect(future)
+            elif run.elsewhere:
+                time.sleep(0.2)
+                run.look_elsewhere()
+            listener.progress(crew.trained())
         finished_normally = True
-    except BrokenProcessPool:
-        time.sleep(0.3)  # a signal to the whole group may have ended a starting worker: ours first
-        raise MarginctlError(
-            "a worker process was killed, perhaps for lack of memory: finished trials are kept: "
-            "run the same command again, with fewer --workers"
-        ) from None
     finally:
         if not finished_normally:
             _leave_at_once_when_asked_again()
-            if stop is not None:
-                stop.value = 1
-        executor.shutdown(cancel_futures=True)
+            crew.stop()
+        crew.close()
         run.unlock_all()
     return run.outcome
 
@@ -163,7 +132,7 @@ class _Run:
     ) -> None:
         self.folder, self.device, self.listener = folder, device, listener
         self.recipe, self.keep = recipe, keep
-        self.executor: Executor = _Inline()
+        self.crew: Crew = Alone(listener.progress)
         self.outcome = Outcome()
         self.futures: dict[Future[Any], tuple[_Running, int]] = {}
         self.elsewhere: list[Trial] = []
@@ -173,7 +142,7 @@ class _Run:
         found = TrialFolder(self.folder / trial.id).find(self.keep, is_result)
         if found.reason and not quietly:
             self.listener.message(found.reason)
-        if found.result is None:
+        if found.result is None or not found.whole:
             return False
         self._keep(trial, found.result, reused=True)
         return True
@@ -191,7 +160,13 @@ class _Run:
             _unlock(running)
             raise
         for i, stack in enumerate(stacks if running.trials else []):
-            self.futures[self.executor.submit(train, stack, self.device, self.keep)] = (running, i)
+            self.futures[self.crew.submit(stack, self.device, self.keep)] = (running, i)
+
+    def about(self, trial: Trial) -> dict[str, Any]:
+        """The content of a trial's run.json."""
+        # a search runs trials of many protocols under one recipe
+        own = {**self.recipe, "protocol": trial.protocol.model_dump()}
+        return {"trial": trial.id, **trial.identity, "device": self.device, "recipe": own}
 
     def _begin(self, trial: Trial) -> TrialFolder | None:
         """The trial's locked folder, or None where another process has it or has finished it."""
@@ -202,28 +177,28 @@ class _Run:
             )
             self.elsewhere.append(trial)
             return None
-        found = folder.find(self.keep, is_result)  # another process may have finished it since
-        if found.result is not None:
-            folder.unlock()
-            self._keep(trial, found.result, reused=True)
-            return None
         try:
-            about = {"trial": trial.id, **trial.identity, "device": self.device}
-            # a search runs trials of many protocols under one recipe
-            own = {**self.recipe, "protocol": trial.protocol.model_dump()}
-            folder.begin({**about, "recipe": own})
+            found = folder.find(self.keep, is_result)  # another process may have finished it since
+            if found.result is None or not found.whole:
+                folder.begin(self.about(trial))
+            if found.result is None:
+                return folder
+            record = found.result if found.whole else folder.told_anew(found.result)
         except BaseException:
             folder.unlock()
             raise
-        return folder
+        folder.unlock()
+        self._keep(trial, record, reused=True)
+        return None
 
     def collect(self, future: Future[Any]) -> None:
         running, i = self.futures.pop(future)
         running.left -= 1
         error = future.exception()
-        if isinstance(error, BrokenProcessPool):
+        lost = self.crew.lost(error) if error is not None else None
+        if lost is not None:
             _unlock(running)
-            raise error
+            raise lost from None
         if error is not None:
             running.error = error
         else:
@@ -288,9 +263,9 @@ class _Run:
 
 def _together(trials: list[Trial]) -> list[list[Trial]]:
     """The trials that are trained side by side, in the order of the first of each."""
-    found: dict[str, list[Trial]] = {}
+    found: dict[Hashable, list[Trial]] = {}
     for trial in trials:
-        found.setdefault(trial.together[0].id, []).append(trial)
+        found.setdefault(trial.company, []).append(trial)
     return list(found.values())
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from marginctl import recipe as recipes
+from marginctl.crossval.cluster import Cluster
 from marginctl.crossval.execute import Listener, Outcome, execute
 from marginctl.crossval.record import is_result
 from marginctl.crossval.trial import Trial, estimated_seconds, expand, warnings
@@ -16,7 +17,7 @@ from marginctl.devices import resolve_device, usable_cores
 from marginctl.errors import RequestError
 from marginctl.objectives.extension import origins
 from marginctl.objectives.names import parse
-from marginctl.runs.files import write_atomically, write_bytes_atomically
+from marginctl.runs.files import write_bytes_atomically, write_output
 from marginctl.runs.store import NETWORKS, PREDICTIONS, TrialFolder
 
 
@@ -182,7 +183,7 @@ class Session:
                 text = "\n".join([f"{names},setting", *(f"{s},{own}" for s in lines), ""])
             parts.append(text if not parts else text.partition("\n")[2])
         if parts:
-            write_atomically(target, "".join(parts))
+            write_output(target, "".join(parts))
 
     def copy_networks(self, folder: Path, outcome: Outcome) -> None:
         """Copies each finished trial's networks to `<folder>/<trial id>.npz`.
@@ -194,13 +195,15 @@ class Session:
             content = self.networks_of(trial).read_bytes()
             write_bytes_atomically(folder / f"{trial.id}.npz", content)
 
-    def workers(self, asked: int | None) -> int:
+    def workers(self, asked: int | None, cluster: Cluster | None = None) -> int:
         """Processes for what is unfinished: one a core, and one alone on an accelerator."""
+        if cluster is not None:
+            return max(1, cluster.workers())
         if asked is not None:
             return asked
         return usable_cores() if self.device == "cpu" else 1
 
-    def execute(self, workers: int, listener: Listener) -> Outcome:
+    def execute(self, workers: int, listener: Listener, cluster: Cluster | None = None) -> Outcome:
         return execute(
             self.trials,
             self.folder,
@@ -209,6 +212,7 @@ class Session:
             listener=listener,
             recipe={"name": self.name, **self.recipe.model_dump(exclude={"about"})},
             keep=self.keep,
+            cluster=cluster,
         )
 
 

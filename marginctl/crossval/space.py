@@ -1,18 +1,24 @@
 """What a search or a tuning tries: protocols from a grid, and the ways to run a method."""
 
-import itertools
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from marginctl.errors import RequestError
 from marginctl.objectives.names import ObjectiveName, parse
 from marginctl.recipe import Protocol, Recipe, Space
 
 # What may differ between networks that train side by side: they take the same steps, each at its
 # own rate.
 LANE_KEYS = frozenset({"lr", "momentum", "weight_decay"})
+MOST_SETTINGS = 10_000_000  # of a grid: their numbers alone fit into memory
+
+IntArray = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -52,29 +58,74 @@ def grid_size(space: Space) -> int:
     return math.prod(len(values) for values in space.protocol.values())
 
 
-def settings_of(space: Space, base: Protocol) -> list[Setting]:
-    """All settings of the grid, or as many as the space asks for, drawn with its seed.
+class Grid:
+    """The settings of a space, made one by one: there may be millions of them.
 
-    What is drawn has all its rates and decays, which train side by side at little more cost.
+    Numbers count from 0 in the order of the grid; a setting's own number counts from 1.
+
+    Raises:
+        RequestError: more settings than can be drawn from.
     """
-    every = [_setting(base, space, number) for number in range(grid_size(space))]
-    if space.settings is None:
-        return every
-    together: dict[str, list[Setting]] = {}
-    for setting in every:
-        others = {k: v for k, v in setting.changed.items() if k not in LANE_KEYS}
-        together.setdefault(str(others), []).append(setting)
-    companies = list(together.values())
-    random.Random(space.seed).shuffle(companies)
-    drawn = list(itertools.chain.from_iterable(companies))[: space.settings]
-    return sorted(drawn, key=lambda s: s.number)
+
+    def __init__(self, space: Space, base: Protocol) -> None:
+        self._space, self._base = space, base
+        self.size = grid_size(space)
+        if self.size > MOST_SETTINGS:
+            raise RequestError(
+                f"a grid of {self.size} settings: expected at most {MOST_SETTINGS}: name fewer "
+                "values"
+            )
+
+    def setting(self, number: int) -> Setting:
+        return _setting(self._base, self._space, number)
+
+    def drawn(self) -> IntArray:
+        """(n,) numbers in their order: all, or as many as the space asks for, by its seed.
+
+        What is drawn has all its rates and decays, which train side by side at little more cost.
+        """
+        every = np.arange(self.size)
+        if self._space.settings is None:
+            return every
+        company = self.index(every, exclude=LANE_KEYS)
+        chosen = list(range(int(company[-1]) + 1))
+        random.Random(self._space.seed).shuffle(chosen)
+        place = np.empty(len(chosen), np.int64)
+        place[chosen] = np.arange(len(chosen))
+        in_turn = np.argsort(place[company], kind="stable")
+        return np.sort(in_turn[: self._space.settings])
+
+    def companies(self, numbers: IntArray) -> list[IntArray]:
+        """The numbers that can train side by side, together, in the order of the first of each."""
+        company = self.index(numbers, exclude=LANE_KEYS)
+        by_company = np.argsort(company, kind="stable")
+        edges = np.flatnonzero(np.diff(company[by_company])) + 1
+        found: list[IntArray] = np.split(numbers[by_company], edges)
+        return sorted(found, key=lambda members: int(members[0])) if len(numbers) else []
+
+    def index(
+        self,
+        numbers: IntArray,
+        *,
+        include: Collection[str] = tuple(Protocol.model_fields),
+        exclude: Collection[str] = (),
+    ) -> IntArray:
+        """(n,): equal for settings that differ in other keys alone."""
+        found = np.zeros(len(numbers), np.int64)
+        stride = self.size
+        for key, values in self._space.protocol.items():
+            stride //= len(values)
+            if key in include and key not in exclude:
+                found = found * len(values) + numbers // stride % len(values)
+        return found
 
 
 def settings_in(recipe: Recipe) -> list[Setting]:
     """The settings of a recipe's grid; without one, its protocol alone."""
     if not recipe.grid:
         return [Setting(1, recipe.protocol, {})]
-    return settings_of(Space(protocol=recipe.grid), recipe.protocol)
+    grid = Grid(Space(protocol=recipe.grid), recipe.protocol)
+    return [grid.setting(number) for number in range(grid.size)]
 
 
 def candidates_of(space: Space, base: Protocol, column: str) -> tuple[Candidate, ...]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from marginctl.crossval.folds import IntArray, partition
 from marginctl.crossval.space import LANE_KEYS, Candidate
 from marginctl.data.dataset import Dataset
-from marginctl.objectives.names import ObjectiveName
+from marginctl.objectives.names import ObjectiveName, parse
 from marginctl.recipe import Protocol
 from marginctl.seeds import generator
 
@@ -20,6 +20,8 @@ from marginctl.seeds import generator
 # time in calls, and one stack a trial would keep a single core busy. At widths 64-64 on 2 CPU
 # cores, 4 MiB took 0.63 s where 2 MiB took 0.77 s and 1 MiB 1.06 s (best of 5).
 STACK_BYTES = 4 * 2**20
+# Protocols that train side by side: each of their trials records all of them.
+MOST_LANES = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,7 +186,22 @@ def stacks(
 
 def lanes_at_once(dataset: Dataset, protocol: Protocol) -> int:
     """How many protocols may train side by side in one stack: 1 where one has a stack's size."""
-    return max(1, STACK_BYTES // _stack_bytes(dataset, protocol))
+    return max(1, min(MOST_LANES, STACK_BYTES // _stack_bytes(dataset, protocol)))
+
+
+COST_KEYS = frozenset({"hidden", "epochs", "batch_size"})  # of a protocol, all that `cost` reads
+
+
+def cost_side_by_side(dataset: Dataset, protocol: Protocol, lanes: int) -> float:
+    """The cost of one objective and seed with so many protocols that differ in `LANE_KEYS`."""
+    size = lanes_at_once(dataset, protocol)
+
+    def one(number: int) -> float:
+        beside = (protocol,) * number if number > 1 else ()
+        return sum(s.cost for s in stacks(dataset, parse("soft"), protocol, 0, None, beside))
+
+    whole, rest = divmod(lanes, size)
+    return whole * one(size) + (one(rest) if rest else 0.0)
 
 
 def _stack_bytes(dataset: Dataset, protocol: Protocol) -> int:

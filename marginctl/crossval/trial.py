@@ -3,8 +3,8 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -30,7 +30,7 @@ class Trial:
     protocol: Protocol
     seed: int
     tuning: StackTuning | None = None
-    beside: tuple[Protocol, ...] = ()  # protocols that train side by side, this one among them
+    beside: tuple[Protocol, ...] = ()  # that train side by side, this among them: one tuple for all
     setting: Setting | None = None  # of a grid
 
     @property
@@ -38,7 +38,7 @@ class Trial:
         """The row of the table in which it stands: the data set, and the setting of a grid."""
         return row_name(self.dataset.name, self.setting.changed if self.setting else {})
 
-    @cached_property
+    @property
     def identity(self) -> dict[str, Any]:
         """All that the result depends on; defaults are left out: a new option changes no id."""
         others = origins(self.objective.spec)
@@ -84,9 +84,11 @@ class Trial:
         )
 
     @property
-    def together(self) -> list["Trial"]:
-        """The trials that are trained side by side with this one, itself among them."""
-        return [replace(self, protocol=p) for p in self.beside] or [self]
+    def company(self) -> Hashable:
+        """Equal for the trials that are trained side by side."""
+        if not self.beside:
+            return self.id
+        return id(self.beside), self.dataset.name, str(self.objective), self.seed
 
     @property
     def networks(self) -> int:
@@ -243,7 +245,7 @@ def warnings(datasets: Iterable[Dataset], protocol: Protocol) -> list[str]:
 
 def cost_of(trials: Iterable[Trial]) -> float:
     """What trials cost together: those that train side by side are paid for once, all of them."""
-    companies = {trial.together[0].id: trial for trial in trials}
+    companies = {trial.company: trial for trial in trials}
     return sum(trial.cost * max(1, len(trial.beside)) for trial in companies.values())
 
 
@@ -253,5 +255,9 @@ COST_A_SECOND = 7e5
 
 def estimated_seconds(trials: Iterable[Trial], workers: int) -> float:
     """A rough time for the trials, start-up of the workers included."""
-    cost = cost_of(trials)
+    return seconds_of(cost_of(trials), workers)
+
+
+def seconds_of(cost: float, workers: int) -> float:
+    """A rough time for so much cost, start-up of the workers included."""
     return math.ceil(cost / COST_A_SECOND / workers + 4) if cost else 0.0

@@ -122,6 +122,17 @@ def reporting_to(add: Callable[[float], None]) -> Iterator[None]:
         _progress = before
 
 
+@contextlib.contextmanager
+def stopped_by(asked: Callable[[], bool]) -> Iterator[None]:
+    """What is trained in this process ends at its next epoch once `asked()` is true."""
+    global _stopped
+    before, _stopped = _stopped, asked
+    try:
+        yield
+    finally:
+        _stopped = before
+
+
 def worker_pool(workers: int) -> tuple[ProcessPoolExecutor, Any, Any]:
     """Processes for `train`, the shared counter of the cost that they have trained, and a stop.
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marginctl.errors import RequestError
+from marginctl.text import one_line, printable, short
 
 SEPARATORS = ",;\t|"
 
@@ -37,7 +38,7 @@ def parse(path: Path) -> RawTable:
     Raises:
         RequestError: one line that says what is wrong with the file and what to do.
     """
-    name = path.name
+    name = printable(path.name)
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -64,14 +65,14 @@ def parse(path: Path) -> RawTable:
     if not numbered:
         raise RequestError(f"{path}: the file is empty: expected a line of names and rows")
     header, _ = numbered.pop(0)
-    header = [_one_line(column) for column in header]
+    header = [one_line(column) for column in header]
     header = [column or f"unnamed column {i}" for i, column in enumerate(header, 1)]
     twice = [column for column, count in Counter(header).items() if count > 1]
     if twice:
-        raise RequestError(f"{path}:1: column '{twice[0]}' stands twice: rename one")
+        raise RequestError(f"{path}:1: column '{short(twice[0])}' stands twice: rename one")
     if len(header) < 2:
         raise RequestError(
-            f"{path}:1: one column ('{header[0][:40]}'): expected several, separated by comma, "
+            f"{path}:1: one column ('{short(header[0])}'): expected several, separated by comma, "
             "semicolon, tab or bar"
         )
     if all(is_number(c) for c in header):
@@ -88,17 +89,6 @@ def parse(path: Path) -> RawTable:
     where = [f"{path}:{n}" for _, n in numbered]
     numbers = np.arange(1, len(where) + 1)
     return RawTable(name, separator, columns, where, numbers, np.ones(len(where), bool), blank)
-
-
-def _one_line(name: str) -> str:
-    """A name without line ends and control characters."""
-    return " ".join("".join(c if c.isprintable() else " " for c in name).split())
-
-
-def short(value: str) -> str:
-    """A value of the file for a message: one line, and not all of a long one."""
-    text = _one_line(value)
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def _separator(text: str) -> str:

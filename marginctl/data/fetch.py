@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 
 from marginctl.data.uci import definitions, load
 from marginctl.errors import RequestError
+from marginctl.text import short
 
 OFFLINE_SECONDS = 10.0  # without any success: then there is no network
 RESOLVE_SECONDS = 4.0
@@ -197,9 +198,15 @@ def _unzip(data: bytes, wanted: list[str]) -> dict[str, bytes]:
 
 
 def _read(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
+    """A member's bytes; never more are unpacked than it says, or than `MOST_BYTES`."""
+    name = short(member.filename)
     if member.file_size > MOST_BYTES:
-        raise _FetchError(f"member '{member.filename}' has {member.file_size} bytes")
-    return archive.read(member)
+        raise _FetchError(f"member '{name}' has {member.file_size} bytes")
+    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise _FetchError(f"member '{name}' is packed in another way than zip's own")
+    with archive.open(member) as file:
+        # archive.read would unpack up to 2 GiB at once, whatever the header says
+        return file.read(member.file_size + 1)
 
 
 def _from_arff(data: bytes, wanted: list[str], source: dict[str, Any]) -> dict[str, bytes]:

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from marginctl.data.image_files import Part
 from marginctl.data.uci import DataMissingError
 from marginctl.errors import RequestError
+from marginctl.seeds import generator
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -21,6 +21,8 @@ IMAGE_SUFFIXES = frozenset(
     [".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"]
 )
 MOST_NAMED = 5
+PARTS = ("val", "test", "train")  # of a folder, the first two to test on
+_ENDINGS = f"expected files ending in {', '.join(sorted(IMAGE_SUFFIXES))}"
 
 
 def located(path: str, data_dir: Path) -> Path:
@@ -35,20 +37,22 @@ def held_out_part(root: Path, *, test_only: bool = False) -> Path:
     Where the test part alone is asked for it is the folder itself, if that has neither these nor
     `train/`: images to be told apart, or to try a network on, often lie so.
     """
-    parts = [root / part for part in ("val", "test", "train") if os.path.isdir(root / part)]
+    parts = [root / part for part in PARTS if os.path.isdir(root / part)]
     if test_only and not parts and os.path.isdir(root):
         return root
     return next((part for part in parts if part.name != "train"), root / "val")
 
 
 def listed(
-    name: str, root: Path, *, test_only: bool = False
+    name: str, root: Path, *, test_share: float | None = None, test_only: bool = False
 ) -> tuple[dict[str, list[Path]], dict[str, list[Path]]]:
     """The image files by class, of `train/CLASS/*` and of `val/CLASS/*` (or `test/`).
 
     Args:
         name: of the set, for messages.
         root: the folder.
+        test_share: of the images of each class in a folder that holds the classes themselves,
+            `CLASS/*`: so many are its test part, always the same ones.
         test_only: whether `train/` is not looked at; the classes may lie in the folder itself.
 
     Returns:
@@ -59,11 +63,15 @@ def listed(
         RequestError: no classes or images, or a class that is only tested.
     """
     at, tested = f"data set '{name}'", held_out_part(root, test_only=test_only)
+    if test_share is not None:
+        return _divided(at, root, test_share)
     for part in (tested,) if test_only else (root / "train", tested):
         if not os.path.isdir(part):
+            flat = not any(os.path.isdir(root / p) for p in PARTS) and os.path.isdir(root)
+            instead = f"; to divide {root}/CLASS/IMAGE: data.test_share = 0.2" if flat else ""
             raise DataMissingError(
                 f"{at}: no folder {part}: expected {root}/train/CLASS/IMAGE and "
-                f"{root}/val/CLASS/IMAGE (or test in place of val)"
+                f"{root}/val/CLASS/IMAGE (or test in place of val){instead}"
             )
     train = {} if test_only else images_of_classes(root / "train")
     test = images_of_classes(tested)
@@ -76,10 +84,7 @@ def listed(
     if not any(test.values()):
         empty.append(tested)
     if empty:
-        raise RequestError(
-            f"{at}: no images in {empty[0]}: expected files ending in "
-            f"{', '.join(sorted(IMAGE_SUFFIXES))}"
-        )
+        raise RequestError(f"{at}: no images in {empty[0]}: {_ENDINGS}")
     unknown = [c for c in test if c not in train]
     if unknown:
         raise RequestError(
@@ -89,8 +94,40 @@ def listed(
     return train, test
 
 
+def _divided(
+    at: str, root: Path, share: float
+) -> tuple[dict[str, list[Path]], dict[str, list[Path]]]:
+    """The images of each class in two parts; a class of two images or more is in both."""
+    for part in PARTS:
+        if os.path.isdir(root / part):
+            raise RequestError(
+                f"{at}: data.test_share = {share:g} of a folder with {root / part}: leave it out"
+            )
+    if not os.path.isdir(root):
+        raise DataMissingError(f"{at}: no folder {root}: expected {root}/CLASS/IMAGE")
+    train: dict[str, list[Path]] = {}
+    test: dict[str, list[Path]] = {}
+    for name, files in images_of_classes(root).items():
+        if not files:
+            raise RequestError(f"{at}: no images in {root / name}: {_ENDINGS}")
+        count = min(max(1, round(share * len(files))), len(files) - 1)
+        drawn = generator(0, "test part", name).permutation(len(files))[:count]
+        test[name] = [files[i] for i in sorted(drawn)]
+        train[name] = [file for file in files if file not in set(test[name])]
+    if not train:
+        raise RequestError(f"{at}: no class folders in {root}: make one for each class")
+    if not any(test.values()):
+        raise RequestError(f"{at}: one image in each class of {root}: expected 2 or more")
+    return train, test
+
+
 def decoded(
-    name: str, root: Path, pixels: int, *, test_only: bool = False
+    name: str,
+    root: Path,
+    pixels: int,
+    *,
+    test_share: float | None = None,
+    test_only: bool = False,
 ) -> tuple[Part, Part, tuple[str, ...]]:
     """A folder of images, as `listed` finds them, in memory.
 
@@ -100,14 +137,15 @@ def decoded(
     With `test_only` the training part is empty, and `train/` is not looked at.
 
     Returns:
-        The training part, the test part, and the classes: the sorted sub-folders of `train/`.
+        The training part, the test part, and the classes: the sorted sub-folders of `train/`, or
+        of the folder itself where `test_share` is given.
 
     Raises:
         DataMissingError: there is no such folder.
         RequestError: as `listed`, too many pixels, or files that are no images.
     """
     at = f"data set '{name}'"
-    train, test = listed(name, root, test_only=test_only)
+    train, test = listed(name, root, test_share=test_share, test_only=test_only)
     classes = tuple(train)
     count = sum(map(len, (*train.values(), *test.values())))
     size = count * pixels * pixels * 3
@@ -187,14 +225,14 @@ def _decode_all(
     x = np.zeros((len(labelled), pixels, pixels, 3), np.uint8)
     for i, (path, _) in enumerate(labelled):
         try:
-            x[i] = _square(path, pixels)
+            x[i] = np.asarray(square(open_rgb(path), pixels), np.uint8)
         except Exception:  # a damaged image makes the decoders raise anything
             unreadable.append(path)
     return x, np.array([label for _, label in labelled], np.int64)
 
 
-def _square(path: Path, pixels: int) -> NDArray[np.uint8]:
+def square(image: "Image", pixels: int) -> "Image":
+    """The largest centred square of an image, scaled bilinearly and antialiased to `pixels`."""
     from PIL import Image, ImageOps
 
-    fitted = ImageOps.fit(open_rgb(path), (pixels, pixels), Image.Resampling.BILINEAR)
-    return np.asarray(fitted, np.uint8)
+    return ImageOps.fit(image, (pixels, pixels), Image.Resampling.BILINEAR)

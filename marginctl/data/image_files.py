@@ -5,6 +5,7 @@ labels are within the classes, and the content the original one, is for the call
 """
 
 import gzip
+import io
 import math
 import pickle
 import struct
@@ -16,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from marginctl.data.csv_file import short
 from marginctl.errors import RequestError
+from marginctl.text import short
 
 Part = tuple[NDArray[np.uint8], NDArray[np.int64]]
 
@@ -43,13 +44,14 @@ def read_idx(path: Path, shape: tuple[int, ...]) -> NDArray[np.uint8]:
         RequestError: the file cannot be read, or has another header or size.
     """
     content = _read(path)
-    if path.suffix == ".gz":
-        try:
-            content = gzip.decompress(content)
-        except (OSError, EOFError, zlib.error) as error:
-            raise RequestError(f"{path}: not a whole gzip file: {error}: fetch it again") from None
     magic, start = 0x800 + len(shape), 4 + 4 * len(shape)
     size = start + math.prod(shape)
+    if path.suffix == ".gz":
+        try:  # not more than what is looked for, however much is packed
+            with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
+                content = file.read(size + 1)
+        except (OSError, EOFError, zlib.error) as error:
+            raise RequestError(f"{path}: not a whole gzip file: {error}: fetch it again") from None
     if len(content) < start:
         raise _wrong_size(path, len(content), size)
     found, *lengths = struct.unpack(f">I{len(shape)}I", content[:start])
@@ -60,7 +62,9 @@ def read_idx(path: Path, shape: tuple[int, ...]) -> NDArray[np.uint8]:
         )
     if tuple(lengths) != shape:
         raise RequestError(f"{path}: shape {tuple(lengths)}, expected {shape}: fetch it again")
-    if len(content) != size:
+    if len(content) > size:
+        raise RequestError(f"{path}: more than {size} bytes, expected {size}: fetch it again")
+    if len(content) < size:
         raise _wrong_size(path, len(content), size)
     return np.frombuffer(content, np.uint8, offset=start).reshape(shape).copy()
 

@@ -99,7 +99,9 @@ def image_sets() -> Mapping[str, Description]:
     }
     inside = tuple(f"PATH/{part}/CLASS/IMAGE" for part in ("train", "val"))
     own = {
-        f"{FOLDER}PATH": Description("a folder of images of one's own", (inside,)),
+        f"{FOLDER}PATH": Description(
+            "a folder of images of one's own", (inside, ("PATH/CLASS/IMAGE",))
+        ),
         f"{LIST}PATH": Description(
             "a folder with lists of image files and their labels",
             (("PATH/train.txt", "PATH/val.txt"),),

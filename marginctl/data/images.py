@@ -142,13 +142,22 @@ def find_images(name: str, data_dir: Path) -> Path | None:
     return data_dir / layout.folder
 
 
-def load_images(name: str, data_dir: Path, pixels: int = 64, *, test_only: bool = False) -> Images:
+def load_images(
+    name: str,
+    data_dir: Path,
+    pixels: int = 64,
+    *,
+    test_share: float | None = None,
+    test_only: bool = False,
+) -> Images:
     """Reads an image set from the data folder; `digits` comes with scikit-learn.
 
     Args:
         name: one of `image_sets()`; a relative PATH of `folder:PATH` that is not there is looked
             for in `data_dir`.
         pixels: the side to which the images of a folder are scaled; other sets have their own.
+        test_share: of the images of each class in a folder without parts, as `folders.listed` has
+            it.
         test_only: whether the training part is left empty; what it lacks then does not matter.
 
     Raises:
@@ -166,7 +175,9 @@ def load_images(name: str, data_dir: Path, pixels: int = 64, *, test_only: bool 
         if pixels < 1:
             raise RequestError(f"pixels = {pixels}: expected 1 or more")
         root = folders.located(name.removeprefix(FOLDER), data_dir)
-        train, test, classes = folders.decoded(name, root, pixels, test_only=test_only)
+        train, test, classes = folders.decoded(
+            name, root, pixels, test_share=test_share, test_only=test_only
+        )
         return Images(name, *train, *test, classes)
     kind = IMAGE_SETS[name]
     layout, paths = _find(name, kind, data_dir, test_only=test_only)

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from marginctl.data.csv_file import RawTable, is_number, parse, short
+from marginctl.data.csv_file import RawTable, is_number, parse
 from marginctl.data.dataset import Dataset
 from marginctl.errors import RequestError
-from marginctl.text import did_you_mean
+from marginctl.text import did_you_mean, short
 
 MISSING = frozenset({"", "?", "na", "n/a", "nan", "null", "none", "nil", "-", "."})
 MOST_CATEGORIES = 50

@@ -3,6 +3,7 @@
 import csv
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from marginctl.data import folders
@@ -32,6 +33,7 @@ def load_files(
     pixels: int,
     *,
     blacklist: str | None = None,
+    test_share: float | None = None,
     test_only: bool = False,
 ) -> ImageFiles:
     """Lists and labels the files of a streamed set; that they are there is checked, none is read.
@@ -42,6 +44,8 @@ def load_files(
         pixels: the side of the images that a network is given.
         blacklist: a file of test images to leave out, a line each: a path in the set, a file's name
             with or without its ending, or, of ImageNet, the number of a validation image.
+        test_share: of the images of each class in a folder without parts, as `folders.listed` has
+            it.
         test_only: whether the training part is left out; what it lacks then does not matter.
 
     Raises:
@@ -60,7 +64,8 @@ def load_files(
         "imagenet": _imagenet,
         "places-365": _places,
     }
-    read = kinds.get(name) or (_lists if name.startswith(LIST) else _folder)
+    in_folder = partial(_folder, test_share=test_share)
+    read = kinds.get(name) or (_lists if name.startswith(LIST) else in_folder)
     classes, train, test = read(name, root, test_only)
     if name in STREAMED_SETS:
         _check_counts(name, root, len(classes), train, test, test_only)
@@ -108,10 +113,12 @@ def _check_counts(
             )
 
 
-def _folder(name: str, root: Path, test_only: bool) -> Found:
-    """`train/CLASS/*` and `val/CLASS/*`, or `test/`."""
-    train, test = folders.listed(name, root, test_only=test_only)
+def _folder(name: str, root: Path, test_only: bool, test_share: float | None = None) -> Found:
+    """`train/CLASS/*` and `val/CLASS/*`, or `test/`; with a share `CLASS/*` alone."""
+    train, test = folders.listed(name, root, test_share=test_share, test_only=test_only)
     classes = tuple(train)
+    if test_share is not None:
+        return classes, _labelled(".", train, classes), _labelled(".", test, classes)
     inside = folders.held_out_part(root, test_only=test_only).relative_to(root).as_posix()
     return classes, _labelled("train", train, classes), _labelled(inside, test, classes)
 

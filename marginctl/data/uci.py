@@ -2,6 +2,7 @@
 
 import csv
 import importlib.util
+import io
 import itertools
 import math
 import os
@@ -15,7 +16,7 @@ import numpy as np
 from marginctl import typed_yaml
 from marginctl.data.dataset import Dataset
 from marginctl.errors import RequestError
-from marginctl.text import did_you_mean
+from marginctl.text import did_you_mean, short
 
 Row = list[str]
 
@@ -143,12 +144,17 @@ def _number(text: str, column: str, at: str) -> float:
     except ValueError:
         number = math.nan
     if not math.isfinite(number):
-        raise RequestError(f"{at}: {column} = '{text}', expected a number: fetch the file again")
+        raise RequestError(
+            f"{at}: {column} = '{short(text)}', expected a number: fetch the file again"
+        )
     return number
 
 
 def _read(path: Path, file: dict[str, Any]) -> list[Row]:
-    rows = READERS[file.get("format", "delimited")](path, file)
+    try:
+        rows = list(READERS[file.get("format", "delimited")](path, file))
+    except csv.Error as error:
+        raise RequestError(f"{path}: not CSV: {error}: fetch it again") from None
     return [row for row in rows if any(cell.strip() for cell in row)]
 
 
@@ -171,10 +177,13 @@ def _excel(path: Path, file: dict[str, Any]) -> Iterator[Row]:
     import xlrd
 
     try:
-        book = xlrd.open_workbook(path)
+        # by itself it would say what it finds odd on stdout
+        book = xlrd.open_workbook(path, logfile=io.StringIO())
         sheets = [book.sheet_by_index(i) for i in file["sheets"]]
-    except (xlrd.XLRDError, xlrd.compdoc.CompDocError, IndexError, OSError) as error:
-        raise RequestError(f"{path}: not the expected .xls file: {error}: fetch it again") from None
+    except OSError as error:
+        raise RequestError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except Exception:  # a damaged file makes xlrd raise anything
+        raise RequestError(f"{path}: not the expected .xls file: fetch it again") from None
     for sheet in sheets:
         for i in range(file.get("skip", 0), sheet.nrows):
             yield [str(value) for value in sheet.row_values(i)]

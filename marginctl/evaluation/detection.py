@@ -186,7 +186,7 @@ def measured(
         return {}
     first = next(iter(pairs.values()))
     n_in, n_out = len(first[0]), len(first[1])
-    ranked = {name: _Ranked(*pair) for name, pair in pairs.items()}
+    ranked = {name: Ranked(*pair) for name, pair in pairs.items()}
     points = {name: of(np.ones(n_in + n_out, np.int64)) for name, of in ranked.items()}
     drawn: dict[str, list[Floats]] = {name: [] for name in pairs}
     # one after the other: what they share stays in the processor's cache
@@ -213,7 +213,7 @@ def _draws(n_in: int, n_out: int, resamples: int) -> Iterator[NDArray[np.int64]]
         )
 
 
-class _Ranked:
+class Ranked:
     """Two sides by falling score, sorted once: the metrics of any weights of their images.
 
     With T_k and F_k the inside and the outside at or above the k-th largest of all distinct scores,
@@ -255,7 +255,7 @@ class _Ranked:
 def _curves(inside: Floats, outside: Floats) -> dict[str, Any]:
     """`histogram`: counts in common bins; `roc`: the TPR at FPR = 0, 0.01 .. 1, inside positive."""
     edges = np.histogram_bin_edges(np.concatenate([inside, outside]), BINS)
-    t, f = _Ranked(inside, outside).curve(np.ones(len(inside) + len(outside), np.int64))
+    t, f = Ranked(inside, outside).curve(np.ones(len(inside) + len(outside), np.int64))
     fpr, tpr = (np.append(0, x) / x[-1] for x in (f, t))
     return {
         "histogram": {

@@ -6,9 +6,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from marginctl.evaluation import accuracy, angles, calibration, detection_table
+from marginctl.evaluation import accuracy, angles, calibration, detection_table, shots
 
 Floats = NDArray[np.float64]
+
+MOST_CONFUSED = 2000  # classes, of a confusion matrix
 
 
 def measured(
@@ -67,7 +69,11 @@ def measured(
         {"name": classes[row["class"]], **row}
         for row in accuracy.per_class(labels, predicted, count)
     ]
-    document["confusion"] = accuracy.confusion(labels, predicted, count).tolist()
+    document["confusion"] = None
+    if count > MOST_CONFUSED:  # of a hundred thousand identities it would be 80 GB
+        document["reasons"]["confusion"] = f"{count} classes, more than {MOST_CONFUSED}"
+    else:
+        document["confusion"] = accuracy.confusion(labels, predicted, count).tolist()
     return document
 
 
@@ -81,6 +87,8 @@ def as_text(title: str, document: dict[str, Any]) -> list[str]:
     ]
     if document["top5"] is not None:
         lines.append(f"top-5     {document['top5']:.2f} %")
+    if "shots" in document:
+        lines += shots.as_text(document["shots"])
     if document["nll"] is not None:
         found = document["calibration"]
         lines += [

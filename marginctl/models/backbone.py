@@ -5,7 +5,13 @@ from collections.abc import Mapping
 
 from torch import Tensor, nn
 
-from marginctl.models.names import OF_TORCHVISION, check_images, check_model, model_of
+from marginctl.models.names import (
+    EMBEDDING,
+    OF_TORCHVISION,
+    check_images,
+    check_model,
+    model_of,
+)
 
 
 class Backbone(nn.Module):
@@ -27,6 +33,29 @@ class Backbone(nn.Module):
         raise NotImplementedError
 
 
+class Embedded(Backbone):
+    """A backbone and a feature layer: linear without bias, then normalised over the batch.
+
+    As is usual for faces, with a length of 512; that no dropout stands before it and that the
+    normalisation has its factor and shift is ours.
+
+    Args:
+        backbone: what gives the features (N, d).
+        feature_dim: their length after the layer.
+    """
+
+    def __init__(self, backbone: Backbone, feature_dim: int) -> None:
+        super().__init__(feature_dim)
+        self.backbone = backbone
+        self.embedding = nn.Sequential(
+            nn.Linear(backbone.feature_dim, feature_dim, bias=False), nn.BatchNorm1d(feature_dim)
+        )
+
+    def forward(self, images: Tensor) -> Tensor:
+        features: Tensor = self.embedding(self.backbone(images))
+        return features
+
+
 def create(name: str, options: Mapping[str, object], channels: int, pixels: int) -> Backbone:
     """The model `name` with initial weights drawn from torch's global stream.
 
@@ -43,11 +72,13 @@ def create(name: str, options: Mapping[str, object], channels: int, pixels: int)
     accepted = check_model(name, options)
     check_images(name, channels, pixels)
     model = model_of(name)
+    length = accepted.pop(EMBEDDING)
     if model.made_by is None:
         from marginctl.models.from_torchvision import FromTorchvision
 
-        return FromTorchvision(name.removeprefix(OF_TORCHVISION))
-    module, _, named = model.made_by.partition(":")
-    made = getattr(importlib.import_module(module), named)
-    backbone: Backbone = made(channels, pixels, **model.settings, **accepted)
-    return backbone
+        backbone: Backbone = FromTorchvision(name.removeprefix(OF_TORCHVISION))
+    else:
+        module, _, named = model.made_by.partition(":")
+        made = getattr(importlib.import_module(module), named)
+        backbone = made(channels, pixels, **model.settings, **accepted)
+    return Embedded(backbone, length) if length else backbone

@@ -12,7 +12,7 @@ import re
 from torch import nn
 
 from marginctl.errors import RequestError
-from marginctl.models.backbone import Backbone
+from marginctl.models.backbone import Backbone, Embedded
 from marginctl.models.efficientnet_lite import EfficientNetLite0
 from marginctl.models.layer13 import Layer13
 from marginctl.models.mlp import MLP
@@ -51,6 +51,10 @@ def blocks_of(name: str, backbone: Backbone) -> tuple[Block, Block, Block, Block
     Raises:
         RequestError: a network of another family, which has no blocks.
     """
+    if isinstance(backbone, Embedded):
+        inner = blocks_of(name, backbone.backbone)
+        one, two, three, four = (tuple(f"backbone.{path}" for path in block) for block in inner)
+        return one, two, three, (*four, "embedding")
     units = _units(backbone)
     paths = [path for path, _ in units]
     if isinstance(backbone, MLP):  # from the end: the last hidden layer is block 4
@@ -77,14 +81,16 @@ def frozen_in(name: str, backbone: Backbone, chosen: str) -> tuple[Block, str | 
 
     Args:
         name, backbone: as `blocks_of` takes them.
-        chosen: `1-4`, `2-4`, `3-4` or `4`.
+        chosen: `1-4`, `2-4`, `3-4` or `4`; or `head`, the classifier alone.
 
     Returns:
-        None, and no modules, where there are none before.
+        None, and no modules, where there are none before; the whole backbone, and None, for `head`.
 
     Raises:
-        RequestError: as `blocks_of`; all networks have `1-4`.
+        RequestError: as `blocks_of`; all networks have `1-4` and `head`.
     """
+    if chosen == "head":
+        return ("",), None
     before = int(chosen[0]) - 1
     blocks = blocks_of(name, backbone) if before else ()
     frozen = tuple(path for block in blocks[:before] for path in block)

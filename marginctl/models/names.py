@@ -15,6 +15,10 @@ from marginctl.objectives.option import (
 from marginctl.text import did_you_mean
 
 _WIDTH = Option(1.0, "multiplies the channels", minimum=0.0, above_minimum=True, maximum=8.0)
+EMBEDDING = "embedding"
+_EMBEDDING = Option(
+    0, "the length of a linear feature layer after it; 0: none", 0, 65536, whole=True
+)
 
 
 @dataclass(frozen=True)
@@ -26,14 +30,19 @@ class Model:
         made_by: its class as `module:Class`, or None for one of torchvision's.
         pixels: the smallest side of an image that all its layers can compute.
         settings: what its class is built with and no recipe changes.
-        options: what a recipe may change.
+        own_options: what a recipe may change of this model.
     """
 
     origin: str
     made_by: str | None
     pixels: int = 1
     settings: Mapping[str, Value] = field(default_factory=dict)
-    options: Mapping[str, Option] = field(default_factory=dict)
+    own_options: Mapping[str, Option] = field(default_factory=dict)
+
+    @property
+    def options(self) -> Mapping[str, Option]:
+        """What a recipe may change: of this model, and of all."""
+        return {**self.own_options, EMBEDDING: _EMBEDDING}
 
 
 def _resnet(depth: int, blocks: tuple[int, ...], *, bottleneck: bool = False) -> Model:
@@ -49,7 +58,7 @@ def _wide_resnet(depth: int, widening: int) -> Model:
         f"Wide ResNet {depth}-{widening} (Zagoruyko and Komodakis 2016)",
         "marginctl.models.wide_resnet:WideResNet",
         settings={"depth": depth, "widening": widening},
-        options={
+        own_options={
             "dropout": Option(
                 0.0, "between the two convolutions of a block", minimum=0.0, maximum=1.0
             )
@@ -94,7 +103,7 @@ MODELS: Mapping[str, Model] = {
         "Large Margin in Softmax's 13-layer network, after Mean Teacher's (Tarvainen 2017)",
         "marginctl.models.layer13:Layer13",
         pixels=12,
-        options={
+        own_options={
             "width": _WIDTH,
             "last": Option(
                 "3x3",
@@ -112,7 +121,7 @@ MODELS: Mapping[str, Model] = {
         "three convolutions and a linear feature, ours; 2 numbers a feature can be plotted",
         "marginctl.models.mnist_cnn:MnistCNN",
         pixels=4,
-        options={"feature_dim": _count(2, "the length of a feature", 65536)},
+        own_options={"feature_dim": _count(2, "the length of a feature", 65536)},
     ),
     "vgg16": Model(
         "VGG-16 (Simonyan and Zisserman 2015) as usual for CIFAR: its convolutions alone",
@@ -134,7 +143,7 @@ MODELS: Mapping[str, Model] = {
     "mobilenet": Model(
         "MobileNet (Howard 2017); images of up to 64 pixels are not halved by its first layer",
         "marginctl.models.mobilenet:MobileNet",
-        options={"width": _WIDTH},
+        own_options={"width": _WIDTH},
     ),
     "efficientnet-lite0": Model(
         "EfficientNet-Lite0 (Google 2020), with the extra `pretrained`",
@@ -143,7 +152,7 @@ MODELS: Mapping[str, Model] = {
     "mlp": Model(
         "hidden layers with ReLU on all pixels of an image",
         "marginctl.models.mlp:MLP",
-        options={
+        own_options={
             "width": _count(128, "units of a hidden layer", 65536),
             "depth": _count(2, "hidden layers", 1000),
         },

@@ -5,15 +5,23 @@ A package names an `Extension` in its `pyproject.toml`:
     [project.entry-points."marginctl.objectives"]
     focal = "focal:EXTENSION"
 
+Or a file that is no package holds one as `EXTENSION`, and MARGINCTL_EXTENSIONS names the file, or
+several as in PATH. The file's digest stands in runs for a version.
+
 Its parts are classes below `Similarity`, `Scale`, `Margin`, `Loss` or `Regularizer`; they are named
 by their import path, so that torch is imported only when one is used.
 """
 
 import functools
+import hashlib
+import importlib.util
+import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import entry_points
+from pathlib import Path
 
 from marginctl.errors import RequestError
 from marginctl.objectives.option import Option
@@ -24,6 +32,7 @@ from marginctl.objectives.spec import PARTS, Kind, Spec, accept_spec, part
 __all__ = ["Extension", "Kind", "Option", "Preset", "Spec", "Timed", "part", "timed"]
 
 GROUP = "marginctl.objectives"
+FILES = "MARGINCTL_EXTENSIONS"
 
 
 @dataclass(frozen=True)
@@ -50,14 +59,47 @@ def load() -> None:
     """
     for point in sorted(entry_points(group=GROUP), key=lambda p: p.name):
         origin = f"{point.dist.name} {point.dist.version}" if point.dist else point.value
-        of = f"the extension '{point.name}' ({origin})"
+        _load(
+            point.load, f"the extension '{point.name}' ({origin})", origin, "Mend or uninstall it."
+        )
+    for file in filter(None, os.environ.get(FILES, "").split(os.pathsep)):
+        path = Path(file).expanduser()
+        at = f"{FILES}={file}"
         try:
-            _add(point.load(), of, origin)
-        except RequestError:
-            raise
-        except (Exception, SystemExit) as error:  # anything can happen in another package
-            reason = " ".join(f"{type(error).__name__}: {error}".split())
-            raise RequestError(f"{of} cannot be loaded: {reason}. Mend or uninstall it.") from None
+            origin = f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()[:12]}"
+        except OSError as error:
+            raise RequestError(f"{at}: cannot be read: {error.strerror or error}") from None
+        _load(functools.partial(_of_file, path, at), at, origin, "Mend it.")
+
+
+def _load(read: Callable[[], object], of: str, origin: str, advice: str) -> None:
+    try:
+        _add(read(), of, origin)
+    except RequestError:
+        raise
+    except (Exception, SystemExit) as error:  # anything can happen in another's code
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise RequestError(f"{of} cannot be loaded: {reason}. {advice}") from None
+
+
+def _of_file(path: Path, at: str) -> object:
+    """The `EXTENSION` of a file, which is from then on a module by the file's name."""
+    name = path.stem
+    if not name.isidentifier() or path.suffix != ".py":
+        raise RequestError(f"{at}: expected a Python file, NAME.py")
+    if name in sys.modules or importlib.util.find_spec(name) is not None:
+        raise RequestError(f"{at}: there is another module '{name}': give the file another name")
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+        return module.EXTENSION
+    except BaseException:
+        del sys.modules[name]
+        raise
 
 
 def _add(extension: object, of: str, origin: str) -> None:

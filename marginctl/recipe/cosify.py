@@ -7,9 +7,10 @@ from pydantic import Field, ValidationError, field_validator
 from marginctl.data.image_sets import ways_to_load
 from marginctl.errors import RequestError
 from marginctl.recipe.fields import Rate
-from marginctl.recipe.train import ImageData, Optim, Training, TrainRecipe
+from marginctl.recipe.images import ImageData
+from marginctl.recipe.train import Optim, Training, TrainRecipe
 
-Blocks = Literal["1-4", "2-4", "3-4", "4"]
+Blocks = Literal["1-4", "2-4", "3-4", "4", "head"]
 
 
 class CosifyOptim(Optim):
@@ -45,7 +46,11 @@ class CosifyRecipe(TrainRecipe):
         ),
     ]
     blocks: Annotated[
-        Blocks, Field(description="which are fine-tuned; what is before them stays as it is")
+        Blocks,
+        Field(
+            description="which are fine-tuned; what is before them stays as it is; head: none of "
+            "them, the new classifier alone"
+        ),
     ] = "1-4"
     model: Annotated[str, Field(description="of the start; left out: whatever it is")] = ""
     objectives: Annotated[list[str], Field(min_length=1)] = Field(default=["cosine-ls"])
@@ -56,6 +61,16 @@ class CosifyRecipe(TrainRecipe):
     @classmethod
     def _canonical_model(cls, written: str) -> str:
         return super()._canonical_model(written) if written else ""
+
+    @field_validator("second")
+    @classmethod
+    def _one_stage(cls, second: Any) -> Any:
+        if second is not None:
+            raise ValueError(
+                "second: a stage of marginctl train: here the network that it starts from is the "
+                "first stage: use blocks = head and train.sampling"
+            )
+        return second
 
     @field_validator("blocks", mode="before")
     @classmethod

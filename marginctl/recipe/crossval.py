@@ -90,7 +90,7 @@ class Round(BaseModel):
     model_config = STRICT
 
     repeats: Annotated[int, Field(ge=1, le=100_000)]
-    keep: Annotated[int, Field(ge=1, le=1_000_000)]
+    keep: Annotated[int, Field(ge=1, le=10_000)]
 
 
 class Space(BaseModel):

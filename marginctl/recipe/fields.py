@@ -12,6 +12,14 @@ from marginctl.objectives.names import composed, parse
 from marginctl.objectives.schedule import rate
 
 OWN_WORDS = "own_words"
+KINDS = {  # pydantic's words and ours
+    "a valid dictionary": "a mapping of keys",
+    "a valid list": "a list, such as [1, 2]",
+    "a valid string": "text",
+    "a valid integer": "an integer",
+    "a valid number": "a number",
+    "a valid boolean": "true or false",
+}
 STRICT = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
@@ -23,7 +31,12 @@ def _rate(value: Any) -> float | str:
         raise PydanticCustomError(OWN_WORDS, "{text}", {"text": str(error)}) from None
 
 
+def _own_rate(value: Any) -> float | str | None:
+    return None if value is None else _rate(value)
+
+
 Rate = Annotated[float | str, BeforeValidator(_rate)]
+OwnRate = Annotated[float | str | None, BeforeValidator(_own_rate)]  # None: another one's
 Seeds = Annotated[list[Annotated[int, Field(ge=0, lt=2**63)]], Field(min_length=1)]
 Paper = Annotated[str, Field(pattern=r"^[A-Za-z0-9-]{1,40}$")]
 PaperTable = Annotated[str, Field(pattern=r"^[A-Za-z0-9.-]{1,20}$")]
@@ -66,7 +79,8 @@ def expected_in(problem: Mapping[str, Any]) -> str:
     if problem["type"] == OWN_WORDS:
         return str(problem["msg"])
     expected = re.sub("^(Input should be|(List|String) should have) ", "", problem["msg"])
-    return "expected " + expected.split(" after validation")[0]
+    expected = re.sub(" or instance of .*", "", expected.split(" after validation")[0])
+    return f"expected {KINDS.get(expected, expected)}"
 
 
 def shown(value: Any) -> str:

@@ -16,7 +16,7 @@ from marginctl.recipe.crossval import Recipe
 from marginctl.recipe.fields import expected_in, shown
 from marginctl.recipe.train import TrainRecipe
 from marginctl.recipe.transfer import TransferRecipe
-from marginctl.text import did_you_mean
+from marginctl.text import did_you_mean, short
 
 TASKS: Mapping[str, type[Recipe] | type[TrainRecipe]] = {
     "uci-cv": Recipe,
@@ -64,8 +64,8 @@ def find(recipe: str) -> Source:
     if path.is_file():
         return Source(stored_name(path.stem), path)
     raise RequestError(
-        f"no recipe '{recipe}': expected a file, or one of {', '.join(known)} "
-        f"(see marginctl recipes list).{did_you_mean(recipe, known)}"
+        f"no recipe '{recipe}': expected a file, or a name that marginctl recipes list shows."
+        f"{did_you_mean(recipe, known)}"
     )
 
 
@@ -138,14 +138,15 @@ def check(
     """
     for override in overrides:
         key, equals, text = override.partition("=")
+        option = f"--set {short(override)}"
         if not equals or not key.strip():
-            raise RequestError(f"--set {override}: expected dotted.key=value")
+            raise RequestError(f"{option}: expected dotted.key=value")
         _assign(
             document,
             origin,
             key.strip(),
-            typed_yaml.scalar(text, f"--set {override}"),
-            f"--set {override}",
+            typed_yaml.scalar(text, option),
+            option,
         )
     options = options or {}
     for key, (option, value) in options.items():
@@ -216,7 +217,7 @@ def _explain(
         key = ".".join(str(k) for k in place)
         if problem["type"] == "extra_forbidden":
             fields = _fields_at(model, place[:-1])
-            text = f"unknown key '{key}': expected one of {', '.join(fields)}."
+            text = f"unknown key '{short(key)}': expected one of {', '.join(fields)}."
             lines.append(f"{nearest}: {text}{did_you_mean(str(place[-1]), fields)}")
         elif problem["type"] == "missing":
             way = f", or give {options[key]}" if key in options else ""

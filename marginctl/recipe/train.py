@@ -3,12 +3,12 @@
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from marginctl.data.image_sets import check_images_name, foreign_name, ways_to_load
+from marginctl.data.image_sets import foreign_name
 from marginctl.models.names import canonical_model
 from marginctl.recipe.fields import (
     OWN_WORDS,
@@ -21,86 +21,15 @@ from marginctl.recipe.fields import (
     canonical_objective,
     each,
 )
+from marginctl.recipe.images import ImageData
+from marginctl.recipe.second import Sampling, Second
 from marginctl.recipe.sources import with_sources
 from marginctl.text import did_you_mean
 
 MOST_SETTINGS = 10_000  # of a grid
 MOST_WATCHED = 5_000  # training images of which a record is kept by epoch
 
-_Share = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
-
-
-class ImageData(BaseModel):
-    """What is trained on and tested on."""
-
-    model_config = STRICT
-
-    name: Annotated[str, Field(description="a set of images, folder:PATH or list:PATH")] = "digits"
-    load: Annotated[
-        Literal["memory", "stream"] | None,
-        Field(description="images held whole, or decoded batch by batch; left out: as suits them"),
-    ] = None
-    pixels: Annotated[
-        int | None,
-        Field(
-            ge=4,
-            le=1024,
-            description="of images in files, which are cut square; left out: 64, streamed 224",
-        ),
-    ] = None
-    share: Annotated[_Share, Field(description="of the training images of each class")] = 1.0
-    samples: Annotated[
-        int | None, Field(ge=2, description="so many training images in all, in place of a share")
-    ] = None
-    label_noise: Annotated[
-        float,
-        Field(ge=0, lt=1, allow_inf_nan=False, description="share of training labels made wrong"),
-    ] = 0.0
-    augment: Annotated[
-        Literal["none", "crop", "crop-flip", "scaled-flip", "imagenet"],
-        Field(
-            description="crops with 4 pixels of the mean colour around, or at random of streamed "
-            "images; mirrored at random; scaled-flip: random parts of streamed images in place of "
-            "crops; imagenet: colours and light too"
-        ),
-    ] = "none"
-    blacklist: Annotated[
-        str | None, Field(description="a file of test images to leave out, of a streamed set")
-    ] = None
-
-    @field_validator("name")
-    @classmethod
-    def _known(cls, name: str) -> str:
-        return _in_own_words(check_images_name, name)
-
-    @model_validator(mode="after")
-    def _fits(self) -> "ImageData":
-        ways = ways_to_load(self.name)
-        if self.load is not None and self.load not in ways:
-            raise ValueError(f"data.load = {self.load} of {self.name}: expected {ways[0]}")
-        of_files = ("none", "crop-flip", "scaled-flip", "imagenet")
-        kinds = of_files if self.streamed else ("none", "crop", "crop-flip")
-        if self.augment not in kinds:
-            how = "streamed" if self.streamed else "held in memory"
-            raise ValueError(
-                f"data.augment = {self.augment} of {self.name}, {how}: expected one of "
-                f"{', '.join(kinds)}"
-            )
-        if self.blacklist is not None and not self.streamed:
-            raise ValueError(
-                f"data.blacklist = {self.blacklist} of {self.name}: expected a streamed set"
-            )
-        return self
-
-    @property
-    def streamed(self) -> bool:
-        """Whether the images stay in their files."""
-        return (self.load or ways_to_load(self.name)[0]) == "stream"
-
-    @property
-    def side(self) -> int:
-        """The side of images in files."""
-        return self.pixels or (224 if self.streamed else 64)
+R = TypeVar("R", bound="TrainRecipe")
 
 
 class Optim(BaseModel):
@@ -142,6 +71,13 @@ class Training(BaseModel):
         Field(description="of the backbone; auto: bf16 where it is fast, else fp32"),
     ] = "auto"
     compile: bool = False
+    sampling: Annotated[
+        Sampling,
+        Field(
+            description="random: every image once an epoch; class-balanced: as many draws, each of "
+            "a class at random, then of an image of it"
+        ),
+    ] = "random"
     sync_batch_norm: Annotated[
         bool, Field(description="statistics over all processes of a torchrun")
     ] = False
@@ -192,11 +128,22 @@ class TrainRecipe(BaseModel):
     objectives: Annotated[list[str], Field(min_length=1)] = ["soft"]
     optim: Optim = Optim()
     train: Training = Training()
+    second: Annotated[
+        Second | None,
+        Field(description="a second stage, with a new classifier on the frozen backbone"),
+    ] = None
     ood: Annotated[
         list[str],
         Field(
             description="sets of foreign images, NAME, near=NAME or far=NAME: their test parts are "
             "to be told from the data's own"
+        ),
+    ] = []
+    pairs: Annotated[
+        list[Annotated[str, Field(min_length=1)]],
+        Field(
+            description="lists of pairs of images, which lie beside them, that the network is to "
+            "verify: are they of one identity?"
         ),
     ] = []
     seeds: Seeds = [0]
@@ -215,7 +162,7 @@ class TrainRecipe(BaseModel):
     @field_validator("model")
     @classmethod
     def _canonical_model(cls, written: str) -> str:
-        return _in_own_words(canonical_model, written)
+        return each([written], canonical_model)[0]
 
     @field_validator("ood")
     @classmethod
@@ -268,6 +215,9 @@ class TrainRecipe(BaseModel):
     def settings(self) -> list[tuple[dict[str, Any], Self]]:
         """Every combination of the grid, with the recipe that it makes.
 
+        Of two stages each has a setting: `first` has the recipe without the second one, and
+        `second` the whole.
+
         Raises:
             ValidationError: values that do not go together.
         """
@@ -285,7 +235,24 @@ class TrainRecipe(BaseModel):
                     problems.setdefault(said, _problem(said, "grid"))
         if problems:
             raise ValidationError.from_exception_data(type(self).__name__, list(problems.values()))
-        return list(seen.values())
+        return [stage for setting, made in seen.values() for stage in _stages(setting, made)]
+
+    def in_stage(self) -> Self:
+        """A setting's recipe with the sections that its own stage trains with."""
+        if self.second is None:
+            return self
+        return self.model_copy(update=self.second.over(self.optim, self.train))
+
+
+def _stages(setting: dict[str, Any], made: R) -> list[tuple[dict[str, Any], R]]:
+    """A setting for each stage of a recipe without a grid; itself where there is but one."""
+    if made.second is None:
+        return [(setting, made)]
+    first = made.model_copy(update={"second": None})
+    return [
+        ({**setting, "stage": "first"}, first),
+        ({**setting, "stage": str(made.second)}, made),
+    ]
 
 
 def _set(document: Mapping[str, Any], setting: Mapping[str, Any]) -> dict[str, Any]:
@@ -321,8 +288,3 @@ def _problem(said: str, *place: str) -> InitErrorDetails:
     return InitErrorDetails(
         type="value_error", loc=place, input=None, ctx={"error": ValueError(said)}
     )
-
-
-def _in_own_words(read: Any, written: str) -> str:
-    """What `each` makes of one value: its problems, line by line."""
-    return each([written], read)[0]

@@ -9,7 +9,7 @@ from marginctl.objectives.names import parse
 from marginctl.objectives.spec import from_run
 from marginctl.recipe.cosify import CosifyOptim, CosifyRecipe, CosifyTraining
 from marginctl.recipe.fields import STRICT, Rate
-from marginctl.recipe.train import ImageData
+from marginctl.recipe.images import ImageData
 
 Method = Literal["probe", "fine-tune"]
 _Strength = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
@@ -99,6 +99,8 @@ class TransferRecipe(CosifyRecipe):
         data = self.data
         if self.ood:
             raise ValueError("ood: transfer tells no foreign images apart: leave it out")
+        if self.pairs:
+            raise ValueError("pairs: transfer verifies none: leave it out")
         if any(from_run(parse(objective).spec) for objective in self.objectives):
             raise ValueError("objectives: transfer takes no scale from a run: give its value")
         if self.method == "probe" and (data.augment, data.label_noise) != ("none", 0.0):

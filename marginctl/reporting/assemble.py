@@ -12,7 +12,13 @@ from marginctl.reporting import sheets
 from marginctl.reporting.cells import Collector
 from marginctl.reporting.collect import Collected, Run, Table, Trained
 from marginctl.reporting.compare import Comparisons, baselines, compare
-from marginctl.reporting.measures import MEASURES, detection_of, sides_of
+from marginctl.reporting.measures import (
+    MEASURES,
+    detection_of,
+    lists_of,
+    sides_of,
+    verification_of,
+)
 from marginctl.reporting.published import runs_of
 from marginctl.reporting.seeds import SeedComparison, compare_seeds
 from marginctl.reporting.sheet import Sheet
@@ -156,6 +162,7 @@ def _of_trained(own: Trained, cells: Sequence[Cell], baseline: str, key: str) ->
     runs = list(own.runs.values())
     records = [run.record for run in _in_order(own)]
     measures = [*MEASURES, *(name for side in sides_of(records) for name in detection_of(side))]
+    measures += [name for pairs in lists_of(records) for name in verification_of(pairs)]
     compared = [c for measure in measures for c in compare_seeds(records, baseline, measure)]
     settings = {
         key: value

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from marginctl.reporting.render.markdown import markdown_rows
+from marginctl.text import printable
 
 
 def shown(value: Any) -> str:
@@ -28,10 +29,19 @@ def stdout_console() -> Console:
     return Console(highlight=False, no_color=True, width=10_000)
 
 
+def print_lines(lines: Iterable[str]) -> None:
+    """Prints lines on stdout, no name in which a terminal would obey."""
+    print("\n".join(map(printable, lines)))
+
+
+def _safe(value: Any) -> Any:
+    return printable(value) if isinstance(value, str) else value
+
+
 def print_csv(rows: Iterable[Iterable[Any]]) -> None:
     """Prints rows on stdout, the first the heading."""
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
+    csv.writer(text, lineterminator="\n").writerows([map(_safe, row) for row in rows])
     print(text.getvalue(), end="")
 
 
@@ -63,10 +73,10 @@ def print_table(
     for i, name in enumerate(names):  # Text: a folder's name is no markup
         table.add_column(Text(name), justify="right" if i in numbers else "left")
     for row in rows:
-        table.add_row(*map(Text, row))
+        table.add_row(*(Text(printable(text)) for text in row))
     console.print(table, soft_wrap=not console.is_terminal)
     for sentence in below:
-        console.print(Text(sentence), soft_wrap=True)
+        console.print(Text(printable(sentence)), soft_wrap=True)
 
 
 def print_rows(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> None:
@@ -76,8 +86,19 @@ def print_rows(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> Non
     for column in columns:
         table.add_column(column, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(shown(row[c])) for c in columns))
+        table.add_row(*(Text(printable(shown(row[c]))) for c in columns))
     console.print(table, soft_wrap=not console.is_terminal)
+
+
+def print_finding(topic: str, state: str, said: str, advice: str | None) -> None:
+    """Prints one of doctor's findings on stdout, and below it what to do."""
+    console = stdout_console()
+    marks = {"ok": ("ok", "green"), "note": ("note", "yellow"), "problem": ("PROBLEM", "bold red")}
+    mark, style = marks[state]
+    line = Text.assemble((f"{mark:8}", style), (f"{topic:13}", "bold"), printable(said))
+    console.print(line, soft_wrap=True)
+    if advice:
+        console.print(Text(f"{'':21}-> {printable(advice)}"), soft_wrap=True)
 
 
 def print_objective(found: Mapping[str, Any], *, first: bool) -> None:

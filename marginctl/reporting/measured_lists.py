@@ -6,14 +6,18 @@ Of networks that went on from another one, that one stands before them.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from marginctl.evaluation.shots import WORDS
 from marginctl.reporting import grid_notes as notes
 from marginctl.reporting.measures import (
     CALIBRATION,
     MEASURES,
     MISS,
+    PAIRS,
+    SHOTS,
     Measure,
     detection_of,
     sides_of,
+    verification_of,
 )
 from marginctl.reporting.seeds import SeedComparison
 from marginctl.reporting.train_table import BEFORE, Cell, spread
@@ -22,13 +26,22 @@ from marginctl.reporting.train_table import BEFORE, Cell, spread
 def measured_lists(
     cells: Sequence[Cell], compared: Sequence[SeedComparison], baseline: str
 ) -> Iterator[tuple[str, list[list[str]]]]:
-    """A line a cell, with marks as in the table: kappa*, calibration, each side of detection."""
+    """A line a cell, with marks as in the table: kappa*, tails, calibration, pairs, detection."""
     befores = dict(cell.before for cell in cells if cell.before is not None)
     lines = [[label, BEFORE, spread(_there(b["kappa"]))] for label, b in befores.items()]
     lines += [[c.row, c.objective, spread(c.kappa)] for c in cells if c.kappa]
     if any(cell.kappa for cell in cells):
         caption = "The least-squares scale of the test images after the last epoch, their mean"
         yield caption, [["data, model", "objective", "kappa*"], *lines]
+    measures = {name: MEASURES[name] for name in SHOTS}
+    lines = _measured(measures, {(c.row, c.objective): c.shots for c in cells}, compared)
+    if lines:
+        said = "; ".join(f"{name}: {WORDS[name]}" for name in SHOTS)
+        yield (
+            f"Top-1 in percent of classes by their training images after the last epoch ({said}); "
+            f"{notes.BETTER} {notes.WORSE} better or worse than {baseline}, tested as above",
+            lines,
+        )
     measures = {name: MEASURES[name] for name in CALIBRATION}
     lines = _measured(measures, {(c.row, c.objective): c.calibration for c in cells}, compared)
     caption = (
@@ -37,6 +50,17 @@ def measured_lists(
     )
     if lines:
         yield caption, lines
+    verified = {(cell.row, cell.objective): cell.verification for cell in cells}
+    for name in dict.fromkeys(
+        measure.removeprefix(PAIRS).rpartition(" ")[0] for of in verified.values() for measure in of
+    ):
+        lines = _measured(verification_of(name), verified, compared)
+        if lines:
+            yield (
+                f"Verification of the pairs of {name} after the last epoch; {notes.BETTER} "
+                f"{notes.WORSE} better or worse than {baseline}, tested as above",
+                lines,
+            )
     found = {(cell.row, cell.objective): cell.detection for cell in cells}
     found = {(label, BEFORE): _detection(b) for label, b in befores.items()} | found
     sides = dict.fromkeys(name.rsplit(" ", 2)[0] for of in found.values() for name in of)

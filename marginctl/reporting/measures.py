@@ -42,12 +42,19 @@ MEASURES: Mapping[str, Measure] = {
     "mce": Measure("MCE %", ("evaluation", "calibration", "mce"), 100.0),
     "nll": Measure("NLL", ("last", "nll"), places=4),
     "brier": Measure("Brier", ("evaluation", "brier"), places=4),
+    "many": Measure("many-shot %", ("evaluation", "shots", "many", "accuracy"), 100.0, higher=True),
+    "medium": Measure(
+        "medium-shot %", ("evaluation", "shots", "medium", "accuracy"), 100.0, higher=True
+    ),
+    "few": Measure("few-shot %", ("evaluation", "shots", "few", "accuracy"), 100.0, higher=True),
 }
+SHOTS = ("many", "medium", "few")  # of classes, by their training images
 CALIBRATION = ("ece", "mce", "nll", "brier")
 KAPPA = Measure("kappa*", ("state", "optimal_scale", "mean"))
 
 # Of detection, those of the temperature paper's Table 10, and the AUROC beside them.
 MISS = "miss"
+PAIRS = "pairs "  # before the name of a list, in that of its measures
 METRICS = {"ap_in": "AP-in", "auroc": "AUROC"}
 SCORES = {"z_max": "z_max", "feature_norm": "norm"}
 
@@ -87,6 +94,32 @@ def detection_of(side: str) -> dict[str, Measure]:
     }
 
 
+def lists_of(records: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The lists of pairs that the networks of these results verified."""
+    found: dict[str, None] = {}
+    for record in records:
+        evaluation = record.get("evaluation")
+        lists = evaluation.get("verification") if isinstance(evaluation, Mapping) else None
+        names = map(_name_of, lists) if isinstance(lists, list) else ()
+        found |= dict.fromkeys(name for name in names if name is not None)
+    return list(found)
+
+
+def verification_of(pairs: str) -> dict[str, Measure]:
+    """The measures of one list of pairs by their names, such as `pairs lfw/pairs.txt eer`."""
+    place = ("evaluation", "verification", pairs)
+    of = f"{PAIRS}{pairs}"
+    return {
+        f"{of} accuracy": Measure("accuracy %", (*place, "accuracy"), higher=True),
+        f"{of} auroc": Measure("AUROC", (*place, "auroc"), places=4, higher=True),
+        f"{of} eer": Measure("EER %", (*place, "eer"), 100.0),
+    }
+
+
 def measure_named(name: str) -> Measure:
-    """A measure of `MEASURES`, or of detection by its side."""
-    return MEASURES[name] if name in MEASURES else detection_of(name.rsplit(" ", 2)[0])[name]
+    """A measure of `MEASURES`, of verification by its list, or of detection by its side."""
+    if name in MEASURES:
+        return MEASURES[name]
+    if name.startswith(PAIRS):
+        return verification_of(name.removeprefix(PAIRS).rpartition(" ")[0])[name]
+    return detection_of(name.rsplit(" ", 2)[0])[name]

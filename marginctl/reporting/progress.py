@@ -15,6 +15,7 @@ from rich.text import Text
 
 from marginctl.reporting.cells import Collector
 from marginctl.reporting.table import live_table
+from marginctl.text import printable
 
 LOG_EVERY = 5.0  # seconds between plain lines
 SILENT_AT_MOST = 30.0  # seconds without one while a long trial trains
@@ -59,7 +60,7 @@ class Display:
     def message(self, text: str) -> None:
         """One line that stays."""
         if self._live:
-            self.console.print(Text(text))
+            self.console.print(Text(printable(text)))
         else:
             say([text])
 
@@ -133,10 +134,10 @@ def minutes(seconds: float) -> str:
 
 
 def say(lines: Iterable[Any]) -> None:
-    """Plain lines on stderr."""
+    """Plain lines on stderr, no name in which a terminal would obey."""
     with contextlib.suppress(OSError):  # who reads the log may leave; the work goes on
         for line in lines:
-            print(line, file=sys.stderr, flush=True)
+            print(printable(str(line)), file=sys.stderr, flush=True)
 
 
 class LogLine:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from marginctl.reporting.collect import Run
+from marginctl.reporting.read_run import Run
 
 
 @dataclass(frozen=True)

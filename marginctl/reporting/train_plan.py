@@ -2,6 +2,10 @@
 
 from typing import Any
 
+from marginctl.evaluation.shots import WORDS
+
+SHORT = 20  # classes whose counts are all said
+
 
 def lines_of(plan: dict[str, Any]) -> list[str]:
     """The trials that are to be trained, a line each, and their sum.
@@ -10,7 +14,7 @@ def lines_of(plan: dict[str, Any]) -> list[str]:
         plan: from `training.cost.plan`.
     """
     device = plan["device"]
-    lines = []
+    lines = [_tail(of) for of in plan.get("tails", ())]
     for row in plan["rows"]:
         if "features_kept" in row:
             takes = f"about {duration(row['seconds'])} on {device}"
@@ -37,6 +41,18 @@ def lines_of(plan: dict[str, Any]) -> list[str]:
         f"runs in {plan['folder']}"
     )
     return lines
+
+
+def _tail(of: dict[str, Any]) -> str:
+    """The training images of a long tail, class by class where these are few."""
+    counts, groups = of["counts"], of["groups"]
+    shown = " ".join(map(str, counts))
+    shown = shown if len(counts) <= SHORT else f"from {max(counts)} down to {min(counts)}"
+    shots = ", ".join(f"{groups[name]} with {said}" for name, said in WORDS.items())
+    return (
+        f"{of['data']}: {counted(of['images'], 'training image')} of {len(counts)} classes: "
+        f"{shown} ({shots})"
+    )
 
 
 def counted(number: int, what: str) -> str:

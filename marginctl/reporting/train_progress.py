@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from marginctl.reporting.progress import LOG_EVERY, SILENT_AT_MOST, Display, minutes
+from marginctl.text import printable
 from marginctl.training.trial import Trial
 
 SHOWN = 8  # epochs
@@ -72,7 +73,7 @@ class TrainProgress(Display):
             f"{self._step}/{self._total} steps",
             self._time_left() if self._trial else "",
         )
-        lines = [Text(self._where() if self._trial else "starting")]
+        lines = [Text(printable(self._where()) if self._trial else "starting")]
         return Group(*lines, *(Text(said) for said in self._epochs), bar)
 
 

@@ -5,9 +5,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from marginctl.evaluation.shots import WORDS
 from marginctl.recipe import TrainRecipe
 from marginctl.reporting.listing import print_table
-from marginctl.reporting.measures import CALIBRATION, KAPPA, MEASURES, detection_of, sides_of
+from marginctl.reporting.measures import (
+    CALIBRATION,
+    KAPPA,
+    MEASURES,
+    PAIRS,
+    SHOTS,
+    detection_of,
+    lists_of,
+    sides_of,
+    verification_of,
+)
 
 BEFORE = "before"  # in place of an objective: the network from which others went on
 
@@ -24,7 +35,9 @@ class Cell:
         epoch_seconds: of the training part of an epoch, the median over epochs and seeds.
         calibration: by the measure, of the last epoch of each seed that has it.
         detection: by the measure, likewise; of the sides that a seed has.
+        verification: by the measure, likewise; of the lists of pairs that a seed has.
         scales: `scale_from` of each seed that has it, `seed` beside it.
+        shots: accuracy by the group of classes, of each seed of a long tail that has the group.
         kappa: the mean least-squares scale of the test images, of each seed that has it.
         before: the network from which they went on, where they did: its name in a table, and what
             it made of the test images.
@@ -41,12 +54,17 @@ class Cell:
     epoch_seconds: float | None
     calibration: Mapping[str, list[float]]
     detection: Mapping[str, list[float]]
+    verification: Mapping[str, list[float]]
+    shots: Mapping[str, list[float]]
     scales: Sequence[Mapping[str, Any]] = ()
     kappa: Sequence[float] = ()
     before: tuple[str, Mapping[str, Any]] | None = None
 
     def as_json(self) -> dict[str, Any]:
-        detected = {name: _numbers(values) for name, values in self.detection.items()}
+        detected, verified = (
+            {name: _numbers(values) for name, values in of.items()}
+            for of in (self.detection, self.verification)
+        )
         return {
             "row": self.row,
             "objective": self.objective,
@@ -58,7 +76,9 @@ class Cell:
             "seconds": self.seconds,
             "epoch_seconds": self.epoch_seconds,
             **{name: _numbers(values) for name, values in self.calibration.items()},
+            **{name: _numbers(values) for name, values in self.shots.items() if values},
             **({"detection": detected} if detected else {}),
+            **({"verification": verified} if verified else {}),
             **({"scale_from": list(self.scales)} if self.scales else {}),
             **({"kappa": _numbers(self.kappa)} if self.kappa else {}),
         }
@@ -102,21 +122,28 @@ def rows_of(records: Iterable[Mapping[str, Any]]) -> list[Cell]:
                 sum(bool(r["collapsed"]) for r in whole),
                 sum(r["timing"]["seconds"] for r in group),
                 statistics.median(paces) if paces else None,
-                {
-                    name: [v for r in whole if (v := MEASURES[name].of(r)) is not None]
-                    for name in CALIBRATION
-                },
+                _by_name(CALIBRATION, whole),
                 {
                     name: [v for r in whole if (v := measure.of(r)) is not None]
                     for side in sides_of(whole)
                     for name, measure in detection_of(side).items()
                 },
+                {
+                    name: [v for r in whole if (v := measure.of(r)) is not None]
+                    for pairs in lists_of(whole)
+                    for name, measure in verification_of(pairs).items()
+                },
+                _by_name(SHOTS, whole),
                 [{**r["scale_from"], "seed": r["seed"]} for r in group if r.get("scale_from")],
                 [v for r in whole if (v := KAPPA.of(r)) is not None],
                 next((b for r in group if (b := before_of(r)) is not None), None),
             )
         )
     return cells
+
+
+def _by_name(names: Iterable[str], records: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
+    return {name: [v for r in records if (v := MEASURES[name].of(r)) is not None] for name in names}
 
 
 def before_of(record: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]] | None:
@@ -161,11 +188,16 @@ def _note(cell: Cell) -> str:
 def print_as(table_format: str, cells: list[Cell]) -> None:
     """Prints the cells on stdout as `table`, `markdown` or `csv`."""
     names = ["data, model", "objective", "n", "last epoch", "best epoch", "of seeds"]
-    names += ["s/epoch", "note"]
+    shown = [name for name in SHOTS if any(c.shots[name] for c in cells)]
+    verified = dict.fromkeys(n for c in cells for n in c.verification if n.endswith(" accuracy"))
+    names += [*(MEASURES[name].label for name in shown)]
+    names += [*(f"{name.removeprefix(PAIRS)} %" for name in verified), "s/epoch", "note"]
     rows = [
         [
             *(c.row, c.objective, str(len(c.last)), shown_mean(c.last), shown_mean(c.best)),
             " ".join(map(str, c.best_epochs)) or "-",
+            *(shown_mean(c.shots[name]) for name in shown),
+            *(shown_mean(c.verification.get(name, [])) for name in verified),
             "-" if c.epoch_seconds is None else f"{c.epoch_seconds:.3g}",
             _note(c),
         ]
@@ -176,4 +208,6 @@ def print_as(table_format: str, cells: list[Cell]) -> None:
         "test images, which flatters it; `of seeds` says which epoch it was. s/epoch: seconds of "
         "training an epoch, the median."
     )
-    print_table(table_format, names, rows, range(2, 7), [below])
+    said = "; ".join(f"{name}: classes with {WORDS[name]}" for name in shown)
+    below += f" After the last epoch, over the test images of {said}." if shown else ""
+    print_table(table_format, names, rows, range(2, 7 + len(shown) + len(verified)), [below])

@@ -8,16 +8,21 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from marginctl.errors import RequestError, StoreError
 
-TEMPORARY = ".tmp-"
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+TEMPORARY = ".tmp-marginctl-"
 
 
 def write_atomically(path: Path, content: str) -> None:
@@ -31,40 +36,71 @@ def write_atomically(path: Path, content: str) -> None:
 
 def write_bytes_atomically(path: Path, data: bytes) -> None:
     """`write_atomically` of bytes."""
-    temporary: str | None = None
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(prefix=TEMPORARY, dir=path.parent)
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-        temporary = None
-        _sync_folder(path.parent)
+        _replace(path, data)
     except OSError as error:
-        _remove(temporary)  # before what is free is looked up
         raise StoreError(unwritable(path, len(data), error)) from None
-    finally:
-        _remove(temporary)
 
 
-def write_output(path: Path, content: str) -> None:
-    """`write_atomically` of a file that a user named, not one of a run.
+def _replace(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    sweep_temporaries(path.parent)
+    with _temporary(path.parent) as (file, name):
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+        if fcntl is None:
+            file.close()  # Windows renames no open file
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    _sync_folder(path.parent)
+
+
+@contextlib.contextmanager
+def _temporary(folder: Path) -> Iterator[tuple[IO[bytes], str]]:
+    """A new file and its name, locked: one that nobody holds was left by a kill. It never stays."""
+    while True:
+        handle, name = tempfile.mkstemp(prefix=TEMPORARY, dir=folder)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                _lock(handle, wait=True)
+                if not os.path.exists(name):
+                    continue  # another process took it for a left one, before it was locked
+                yield file, name
+                return
+        finally:
+            with contextlib.suppress(OSError):
+                os.unlink(name)
+
+
+def _lock(handle: int, *, wait: bool) -> bool:
+    """Locks an open file; False where another process holds it, or where there are no locks."""
+    if fcntl is None:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except OSError:
+        return False
+    return True
+
+
+def write_output(path: Path, content: str | bytes) -> None:
+    """Writes a file that a user named, not one of a run, whole or not at all.
 
     A link stays, and what it leads to is written; a device or a pipe is written as it is.
 
     Raises:
-        StoreError: it cannot be written.
+        StoreError: it cannot be written; what was there is unharmed.
     """
-    if not _is_stream(path):
-        write_atomically(Path(os.path.realpath(path)) if path.is_symlink() else path, content)
-        return
+    data = content.encode() if isinstance(content, str) else content
     try:
-        path.write_text(content, "utf-8")
+        if _is_stream(path):
+            path.write_bytes(data)
+        else:
+            _replace(Path(os.path.realpath(path)) if path.is_symlink() else path, data)
     except OSError as error:
-        raise StoreError(f"{path}: cannot be written: {error.strerror or error}") from None
+        full, otherwise = ": make room, or name another file", "name a file that can be"
+        raise StoreError(_why(path, len(data), error, full, otherwise)) from None
 
 
 def _is_stream(path: Path) -> bool:
@@ -72,12 +108,6 @@ def _is_stream(path: Path) -> bool:
     if str(path).startswith(("/dev/", "/proc/")):
         return path.exists()
     return path.exists() and not path.is_file() and not path.is_dir()
-
-
-def _remove(temporary: str | None) -> None:
-    if temporary:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
 
 
 def write_json(path: Path, document: dict[str, Any]) -> None:
@@ -116,7 +146,7 @@ def check_writable(path: Path) -> None:
         return
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(prefix=TEMPORARY, dir=path.parent):
+        with _temporary(path.parent):
             pass
     except OSError as error:
         reason = error.strerror or error
@@ -138,10 +168,11 @@ def check_outputs(file: Path | None, folder: Path | None, inputs: Iterable[Path]
 
 
 def sweep_temporaries(folder: Path) -> None:
-    """Removes what a killed write left. Call it only with the folder's lock held."""
-    for stale in folder.rglob(f"{TEMPORARY}*"):
-        with contextlib.suppress(OSError):
-            stale.unlink()
+    """Removes what killed writes left in a folder; what is being written is locked, and stays."""
+    for stale in folder.glob(f"{TEMPORARY}*"):
+        with contextlib.suppress(OSError), stale.open("rb") as file:
+            if _lock(file.fileno(), wait=False):
+                stale.unlink()
 
 
 def _sync_folder(folder: Path) -> None:
@@ -153,16 +184,19 @@ def _sync_folder(folder: Path) -> None:
             os.close(handle)
 
 
-def unwritable(path: Path, needed: int, error: OSError, option: str = "--out") -> str:
-    """Why a file could not be written, and what to do; `option` names the folder."""
+def unwritable(path: Path, needed: int, error: OSError) -> str:
+    """Why a file of a run could not be written, and what to do."""
+    return _why(
+        *(path, needed, error),
+        ". Finished trials are kept: make room and run the same command again, or name another "
+        "folder with --out",
+        "make the folder writable or name another one with --out",
+    )
+
+
+def _why(path: Path, needed: int, error: OSError, when_full: str, otherwise: str) -> str:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         folder = next(p for p in (path.parent, *path.parents) if p.exists())
         free = shutil.disk_usage(folder).free
-        return (
-            f"{path}: the disk is full: {needed} bytes needed, {free} free. Finished trials are "
-            f"kept: make room and run the same command again, or name another folder with {option}"
-        )
-    return (
-        f"{path}: cannot be written: {error.strerror or error}: "
-        f"make the folder writable or name another one with {option}"
-    )
+        return f"{path}: the disk is full: {needed} bytes needed, {free} free{when_full}"
+    return f"{path}: cannot be written: {error.strerror or error}: {otherwise}"

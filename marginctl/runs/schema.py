@@ -26,10 +26,11 @@ Objective = Annotated[str, AfterValidator(_known)]
 
 
 class Timing(BaseModel):
-    """What a result says of its time."""
+    """What a result says of its time, with the digests of the files beside it."""
 
     model_config = READ
     seconds: Seconds
+    sha256: dict[str, str | None] = {}
 
 
 def misfit(model: type[BaseModel], document: Any) -> str | None:

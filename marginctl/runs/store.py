@@ -1,6 +1,7 @@
 """Trial folders: `<out>/<recipe name>/<trial id>/` with run.json, metrics.jsonl, result.json."""
 
 import contextlib
+import errno
 import functools
 import hashlib
 import json
@@ -17,7 +18,7 @@ import filelock
 
 import marginctl
 from marginctl.errors import StoreError
-from marginctl.runs.files import sweep_temporaries, write_json, write_json_lines
+from marginctl.runs.files import sweep_temporaries, unwritable, write_json, write_json_lines
 from marginctl.runs.reading import SCHEMA, AbsentError, DamageError, document_in, read_text
 
 # Files that a trial may have beside its result, where they were asked for.
@@ -38,9 +39,9 @@ def digest(document: Any) -> str:
 
 
 def file_digest(path: Path) -> str | None:
-    """SHA-256 of a file, None where it cannot be read."""
+    """SHA-256 of a file, None where it cannot be read; a pipe is not waited for."""
     try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
+        return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
     except OSError:
         return None
 
@@ -107,10 +108,16 @@ def parse_run(text: str, kinds: Iterable[Callable[[Any], bool]]) -> dict[str, An
 
 @dataclass(frozen=True)
 class Found:
-    """What a trial folder holds: a result, or the reason why there is none to use."""
+    """What a trial folder holds: a result, or the reason why there is none to use.
+
+    Attributes:
+        reason: only where something is there that cannot be used.
+        whole: whether run.json is as it was written; else `begin` writes it anew.
+    """
 
     result: dict[str, Any] | None
-    reason: str | None = None  # only where something is there that cannot be used
+    reason: str | None = None
+    whole: bool = True
 
 
 class TrialFolder:
@@ -132,11 +139,11 @@ class TrialFolder:
         except filelock.Timeout:
             return False
         except OSError as error:
-            raise StoreError(
-                f"{self.path}: cannot be written: {error.strerror or error}: "
-                "make the folder writable or name another one with --out"
-            ) from None
-        sweep_temporaries(self.path)
+            if error.errno == errno.EROFS and self.path.is_dir():
+                return True  # nobody writes there: what is done can be read
+            raise StoreError(unwritable(self.path, 0, error)) from None
+        for folder in (self.path, (self.path / NETWORKS).parent):
+            sweep_temporaries(folder)
         return True
 
     def unlock(self) -> None:
@@ -174,6 +181,13 @@ class TrialFolder:
             kept = record.get(KEPT[name])
             if kept is None or kept != file_digest(self.path / name):
                 return Found(None, f"{self.path}: has no whole {name}: computed anew")
+        written = record["timing"].get("sha256", {})  # results of old have none
+        for name in written:
+            if written[name] == file_digest(self.path / name):
+                continue
+            if name == "run.json":
+                return Found(record, f"{self.path}: has no whole run.json: written anew", False)
+            return Found(None, f"{self.path}: has no whole {name}: computed anew")
         return Found(record)
 
     def begin(self, document: dict[str, Any]) -> None:
@@ -199,7 +213,26 @@ class TrialFolder:
         return self.finish_appended(result)
 
     def finish_appended(self, result: dict[str, Any]) -> dict[str, Any]:
-        """`finish` where metrics.jsonl has been written line by line."""
-        record = {"schema": SCHEMA, **result, "versions": versions()}
+        """`finish` where metrics.jsonl has been written line by line.
+
+        The digests of the files beside it are part of its timing, as the seconds in these are.
+
+        Raises:
+            StoreError: it cannot be written, or one of these files has gone in the meantime.
+        """
+        written = {name: file_digest(self.path / name) for name in ("metrics.jsonl", "run.json")}
+        for name in (name for name, found in written.items() if found is None):
+            raise StoreError(
+                f"{self.path}: {name} has gone while the trial was at work: was the folder moved "
+                "or removed? Without a result: run the same command again"
+            )
+        timing = {**result["timing"], "sha256": written}
+        record = {"schema": SCHEMA, **result, "timing": timing, "versions": versions()}
         write_json(self.path / "result.json", {**record, "sha256": digest(record)})
         return record
+
+    def told_anew(self, record: dict[str, Any]) -> dict[str, Any]:
+        """Writes a record that `find` has read, changed or beside a changed run.json, once more."""
+        return self.finish_appended(
+            {k: v for k, v in record.items() if k not in ("schema", "versions")}
+        )

@@ -16,7 +16,7 @@ from marginctl.papers.distance import Distance, distance, row_medians
 from marginctl.recipe import Recipe
 from marginctl.reporting.listing import print_rows
 from marginctl.reporting.progress import LOG_EVERY, SILENT_AT_MOST, Display
-from marginctl.search.rounds import Match, SearchResult, gather, match
+from marginctl.search.rounds import Match, Part, SearchResult, gather, match
 
 SHOWN = 10
 SHOWN_AS = {"points": "points", "effects": "points of effect", "stds": "points of deviation"}
@@ -47,14 +47,14 @@ class Leaderboard(Display):
         self._records: dict[Trial, Mapping[str, Any]] = {}
         self._left: dict[int, int] = {}
         self._matches: list[Match] = []
-        self._done, self._total, self._cost = 0, 0.0, 0.0
+        self._tried, self._done, self._total, self._cost = 0, 0, 0.0, 0.0
         self._started = time.monotonic()
 
-    def begin(self, number: int, trials: Mapping[Trial, Setting], cost: float) -> None:
-        """A round begins.
+    def begin(self, part: Part, trials: Mapping[Trial, Setting], cost: float) -> None:
+        """A part of a round begins.
 
         Args:
-            trials: all of the round.
+            trials: all of the part.
             cost: of those that are to be trained.
         """
         self._by_id = {trial.id: trial for trial in trials}
@@ -63,8 +63,13 @@ class Leaderboard(Display):
         for setting in trials.values():
             self._left[setting.number] = self._left.get(setting.number, 0) + 1
         repeats = next(iter(trials.values())).protocol.repeats
-        self._title = f"round {number}: {len(self._left)} settings at {repeats} repeats"
-        self._matches, self._done, self._total, self._cost = [], 0, cost, 0.0
+        number = f"round {part.round}"
+        if part.parts > 1:
+            number += f", part {part.part} of {part.parts}"
+        self._title = f"{number}: {len(self._left)} settings at {repeats} repeats"
+        if part.part == 1:
+            self._matches = []
+        self._tried, self._done, self._total, self._cost = 0, 0, cost, 0.0
         self._started = time.monotonic()
         if not self._quiet:
             self.message(f"{self._title}: {len(trials)} trials")
@@ -83,13 +88,14 @@ class Leaderboard(Display):
         found = match(
             gather(own, self._records)[setting.number], self._variants, self._published, datasets
         )
-        self._matches = sorted([*self._matches, found], key=lambda m: m.away(self._by))
+        self._tried += 1
+        self._matches = sorted([*self._matches, found], key=lambda m: m.away(self._by))[:SHOWN]
         now = time.monotonic()
         if not (reused or self._quiet or self._live) and now - self._said > LOG_EVERY:
             self._said = now
             best = self._matches[0]
             self.message(
-                f"{len(self._matches)}/{len(self._left)} settings, {self._time_left()}; nearest: "
+                f"{self._tried}/{len(self._left)} settings, {self._time_left()}; nearest: "
                 f"{best.away(self._by)[0]:.2f} {SHOWN_AS[self._by]} with {best.setting}"
             )
 
@@ -112,7 +118,7 @@ class Leaderboard(Display):
         table = Table(box=box.SIMPLE_HEAD, title=self._title, pad_edge=False)
         for column in ("nearest settings", "points", "effects", "stds"):
             table.add_column(column, justify="left" if column[0] == "n" else "right")
-        for found in self._matches[:SHOWN]:
+        for found in self._matches:
             d = found.distance
             numbers = (d.mean_absolute, d.effects_mean_absolute, d.std_mean_absolute)
             table.add_row(str(found.setting), *(f"{number:.2f}" for number in numbers))

@@ -9,9 +9,11 @@ in turn) keeps its own survivors, and a round trains them all.
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
-from marginctl.crossval.space import Setting, settings_of, variants_of
+import numpy as np
+
+from marginctl.crossval.space import Grid, IntArray, Setting, variants_of
 from marginctl.crossval.stack import companies, lanes_at_once
 from marginctl.crossval.trial import Trial
 from marginctl.data.dataset import Dataset
@@ -23,6 +25,8 @@ from marginctl.recipe import Recipe
 Cells = dict[tuple[str, str], Published]
 THIRDS = 3  # parts of the data sets: chosen on two, scored on the other
 ALL = "all"
+TRIALS = 10_000  # of a part of a round: small enough for memory, large enough to fill workers
+LISTED = 1000  # settings of the last round that are shown
 
 
 @dataclass
@@ -151,42 +155,83 @@ def trials_of(
     return trials
 
 
+class Part(NamedTuple):
+    """A part of a round: its number and how many there are, both of the round and of the part."""
+
+    round: int
+    part: int
+    parts: int
+
+
+Train = Callable[[dict[Trial, Setting], Part], Mapping[Trial, Mapping[str, Any]]]
+
+
 def run(
     recipe: Recipe,
     datasets: Sequence[Dataset],
     published: Mapping[tuple[str, str], Published],
-    train: Callable[[dict[Trial, Setting], int], Mapping[Trial, Mapping[str, Any]]],
+    train: Train,
 ) -> SearchResult:
-    """Runs all rounds.
+    """Runs all rounds, each in parts: of millions of trials the nearest alone are kept in memory.
 
     Args:
-        train: gives the records of a round's trials; also hears the number of the round.
+        train: gives the records of a part's trials.
+
+    Raises:
+        RequestError: more settings than can be tried.
     """
     assert recipe.search is not None
     by = recipe.search.nearest_by
+    grid = Grid(recipe.search, recipe.protocol)
     variants, names = variants_of(recipe), [d.name for d in datasets]
-    chosen = {key: settings_of(recipe.search, recipe.protocol) for key in selections(names)}
-    rounds, trained = [], 0
-    matches: dict[str, list[Match]] = {}
+    alive, rounds, trained = grid.drawn(), [], 0
+    chosen: dict[str, set[int]] | None = None  # of each selection; None: all
     for number, stage in enumerate(recipe.search.rounds, 1):
-        alive = {s.number: s.repeated(stage.repeats) for kept in chosen.values() for s in kept}
-        trials = trials_of([alive[n] for n in sorted(alive)], datasets, recipe)
-        records = train(trials, number)
-        trained += sum(trial.networks for trial in trials)
+        ranked: dict[str, list[tuple[Match, Tried]]] = {key: [] for key in selections(names)}
+        cut = parts_of(grid, alive, a_setting(recipe, datasets))
+        for i, part in enumerate(cut, 1):
+            settings = [grid.setting(n).repeated(stage.repeats) for n in part.tolist()]
+            trials = trials_of(settings, datasets, recipe)
+            tried = gather(trials, train(trials, Part(number, i, len(cut))))
+            trained += sum(trial.networks for trial in trials)
+            for key, (on, _) in selections(names).items():
+                own = [t for n, t in tried.items() if chosen is None or n in chosen[key]]
+                found = ranked[key] + [(match(t, variants, published, on), t) for t in own]
+                found.sort(key=lambda pair: pair[0].away(by))
+                ranked[key] = found[: max(stage.keep, LISTED)]
         rounds.append({"repeats": stage.repeats, "settings": len(alive)})
-        tried = gather(trials, records)
-        for key, (on, _) in selections(names).items():
-            still = [tried[s.number] for s in chosen[key]]
-            ranked = [match(t, variants, published, on) for t in still]
-            ranked.sort(key=lambda m: m.away(by))
-            matches[key] = ranked
-            chosen[key] = [m.setting for m in ranked[: stage.keep]]
+        chosen = {
+            key: {m.setting.number for m, _ in found[: stage.keep]} for key, found in ranked.items()
+        }
+        alive = np.array(sorted(set().union(*chosen.values()))) - 1
     held_out = []
     for key, (on, held) in selections(names).items():
         if key != ALL:
-            best = tried[matches[key][0].setting.number]
-            held_out.append((held, match(best, variants, published, on, held)))
-    return SearchResult(rounds, matches[ALL], held_out, trained)
+            held_out.append((held, match(ranked[key][0][1], variants, published, on, held)))
+    return SearchResult(rounds, [m for m, _ in ranked[ALL]], held_out, trained)
+
+
+def a_setting(recipe: Recipe, datasets: Sequence[Dataset]) -> int:
+    """The trials of one setting."""
+    names = {name for column in variants_of(recipe).values() for name in column}
+    return len(datasets) * len(names) * len(recipe.seeds)
+
+
+def parts_of(grid: Grid, numbers: IntArray, trials: int) -> list[IntArray]:
+    """Cuts a round into parts of about `TRIALS` trials; who trains side by side stays together.
+
+    Args:
+        trials: of one setting.
+    """
+    parts: list[list[IntArray]] = []
+    room = 0
+    for company in grid.companies(numbers):
+        if room <= 0:
+            parts.append([])
+            room = TRIALS
+        parts[-1].append(company)
+        room -= len(company) * trials
+    return [np.concatenate(part) for part in parts]
 
 
 def gather(

@@ -1,15 +1,20 @@
 """A call of `uci-cv --search`: its rounds over worker processes, in the run store."""
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
+from marginctl.crossval.cluster import Cluster
 from marginctl.crossval.session import Session
-from marginctl.crossval.space import Setting, grid_size, settings_of
-from marginctl.crossval.trial import Trial, cost_of, estimated_seconds
+from marginctl.crossval.space import LANE_KEYS, Grid, IntArray, Setting
+from marginctl.crossval.stack import COST_KEYS, cost_side_by_side, folds_of
+from marginctl.crossval.trial import Trial, cost_of, seconds_of
 from marginctl.errors import MarginctlError, RequestError
 from marginctl.papers import Published, table
 from marginctl.search.leaderboard import Leaderboard
-from marginctl.search.rounds import SearchResult, run, trials_of
+from marginctl.search.rounds import Part, SearchResult, a_setting, run
 
 
 def published_for(session: Session) -> dict[tuple[str, str], Published]:
@@ -41,27 +46,46 @@ def published_for(session: Session) -> dict[tuple[str, str], Published]:
 
 
 def plan(session: Session, workers: int) -> dict[str, Any]:
-    """What the search would do, at most, and about how long it would take: for --dry-run."""
-    search = session.recipe.search
-    assert search is not None
-    settings = settings_of(search, session.recipe.protocol)
-    left, networks, seconds = settings, 0, 0.0
-    for stage in search.rounds:
-        trials = trials_of(
-            [s.repeated(stage.repeats) for s in left], session.datasets, session.recipe
-        )
-        networks += sum(trial.networks for trial in trials)
-        seconds += estimated_seconds(trials, workers)
+    """What the search would do, at most, and about how long it would take: for --dry-run.
+
+    Raises:
+        RequestError: more settings than can be tried.
+    """
+    recipe = session.recipe
+    assert recipe.search is not None
+    grid = Grid(recipe.search, recipe.protocol)
+    left = numbers = grid.drawn()
+    networks, seconds = 0, 0.0
+    ways = a_setting(recipe, session.datasets) // len(session.datasets)
+    for stage in recipe.search.rounds:
+        for (first, lanes), count in _kinds(grid, left).items():
+            protocol = grid.setting(first).repeated(stage.repeats).protocol
+            for dataset in session.datasets:
+                size = folds_of(dataset, protocol) * protocol.repeats
+                networks += count * lanes * ways * size
+                seconds += count * ways * cost_side_by_side(dataset, protocol, lanes)
         # each of the selections may keep other settings
         left = left[: 4 * stage.keep]
     return {
-        "grid": grid_size(search),
-        "settings": len(settings),
+        "grid": grid.size,
+        "settings": len(numbers),
         "networks": networks,
         "workers": workers,
-        "seconds": seconds,
+        "seconds": seconds_of(seconds, workers),
         "folder": str(session.folder),
     }
+
+
+def _kinds(grid: Grid, numbers: IntArray) -> Counter[tuple[int, int]]:
+    """Settings of one cost and in companies of one size: an example and that size, how many."""
+    company = grid.index(numbers, exclude=LANE_KEYS)
+    _, first, members = np.unique(company, return_index=True, return_counts=True)
+    cost = grid.index(numbers[first], include=COST_KEYS)
+    examples: dict[int, int] = {}
+    for key, number in zip(cost.tolist(), numbers[first].tolist(), strict=True):
+        examples.setdefault(key, number)
+    pairs = zip(cost.tolist(), members.tolist(), strict=True)
+    return Counter((examples[key], lanes) for key, lanes in pairs)
 
 
 def search(
@@ -70,6 +94,7 @@ def search(
     *,
     workers: int,
     board: Leaderboard,
+    cluster: Cluster | None = None,
 ) -> SearchResult:
     """Runs the rounds; what is in the run store is not trained again.
 
@@ -77,10 +102,10 @@ def search(
         MarginctlError: a trial failed.
     """
 
-    def train(trials: dict[Trial, Setting], number: int) -> Mapping[Trial, Mapping[str, Any]]:
+    def train(trials: dict[Trial, Setting], part: Part) -> Mapping[Trial, Mapping[str, Any]]:
         of_round = session.with_trials(list(trials))
-        board.begin(number, trials, cost_of(of_round.unfinished()))
-        outcome = of_round.execute(workers, board)
+        board.begin(part, trials, cost_of(of_round.unfinished()))
+        outcome = of_round.execute(workers, board, cluster)
         if outcome.failed:
             raise MarginctlError(*outcome.failed.values())
         return outcome.records

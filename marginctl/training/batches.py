@@ -56,6 +56,7 @@ class Batching(ABC):
         self.train, self.test = train, test
         self._world = world or World()
         self._seed, self._device = seed, device
+        self._classes: NDArray[np.int64] | None = None
         self._format = torch.channels_last if channels_last else torch.contiguous_format
         self.normalize(*moments)
 
@@ -67,6 +68,18 @@ class Batching(ABC):
         stds = torch.tensor(self.std, dtype=torch.float32, device=device).view(shape)
         self._factor, self._shift = 1 / (255 * stds), -means / stds
         self._fill = (means * 255).round().to(torch.uint8)
+
+    def balance(self, classes: NDArray[np.int64] | None) -> None:
+        """From here on an epoch draws a class at random and then an image of it, again and again.
+
+        Both with equal chances and with replacement; as many draws as there are training images. A
+        class without images is never drawn.
+
+        Args:
+            classes: (N,) of the training images; None for every image once an epoch, in random
+                order, as it is at first.
+        """
+        self._classes = classes
 
     def sizes(self, size: int) -> list[int]:
         """The batches of an epoch, over all processes.
@@ -92,8 +105,17 @@ class Batching(ABC):
         """This process's part of the test images, each once, in order; `size` at most in one."""
 
     def _order(self, epoch: int) -> NDArray[np.int64]:
-        """The rows of an epoch, each once."""
-        return generator(self._seed, "order", epoch).permutation(len(self.train))
+        """The rows of an epoch: each once, or as `balance` says; the same on every process."""
+        if self._classes is None:
+            return generator(self._seed, "order", epoch).permutation(len(self.train))
+        stream = generator(self._seed, "balanced order", epoch)
+        by_class = np.argsort(self._classes, kind="stable")
+        _, starts, counts = np.unique(
+            self._classes[by_class], return_index=True, return_counts=True
+        )
+        drawn = stream.integers(len(counts), size=len(by_class))
+        rows: NDArray[np.int64] = by_class[starts[drawn] + stream.integers(counts[drawn])]
+        return rows
 
     def _own(self, count: int) -> slice:
         """This process's part of so many rows."""
@@ -113,7 +135,7 @@ class Batches(Batching):
         images: the data.
         device: where they are kept, as uint8.
         seed: of orders and augmentation.
-        augment: `none`, `crop` or `crop-flip`.
+        augment: `none`, `flip`, `crop` or `crop-flip`.
         channels_last: the memory format of the batches.
         world: the processes that train together: each has its part of every batch.
     """
@@ -161,6 +183,8 @@ class Batches(Batching):
     def _augmented(self, x: Tensor, epoch: int, number: int, whole: int, own: slice) -> Tensor:
         """Each image cropped at random from its surroundings of the mean colour, and mirrored.
 
+        `flip` mirrors alone.
+
         What is drawn is drawn for the whole batch of all processes; `own` is the part of this one.
         """
         count, channels, height, width = x.shape
@@ -172,9 +196,11 @@ class Batches(Batching):
         offsets = torch.as_tensor(
             stream.integers(2 * PADDING + 1, size=(2, whole))[:, own], device=self._device
         )
+        if self._augment == "flip":
+            offsets = torch.full_like(offsets, PADDING)
         rows = offsets[0][:, None] + torch.arange(height, device=self._device)
         columns = offsets[1][:, None] + torch.arange(width, device=self._device)
-        if self._augment == "crop-flip":
+        if self._augment != "crop":
             mirrored = torch.as_tensor(stream.random(whole)[own] < 0.5, device=self._device)
             columns = torch.where(mirrored[:, None], columns.flip(1), columns)
         every = torch.arange(count, device=self._device)[:, None, None]

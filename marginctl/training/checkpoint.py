@@ -3,12 +3,13 @@
 import hashlib
 import io
 import re
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
 from torch import Tensor, nn
 
 from marginctl.errors import RequestError
@@ -17,6 +18,15 @@ from marginctl.runs.files import write_bytes_atomically
 FOLDER = "checkpoints"
 LAST, BEST = "step", "best"
 _NAME = re.compile(r"(step|best)-(\d{9})-([0-9a-f]{16})\.pt")
+
+
+def _dense(value: Tensor) -> Tensor:
+    if value.layout is not torch.strided or value.dtype.is_complex:
+        raise ValueError("expected real numbers in place")
+    return value
+
+
+Dense = Annotated[Tensor, AfterValidator(_dense)]
 
 
 class _State(BaseModel):
@@ -32,7 +42,7 @@ class _State(BaseModel):
         classes: their names, in order.
     """
 
-    model_config = ConfigDict(extra="allow", strict=True)
+    model_config = ConfigDict(extra="allow", strict=True, arbitrary_types_allowed=True)
     trial: str
     step: Annotated[int, Field(ge=0)]
     steps: Annotated[int, Field(ge=1)]
@@ -41,8 +51,8 @@ class _State(BaseModel):
     metrics: str
     normalization: tuple[list[float], list[float]]
     classes: list[str]
-    model: dict[str, Any]
-    objective: dict[str, Any]
+    model: dict[str, Dense]
+    objective: dict[str, Dense]
     optimizer: dict[str, Any]
     scaler: dict[str, Any]
 
@@ -145,7 +155,11 @@ def load(path: Path) -> dict[str, Any]:
     if name and hashlib.sha256(data).hexdigest()[:16] != name[3]:
         raise RequestError(f"{path}: is damaged (its checksum does not fit)")
     try:
-        state: dict[str, Any] = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what is no checkpoint: that is said below
+            state: dict[str, Any] = torch.load(
+                io.BytesIO(data), map_location="cpu", weights_only=True
+            )
     except Exception:  # torch raises many kinds for what is no checkpoint
         raise RequestError(f"{path}: is not a checkpoint of marginctl train") from None
     try:

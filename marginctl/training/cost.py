@@ -10,6 +10,7 @@ import numpy as np
 
 from marginctl.data.labelled import LabelledImages
 from marginctl.devices import processes_together, wait
+from marginctl.evaluation.shots import groups_of
 from marginctl.objectives.spec import with_number
 from marginctl.recipe.train import MOST_WATCHED
 from marginctl.training.lacks import is_of_memory
@@ -37,6 +38,7 @@ class Work:
 
     Attributes:
         images: channels, and the length of a side.
+        frozen: whether the classifier alone is trained, in a second stage.
         decoded: the digest of the files, where they are decoded while the network trains.
     """
 
@@ -45,6 +47,7 @@ class Work:
     classes: int
     batch_size: int
     accumulate: int
+    frozen: bool
     augment: str
     optimizer: str
     precision: str
@@ -77,8 +80,8 @@ def plan(session: "Session", budget: float = BUDGET) -> dict[str, Any]:
     A few steps of every kind of work are timed, on the trials' own images and with the first of
     their objectives. Evaluation counts as a third of a step for as many images, those that
     `train.reference` and `train.lipschitz` look at among them. Left out are
-    starting, reading the data, writing checkpoints, and what `train.compile` saves; a trial with a
-    checkpoint counts as a whole, a finished one not at all.
+    starting, reading the data, writing checkpoints, and what `train.compile` and the kept output of
+    a frozen part save; a trial with a checkpoint counts as a whole, a finished one not at all.
 
     Args:
         session: whose trials they are.
@@ -118,8 +121,19 @@ def plan(session: "Session", budget: float = BUDGET) -> dict[str, Any]:
         "folder": str(session.folder),
         "seconds": sum(row["seconds"] or 0.0 for row in rows),
         "not_timed": sum(row["seconds"] is None for row in rows),
+        "tails": [tail for images in session.images.values() for tail in _tail(images)],
         "rows": rows,
     }
+
+
+def _tail(images: LabelledImages) -> list[dict[str, Any]]:
+    """The training images of each class, where they are so uneven that results say `shots`."""
+    counts = np.bincount(images.train_y, minlength=images.num_classes)
+    groups = {name: len(classes) for name, classes in groups_of(counts).items()}
+    if sum(number > 0 for number in groups.values()) < 2:
+        return []
+    whole = {"data": images.name, "images": len(images.train_y), "groups": groups}
+    return [whole | {"counts": counts.tolist()}]
 
 
 def _work(trial: Trial, images: LabelledImages, device: str) -> Work:
@@ -130,6 +144,7 @@ def _work(trial: Trial, images: LabelledImages, device: str) -> Work:
         images.num_classes,
         recipe.train.batch_size,
         recipe.train.accumulate,
+        recipe.second is not None,
         recipe.data.augment,
         recipe.optim.optimizer,
         setup(device, recipe.train.precision).precision,

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from marginctl.data.csv_file import short
 from marginctl.data.folders import open_rgb
 from marginctl.data.streamed import FilePart
 from marginctl.devices import processes_together, usable_cores
 from marginctl.errors import DecodeError, MarginctlError
+from marginctl.text import short
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -31,12 +31,15 @@ Batch = tuple[Tensor, Tensor, Tensor]  # x (B, 3, H, W), light (B, 3), y (B,) in
 class Prepare(Protocol):
     """Makes of a decoded image what a batch is stacked from."""
 
-    def __call__(self, image: "Image", row: int) -> tuple[Tensor, Tensor]:
+    def __call__(self, image: "Image", draw: int) -> tuple[Tensor, Tensor]:
         """x (3, H, W), and the light (3,) that is to be added to its channels, of 0 to 1."""
 
 
 class Decoded(Dataset[tuple[Tensor, Tensor, int] | str]):
-    """The images of a part by their rows; of one that cannot be decoded, the words that say so.
+    """The images of a part; of one that cannot be decoded, the words that say so.
+
+    An image is asked for by its draw, which is its row and, where it is drawn once more, as many
+    times the part's length on top: so nothing random is alike in two draws of one image.
 
     An error is a value here: one that is raised in a worker comes out with its traceback.
     """
@@ -47,7 +50,8 @@ class Decoded(Dataset[tuple[Tensor, Tensor, int] | str]):
     def __len__(self) -> int:
         return len(self._part)
 
-    def __getitem__(self, row: int) -> tuple[Tensor, Tensor, int] | str:
+    def __getitem__(self, draw: int) -> tuple[Tensor, Tensor, int] | str:
+        row = draw % len(self._part)
         path = os.path.join(self._root, self._part.path(row))
         try:
             image = open_rgb(path)
@@ -55,7 +59,7 @@ class Decoded(Dataset[tuple[Tensor, Tensor, int] | str]):
             # the path stands before: not once more
             reason = short(str(error).replace(repr(path), "").strip() or type(error).__name__)
             return f"{path}: cannot be decoded: {reason}: repair it, or take it out of the set"
-        x, light = self._prepare(image, row)
+        x, light = self._prepare(image, draw)
         return x, light, int(self._part.y[row])
 
 
@@ -74,8 +78,8 @@ def decoded(
     The processes that decode live as long as the batches last, and leave signals to this one.
 
     Args:
-        images: decodes a row.
-        batches: the rows of each batch.
+        images: decodes a draw.
+        batches: the draws of each batch.
         device: where they will go: for a GPU they are in pinned memory.
 
     Raises:

@@ -13,7 +13,7 @@ from marginctl.data.labelled import LabelledImages
 from marginctl.errors import RequestError
 from marginctl.evaluation.posthoc import map_file
 from marginctl.evaluation.posthoc.applied import applied
-from marginctl.recipe.train import ImageData
+from marginctl.recipe.images import ImageData
 from marginctl.training.foreign import foreign_tested
 from marginctl.training.located import located, run_of
 from marginctl.training.loop import MISFITS, DivergedError, Tested, Trainer
@@ -21,7 +21,7 @@ from marginctl.training.record import recipe_of
 from marginctl.training.scale_from import spec_of
 from marginctl.training.session import images_of
 from marginctl.training.setup import setup
-from marginctl.training.states import detection_record, measured_record
+from marginctl.training.states import detection_record, measured_record, shots_record
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,8 @@ def evaluate(
         "command": "eval",
         **found.about,
         **measured_record(found.trainer.objective, tested, images.classes, bins),
+        # of its own images alone: others have another tail, or none
+        **(shots_record(tested, images.train_y) if data is None else {}),
         "detection": detection_record(tested, others, curves=True),
     }
     if list(images.classes) != found.classes:

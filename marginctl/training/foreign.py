@@ -11,6 +11,7 @@ from marginctl.data.labelled import LabelledImages
 from marginctl.training.batches import Batching
 from marginctl.training.distribution import World
 from marginctl.training.loop import Trainer
+from marginctl.training.setup import Setup
 from marginctl.training.states import ForeignTested
 from marginctl.training.streamed import batches_of
 
@@ -28,14 +29,17 @@ def foreign_tested(
         own: the images that it was made for.
         world: the processes that train it together.
     """
+    shape, moments = (own.channels, own.pixels), (trainer.batches.mean, trainer.batches.std)
+    whole = trainer.recipe.data.augment == "flip"
+    batches = [
+        ForeignBatches(one.images, shape, moments, trainer.how, world, whole=whole)
+        for one in foreign
+    ]
     return [
         ForeignTested(
-            one.images.name,
-            one.group,
-            one.digest,
-            trainer.tested(batches=ForeignBatches(one.images, trainer, own, world), part=None),
+            *(one.images.name, one.group, one.digest, trainer.tested(batches=given, part=None))
         )
-        for one in foreign
+        for one, given in zip(foreign, batches, strict=True)
     ]
 
 
@@ -48,23 +52,33 @@ class ForeignBatches(Batching):
 
     Args:
         images: of which the test part is taken.
-        trainer: the network, with the normalisation of its images.
-        own: the images that it was made for.
+        shape: channels and side of the images that the network was made for.
+        moments: mean and standard deviation of each of these channels, of 0 to 1.
+        how: the device and the memory format.
         world: the processes that each have a part.
+        whole: whether images in files are given as whole squares, as `Prepared` has it.
     """
 
     def __init__(
-        self, images: LabelledImages, trainer: Trainer, own: LabelledImages, world: World | None
+        self,
+        images: LabelledImages,
+        shape: tuple[int, int],
+        moments: tuple[Sequence[float], Sequence[float]],
+        how: Setup,
+        world: World | None,
+        *,
+        whole: bool,
     ) -> None:
-        device, world = trainer.how.device, world or World()
+        device, world = how.device, world or World()
         super().__init__(
             *((), images.test_y, device, 0),
-            channels_last=trainer.how.channels_last,
+            channels_last=how.channels_last,
             world=world,
-            moments=(trainer.batches.mean, trainer.batches.std),
+            moments=moments,
         )
-        self._channels, self._pixels = own.channels, own.pixels
-        self._raw = batches_of(images, device, 0, "none", channels_last=False, world=world)
+        self._channels, self._pixels = shape
+        augment = "flip" if whole else "none"
+        self._raw = batches_of(images, device, 0, augment, channels_last=False, world=world)
         self._raw.normalize([0.0] * images.channels, [1 / 255] * images.channels)  # 0 to 255
 
     def epoch(self, epoch: int, size: int, first: int = 0) -> Iterator[tuple[Tensor, Tensor]]:

@@ -37,9 +37,11 @@ class Frozen:
         self._backbone = backbone
         paths: tuple[str, ...] = ()
         self.first: str | None = None
-        if isinstance(recipe, CosifyRecipe):
+        chosen = recipe.blocks if isinstance(recipe, CosifyRecipe) else "1-4"
+        chosen = "head" if recipe.second is not None else chosen
+        if chosen != "1-4":
             name, _ = parse_model(recipe.model)
-            paths, self.first = frozen_in(name, backbone, recipe.blocks)
+            paths, self.first = frozen_in(name, backbone, chosen)
         self.paths = paths
         self._modules = [backbone.get_submodule(path) for path in self.paths]
         for module in self._modules:
@@ -64,13 +66,16 @@ class Parted:
     """
 
     def __init__(self, backbone: Backbone, frozen: Frozen) -> None:
-        assert frozen.first is not None
-        self._backbone, self._first = backbone, backbone.get_submodule(frozen.first)
-        self.rest = _without(backbone, frozen.paths)
+        self._backbone = backbone
+        self._first = None if frozen.first is None else backbone.get_submodule(frozen.first)
+        self.rest = nn.Identity() if self._first is None else _without(backbone, frozen.paths)
 
     @torch.no_grad()
     def maps(self, x: Tensor) -> Tensor:
         """What the frozen part makes of images (N, c, H, W): (N, C, h, w), or (N, d) of rows."""
+        if self._first is None:
+            rows: Tensor = self._backbone(x)
+            return rows
         found: list[Tensor] = []
 
         def take(module: nn.Module, given: tuple[Any, ...]) -> None:
@@ -145,6 +150,7 @@ class MapBatches(Batching):
             world=None,
             moments=(images.mean, images.std),
         )
+        images.balance(None)  # each once
         shuffled = torch.as_tensor(self._order(0), device=device)
         with autocast:
             train = _made(parted, images.epoch(0, AT_ONCE))

@@ -70,7 +70,8 @@ class Trainer:
         name, options = parse_model(recipe.model)
         torch.manual_seed(_seed_of(seed, "weights"))
         self.model = create(name, options, images.channels, images.pixels)
-        torch.manual_seed(_seed_of(seed, "class weights"))
+        stage = () if recipe.second is None else ("second stage",)
+        torch.manual_seed(_seed_of(seed, "class weights", *stage))
         self.objective = Objective(spec, images.num_classes, self.model.feature_dim)
         memory = torch.channels_last if how.channels_last else torch.contiguous_format
         self.model.to(how.device).to(memory_format=memory)
@@ -92,6 +93,8 @@ class Trainer:
             channels_last=how.channels_last,
             world=self._world,
         )
+        self._balanced = images.train_y if recipe.train.sampling == "class-balanced" else None
+        self.batches.balance(self._balanced)
         self._classes, self._pixels = images.classes, images.pixels
         self.sizes = self.batches.sizes(recipe.train.batch_size)
         self.total = len(self.sizes) * recipe.train.epochs
@@ -120,7 +123,7 @@ class Trainer:
         Not where its maps would be larger than `LIMIT`, nor for several processes. Weights and
         normalisation have been taken up before.
         """
-        if self._frozen.first is None or self.recipe.data.augment != "none" or self._world.size > 1:
+        if not self._frozen.paths or self.recipe.data.augment != "none" or self._world.size > 1:
             return False
         self.model.eval()
         parted = Parted(self.model, self._frozen)
@@ -131,6 +134,7 @@ class Trainer:
             *(self.batches, parted, self.how.autocast(), self.how.device, self._seed),
             channels_last=self.how.channels_last,
         )
+        self.batches.balance(self._balanced)
         self._rest = parted.rest
         self._features_of_maps = self._compiled(parted.rest)
         return True

@@ -165,7 +165,8 @@ def _loaded(model: str, weights: Any) -> nn.Module:
         with _weights_only(), contextlib.redirect_stdout(sys.stderr):
             network: nn.Module = models.get_model(model, weights=weights)
     except (URLError, OSError) as error:
-        reason = getattr(error, "reason", None) or error.strerror or error
+        reason = getattr(error, "reason", None) or error
+        reason = getattr(reason, "strerror", None) or reason
         raise RequestError(
             f"{weights}: {cached} is not there, and {weights.url} cannot be fetched ({reason}): "
             "put that file there"

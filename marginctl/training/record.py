@@ -153,10 +153,11 @@ def _schema_of(recipe: Mapping[str, Any]) -> type[TrainRecipe]:
 def recipe_of(run: Mapping[str, Any]) -> TrainRecipe:
     """The recipe of a trial, from a run.json that `is_run` takes, to evaluate its network.
 
-    Without `train.compile`: a single pass is not worth it, and it changes no result.
+    Without `train.compile`: a single pass is not worth it, and it changes no result. Of a second
+    stage with the sections that it was trained with.
     """
     own = {k: v for k, v in run["recipe"].items() if k != "name"}
-    recipe = _schema_of(own).model_validate(own)
+    recipe = _schema_of(own).model_validate(own).in_stage()
     train = recipe.train.model_copy(update={"compile": False})
     return recipe.model_copy(update={"train": train})
 

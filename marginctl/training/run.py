@@ -16,6 +16,7 @@ from marginctl.training import checkpoint
 from marginctl.training.distribution import World
 from marginctl.training.foreign import foreign_tested
 from marginctl.training.loop import MISFITS, DivergedError, Tested, Trainer
+from marginctl.training.pairs import pairs_of_trained
 from marginctl.training.record import Metrics, result_of
 from marginctl.training.setup import Setup
 from marginctl.training.states import (
@@ -195,12 +196,16 @@ def run_trial(
     if tested is None and not diverged:  # resumed after the last epoch
         tested = trainer.tested()
     others = [] if diverged else foreign_tested(trainer, trial.foreign, images, world)
+    pairs = [] if diverged else pairs_of_trained(trainer, trial.pairs, images, world)
     if metrics is None:
         return None
     evaluation = None
     if not diverged:
         own = cast(Tested, tested)
-        evaluation = evaluation_record(trainer.objective, own, images.classes, others)
+        evaluation = evaluation_record(
+            trainer.objective, own, images.classes, images.train_y, others
+        )
+        evaluation |= {"verification": [one.record() for one in pairs]} if pairs else {}
     digest = None if diverged else trainer.weights_digest()
     record = result_of(trial, metrics.lines, evaluation, digest, diverged)
     return folder.finish_appended(record | dict(more or {}))

@@ -1,7 +1,5 @@
 """One call of `train` or `cosify`: its recipe, its images, its trials, and where they are kept."""
 
-import contextlib
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,10 +8,12 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import yaml
 
 from marginctl import recipe as recipes
-from marginctl.data.corruption import label_noise, subsample
+from marginctl.data.corruption import label_noise, long_tailed, subsample
 from marginctl.data.foreign import load_foreign
+from marginctl.data.image_sets import LIST
 from marginctl.data.images import load_images
 from marginctl.data.labelled import LabelledImages
+from marginctl.data.pairs import load_pairs
 from marginctl.data.streamed_sets import load_files
 from marginctl.data.uci import default_data_dir
 from marginctl.devices import processes_together, resolve_device
@@ -22,8 +22,8 @@ from marginctl.models.names import check_images, parse_model
 from marginctl.objectives.extension import origins
 from marginctl.objectives.names import parse
 from marginctl.recipe import CosifyRecipe, TrainRecipe
-from marginctl.recipe.train import ImageData
-from marginctl.runs.files import TEMPORARY, write_atomically
+from marginctl.recipe.images import ImageData
+from marginctl.runs.files import write_atomically
 from marginctl.runs.store import Found, TrialFolder
 from marginctl.training import reference
 from marginctl.training.record import is_result
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from marginctl.training.setup import Setup
 
 R = TypeVar("R", bound=TrainRecipe)
-STALE = 3600.0  # seconds: no process takes so long to write a recipe
+MOST_SCORES = 4 * 2**30  # bytes, of the scores of all test images
 
 
 @dataclass(frozen=True)
@@ -97,6 +97,7 @@ class Session:
 
                     try_out(parse(objective).spec, 3)
         folder = data_dir or default_data_dir()
+        pairs = load_pairs(recipe.pairs, folder)  # before images, which take longer
         asked = {own.data.model_dump_json(): own.data for _, own in settings}
         loaded = {key: images_of(data, folder) for key, data in asked.items()}
         digests = {key: images.digest for key, images in loaded.items()}
@@ -105,13 +106,14 @@ class Session:
             for key, images in loaded.items()
         }
         references: dict[tuple[str, str | None], reference.Reference] = {}
-        for _, own in settings:
+        for own in (written.in_stage() for _, written in settings):
             images = loaded[own.data.model_dump_json()]
             if images.num_classes < 2:
                 raise RequestError(
                     f"data set '{images.name}': {images.num_classes} class: expected at least 2"
                 )
             check_images(parse_model(own.model)[0], images.channels, images.pixels)
+            check_scores(images)
             if begun is not None:
                 start.check(begun, own, images)
             check_processes(own, device)
@@ -121,7 +123,10 @@ class Session:
         return cls(
             stored_as,
             recipe,
-            expand(settings, digests, references, by_path(recipe.objectives), foreign, begun),
+            expand(
+                *(settings, digests, references, by_path(recipe.objectives), foreign, begun),
+                pairs,
+            ),
             {images.digest: images for images in loaded.values()},
             out / stored_as,
             device,
@@ -137,7 +142,13 @@ class Session:
         return train.epochs * -(-len(self.images[trial.data].train_y) // train.batch_size)
 
     def about(self, trial: Trial) -> dict[str, Any]:
-        """The content of a trial's run.json: enough to run it again."""
+        """The content of a trial's run.json: enough to run it again.
+
+        The recipe of a second stage is that of both.
+        """
+        recipe = trial.recipe
+        if trial.first is not None:
+            recipe = trial.first.recipe.model_copy(update={"second": recipe.second})
         return {
             "trial": trial.id,
             **trial.identity,
@@ -145,7 +156,7 @@ class Session:
             **({} if trial.start is None else {"start": trial.start.record()}),
             "data_identity": self.images[trial.data].identity,
             "device": self.device,
-            "recipe": {"name": self.name, **trial.recipe.model_dump(exclude={"about"})},
+            "recipe": {"name": self.name, **recipe.model_dump(exclude={"about"})},
             "setting": dict(trial.setting),
         }
 
@@ -173,21 +184,19 @@ class Session:
         from marginctl.training.run import run_trial
 
         images = self.images[trial.data]
-        if trial.start is not None and trial.data not in at.befores:
-            at.befores[trial.data] = before_record(
-                *(trial.start, trial.recipe, images, trial.foreign, at.how, at.world)
-            )
-        more = {} if trial.start is None else {"before": at.befores[trial.data]}
+        more = {}
+        if trial.start is not None and trial.first is None:  # else the first stage says it
+            if trial.data not in at.befores:
+                at.befores[trial.data] = before_record(
+                    *(trial.start, trial.recipe, images, trial.foreign, at.how, at.world)
+                )
+            more = {"before": at.befores[trial.data]}
         return run_trial(
             *(trial, images, folder, at.how, at.keeping, at.stop, at.listener, at.world, more)
         )
 
     def write_recipe(self) -> None:
         """Writes the recipe that is run into its folder, as YAML; never over the one it read."""
-        for stale in self.folder.glob(f"{TEMPORARY}*"):  # what a kill left
-            with contextlib.suppress(OSError):
-                if time.time() - stale.stat().st_mtime > STALE:
-                    stale.unlink()
         document = self.recipe.model_dump(exclude={"about"})
         text = f"# What was run, by marginctl {self.recipe.task}. "
         text += "Options of the command line are in it.\n"
@@ -258,12 +267,31 @@ def images_of(data: ImageData, folder: Path) -> LabelledImages:
     """
     images: LabelledImages
     if data.streamed:
-        images = load_files(data.name, folder, data.side, blacklist=data.blacklist)
+        images = load_files(
+            *(data.name, folder, data.side), blacklist=data.blacklist, test_share=data.test_share
+        )
     else:
-        images = load_images(data.name, folder, pixels=data.side)
+        images = load_images(data.name, folder, data.side, test_share=data.test_share)
     if data.samples is not None or data.share < 1:
         images = subsample(images, data.share, count=data.samples, seed=0)
+    if data.imbalance is not None:
+        images = long_tailed(images, data.imbalance, largest=data.largest, seed=0)
     return label_noise(images, data.label_noise, seed=0) if data.label_noise else images
+
+
+def check_scores(images: LabelledImages) -> None:
+    """Raises RequestError where the scores of the test images of many classes need too much memory.
+
+    Several such matrices are held at once, some of them in float64.
+    """
+    tests, classes = len(images.test_y), images.num_classes
+    if 4 * tests * classes > MOST_SCORES:
+        raise RequestError(
+            f"data set '{images.name}': {tests} test images of {classes} classes: their scores "
+            f"take {4 * tests * classes / 2**30:.1f} GiB, at most {MOST_SCORES / 2**30:.0f}: test "
+            f"on {MOST_SCORES // (4 * classes)} images or fewer, such as by a short val.txt of "
+            f"{LIST}PATH"
+        )
 
 
 def check_processes(recipe: TrainRecipe, device: str) -> None:

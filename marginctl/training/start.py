@@ -16,7 +16,7 @@ from marginctl.models.names import parse_model
 from marginctl.objectives.names import parse
 from marginctl.objectives.spec import Spec
 from marginctl.recipe import CosifyRecipe, TrainRecipe
-from marginctl.recipe.train import ImageData
+from marginctl.recipe.images import ImageData
 from marginctl.training.checkpoint import check_shapes, weights_digest
 from marginctl.training.located import located, run_of
 from marginctl.training.published import is_name, published

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from marginctl.evaluation import detection
+from marginctl.evaluation import detection, shots
 from marginctl.evaluation.accuracy import top_k
 from marginctl.evaluation.angles import histogram, mean_bias
 from marginctl.evaluation.calibration import nll
@@ -106,20 +107,41 @@ def _outputs(tested: Tested) -> detection.Outputs:
     )
 
 
+def shots_record(tested: Tested, train_y: NDArray[np.int64]) -> dict[str, Any]:
+    """`shots`, as `evaluation.shots.of_groups` has it; nothing where that has nothing.
+
+    Args:
+        tested: on test images of the classes.
+        train_y: (n,) classes of the training images.
+    """
+    counts = np.bincount(train_y, minlength=tested.similarities.shape[1])
+    predicted = tested.similarities.argmax(1).numpy()
+    found = shots.of_groups(counts, tested.labels.numpy(), predicted)
+    return {} if found is None else {"shots": found}
+
+
 def evaluation_record(
     objective: Objective,
     tested: Tested,
     classes: Sequence[str],
+    train_y: NDArray[np.int64],
     foreign: Sequence[ForeignTested] = (),
 ) -> dict[str, Any]:
     """How calibrated the network is and how its features lie, at the end of a training.
 
+    Args:
+        objective, tested, classes: as `measured_record` takes them.
+        train_y: as `shots_record` takes it.
+        foreign: other images.
+
     Returns:
-        `calibration`, of 15 bins, `angles`, which ArcGrad's Table VI has, the Brier score, and
-        `detection` of what is misclassified or foreign; null with its reason under `reasons`.
+        `calibration`, of 15 bins, `angles`, which ArcGrad's Table VI has, the Brier score,
+        `detection` of what is misclassified or foreign, and `shots` of a long tail; null with its
+        reason under `reasons`.
     """
     whole = measured_record(objective, tested, classes)
     kept = {key: whole[key] for key in ("brier", "calibration", "angles", "reasons")}
+    kept |= shots_record(tested, train_y)
     return kept | {"detection": detection_record(tested, foreign)}
 
 

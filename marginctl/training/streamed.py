@@ -3,6 +3,7 @@
 import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from marginctl.data.folders import square
 from marginctl.data.images import Images
 from marginctl.data.labelled import LabelledImages
 from marginctl.data.streamed import FilePart, ImageFiles
@@ -48,9 +50,11 @@ class Prepared:
     `none` scales the shorter side to pixels x 256/224 and cuts the centre out; so are test images.
     `crop-flip` cuts at a random place of that and mirrors at random. `scaled-flip` scales a random
     part of random shape (Szegedy 2014) and mirrors at random, as is usual for ImageNet. `imagenet`
-    changes colours and light too.
+    changes colours and light too. `whole` is the largest centred square, scaled, as images in
+    memory are; `flip` mirrors it at random: aligned faces lose nothing.
 
-    What is drawn is a function of (seed, epoch, row) alone, whichever process draws it.
+    What is drawn is a function of (seed, epoch, draw) alone, whichever process draws it; a draw is
+    a row, as `Decoded` has it.
     """
 
     pixels: int
@@ -58,15 +62,15 @@ class Prepared:
     seed: int = 0
     epoch: int = 0
 
-    def __call__(self, image: "Image", row: int) -> tuple[Tensor, Tensor]:
+    def __call__(self, image: "Image", draw: int) -> tuple[Tensor, Tensor]:
         """x (3, pixels, pixels) uint8, and the light (3,) to be added to it, of 0 to 1."""
         with torch.random.fork_rng(devices=[]):
-            if self.augment != "none":
-                own = generator(self.seed, "augment image", self.epoch, row)
+            if self.augment not in ("none", "whole"):
+                own = generator(self.seed, "augment image", self.epoch, draw)
                 torch.default_generator.manual_seed(int(own.integers(2**63)))
-            square = _transforms(self.pixels, self.augment)(image)
+            x = _transforms(self.pixels, self.augment)(image)
             light = _light() if self.augment == "imagenet" else torch.zeros(3)
-        return square, light
+        return x, light
 
 
 @functools.cache
@@ -78,6 +82,9 @@ def _transforms(pixels: int, augment: str) -> Callable[["Image"], Tensor]:
         part = v2.RandomResizedCrop(pixels, AREA, SHAPE, antialias=True)
         colours = [v2.ColorJitter(JITTER, JITTER, JITTER)] if augment == "imagenet" else []
         steps = [part, v2.RandomHorizontalFlip(), *colours]
+    elif augment in ("flip", "whole"):
+        mirrored = [v2.RandomHorizontalFlip()] if augment == "flip" else []
+        steps = [partial(square, pixels=pixels), *mirrored]
     else:
         scaled = v2.Resize(round(pixels * 256 / 224), antialias=True)
         cut = v2.CenterCrop(pixels) if augment == "none" else v2.RandomCrop(pixels)
@@ -130,15 +137,17 @@ class StreamedBatches(Batching):
         )
 
     def epoch(self, epoch: int, size: int, first: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
-        rows = np.split(self._order(epoch), np.cumsum(self.sizes(size))[:-1])[first:]
+        draws = _draws(self._order(epoch), len(self.train))
+        parts = np.split(draws, np.cumsum(self.sizes(size))[:-1])[first:]
         prepared = Prepared(self._images.pixels, self._augment, self._seed, epoch)
-        return self._batches(self.train, [r[self._own(len(r))] for r in rows], prepared)
+        return self._batches(self.train, [p[self._own(len(p))] for p in parts], prepared)
 
     def test_batches(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
         own = np.arange(len(self.test))[self._own(len(self.test))]
         most = min(size, TEST_BATCH)
         rows = [own[start : start + most] for start in range(0, len(own), most)]
-        return self._batches(self.test, rows, Prepared(self._images.pixels))
+        augment = "whole" if self._augment == "flip" else "none"
+        return self._batches(self.test, rows, Prepared(self._images.pixels, augment))
 
     def _batches(
         self, part: FilePart, rows: list[NDArray[np.int64]], prepared: Prepared
@@ -151,6 +160,15 @@ class StreamedBatches(Batching):
             shift = (light.to(self._device, non_blocking=True) / std)[:, :, None, None]
             moved = x.to(self._device, non_blocking=True)
             yield self._normalized(moved).add_(shift), y.to(self._device, non_blocking=True)
+
+
+def _draws(rows: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    """The draws of rows, as `Decoded` takes them: of `count` rows, some perhaps several times."""
+    by_row = np.argsort(rows, kind="stable")
+    _, starts, times = np.unique(rows[by_row], return_index=True, return_counts=True)
+    again = np.empty_like(rows)
+    again[by_row] = np.arange(len(rows)) - np.repeat(starts, times)
+    return rows + count * again
 
 
 def batches_of(

@@ -11,6 +11,10 @@ from marginctl.objectives.module import Objective
 from marginctl.objectives.spec import Spec
 from marginctl.training.distribution import World
 
+# Scores are counted for so many numbers at a time: with 100,000 classes a batch has several times
+# as many, and they would be the largest that a step holds.
+AT_ONCE = 2**24
+
 
 class Tally:
     """Loss, top-1 and top-5 hits, images and NLL of the epoch so far.
@@ -34,12 +38,18 @@ class Tally:
     @torch.no_grad()
     def add(self, loss: Tensor, features: Tensor, y: Tensor) -> None:
         """Counts a batch: its mean loss, its features (B, d) and its labels (B,)."""
+        rows = max(1, AT_ONCE // self._objective.num_classes)
+        for x, labels in zip(torch.split(features, rows), torch.split(y, rows), strict=True):
+            self._sums += self._counted(loss, x, labels)
+
+    def _counted(self, loss: Tensor, features: Tensor, y: Tensor) -> Tensor:
+        """(5,) of some rows of a batch whose mean loss this is."""
         scores = self._objective.similarities(features)
         one, five = hits(scores, y)
         n = torch.tensor(float(len(y)), device=y.device)
         nll = loss if self._loss_is_nll else self._nll(features, scores, y)
         wide = self._sums.dtype
-        self._sums += torch.stack([loss.to(wide) * n, one, five, n, nll.to(wide) * n]).to(wide)
+        return torch.stack([loss.to(wide) * n, one, five, n, nll.to(wide) * n]).to(wide)
 
     def _nll(self, features: Tensor, scores: Tensor, y: Tensor) -> Tensor:
         """The mean cross-entropy of the logits without margin; NaN where they would cost much."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from marginctl import NUMERICS
 from marginctl.data.foreign import ForeignImages
+from marginctl.data.pairs import Pairs
 from marginctl.objectives.extension import origins
 from marginctl.objectives.names import ObjectiveName, parse
 from marginctl.objectives.spec import Spec, from_run, with_number
@@ -32,7 +33,10 @@ class Trial:
         reference: the trained network that says how hard its images are, where one was named.
         scale: the number of a fixed scale that is taken from a run, once it is known.
         foreign: images of other classes, which its network is to tell from its own.
-        start: the trained network from which it goes on; None for one that starts anew.
+        pairs: of images, which its network is to verify.
+        start: the trained network from which it goes on; None for one that starts anew, and for a
+            second stage whose first one is not done yet.
+        first: of a second stage, the trial of the first.
     """
 
     setting: Mapping[str, Any]
@@ -44,6 +48,8 @@ class Trial:
     scale: ScaleFrom | None = None
     foreign: Sequence[ForeignImages] = ()
     start: "Start | None" = None
+    pairs: Sequence[Pairs] = ()
+    first: "Trial | None" = None
 
     @cached_property
     def identity(self) -> dict[str, Any]:
@@ -66,12 +72,15 @@ class Trial:
             "numerics": NUMERICS,
             **({"extensions": others} if others else {}),
             **({"ood": foreign} if foreign else {}),
+            **({"pairs": [one.digest for one in self.pairs]} if self.pairs else {}),
             **self._of_start,
         }
 
     @property
     def _of_start(self) -> dict[str, Any]:
         """What the identity has of a network that goes on from another, wherever that lies."""
+        if self.first is not None:
+            return {"first": self.first.id}
         if self.start is None:
             return {}
         assert isinstance(self.recipe, CosifyRecipe)
@@ -120,6 +129,7 @@ def expand(
     scales: Mapping[str, ScaleFrom],
     foreign: Mapping[str, Sequence[ForeignImages]],
     start: "Start | None" = None,
+    pairs: Sequence[Pairs] = (),
 ) -> list[Trial]:
     """The trials of a recipe, in the order in which they run.
 
@@ -127,32 +137,51 @@ def expand(
     unfinished table compares, and what a machine does meanwhile slows all objectives alike.
 
     Args:
-        settings: from `TrainRecipe.settings`.
+        settings: from `TrainRecipe.settings`; of two stages the first one stands before.
         digests: of the images of each setting's data, by its JSON.
         references: by that digest and by what `train.reference` says.
         scales: by objective, of those whose scale is from runs in a folder. They have the number
             in their name: another one makes another trial.
         foreign: by the digest of the data.
         start: from which all of them go on.
+        pairs: that all of them verify.
     """
-    return [
-        Trial(
-            *(setting, recipe, _named(objective, scale), seed, data, reference, scale),
-            foreign[data],
-            start,
-        )
-        for setting, recipe in settings
-        for data in [digests[recipe.data.model_dump_json()]]
-        for reference in [references.get((data, recipe.train.reference))]
-        for seed in recipe.seeds
-        for objective in in_order(recipe.objectives)
-        for scale in [scales.get(objective)]
-    ]
+    trials: list[Trial] = []
+    for setting, written in settings:
+        recipe = written.in_stage()
+        before = trials[-len(recipe.seeds) * len(recipe.objectives) :]  # of a first stage
+        data = digests[recipe.data.model_dump_json()]
+        reference = references.get((data, recipe.train.reference))
+        own = [
+            (seed, objective, scales.get(objective))
+            for seed in recipe.seeds
+            for objective in in_order(recipe.objectives)
+        ]
+        trials += [
+            Trial(
+                *(setting, recipe, _named(objective, scale), seed, data, reference, scale),
+                *(foreign[data], start, pairs),
+                None if recipe.second is None else before[i],
+            )
+            for i, (seed, objective, scale) in enumerate(own)
+        ]
+    return trials
 
 
 def _named(objective: str, scale: ScaleFrom | None) -> ObjectiveName:
     name = parse(objective)
     return name if scale is None else scale.in_place(name)
+
+
+def needs(trial: Trial, other: Trial) -> bool:
+    """Whether a trial takes its scale from the other one, or goes on from its network."""
+    found = from_run(trial.objective.spec)
+    return other is trial.first or (found is not None and _is_source(other, trial, found.source))
+
+
+def _is_source(other: Trial, trial: Trial, source: str) -> bool:
+    same = (other.data, other.seed) == (trial.data, trial.seed)
+    return same and other.setting == trial.setting and str(other.objective) == source
 
 
 def scale_of(trial: Trial, records: Mapping[Trial, Mapping[str, Any]]) -> ScaleFrom | None:
@@ -168,8 +197,7 @@ def scale_of(trial: Trial, records: Mapping[Trial, Mapping[str, Any]]) -> ScaleF
     if found is None:
         return None
     for other, record in records.items():
-        same = (other.data, other.seed) == (trial.data, trial.seed)
-        if same and other.setting == trial.setting and str(other.objective) == found.source:
+        if _is_source(other, trial, found.source):
             kappa = kappa_of(record)
             if record["diverged"] is None and kappa is not None:
                 return ScaleFrom(found, kappa)

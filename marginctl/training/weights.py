@@ -171,7 +171,7 @@ class _Preset:
     def __init__(self, preset: Any) -> None:
         self._preset = preset
 
-    def __call__(self, image: "Image", row: int) -> tuple[Tensor, Tensor]:
+    def __call__(self, image: "Image", draw: int) -> tuple[Tensor, Tensor]:
         return self._preset(image), torch.zeros(3)
 
 

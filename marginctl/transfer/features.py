@@ -1,5 +1,6 @@
 """What a frozen backbone makes of images: computed once, and kept by content."""
 
+import contextlib
 import hashlib
 import io
 import time
@@ -113,15 +114,18 @@ def _kept(folder: Path, key: str, rows: int, say: Callable[[str], None]) -> Feat
     """The features in a file whose name has their digest; damaged ones are said and removed."""
     for path in sorted(folder.glob(f"{key}-*.npy")):
         try:
+            if not path.is_file():  # a pipe would be waited for without end
+                raise ValueError
             data = path.read_bytes()
             if hashlib.sha256(data).hexdigest()[:16] != path.stem.rpartition("-")[2]:
                 raise ValueError
             found: Any = np.load(io.BytesIO(data), allow_pickle=False)
             if found.ndim != 2 or len(found) != rows or found.dtype != np.float32:
                 raise ValueError
-        except (OSError, ValueError, EOFError):
+        except Exception:  # numpy raises anything for a damaged file
             say(f"{path}: is damaged: computed anew")
-            path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # a folder
+                path.unlink(missing_ok=True)
             continue
         features: Features = found
         return features

@@ -12,7 +12,7 @@ from marginctl.data.image_sets import FOLDER
 from marginctl.data.labelled import LabelledImages
 from marginctl.data.streamed import ImageFiles
 from marginctl.evaluation.calibration import FloatArray, softmax
-from marginctl.recipe.train import ImageData
+from marginctl.recipe.images import ImageData
 from marginctl.runs.files import write_output
 
 HEADING = ("image", "label", "predicted", "probability")
@@ -43,7 +43,7 @@ def test_names(data: ImageData, images: LabelledImages, data_dir: Path) -> list[
         return [images.test.path(row) for row in range(len(images.test))]
     if data.name.startswith(FOLDER):
         root = folders.located(data.name.removeprefix(FOLDER), data_dir)
-        _, test = folders.listed(data.name, root)
+        _, test = folders.listed(data.name, root, test_share=data.test_share)
         return [os.path.relpath(path, root) for files in test.values() for path in files]
     return [str(i) for i in range(len(images.test_y))]
 

@@ -42,3 +42,15 @@ def test_an_empty_name_is_not_the_current_folder(marginctl, tmp_path, monkeypatc
 def test_the_current_folder_has_a_name(marginctl, tmp_path, monkeypatch, quick):
     monkeypatch.chdir(tmp_path)
     assert marginctl("uci-cv", "--dataset", "iris", "--dry-run", "--out", ".").status == 0
+
+
+@pytest.mark.parametrize("written", ["fast", "-1", "nan", "inf", "", "9" * 400])
+def test_a_number_is_named_where_it_is_none(marginctl, written):
+    for words, option, least in (
+        (["train"], "--checkpoint-minutes", "0"),
+        (["report", "--watch", "x"], "--every", "0.1"),
+    ):
+        ran = marginctl(*words, f"{option}={written}")
+        assert (ran.status, ran.out) == (2, ""), words
+        assert ran.err.startswith(f"error: Invalid value for '{option}': '{written[:50]}")
+        assert ran.err.endswith(f"': expected a number of at least {least}\n")

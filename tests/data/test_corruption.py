@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from marginctl.data.corruption import label_noise, subsample
+from marginctl.data.corruption import label_noise, long_tailed, subsample
 from marginctl.data.images import Images, load_images
 from marginctl.errors import RequestError
 
@@ -166,3 +166,67 @@ def test_the_digits_degenerated(tmp_path):
     assert len(part.test_y) == 360
     clean = subsample(digits, 0.5, seed=0)
     assert (part.train_y != clean.train_y).sum() == 144
+
+
+def balanced(classes, each):
+    """So many images of each class, of one pixel, in an order of their own."""
+    y = np.random.default_rng(0).permutation(np.repeat(np.arange(classes), each))
+    x = np.zeros((len(y), 1, 1, 1), np.uint8)
+    names = tuple(f"c{c}" for c in range(classes))
+    return Images("made-up", x, y, x[:classes], np.arange(classes), names)
+
+
+@pytest.mark.parametrize(
+    ("classes", "each", "imbalance", "number", "last"),
+    [  # CIFAR-100-LT and CIFAR-10-LT as they are in use (Cao et al. 2019)
+        (100, 500, 100, 10_847, 5),
+        (100, 500, 50, 12_608, 10),
+        (100, 500, 10, 19_573, 50),
+        (10, 5000, 100, 12_406, 50),
+        (10, 5000, 10, 20_431, 500),
+        (3, 7, 1, 21, 7),
+        (2, 5, 1e6, 6, 1),  # one image is left, whatever the tail
+    ],
+)
+def test_the_counts_of_a_long_tail(classes, each, imbalance, number, last):
+    part = long_tailed(balanced(classes, each), imbalance, seed=0)
+    counts = np.bincount(part.train_y).tolist()
+    assert (sum(counts), counts[0], counts[-1]) == (number, each, last)
+    exact = [each * imbalance ** (-c / (classes - 1)) for c in range(classes)]
+    assert all(n == max(1, int(e + 1e-9)) for n, e in zip(counts, exact, strict=True))
+
+
+def test_a_long_tail_is_nested_and_the_test_part_stays(data):
+    sizes = [(1, 1), (10, 3), (50, 20), (50, 100), (100, 100)]
+    found = {s: set(rows(long_tailed(data, s[0], largest=s[1], seed=0))) for s in sizes}
+    assert found[50, 20] < found[50, 100] > found[100, 100]
+    assert found[1, 1] < found[10, 3] < found[100, 100]
+    kept = rows(long_tailed(data, 100, seed=0))  # the smallest class has 3
+    assert kept == sorted(kept)
+    assert np.bincount(data.train_y[kept]).tolist() == [3, 1, 1, 1]
+    assert found[100, 100] != set(rows(long_tailed(data, 100, largest=100, seed=1)))
+    part = long_tailed(data, 100, largest=100, seed=0)
+    assert np.bincount(part.train_y).tolist() == [100, 21, 4, 1]
+    assert part.test_x is data.test_x
+    assert part.part_digests["test"] == data.part_digests["test"]
+    assert len({part.digest, data.digest, long_tailed(data, 50, largest=100, seed=0).digest}) == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"imbalance": 0.5}, "long tail: imbalance = 0.5: expected 1 or more"),
+        ({"imbalance": float("nan")}, "long tail: imbalance = nan: expected 1 or more"),
+        ({"imbalance": 2, "largest": 0}, "long tail: largest = 0: expected 1 or more"),
+        (
+            {"imbalance": 2, "largest": 100},
+            "data.largest = 100: class 2 ('c') of made-up has 25 training images, and the long "
+            "tail asks for 62: make 'largest' smaller",
+        ),
+    ],
+)
+def test_a_long_tail_that_cannot_be(data, options, expected):
+    with pytest.raises(RequestError) as caught:
+        long_tailed(data, **options, seed=0)
+    (line,) = caught.value.lines
+    assert line == expected

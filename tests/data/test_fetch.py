@@ -3,6 +3,7 @@
 import io
 import threading
 import time
+import tracemalloc
 import zipfile
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -23,6 +24,15 @@ def archive(**members):
 
 
 GOOD = archive(habermanDOTdata=HABERMAN)
+
+
+def bomb(method):
+    """A member of 100 MB that says it has 1,000 bytes."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", method) as out:
+        out.writestr("haberman.data", bytes(100 * 10**6))
+        out.filelist[0].file_size = 1000  # what the directory at the end says
+    return content.getvalue()
 
 
 @pytest.fixture
@@ -135,6 +145,10 @@ def test_wherever_the_member_lies_it_is_placed_by_its_bare_name(
             "digest differs",
         ),
         ((200, GOOD.replace(GOOD[60:90], bytes(30)), None), "not a zip archive"),
+        ((200, bomb(zipfile.ZIP_DEFLATED), None), "Bad CRC-32"),
+        ((200, bomb(zipfile.ZIP_BZIP2), None), "is packed in another way than zip's own"),
+        ((200, bomb(zipfile.ZIP_LZMA), None), "is packed in another way than zip's own"),
+        ((200, archive(habermanDOTdata="1" * (51 * 2**20)), None), "has 53477376 bytes"),
         ((404, b"gone", None), "HTTP status 404"),
         ((503, b"busy", None), "HTTP status 503"),
     ],
@@ -147,6 +161,35 @@ def test_a_bad_answer_is_named_and_nothing_is_placed(tmp_path, server, haberman,
     server.pages["/good"] = (200, GOOD, None)
     haberman("/bad", "/good")
     assert fetched(tmp_path) is None
+
+
+def test_a_link_or_an_absolute_name_in_an_archive_leads_nowhere(tmp_path, server, haberman):
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as out:
+        link = zipfile.ZipInfo("data")
+        link.create_system, link.external_attr = 3, 0o120777 << 16
+        out.writestr(link, str(tmp_path / "outside"))
+        out.writestr("data/evil.txt", "1")
+        out.writestr(str(tmp_path / "outside" / "evil.txt"), "1")
+        out.writestr("C:\\evil.txt", "1")
+        out.writestr(str(tmp_path / "outside" / "haberman.data"), HABERMAN)
+    server.pages["/good"] = (200, content.getvalue(), None)
+    haberman("/good")
+    assert fetched(tmp_path) is None
+    assert not (tmp_path / "outside").exists()
+    assert [p.name for p in (tmp_path / "data").rglob("*")] == ["uci", "haberman", "haberman.data"]
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2])
+def test_a_bomb_is_not_unpacked(tmp_path, server, haberman, method):
+    server.pages["/bomb"] = (200, bomb(method), None)
+    haberman("/bomb")
+    tracemalloc.start()
+    try:
+        assert fetched(tmp_path)
+        assert tracemalloc.get_traced_memory()[1] < 30 * 10**6
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_stalled_connection_is_given_up(tmp_path, server, haberman, monkeypatch):

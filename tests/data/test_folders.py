@@ -7,8 +7,11 @@ import pytest
 from PIL import Image
 
 from marginctl.data.images import load_images
+from marginctl.data.streamed_sets import load_files
 from marginctl.data.uci import DataMissingError
 from marginctl.errors import RequestError
+from marginctl.recipe import TrainRecipe
+from marginctl.recipe.load import check
 from tests.data.made import BLUE, GREEN, RED, denied, paint, refusal, write
 
 
@@ -211,3 +214,67 @@ def test_hymenoptera(data_dir):
     assert np.bincount(data.train_y).tolist() == [60, 60]
     assert np.bincount(data.test_y).tolist() == [30, 30]
     assert all(0.1 < s < 0.4 for s in data.std)
+
+
+@pytest.fixture
+def flat(tmp_path):
+    """Five images of each of two classes, and one of a third, without parts."""
+    root = tmp_path / "flat"
+    for number in range(5):
+        paint(root / "cat" / f"{number}.png", (number, 0, 0))
+        paint(root / "dog" / f"{number}.png", (number, 9, 0))
+    paint(root / "owl" / "0.png", (0, 0, 9))
+    return root
+
+
+@pytest.mark.parametrize(("share", "count"), [(0.01, 1), (0.2, 1), (0.4, 2), (0.99, 4)])
+def test_a_folder_without_parts_is_divided_class_by_class(flat, share, count):
+    data = load_images("folder:flat", flat.parent, pixels=8, test_share=share)
+    assert data.classes == ("cat", "dog", "owl")
+    assert np.bincount(data.test_y, minlength=3).tolist() == [count, count, 0]
+    assert np.bincount(data.train_y, minlength=3).tolist() == [5 - count, 5 - count, 1]
+    pixels = [tuple(x[0, 0]) for x in (*data.train_x, *data.test_x)]
+    assert len(set(pixels)) == 11  # each image once
+    assert load_images("folder:flat", flat.parent, 8, test_share=share).digest == data.digest
+    # more images of one class do not move another's test images
+    paint(flat / "owl" / "1.png", GREEN)
+    more = load_images("folder:flat", flat.parent, 8, test_share=share)
+    assert (more.test_x[more.test_y < 2] == data.test_x).all()
+
+
+def test_streamed_files_are_divided_alike(flat):
+    held = load_images("folder:flat", flat.parent, 8, test_share=0.4)
+    files = load_files("folder:flat", flat.parent, 8, test_share=0.4)
+    names = [files.test.path(row) for row in range(len(files.test))]
+    assert [int(name.split("/")[1][0]) for name in names] == held.test_x[:, 0, 0, 0].tolist()
+    assert (files.train_y == held.train_y).all()
+
+
+def test_what_cannot_be_divided(flat, pets):
+    assert "leave it out" in refusal(
+        RequestError, load_images, "folder:pets", pets.parent, test_share=0.5
+    )
+    said = refusal(DataMissingError, load_images, "folder:flat", flat.parent)
+    assert f"to divide {flat}/CLASS/IMAGE: data.test_share = 0.2" in said
+    with pytest.raises(DataMissingError, match="no folder"):
+        load_images("folder:gone", flat.parent, test_share=0.5)
+    (flat / "empty").mkdir()
+    assert "no images in" in refusal(
+        RequestError, load_images, "folder:flat", flat.parent, test_share=0.5
+    )
+    document = {"task": "train", "data": {"name": "digits", "test_share": 0.5}}
+    assert "expected folder:PATH" in refusal(RequestError, check, TrainRecipe, document, {}, "r")
+    for name in ("cat", "dog"):
+        for file in list((flat / name).iterdir())[1:]:
+            file.unlink()
+    (flat / "empty").rmdir()
+    assert "one image in each class" in refusal(
+        RequestError, load_images, "folder:flat", flat.parent, test_share=0.5
+    )
+    for inner in list(flat.iterdir()):
+        for file in inner.iterdir():
+            file.unlink()
+        inner.rmdir()
+    assert "no class folders" in refusal(
+        RequestError, load_images, "folder:flat", flat.parent, test_share=0.5
+    )

@@ -200,7 +200,7 @@ GOOD_IDX = idx_bytes(np.arange(12).reshape(3, 2, 2))
         (b"", "0 bytes, expected 28: fetch it again"),
         (GOOD_IDX[:15], "15 bytes, expected 28: fetch it again"),
         (GOOD_IDX[:-1], "27 bytes, expected 28: fetch it again"),
-        (GOOD_IDX + b"\0", "29 bytes, expected 28: fetch it again"),
+        (GOOD_IDX + b"\0", "more than 28 bytes, expected 28: fetch it again"),
         (
             idx_bytes(np.arange(16)),
             "magic number 0x00000801, expected 0x00000803: not the idx file that its name says: "

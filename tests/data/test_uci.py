@@ -150,3 +150,37 @@ def test_the_default_folder(monkeypatch):
     monkeypatch.delenv("MARGINCTL_DATA")
     monkeypatch.setenv("XDG_CACHE_HOME", "/cache")
     assert uci.default_data_dir() == Path("/cache/marginctl/data")
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"not one", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(900)]
+)
+def test_a_damaged_spreadsheet_is_one_line_and_nothing_on_stdout(tmp_path, capsys, content):
+    path = tmp_path / "uci" / "breast-tissue" / "BreastTissue.xls"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(content)
+    with pytest.raises(RequestError) as caught:
+        uci.load("breast-tissue", tmp_path)
+    assert caught.value.lines == (f"{path}: not the expected .xls file: fetch it again",)
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("content", ["1," * 3 + "9" * 200_000, '1,2,3,"' + "a b\n" * 100_000])
+def test_a_field_without_end_is_one_line(tmp_path, content):
+    path = tmp_path / "uci" / "haberman" / "haberman.data"
+    path.parent.mkdir(parents=True)
+    path.write_text(content)
+    with pytest.raises(RequestError) as caught:
+        uci.load("haberman", tmp_path)
+    (line,) = caught.value.lines
+    assert line == f"{path}: not CSV: field larger than field limit (131072): fetch it again"
+
+
+def test_a_long_value_is_cut(tmp_path):
+    path = tmp_path / "uci" / "haberman" / "haberman.data"
+    path.parent.mkdir(parents=True)
+    path.write_text("3" * 9000 + "x,64,1,1\n")
+    with pytest.raises(RequestError) as caught:
+        uci.load("haberman", tmp_path)
+    (line,) = caught.value.lines
+    assert len(line) < 200

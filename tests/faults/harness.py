@@ -5,15 +5,19 @@ resumed = Command([...]).kill(store_b, after=1.5).run(store_b)
 assert records(store_a) == records(store_b)
 """
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
+
+import pytest
 
 
 @dataclass(frozen=True)
@@ -59,9 +63,9 @@ def wait_for_results(out: Path, number: int, process: subprocess.Popen[bytes]) -
         time.sleep(0.005)
 
 
-def wait_until_gone(group: int) -> None:
-    """Waits until no process of the group is left, ten seconds at most."""
-    deadline = time.monotonic() + 10
+def wait_until_gone(group: int, seconds: float = 10) -> None:
+    """Waits until no process of the group is left, so many seconds at most."""
+    deadline = time.monotonic() + seconds
     while True:
         try:
             os.killpg(group, 0)
@@ -71,17 +75,43 @@ def wait_until_gone(group: int) -> None:
         time.sleep(0.05)
 
 
+def without_timing(value: Any) -> Any:
+    """A document without what may differ between two equal runs."""
+    if isinstance(value, dict):
+        return {k: without_timing(v) for k, v in value.items() if k != "timing"}
+    return [without_timing(v) for v in value] if isinstance(value, list) else value
+
+
 def records(out: Path) -> dict[str, Any]:
     """What a store holds: each trial's result and metrics, without what may differ."""
     found = {}
     for path in sorted(out.rglob("result.json")):
-        result = json.loads(path.read_text())
-        result.pop("timing")
-        result.pop("sha256")
-        run = json.loads((path.parent / "run.json").read_text())
-        run.pop("timing")
-        lines = [json.loads(s) for s in (path.parent / "metrics.jsonl").read_text().splitlines()]
-        for line in lines:
-            line.pop("timing", None)
-        found[path.parent.name] = (run, result, lines)
+        result = without_timing(json.loads(path.read_text()))
+        del result["sha256"]
+        run = without_timing(json.loads((path.parent / "run.json").read_text()))
+        lines = (path.parent / "metrics.jsonl").read_text().splitlines()
+        found[path.parent.name] = (run, result, [without_timing(json.loads(x)) for x in lines])
     return found
+
+
+@contextlib.contextmanager
+def small_disk(folder: Path, kilobytes: int) -> Iterator[Callable[[str], None]]:
+    """A file system of so many kilobytes, and what mounts it again with other options."""
+    folder.mkdir()
+
+    def mount(*options: str) -> bool:
+        line = ["mount", "-t", "tmpfs", *options, "tmpfs", str(folder)]
+        try:
+            return subprocess.run(line, capture_output=True, check=False).returncode == 0
+        except OSError:
+            return False
+
+    def again(options: str) -> None:
+        assert mount("-o", f"remount,{options}")
+
+    if not mount("-o", f"size={kilobytes}k"):
+        pytest.skip("a file system cannot be mounted here")
+    try:
+        yield again
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)

@@ -1,5 +1,6 @@
 """SIGKILL, SIGTERM and Ctrl-C at some moment of a training: the same bits in the end."""
 
+import json
 import random
 import signal
 import subprocess
@@ -7,7 +8,7 @@ import time
 
 import pytest
 
-from tests.faults.harness import Command, records, wait_until_gone
+from tests.faults.harness import Command, records
 
 COMMAND = Command(
     [
@@ -68,13 +69,53 @@ def test_a_signal_leaves_a_checkpoint_and_its_status(tmp_path, undisturbed, numb
     assert records(tmp_path) == undisturbed
 
 
-def test_a_second_process_says_that_the_trial_is_taken(tmp_path):
-    process = started(tmp_path, "--epochs", "100000")
-    line = [*COMMAND.line(tmp_path), "--epochs", "100000"]
-    second = subprocess.run(line, capture_output=True, text=True, timeout=60)
-    process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=60)
-    assert second.returncode == 1
-    assert "another process is at work on it" in second.stderr
-    assert process.returncode == 143
-    wait_until_gone(process.pid)
+def test_a_second_process_waits_and_goes_on_with_what_is_left(tmp_path, undisturbed):
+    """It has no other trial to do; the first one is stopped before its result is there."""
+    process = started(tmp_path)
+    process.send_signal(signal.SIGSTOP)  # its lock is held, and nothing more is done
+    second = subprocess.Popen(COMMAND.line(tmp_path), stderr=subprocess.PIPE, text=True)
+    met, waits = second.stderr.readline(), second.stderr.readline()
+    assert "another process is at work on it" in met
+    assert "at work on 1 of the trials: waiting for their results" in waits
+    assert second.poll() is None
+    process.kill()
+    process.wait()
+    _, rest = second.communicate(timeout=60)
+    assert second.returncode == 0
+    assert "goes on after step" in rest
+    assert records(tmp_path) == undisturbed
+
+
+def test_a_process_that_waits_is_stopped_by_a_signal(tmp_path):
+    process = started(tmp_path)
+    process.send_signal(signal.SIGSTOP)
+    second = subprocess.Popen(COMMAND.line(tmp_path), stderr=subprocess.PIPE, text=True)
+    second.stderr.readline()
+    second.stderr.readline()
+    second.send_signal(signal.SIGTERM)
+    _, rest = second.communicate(timeout=60)
+    process.kill()
+    process.wait()
+    assert second.returncode == 143
+    assert rest.count("\n") == 1
+    assert "stopped: other processes are at work on 1 of the trials" in rest
+
+
+def test_two_processes_share_a_grid(tmp_path):
+    """Each trial is trained by one of them, both end well, and both print the whole table."""
+    grid = ["train", "--data", "digits", "--model", "mlp:width=32", "--device", "cpu", "--json"]
+    grid += ["--objective", "soft", "--objective", "cosface", "--seeds", "2", "--epochs", "20"]
+    both = [
+        subprocess.Popen(
+            Command(grid).line(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        for _ in range(2)
+    ]
+    told = [process.communicate(timeout=120) for process in both]
+    assert [process.returncode for process in both] == [0, 0], told
+    assert told[0][0] == told[1][0]
+    assert len(json.loads(told[0][0])["cells"]) == 2
+    # the last epoch of a trial is said once, by the process that trains it
+    said = [line.split(" ", 1)[1] for _, err in told for line in err.splitlines()]
+    last = [line.split(": epoch 20")[0] for line in said if ": epoch 20" in line]
+    assert len(last) == len(set(last)) == 4

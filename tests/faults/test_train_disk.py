@@ -1,17 +1,15 @@
 """A disk that is full and a folder that cannot be written: one line, nothing harmed, resumable."""
 
-import contextlib
 import errno
 import os
 import re
 import shutil
-import subprocess
 import tempfile
 
 import pytest
 
 from marginctl.training import checkpoint
-from tests.faults.harness import records
+from tests.faults.harness import records, small_disk
 
 ARGUMENTS = ("train", "--data", "digits", "--model", "mlp:width=16", "--device", "cpu", "--quiet")
 ARGUMENTS += ("--set", "data.samples=100", "--set", "train.batch_size=50", "--objective", "adacos")
@@ -108,27 +106,10 @@ def test_a_folder_below_a_file(marginctl, tmp_path):
     assert (tmp_path / "file").read_text() == "mine"
 
 
-@contextlib.contextmanager
-def small_disk(folder, kilobytes):
-    """A file system of so many kilobytes, and what makes it larger."""
-    folder.mkdir()
-    line = ["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", str(folder)]
-    try:
-        mounted = subprocess.run(line, capture_output=True, check=False).returncode == 0
-    except OSError:
-        mounted = False
-    if not mounted:
-        pytest.skip("a file system cannot be mounted here")
-    try:
-        yield lambda: subprocess.run(["mount", "-o", "remount,size=8m", str(folder)], check=True)
-    finally:
-        subprocess.run(["umount", str(folder)], check=True)
-
-
 @pytest.mark.parametrize("kilobytes", [8, 40, 60])
 def test_a_small_disk(marginctl, tmp_path, undisturbed, kilobytes):
     """No checkpoint fits, or one does, or two: 18 kilobytes each."""
-    with small_disk(tmp_path / "disk", kilobytes) as enlarge:
+    with small_disk(tmp_path / "disk", kilobytes) as again:
         out = tmp_path / "disk" / "runs"
         ran = marginctl(*ARGUMENTS, "--out", out)
         found = FULL.fullmatch(ran.err)
@@ -136,6 +117,6 @@ def test_a_small_disk(marginctl, tmp_path, undisturbed, kilobytes):
         assert found, ran.err
         assert int(found["free"]) < int(found["needed"])
         assert len(whole_checkpoints(out)) == {8: 0, 40: 1, 60: 2}[kilobytes]
-        enlarge()
+        again("size=8m")
         assert marginctl(*ARGUMENTS, "--out", out).status == 0
         assert records(out) == undisturbed

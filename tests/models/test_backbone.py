@@ -5,6 +5,7 @@ What is a matter of shapes alone is tested on torch's meta device, where nothing
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -121,6 +122,26 @@ def test_torchvision_takes_three_channels():
 )
 def test_lengths_of_features(name, options, length):
     assert shaped(name, options).feature_dim == length
+
+
+@pytest.mark.parametrize("name", ["resnet18", "torchvision/mobilenet_v2", "mnist-cnn", "mlp"])
+def test_a_feature_layer_after_any_network(name):
+    """Linear, then normalised over the batch; what stands before it is the network as it was."""
+    torch.manual_seed(0)
+    plain = create(name, {}, 3, 32)
+    torch.manual_seed(0)
+    embedded = create(name, {"embedding": 24}, 3, 32)
+    assert embedded.feature_dim == 24
+    images = torch.randn(6, 3, 32, 32)
+    with torch.no_grad():
+        before = plain.eval()(images)
+        linear, norm = embedded.eval().embedding
+        assert torch.equal(embedded.backbone(images), before)
+        assert embedded(images) == pytest.approx(before @ linear.weight.T, rel=1e-3, abs=1e-4)
+        features = embedded.embedding.train()(before)
+    assert features.mean(0).numpy() == pytest.approx(np.zeros(24), abs=1e-4)
+    assert linear.bias is None
+    assert norm.num_features == 24
 
 
 @pytest.mark.parametrize("name", OWN)

@@ -9,13 +9,13 @@ from marginctl.models.blocks import blocks_of, frozen_in
 from marginctl.models.names import MODELS
 
 SMALL = {"wrn-28-10": "wrn-16-8", "torchvision/densenet169": "torchvision/densenet121"}
-NAMES = [*(SMALL.get(name, name) for name in MODELS), "timm/resnet18", "mlp-5"]
+NAMES = [*(SMALL.get(name, name) for name in MODELS), "timm/resnet18", "mlp-5", "mobilenet-e"]
 
 
 def made(name):
-    options = {"depth": 5} if name == "mlp-5" else {}
+    options = {"mlp-5": {"depth": 5}, "mobilenet-e": {"embedding": 8}}.get(name, {})
     with torch.device("meta"):
-        return create(name.removesuffix("-5"), options, 3, 64)
+        return create(name.removesuffix("-5").removesuffix("-e"), options, 3, 64)
 
 
 @pytest.mark.parametrize("name", dict.fromkeys(NAMES))
@@ -26,6 +26,7 @@ def test_every_tensor_is_in_one_block_and_blocks_work_in_order(name):
     for tensor in backbone.state_dict():
         assert sum(tensor == p or tensor.startswith(f"{p}.") for p in paths) == 1, tensor
     assert all(blocks) or name == "mlp"
+    assert ("embedding" in blocks[3]) == (name == "mobilenet-e")
     called = []
     for path in paths:
         module = backbone.get_submodule(path)

@@ -47,7 +47,7 @@ def test_names_that_are_none():
         "model 'timm/resnet50.a1_in1k': expected letters, digits and underscores after timm/: "
         "networks start without weights, so leave out the tag of weights after a dot"
     )
-    assert "its options are none" in refusal(check_model, "timm/resnet18", {"width": 1})
+    assert "its options are embedding" in refusal(check_model, "timm/resnet18", {"width": 1})
 
 
 def test_without_timm_the_extra_is_named(monkeypatch):

@@ -48,16 +48,25 @@ def test_defaults_are_their_own_accepted_values():
 
 
 def test_options_as_a_command_line_gives_them():
-    assert check_model("mlp", {"width": "64"}) == {"width": 64, "depth": 2}
-    assert check_model("layer13", {"width": 0.25, "last": "1x1"}) == {"width": 0.25, "last": "1x1"}
+    assert check_model("mlp", {"width": "64"}) == {"width": 64, "depth": 2, "embedding": 0}
+    assert check_model("layer13", {"width": 0.25, "last": "1x1"}) == {
+        "width": 0.25,
+        "last": "1x1",
+        "embedding": 0,
+    }
 
 
 def test_a_model_is_written_as_an_objective_is():
-    assert parse_model("wrn-28-10") == ("wrn-28-10", {"dropout": 0.0})
-    assert parse_model(" mlp : depth=3") == ("mlp", {"width": 128, "depth": 3})
+    assert parse_model("wrn-28-10") == ("wrn-28-10", {"dropout": 0.0, "embedding": 0})
+    assert parse_model(" mlp : depth=3") == (
+        "mlp",
+        {"width": 128, "depth": 3, "embedding": 0},
+    )
     assert canonical_model("mlp:width=64,depth=3") == "mlp:depth=3,width=64"
     assert canonical_model("layer13:last=3x3,width=1") == "layer13"
     assert canonical_model("torchvision/resnet50") == "torchvision/resnet50"
+    assert canonical_model("timm/resnet18: embedding=512") == "timm/resnet18:embedding=512"
+    assert canonical_model("resnet18:embedding=0") == "resnet18"
     assert refusal(parse_model, "mlp:64") == (
         "model 'mlp:64': '64' is not option=value: expected NAME:option=value,option=value"
     )
@@ -78,18 +87,18 @@ def test_an_unknown_model_is_named_with_the_nearest():
         (
             "layer13",
             {"widht": 1},
-            "model 'layer13': unknown option 'widht': its options are width, last. "
+            "model 'layer13': unknown option 'widht': its options are width, last, embedding. "
             "Did you mean 'width'?",
         ),
         (
             "resnet18",
             {"width": 1},
-            "model 'resnet18': unknown option 'width': its options are none.",
+            "model 'resnet18': unknown option 'width': its options are embedding.",
         ),
         (
             "mlp",
             {1: 2},
-            "model 'mlp': unknown option '1': its options are width, depth.",
+            "model 'mlp': unknown option '1': its options are width, depth, embedding.",
         ),
         (
             "layer13",

@@ -5,7 +5,7 @@ from pydantic import ValidationError
 
 from marginctl.errors import RequestError
 from marginctl.recipe import CosifyRecipe
-from marginctl.recipe.train import ImageData
+from marginctl.recipe.images import ImageData
 
 
 def recipe(**keys):
@@ -31,7 +31,7 @@ def test_blocks_in_a_grid_name_the_rows():
         (CosifyRecipe, "3-4"),
     ]
     assert [s for s, _ in recipe(blocks=4).settings()] == [{"blocks": "4"}]
-    with pytest.raises(ValidationError, match="'1-4', '2-4', '3-4' or '4'"):
+    with pytest.raises(ValidationError, match="'1-4', '2-4', '3-4', '4' or 'head'"):
         recipe(grid={"blocks": ["2"]})
 
 

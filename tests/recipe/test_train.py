@@ -5,7 +5,9 @@ from pydantic import ValidationError
 
 from marginctl.errors import RequestError
 from marginctl.recipe import Source, load_as
-from marginctl.recipe.train import ImageData, TrainRecipe
+from marginctl.recipe.images import ImageData
+from marginctl.recipe.train import TrainRecipe
+from marginctl.text import short
 
 
 @pytest.mark.parametrize(
@@ -32,18 +34,18 @@ def test_what_suits_a_set(data, streamed, side):
         ({"name": "mnist", "load": "stream"}, "data.load = stream of mnist: expected memory"),
         (
             {"name": "list:x", "augment": "crop"},
-            "data.augment = crop of list:x, streamed: expected one of none, crop-flip, "
+            "data.augment = crop of list:x, streamed: expected one of none, flip, crop-flip, "
             "scaled-flip, imagenet",
         ),
         (
             {"name": "folder:x", "augment": "imagenet"},
-            "data.augment = imagenet of folder:x, held in memory: expected one of none, crop, "
-            "crop-flip",
+            "data.augment = imagenet of folder:x, held in memory: expected one of none, flip, "
+            "crop, crop-flip",
         ),
         (
             {"name": "cifar-100", "augment": "scaled-flip"},
-            "data.augment = scaled-flip of cifar-100, held in memory: expected one of none, crop, "
-            "crop-flip",
+            "data.augment = scaled-flip of cifar-100, held in memory: expected one of none, flip, "
+            "crop, crop-flip",
         ),
         (
             {"name": "digits", "blacklist": "b.txt"},
@@ -126,7 +128,7 @@ def test_every_error_at_once_with_its_line(tmp_path):
             "grid: optim.nesterov = true with optimizer = sgd and momentum = 0: expected sgd and a "
             "momentum above 0",
         ),
-        ("{train.epochs: 3}", "grid.train.epochs = 3: expected a valid list"),
+        ("{train.epochs: 3}", "grid.train.epochs = 3: expected a list, such as [1, 2]"),
         ("{train.epochs: []}", "grid.train.epochs = []: expected at least 1 item"),
         (
             f"{{train.epochs: {list(range(1, 102))}, train.batch_size: {list(range(1, 102))}}}",
@@ -140,7 +142,7 @@ def test_a_grid_that_is_refused_names_its_option(tmp_path, grid, expected):
     path = tmp_path / "r.yaml"
     path.write_text("task: train\n")
     (line,) = lines_of(Source("r", path), f"grid={grid}")
-    assert line == f"--set grid={grid}: {expected}"
+    assert line == f"--set {short(f'grid={grid}')}: {expected}"
 
 
 def test_values_that_fit_only_together_are_a_grid():

@@ -33,6 +33,7 @@ def test_starts_and_strengths_stand_once_strengths_from_strong_to_weak():
         ({"starts": []}, "at least 1 item"),
         ({"data": {"augment": "crop"}}, "data.augment = crop"),
         ({"ood": ["mnist"]}, "transfer tells no foreign images apart"),
+        ({"pairs": ["a.txt"]}, "pairs: transfer verifies none: leave it out"),
         ({"method": "finetune"}, "'probe' or 'fine-tune'"),
         ({"probe": {"share": 1.0}}, "less than 1"),
         ({"probe": {"strengths": []}}, "at least 1 item"),

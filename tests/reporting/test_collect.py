@@ -92,7 +92,7 @@ DAMAGE = {
     "a seed in words": (
         "t",
         run(seed="x"),
-        "run.json is damaged (seed = 'x': expected a valid int",
+        "run.json is damaged (seed = 'x': expected an integer",
     ),
     "no numerics": ("u", run(numerics=...), "run.json is damaged ('numerics' is missing)"),
     "a recipe without folds": (

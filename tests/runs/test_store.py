@@ -14,14 +14,15 @@ import pytest
 from marginctl.errors import StoreError
 from marginctl.runs import files, store
 from marginctl.runs.files import TEMPORARY, write_atomically, write_json
-from marginctl.runs.store import TrialFolder, digest, git_commit, versions
+from marginctl.runs.store import TrialFolder, digest, file_digest, git_commit, versions
 
 
 def finished(path):
     folder = TrialFolder(path)
     assert folder.try_lock()
     folder.begin({"trial": "t"})
-    folder.finish([{"epoch": 1, "loss": 0.5}], {"trial": "t", "accuracies": [[1.0]]})
+    result = {"trial": "t", "accuracies": [[1.0]], "timing": {"seconds": 0.5}}
+    folder.finish([{"epoch": 1, "loss": 0.5}], result)
     folder.unlock()
     return folder
 
@@ -56,6 +57,22 @@ def test_a_flipped_or_missing_byte_anywhere_is_seen(tmp_path, at):
                 assert json.loads(damaged) == json.loads(whole)
             else:
                 assert "computed anew" in found.reason
+
+
+@pytest.mark.parametrize("name", ["run.json", "metrics.jsonl"])
+def test_a_flipped_or_missing_byte_beside_it_is_seen(tmp_path, name):
+    folder = finished(tmp_path / "t")
+    path = folder.path / name
+    whole = path.read_bytes()
+    for i in range(0, len(whole), 7):
+        for damaged in (whole[:i], whole[:i] + bytes([whole[i] ^ 1]) + whole[i + 1 :]):
+            path.write_bytes(damaged)
+            found = folder.find()
+            assert f"has no whole {name}" in found.reason
+            # what a result says does not hang on run.json, which is written anew
+            assert (found.result is not None, found.whole) == (
+                (True, False) if name == "run.json" else (False, True)
+            )
 
 
 @pytest.mark.parametrize("content", ["", "[]", "null", "3", "{}", '{"sha256": 1}', "\x00"])
@@ -164,3 +181,9 @@ def test_the_commit_of_the_checkout(tmp_path, monkeypatch):
         subprocess.run([*git, *command], check=True)
     assert len(git_commit()) == 40
     git_commit.cache_clear()
+
+
+def test_what_is_no_file_has_no_digest_and_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("pipe", "", "absent"):
+        assert file_digest(tmp_path / name) is None

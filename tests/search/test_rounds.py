@@ -1,12 +1,19 @@
 """The rounds of a search, on made records."""
 
+import json
+import subprocess
+import sys
+
 import pytest
 
-from marginctl.crossval.space import grid_size, settings_of, variants_of
+from marginctl.crossval.space import Grid, grid_size, variants_of
+from marginctl.crossval.trial import estimated_seconds
+from marginctl.data.uci import load as uci
 from marginctl.errors import RequestError
 from marginctl.papers import Published
-from marginctl.recipe import Protocol, Recipe, Round, Search
-from marginctl.search.rounds import ALL, run, selections
+from marginctl.recipe import Protocol, Recipe, Round, Search, find, load
+from marginctl.search import rounds
+from marginctl.search.rounds import ALL, run, selections, trials_of
 from tests.crossval.made import dataset
 
 BASE = Protocol(folds=3, repeats=2)
@@ -21,6 +28,11 @@ def recipe(**search):
         protocol=BASE,
         search=Search(protocol=space, **search),
     )
+
+
+def settings_of(space, base):
+    grid = Grid(space, base)
+    return [grid.setting(number) for number in grid.drawn().tolist()]
 
 
 def test_the_grid_is_counted_through_once():
@@ -55,8 +67,8 @@ def searched(made, accuracy, published):
     datasets = [dataset(name=name) for name in NAMES]
     trained = []
 
-    def train(trials, number):
-        trained.append((number, {s.number for s in trials.values()}))
+    def train(trials, part):
+        trained.append((part.round, {s.number for s in trials.values()}))
         folds = [[-1.0, 0.0, 1.0]]
         return {
             t: {"accuracies": [[accuracy(t) + f for f in repeat] for repeat in folds]}
@@ -128,3 +140,79 @@ def test_a_bad_search_is_named(tmp_path, section, message):
     with pytest.raises(RequestError) as caught:
         load(Source("r", path))
     assert message in str(caught.value)
+
+
+def test_a_round_in_parts_finds_what_it_finds_at_once(monkeypatch):
+    """What trains side by side stays together, and each selection keeps its own nearest."""
+    made = recipe(rounds=[Round(repeats=1, keep=2), Round(repeats=2, keep=1)])
+    published = {(d, o): Published(80.0, 1.0, 100) for d in NAMES for o in ("soft", "arcface")}
+
+    def accuracy(trial):
+        return 100 * trial.protocol.lr + 55 + trial.protocol.epochs + ord(trial.dataset.name) % 3
+
+    at_once, _ = searched(made, accuracy, published)
+    monkeypatch.setattr(rounds, "TRIALS", 1)
+    in_parts, trained = searched(made, accuracy, published)
+    assert [numbers for number, numbers in trained if number == 1] == [{1, 3, 5}, {2, 4, 6}]
+    assert in_parts.rounds == at_once.rounds
+    assert in_parts.trained == at_once.trained
+    for one, other in (
+        (in_parts.matches, at_once.matches),
+        *zip(([m] for _, m in in_parts.held_out), ([m] for _, m in at_once.held_out), strict=True),
+    ):
+        assert [m.as_json() for m in one] == [m.as_json() for m in other]
+
+
+MILLION = """
+paper: arcgrad
+table: I
+task: uci-cv
+datasets: [iris]
+objectives: [soft, arcface]
+search:
+  protocol:
+    epochs: [{hundred}]
+    batch_size: [{hundred}]
+    lr: [1e-3, 2e-3, 3e-3, 4e-3, 5e-3, 6e-3, 7e-3, 8e-3, 9e-3, 1e-2]
+    momentum: [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]
+  rounds: [{{repeats: 1, keep: 3}}]
+"""
+
+
+def test_a_million_settings_are_planned_in_little_memory(tmp_path, marginctl):
+    """Ten million trials and more are refused in one line."""
+    path = tmp_path / "million.yaml"
+    path.write_text(MILLION.format(hundred=", ".join(map(str, range(1, 101)))))
+    code = (
+        "import resource, sys; from marginctl.cli import run; assert run(sys.argv[1:]) == 0; "
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)"
+    )
+    line = ["uci-cv", "--search", str(path), "--dry-run", "--json", "--out", str(tmp_path)]
+    ran = subprocess.run(
+        [sys.executable, "-c", code, *line], capture_output=True, text=True, check=True, timeout=60
+    )
+    document, mebibytes = ran.stdout.rsplit("\n", 2)[:2]
+    planned = json.loads(document)["dry_run"]
+    assert planned["settings"] == 1_000_000
+    assert planned["networks"] == 2 * 10 * 1_000_000
+    assert int(mebibytes) < 400
+    more = "search.protocol.weight_decay=[" + ", ".join(f"{i}e-6" for i in range(11)) + "]"
+    refused = marginctl(*line, "--set", more)
+    assert refused.status == 2
+    assert "a grid of 11000000 settings: expected at most 10000000" in refused.err
+
+
+def test_a_plan_counts_as_its_trials_do(marginctl, tmp_path):
+    """The arithmetic by kinds of settings against the sum over every trial."""
+    path = tmp_path / "near.yaml"
+    path.write_text(
+        MILLION.format(hundred="3, 9, 27").replace("[iris]", "[iris, balance-scale]")
+        + "  settings: 130\n"
+    )
+    line = ["uci-cv", "--search", path, "--dry-run", "--json", "--workers", "1"]
+    planned = marginctl(*line, "--out", tmp_path).json["dry_run"]
+    made = load(find(str(path)))
+    settings = [s.repeated(1) for s in settings_of(made.search, made.protocol)]
+    trials = trials_of(settings, [uci(n, tmp_path) for n in made.datasets], made)
+    assert planned["networks"] == sum(trial.networks for trial in trials)
+    assert planned["seconds"] == pytest.approx(estimated_seconds(trials, 1), abs=1.01)

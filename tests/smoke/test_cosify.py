@@ -97,7 +97,7 @@ def test_what_cannot_be_gone_on_from_is_one_line(marginctl, store):
         (("--from", store / "none"), "is not there: expected the folder of a finished trial"),
         (("--from", start, "--set", "model=mlp"), "is mnist-cnn:feature_dim=8: leave 'model' out"),
         (("--from", "efficientnet-lite0"), "nothing says its images: name some: --data"),
-        (("--from", start, "--blocks", "2"), "expected '1-4', '2-4', '3-4' or '4'"),
+        (("--from", start, "--blocks", "2"), "expected '1-4', '2-4', '3-4', '4' or 'head'"),
     ):
         ran = marginctl("cosify", *arguments, "--out", store / "out")
         assert (ran.status, ran.err.count("\n")) == (2, 1)
@@ -169,7 +169,7 @@ def test_a_result_that_lacks_what_tables_show_is_left_out(marginctl, tmp_path, s
     [
         ((), "key 'start' is missing: add it, or give --from"),
         (("--from", ""), "--from: start = '': expected at least 1 character"),
-        (("--from", "x", "--blocks", "4,3-4"), "expected '1-4', '2-4', '3-4' or '4'"),
+        (("--from", "x", "--blocks", "4,3-4"), "expected '1-4', '2-4', '3-4', '4' or 'head'"),
     ],
 )
 def test_a_start_is_asked_for_in_words_of_the_command_line(marginctl, arguments, said):

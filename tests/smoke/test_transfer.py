@@ -150,6 +150,28 @@ def test_a_folder_of_ones_own_needs_no_recipe(marginctl, convolutional, photogra
     assert len(list((tmp_path / "features").iterdir())) == 4
 
 
+def test_a_folder_without_parts_is_divided_as_the_recipe_says(
+    marginctl, convolutional, photographs, tmp_path
+):
+    data = f"folder:{photographs / 'train'}"
+    share = ("--set", "data.test_share=0.5")
+    arguments = ("transfer", "--from", convolutional, "--data", data, *share, "--out", tmp_path)
+    found = marginctl(*arguments, "--json", "--predictions", tmp_path / "p.csv", *SMALL)
+    assert found.status == 0, found.err
+    (trial,) = found.json["cells"][0]["trials"]
+    assert (trial["probe"]["images"], trial["n"]) == (7, 7)
+    tested = [row["image"] for row in csv.DictReader((tmp_path / "p.csv").open(encoding="utf-8"))]
+    assert len(set(tested)) == 7
+    assert all((photographs / "train" / name).is_file() for name in tested)
+    # a network trained so is evaluated on its test part alone
+    small = ("--model", "mlp:width=4", "--epochs", "1", "--set", "data.pixels=8", *SMALL)
+    assert marginctl("train", "--data", data, *share, "--out", tmp_path / "t", *small).status == 0
+    trial = next((tmp_path / "t").rglob("result.json")).parent
+    found = marginctl("eval", trial, "--json", "--device", "cpu")
+    assert found.status == 0, found.err
+    assert found.json["n"] == 7
+
+
 def copy_of(photographs, tmp_path):
     root = tmp_path / "copy"
     shutil.copytree(photographs, root)

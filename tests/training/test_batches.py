@@ -49,6 +49,15 @@ def test_an_epoch_holds_every_image_once_and_epochs_differ():
     assert orders[0] != orders[1]
 
 
+def test_flip_mirrors_and_cuts_nothing():
+    data = images(n=40, channels=3)
+    (found, _), (plain, _) = (next(batches(data, a).epoch(0, 40)) for a in ("flip", "none"))
+    mirrored = [not torch.allclose(a, b, atol=1e-5) for a, b in zip(found, plain, strict=True)]
+    assert 10 < sum(mirrored) < 30
+    for was, a, b in zip(mirrored, found, plain, strict=True):
+        assert torch.allclose(a, b.flip(-1) if was else b, atol=1e-5)
+
+
 @pytest.mark.parametrize("augment", ["crop", "crop-flip"])
 def test_augmented_images_are_windows_of_the_padded_ones(augment):
     data = images(n=40, channels=3)
@@ -121,3 +130,60 @@ def test_processes_share_every_batch():
     tested = [torch.cat([y for _, y in part.test_batches(8)]) for part in parts]
     assert torch.equal(torch.cat(tested), alone.test.y)
     assert parts[0].sizes(25) == [25, 28]  # three images would leave one of them a single one
+
+
+def drawn_labels(made, epoch, size=10, first=0):
+    return torch.cat([y for _, y in made.epoch(epoch, size, first)])
+
+
+def test_balanced_draws_have_every_class_alike_and_every_image_of_it():
+    data = images(n=3000, classes=3)
+    rows = np.concatenate(
+        [np.flatnonzero(data.train_y == c)[:n] for c, n in enumerate((5, 95, 900))]
+    )
+    data = data.keeping(rows)
+    made = batches(data)
+    made.balance(data.train_y)
+    orders = [made._order(epoch) for epoch in range(20)]
+    assert all(len(order) == len(data.train_y) for order in orders)
+    whole = np.concatenate(orders)
+    shares = np.bincount(data.train_y[whole]) / len(whole)
+    assert np.abs(shares - 1 / 3).max() < 4 * np.sqrt(2 / 9 / len(whole))
+    times = np.bincount(whole[data.train_y[whole] == 0], minlength=5)[:5]
+    assert np.abs(times / times.sum() - 0.2).max() < 4 * np.sqrt(0.16 / times.sum())
+    assert len(set(whole[data.train_y[whole] == 2])) > 800  # of 900, each drawn 7 times on average
+    assert orders[0].tolist() != orders[1].tolist()
+    again = batches(data)
+    again.balance(data.train_y)
+    assert again._order(3).tolist() == orders[3].tolist()
+    other = batches(data, seed=1)
+    other.balance(data.train_y)
+    assert other._order(3).tolist() != orders[3].tolist()
+    made.balance(None)
+    assert sorted(made._order(0)) == list(range(len(data.train_y)))
+
+
+def test_a_class_without_images_is_never_drawn():
+    data = images(n=60, classes=3)
+    data = data.keeping(np.flatnonzero(data.train_y != 1))
+    made = batches(data)
+    made.balance(data.train_y)
+    assert set(drawn_labels(made, 0).tolist()) == {0, 2}
+
+
+@pytest.mark.parametrize("augment", ["none", "crop"])
+def test_balanced_batches_are_the_same_for_two_processes_and_from_any_place_on(augment):
+    data = images(n=55)
+    whole, *halves = (
+        Batches(data, torch.device("cpu"), 0, augment, channels_last=True, world=world)
+        for world in (World(), World(0, 2), World(1, 2))
+    )
+    for made in (whole, *halves):
+        made.balance(data.train_y)
+    for (x, y), *parts in zip(*(made.epoch(2, 10) for made in (whole, *halves)), strict=True):
+        assert torch.equal(x, torch.cat([part for part, _ in parts]))
+        assert torch.equal(y, torch.cat([labels for _, labels in parts]))
+    resumed = list(whole.epoch(2, 10, 3))
+    for (x, y), (again, labels) in zip(list(whole.epoch(2, 10))[3:], resumed, strict=True):
+        assert torch.equal(x, again)
+        assert torch.equal(y, labels)

@@ -121,6 +121,8 @@ def test_no_checkpoint_is_none(tmp_path):
     [
         *({"step": "1"}, {"step": -1}, {"model": [1]}, {"objective": 3}, {"versions": 3}),
         *({"normalization": 3}, {"steps": 0}, {"metrics": None}),
+        *({"model": {"w": {"a": 1}}}, {"objective": {"weight": "text"}}),
+        *({"model": {"w": torch.eye(2).to_sparse()}}, {"model": {"w": torch.ones(2) * 1j}}),
     ],
     ids=str,
 )

@@ -140,6 +140,9 @@ def test_foreign_images_a_scale_from_a_run_and_a_start_over_two_processes(tmp_pa
         Image.new("L", (9, 9), 80 * i).save(tests / f"{i}.png")
     twice = "similarity=cosine;scale=fixed(from_run=cosine-ls,times=2)"
     more = ("--objective", twice, "--objective", "cosine-ls", "--ood", f"folder:{tmp_path / 'odd'}")
+    pairs = tmp_path / "odd" / "pairs.txt"
+    pairs.write_text("val/a/0.png val/a/1.png 1\nval/a/0.png val/a/2.png 0\n")
+    more += ("--set", f"pairs=[{pairs}]")
     process = torchrun(
         *(("-m", "marginctl"), "cosify", "--from", start, *small, *more),
         *("--blocks", "4", "--out", tmp_path / "two"),
@@ -163,5 +166,33 @@ def test_foreign_images_a_scale_from_a_run_and_a_start_over_two_processes(tmp_pa
         assert ours["auroc"] == pytest.approx(theirs["auroc"])
         assert other["last"]["nll"] == pytest.approx(record["last"]["nll"], rel=0.01)
         assert other["evaluation"]["detection"]["ood"][0]["n_out"] == 3
+        ours, theirs = (r["evaluation"]["verification"][0] for r in (other, record))
+        assert (ours["images"], ours["auroc"]) == (3, theirs["auroc"])
     kappa = two["cosine-ls"]["state"]["optimal_scale"]["mean"]
     assert two[twice]["scale_from"]["value"] == pytest.approx(2 * kappa)
+
+
+def test_two_stages_over_two_processes(tmp_path, recipe, marginctl):
+    program = tmp_path / "compare.py"
+    program.write_text(COMPARE)
+    tail = ("data.samples=null", "data.imbalance=20", "data.largest=140", "second.epochs=2")
+    more = [part for setting in (*tail, "train.epochs=2") for part in ("--set", setting)]
+    arguments = ("train", recipe, *more, "--objective", "adacos", "--device", "cpu", "--json")
+    process = torchrun([program], tmp_path, *arguments, "--out", tmp_path / "two")
+    stdout, stderr = process.communicate(timeout=120)
+    assert process.returncode == 0, stderr
+    assert len(json.loads(stdout)["cells"]) == 2
+    first, second = (json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in (0, 1))
+    assert first == second
+    assert marginctl(*arguments, "--out", tmp_path / "one").status == 0
+    two, one = (
+        {r["setting"]["stage"]: r for r in map(read, (tmp_path / out).rglob("result.json"))}
+        for out in ("two", "one")
+    )
+    assert two.keys() == one.keys() == {"first", "second:epochs=2"}
+    for stage, record in one.items():
+        assert two[stage]["last"]["nll"] == pytest.approx(record["last"]["nll"], rel=0.02)
+
+
+def read(path):
+    return json.loads(path.read_text())

@@ -33,7 +33,9 @@ def test_the_side_is_scaled_as_pillow_does(side):
 def test_images_of_the_same_shape_are_what_the_networks_own_are():
     own = images()
     made = trainer(of=own)
-    batches = ForeignBatches(own.keeping(np.arange(0)), made, own, None)
+    moments = made.batches.mean, made.batches.std
+    shape = own.channels, own.pixels
+    batches = ForeignBatches(own.keeping(np.arange(0)), shape, moments, made.how, None, whole=False)
     assert list(batches.epoch(0, 8)) == []
     (theirs, labels), (ours, _) = (next(b.test_batches(100)) for b in (batches, made.batches))
     assert theirs.numpy() == pytest.approx(ours.numpy(), abs=1e-6)

@@ -8,11 +8,11 @@ from marginctl.recipe import CosifyRecipe
 from marginctl.training import loop
 from marginctl.training.frozen import Frozen, Parted
 from marginctl.training.loop import Trainer
-from tests.training.made import CPU, images, run
+from tests.training.made import CPU, images, recipe, run
 
 
 def trainer(model, blocks, pixels=8, channels=1, n=16, size=8, augment="none", epochs=1):
-    recipe = CosifyRecipe.model_validate(
+    made = CosifyRecipe.model_validate(
         {
             "task": "cosify",
             "start": "start",
@@ -23,7 +23,7 @@ def trainer(model, blocks, pixels=8, channels=1, n=16, size=8, augment="none", e
         }
     )
     of = images(n=n, tests=6, pixels=pixels, channels=channels)
-    return Trainer(recipe, parse("cosine-ls").spec, of, 0, CPU)
+    return Trainer(made, parse("cosine-ls").spec, of, 0, CPU)
 
 
 def tensors(trained):
@@ -49,6 +49,39 @@ def test_only_the_named_blocks_and_the_classifier_change(blocks, augment):
     held = {p for group in trained.optimizer.param_groups for p in group["params"]}
     named = dict(trained.model.named_parameters())
     assert {n for n, p in named.items() if p in held} == {n for n in named if n.startswith(moving)}
+
+
+@pytest.mark.parametrize("augment", ["none", "crop"])
+def test_a_second_stage_trains_a_new_classifier_alone(augment):
+    """Also of a network that has no blocks; the classifier is another one than the first's."""
+    changes = {"second": {"epochs": 2}, "data": {"augment": augment}}
+    for model in ("mnist-cnn:feature_dim=8", "torchvision/shufflenet_v2_x0_5"):
+        own = recipe(model=model, train={"batch_size": 25}, **changes)
+        of = images(n=60, tests=6, pixels=32, channels=3)
+        first, trained = (
+            Trainer(r.in_stage(), parse("cosine").spec, of, 0, CPU)
+            for r in (own.model_copy(update={"second": None}), own)
+        )
+        assert not torch.equal(first.objective.weight, trained.objective.weight)
+        assert (first.total, trained.total) == (3 * 3, 2 * 3)
+        assert trained.keep_maps() == (augment == "none")
+        before, classifier = tensors(trained), trained.objective.weight.detach().clone()
+        run(trained)
+        assert changed(before, tensors(trained)) == set()  # to the bit, statistics too
+        assert not torch.equal(classifier, trained.objective.weight)
+
+
+def test_kept_features_are_drawn_by_class_as_images_are():
+    own = recipe(second={"epochs": 1}, train={"batch_size": 10})
+    kept, whole = (
+        Trainer(own.in_stage(), parse("cosine").spec, images(n=60), 0, CPU) for _ in range(2)
+    )
+    assert kept.keep_maps()
+    pairs = zip(kept.batches.epoch(0, 10), whole.batches.epoch(0, 10), strict=True)
+    for (features, labels), (x, expected) in pairs:
+        whole.model.eval()
+        assert torch.equal(labels, expected)
+        assert features.allclose(whole.features(x), rtol=1e-3, atol=1e-4)
 
 
 def test_only_block_4_of_efficientnet_changes():

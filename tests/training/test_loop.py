@@ -239,7 +239,7 @@ def test_a_checkpoint_of_before_nll_goes_on_without_it_in_its_epoch():
 
 def test_a_checkpoint_knows_the_side_of_its_images():
     """Other images are scaled to it, whatever a folder has by itself."""
-    from marginctl.recipe.train import ImageData
+    from marginctl.recipe.images import ImageData
     from marginctl.training.evaluate import _other
 
     made = trainer("soft")

@@ -6,11 +6,12 @@ import torch
 from PIL import Image
 from torchvision.transforms import v2
 
+from marginctl.data.images import load_images
 from marginctl.data.streamed_sets import load_files
 from marginctl.errors import MarginctlError, RequestError
 from marginctl.training import decoding, streamed
 from marginctl.training.distribution import World
-from marginctl.training.streamed import Prepared, StreamedBatches
+from marginctl.training.streamed import Prepared, StreamedBatches, _draws
 from tests.training.made import run, trainer
 
 CPU = torch.device("cpu")
@@ -106,6 +107,23 @@ def test_processes_share_every_batch(photographs):
     tested = [batches(photographs, world=World(r, 2)).test_batches(2) for r in (0, 1)]
     labels = [y for part in tested for _, y in part]
     assert torch.cat(labels).tolist() == photographs.test_y.tolist()
+
+
+def test_whole_squares_are_those_of_images_in_memory_and_mirrored_alone(photographs, tmp_path):
+    in_memory = load_images("folder:photos", tmp_path, 28)
+    made = batches(photographs, "flip")
+    (x, _), *_ = made.test_batches(5)
+    squares = torch.tensor(in_memory.test_x).permute(0, 3, 1, 2).float() / 255
+    assert torch.allclose(x, (squares - MEAN) / STD, atol=1e-5)
+    plain = torch.tensor(in_memory.train_x).permute(0, 3, 1, 2).float() / 255
+    plain = (plain - MEAN) / STD
+    mirrored = 0
+    for (x, _), rows in zip(made.epoch(0, 14), [made._order(0)], strict=True):
+        for found, expected in zip(x, plain[rows], strict=True):
+            same = torch.allclose(found, expected, atol=1e-5)
+            assert same or torch.allclose(found, expected.flip(-1), atol=1e-5)
+            mirrored += not same
+    assert 2 < mirrored < 12
 
 
 def test_crop_flip_cuts_windows_of_the_scaled_image():
@@ -249,3 +267,9 @@ def test_a_resumed_training_is_the_same_with_other_workers(photographs, monkeypa
     assert resumed.weights_digest() == whole.weights_digest()
     tested = resumed.tested()
     assert tested.labels.tolist() == photographs.test_y.tolist()
+
+
+def test_an_image_that_is_drawn_again_is_augmented_anew():
+    rows = np.array([3, 1, 3, 0, 3, 1])
+    assert _draws(rows, 5).tolist() == [3, 1, 8, 0, 13, 6]
+    assert _draws(np.array([2, 0, 1]), 3).tolist() == [2, 0, 1]  # as it was

@@ -14,7 +14,7 @@ from marginctl.errors import RequestError
 from marginctl.evaluation import calibration
 from marginctl.evaluation.posthoc.methods import METHODS
 from marginctl.evaluation.posthoc.outputs import Kind, Labels, Outputs, Predicted
-from marginctl.runs.files import write_json
+from marginctl.runs.files import write_output
 from marginctl.runs.reading import AbsentError, DamageError, read_text
 
 KIND = "marginctl calibration map"
@@ -55,7 +55,8 @@ def write(path: Path, fitted: FittedMap) -> None:
     Raises:
         StoreError: the file cannot be written.
     """
-    write_json(path, {"schema": 1, "kind": KIND, **asdict(fitted)})
+    document = {"schema": 1, "kind": KIND, **asdict(fitted)}
+    write_output(path, json.dumps(document, indent=1, allow_nan=False) + "\n")
 
 
 def read(path: Path) -> FittedMap:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from marginctl.data import csv_file
 from marginctl.errors import RequestError
 from marginctl.evaluation.posthoc.outputs import Kind, Outputs, checked_outputs
+from marginctl.text import short
 
 COLUMNS: dict[str, Kind] = {"logit": "logits", "prob": "probabilities"}  # the columns' first word
 LABEL = "label"
@@ -38,14 +39,14 @@ def read_outputs(path: Path) -> Outputs:
 
 def _of_npz(path: Path) -> Outputs:
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as content, np.load(content, allow_pickle=False) as file:
             names = sorted(file.files)
             kind = _kind(path, "keys", names, {k: k for k in COLUMNS.values()}, "labels")
             values, labels = file[kind], file["labels"]
     except RequestError:
         raise
     except Exception as error:  # numpy and zipfile raise anything for a damaged file
-        if isinstance(error, OSError) and error.strerror:
+        if isinstance(error, OSError) and error.filename:  # and not a place beyond its end
             said = f"cannot be read: {error.strerror}"
         elif path.stat().st_size == 0:
             said = "the file is empty"
@@ -70,11 +71,11 @@ def _of_csv(path: Path) -> Outputs:
             )
     values = np.stack([_numbers(table, name) for name in expected], axis=1)
     labels = _numbers(table, LABEL)
-    whole = np.isfinite(labels) & (labels == np.round(labels))
+    whole = (np.abs(labels) < 2**31) & (labels == np.round(labels))
     if not whole.all():
         row = int(np.argmin(whole))
         raise RequestError(
-            f"{table.where[row]}: label = '{csv_file.short(table.columns[LABEL][row])}': expected "
+            f"{table.where[row]}: label = '{short(table.columns[LABEL][row])}': expected "
             f"a class from 0 to {len(expected) - 1}"
         )
     return checked_outputs(str(path), kind, values, labels.astype(np.int64))
@@ -89,7 +90,7 @@ def _numbers(table: csv_file.RawTable, name: str) -> NDArray[np.float64]:
     found: list[Any] = table.columns[name]
     for text, where in zip(found, table.where, strict=True):
         if not csv_file.is_number(text):
-            raise RequestError(f"{where}: {name} = '{csv_file.short(text)}': expected a number")
+            raise RequestError(f"{where}: {name} = '{short(text)}': expected a number")
     return np.array(found, np.float64)
 
 
@@ -102,6 +103,6 @@ def _kind(path: Path, what: str, found: list[str], kinds: dict[str, Kind], label
             "out"
         )
     if not named or labels not in found:
-        shown = ", ".join(csv_file.short(name) for name in found[:8]) or "none"
+        shown = ", ".join(short(name) for name in found[:8]) or "none"
         raise RequestError(f"{path}: {what}: {shown}: expected {FORMS}")
     return kinds[named[0]]

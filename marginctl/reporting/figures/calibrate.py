@@ -39,4 +39,4 @@ def draw(title: str, before: Reliability, after: dict[str, Reliability], path: P
     figure, (block,) = sheet(caption, {"": height}, PANEL[0] * max(columns, 2))
     panels: list[Any] = add_diagrams(block, drawn, columns, fullest(found.values()), "samples")
     add_head(figure, title, panels)
-    save(figure, "--figure", path)
+    save(figure, path)

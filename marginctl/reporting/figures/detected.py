@@ -54,7 +54,7 @@ def draw(title: str, detection: Mapping[str, Any], path: Path) -> str | None:
         _roc(roc, scores)
         panels += [*histograms, roc]
     add_head(figure, title, panels, columns=4)
-    save(figure, "--figure", path)
+    save(figure, path)
     return None
 
 

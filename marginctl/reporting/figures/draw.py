@@ -23,6 +23,7 @@ from marginctl.reporting.figures.reliability import reliability
 from marginctl.reporting.figures.scales import kappa
 from marginctl.reporting.figures.style import FORMATS, check_kinds, save, styled
 from marginctl.reporting.figures.sweep import sweep
+from marginctl.runs.files import check_writable
 from marginctl.runs.store import digest
 
 # Each draws a table; it tells the last argument what it cannot draw.
@@ -68,11 +69,9 @@ def draw_all(
     if suffix not in FORMATS:
         raise RequestError(f"--figure-format {suffix[1:]}: expected one of png, svg, pdf")
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RequestError(
-            f"--figures {directory}: cannot be made: {error.strerror or error}: name a folder"
-        ) from None
+        check_writable(directory / f"{ALONE}{suffix}")
+    except RequestError as error:
+        raise RequestError(*(f"--figures {line}" for line in error.lines)) from None
     written: list[Path] = []
     skipped: list[str] = [
         f"{table.recipe}: runs of uci-cv have no epochs: not drawn (--figure draws their ranks)"
@@ -87,18 +86,18 @@ def draw_all(
             skipped += [f"{table.recipe}: {kind}: {line}" for line in said.lines()]
             if figure is not None:
                 written.append(directory / f"{name}-{kind}{suffix}")
-                save(figure, "--figures", written[-1])
+                save(figure, written[-1])
     if TOGETHER in chosen and (collected.trained or TOGETHER in kinds):
         said = Reasons()
         figure = kappa_classes(collected.trained, said)
         skipped += [f"{TOGETHER}: {line}" for line in said.lines()]
         if figure is not None:
             written.append(directory / f"{TOGETHER}{suffix}")
-            save(figure, "--figures", written[-1])
+            save(figure, written[-1])
     if ALONE in chosen:
         if ALONE in kinds or _regularised(collected):
             written.append(directory / f"{ALONE}{suffix}")
-            save(divergences(), "--figures", written[-1])
+            save(divergences(), written[-1])
         else:
             skipped.append(
                 f"{ALONE}: no run has the regulariser of Large Margin in Softmax: --kind {ALONE} "

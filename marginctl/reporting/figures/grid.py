@@ -59,7 +59,7 @@ def draw(session: "Session", grid: Grid, path: Path) -> None:
         RequestError: the file cannot be written.
     """
     figure = angles(session) if session.recipe.figure == "angles" else _accuracy(grid)
-    save(figure, "--figure", path)
+    save(figure, path)
 
 
 def _accuracy(grid: Grid) -> Any:

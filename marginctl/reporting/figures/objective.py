@@ -181,7 +181,7 @@ def draw(names: Sequence[str], classes: int, path: Path) -> None:
     panels = figure.subplots(len(rows), 3, squeeze=False, height_ratios=heights)
     for row, (axis, written) in zip(panels, rows.items(), strict=True):
         _row(row, AXES[axis], written, classes, labels)
-    save(figure, "--plot", path)
+    save(figure, path)
 
 
 def _gap(spec: Spec, classes: int) -> float | None:

@@ -89,4 +89,4 @@ def draw(compared: Comparisons, path: Path) -> None:
             va="center",
             fontsize=9,
         )
-    save(figure, "--figure", path)
+    save(figure, path)

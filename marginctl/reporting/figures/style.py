@@ -1,6 +1,7 @@
 """The one style of all figures, and the files that they are written to."""
 
 import contextlib
+import io
 import re
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -9,6 +10,7 @@ from typing import Any
 
 from marginctl.errors import RequestError
 from marginctl.reporting.figures import KINDS
+from marginctl.runs.files import write_output
 from marginctl.text import did_you_mean
 
 FORMATS = (".png", ".svg", ".pdf")
@@ -96,17 +98,14 @@ def check_path(option: str, path: Path) -> None:
         raise RequestError(f"{option} {path}: there is no folder {path.parent}: make it first")
 
 
-def save(figure: Any, option: str, path: Path) -> None:
-    """Writes a matplotlib figure: the same file for the same figure.
+def save(figure: Any, path: Path) -> None:
+    """Writes a matplotlib figure, whole or not at all: the same file for the same figure.
 
     Raises:
-        RequestError: the file cannot be written.
+        StoreError: the file cannot be written.
     """
     undated: dict[str, Any] = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+    suffix, content = path.suffix.lower(), io.BytesIO()
     with styled():
-        try:
-            figure.savefig(path, metadata=undated.get(path.suffix.lower(), {}))
-        except OSError as error:
-            raise RequestError(
-                f"{option} {path}: cannot be written: {error.strerror or error}: name a file"
-            ) from None
+        figure.savefig(content, format=suffix[1:], metadata=undated.get(suffix, {}))
+    write_output(path, content.getvalue())

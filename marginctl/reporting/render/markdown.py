@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 
 from marginctl.reporting.sheet import Entry, Row, Sheet
+from marginctl.text import printable
 
 
 def markdown(sheet: Sheet) -> str:
@@ -35,7 +36,7 @@ def markdown_rows(rows: Sequence[Sequence[str]], align: Sequence[str]) -> str:
 
 def escaped(text: str) -> str:
     """Text in a Markdown table: a data set's or a folder's name is no markup."""
-    return re.sub(r"([|\\`*_<>\[\]])", r"\\\1", " ".join(text.split()))
+    return re.sub(r"([|\\`*_<>\[\]])", r"\\\1", printable(" ".join(text.split())))
 
 
 def _row(row: Row) -> str:

@@ -110,6 +110,7 @@ def test_what_is_wrong_in_an_npz(tmp_path, arrays, message):
         ("logit_0,logit_1,label\n1,2,0\n1,nan,1\n", "logits: nan in row 1, class 1 (from 0)"),
         ("logit_0,logit_1,label\n1,2,0\n1,3,0.5\n", "o.csv:3: label = '0.5': expected a class"),
         ("logit_0,logit_1,label\n1,2,0\n1,3,nan\n", "o.csv:3: label = 'nan': expected a class"),
+        ("logit_0,logit_1,label\n1,2,0\n1,3,1e99\n", "o.csv:3: label = '1e99': expected a class"),
         ("logit_0,logit_1,label\n1,2,0\n1,3,2\n", "labels: 2, expected 0 to 1"),
         ("logit_1,logit_2,label\n1,2,0\n1,3,2\n", "no column logit_0, and logit_2 is there"),
         ("logit_0,logit_1,id,label\n1,2,5,0\n", "no column logit_2, and id is there"),

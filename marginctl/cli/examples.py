@@ -1,0 +1,42 @@
+"""Examples of each command, below its help. A test runs every line as far as its plan."""
+
+EXAMPLES = {
+    "train": (
+        "marginctl train mnist",
+        "marginctl train --data cifar-100 --model resnet18 --objective soft --objective arcface",
+        "marginctl train temperature/smoke --set train.epochs=2 --dry-run",
+    ),
+    "cosify": (
+        "marginctl cosify --from efficientnet-lite0 --data folder:PATH",
+        "marginctl cosify temperature/cosify-smoke --dry-run",
+    ),
+    "transfer": (
+        "marginctl transfer --from efficientnet-lite0 --data folder:PATH",
+        "marginctl transfer --from runs --data digits --method probe --method fine-tune",
+    ),
+    "eval": (
+        "marginctl eval RUN",
+        "marginctl eval efficientnet-lite0 --data folder:PATH",
+        "marginctl eval RUN --ood far=fashion-mnist --json",
+    ),
+    "calibrate": (
+        "marginctl calibrate RUN",
+        "marginctl calibrate outputs.npz --method temperature --method vector",
+    ),
+    "uci-cv": (
+        "marginctl uci-cv",
+        "marginctl uci-cv --dataset iris --objective soft --objective arcgrad:scale=5",
+        "marginctl uci-cv --csv mine.csv --target kind",
+    ),
+    "report": (
+        "marginctl report runs",
+        "marginctl report runs --format html --output report.html",
+        "marginctl report runs --paper arcgrad --table I --format latex",
+    ),
+    "doctor": ("marginctl doctor",),
+}
+
+
+def of(command: str) -> str:
+    """The examples of a command in Markdown."""
+    return "\n".join(("Examples:\n", *(f"- `{line}`" for line in EXAMPLES[command])))

@@ -1,0 +1,77 @@
+"""A folder with all that the commands of the README and of the help name, and small work."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from marginctl.cli import run
+
+NETWORK = ("--model", "mlp:width=8", "--epochs", "1", "--device", "cpu", "--quiet")
+# the options that make a benchmark a quick look
+SMALL = {
+    ("bench", "objectives"): ("--pairs", "1", "--size", "8,10,16", "--no-networks"),
+    ("bench", "uci-cv"): ("--epochs", "1", "--rounds", "1", "--dataset", "iris"),
+    ("bench", "kappa"): ("--help",),
+    ("bench", "probe"): ("--size", "100,3,10", "--rounds", "1"),
+    ("bench", "train"): ("--pairs", "1", "--steps", "1", "--model", "mlp", "--batch", "4"),
+    ("bench", "--device"): ("--help",),
+    ("bench", "networks"): ("--help",),
+}
+FOREIGN = ("near=digits", "far=fashion-mnist")
+
+
+def make(folder: Path) -> Path:
+    """Run stores, photographs, tables, logits and a calibration."""
+    stream = np.random.default_rng(0)
+    for part in ("train", "val"):
+        for label in ("ant", "bee"):
+            (folder / "photos" / part / label).mkdir(parents=True)
+            for i in range(3):
+                pixels = stream.integers(0, 255, (40, 40, 3), dtype=np.uint8)
+                Image.fromarray(pixels).save(folder / "photos" / part / label / f"{i}.png")
+    rows = [f"{i % 7},{i % 5},{'ab'[i % 2]}" for i in range(40)]
+    for name in ("mine", "train", "test"):
+        (folder / f"{name}.csv").write_text("\n".join(["width,height,kind", *rows]))
+        rows = rows[:30]
+    logits = stream.normal(size=(200, 10))
+    np.savez(folder / "outputs.npz", logits=logits, labels=np.arange(200) % 10)
+    runs, start = folder / "runs", folder / "runs" / "start"
+    train = ["train", "--data", "digits", *NETWORK, "--out", str(runs)]
+    assert run(train) == 0
+    smoke = ["train", "temperature/smoke", *NETWORK, "--objective", "soft", "--seed", "0"]
+    assert run([*smoke, "--out", str(start)]) == 0
+    photos = ["train", "--data", f"folder:{folder / 'photos'}", "--set", "data.pixels=16", *NETWORK]
+    photos += ["--model", "mobilenet:width=0.1", "--out", str(folder / "photo-runs")]
+    assert run(photos) == 0
+    table = ["uci-cv", "--dataset", "iris", "--objective", "soft", "--folds", "3", "--repeats", "1"]
+    table += ["--objective", "arcgrad:scale=5", "--set", "protocol.epochs=1", "--quiet"]
+    assert run([*table, "--out", str(runs)]) == 0
+    shutil.copytree(runs, folder / "other-runs")
+    return folder
+
+
+def small(arguments: list[str], folder: Path) -> list[str]:
+    """A documented command with what is in the folder, and so little work that it ends at once.
+
+    What trains goes as far as its plan; evaluation, calibration and reports are run.
+    """
+    digits = next((folder / "runs").glob("*digits*/*/result.json")).parent
+    photos = next((folder / "photo-runs").rglob("result.json")).parent
+    words: list[str] = []
+    for word in arguments:
+        if words and words[-1] == "--from":
+            known = word == "efficientnet-lite0" or (folder / word).is_dir()
+            words.append(word if known else str(photos))
+        elif word == "RUN" or word.endswith("TRIAL"):
+            words.append(str(digits))
+        else:
+            words.append("far=folder:photos" if word in FOREIGN else word.replace("PATH", "photos"))
+    if words[0] in ("train", "cosify", "transfer", "uci-cv") and "--dry-run" not in words:
+        words.append("--dry-run")
+    if words[0] == "train":
+        words += ["--data", "digits", "--model", "mlp:width=8", "--set", "data.samples=50"]
+    if words[0] == "bench":
+        words += SMALL[words[0], words[1]]
+    return words

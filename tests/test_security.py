@@ -1,0 +1,234 @@
+"""Files of others: nothing in them runs, and no name in them is obeyed, by real commands."""
+
+import hashlib
+import io
+import os
+import pickle
+import re
+import shutil
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from marginctl.cli import run as run_command
+from tests.reporting.html.test_page import Read
+
+pytestmark = pytest.mark.smoke
+
+SMALL = ("--device", "cpu", "--quiet")
+MARKUP = "<script>alert(1)</script>\" onload='x"  # a folder's name has no slash
+MARKUP = MARKUP.replace("/", "\u2215")
+ADDRESS = "javascript:alert(1)"
+OBEYED = "\x1b[31m\x1b]0;title\x07\u202e"
+LATEX = "a_b%c&d#e$f{g}h~i^j\\k"
+NAMES = (f"{MARKUP}{OBEYED}", f"{ADDRESS}{LATEX}|`*")
+
+
+class Payload:
+    """Makes the file `ran` where a pickle of it is loaded."""
+
+    def __reduce__(self):
+        return os.system, ("touch ran",)
+
+
+PAYLOAD = pickle.dumps(Payload())
+
+
+def array_of_payload():
+    content = io.BytesIO()
+    value = np.empty(1, object)
+    value[0] = Payload()
+    np.savez(content, logits=value, labels=value)
+    return content.getvalue()
+
+
+def checkpoint_of_payload():
+    content = io.BytesIO()
+    torch.save({"model": Payload()}, content)
+    return content.getvalue()
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory):
+    """A store of a network and of folds, of images and a table whose names are hostile."""
+    folder = tmp_path_factory.mktemp("hostile")
+    stream = np.random.default_rng(0)
+    data = folder / f"set{LATEX[:-2]}{OBEYED}"
+    for part in ("train", "val"):
+        for name in NAMES:
+            (data / part / name).mkdir(parents=True)
+            for i in range(6):
+                pixels = stream.integers(0, 256, (8, 8, 3), np.uint8)
+                Image.fromarray(pixels).save(data / part / name / f"{i}.png")
+    table = folder / f"{MARKUP[:20]}{OBEYED}{LATEX[:-2]}.csv"
+    rows = [f"{i % 7},{i % 5},{'xy'[i % 2]}{LATEX}{MARKUP.replace(chr(34), '')}" for i in range(40)]
+    table.write_text("\n".join([f"a{OBEYED},b{MARKUP.replace(chr(34), '')},kind", *rows]))
+    store = folder / "store"
+    for arguments in (
+        *(
+            ("train", "--data", f"folder:{data}", "--model", "mlp:width=4", "--epochs", "2", *more)
+            for more in (("--objective", "soft"), ("--objective", "cosine-ls"))
+        ),
+        (
+            *("uci-cv", "--csv", table, "--target", "kind", "--folds", "2", "--repeats", "1"),
+            *("--set", "protocol.epochs=1", "--objective", "soft", "--workers", "1"),
+        ),
+    ):
+        small = ("--quiet",) if arguments[0] == "uci-cv" else (*SMALL, "--set", "data.pixels=4")
+        assert run_command([*map(str, arguments), *small, "--out", str(store)]) == 0
+    return folder, data, table, store
+
+
+def test_the_payload_would_run():
+    pickle.loads(PAYLOAD)
+    assert Path("ran").exists()
+
+
+def test_no_checkpoint_runs(marginctl, hostile):
+    shutil.copytree(hostile[3], "store")
+    for data in (PAYLOAD, checkpoint_of_payload()):
+        for path in Path("store").rglob("checkpoints/*.pt"):
+            path.unlink()
+            name = f"{path.name.rpartition('-')[0]}-{hashlib.sha256(data).hexdigest()[:16]}.pt"
+            path.with_name(name).write_bytes(data)
+        trial = next(Path("store").rglob("checkpoints")).parent
+        for command in (
+            ("eval", trial),
+            ("calibrate", trial),
+            ("transfer", "--from", trial, "--data", "digits"),
+            ("cosify", "--from", trial),
+        ):
+            ran = marginctl(*command)
+            assert ran.status == 2, command
+            assert "is not a checkpoint of marginctl train" in ran.err
+    assert not Path("ran").exists()
+
+
+def test_no_array_runs(marginctl):
+    for name, data in (("o.npz", array_of_payload()), ("p.npz", PAYLOAD), ("q.npz", b"")):
+        Path(name).write_bytes(data)
+        ran = marginctl("calibrate", name)
+        assert ran.status == 2
+        assert ran.err.startswith(f"error: {name}: ")
+    Path("map.json").write_bytes(PAYLOAD)
+    assert marginctl("eval", ".", "--calibration", "map.json").status == 2
+    assert not Path("ran").exists()
+
+
+def test_no_kept_feature_runs(marginctl):
+    train = ("train", "--data", "digits", "--set", "data.samples=40", "--model", "mlp:width=4")
+    assert marginctl(*train, "--epochs", "1", *SMALL, "--out", "starts").status == 0
+    probe = ("transfer", "--from", "starts/digits-mlp-width-4", "--data", "digits", *SMALL)
+    probe += ("--set", "data.samples=40", "--set", "probe.strengths=[0.1]", "--out", "store")
+    first = marginctl(*probe, "--json").json
+    kept = list(Path("store").rglob("*.npy"))
+    assert kept
+    for path in kept:
+        path.unlink()
+        name = f"{path.stem.rpartition('-')[0]}-{hashlib.sha256(PAYLOAD).hexdigest()[:16]}.npy"
+        path.with_name(name).write_bytes(PAYLOAD)
+    for path in Path("store").rglob("result.json"):
+        path.unlink()
+    again = marginctl(*probe, "--json")
+    assert again.err.count("is damaged: computed anew") == len(kept)
+    assert again.json["cells"][0]["top1"] == first["cells"][0]["top1"]
+    assert not Path("ran").exists()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "!!python/object/apply:os.system ['touch ran']",
+        "!!python/object/new:os.system ['touch ran']",
+        "!!python/name:os.system",
+        "!<tag:yaml.org,2002:python/object/apply:os.system> ['touch ran']",
+    ],
+)
+def test_no_recipe_runs(marginctl, value):
+    Path("r.yaml").write_text(f"task: train\npaper: {value}\nobjectives: [soft]\n")
+    for command in (("recipes", "validate", "r.yaml"), ("train", "r.yaml")):
+        ran = marginctl(*command)
+        assert ran.status == 2
+        assert ran.err.startswith("error: r.yaml:2: ")
+    assert marginctl("train", "--set", f"paper={value}").status == 2
+    assert not Path("ran").exists()
+
+
+FORMATS = ("table", "markdown", "latex", "csv", "json")
+
+
+def test_no_name_reaches_the_terminal_raw(marginctl, hostile):
+    _, data, table, store = hostile
+    train = ("train", "--data", f"folder:{data}", "--model", "mlp:width=4", "--epochs", "2")
+    train += ("--set", "data.pixels=4", "--device", "cpu", "--out", store)
+    uci = ("uci-cv", "--csv", table, "--target", "kind", "--folds", "2", "--repeats", "1")
+    uci += ("--set", "protocol.epochs=1", "--objective", "soft", "--out", store)
+    trial = next(p.parent for p in store.rglob("checkpoints"))
+    refused = data.parent / f"{OBEYED}.yaml"
+    refused.write_text(f"task: train\n# {OBEYED}\nobjectivs: [soft]\n")
+    said = [
+        *(marginctl("report", store, "--format", kind) for kind in FORMATS),
+        *(marginctl(*command, "--format", k) for command in (train, uci) for k in FORMATS[::3]),
+        *(marginctl(*command, *more) for command in (train, uci) for more in (["--dry-run"],)),
+        marginctl("report", store, "--explain", f"{table.name}/soft"),
+        marginctl("report", "--diff", store, store),
+        marginctl("eval", trial, "--device", "cpu"),
+        marginctl("eval", trial, "--device", "cpu", "--ood", f"folder:{data}"),
+        marginctl("calibrate", trial, "--method", "none", "--bootstrap", "0", "--repeats", "1"),
+        marginctl("recipes", "show", refused),
+        marginctl("recipes", "validate", refused),
+        marginctl("recipes", "show", OBEYED),
+        marginctl("uci-cv", "--dataset", OBEYED),
+        marginctl("uci-cv", "--csv", table, "--target", OBEYED),
+        marginctl("train", "--set", OBEYED),
+        marginctl("data", "verify", OBEYED),
+    ]
+    assert {ran.status for ran in said} == {0, 2}
+    for i, ran in enumerate(said):
+        raw = re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]", ran.out + ran.err)
+        assert raw is None, (i, ran)
+    assert sum("\\x1b[31m" in ran.out + ran.err for ran in said) > 12
+
+
+def test_latex_of_hostile_names_is_text(marginctl, hostile):
+    out = marginctl("report", hostile[3], "--format", "latex").out
+    shown = re.findall(r"a.{0,2}b\\%c\\&d\\#e\\\$f\\\{g\\\}h", out)
+    assert len(shown) >= 2
+    for line in out.splitlines():
+        bare = re.sub(r"\\[&%$#_{}]", "", line.removeprefix("% "))
+        assert "%" not in bare.removesuffix("%")
+        assert "#" not in bare
+
+
+def test_markup_in_names_is_text_in_the_page_and_its_figures(marginctl, hostile):
+    ran = marginctl("report", hostile[3], "--format", "html", "--output", "r.html")
+    assert ran.status == 0, ran.err
+    page = Path("r.html").read_text("utf-8")
+    read = Read(page)
+    assert len(read.all("script")) == 1
+    assert "<script>alert" not in page
+    assert "\x1b" not in page
+    for _, attributes, _ in read.elements:
+        assert not any(name.startswith("on") for name in attributes)
+        for name in ("href", "src"):
+            assert attributes.get(name, "#").startswith(("#", "data:"))
+    assert "&lt;script&gt;" in page
+    drawn = marginctl("report", hostile[3], "--figures", "f", "--figure-format", "svg")
+    assert drawn.status == 0, drawn.err
+    figures = list(Path("f").glob("*.svg"))
+    assert len(figures) > 2
+    for path in figures:
+        for element in ElementTree.parse(path).iter():
+            assert not element.tag.endswith(("script", "foreignObject"))
+            assert not any(name.startswith("on") for name in element.attrib)
+            for name, value in element.attrib.items():
+                assert not name.endswith("href") or value.startswith("#")
