@@ -8,7 +8,7 @@ from pathlib import Path
 from marginctl.data import image_files
 from marginctl.data.image_files import Part
 from marginctl.errors import RequestError
-from marginctl.text import did_you_mean
+from marginctl.text import did_you_mean, short
 
 FOLDER = "folder:"
 LIST = "list:"
@@ -127,7 +127,7 @@ def check_images_name(name: str) -> str:
     if name in known or (name.startswith((FOLDER, LIST)) and name not in (FOLDER, LIST)):
         return name
     raise RequestError(
-        f"unknown image set '{name}': expected one of {', '.join(known)}."
+        f"unknown image set '{short(name)}': expected one of {', '.join(known)}."
         + did_you_mean(name, known)
     )
 

@@ -52,7 +52,7 @@ def check_name(name: str) -> str:
     known = definitions()
     if name not in known:
         raise RequestError(
-            f"unknown data set '{name}': expected one of {', '.join(known)}, or all."
+            f"unknown data set '{short(name)}': expected one of {', '.join(known)}, or all."
             + did_you_mean(name, known)
         )
     return name

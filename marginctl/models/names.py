@@ -12,7 +12,7 @@ from marginctl.objectives.option import (
     read_options,
     written_options,
 )
-from marginctl.text import did_you_mean
+from marginctl.text import did_you_mean, short
 
 _WIDTH = Option(1.0, "multiplies the channels", minimum=0.0, above_minimum=True, maximum=8.0)
 EMBEDDING = "embedding"
@@ -191,7 +191,7 @@ def model_of(name: object) -> Model:
     if isinstance(name, str) and _TORCHVISION_NAME.fullmatch(name):
         return _torchvision(name)
     raise RequestError(
-        f"unknown model {name!r}: expected one of {', '.join(MODELS)}, another "
+        f"unknown model '{short(name)}': expected one of {', '.join(MODELS)}, another "
         f"{OF_TORCHVISION}NAME, or {TIMM}NAME." + did_you_mean(str(name), MODELS)
     )
 

@@ -35,7 +35,7 @@ from marginctl.objectives.spec import (
     untrained,
 )
 from marginctl.objectives.theory import remarks
-from marginctl.text import did_you_mean
+from marginctl.text import did_you_mean, short
 
 
 class ObjectiveName(ABC):
@@ -105,8 +105,8 @@ def named(name: str, /, **options: object) -> PresetName:
     preset = PRESETS.get(name)
     if preset is None:
         raise RequestError(
-            f"unknown objective '{name}': expected one of {', '.join(PRESETS)}, or parts such as "
-            f"similarity=cosine;scale=fixed(value=30).{did_you_mean(name, PRESETS)}"
+            f"unknown objective '{short(name)}': expected one of {', '.join(PRESETS)}, or parts "
+            f"such as similarity=cosine;scale=fixed(value=30).{did_you_mean(name, PRESETS)}"
         )
     accepted = accept_options(f"objective '{name}'", preset.options, options)
     return PresetName(preset, MappingProxyType(accepted))
@@ -125,7 +125,7 @@ def composed(parts: Mapping[str, Any]) -> Composition:
     unknown = [role for role in parts if role not in PARTS]
     if unknown:
         raise RequestError(
-            f"objective: unknown part '{unknown[0]}': expected {', '.join(PARTS)}."
+            f"objective: unknown part '{short(str(unknown[0]))}': expected {', '.join(PARTS)}."
             + did_you_mean(str(unknown[0]), PARTS)
         )
     if "similarity" not in parts:

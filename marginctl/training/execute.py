@@ -15,7 +15,7 @@ from marginctl.training.trial import Trial, needs, scale_of
 
 if TYPE_CHECKING:
     from marginctl.training.distribution import World
-    from marginctl.training.run import Stop
+    from marginctl.training.run import Keeping, Stop
 
 
 @dataclass
@@ -44,12 +44,9 @@ def run(
         LackError: there is no memory for a trial, or no compiler.
         StoreError: the folder cannot be written.
     """
-    from marginctl.training import lacks
     from marginctl.training.distribution import joined
     from marginctl.training.run import Keeping, Stop
-    from marginctl.training.setup import setup
 
-    outcome, befores = Outcome(), dict[str, dict[str, Any]]()
     with joined(session.device) as world, Stop().listening() as stop:
         todo = session.unfinished() if world.first else []
         if todo:
@@ -58,71 +55,107 @@ def run(
             changed = note_on_changed_data(session.folder, known)
             if changed is not None:
                 listener.message(changed)
-        left, met, waits = session.trials, set[Trial](), False
+        call = _Call(session, listener, world, stop, Keeping(minutes, keep), on_done)
+        left, waited = session.trials, False
         while left:
             held: list[Trial] = []  # others are at work on them, or on what they need
-            for planned in left:
-                if any(needs(planned, other) for other in held):
-                    held.append(planned)
-                    continue
-                trial = planned
-                if from_run(planned.spec) is not None:
-                    scale = scale_of(planned, outcome.records) if world.first else None
-                    scale = world.from_first(scale)
-                    if scale is None:
-                        outcome.failed.append(
-                            f"{planned}: not trained: the trial that it takes its scale from has "
-                            "no kappa* for this setting and seed"
-                        )
-                        continue
-                    trial = replace(planned, scale=scale)
-                first = outcome.records.get(planned.first) if planned.first is not None else None
-                done = planned.first is None or (first is not None and first["diverged"] is None)
-                if not world.from_first(done if world.first else None):
-                    outcome.failed.append(f"{planned}: not trained: its first stage has no network")
-                    continue
-                folder = session.folder_of(trial)
-                if world.from_first(not folder.try_lock() if world.first else None):
-                    if world.first and planned not in met:
-                        listener.message(
-                            f"{trial}: another process is at work on it ({folder.path})"
-                        )
-                    met.add(planned)
-                    held.append(planned)
-                    continue
-                try:
-                    found = world.from_first(session.find(trial) if world.first else None)
-                    if found.reason and world.first:
-                        listener.message(found.reason)
-                    record = found.result
-                    how = setup(session.device, trial.recipe.train.precision)
-                    about = {"precision": how.precision, "processes": world.size}
-                    if record is not None and world.first:
-                        record = _told_anew(session, trial, folder, found, about)
-                    if record is None:
-                        if trial.first is not None:
-                            trial = replace(trial, start=_network_of(session, trial.first))
-                        if world.first:
-                            folder.begin(session.about(trial) | about)
-                        with lacks.named(trial, trial.recipe.train, session.device):
-                            at = At(how, Keeping(minutes, keep), stop, listener, world, befores)
-                            record = session.compute(trial, folder, at)
-                finally:
-                    if world.first:
-                        folder.unlock()
-                if record is None:  # the first process has it
-                    continue
-                outcome.records[planned] = record
-                on_done(trial, record)
-                if record["diverged"]:
-                    outcome.failed.append(f"{trial}: diverged: {record['diverged']}")
+            for trial in left:
+                if any(needs(trial, other) for other in held) or call.is_held(trial):
+                    held.append(trial)
             if len(held) == len(left):
-                _wait(held, world, stop, listener if not waits else None)
-                waits = True
+                _wait(held, world, stop, None if waited else listener)
+                waited = True
             left = held
-    in_order = [trial for trial in session.trials if trial in outcome.records]
-    outcome.records = {trial: outcome.records[trial] for trial in in_order}
-    return outcome
+    records = call.outcome.records
+    call.outcome.records = {t: records[t] for t in session.trials if t in records}
+    return call.outcome
+
+
+class _Call:
+    """The trials of one call, one by one."""
+
+    def __init__(
+        self,
+        session: Session,
+        listener: Any,
+        world: "World",
+        stop: "Stop",
+        keeping: "Keeping",
+        on_done: Callable[[Trial, dict[str, Any]], None],
+    ) -> None:
+        self.outcome = Outcome()
+        self._session, self._listener, self._on_done = session, listener, on_done
+        self._world, self._stop, self._keeping = world, stop, keeping
+        self._befores: dict[str, dict[str, Any]] = {}
+        self._met: set[Trial] = set()  # at which others were at work
+
+    def is_held(self, planned: Trial) -> bool:
+        """Does a trial, or finds it done; True, and nothing else, where another process has it."""
+        world = self._world
+        trial = self._completed(planned)
+        if trial is None:
+            return False
+        folder = self._session.folder_of(trial)
+        if world.from_first(not folder.try_lock() if world.first else None):
+            if world.first and planned not in self._met:
+                self._listener.message(f"{trial}: another process is at work on it ({folder.path})")
+            self._met.add(planned)
+            return True
+        try:
+            record = self._done(trial, folder)
+        finally:
+            if world.first:
+                folder.unlock()
+        if record is not None:  # else the first process has it
+            self.outcome.records[planned] = record
+            self._on_done(trial, record)
+            if record["diverged"]:
+                self.outcome.failed.append(f"{trial}: diverged: {record['diverged']}")
+        return False
+
+    def _completed(self, trial: Trial) -> Trial | None:
+        """The trial with what an earlier one gives it; None, and why, where that gave nothing."""
+        records, world, lacking = self.outcome.records, self._world, None
+        if from_run(trial.spec) is not None:
+            scale = world.from_first(scale_of(trial, records) if world.first else None)
+            if scale is None:
+                lacking = (
+                    "the trial that it takes its scale from has no kappa* for this setting and seed"
+                )
+            else:
+                trial = replace(trial, scale=scale)
+        if trial.first is not None:
+            first = records.get(trial.first)
+            there = first is not None and first["diverged"] is None
+            if not world.from_first(there if world.first else None):
+                lacking = "its first stage has no network"
+        if lacking is None:
+            return trial
+        self.outcome.failed.append(f"{trial}: not trained: {lacking}")
+        return None
+
+    def _done(self, trial: Trial, folder: TrialFolder) -> dict[str, Any] | None:
+        """The record of a trial whose folder's lock is held; of several processes the first's."""
+        from marginctl.training import lacks
+        from marginctl.training.setup import setup
+
+        session, world = self._session, self._world
+        found = world.from_first(session.find(trial) if world.first else None)
+        if found.reason and world.first:
+            self._listener.message(found.reason)
+        how = setup(session.device, trial.recipe.train.precision)
+        about = {"precision": how.precision, "processes": world.size}
+        if found.result is not None:
+            if world.first:
+                return _told_anew(session, trial, folder, found, about)
+            return dict(found.result)
+        if trial.first is not None:
+            trial = replace(trial, start=_network_of(session, trial.first))
+        if world.first:
+            folder.begin(session.about(trial) | about)
+        with lacks.named(trial, trial.recipe.train, session.device):
+            at = At(how, self._keeping, self._stop, self._listener, world, self._befores)
+            return session.compute(trial, folder, at)
 
 
 def _network_of(session: Session, first: Trial) -> Any:

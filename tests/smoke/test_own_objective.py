@@ -40,7 +40,7 @@ def test_it_stands_beside_the_others(marginctl, focal, tmp_path):
     assert found.status == 0, found.err
     assert [c["objective"] for c in found.json["cells"]] == ["soft", "focal"]
     runs = [json.loads(p.read_text()) for p in (tmp_path / "runs").rglob("run.json")]
-    named = [run["trial"].get("extensions") for run in runs]
+    named = [run.get("extensions") for run in runs]
     (own,) = [n for n in named if n]
     assert re.fullmatch(r"focal\.py [0-9a-f]{12}", own[0])
     # a file that was changed is another objective: its trial is computed anew
