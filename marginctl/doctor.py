@@ -67,7 +67,7 @@ def examine(data_dir: Path, out: Path, device: str) -> Iterator[Finding]:
     yield from _packages()
     yield from _recipes()
     yield from _devices(device)
-    yield _threads()
+    yield from _threads()
     yield _folder("run store", out, "--out FOLDER")
     yield _runs(out)
     yield _folder("data folder", data_dir, f"--data-dir FOLDER or {DATA_DIR_VARIABLE}")
@@ -78,7 +78,13 @@ def _packages() -> Iterator[Finding]:
     """The packages that this one asks for, by its own metadata."""
     extras: dict[str, list[str]] = {}
     found, wrong = [], []
-    for line in metadata.requires("marginctl") or []:
+    try:
+        lines = metadata.requires("marginctl") or []
+    except metadata.PackageNotFoundError:  # a checkout on the path
+        said = "marginctl is not installed, so what it needs is not known"
+        yield Finding("packages", "note", said, "in its folder: pip install -e .")
+        return
+    for line in lines:
         wanted = Requirement(line)
         extra = re.search(r"extra == ['\"]([\w-]+)['\"]", str(wanted.marker or ""))
         has = _version(wanted.name)
@@ -156,8 +162,11 @@ def _devices(asked: str) -> Iterator[Finding]:
         )
 
 
-def _threads() -> Finding:
-    import torch
+def _threads() -> Iterator[Finding]:
+    try:
+        import torch
+    except Exception:  # what is wrong with it stands under `device`
+        return
 
     cores, threads = usable_cores(), torch.get_num_threads()
     variable = os.environ.get("OMP_NUM_THREADS")
@@ -165,11 +174,12 @@ def _threads() -> Finding:
         f" (OMP_NUM_THREADS={variable})" if variable else ""
     )
     if threads > cores:
-        return Finding("threads", "problem", said, f"set OMP_NUM_THREADS={cores}")
-    if threads < cores and variable:
+        yield Finding("threads", "problem", said, f"set OMP_NUM_THREADS={cores}")
+    elif threads < cores and variable:
         advice = "unset it to train images on all cores; uci-cv has its own workers"
-        return Finding("threads", "note", said, advice)
-    return Finding("threads", "ok", said)
+        yield Finding("threads", "note", said, advice)
+    else:
+        yield Finding("threads", "ok", said)
 
 
 def _folder(topic: str, folder: Path, option: str) -> Finding:
@@ -194,6 +204,8 @@ def _folder(topic: str, folder: Path, option: str) -> Finding:
         return Finding(topic, "note", f"{said}, its file system has no locks", advice)
     if free < LEAST_FREE_GIB:
         return Finding(topic, "note", said, f"make room, or {instead}")
+    if topic == "data folder" and there != folder:  # a slip in its name would look so too
+        return Finding(topic, "note", said, f"where the data are elsewhere, {instead}")
     return Finding(topic, "ok", said)
 
 

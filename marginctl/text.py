@@ -1,13 +1,20 @@
 """Small pieces of wording shared by every message."""
 
+import os
 from collections.abc import Iterable
 from difflib import get_close_matches
+from pathlib import Path
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """` Did you mean 'x'?` for the nearest known word, or an empty string."""
     near = get_close_matches(word, list(known), n=1, cutoff=0.6)
     return f" Did you mean '{near[0]}'?" if near else ""
+
+
+def file_name(path: Path) -> str:
+    """A file's name as text: its bytes read as UTF-8, the same in every locale."""
+    return os.fsencode(path.name).decode("utf-8", "surrogateescape")
 
 
 def printable(text: str) -> str:
@@ -26,6 +33,11 @@ def short(text: str) -> str:
     """Foreign text for a message: one line, and not all of a long one."""
     line = one_line(text)
     return line if len(line) <= 60 else line[:57] + "..."
+
+
+def counted(number: int, what: str) -> str:
+    """`1 trial`, `2 trials`."""
+    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def plain(value: object) -> str:

@@ -18,6 +18,8 @@ SMALL = {
     ("bench", "train"): ("--pairs", "1", "--steps", "1", "--model", "mlp", "--batch", "4"),
     ("bench", "--device"): ("--help",),
     ("bench", "networks"): ("--help",),
+    ("bench",): ("--help",),
+    ("bench", "--quick"): ("--help",),
 }
 FOREIGN = ("near=digits", "far=fashion-mnist")
 
@@ -73,5 +75,5 @@ def small(arguments: list[str], folder: Path) -> list[str]:
     if words[0] == "train":
         words += ["--data", "digits", "--model", "mlp:width=8", "--set", "data.samples=50"]
     if words[0] == "bench":
-        words += SMALL[words[0], words[1]]
+        words += SMALL[tuple(words[:2])]
     return words

@@ -113,7 +113,7 @@ def run(
         "schema": 1,
         "command": "bench networks",
         "device": device,
-        "card": _card(how),
+        "card": card(how),
         "precision": how.precision,
         "images": len(images.train_y),
         "networks": list(speeds.values()),
@@ -208,16 +208,17 @@ def _operations(trainer: Trainer) -> float:
 
 
 def _share(a_second: float, how: Setup) -> tuple[float | None, str | None]:
-    card = _card(how)
+    name = card(how)
     if how.device.type != "cuda":
-        return None, f"{card}: no published peak is held"
+        return None, f"{name}: no published peak is held"
     if how.precision != "bf16":
         return None, f"{how.precision}: the peaks that are held are bf16's"
-    peak, reason = peak_of(card)
+    peak, reason = peak_of(name)
     return (a_second / (1e12 * peak) if peak else None), reason
 
 
-def _card(how: Setup) -> str:
+def card(how: Setup) -> str:
+    """What a device calls itself; of a CPU its cores."""
     if how.device.type == "cuda":
         return torch.cuda.get_device_name(how.device)
     return f"{how.device.type}, {usable_cores()} cores"

@@ -69,10 +69,14 @@ COMMANDS: Mapping[str, Callable[..., None]] = {
 }
 for _name, _command in COMMANDS.items():
     app.command(_name, epilog=examples.of(_name))(_command)
-app.add_typer(recipes.app, name="recipes")
-app.add_typer(data.app, name="data")
-app.add_typer(objectives.app, name="objectives")
-app.add_typer(bench.app, name="bench")
+GROUPS = {
+    "recipes": recipes.app,
+    "data": data.app,
+    "objectives": objectives.app,
+    "bench": bench.app,
+}
+for _name, _group in GROUPS.items():
+    app.add_typer(_group, name=_name, epilog=examples.of(_name))
 
 
 class _TerminatedError(BaseException):

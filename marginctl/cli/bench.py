@@ -5,11 +5,11 @@ from typing import Annotated
 
 import typer
 
-from marginctl.cli import options
+from marginctl.cli import bench_cpu, options
 from marginctl.cli.options import integer, print_json
 from marginctl.errors import MarginctlError, RequestError
 
-app = typer.Typer(help="Benchmarks, each against what one would use instead.")
+app = typer.Typer()
 
 
 @app.callback(invoke_without_command=True)
@@ -19,16 +19,48 @@ def _root(
         str | None,
         typer.Option("--device", metavar="NAME", help="The same as `bench networks --device`."),
     ] = None,
+    quick: Annotated[
+        bool,
+        typer.Option("--quick", help="As little as shows that all of it works; in a minute."),
+    ] = False,
+    data_dir: options.DataDir = None,
+    json: options.Json = False,
 ) -> None:
-    if context.invoked_subcommand is None:
-        if device is None:
-            print(context.get_help())
-            raise typer.Exit(2)
-        networks(device=device)
+    """Benchmarks, each against what one would use instead.
+
+    Without a COMMAND all of them, smaller, in 3 to 5 minutes on 2 CPU cores: one table of ratios.
+    A COMMAND runs one of them at its full size.
+    """
+    before = context.invoked_subcommand
+    if before is not None:
+        given = {"--device": device, "--quick": quick, "--data-dir": data_dir, "--json": json}
+        for option in (name for name, value in given.items() if value):
+            if option == "--quick":
+                raise RequestError(f"--quick: is of 'bench' alone, not of '{before}': leave it out")
+            raise RequestError(f"{option}: stands before '{before}': put it behind")
     elif device is not None:
-        raise RequestError(
-            f"--device {device}: stands before '{context.invoked_subcommand}': put it behind"
-        )
+        if quick:
+            raise RequestError("--quick: is not of --device, whose work is set by --minutes")
+        networks(device=device, data_dir=data_dir, json=json)
+    else:
+        _all(quick, data_dir, json)
+
+
+def _all(quick: bool, data_dir: Path | None, json: bool) -> None:
+    from marginctl.bench import together
+    from marginctl.reporting.bench import print_together
+    from marginctl.reporting.progress import say
+
+    document = together.run(
+        together.QUICK if quick else together.USUAL,
+        quick=quick,
+        data_dir=data_dir,
+        say=lambda line: say([line]),
+    )
+    if json:
+        print_json(document)
+    else:
+        print_together(document)
 
 
 @app.command("networks")
@@ -108,217 +140,8 @@ def networks(
         raise MarginctlError(*document["failed"])
 
 
-@app.command("uci-cv")
-def uci_cv(
-    dataset: Annotated[
-        list[str] | None, typer.Option("--dataset", metavar="NAME", help="A data set; repeatable.")
-    ] = None,
-    rounds: Annotated[
-        int,
-        typer.Option("--rounds", metavar="N", parser=integer(1), help="How often each is timed."),
-    ] = 3,
-    epochs: Annotated[
-        int,
-        typer.Option("--epochs", metavar="N", parser=integer(1), help="Fewer for a quick look."),
-    ] = 100,
-    data_dir: options.DataDir = None,
-    json: options.Json = False,
-) -> None:
-    """Time 100 networks (64-64, batch 32, Adam) stacked, in scikit-learn, and in a torch loop.
-
-    Takes about 11 minutes on 2 CPU cores for the two data sets of the default.
-    """
-    from marginctl.bench.uci_cv import run
-    from marginctl.reporting.bench import print_ratios
-    from marginctl.reporting.progress import say
-
-    document = run(
-        dataset or ["iris", "banknote-authentication"],
-        data_dir=data_dir,
-        rounds=rounds,
-        epochs=epochs,
-        say=lambda line: say([line]),
-    )
-    if json:
-        print_json(document)
-    else:
-        print_ratios(document)
-
-
-def _size(text: str) -> tuple[int, int, int]:
-    """Reads `N,C,d`."""
-    try:
-        rows, classes, length = (int(number) for number in text.split(","))
-    except ValueError:
-        rows = classes = length = 0
-    if rows < 1 or classes < 2 or length < 1:
-        raise RequestError(f"--size {text}: expected N,C,d such as 256,1000,512, C at least 2")
-    return rows, classes, length
-
-
-@app.command("objectives")
-def objectives(
-    objective: Annotated[
-        list[str] | None,
-        typer.Option("--objective", metavar="NAME", help="An objective; repeatable. Else all."),
-    ] = None,
-    size: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--size", metavar="N,C,d", help="Batch, classes, length of a feature; repeatable."
-        ),
-    ] = None,
-    pairs: Annotated[
-        int,
-        typer.Option("--pairs", metavar="N", parser=integer(1), help="How often each is timed."),
-    ] = 15,
-    networks: Annotated[
-        bool, typer.Option(help="Also the share of cosine-ls in steps of ResNet-18 and ResNet-50.")
-    ] = True,
-    device: options.Device = "auto",
-    json: options.Json = False,
-) -> None:
-    """Time objectives against cross-entropy, linear layer, forward and backward pass included.
-
-    Takes about 5 minutes on 2 CPU cores. Times pytorch-metric-learning too, where it is installed.
-    """
-    from marginctl.objectives.names import available, parse
-
-    sizes = [_size(text) for text in size or []]
-    names = [str(parse(name)) for name in objective or available()]
-    import torch
-
-    from marginctl.bench.objectives import SIZES, run
-    from marginctl.devices import resolve_device
-    from marginctl.reporting.bench import print_costs
-    from marginctl.reporting.progress import say
-
-    document = run(
-        names,
-        sizes=sizes or SIZES,
-        pairs=pairs,
-        networks=networks,
-        device=torch.device(resolve_device(device)),
-        say=lambda line: say([line]),
-    )
-    if json:
-        print_json(document)
-    else:
-        print_costs(document)
-
-
-@app.command("train")
-def train(
-    model: Annotated[
-        str, typer.Option("--model", metavar="NAME", help="A backbone: NAME:option=value,...")
-    ] = "layer13:width=0.25",
-    batch: Annotated[
-        int, typer.Option("--batch", metavar="N", parser=integer(2), help="Images a step.")
-    ] = 128,
-    steps: Annotated[
-        int, typer.Option("--steps", metavar="N", parser=integer(1), help="Steps of an epoch.")
-    ] = 10,
-    pairs: Annotated[
-        int,
-        typer.Option("--pairs", metavar="N", parser=integer(1), help="How often each is timed."),
-    ] = 20,
-    device: options.Device = "auto",
-    json: options.Json = False,
-) -> None:
-    """Time training steps against a bare torch loop, and against a DataLoader with PIL transforms.
-
-    Same network, batch, precision and augmentation on images of noise in CIFAR-100's shape.
-    """
-    from marginctl.bench.train import run
-    from marginctl.devices import resolve_device
-    from marginctl.models.names import check_images, parse_model
-    from marginctl.reporting.bench import print_overhead
-    from marginctl.reporting.progress import say
-
-    check_images(parse_model(model)[0], 3, 32)
-    document = run(
-        model,
-        batch=batch,
-        steps=steps,
-        pairs=pairs,
-        device=resolve_device(device, accelerated=True),
-        precision="auto",
-        say=lambda line: say([line]),
-    )
-    if json:
-        print_json(document)
-    else:
-        print_overhead(document)
-
-
-@app.command("kappa")
-def kappa(
-    rounds: Annotated[
-        int,
-        typer.Option("--rounds", metavar="N", parser=integer(1), help="How often each is timed."),
-    ] = 6,
-    device: options.Device = "auto",
-    json: options.Json = False,
-) -> None:
-    """Time a training step and its search for kappa*, beside the temperature paper's Table 11.
-
-    Shapes of CIFAR-10 with ResNet-18, of Food-101 and ImageNet with ResNet-50. Takes 3 to 5 minutes
-    on 2 CPU cores, where a step of ResNet-50 is one of 8 images.
-    """
-    from marginctl.bench.kappa import run
-    from marginctl.devices import resolve_device
-    from marginctl.reporting.bench import print_kappa
-    from marginctl.reporting.progress import say
-
-    document = run(
-        rounds=rounds,
-        device=resolve_device(device, accelerated=True),
-        say=lambda line: say([line]),
-    )
-    if json:
-        print_json(document)
-    else:
-        print_kappa(document)
-
-
-@app.command("probe")
-def probe(
-    rounds: Annotated[
-        int,
-        typer.Option("--rounds", metavar="N", parser=integer(1), help="How often each is timed."),
-    ] = 3,
-    size: Annotated[
-        str,
-        typer.Option("--size", metavar="N,C,d", help="Images, classes, length of a feature."),
-    ] = "10000,100,1280",
-    tolerance: Annotated[
-        float,
-        typer.Option(
-            "--tolerance", metavar="T", min=1e-10, max=1e-2, help="On the gradient, of all sides."
-        ),
-    ] = 1e-6,
-    json: options.Json = False,
-) -> None:
-    """Time a linear probe against scikit-learn, and eight strengths in a sweep against cold fits.
-
-    Features are made: as many as one would extract. All fits end at the same gradient tolerance.
-    """
-    from marginctl.bench.probe import run
-    from marginctl.reporting.bench import print_probe
-    from marginctl.reporting.progress import say
-
-    rows, classes, length = _size(size)
-    if rows < 2 * classes:
-        raise RequestError(f"--size {size}: {rows} images of {classes} classes: expected 2 of each")
-    document = run(
-        rows=rows,
-        length=length,
-        classes=classes,
-        rounds=rounds,
-        tolerance=tolerance,
-        say=lambda line: say([line]),
-    )
-    if json:
-        print_json(document)
-    else:
-        print_probe(document)
+app.command("uci-cv")(bench_cpu.uci_cv)
+app.command("objectives")(bench_cpu.objectives)
+app.command("train")(bench_cpu.train)
+app.command("kappa")(bench_cpu.kappa)
+app.command("probe")(bench_cpu.probe)

@@ -34,6 +34,23 @@ EXAMPLES = {
         "marginctl report runs --paper arcgrad --table I --format latex",
     ),
     "doctor": ("marginctl doctor",),
+    "recipes": (
+        "marginctl recipes list",
+        "marginctl recipes copy arcgrad/table1 mine.yaml",
+    ),
+    "data": (
+        "marginctl data list",
+        "marginctl data verify iris",
+    ),
+    "objectives": (
+        "marginctl objectives list --parts",
+        "marginctl objectives show arcface:scale=64,margin=0.5",
+    ),
+    "bench": (
+        "marginctl bench",
+        "marginctl bench --quick",
+        "marginctl bench probe",
+    ),
 }
 
 

@@ -19,7 +19,8 @@ def list_(
     json: options.Json = False,
 ) -> None:
     """List the objectives with their defaults and where they were published."""
-    from marginctl.objectives.names import available, described, described_parts
+    from marginctl.objectives.described import described, described_parts, entry
+    from marginctl.objectives.names import available
     from marginctl.reporting.listing import print_rows, shown
 
     if parts:
@@ -31,10 +32,10 @@ def list_(
         print()
         print_rows(document["schedules"], ["schedule", "option", "default", "expected", "help"])
         return
-    rows = [described(name) for name in available()]
     if json:
-        print_json(rows)
+        print_json([described(name) for name in available()])
         return
+    rows = [entry(name) for name in available()]
     for row in rows:
         row["defaults"] = ", ".join(f"{o['name']}={shown(o['default'])}" for o in row["options"])
     print_rows(rows, ["name", "defaults", "title", "source"])
@@ -44,7 +45,7 @@ def list_(
 def show(
     names: Annotated[
         list[str],
-        typer.Argument(metavar="NAME...", help="Objectives, with options or without, or parts."),
+        typer.Argument(metavar="NAME", help="Objectives, with options or without, or parts."),
     ],
     classes: Annotated[
         int,
@@ -63,7 +64,7 @@ def show(
     json: options.Json = False,
 ) -> None:
     """Show objectives: formula, options with ranges, source, two classes, and what theory says."""
-    from marginctl.objectives.names import described
+    from marginctl.objectives.described import described
     from marginctl.reporting.listing import print_objective
 
     found = [described(name, classes) for name in names]

@@ -37,7 +37,7 @@ def show(recipe: options.RecipeName) -> None:
 
 @app.command()
 def validate(
-    recipe: Annotated[list[str], typer.Argument(metavar="RECIPE...", help="Names or files.")],
+    recipe: Annotated[list[str], typer.Argument(metavar="RECIPE", help="Names or files.")],
     set_: options.Set = None,
 ) -> None:
     """Check recipes and print every error at once."""

@@ -21,7 +21,7 @@ class FigureFormat(enum.StrEnum):
 def command(
     store: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="STORE...", help="Run stores, or folders in them."),
+        typer.Argument(metavar="STORE", help="Run stores, or folders in them."),
     ] = None,
     paper: Annotated[
         str | None, typer.Option("--paper", metavar="NAME", help="Only this paper's tables.")
@@ -70,7 +70,10 @@ def command(
         typer.Option("--figure-format", help="Of --figures; png where not given."),
     ] = None,
     report_format: Annotated[
-        ReportFormat, typer.Option("--format", help="How the tables are printed.")
+        ReportFormat,
+        typer.Option(
+            "--format", metavar="FORMAT", help="table, markdown, latex, csv, json or html (a page)."
+        ),
     ] = ReportFormat.table,
     output: Annotated[
         Path | None,

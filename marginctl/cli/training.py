@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Recipe = Annotated[
     str | None,
     typer.Argument(
-        metavar="[RECIPE]",
+        metavar="RECIPE",
         help="A shipped recipe's name, or a file; none: the options alone.",
         autocompletion=complete.recipe,
     ),
@@ -110,7 +110,7 @@ def perform(
     """
     from marginctl.devices import first_process
     from marginctl.errors import RequestError
-    from marginctl.reporting.listing import print_lines
+    from marginctl.reporting.listing import print_sentences
     from marginctl.reporting.tensorboard import TensorBoard, check
     from marginctl.reporting.train_plan import lines_of
     from marginctl.reporting.train_progress import TrainProgress
@@ -141,7 +141,7 @@ def perform(
             if how.json:
                 print_json({"schema": 1, "command": session.recipe.task, "dry_run": planned})
             else:
-                print_lines(lines_of(planned))
+                print_sentences(lines_of(planned))
         return
     with TrainProgress(len(session.trials), quiet=how.quiet or not speaks) as progress:
         listener = TensorBoard(progress, session, how.tensorboard) if how.tensorboard else progress

@@ -24,7 +24,7 @@ def command(
     recipe: Annotated[
         str | None,
         typer.Argument(
-            metavar="[RECIPE]",
+            metavar="RECIPE",
             help="A shipped recipe's name, or a file; else arcgrad/table1, or own-data with --csv.",
             autocompletion=complete.recipe,
         ),

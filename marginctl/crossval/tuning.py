@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from marginctl.crossval.engine import StackedNetworks, StackResult, train_stack
+from marginctl.crossval.engine import StackResult, train_stack
 from marginctl.crossval.folds import partition
+from marginctl.crossval.networks import StackedNetworks
 from marginctl.crossval.stack import NetworkRows, Stack, StackTuning, companies
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marginctl.errors import RequestError
-from marginctl.text import one_line, printable, short
+from marginctl.text import file_name, one_line, printable, short
 
 SEPARATORS = ",;\t|"
 
@@ -38,7 +38,7 @@ def parse(path: Path) -> RawTable:
     Raises:
         RequestError: one line that says what is wrong with the file and what to do.
     """
-    name = printable(path.name)
+    name = printable(file_name(path))
     try:
         content = path.read_bytes()
     except OSError as error:

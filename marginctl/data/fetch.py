@@ -99,8 +99,9 @@ class Fetcher:
             reason = getattr(error, "reason", error)
             if isinstance(reason, TimeoutError):
                 reason = f"no answer in {patience:.0f} s"
-            self.unreachable[host] = str(reason)
-            raise _FetchError(str(reason)) from None
+            said = (reason.strerror if isinstance(reason, OSError) else None) or str(reason)
+            self.unreachable[host] = said
+            raise _FetchError(said) from None
         if expected is not None and content.tell() != int(expected):
             raise _FetchError(f"{content.tell()} of {expected} bytes came")
         return content.getvalue()

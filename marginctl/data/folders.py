@@ -68,10 +68,10 @@ def listed(
     for part in (tested,) if test_only else (root / "train", tested):
         if not os.path.isdir(part):
             flat = not any(os.path.isdir(root / p) for p in PARTS) and os.path.isdir(root)
-            instead = f"; to divide {root}/CLASS/IMAGE: data.test_share = 0.2" if flat else ""
+            divided = f"; a training divides {root}/CLASS/IMAGE: data.test_share = 0.2"
             raise DataMissingError(
                 f"{at}: no folder {part}: expected {root}/train/CLASS/IMAGE and "
-                f"{root}/val/CLASS/IMAGE (or test in place of val){instead}"
+                f"{root}/val/CLASS/IMAGE (or test in place of val){divided * flat}"
             )
     train = {} if test_only else images_of_classes(root / "train")
     test = images_of_classes(tested)
@@ -202,7 +202,7 @@ def open_rgb(path: str | Path) -> "Image":
         with Image.open(path) as image:
             # converting deeper pixels to RGB cuts them at 255: a white image and no error
             if image.mode.startswith(("I", "F")):
-                raise ValueError(f"pixels of mode {image.mode}, expected 8 bits a channel")
+                raise OSError(f"pixels of mode {image.mode}, expected 8 bits a channel")
             return ImageOps.exif_transpose(image).convert("RGB")
 
 

@@ -10,7 +10,8 @@ import math
 import pickle
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -227,3 +228,14 @@ def _pickled_array(noted: object) -> tuple[object, NDArray[np.uint8]]:
             table = np.frombuffer(raw, np.uint8)
             return (n, d), table.reshape((n, d), order="F" if by_column else "C")
     return None, np.empty((0, 0), np.uint8)
+
+
+# By the name of a format, what gives a part from its files and its number of rows.
+READERS: Mapping[str, Callable[[Sequence[Path], int], Part]] = {
+    "idx": idx,
+    "cifar-10-binary": partial(cifar_binary, label_bytes=1),
+    "cifar-10-pickle": partial(cifar_pickle, labels="labels"),
+    "cifar-100-binary": partial(cifar_binary, label_bytes=2),
+    "cifar-100-pickle": partial(cifar_pickle, labels="fine_labels"),
+    "svhn": svhn,
+}

@@ -14,15 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marginctl.data import folders
-from marginctl.data.image_sets import (
-    DIGIT_NAMES,
-    FOLDER,
-    IMAGE_SETS,
-    ImageSet,
-    Layout,
-    check_images_name,
-    ways_to_load,
-)
+from marginctl.data.image_files import READERS
+from marginctl.data.image_sets import FOLDER, check_images_name, ways_to_load
+from marginctl.data.image_table import DIGIT_NAMES, IMAGE_SETS, ImageSet, Layout
 from marginctl.data.uci import DATA_DIR_VARIABLE, DataMissingError
 from marginctl.errors import RequestError
 from marginctl.seeds import generator
@@ -184,8 +178,8 @@ def load_images(
     for path in paths:
         _check_md5(path, layout.md5.get(path.name))
     split = 0 if test_only else len(layout.train)
-    read = None if test_only else layout.read(paths[:split], kind.rows[0])
-    test = layout.read(paths[split:], kind.rows[1])
+    read = None if test_only else READERS[layout.format](paths[:split], kind.rows[0])
+    test = READERS[layout.format](paths[split:], kind.rows[1])
     train = read or (test[0][:0], test[1][:0])
     images = Images(name, *train, *test, kind.classes)
     _check(images, kind, data_dir / layout.folder, ("test",) if test_only else ("train", "test"))

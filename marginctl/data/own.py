@@ -1,76 +1,19 @@
 """A user's own CSV file: read, understood, and reported on before anything is trained."""
 
-import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from marginctl.data.columns import MISSING, features
 from marginctl.data.csv_file import RawTable, is_number, parse
 from marginctl.data.dataset import Dataset
+from marginctl.data.understood import Understood, some
 from marginctl.errors import RequestError
 from marginctl.text import did_you_mean, short
-
-MISSING = frozenset({"", "?", "na", "n/a", "nan", "null", "none", "nil", "-", "."})
-MOST_CATEGORIES = 50
-MOSTLY = 0.9  # a column with this share of numbers is meant to be numeric
-DATE = re.compile(
-    r"\d{4}-\d{1,2}-\d{1,2}([T ]\d{1,2}:\d{2}.*)?|\d{1,2}[./]\d{1,2}[./]\d{2,4}( .*)?|"
-    r"\d{1,2}:\d{2}(:\d{2})?"
-)
-ID_NAME = re.compile(r"(.*[_\- ])?(id|uuid|index|key|row|no|nr)|unnamed.*|", re.IGNORECASE)
-DECIMAL_COMMA = re.compile(r"[-+]?\d*,\d+([eE][-+]?\d+)?|[-+]?\d+")
-
-
-@dataclass
-class Understood:
-    """What was made of a file: shown before training.
-
-    Attributes:
-        rows: data rows in the file.
-        dropped: how many of them were left out, by reason.
-        numeric, categorical: names of the columns that are used; a category has its values.
-        ignored: names of the columns that are not, each with the reason.
-        classes: rows of each class, of those that are used.
-    """
-
-    name: str
-    separator: str
-    rows: int = 0
-    dropped: dict[str, int] = field(default_factory=dict)
-    numeric: list[str] = field(default_factory=list)
-    categorical: dict[str, list[str]] = field(default_factory=dict)
-    ignored: dict[str, str] = field(default_factory=dict)
-    classes: dict[str, int] = field(default_factory=dict)
-    decimal_commas: list[str] = field(default_factory=list)
-    remarks: list[str] = field(default_factory=list)
-
-    def lines(self) -> list[str]:
-        separator = {"\t": "tab", ";": "semicolon", ",": "comma", "|": "bar"}[self.separator]
-        used = self.rows - sum(self.dropped.values())
-        dropped = "".join(f", {n} dropped ({why})" for why, n in self.dropped.items())
-        lines = [f"{self.name}: {self.rows} rows, {separator}-separated: {used} used{dropped}"]
-        classes = ", ".join(f"{c} ({n})" for c, n in self.classes.items())
-        lines.append(f"  {len(self.classes)} classes: {classes}")
-        if self.numeric:
-            lines.append(f"  {len(self.numeric)} numeric columns: {_some(self.numeric)}")
-        if self.categorical:
-            shown = [f"{c} ({len(v)} values)" for c, v in self.categorical.items()]
-            lines.append(f"  {len(shown)} categories, one-hot: {_some(shown)}")
-        if self.ignored:
-            shown = [f"{c} ({why})" for c, why in self.ignored.items()]
-            lines.append(f"  {len(shown)} columns not used: {_some(shown)}")
-        if self.decimal_commas:
-            lines.append(f"  commas read as decimal points in: {_some(self.decimal_commas)}")
-        return lines + [f"  {remark}" for remark in self.remarks]
-
-
-def _some(names: list[str], most: int = 12) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
 
 
 def read(path: Path, target: str) -> tuple[Dataset, Understood]:
@@ -129,7 +72,7 @@ def _understand(raw: RawTable, target: str) -> tuple[Dataset, Understood, NDArra
     if raw.blank:
         understood.dropped["no value at all"] = raw.blank
     y, classes, kept = _labels(raw, target, understood)
-    x, columns, complete = _features(raw, target, kept, understood)
+    x, columns, complete = features(raw, target, kept, understood)
     used = kept[complete]
     if len(used) < len(kept):
         understood.dropped["a missing value"] = len(kept) - len(used)
@@ -153,7 +96,7 @@ def _labels(
     if target not in raw.columns:
         raise RequestError(
             f"{raw.name}: no column '{target}' for --target: the columns are "
-            f"{_some(list(raw.columns))}.{did_you_mean(target, raw.columns)}"
+            f"{some(list(raw.columns))}.{did_you_mean(target, raw.columns)}"
         )
     y = _canonical_labels(raw.columns[target])
     kept = np.array([i for i, label in enumerate(y) if label.lower() not in MISSING], np.int64)
@@ -166,7 +109,7 @@ def _labels(
     if foreign is not None:
         raise RequestError(
             f"{raw.where[foreign]}: class '{y[foreign]}' is in no training row: expected one of "
-            f"{_some(sorted(distinct))}"
+            f"{some(sorted(distinct))}"
         )
     numeric = all(is_number(label) for label in distinct)
     if not numeric and len(distinct) > max(20, len(kept) / 2):
@@ -186,7 +129,7 @@ def _labels(
     alike = [c for c in classes if folded[c.casefold()] > 1]
     if alike:
         understood.remarks.append(
-            f"classes that differ in case alone are kept apart: {_some(alike)}"
+            f"classes that differ in case alone are kept apart: {some(alike)}"
         )
     return y, classes, kept
 
@@ -214,116 +157,6 @@ def _check_classes(raw: RawTable, target: str, understood: Understood) -> None:
             f"{raw.name}: target '{target}' has {what} in the {used} rows that can be used: "
             "expected at least 2 classes"
         )
-
-
-def _features(
-    raw: RawTable, target: str, kept: NDArray[np.int64], understood: Understood
-) -> tuple[NDArray[np.float64], list[str], NDArray[np.bool_]]:
-    """Features of the kept rows, their names, and which of these rows are complete."""
-    parts: list[NDArray[np.float64]] = []
-    names: list[str] = []
-    complete, train = np.ones(len(kept), bool), raw.train[kept]
-    for column, cells in raw.columns.items():
-        if column == target:
-            continue
-        values = [cells[i] for i in kept]
-        missing = np.array([v.lower() in MISSING for v in values], bool)
-        present = [values[i] for i in np.flatnonzero(~missing & train)]
-        reason = _why_ignored(column, present, int(train.sum()))
-        if reason:
-            understood.ignored[column] = reason
-            continue
-        numbers = _numbers(raw, column, values, missing, kept, understood)
-        if numbers is not None:
-            if _is_id(column, numbers[~missing & train]):
-                understood.ignored[column] = "an id"
-                continue
-            understood.numeric.append(column)
-            names.append(column)
-            parts.append(numbers[:, None])
-        else:
-            categories = sorted(set(present))
-            if len(categories) > min(MOST_CATEGORIES, max(2, len(present) // 2)):
-                understood.ignored[column] = f"text, {len(categories)} distinct values"
-                continue
-            understood.categorical[column] = categories
-            unknown = sorted(
-                {v for v, m in zip(values, missing, strict=True) if not m} - set(present)
-            )
-            if unknown:
-                understood.remarks.append(
-                    f"column '{column}': {_some(unknown)} in test rows alone: no category"
-                )
-            one_column = len(categories) == 2 and not unknown
-            shown = categories[1:] if one_column else categories
-            names += [f"{column}={c}" for c in shown]
-            parts.append(np.array([[v == c for c in shown] for v in values], np.float64))
-        complete &= ~missing
-    if not parts:
-        ignored = ", ".join(f"{c} ({why})" for c, why in understood.ignored.items()) or "none"
-        raise RequestError(f"{raw.name}: no column can be used as a feature: {ignored}")
-    return np.concatenate(parts, axis=1), names, complete
-
-
-def _why_ignored(column: str, present: list[str], rows: int) -> str | None:
-    if not present:
-        return "empty"
-    if len(present) < rows / 2:
-        return f"{rows - len(present)} of {rows} missing"
-    if len(set(present)) == 1:
-        return "constant"
-    if all(DATE.fullmatch(v) for v in present):
-        return "dates"
-    return None
-
-
-def _is_id(column: str, numbers: NDArray[np.float64]) -> bool:
-    """Distinct whole numbers that count up by one, or any distinct ones in a column named so."""
-    if len(numbers) < 10 or len(np.unique(numbers)) < len(numbers) or (numbers % 1).any():
-        return False
-    counts_up = (np.diff(numbers) == 1).all()
-    return bool(counts_up or ID_NAME.fullmatch(column))
-
-
-def _numbers(
-    raw: RawTable,
-    column: str,
-    values: list[str],
-    missing: NDArray[np.bool_],
-    kept: NDArray[np.int64],
-    understood: Understood,
-) -> NDArray[np.float64] | None:
-    """The column as numbers (NaN where missing), or None where it holds words.
-
-    Raises:
-        RequestError: numbers with a few words among them, or infinite ones.
-    """
-    texts = ["nan" if m else v for v, m in zip(values, missing, strict=True)]
-    train = raw.train[kept]
-    if raw.separator != ",":
-        present = [texts[i] for i in np.flatnonzero(~missing & train)]
-        if all(DECIMAL_COMMA.fullmatch(t) for t in present) and any("," in t for t in present):
-            texts = [t.replace(",", ".") for t in texts]
-            understood.decimal_commas.append(column)
-    try:
-        numbers = np.array(texts, np.float64)
-    except ValueError:
-        words = [i for i, t in enumerate(texts) if not is_number(t)]
-        if sum(train[i] for i in words) > (1 - MOSTLY) * train.sum():
-            return None
-        first = words[0]
-        raise RequestError(
-            f"{raw.where[kept[first]]}: column '{column}' holds '{short(values[first])}' among "
-            f"numbers ({len(words)} such rows): correct it, or leave it empty where it is missing"
-        ) from None
-    large = np.flatnonzero(~missing & ~(np.abs(numbers) < 1e30))
-    if len(large):
-        first = large[0]
-        raise RequestError(
-            f"{raw.where[kept[first]]}: column '{column}' holds '{short(values[first])}': "
-            "expected numbers below 1e30"
-        )
-    return numbers
 
 
 def read_all(

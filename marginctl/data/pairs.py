@@ -38,7 +38,8 @@ class Pairs:
         name: the list, as it was asked for.
         file: the list.
         root: the folder of the images.
-        images: (N, 2) paths of each pair.
+        files: the M images, each once, as they are first written.
+        rows: (N, 2) the two of each pair, in `files`.
         same: (N,) whether a pair is of one identity.
         lines: (N,) the line of each pair in the file.
         folds: (N,) the fold of each pair, from 0.
@@ -48,7 +49,8 @@ class Pairs:
     name: str
     file: Path
     root: Path
-    images: Sequence[tuple[Path, Path]]
+    files: Sequence[Path]
+    rows: NDArray[np.int64]
     same: NDArray[np.bool_]
     lines: NDArray[np.int64]
     folds: NDArray[np.int64]
@@ -60,12 +62,14 @@ class Pairs:
 
         The images are not read: one that is changed and keeps its size is not noticed.
         """
+        said = [
+            b"%s\0%d\0" % (os.fsencode(os.path.relpath(file, self.root)), file.stat().st_size)
+            for file in self.files
+        ]
+        columns = (self.rows.tolist(), self.same, self.folds)
         content = hashlib.sha256()
-        for both, same, fold in zip(self.images, self.same, self.folds, strict=True):
-            for path in both:
-                inside = os.path.relpath(path, self.root)
-                content.update(b"%s\0%d\0" % (os.fsencode(inside), path.stat().st_size))
-            content.update(b"%d\0%d\n" % (same, fold))
+        for (first, second), same, fold in zip(*columns, strict=True):
+            content.update(b"%s%s%d\0%d\n" % (said[first], said[second], same, fold))
         return content.hexdigest()
 
 
@@ -100,7 +104,8 @@ def read_pairs(file: Path, root: Path | None) -> Pairs:
 
     Raises:
         RequestError: the file or an image cannot be found, a line has another form, the counts
-            are not those of the first line, or all pairs are of one kind.
+            are not those of the first line, a pair is said to be of both kinds, or all pairs are
+            of one.
     """
     lines = _lines(file)
     root = file.parent if root is None else root
@@ -119,15 +124,25 @@ def read_pairs(file: Path, root: Path | None) -> Pairs:
             raise RequestError(
                 f"{file}: no pair of {said} in {len(rows)}: expected pairs of both kinds"
             )
+    numbers: dict[str, int] = {}  # by the path, however it is written
+    written: list[str] = []
+    of_pairs = np.empty((len(rows), 2), np.int64)
+    for i, (_, *both, _) in enumerate(rows):
+        for side, path in enumerate(both):
+            row = numbers.setdefault(os.path.normpath(path), len(written))
+            written += [path] * (row == len(written))
+            of_pairs[i, side] = row
     found = Pairs(
         *(str(file), file, root),
-        [(root / a, root / b) for _, a, b, _ in rows],
+        [root / path for path in written],
+        of_pairs,
         same,
         np.array([number for number, *_ in rows], np.int64),
         _contiguous(same) if folds is None else folds,
         "order" if folds is None else "file",
     )
     _check_there(found)
+    _check_one_kind(found)
     return found
 
 
@@ -218,18 +233,27 @@ def _contiguous(same: NDArray[np.bool_]) -> NDArray[np.int64]:
 
 def _check_there(pairs: Pairs) -> None:
     """Raises RequestError where an image is not there."""
-    known: dict[Path, bool] = {}
-    absent: dict[Path, int] = {}
-    for both, line in zip(pairs.images, pairs.lines.tolist(), strict=True):
-        for path in both:
-            if path not in known:
-                known[path] = os.path.isfile(path)
-            if not known[path]:
-                absent.setdefault(path, line)
+    absent = [row for row, file in enumerate(pairs.files) if not os.path.isfile(file)]
     if absent:
-        path, line = next(iter(absent.items()))
         more = f" and {len(absent) - 1} more" if len(absent) > 1 else ""
         raise RequestError(
-            f"{pairs.file}:{line}: no image {path}{more}: put them there, or name the folder of "
-            "the images with --images"
+            f"{pairs.file}:{first_line(pairs, absent[0])}: no image {pairs.files[absent[0]]}{more}:"
+            " put them there (`eval` also takes a folder of images: --images)"
         )
+
+
+def _check_one_kind(pairs: Pairs) -> None:
+    """Raises RequestError where two images are a pair of one identity and one of two."""
+    key = pairs.rows.min(1) * len(pairs.files) + pairs.rows.max(1)
+    both = np.intersect1d(key[pairs.same], key[~pairs.same])
+    if len(both):
+        one, two = (pairs.lines[(key == both[0]) & of][0] for of in (pairs.same, ~pairs.same))
+        raise RequestError(
+            f"{pairs.file}:{max(one, two)}: the pair of line {min(one, two)} again, of the other "
+            "kind: expected one of the two"
+        )
+
+
+def first_line(pairs: Pairs, row: int) -> int:
+    """The first line of the file that has an image."""
+    return int(pairs.lines[(pairs.rows == row).any(1).argmax()])

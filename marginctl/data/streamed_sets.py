@@ -7,13 +7,8 @@ from functools import partial
 from pathlib import Path
 
 from marginctl.data import folders
-from marginctl.data.image_sets import (
-    FOLDER,
-    LIST,
-    STREAMED_SETS,
-    check_images_name,
-    ways_to_load,
-)
+from marginctl.data.image_sets import FOLDER, LIST, check_images_name, ways_to_load
+from marginctl.data.image_table import STREAMED_SETS
 from marginctl.data.streamed import ImageFiles, part_of
 from marginctl.data.uci import DATA_DIR_VARIABLE, DataMissingError
 from marginctl.errors import RequestError

@@ -9,14 +9,14 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from marginctl import typed_yaml
-from marginctl.data.dataset import Dataset
 from marginctl.errors import RequestError
 from marginctl.text import did_you_mean, short
+
+if TYPE_CHECKING:
+    from marginctl.data.dataset import Dataset
 
 Row = list[str]
 
@@ -69,7 +69,7 @@ def is_absent(name: str, data_dir: Path) -> bool:
     return bool(_absent_files(name, data_dir)) and "embedded" not in definitions()[name]
 
 
-def load(name: str, data_dir: Path) -> Dataset:
+def load(name: str, data_dir: Path) -> "Dataset":
     """Reads a data set from `<data_dir>/uci/<name>/`, or its embedded copy if it has one.
 
     Raises:
@@ -99,7 +99,11 @@ def _parse(
     definition: dict[str, Any],
     tables: list[tuple[dict[str, Any], list[Row]]],
     where: str,
-) -> Dataset:
+) -> "Dataset":
+    import numpy as np  # 0.1 s that a recipe, which needs the names alone, does not wait for
+
+    from marginctl.data.dataset import Dataset
+
     label = definition["label"]
     missing = set(definition.get("missing", ()))
     zero_means_missing = set(definition.get("zero_means_missing", ()))

@@ -118,7 +118,7 @@ def checked(name: str, rows: ArrayLike, labels: ArrayLike) -> tuple[NDArray[Any]
     x = np.asarray(rows)
     if x.ndim != 2 or x.shape[1] < 1:
         raise ValueError(f"{name}: shape {x.shape}, expected (N, C)")
-    if not (np.issubdtype(x.dtype, np.floating) or np.issubdtype(x.dtype, np.integer)):
+    if x.dtype.kind not in "iuf":
         raise ValueError(f"{name}: dtype {x.dtype}, expected real numbers")
     if not len(x):
         raise ValueError(f"{name}: no sample")
@@ -139,7 +139,7 @@ def checked_classes(name: str, classes: ArrayLike, num_classes: int) -> Counts:
         raise ValueError(f"{name}: shape {y.shape}, expected (N,)")
     if not len(y):
         raise ValueError(f"{name}: no sample")
-    if not np.issubdtype(y.dtype, np.integer):
+    if y.dtype.kind not in "iu":  # to numpy a timedelta is an integer, too
         raise ValueError(f"{name}: dtype {y.dtype}, expected an integer one")
     for value in (int(y.min()), int(y.max())):
         if not 0 <= value < num_classes:

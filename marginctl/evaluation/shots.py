@@ -64,10 +64,12 @@ def of_groups(counts: Classes, labels: Classes, predicted: Classes) -> dict[str,
 def as_text(record: dict[str, Any]) -> list[str]:
     """The groups for a reader, a line each."""
     lines = []
+    whole = sum(record[name]["classes"] for name in WORDS)
     for name, said in WORDS.items():
         of = record[name]
-        accuracy = of["accuracy"]
-        shown = record["reasons"].get(name) if accuracy is None else f"{100 * accuracy:.2f} %"
-        counted = f"{of['classes']} classes with {said}, n = {of['images']}"
-        lines.append(f"{name + '-shot':<11} {shown}  ({counted})")
+        shown = record["reasons"].get(name)
+        if shown is None:
+            classes = f"{of['classes']} of {whole} classes have {said}"
+            shown = f"{100 * of['accuracy']:.2f} %  ({classes}; n = {of['images']})"
+        lines.append(f"{name + '-shot':<11} {shown}")
     return lines

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marginctl.evaluation.detection import RESAMPLES, Ranked, measured
+from marginctl.text import counted
 
 Floats = NDArray[np.float64]
 
@@ -74,7 +75,7 @@ def verified(
         tar[key] = float(t[f <= rate].max(initial=0.0)) if rate * n_different >= 1 else None
         if tar[key] is None:
             reasons[f"tar_at_far {key}"] = (
-                f"{n_different} pairs of two identities: the rate is less than one of them"
+                f"{counted(n_different, 'pair')} of two identities: the rate is less than one pair"
             )
     return {
         "n": len(scores),
@@ -141,7 +142,7 @@ def _equal_error_rate(t: Floats, f: Floats) -> float:
 
 def as_text(found: Mapping[str, Any]) -> list[str]:
     """The numbers of one list of pairs for a reader, a line each."""
-    pairs = f"{found['n_same']} pairs of one identity, {found['n_different']} of two"
+    pairs = f"{counted(found['n_same'], 'pair')} of one identity, {found['n_different']} of two"
     lines = [f"{found['name']}: {pairs}, {found['images']} images"]
     if found["accuracy"] is not None:
         lines.append(
@@ -154,7 +155,13 @@ def as_text(found: Mapping[str, Any]) -> list[str]:
         lines.append(f"  EER       {100 * found['eer']:.2f} %")
     tar = [f"{rate} {100 * v:.2f} %" for rate, v in found["tar_at_far"].items() if v is not None]
     lines += [f"  TAR at FAR  {', '.join(tar)}"] * bool(tar)
-    return lines + [f"  {what}: {why}" for what, why in found["reasons"].items()]
+    lacking: dict[str, list[str]] = {}  # by the reason: that of several rates is the same
+    for what, why in found["reasons"].items():
+        lacking.setdefault(why, []).append(what.removeprefix("tar_at_far "))
+    return lines + [
+        f"  no {'TAR at FAR ' * (what[0] in found['tar_at_far'])}{', '.join(what)}: {why}"
+        for why, what in lacking.items()
+    ]
 
 
 _FOLDS = {"file": "those of the file", "order": "contiguous parts of each kind"}

@@ -39,6 +39,8 @@ class Margin:
 
 
 class NoMargin(Margin):
+    """The logits as they are."""
+
     stage = "none"
 
 

@@ -10,16 +10,13 @@ from typing import Any
 from marginctl.errors import RequestError
 from marginctl.objectives import extension
 from marginctl.objectives.option import (
-    Option,
     Value,
     accept_options,
-    plain,
     read_options,
     split_outside,
     written_options,
 )
 from marginctl.objectives.presets import PRESETS, Preset
-from marginctl.objectives.schedule import SHAPES, Schedule
 from marginctl.objectives.spec import (
     CROSS_ENTROPY,
     NO_MARGIN,
@@ -31,10 +28,7 @@ from marginctl.objectives.spec import (
     accept_spec,
     from_run,
     part,
-    remark_for_two,
-    untrained,
 )
-from marginctl.objectives.theory import remarks
 from marginctl.text import did_you_mean, short
 
 
@@ -215,89 +209,3 @@ def available() -> dict[str, dict[str, Value]]:
         name: {key: option.default for key, option in preset.options.items()}
         for name, preset in PRESETS.items()
     }
-
-
-def described(written: str, classes: int = 10) -> dict[str, Any]:
-    """All that `objectives show` says of an objective, as a JSON document.
-
-    Args:
-        written: a preset, with options or without, or parts.
-        classes: C, for what theory says.
-
-    Raises:
-        RequestError: no such objective.
-    """
-    found = parse(written)
-    about: dict[str, Any] = {"title": "a composition", "formula": None, "source": None}
-    options: Mapping[str, Option] = {}
-    values: Mapping[str, Value] = {}
-    if isinstance(found, PresetName):
-        preset, values = found.preset, found.options
-        source = f"{preset.source}; from {preset.origin}" if preset.origin else preset.source
-        about = {"title": preset.title, "formula": preset.formula, "source": source}
-        options = preset.options
-    return {
-        "name": str(found),
-        **about,
-        "options": [
-            {
-                "name": key,
-                "default": option.default,
-                "value": str(values[key]) if isinstance(values[key], Schedule) else values[key],
-                "expected": option.expected,
-                "help": option.help,
-            }
-            for key, option in options.items()
-        ],
-        "two_classes": untrained(found.spec, 2) or remark_for_two(found.spec),
-        "classes": classes,
-        "theory": remarks(found.spec, classes),
-        "parts": parts_of(found.spec),
-    }
-
-
-def described_parts() -> dict[str, list[dict[str, Any]]]:
-    """Every kind of every part, and every schedule, a row for each option: for `list --parts`."""
-    extension.load()
-
-    def rows(named: dict[str, Any], options: Mapping[str, Option]) -> list[dict[str, Any]]:
-        nothing = {"option": None, "default": None, "expected": None, "help": None}
-        return [
-            {
-                **named,
-                "option": key,
-                "default": option.default,
-                "expected": option.expected,
-                "help": option.help,
-            }
-            for key, option in options.items()
-        ] or [{**named, **nothing}]
-
-    return {
-        "parts": [
-            row
-            for role, kinds in PARTS.items()
-            for kind, made in kinds.items()
-            for row in rows({"part": role, "kind": kind}, made.options)
-        ],
-        "schedules": [
-            row for kind, shape in SHAPES.items() for row in rows({"schedule": kind}, shape.options)
-        ],
-    }
-
-
-def parts_of(spec: Spec) -> dict[str, str]:
-    """The five parts in words, those that do nothing left out."""
-
-    def words(made: Part) -> str:
-        options = ", ".join(f"{k}={plain(v)}" for k, v in made.options)
-        return f"{made.kind} ({options})" if options else made.kind
-
-    shown = {
-        "similarity": words(spec.similarity),
-        "scale": "" if spec.scale == NO_SCALE else words(spec.scale),
-        "margin": "" if spec.margin == NO_MARGIN else words(spec.margin),
-        "loss": words(spec.loss),
-        "regularizers": ", ".join(words(r) for r in spec.regularizers),
-    }
-    return {role: text for role, text in shown.items() if text}

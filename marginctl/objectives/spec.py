@@ -22,6 +22,7 @@ class Part:
 
 
 def part(kind: str, **options: Value) -> Part:
+    """A part of this kind with these options, all that it takes, not checked."""
     return Part(kind, tuple(sorted(options.items())))
 
 

@@ -106,7 +106,7 @@ def bias(logits: ArrayLike, targets: ArrayLike) -> NDArray[np.float64]:
     f, y = np.array(logits, np.float64), np.asarray(targets)
     _check(f.ndim == 2 and f.shape[1] >= 2, f"logits: shape {f.shape}, expected (N, C), C >= 2")
     _check(y.shape == f.shape[:1], f"targets: shape {y.shape}, expected ({f.shape[0]},)")
-    _check(np.issubdtype(y.dtype, np.integer), f"targets: dtype {y.dtype}, expected an integer one")
+    _check(y.dtype.kind in "iu", f"targets: dtype {y.dtype}, expected an integer one")
     _check(bool(((y >= 0) & (y < f.shape[1])).all()), f"targets: expected 0 to {f.shape[1] - 1}")
     f[np.arange(len(f)), y] = -np.inf
     return np.asarray(np.log(np.exp(f - f.max(axis=1, keepdims=True)).sum(axis=1)))

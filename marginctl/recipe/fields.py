@@ -53,6 +53,11 @@ class About(BaseModel):
 
 
 def canonical_objective(written: Any) -> str:
+    """The canonical name of an objective as a recipe has it: a name, or a mapping of parts.
+
+    Raises:
+        RequestError: it is no objective.
+    """
     if isinstance(written, dict):
         return str(composed(written))
     if isinstance(written, str):
@@ -84,5 +89,6 @@ def expected_in(problem: Mapping[str, Any]) -> str:
 
 
 def shown(value: Any) -> str:
+    """A value as it was written, for a message: 60 characters at most."""
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."

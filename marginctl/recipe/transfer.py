@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, Field, field_validator, model_validator
+from pydantic import BaseModel, Field, ValidationInfo, field_validator, model_validator
 
 from marginctl.data.image_sets import ways_to_load
 from marginctl.objectives.names import parse
@@ -89,6 +89,15 @@ class TransferRecipe(CosifyRecipe):
     optim: TransferOptim = TransferOptim()
     train: TransferTraining = TransferTraining()
 
+    @field_validator("ood", "pairs")
+    @classmethod
+    def _not_here(cls, written: list[str], info: ValidationInfo) -> list[str]:
+        if written:
+            does = {"ood": "tells no foreign images apart", "pairs": "verifies none"}
+            name = str(info.field_name)
+            raise ValueError(f"{name}: transfer {does[name]}: leave it out")
+        return written
+
     @field_validator("starts")
     @classmethod
     def _distinct_starts(cls, starts: list[str]) -> list[str]:
@@ -97,10 +106,6 @@ class TransferRecipe(CosifyRecipe):
     @model_validator(mode="after")
     def _fits_transfer(self) -> Self:
         data = self.data
-        if self.ood:
-            raise ValueError("ood: transfer tells no foreign images apart: leave it out")
-        if self.pairs:
-            raise ValueError("pairs: transfer verifies none: leave it out")
         if any(from_run(parse(objective).spec) for objective in self.objectives):
             raise ValueError("objectives: transfer takes no scale from a run: give its value")
         if self.method == "probe" and (data.augment, data.label_noise) != ("none", 0.0):

@@ -12,6 +12,7 @@ from marginctl.reporting import sheets
 from marginctl.reporting.cells import Collector
 from marginctl.reporting.collect import Collected, Run, Table, Trained
 from marginctl.reporting.compare import Comparisons, baselines, compare
+from marginctl.reporting.judged_sheet import of_judged, verdict_notes
 from marginctl.reporting.measures import (
     MEASURES,
     detection_of,
@@ -127,7 +128,7 @@ def assemble(
                 trained, cells, chosen[len(tables) :], keys[len(tables) :], strict=True
             )
         ],
-        [OfPaper(j, sheets.of_judged(j, key=f"{j.table.paper}-{j.table.number}")) for j in judged],
+        [OfPaper(j, of_judged(j, key=f"{j.table.paper}-{j.table.number}")) for j in judged],
         collected.problems,
     )
 
@@ -153,7 +154,7 @@ def _of_table(
         title=title(own.recipe, own.paper, own.table, _protocol_of(own)),
         runs=runs,
         verdicts=verdicts,
-        more=sheets.verdict_notes(of_paper) if of_paper and verdicts else (),
+        more=verdict_notes(of_paper) if of_paper and verdicts else (),
     )
     return OfTable(own, collector, compared, verdicts, sheet)
 

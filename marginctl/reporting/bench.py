@@ -1,12 +1,57 @@
-"""The ratios of a benchmark as a table."""
+"""The ratios of benchmarks as tables."""
 
 import math
 import statistics
 from typing import Any
 
-from marginctl.reporting.listing import print_rows
-from marginctl.reporting.train_plan import counted
+from marginctl.reporting.listing import print_rows, print_sentences
 from marginctl.reporting.train_table import shown_mean
+from marginctl.text import counted
+
+
+def print_together(document: dict[str, Any]) -> None:
+    """Prints the ratios of all benchmarks as one table, and under it where they were measured."""
+    kinds: dict[str, list[str]] = {}
+    rows = []
+    for row in document["rows"]:
+        spread = row["ratio"]
+        if spread and row["benchmark"] not in kinds.setdefault(row["range"], []):
+            kinds[row["range"]].append(row["benchmark"])
+        rows.append(
+            {
+                "benchmark": row["benchmark"],
+                "what": row["what"] if spread else f"not run: {row['reason']}",
+                "against": row["against"],
+                "ratio": _ratio(spread["median"]) if spread else None,
+                "range": f"{_ratio(spread['low'])} to {_ratio(spread['high'])}" if spread else None,
+                "n": row["n"],
+            }
+        )
+    print_rows(rows, ["benchmark", "what", "against", "ratio", "range", "n"])
+    print()
+    ranges = "; ".join(f"{kind} ({', '.join(names)})" for kind, names in kinds.items())
+    lines = [
+        "ratio: how many times as long `what` takes as `against`, the median of n; objectives and "
+        "cross-entropy with their linear layer",
+        f"range: {ranges}",
+    ]
+    about = document["environment"]
+    load = about["load_before"]
+    said = "not known here" if load is None else ", ".join(f"{mean:.1f}" for mean in load)
+    lines.append(
+        f"environment: {about['card']}; {counted(about['threads'], 'thread')} of torch "
+        f"{about['versions']['torch']}, Python {about['versions']['python']}, {about['system']} "
+        f"{about['architecture']}; load before (of 1, 5, 15 min): {said}"
+    )
+    if load is not None and load[0] > about["cores"] / 2:
+        lines.append("note: other work ran beside it; on an idle machine the ratios may differ")
+    small = "so little work says little of any ratio: " if document["quick"] else ""
+    lines.append(f"sizes: smaller than each benchmark's own; {small}marginctl bench COMMAND")
+    print_sentences(lines)
+
+
+def _ratio(value: float) -> str:
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}" if value >= 0.1 else f"{value:.2g}"
 
 
 def print_ratios(document: dict[str, Any]) -> None:

@@ -68,6 +68,7 @@ class Comparisons:
 
 
 def differs(test: Test | None) -> bool:
+    """Whether a test found a difference; not where it could not be made."""
     return test is not None and test.p is not None and test.p < SIGNIFICANT
 
 

@@ -1,11 +1,23 @@
 """Networks before and after `cosify` side by side, as Table 10 of the temperature paper."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from marginctl.recipe import TrainRecipe
 from marginctl.reporting.listing import print_table
-from marginctl.reporting.measures import KAPPA, SCORES, Measure, detection_of, sides_of
+from marginctl.reporting.measures import (
+    KAPPA,
+    MEASURES,
+    PAIRS,
+    SCORES,
+    SHOTS,
+    Measure,
+    detection_of,
+    lists_of,
+    sides_of,
+    verification_of,
+)
 from marginctl.reporting.train_table import BEFORE, before_of, rows_of, spread
 from marginctl.reporting.train_table import as_json as cells_as_json
 
@@ -47,13 +59,20 @@ def print_as(table_format: str, records: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _measures(records: Sequence[Mapping[str, Any]]) -> list[Measure]:
-    """The average precisions of every side that a network has."""
+    """Of classes by their training images, of pairs, and the average precisions of every side."""
+    shots = [MEASURES[name] for name in SHOTS]
+    verified = [
+        replace(verification_of(of)[f"{PAIRS}{of} accuracy"], label=f"{of} accuracy %")
+        for of in lists_of(records)
+    ]
     befores = [{"evaluation": record["before"]} for record in records]
-    return [
+    detected = [
         detection_of(side)[f"{side} ap_in {score}"]
         for side in sides_of([*records, *befores])
         for score in SCORES
     ]
+    of_tail = [one for one in shots if any(one.of(record) is not None for record in records)]
+    return [*of_tail, *verified, *detected]
 
 
 def _groups(

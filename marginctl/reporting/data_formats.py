@@ -67,9 +67,21 @@ def _published_json(judged: JudgedTable) -> dict[str, Any]:
 
 
 def csv_rows(assembled: Assembled) -> list[list[Any]]:
-    """One line a cell of every table, numbers in full; the first row is the heading."""
+    """One line a cell of every table, numbers in full; the first row is the heading.
+
+    `title` tells the tables of one recipe apart: by the protocol, or by the network they start at.
+    """
     heading = ["recipe", "paper", "table", "row", "objective", "mean", "std", "n"]
-    heading += ["published_mean", "published_std", "difference", "low", "high", "verdict", "note"]
+    heading += [
+        "published_mean",
+        "published_std",
+        "difference",
+        "low",
+        "high",
+        "verdict",
+        "note",
+        "title",
+    ]
     rows: list[list[Any]] = [heading]
     for t in assembled.tables:
         for cell in t.collector.grid.in_order():
@@ -78,7 +90,15 @@ def csv_rows(assembled: Assembled) -> list[list[Any]]:
             rows.append(
                 [
                     *(t.table.recipe, t.table.paper, t.table.table, cell.dataset, cell.objective),
-                    *(cell.mean, cell.std, cell.n, *paper, *_verdict_of(judged), cell.note),
+                    *(
+                        cell.mean,
+                        cell.std,
+                        cell.n,
+                        *paper,
+                        *_verdict_of(judged),
+                        cell.note,
+                        t.sheet.title,
+                    ),
                 ]
             )
     for p in assembled.papers:
@@ -88,7 +108,7 @@ def csv_rows(assembled: Assembled) -> list[list[Any]]:
                 rows.append(
                     [
                         *(None, p.judged.table.paper, p.judged.table.number, c.row, c.column),
-                        *(c.mean, c.std, c.n, *published, *_verdict_of(c), c.reason),
+                        *(c.mean, c.std, c.n, *published, *_verdict_of(c), c.reason, p.sheet.title),
                     ]
                 )
     for of in assembled.trained:
@@ -99,6 +119,7 @@ def csv_rows(assembled: Assembled) -> list[list[Any]]:
                     *(of.trained.recipe, of.trained.paper, of.trained.table, own.row),
                     *(own.objective, numbers["mean"], numbers["std"], len(own.last)),
                     *(None, None, *_verdict_of(None), "diverged" if own.diverged else None),
+                    of.sheet.title,
                 ]
             )
     return [["" if value is None else value for value in row] for row in rows]

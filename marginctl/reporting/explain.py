@@ -101,9 +101,11 @@ def _of_trained(own: OfTrained, row: str, objective: str) -> Iterator[str]:
             mean = statistics.fmean(values)
             yield f"  {name}: mean {mean:.4f}, std {std}, n = {len(values)} seeds"
     recipe = runs[0].about["recipe"]
-    for section in ("data", "optim", "train"):
-        shown = ", ".join(f"{k}={plain(v)}" for k, v in recipe[section].items() if v is not None)
-        yield f"  {section}: {shown}"
+    for section in ("data", "optim", "train", "second"):  # the last one over those before
+        said = recipe.get(section) or {}
+        shown = ", ".join(f"{k}={plain(v)}" for k, v in said.items() if v is not None)
+        if shown:
+            yield f"  {section}: {shown}"
     for run in sorted(runs, key=lambda run: int(run.record["seed"])):
         last = run.record["last"]
         top1 = run.record["diverged"] or f"top-1 {last['top1']:.4f} after epoch {last['epoch']}"

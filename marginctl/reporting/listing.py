@@ -75,8 +75,14 @@ def print_table(
     for row in rows:
         table.add_row(*(Text(printable(text)) for text in row))
     console.print(table, soft_wrap=not console.is_terminal)
-    for sentence in below:
-        console.print(Text(printable(sentence)), soft_wrap=True)
+    print_sentences(below)
+
+
+def print_sentences(sentences: Iterable[str]) -> None:
+    """Prints sentences on stdout: wrapped between words on a terminal, a line each in a file."""
+    console = stdout_console()
+    for sentence in sentences:
+        console.print(Text(printable(sentence)), soft_wrap=not console.is_terminal)
 
 
 def print_rows(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> None:
@@ -95,10 +101,11 @@ def print_finding(topic: str, state: str, said: str, advice: str | None) -> None
     console = stdout_console()
     marks = {"ok": ("ok", "green"), "note": ("note", "yellow"), "problem": ("PROBLEM", "bold red")}
     mark, style = marks[state]
-    line = Text.assemble((f"{mark:8}", style), (f"{topic:13}", "bold"), printable(said))
-    console.print(line, soft_wrap=True)
-    if advice:
-        console.print(Text(f"{'':21}-> {printable(advice)}"), soft_wrap=True)
+    head = Text.assemble((f"{mark:8}", style), (f"{topic:13}", "bold"))
+    for text in [said, *([f"-> {advice}"] if advice else [])]:
+        for line in Text(printable(text)).wrap(console, max(20, console.width - len(head))):
+            console.print(head + line, soft_wrap=True)
+            head = Text(" " * len(head))
 
 
 def print_objective(found: Mapping[str, Any], *, first: bool) -> None:

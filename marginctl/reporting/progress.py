@@ -129,6 +129,7 @@ class Progress(Display):
 
 
 def minutes(seconds: float) -> str:
+    """`2:05` of 125 seconds."""
     seconds = round(seconds)
     return f"{seconds // 60}:{seconds % 60:02d}"
 

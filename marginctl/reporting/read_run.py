@@ -103,7 +103,9 @@ def read_about(folder: str) -> tuple[dict[str, Any], _Why]:
         )
     missing = _missing_extensions(about)
     if missing:
-        raise DamageError(f"needs {missing}, which is not installed")
+        raise DamageError(
+            f"needs {missing}, which is not here: install it, or name it in MARGINCTL_EXTENSIONS"
+        )
     why_no_run, why_no_result = _TASKS[task]
     why = why_no_run(about)
     if why is not None:

@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from marginctl.reporting.read_run import Run
+if TYPE_CHECKING:
+    from marginctl.reporting.read_run import Run
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,7 @@ class Entry:
     below_marks: str = ""
     verdict: str | None = None
     remark: str | None = None
-    runs: tuple[Run, ...] = ()
+    runs: tuple["Run", ...] = ()
 
 
 @dataclass(frozen=True)

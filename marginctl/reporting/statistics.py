@@ -7,11 +7,17 @@ import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
+from marginctl.reporting.distributions import (
+    normal_quantile,
+    normal_tail,
+    student_quantile,
+    student_tail,
+)
 from marginctl.seeds import generator
 
 FloatArray = NDArray[np.float64]
@@ -58,7 +64,7 @@ def corrected_resampled_t(differences: Sequence[float], test_to_train: float) ->
     if _is_constant(d):
         return Test(None, None, n - 1, reason="the difference is the same on every fold")
     t = d.mean() / math.sqrt((1 / n + test_to_train) * variance)
-    p = 2 * stdtr(n - 1, -abs(t))
+    p = 2 * student_tail(n - 1, -abs(t))
     return Test(float(t), float(p), n - 1, float(d.mean() / math.sqrt(variance)))
 
 
@@ -88,7 +94,7 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
     if n < 2:
         return None
     x = np.asarray(values, np.float64)
-    half = float(stdtrit(n - 1, 0.975) * x.std(ddof=1) / math.sqrt(n))
+    half = float(student_quantile(n - 1, 0.975) * x.std(ddof=1) / math.sqrt(n))
     return float(x.mean()) - half, float(x.mean()) + half
 
 
@@ -142,7 +148,7 @@ def against_published(
     if variance == 0:
         return Test(None, None, reason="both standard deviations are 0")
     z = (mean - paper_mean) / math.sqrt(variance)
-    return Test(z, float(2 * ndtr(-abs(z))))
+    return Test(z, 2 * normal_tail(-abs(z)))
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
@@ -158,10 +164,14 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
 
 def ranks(rows: Sequence[Sequence[float]]) -> list[float]:
     """Average rank of each column, 1 the largest; ties, but for rounding, share their ranks."""
-    from scipy.stats import rankdata
-
     values = np.round(np.asarray(rows, np.float64), DECIMALS)
-    return [float(r) for r in rankdata(-values, axis=1).mean(0)]
+    return [float(r) for r in _ranks(-values).mean(0)]
+
+
+def _ranks(values: NDArray[Any]) -> FloatArray:
+    """The ranks of numbers (..., n) within their row, 1 the smallest; ties share theirs."""
+    one, other = values[..., :, None], values[..., None, :]
+    return np.asarray((other < one).sum(-1) + ((other == one).sum(-1) + 1) / 2)
 
 
 def friedman(rows: Sequence[Sequence[float]]) -> Test:
@@ -169,14 +179,14 @@ def friedman(rows: Sequence[Sequence[float]]) -> Test:
 
     Corrected for ties, which are equal but for rounding.
     """
-    from scipy.stats import friedmanchisquare
-
     values = np.round(np.asarray(rows, np.float64), DECIMALS)
     if values.ndim != 2 or values.shape[1] < 3 or len(values) < 5:
         shape = f"{len(values)} data sets and {values.shape[1] if values.ndim == 2 else 0} methods"
         return Test(None, None, reason=f"{shape}: needs 5 and 3")
     if (values == values[:, :1]).all():
         return Test(None, None, reason="all methods tie on every data set")
+    from scipy.stats import friedmanchisquare  # half a second, which few data sets need not
+
     result = friedmanchisquare(*values.T)
     return Test(float(result.statistic), float(result.pvalue), values.shape[1] - 1)
 
@@ -198,16 +208,15 @@ def wilcoxon(differences: Sequence[float]) -> Test:
 
     Differences that are equal but for rounding are ties, and one that is 0 but for it is dropped.
     """
-    from scipy.stats import rankdata
-    from scipy.stats import wilcoxon as signed_rank
-
     d = np.round(np.asarray(differences, np.float64), DECIMALS)
     if len(d) < 5:
         return Test(None, None, reason=f"{len(d)} data sets: needs 5")
     d = d[d != 0]
     if not len(d):
         return Test(None, None, reason="the means are the same on every data set")
-    rank = rankdata(np.abs(d))
+    from scipy.stats import wilcoxon as signed_rank
+
+    rank = _ranks(np.abs(d))
     effect = float((rank * np.sign(d)).sum() / rank.sum())
     result = signed_rank(d)
     return Test(float(result.statistic), float(result.pvalue), effect=effect)
@@ -232,7 +241,7 @@ def repeats_to_see(
     variance = float(d.var(ddof=1))
     if _is_constant(d):
         return 1
-    z = float(ndtri(1 - alpha / 2) + ndtri(power))
+    z = normal_quantile(1 - alpha / 2) + normal_quantile(power)
     room = difference**2 / (z**2 * variance) - test_to_train
     return max(1, math.ceil(1 / room / folds)) if room > 0 else None
 
@@ -245,5 +254,5 @@ def smallest_visible(
     power: float = 0.8,
 ) -> float:
     """The smallest true difference that the corrected test could see with endless repeats."""
-    z = float(ndtri(1 - alpha / 2) + ndtri(power))
+    z = normal_quantile(1 - alpha / 2) + normal_quantile(power)
     return z * math.sqrt(test_to_train * float(np.var(np.asarray(differences), ddof=1)))

@@ -3,6 +3,7 @@
 from typing import Any
 
 from marginctl.evaluation.shots import WORDS
+from marginctl.text import counted
 
 SHORT = 20  # classes whose counts are all said
 
@@ -14,7 +15,7 @@ def lines_of(plan: dict[str, Any]) -> list[str]:
         plan: from `training.cost.plan`.
     """
     device = plan["device"]
-    lines = [_tail(of) for of in plan.get("tails", ())]
+    lines = list(dict.fromkeys(map(_tail, plan.get("tails", ()))))  # a grid may repeat one
     for row in plan["rows"]:
         if "features_kept" in row:
             takes = f"about {duration(row['seconds'])} on {device}"
@@ -40,6 +41,8 @@ def lines_of(plan: dict[str, Any]) -> list[str]:
         f"{counted(plan['trials'], 'trial')}, {done}{plan['to_do']} to do on {device}{takes}; "
         f"runs in {plan['folder']}"
     )
+    if plan["not_counted"] and plan["to_do"]:
+        lines.append(f"Not counted: {', '.join(plan['not_counted'])}.")
     return lines
 
 
@@ -53,11 +56,6 @@ def _tail(of: dict[str, Any]) -> str:
         f"{of['data']}: {counted(of['images'], 'training image')} of {len(counts)} classes: "
         f"{shown} ({shots})"
     )
-
-
-def counted(number: int, what: str) -> str:
-    """`1 trial`, `2 trials`."""
-    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def duration(seconds: float) -> str:

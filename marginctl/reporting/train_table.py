@@ -16,6 +16,7 @@ from marginctl.reporting.measures import (
     SHOTS,
     detection_of,
     lists_of,
+    measure_named,
     sides_of,
     verification_of,
 )
@@ -28,7 +29,8 @@ class Cell:
     """Test accuracy over the seeds of one row and objective, in percent.
 
     Attributes:
-        last, best: of the last epoch of each seed, and of its best one, which the test chose.
+        last, best: of the last epoch of each seed, and of its best one, which the test chose; a
+            probe has no epochs, and no best one.
         diverged: seeds whose loss was not finite; they are not in the numbers.
         collapsed: of the n, how many predict one class for every test image.
         seconds: of all its trials.
@@ -116,23 +118,15 @@ def rows_of(records: Iterable[Mapping[str, Any]]) -> list[Cell]:
                 row,
                 objective,
                 [r["last"]["top1"] for r in whole],
-                [r["best"]["top1"] for r in whole],
-                [r["best"]["epoch"] for r in whole],
+                [r["best"]["top1"] for r in whole if not r.get("probe")],
+                [r["best"]["epoch"] for r in whole if not r.get("probe")],
                 len(group) - len(whole),
                 sum(bool(r["collapsed"]) for r in whole),
                 sum(r["timing"]["seconds"] for r in group),
                 statistics.median(paces) if paces else None,
                 _by_name(CALIBRATION, whole),
-                {
-                    name: [v for r in whole if (v := measure.of(r)) is not None]
-                    for side in sides_of(whole)
-                    for name, measure in detection_of(side).items()
-                },
-                {
-                    name: [v for r in whole if (v := measure.of(r)) is not None]
-                    for pairs in lists_of(whole)
-                    for name, measure in verification_of(pairs).items()
-                },
+                _by_name((name for side in sides_of(whole) for name in detection_of(side)), whole),
+                _by_name((name for of in lists_of(whole) for name in verification_of(of)), whole),
                 _by_name(SHOTS, whole),
                 [{**r["scale_from"], "seed": r["seed"]} for r in group if r.get("scale_from")],
                 [v for r in whole if (v := KAPPA.of(r)) is not None],
@@ -143,7 +137,11 @@ def rows_of(records: Iterable[Mapping[str, Any]]) -> list[Cell]:
 
 
 def _by_name(names: Iterable[str], records: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
-    return {name: [v for r in records if (v := MEASURES[name].of(r)) is not None] for name in names}
+    measures = {name: measure_named(name) for name in names}
+    return {
+        name: [v for r in records if (v := measure.of(r)) is not None]
+        for name, measure in measures.items()
+    }
 
 
 def before_of(record: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]] | None:
@@ -210,4 +208,5 @@ def print_as(table_format: str, cells: list[Cell]) -> None:
     )
     said = "; ".join(f"{name}: classes with {WORDS[name]}" for name in shown)
     below += f" After the last epoch, over the test images of {said}." if shown else ""
+    below += " Accuracy of pairs: after the last epoch, the mean over folds." if verified else ""
     print_table(table_format, names, rows, range(2, 7 + len(shown) + len(verified)), [below])

@@ -109,7 +109,7 @@ def _entry(group: Group) -> str:
 
 
 def _interval(record: Mapping[str, Any]) -> list[float]:
-    """Wilson's, in percent."""
+    """Wilson's, in percent: of the count, which top-1 in full precision gives exactly."""
     n = record["last"]["n"]
     return [100 * end for end in interval(round(record["last"]["top1"] * n / 100), n)]
 

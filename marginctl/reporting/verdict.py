@@ -7,11 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from scipy.special import stdtrit
-
 from marginctl.papers import PublishedTable
 from marginctl.papers.published import Measure, Place, Value
 from marginctl.reporting.collect import Run
+from marginctl.reporting.distributions import student_quantile
 from marginctl.reporting.published import Filling, fillings
 from marginctl.text import plain
 
@@ -129,7 +128,7 @@ def interval(
         df = (mine + other) ** 2 / parts if parts else n - 1
         if theirs is None:
             remark = "the paper gives no spread: its number is taken as exact"
-    half = float(stdtrit(df, 0.975)) * error
+    half = student_quantile(df, 0.975) * error
     return difference - half, difference + half, remark
 
 

@@ -10,12 +10,12 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import IO, TYPE_CHECKING, Any
 
 from marginctl.errors import RequestError, StoreError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 try:
     import fcntl
@@ -116,18 +116,26 @@ def write_json(path: Path, document: dict[str, Any]) -> None:
 
 
 def write_json_lines(path: Path, documents: Iterable[dict[str, Any]]) -> None:
+    """Writes a line of JSON for each document, atomically."""
     write_atomically(path, "".join(json.dumps(d, allow_nan=False) + "\n" for d in documents))
 
 
 def write_csv(path: Path, rows: Iterable[Iterable[Any]]) -> None:
-    """Writes a CSV file atomically; the first row holds the names."""
+    """Writes a CSV file of a run atomically; the first row holds the names."""
+    write_atomically(path, csv_text(rows))
+
+
+def csv_text(rows: Iterable[Iterable[Any]]) -> str:
+    """Rows as a CSV file has them, their lines ending in a newline alone."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
-    write_atomically(path, text.getvalue())
+    return text.getvalue()
 
 
-def write_arrays(path: Path, parts: Mapping[str, Sequence[NDArray[Any]]]) -> None:
+def write_arrays(path: Path, parts: Mapping[str, Sequence["NDArray[Any]"]]) -> None:
     """Writes an .npz of arrays, each the concatenation of its parts. No pickles."""
+    import numpy as np  # 0.1 s that a list or a report need not wait for
+
     content = io.BytesIO()
     joined: dict[str, Any] = {name: np.concatenate(list(p)) for name, p in parts.items()}
     np.savez(content, allow_pickle=False, **joined)

@@ -63,7 +63,7 @@ def before_record(
     except (DivergedError, ValueError) as error:
         return nothing | {"reason": str(error)}
     accuracy = accuracy_record(tested)
-    correct = round(accuracy["top1"] * accuracy["n"] / 100)
+    correct = int((tested.similarities.argmax(1) == tested.labels).sum())
     return {
         "top1": accuracy["top1"],
         "interval": [100 * bound for bound in interval(correct, accuracy["n"])],

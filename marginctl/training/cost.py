@@ -3,6 +3,7 @@
 import contextlib
 import statistics
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from marginctl.devices import processes_together, wait
 from marginctl.evaluation.shots import groups_of
 from marginctl.objectives.spec import with_number
 from marginctl.recipe.train import MOST_WATCHED
+from marginctl.training.frozen import trained_blocks
 from marginctl.training.lacks import is_of_memory
 from marginctl.training.loop import DivergedError, Trainer
 from marginctl.training.setup import setup
@@ -79,9 +81,9 @@ def plan(session: "Session", budget: float = BUDGET) -> dict[str, Any]:
 
     A few steps of every kind of work are timed, on the trials' own images and with the first of
     their objectives. Evaluation counts as a third of a step for as many images, those that
-    `train.reference` and `train.lipschitz` look at among them. Left out are
-    starting, reading the data, writing checkpoints, and what `train.compile` and the kept output of
-    a frozen part save; a trial with a checkpoint counts as a whole, a finished one not at all.
+    `train.reference` and `train.lipschitz` look at among them, and once for foreign images and
+    those of pairs. A trial with a checkpoint counts as a whole, a finished one not at all; what is
+    left out is said under `not_counted`.
 
     Args:
         session: whose trials they are.
@@ -123,7 +125,19 @@ def plan(session: "Session", budget: float = BUDGET) -> dict[str, Any]:
         "not_timed": sum(row["seconds"] is None for row in rows),
         "tails": [tail for images in session.images.values() for tail in _tail(images)],
         "rows": rows,
+        "not_counted": _not_counted(todo),
     }
+
+
+def _not_counted(todo: Sequence[Trial]) -> list[str]:
+    """What the estimate leaves out, the last two where there is such a trial."""
+    recipes = [trial.recipe for trial in todo]
+    maps = any(r.data.augment == "none" and trained_blocks(r) != "1-4" for r in recipes)
+    return [
+        *("start-up", "reading the data", "checkpoints", "bootstrap intervals"),
+        *["what a kept frozen part saves"] * maps,
+        *["what train.compile saves"] * any(r.train.compile for r in recipes),
+    ]
 
 
 def _tail(images: LabelledImages) -> list[dict[str, Any]]:
@@ -163,7 +177,9 @@ def _whole(trial: Trial, images: LabelledImages, steps: int, step: float | None)
     looked_at = min(MOST_WATCHED, images_of_train) if train.reference is not None else 0
     way_back = min(train.lipschitz, images_of_train)  # a whole step each, but for the optimiser
     forward = len(images.test_y) + looked_at + way_back / FORWARD
-    return step * (steps + FORWARD * evaluations * forward / batch)
+    at_end = sum(len(own.images.test_y) for own in trial.foreign)
+    at_end += sum(len(own.files) for own in trial.pairs)
+    return step * (steps + FORWARD * (evaluations * forward + at_end) / batch)
 
 
 def _timed(trial: Trial, images: LabelledImages, device: str, ends: float) -> Timed:

@@ -56,8 +56,10 @@ class Decoded(Dataset[tuple[Tensor, Tensor, int] | str]):
         try:
             image = open_rgb(path)
         except Exception as error:  # a damaged image makes the decoders raise anything
-            # the path stands before: not once more
-            reason = short(str(error).replace(repr(path), "").strip() or type(error).__name__)
+            # the path stands before: not once more; what Python says of a number helps nobody
+            own = isinstance(error, OSError) or type(error).__module__.startswith("PIL")
+            said = str(error).replace(repr(path), "").strip() if own else ""
+            reason = short(said or "its content is damaged")
             return f"{path}: cannot be decoded: {reason}: repair it, or take it out of the set"
         x, light = self._prepare(image, draw)
         return x, light, int(self._part.y[row])

@@ -1,5 +1,6 @@
 """Evaluates a trained network: what `marginctl eval` computes."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,19 +8,20 @@ from typing import Any
 
 from torch import Tensor
 
+from marginctl.data.folders import located as in_data
 from marginctl.data.foreign import load_foreign
-from marginctl.data.image_sets import check_images_name, ways_to_load
+from marginctl.data.image_sets import FOLDER, check_images_name, ways_to_load
 from marginctl.data.labelled import LabelledImages
 from marginctl.errors import RequestError
 from marginctl.evaluation.posthoc import map_file
 from marginctl.evaluation.posthoc.applied import applied
 from marginctl.recipe.images import ImageData
+from marginctl.training.asked import images_of
 from marginctl.training.foreign import foreign_tested
 from marginctl.training.located import located, run_of
 from marginctl.training.loop import MISFITS, DivergedError, Tested, Trainer
 from marginctl.training.record import recipe_of
 from marginctl.training.scale_from import spec_of
-from marginctl.training.session import images_of
 from marginctl.training.setup import setup
 from marginctl.training.states import detection_record, measured_record, shots_record
 
@@ -106,7 +108,7 @@ def tested_of(path: Path, data: str | None, which: str, data_dir: Path, device: 
     run = run_of(folder)
     recipe = recipe_of(run)
     pixels = state.get("pixels", recipe.data.side)  # checkpoints of old do not say
-    own = recipe.data if data is None else _other(data, recipe.data, pixels)
+    own = recipe.data if data is None else _other(data, recipe.data, pixels, data_dir)
     images = images_of(own, data_dir)
     if data is None and images.digest != run["data"]:
         raise RequestError(
@@ -144,15 +146,25 @@ def tested_of(path: Path, data: str | None, which: str, data_dir: Path, device: 
     return Evaluated(about, images, trainer, tested, state["classes"])
 
 
-def _other(name: str, trained: ImageData, pixels: int) -> ImageData:
+def _other(name: str, trained: ImageData, pixels: int, data_dir: Path) -> ImageData:
     """Other images, scaled as those of the training were; their test part is used as it is.
+
+    A folder that the training divided is divided so again: no image of its training part is
+    tested.
 
     Raises:
         RequestError: no such set.
     """
     ways = ways_to_load(check_images_name(name))
     way = "stream" if trained.streamed and "stream" in ways else None
-    return ImageData(name=name, pixels=pixels, load=way)
+    folders = [
+        os.path.realpath(in_data(own.removeprefix(FOLDER), data_dir))
+        for own in (name, trained.name)
+        if own.startswith(FOLDER)
+    ]
+    divided = len(folders) == 2 and folders[0] == folders[1]
+    share = trained.test_share if divided else None
+    return ImageData(name=name, pixels=pixels, load=way, test_share=share)
 
 
 def _check_fit(state: dict[str, Any], images: LabelledImages, file: Path) -> None:

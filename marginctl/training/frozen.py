@@ -37,8 +37,7 @@ class Frozen:
         self._backbone = backbone
         paths: tuple[str, ...] = ()
         self.first: str | None = None
-        chosen = recipe.blocks if isinstance(recipe, CosifyRecipe) else "1-4"
-        chosen = "head" if recipe.second is not None else chosen
+        chosen = trained_blocks(recipe)
         if chosen != "1-4":
             name, _ = parse_model(recipe.model)
             paths, self.first = frozen_in(name, backbone, chosen)
@@ -51,6 +50,13 @@ class Frozen:
         """Puts them in evaluation mode, after the network was put in training mode."""
         for module in self._modules:
             module.eval()
+
+
+def trained_blocks(recipe: TrainRecipe) -> str:
+    """Which blocks of a trial's network are trained: `1-4` all, `head` none but the classifier."""
+    if recipe.second is not None:
+        return "head"
+    return recipe.blocks if isinstance(recipe, CosifyRecipe) else "1-4"
 
 
 class _LeavingError(Exception):

@@ -9,18 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from marginctl.data.labelled import LabelledImages
-from marginctl.models.backbone import create
-from marginctl.models.names import parse_model
-from marginctl.objectives.module import Objective
 from marginctl.objectives.schedule import rate_at
 from marginctl.objectives.spec import Spec
 from marginctl.recipe import TrainRecipe
 from marginctl.runs.store import versions
-from marginctl.seeds import generator
 from marginctl.training import checkpoint
 from marginctl.training.batches import Batching
 from marginctl.training.distribution import World
-from marginctl.training.frozen import LIMIT, Frozen, MapBatches, Parted, bytes_of_maps
+from marginctl.training.network import Network, seed_of
 from marginctl.training.optimizer import optimizer_of
 from marginctl.training.setup import Setup
 from marginctl.training.streamed import batches_of
@@ -67,26 +63,9 @@ class Trainer:
     ) -> None:
         self.recipe, self.how, self._seed = recipe, how, seed
         self._world = world or World()
-        name, options = parse_model(recipe.model)
-        torch.manual_seed(_seed_of(seed, "weights"))
-        self.model = create(name, options, images.channels, images.pixels)
-        stage = () if recipe.second is None else ("second stage",)
-        torch.manual_seed(_seed_of(seed, "class weights", *stage))
-        self.objective = Objective(spec, images.num_classes, self.model.feature_dim)
-        memory = torch.channels_last if how.channels_last else torch.contiguous_format
-        self.model.to(how.device).to(memory_format=memory)
-        self.objective.to(how.device)
-        if recipe.train.sync_batch_norm and self._world.size > 1:
-            self.model = nn.SyncBatchNorm.convert_sync_batchnorm(  # type: ignore[no-untyped-call]
-                self.model
-            )
-        self._frozen = Frozen(recipe, self.model)
-        self._features = self._compiled(self.model)
-        self._rest: nn.Module | None = None  # after a frozen part whose output is kept
-        self._network: nn.Module = _Network(self)
-        if self._world.size > 1:
-            self._network = nn.parallel.DistributedDataParallel(self._network)
-        self.optimizer = optimizer_of(recipe.optim, self._network, self.model)
+        self._network = Network(recipe, spec, images, seed, how, self._world)
+        self.model, self.objective = self._network.model, self._network.objective
+        self.optimizer = optimizer_of(recipe.optim, self._network.trained, self.model)
         self._scaler = torch.amp.GradScaler(how.device.type, enabled=how.precision == "fp16")
         self.batches: Batching = batches_of(
             *(images, how.device, seed, recipe.data.augment),
@@ -101,9 +80,6 @@ class Trainer:
         self.step = 0
         self.last_rate = self._rate()
         self._tally = Tally(self.objective, how.device, self._world)
-
-    def _compiled(self, network: nn.Module) -> Callable[[Tensor], Tensor]:
-        return torch.compile(network) if self.recipe.train.compile else network
 
     def begin_from(
         self, backbone: Mapping[str, Tensor], moments: tuple[Sequence[float], Sequence[float]]
@@ -120,24 +96,13 @@ class Trainer:
     def keep_maps(self) -> bool:
         """Computes a frozen part once, where every epoch sees the same images; whether it does.
 
-        Not where its maps would be larger than `LIMIT`, nor for several processes. Weights and
-        normalisation have been taken up before.
+        Not everywhere: see `Network.maps_of`. Weights and normalisation have been taken up before.
         """
-        if not self._frozen.paths or self.recipe.data.augment != "none" or self._world.size > 1:
-            return False
-        self.model.eval()
-        parted = Parted(self.model, self._frozen)
-        x, _ = next(iter(self.batches.test_batches(8)))
-        if not parted.fits(x) or bytes_of_maps(parted, self.batches) > LIMIT:
-            return False
-        self.batches = MapBatches(
-            *(self.batches, parted, self.how.autocast(), self.how.device, self._seed),
-            channels_last=self.how.channels_last,
-        )
-        self.batches.balance(self._balanced)
-        self._rest = parted.rest
-        self._features_of_maps = self._compiled(parted.rest)
-        return True
+        maps = self._network.maps_of(self.batches)
+        if maps is not None:
+            self.batches = maps
+            self.batches.balance(self._balanced)
+        return maps is not None
 
     @property
     def epoch(self) -> int:
@@ -156,11 +121,7 @@ class Trainer:
         epoch, first = divmod(self.step, len(self.sizes))
         if first == 0:
             self._tally.reset()
-        self.model.train()
-        if self._rest is not None:
-            self._rest.train()
-        self._frozen.hold()
-        self.objective.train()
+        self._network.train()
         for x, y in self.batches.epoch(epoch, self.recipe.train.batch_size, first):
             self._train_on(x, y)
             self.step += 1
@@ -178,7 +139,7 @@ class Trainer:
     def _train_on(self, x: Tensor, y: Tensor) -> None:
         # dropout draws from torch's own stream: one for each step, so that a resumed run has it
         own = () if self._world.first else (self._world.rank,)
-        torch.manual_seed(_seed_of(self._seed, "step", self.step, *own))
+        torch.manual_seed(seed_of(self._seed, "step", self.step, *own))
         lr = self._rate()
         self.last_rate = lr
         for group in self.optimizer.param_groups:
@@ -192,7 +153,7 @@ class Trainer:
         # DDP takes the mean over the processes, whose parts of the batch may differ in size
         for i, (part, labels) in enumerate(parts, 1):
             with self._without_sync(i < len(parts)):
-                loss, features = self._network(part, labels)
+                loss, features = self._network.trained(part, labels)
                 self._scaler.scale(loss * (len(labels) * size / whole)).backward()
             self._tally.add(loss.detach(), features.detach(), labels)
         self._scaler.step(self.optimizer)
@@ -207,8 +168,9 @@ class Trainer:
 
     def _without_sync(self, wanted: bool) -> contextlib.AbstractContextManager[Any]:
         """Gradients of all but the last part of a batch stay in this process."""
-        if wanted and isinstance(self._network, nn.parallel.DistributedDataParallel):
-            return self._network.no_sync()
+        trained = self._network.trained
+        if wanted and isinstance(trained, nn.parallel.DistributedDataParallel):
+            return trained.no_sync()
         return contextlib.nullcontext()
 
     def _check_loss(self) -> None:
@@ -218,24 +180,13 @@ class Trainer:
     def check_finite(self) -> None:
         """Raises DivergedError where the loss or a weight is not finite, on every process."""
         self._check_loss()
-        for module in (self.model, self.objective):
-            for name, value in {
-                **dict(module.named_parameters()),
-                **dict(module.named_buffers()),
-            }.items():
-                if value.is_floating_point() and not bool(value.isfinite().all()):
-                    raise DivergedError(f"'{name}' is not finite {self._where}")
+        name = self._network.not_finite()
+        if name is not None:
+            raise DivergedError(f"'{name}' is not finite {self._where}")
 
     @property
     def _where(self) -> str:
         return f"at step {self.step} (epoch {(self.step - 1) // len(self.sizes) + 1})"
-
-    def _share_buffers(self) -> None:
-        """The first process's buffers on all: statistics of batch normalisation are its own."""
-        if self._world.size > 1:
-            for module in (self.model, self.objective):
-                for buffer in module.buffers():
-                    self._world.broadcast(buffer)
 
     @torch.no_grad()
     def tested(
@@ -252,12 +203,9 @@ class Trainer:
             DivergedError: a weight or a feature is not finite.
         """
         self.check_finite()
-        self._share_buffers()
-        self.model.eval()
-        self.objective.eval()
-        if self._rest is not None:
-            self._rest.eval()
-        features_of = self.features_of_batch if batches is None else self.features
+        self._network.share_buffers()
+        self._network.eval()
+        features_of = self._network.features_of_batch if batches is None else self.features
         parts, batches = [], batches or self.batches
         for x, y in batches.test_batches(size):
             features = features_of(x)
@@ -276,18 +224,8 @@ class Trainer:
         return found
 
     def features(self, x: Tensor) -> Tensor:
-        """(B, d) in float32, whatever the backbone computes in."""
-        with self.how.autocast():
-            found = self._features(x)
-        return found.float()
-
-    def features_of_batch(self, x: Tensor) -> Tensor:
-        """(B, d) in float32 of a batch of `batches`, which may hold maps in place of images."""
-        if self._rest is None:
-            return self.features(x)
-        with self.how.autocast():
-            found = self._features_of_maps(x)
-        return found.float()
+        """(B, d) in float32 of images (B, c, H, W), whatever the backbone computes in."""
+        return self._network.features(x)
 
     def state(self) -> dict[str, Any]:
         """All that training goes on from; every process has a part in it.
@@ -296,7 +234,7 @@ class Trainer:
             DivergedError: the loss or a weight is not finite: nothing to go on from.
         """
         self.check_finite()
-        self._share_buffers()
+        self._network.share_buffers()
         return {
             "step": self.step,
             "steps": len(self.sizes),
@@ -346,20 +284,3 @@ class Trainer:
 
     def weights_digest(self) -> str:
         return checkpoint.weights_digest(self.model.state_dict(), self.objective.state_dict())
-
-
-class _Network(nn.Module):
-    """Backbone and objective as one module, as DDP needs them."""
-
-    def __init__(self, trainer: Trainer) -> None:
-        super().__init__()
-        self.model, self.objective = trainer.model, trainer.objective
-        self._features = trainer.features_of_batch
-
-    def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        features = self._features(x)
-        return self.objective(features, y), features
-
-
-def _seed_of(seed: int, *name: str | int) -> int:
-    return int(generator(seed, *name).integers(2**63))

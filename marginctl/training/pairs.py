@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from marginctl.data.labelled import LabelledImages
-from marginctl.data.pairs import Pairs
+from marginctl.data.pairs import Pairs, first_line
 from marginctl.data.streamed import FilePart, ImageFiles, part_of
 from marginctl.errors import DecodeError, RequestError
 from marginctl.evaluation.verification import cosines, verified
@@ -44,11 +44,10 @@ class VerifiedPairs:
 
     def record(self) -> dict[str, Any]:
         """What `evaluation.verification` finds, with the list's name and its images."""
-        images = {path.absolute() for both in self.pairs.images for path in both}
         return {
             "name": self.pairs.name,
             "digest": self.pairs.digest,
-            "images": len(images),
+            "images": len(self.pairs.files),
             "folds_from": self.pairs.folds_from,
             **verified(self.scores, self.pairs.same, self.pairs.folds),
         }
@@ -116,19 +115,18 @@ def verified_pairs(
         raise RequestError(_where(str(error), lists)) from None
     (gathered,) = zip(*world.gathered([embeddings]), strict=True)
     vectors = torch.cat(gathered).double().numpy()
-    rows = {Path(images.test.path(row)): row for row in range(len(images.test))}
+    rows = {images.test.path(row): row for row in range(len(images.test))}
     found = []
     for pairs in lists:
-        first, second = (
-            vectors[[rows[both[side].absolute()] for both in pairs.images]] for side in (0, 1)
-        )
-        found.append(VerifiedPairs(pairs, cosines(first, second), vectors.shape[1]))
+        own = vectors[[rows[str(file.absolute())] for file in pairs.files]]
+        scores = cosines(*(own[pairs.rows[:, side]] for side in (0, 1)))
+        found.append(VerifiedPairs(pairs, scores, vectors.shape[1]))
     return found
 
 
 def _files(lists: Sequence[Pairs], pixels: int) -> ImageFiles:
     """The images as the test part of a set without classes, by their absolute paths."""
-    paths = {str(path.absolute()) for pairs in lists for both in pairs.images for path in both}
+    paths = {str(file.absolute()) for pairs in lists for file in pairs.files}
     name, root = "the pairs", Path.cwd()
     nothing = np.array([], np.int64)
     train = FilePart(np.array([], np.bytes_), nothing, nothing)
@@ -150,8 +148,9 @@ def _embedded(
 def _where(said: str, lists: Sequence[Pairs]) -> str:
     """An error of an image that cannot be decoded, with the first line that has it."""
     for pairs in lists:
-        for both, line in zip(pairs.images, pairs.lines.tolist(), strict=True):
-            if any(said.startswith(f"{path.absolute()}: ") for path in both):
+        for row, file in enumerate(pairs.files):
+            if said.startswith(f"{file.absolute()}: "):
                 said = said.removesuffix(", or take it out of the set")
+                line = first_line(pairs, row)
                 return f"{pairs.file}:{line}: {said}, or take its pairs off the list"
     return said

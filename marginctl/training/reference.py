@@ -1,12 +1,13 @@
 """The trained network that says how hard training images are: where it is, and whether it fits."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from marginctl.data.labelled import LabelledImages
 from marginctl.errors import RequestError
-from marginctl.runs.reading import DamageError, read_text
+from marginctl.runs.reading import AbsentError, DamageError, read_text
 from marginctl.runs.store import parse_run, result_in
 from marginctl.training.record import is_run, why_no_result
 
@@ -64,19 +65,51 @@ def trained_in(folder: Path, said: str) -> tuple[Path, dict[str, Any], dict[str,
     """
     folder = trial_in(folder, said)
     try:
-        record = result_in(read_text(folder / "result.json"))
+        return folder, *read_trained(folder)
+    except UnfitError as error:
+        raise RequestError(
+            f"{said}: {error}: expected a trial of marginctl train that was trained to its end"
+        ) from None
+
+
+class UnfitError(Exception):
+    """A trial has no network that was trained to its end. `str` says why."""
+
+
+class OtherCommandError(UnfitError):
+    """A trial is of a command that trains no such network."""
+
+
+def read_trained(
+    folder: Path, without: Collection[str] = ()
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The run.json and the result of a trial that was trained to its end.
+
+    Args:
+        folder: of the trial.
+        without: tasks whose networks are not meant.
+
+    Raises:
+        OtherCommandError: it is of such a task, or of one that trains no network on images.
+        UnfitError: it was not trained to its end, or is damaged.
+    """
+    try:
         run = parse_run(read_text(folder / "run.json"), (is_run,))
     except DamageError as error:
-        raise RequestError(
-            f"{said}: its result.json or run.json {error}: train it again, or name another trial"
-        ) from None
-    if why_no_result(record) is not None or run is None:
-        raise RequestError(f"{said}: expected a trial of marginctl train")
+        raise UnfitError(f"its run.json {error}") from None
+    if run is None or run["task"] in without:
+        raise OtherCommandError("is of another command")
+    try:
+        record = result_in(read_text(folder / "result.json"))
+    except AbsentError:
+        raise UnfitError("is not finished") from None
+    except DamageError as error:
+        raise UnfitError(f"its result.json {error}") from None
+    if why_no_result(record) is not None:
+        raise UnfitError("its result.json is none of marginctl train")
     if record["diverged"] is not None:
-        raise RequestError(
-            f"{said}: diverged: {record['diverged']}: name a trial that was trained to its end"
-        )
-    return folder, run, record
+        raise UnfitError(f"diverged: {record['diverged']}")
+    return run, record
 
 
 def folders_of(folder: Path) -> list[Path]:

@@ -1,7 +1,5 @@
 """Verifies pairs of images by a trained network: what `marginctl eval --pairs` computes."""
 
-import csv
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +13,7 @@ from marginctl.errors import RequestError
 from marginctl.models.backbone import Backbone, create
 from marginctl.models.names import parse_model
 from marginctl.recipe import TrainRecipe
-from marginctl.runs.files import write_output
+from marginctl.runs.files import csv_text, write_output
 from marginctl.training import checkpoint
 from marginctl.training.distribution import World
 from marginctl.training.located import located, run_of
@@ -45,15 +43,14 @@ class Verified:
         Raises:
             StoreError: it cannot be written.
         """
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(HEADING)
+        rows: list[Sequence[Any]] = [HEADING]
         for one in self.lists:
             pairs = one.pairs
-            columns = (pairs.lines, pairs.images, pairs.same, one.scores, pairs.folds)
+            columns = (pairs.lines, pairs.rows.tolist(), pairs.same, one.scores, pairs.folds)
             for line, both, same, score, fold in zip(*columns, strict=True):
-                writer.writerow((pairs.file, line, *both, int(same), f"{score:.6f}", fold + 1))
-        write_output(path, text.getvalue())
+                files = (pairs.files[row] for row in both)
+                rows.append((pairs.file, line, *files, int(same), f"{score:.6f}", fold + 1))
+        write_output(path, csv_text(rows))
 
 
 def verify(

@@ -1,4 +1,11 @@
-"""L-BFGS for smooth convex functions that can be had in a rough and in an exact arithmetic."""
+"""L-BFGS for smooth convex functions that can be had in a rough and in an exact arithmetic.
+
+Why not scipy's: on the problem of `bench probe` (10,000 x 1280 features, 100 classes, gradient
+1e-6, one thread, n = 5 interleaved) `scipy.optimize.minimize(method="L-BFGS-B")`, with the same
+scaling, number of pairs and two arithmetics, takes 0.99 (0.98 to 1.03) times the CPU time of this
+for one fit, but 1.59 (1.54 to 1.66) times for the sweep over eight strengths: it cannot be given
+what is known of the curvature, and begins each strength anew.
+"""
 
 from collections import deque
 from collections.abc import Callable

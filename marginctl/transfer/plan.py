@@ -16,7 +16,7 @@ def planned(session: "TransferSession") -> dict[str, Any]:
     """The document of `transfer --dry-run`, as `training.cost.plan` has it of fine-tuning.
 
     Of a probe the time is that of its features, where none are kept: a few images are timed. Those
-    of one network and image set are made once; the fit that follows has no estimate.
+    of one network and image set are made once; the fit that follows is not counted.
     """
     trials = [t for t in session.trials if isinstance(t, TransferTrial)]
     probes = [t for t in trials if t.transfer.method == "probe"]
@@ -39,4 +39,5 @@ def planned(session: "TransferSession") -> dict[str, Any]:
         "trials": len(trials),
         "done": document["done"] + len(probes) - len(todo),
         "to_do": document["to_do"] + len(todo),
+        "not_counted": document["not_counted"] + ["the fit of a probe"] * bool(todo),
     }

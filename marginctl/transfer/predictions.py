@@ -1,7 +1,5 @@
 """What a transferred network says of each test image, as a CSV file has it."""
 
-import csv
-import io
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,7 +11,7 @@ from marginctl.data.labelled import LabelledImages
 from marginctl.data.streamed import ImageFiles
 from marginctl.evaluation.calibration import FloatArray, softmax
 from marginctl.recipe.images import ImageData
-from marginctl.runs.files import write_output
+from marginctl.runs.files import csv_text, write_output
 
 HEADING = ("image", "label", "predicted", "probability")
 
@@ -64,6 +62,4 @@ def write(path: Path, session: Any) -> None:
         own: tuple[Any, ...] = (trial.recipe.data.name, trial.recipe.method, origin.row)
         own += (origin.trained_with, "" if origin.seed is None else origin.seed, trial.seed)
         rows += [(*own, *row) for row in session.predictions(trial)]
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    write_output(path, text.getvalue())
+    write_output(path, csv_text(rows))

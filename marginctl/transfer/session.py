@@ -21,10 +21,11 @@ from marginctl.recipe.transfer import names_images
 from marginctl.runs.files import write_csv
 from marginctl.runs.store import PREDICTIONS, Found, TrialFolder, file_digest
 from marginctl.training import start
+from marginctl.training.asked import check_processes, images_of, read_recipe
 from marginctl.training.distribution import local_device
 from marginctl.training.evaluate import tested_of
 from marginctl.training.run import StoppedRunError, run_trial
-from marginctl.training.session import At, Session, check_processes, images_of, read_recipe
+from marginctl.training.session import At, Session
 from marginctl.training.trial import Trial
 from marginctl.transfer import features
 from marginctl.transfer.plan import planned

@@ -6,14 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from marginctl.errors import RequestError
-from marginctl.runs.reading import DamageError, read_text
-from marginctl.runs.store import parse_run, result_in
 from marginctl.training import start
 from marginctl.training.checkpoint import FOLDER
 from marginctl.training.located import run_of
 from marginctl.training.published import is_name
-from marginctl.training.record import is_run, recipe_of, why_no_result
-from marginctl.training.reference import trial_in
+from marginctl.training.record import recipe_of
+from marginctl.training.reference import OtherCommandError, UnfitError, read_trained, trial_in
 from marginctl.training.trial import row_of
 from marginctl.transfer.record import SOFT
 
@@ -64,11 +62,13 @@ def _each(written: str) -> tuple[list[str], list[str]]:
         return [written], []
     names, said = [], []
     for folder in sorted(run.parent for run in path.rglob("run.json")):
-        why = _unfit(folder)
-        if why is None:
+        try:
+            read_trained(folder, without=("transfer",))
             names.append(str(folder))
-        elif why:
-            said.append(f"starts = {folder}: {why}: left out")
+        except OtherCommandError:  # a store may hold them beside
+            continue
+        except UnfitError as error:
+            said.append(f"starts = {folder}: {error}: left out")
     if not names:
         raise RequestError(
             *said,
@@ -80,23 +80,6 @@ def _each(written: str) -> tuple[list[str], list[str]]:
 
 def _is_trial(folder: Path) -> bool:
     return (folder / "run.json").exists() or (folder / "result.json").exists()
-
-
-def _unfit(folder: Path) -> str | None:
-    """Why a trial is no start: in words, or empty where it was never meant as one; else None."""
-    try:
-        run = parse_run(read_text(folder / "run.json"), (is_run,))
-    except DamageError as error:
-        return f"its run.json {error}"
-    if run is None or run["task"] == "transfer":
-        return ""
-    try:
-        record = result_in(read_text(folder / "result.json"))
-    except DamageError:
-        return "is not finished, or its result is damaged"
-    if why_no_result(record) is not None:
-        return "its result.json is none of marginctl train"
-    return None if record["diverged"] is None else f"diverged: {record['diverged']}"
 
 
 def _read(written: str) -> Origin:

@@ -1,11 +1,12 @@
 """The examples under each command's help, what a shell completes, and doctor."""
 
 import json
+import re
 import shlex
 
 import pytest
 
-from marginctl.cli import COMMANDS, complete, examples
+from marginctl.cli import COMMANDS, GROUPS, complete, examples
 from tests.place import make, small
 
 pytestmark = pytest.mark.smoke
@@ -29,7 +30,7 @@ def test_every_example_runs(line, marginctl, place, monkeypatch):
 
 
 def test_every_command_has_examples_that_name_it():
-    assert set(examples.EXAMPLES) == set(COMMANDS)
+    assert set(examples.EXAMPLES) == {*COMMANDS, *GROUPS}
     for command, lines in examples.EXAMPLES.items():
         assert all(line.startswith(f"marginctl {command}") for line in lines)
         assert all(f"`{line}`" in examples.of(command) for line in lines)
@@ -82,9 +83,25 @@ def test_doctor_says_what_is_there(marginctl, place, tmp_path, monkeypatch):
     (uci,) = of_topic(ran.json, "UCI sets")
     assert uci["said"].startswith("2 of 15: ")  # those that are built in
     assert uci["advice"] == "marginctl data fetch"
-    assert "made when it is needed" in of_topic(ran.json, "data folder")[0]["said"]
+    (folder,) = of_topic(ran.json, "data folder")
+    assert "made when it is needed" in folder["said"]
+    assert "elsewhere" in folder["advice"]  # its name may be a slip
     text = marginctl("doctor").out
     assert all(topic in text for topic in ("threads", "device", "recipes", "-> "))
+
+
+def test_doctor_breaks_no_word_on_a_narrow_terminal(marginctl, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NO_COLOR", "1")
+    wide = marginctl("doctor").out
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    monkeypatch.setenv("COLUMNS", "70")
+    narrow = re.sub(r"\x1b\[[0-9;]*m", "", marginctl("doctor").out)
+    assert max(map(len, wide.splitlines())) > 70
+    assert max(map(len, narrow.splitlines())) <= 70
+    for text in (wide, narrow):
+        assert all(line.strip() for line in text.splitlines())
+    assert narrow.split("run store")[0].split() == wide.split("run store")[0].split()
 
 
 def test_doctor_names_what_is_amiss(marginctl, place, tmp_path, monkeypatch):

@@ -255,7 +255,7 @@ def test_what_cannot_be_divided(flat, pets):
         RequestError, load_images, "folder:pets", pets.parent, test_share=0.5
     )
     said = refusal(DataMissingError, load_images, "folder:flat", flat.parent)
-    assert f"to divide {flat}/CLASS/IMAGE: data.test_share = 0.2" in said
+    assert f"a training divides {flat}/CLASS/IMAGE: data.test_share = 0.2" in said
     with pytest.raises(DataMissingError, match="no folder"):
         load_images("folder:gone", flat.parent, test_share=0.5)
     (flat / "empty").mkdir()

@@ -6,13 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from marginctl.data.image_sets import (
-    IMAGE_SETS,
-    SVHN_MD5,
-    check_images_name,
-    image_sets,
-    ways_to_load,
-)
+from marginctl.data.image_sets import check_images_name, image_sets, ways_to_load
+from marginctl.data.image_table import IMAGE_SETS, SVHN_MD5
 from marginctl.data.images import load_images
 from marginctl.errors import RequestError
 from tests.data.made import refusal
@@ -56,7 +51,10 @@ def test_the_description_of_every_set():
         "places365_val.txt",
     ]
     assert sets["list:PATH"].layouts == (("PATH/train.txt", "PATH/val.txt"),)
-    assert sets["folder:PATH"].layouts == (("PATH/train/CLASS/IMAGE", "PATH/val/CLASS/IMAGE"),)
+    assert sets["folder:PATH"].layouts == (
+        ("PATH/train/CLASS/IMAGE", "PATH/val/CLASS/IMAGE"),
+        ("PATH/CLASS/IMAGE",),
+    )
     assert all(kind.summary for kind in sets.values())
 
 

@@ -17,7 +17,7 @@ from scipy.io import savemat
 from sklearn.datasets import load_digits
 
 from marginctl.data import image_files, images
-from marginctl.data.image_sets import IMAGE_SETS
+from marginctl.data.image_table import IMAGE_SETS
 from marginctl.data.images import Images, load_images, part_digest
 from marginctl.data.uci import DataMissingError
 from marginctl.errors import RequestError
@@ -620,7 +620,9 @@ def test_mnist_unpacked(data_dir, tmp_path):
 def test_the_test_part_of_fashion_mnist(data_dir):
     kind = IMAGE_SETS["fashion-mnist"]
     layout = kind.layouts[0]
-    x, y = layout.read([data_dir / layout.folder / file for file in layout.test], 10_000)
+    x, y = image_files.READERS[layout.format](
+        [data_dir / layout.folder / file for file in layout.test], 10_000
+    )
     assert np.bincount(y).tolist() == [1000] * 10
     assert part_digest(x, y) == kind.part_digests["test"]
 
@@ -660,7 +662,9 @@ def test_cifar_100_in_the_python_layout(data_dir, tmp_path):
 def test_the_test_part_of_cifar_10(data_dir):
     kind = IMAGE_SETS["cifar-10"]
     layout = kind.layouts[0]
-    x, y = layout.read([data_dir / layout.folder / file for file in layout.test], 10_000)
+    x, y = image_files.READERS[layout.format](
+        [data_dir / layout.folder / file for file in layout.test], 10_000
+    )
     assert np.bincount(y).tolist() == [1000] * 10
     assert part_digest(x, y) == kind.part_digests["test"]
     assert [kind.classes[c] for c in y[:4]] == ["cat", "ship", "ship", "airplane"]

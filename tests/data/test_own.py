@@ -107,7 +107,7 @@ def test_categories_dates_ids_constants_and_texts_are_recognised(write):
         "id": "an id",
         "when": "dates",
         "same": "constant",
-        "note": "text, 40 distinct values",
+        "note": "text, 40 values such as 'text 0'",
     }
     assert understood.categorical == {"color": ["blue", "green", "red"], "sure": ["n", "y"]}
     assert understood.numeric == ["size"]

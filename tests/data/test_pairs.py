@@ -31,14 +31,18 @@ def listed(folder, text, root=None):
     return read_pairs(write(folder / "pairs.txt", text.encode()), root)
 
 
+def images_of(found, pair):
+    return tuple(found.files[row] for row in found.rows[pair])
+
+
 def test_lfws_form_with_its_folds(faces):
     found = listed(faces, LFW)
     assert found.same.tolist() == [True, True, False, False] * 2
     assert found.folds.tolist() == [0] * 4 + [1] * 4
     assert found.lines.tolist() == list(range(2, 10))
     assert found.folds_from == "file"
-    assert found.images[1] == tuple(faces / f"Bo B/Bo B_000{i}.jpg" for i in (1, 3))
-    assert found.images[3] == (faces / "Cy/Cy_0001.png", faces / "Ann/Ann_0002.jpg")
+    assert images_of(found, 1) == tuple(faces / f"Bo B/Bo B_000{i}.jpg" for i in (1, 3))
+    assert images_of(found, 3) == (faces / "Cy/Cy_0001.png", faces / "Ann/Ann_0002.jpg")
 
 
 def test_lfws_development_form_has_no_folds(faces):
@@ -54,7 +58,15 @@ def test_the_plain_form_elsewhere_with_blanks_and_empty_lines(faces, tmp_path_fa
     assert (found.same.tolist(), found.lines.tolist()) == ([False, True], [1, 3])
     absolute = f"{faces}/Cy/Cy_0001.png {faces}/Cy/Cy_0002.png 1\nAnn/Ann_0001.jpg x.jpg 0"
     write(faces / "x.jpg", b"x")
-    assert listed(own, absolute, faces).images[0] == found.images[1]
+    assert images_of(listed(own, absolute, faces), 0) == images_of(found, 1)
+
+
+def test_an_image_is_the_same_one_however_its_path_is_written(faces):
+    plain = listed(faces, "Ann/Ann_0001.jpg Ann/Ann_0002.jpg 1\nAnn/Ann_0001.jpg Cy/Cy_0001.png 0")
+    text = "Ann/Ann_0001.jpg Ann/Ann_0002.jpg 1\n./Ann/Ann_0001.jpg Ann/../Cy/Cy_0001.png 0"
+    found = listed(faces, text)
+    assert (len(found.files), found.digest) == (3, plain.digest)
+    assert found.rows.tolist() == [[0, 1], [0, 2]]
 
 
 def test_without_folds_each_has_both_kinds_in_the_order_of_the_file(tmp_path):
@@ -95,6 +107,11 @@ def test_without_folds_each_has_both_kinds_in_the_order_of_the_file(tmp_path):
             "pairs.txt:4: pair 3 of its fold: expected NAME I OTHER J: the first 2 pairs",
         ),
         ("1\nAnn 1 7\nAnn 1 Cy 1", "pairs.txt:2: no image {}/Ann/Ann_0007.jpg: put"),
+        (
+            "Ann/Ann_0001.jpg Cy/Cy_0001.png 0\nAnn/Ann_0001.jpg Ann/Ann_0002.jpg 1\n"
+            "Cy/Cy_0001.png Ann/Ann_0001.jpg 1",
+            "pairs.txt:3: the pair of line 1 again, of the other kind: expected one of the two",
+        ),
         ("a\0b c 1", "pairs.txt: a binary file: expected a list of pairs"),
     ],
 )

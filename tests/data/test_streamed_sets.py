@@ -9,7 +9,7 @@ import pytest
 
 from marginctl.data import streamed_sets
 from marginctl.data.corruption import label_noise, subsample
-from marginctl.data.image_sets import STREAMED_SETS, StreamedSet
+from marginctl.data.image_table import STREAMED_SETS, StreamedSet
 from marginctl.data.status import status
 from marginctl.data.streamed_sets import imagenet_wnids, load_files
 from marginctl.data.uci import DataMissingError

@@ -10,7 +10,7 @@ from scipy import stats
 from sklearn import metrics
 
 from marginctl.evaluation import accuracy
-from marginctl.evaluation.accuracy import confusion, interval, per_class, top_k
+from marginctl.evaluation.accuracy import checked, confusion, interval, per_class, top_k
 
 
 def made(n, c, dtype=np.float64):
@@ -131,3 +131,12 @@ def test_what_is_wrong_is_named(call, message):
     with pytest.raises(ValueError) as caught:  # noqa: PT011
         call()
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("dtype", ["timedelta64[s]", "datetime64[s]", "bool", "complex128", "U1"])
+def test_only_numbers_are_scores_and_only_integers_labels(dtype):
+    odd = np.zeros(3, "int64").astype(dtype)
+    with pytest.raises(ValueError, match=r"labels: dtype .*, expected an integer one"):
+        checked("logits", np.ones((3, 2)), odd)
+    with pytest.raises(ValueError, match=r"logits: dtype .*, expected real numbers"):
+        checked("logits", odd.reshape(3, 1), np.zeros(3, int))

@@ -41,8 +41,9 @@ def test_an_empty_group_is_null_with_its_reason():
     two = of_groups(np.array([500, 5]), np.array([0, 1]), np.array([0, 1]))
     assert two["reasons"] == {"medium": "no class with 20 to 100 training images"}
     many, medium, few = as_text(two)
-    assert many == "many-shot   100.00 %  (1 classes with more than 100 training images, n = 1)"
-    assert medium.startswith("medium-shot no class with 20 to 100 training images")
+    whole = "1 of 2 classes have more than 100 training images; n = 1"
+    assert many == f"many-shot   100.00 %  ({whole})"
+    assert medium == "medium-shot no class with 20 to 100 training images"
     assert few.startswith("few-shot    100.00 %")
 
 

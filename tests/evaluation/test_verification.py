@@ -75,8 +75,12 @@ def test_what_there_are_too_few_pairs_for_is_null_with_its_reason():
     assert (found["auroc"], found["eer"]) == (1.0, 0.0)
     assert set(found["tar_at_far"].values()) == {None}
     text = as_text({**found, "name": "p.txt", "images": 5, "folds_from": "order"})
-    assert "accuracy: 1 pair of a kind: no two folds" in "\n".join(text)
-    assert any("0.0001: 1 pairs of two identities: the rate is less" in line for line in text)
+    assert text[0] == "p.txt: 2 pairs of one identity, 1 of two, 5 images"
+    assert text[-2:] == [
+        "  no accuracy: 1 pair of a kind: no two folds",
+        "  no TAR at FAR 0.1, 0.01, 0.001, 0.0001: 1 pair of two identities: the rate is less than "
+        "one pair",
+    ]
     scores, same, folds = drawn(0, 1000)
     tar = verified(scores, same, folds, resamples=5)["tar_at_far"]
     assert [rate for rate, value in tar.items() if value is None] == ["0.001", "0.0001"]

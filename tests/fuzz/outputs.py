@@ -95,7 +95,7 @@ def _odd_values(stream: Random, arrays: Arrays) -> Arrays:
     odd = [np.nan, np.inf, -np.inf, 1e308, 1e200, -1, 2, 1e-320, 0.5, 10**9, -0.0]
     name = _one(stream, arrays)
     try:
-        table = np.array(arrays.get(name, np.zeros((4, 2)))).astype(np.float64)
+        table = np.array(arrays.get(name, np.zeros((4, 2)))).real.astype(np.float64)
     except (TypeError, ValueError):  # changed before
         return arrays
     for _ in range(stream.choice([1, 1, 5])):

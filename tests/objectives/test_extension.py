@@ -60,6 +60,7 @@ def test_the_example_of_the_readme_works_in_every_command(installed, tmp_path):
     arguments = ["uci-cv", "--dataset", "iris", "--objective", "focal", "--objective", composed]
     arguments += ["--objective", "soft", "--folds", "3"]
     arguments += ["--repeats", "1", "--workers", "2", "--format", "csv"]
+    arguments += ["--set", "protocol.epochs=3"]
     ran = run(installed, tmp_path, *arguments)
     assert ran.returncode == 0, ran.stderr
     lines = ran.stdout.splitlines()

@@ -13,7 +13,7 @@ TEXT = (shipped_folder() / "cluster.md").read_text("utf-8")
 def commands():
     """The command lines of marginctl in the page, those after srun and torchrun among them."""
     joined = TEXT.replace("\\\n", " ")
-    found = re.findall(r"(?:^|-m |srun |= \")marginctl (.+)", joined, re.MULTILINE)
+    found = re.findall(r"(?:^|-m |srun |\")marginctl (.+)", joined, re.MULTILINE)
     return [line.removesuffix(" &").removesuffix(' --scheduler"') for line in found]
 
 

@@ -117,7 +117,7 @@ DAMAGE = {
     "no such task": ("u", run(task=["train"]), "run.json is of the task "),
     "no such extension": (
         *("t", run(objective="focal", extensions=["focal 1.0"])),
-        "needs focal 1.0, which is not installed",
+        "needs focal 1.0, which is not here: install it, or name it in MARGINCTL_EXTENSIONS",
     ),
     "no such model": ("t", run(recipe__model="gone"), "its recipe is none of this version: "),
     "an unknown setting": (

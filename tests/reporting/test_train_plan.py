@@ -41,6 +41,11 @@ def test_one_is_no_plural(number, row, plan):
             "seconds": 4.0,
             "device": "cpu",
             "folder": "runs/x",
+            "not_counted": ["start-up", "checkpoints"],
         }
     )
-    assert found == [f"T: {row}", f"{plan}, {number} to do on cpu: about 4.0 s; runs in runs/x"]
+    assert found == [
+        f"T: {row}",
+        f"{plan}, {number} to do on cpu: about 4.0 s; runs in runs/x",
+        "Not counted: start-up, checkpoints.",
+    ]

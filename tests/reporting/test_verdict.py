@@ -9,7 +9,7 @@ from scipy import stats
 
 from marginctl.papers import published_table
 from marginctl.papers.published import Value
-from marginctl.reporting.sheets import of_judged, said_of
+from marginctl.reporting.judged_sheet import of_judged, said_of
 from marginctl.reporting.verdict import Verdict, interval, judge
 from tests.reporting.test_published import crossvalidated, trained
 

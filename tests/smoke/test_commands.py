@@ -225,7 +225,12 @@ def test_objectives(marginctl, tmp_path, quick):
     assert len(ran.json["cells"]) == len(rows) == 21
 
 
-def test_the_benchmark(marginctl):
+def test_the_benchmark(marginctl, monkeypatch):
+    """Of 10 networks in place of 100."""
+    from marginctl.bench import uci_cv
+    from marginctl.recipe import Protocol
+
+    monkeypatch.setattr(uci_cv, "protocol", lambda epochs: Protocol(epochs=epochs, repeats=1))
     ran = marginctl("bench", "uci-cv", "--dataset", "iris", "--rounds", "1", "--epochs", "1")
     assert ran.status == 0
     assert "scikit-learn" in ran.out

@@ -1,5 +1,6 @@
 """`cosify`, and `eval` and `report` of what it makes, as a user runs them."""
 
+import csv
 import json
 import shutil
 import signal
@@ -133,6 +134,9 @@ def test_networks_from_two_starts_stand_in_two_tables(marginctl, tmp_path, start
     assert len(digests) == 2
     text = marginctl("report", store).out
     assert all(f"start={start}" in text for start in starts)
+    lines = marginctl("report", store, "--format", "csv").out.splitlines()
+    titles = [row["title"] for row in csv.DictReader(lines)]
+    assert {title.partition(", start=")[2] for title in titles} == set(map(str, starts))
 
 
 def test_one_start_by_another_path_makes_the_same_trial(marginctl, tmp_path, starts):

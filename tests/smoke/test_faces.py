@@ -86,7 +86,9 @@ def test_a_network_of_some_identities_verifies_others(marginctl, faces, store):
     assert rates == pytest.approx([0.05 * (1 - step / steps) ** 2 for step in last])
     again = trained(marginctl, faces, store, "--dry-run", "--json")
     assert again.json["dry_run"]["to_do"] == 0
-    assert "others/pairs.txt accuracy %" in trained(marginctl, faces, store).out
+    shown = trained(marginctl, faces, store).out
+    assert "others/pairs.txt accuracy %" in shown
+    assert "Accuracy of pairs: after the last epoch, the mean over folds." in shown
 
 
 def test_eval_verifies_as_the_training_did_and_keeps_the_scores(marginctl, faces, store, tmp_path):
@@ -111,7 +113,19 @@ def test_eval_verifies_as_the_training_did_and_keeps_the_scores(marginctl, faces
     assert "each with its mirror image's, 32 numbers" in text
     assert "pairs.txt: 100 pairs of one identity, 100 of two" in text
     assert "(n = 10 folds, those of the file)" in text
-    assert "tar_at_far 0.001: 100 pairs of two identities" in text
+    assert "no TAR at FAR 0.001, 0.0001: 100 pairs of two identities: the rate is less" in text
+
+
+def test_eval_on_the_same_folder_tests_no_image_that_was_trained_on(marginctl, faces, store):
+    """A folder that the training divided is divided so again, however it is named."""
+    run = next(store.rglob("result.json")).parent
+    given = ("eval", run, "--data-dir", faces, "--device", "cpu")
+    own = marginctl(*given, "--json").json
+    for name in ("folder:known", f"folder:{faces}/known"):
+        again = marginctl(*given, "--data", name, "--json")
+        assert again.status == 0, again.err
+        assert [again.json[key] for key in ("n", "nll")] == [own[key] for key in ("n", "nll")]
+    assert "a training divides" in refused(marginctl, *given, "--data", "folder:others")
 
 
 def test_the_report_has_a_column_of_it(marginctl, faces, store):

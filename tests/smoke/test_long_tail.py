@@ -1,5 +1,6 @@
 """Long tails in two stages as a user runs them: `train`, `eval` and `report`, and what stops."""
 
+import csv
 import json
 import signal
 
@@ -69,6 +70,9 @@ def test_both_stages_stand_side_by_side(marginctl, recipe, tmp_path):
     said = marginctl("report", out).out
     assert "Top-1 in percent of classes by their training images" in said
     assert said.count(f"stage={second}") > 2
+    cell = f"digits, mnist-cnn:feature_dim=8, stage={second}/soft"
+    told = marginctl("report", out, "--explain", cell).out
+    assert "\n  second: epochs=2, sampling=class-balanced, lr=0.02\n" in told
     made = marginctl("report", out, "--format", "json").json["trained"]
     assert [len(one["cells"]) for one in made] == [4]  # one table
     assert {t["measure"] for t in made[0]["tests"]} >= {"many", "medium", "few"}
@@ -169,6 +173,13 @@ def test_a_new_head_on_what_cosify_starts_from(marginctl, recipe, tmp_path):
     (cell,) = ran.json["cells"]
     assert cell["row"].endswith("blocks=head")
     assert cell["few"]["mean"] is not None
+    table = marginctl(
+        *("cosify", "--from", start / "tail", "--blocks", "head", "--epochs", 1, "--format", "csv"),
+        *("--set", "train.sampling=class-balanced", *QUIET, tmp_path / "out"),
+    ).out.splitlines()
+    heading, before, after = csv.reader(table)
+    few = heading.index("few-shot %")
+    assert (before[few], after[few]) == ("-", f"{cell['few']['mean']:.2f}")
 
 
 @pytest.fixture

@@ -56,7 +56,9 @@ def convolutional(tmp_path_factory, photographs):
 def test_a_sweep_of_networks_is_probed_row_by_row(marginctl, networks, tmp_path):
     arguments = ("transfer", "--from", networks, "--data", "digits", "--out", tmp_path, *SMALL)
     few = ("--set", "probe.strengths=[0.1, 0.01]", "--set", "data.samples=300")
-    assert "features of 660 images: about" in marginctl(*arguments, *few, "--dry-run").out
+    planned = marginctl(*arguments, *few, "--dry-run").out
+    assert "features of 660 images: about" in planned
+    assert planned.splitlines()[-1].endswith("bootstrap intervals, the fit of a probe.")
     found = marginctl(*arguments, *few, "--json", "--predictions", tmp_path / "p.csv")
     assert found.status == 0, found.err
     cells = found.json["cells"]
@@ -108,7 +110,12 @@ def test_a_sweep_of_networks_is_probed_row_by_row(marginctl, networks, tmp_path)
     of_store = {(c["row"], c["objective"]): c["n"] for c in report.json["trained"][0]["cells"]}
     row = "digits, probe of digits, mlp:width=16"
     assert [of_store[row + seed, "soft"] for seed in ("", ", seed=1", ", seed=2")] == [2, 2, 2]
-    assert "paired t-test" in marginctl("report", tmp_path).out
+    # a probe has no epochs, of which one could be the best
+    assert {c["best"]["mean"] for c in report.json["trained"][0]["cells"]} == {None}
+    said = marginctl("report", tmp_path).out
+    assert "paired t-test" in said
+    assert "Test top-1 in percent: mean ± standard deviation over n = 2 seeds" in said
+    assert "best epoch" not in said
 
 
 def test_fine_tuning_beside_a_probe(marginctl, networks, tmp_path):

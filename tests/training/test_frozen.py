@@ -5,7 +5,7 @@ import torch
 
 from marginctl.objectives.names import parse
 from marginctl.recipe import CosifyRecipe
-from marginctl.training import loop
+from marginctl.training import network
 from marginctl.training.frozen import Frozen, Parted
 from marginctl.training.loop import Trainer
 from tests.training.made import CPU, images, recipe, run
@@ -108,9 +108,9 @@ def test_kept_maps_change_nothing(model):
 
 
 def test_maps_beyond_the_limit_are_not_kept(monkeypatch):
-    monkeypatch.setattr(loop, "LIMIT", 4 * (16 + 6) * 64 * 2 * 2 - 1)
+    monkeypatch.setattr(network, "LIMIT", 4 * (16 + 6) * 64 * 2 * 2 - 1)
     assert not trainer("mnist-cnn", "3-4").keep_maps()
-    monkeypatch.setattr(loop, "LIMIT", 4 * (16 + 6) * 64 * 4 * 4)
+    monkeypatch.setattr(network, "LIMIT", 4 * (16 + 6) * 64 * 4 * 4)
     assert trainer("mnist-cnn", "3-4").keep_maps()
 
 

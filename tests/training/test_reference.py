@@ -72,7 +72,7 @@ def test_what_is_no_reference_is_refused_in_a_line(marginctl, store, trial, tmp_
     (trial / "result.json").unlink()
     refused(trial, "that trial is not finished: expected the folder of a finished trial")
     (trial / "result.json").write_text(whole.replace("soft", "sofd"))
-    refused(trial, "its result.json or run.json is damaged")
+    refused(trial, "its result.json is damaged")
     (trial / "result.json").write_text(whole)
     shutil.copytree(trial, tmp_path / "two" / "a")
     shutil.copytree(trial, tmp_path / "two" / "b")
@@ -92,7 +92,7 @@ def test_a_diverged_reference_is_refused(marginctl, tmp_path):
     assert ran.status == 1
     refused = asked(marginctl, tmp_path / "huge" / NAME, tmp_path)
     assert refused.status == 2
-    assert "name a trial that was trained to its end" in refused.err
+    assert "expected a trial of marginctl train that was trained to its end" in refused.err
 
 
 def test_groups_need_a_reference_and_images(marginctl, trial, tmp_path):

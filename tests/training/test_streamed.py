@@ -273,3 +273,12 @@ def test_an_image_that_is_drawn_again_is_augmented_anew():
     rows = np.array([3, 1, 3, 0, 3, 1])
     assert _draws(rows, 5).tolist() == [3, 1, 8, 0, 13, 6]
     assert _draws(np.array([2, 0, 1]), 3).tolist() == [2, 0, 1]  # as it was
+
+
+def test_what_python_says_of_a_damaged_number_is_not_told(photographs, monkeypatch):
+    def raises(path):
+        raise ValueError("invalid literal for int() with base 10: b'\\xe0'")
+
+    monkeypatch.setattr(decoding, "open_rgb", raises)
+    with pytest.raises(RequestError, match="cannot be decoded: its content is damaged: repair it"):
+        list(batches(photographs).epoch(0, 4))

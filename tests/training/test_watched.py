@@ -78,6 +78,8 @@ def trained(opened, name, listener=None, stop=None):
     """Runs the only trial in a folder of its own; the lines of its metrics without times."""
     (trial,) = opened.trials
     folder = TrialFolder(opened.folder / name)
+    assert folder.try_lock()
+    folder.begin({"trial": trial.id})
     how = setup("cpu", "fp32")
     record = run_trial(
         trial,

@@ -4,8 +4,11 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.patches import Patch
 
 from marginctl.reporting.collect import Trained
 from marginctl.reporting.figures.epochs import Group, Reasons, seeds_text
@@ -85,7 +88,7 @@ def add_head(figure: Figure, title: str, panels: Iterable[Any], columns: int = 3
     handles: dict[str, Any] = {}
     for panel in panels:
         for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
-            handles.setdefault(label, handle)
+            handles.setdefault(label, _of_no_figure(handle))
     letters = int(0.8 * figure.get_figwidth() / LETTER)  # bold ones are wider
     # as the legend's own title: two artists above a figure would lie on each other
     figure.legend(
@@ -97,6 +100,14 @@ def add_head(figure: Figure, title: str, panels: Iterable[Any], columns: int = 3
         title=textwrap.fill(title, letters),
         title_fontproperties={"weight": "bold", "size": 10},
     )
+
+
+def _of_no_figure(handle: Any) -> Any:
+    """What stands for a band in a legend: before 3.11 matplotlib takes none from a part of it."""
+    if not isinstance(handle, PolyCollection):
+        return handle
+    face, width = (np.asarray(of)[0] for of in (handle.get_facecolor(), handle.get_linewidth()))
+    return Patch(facecolor=tuple(face), linewidth=float(width))
 
 
 def looks(groups: Sequence[Group]) -> dict[str, int]:

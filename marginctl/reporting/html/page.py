@@ -25,7 +25,7 @@ from marginctl.reporting.html.report import (
 )
 from marginctl.reporting.html.runs import book
 from marginctl.reporting.html.summary import MEANING, difference, summarise
-from marginctl.reporting.sheets import SYMBOLS
+from marginctl.reporting.judged_sheet import SYMBOLS
 from marginctl.reporting.verdict import Verdict
 
 __all__ = ["Comparison", "PaperSection", "Picture", "Report", "page"]

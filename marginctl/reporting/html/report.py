@@ -22,7 +22,7 @@ class Comparison:
     """A published table with ours.
 
     Attributes:
-        sheet: from `sheets.of_judged`; rows and columns are labelled as in the paper.
+        sheet: from `judged_sheet.of_judged`; rows and columns are labelled as in the paper.
         judged: the same table, with differences and verdicts.
     """
 

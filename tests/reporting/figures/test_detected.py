@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from marginctl.errors import RequestError
+from marginctl.errors import StoreError
 from marginctl.evaluation.detection import Foreign, Outputs, of_outputs
 from marginctl.reporting.figures import detected
 
@@ -18,7 +18,7 @@ def outputs(n, seed):
 def saved(monkeypatch):
     """The figures, in place of the files."""
     figures = []
-    monkeypatch.setattr(detected, "save", lambda figure, option, path: figures.append(figure))
+    monkeypatch.setattr(detected, "save", lambda figure, path: figures.append(figure))
     return figures
 
 
@@ -46,5 +46,6 @@ def test_what_has_no_two_sides_is_said(saved, tmp_path):
 
 def test_a_file_that_cannot_be_written_is_refused(tmp_path):
     found = of_outputs(outputs(20, 0), np.zeros(20, np.int64), [], 5, curves=True)
-    with pytest.raises(RequestError, match="--figure"):
-        detected.draw("made", found, tmp_path / "nowhere" / "a.png")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match=r"file/a\.png: cannot be written"):
+        detected.draw("made", found, tmp_path / "file" / "a.png")

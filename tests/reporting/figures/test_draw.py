@@ -102,7 +102,7 @@ def test_mistakes_of_the_command(marginctl, store, options, said):
 
 def test_a_folder_that_is_a_file_is_named(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(RequestError, match="file: cannot be made: File exists: name a folder"):
+    with pytest.raises(RequestError, match="its folder cannot be written: File exists"):
         draw_all(Collected(), tmp_path / "file", [], "png")
     with pytest.raises(RequestError, match="--figure-format gif: expected one of png, svg, pdf"):
         draw_all(Collected(), tmp_path, [], "gif")

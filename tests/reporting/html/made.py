@@ -6,8 +6,8 @@ from marginctl.papers import published_table
 from marginctl.papers.published import Value
 from marginctl.reporting.collect import Run
 from marginctl.reporting.html.page import Comparison, PaperSection, Report
+from marginctl.reporting.judged_sheet import of_judged
 from marginctl.reporting.sheet import Entry, Row, Sheet
-from marginctl.reporting.sheets import of_judged
 from marginctl.reporting.verdict import Judged, JudgedTable, Verdict
 
 ENVIRONMENT = {"torch": "2.14.1", "python": "3.11.7"}

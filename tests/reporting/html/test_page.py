@@ -17,8 +17,8 @@ from matplotlib.figure import Figure
 from marginctl.papers import Claim
 from marginctl.reporting.html import page as module
 from marginctl.reporting.html.page import PaperSection, Picture, Report, page
+from marginctl.reporting.judged_sheet import SYMBOLS
 from marginctl.reporting.sheet import Entry, Row, Sheet
-from marginctl.reporting.sheets import SYMBOLS
 from marginctl.reporting.verdict import Verdict
 from tests.reporting.html.made import comparison, judged, report, run, sheet
 

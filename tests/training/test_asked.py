@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from marginctl.errors import RequestError
-from marginctl.training.session import MOST_SCORES, check_scores
+from marginctl.training.asked import MOST_SCORES, check_scores
 from tests.data.made import refusal
 from tests.training.made import images
 
