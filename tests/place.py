@@ -37,6 +37,11 @@ def make(folder: Path) -> Path:
     for name in ("mine", "train", "test"):
         (folder / f"{name}.csv").write_text("\n".join(["width,height,kind", *rows]))
         rows = rows[:30]
+    alike = [
+        f"photos/val/{c}/0.png photos/val/{c}/{i}.png 1" for c in ("ant", "bee") for i in (1, 2)
+    ]
+    others = [f"photos/val/ant/{i}.png photos/val/bee/{i}.png 0" for i in range(3)]
+    (folder / "pairs.txt").write_text("\n".join(alike + others))
     logits = stream.normal(size=(200, 10))
     np.savez(folder / "outputs.npz", logits=logits, labels=np.arange(200) % 10)
     runs, start = folder / "runs", folder / "runs" / "start"
@@ -67,13 +72,15 @@ def small(arguments: list[str], folder: Path) -> list[str]:
             known = word == "efficientnet-lite0" or (folder / word).is_dir()
             words.append(word if known else str(photos))
         elif word == "RUN" or word.endswith("TRIAL"):
-            words.append(str(digits))
+            words.append(str(photos if "--pairs" in arguments else digits))
         else:
             words.append("far=folder:photos" if word in FOREIGN else word.replace("PATH", "photos"))
     if words[0] in ("train", "cosify", "transfer", "uci-cv") and "--dry-run" not in words:
         words.append("--dry-run")
     if words[0] == "train":
-        words += ["--data", "digits", "--model", "mlp:width=8", "--set", "data.samples=50"]
+        words += ["--data", "digits", "--model", "mlp:width=8"]
+        tail = any("imbalance" in word or "table7" in word for word in words)
+        words += ["--set", "data.largest=20" if tail else "data.samples=50"]
     if words[0] == "bench":
         words += SMALL[tuple(words[:2])]
     return words

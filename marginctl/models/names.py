@@ -191,7 +191,7 @@ def model_of(name: object) -> Model:
     if isinstance(name, str) and _TORCHVISION_NAME.fullmatch(name):
         return _torchvision(name)
     raise RequestError(
-        f"unknown model '{short(str(name))}': expected one of {', '.join(MODELS)}, another "
+        f"unknown model {short(repr(name))}: expected one of {', '.join(MODELS)}, another "
         f"{OF_TORCHVISION}NAME, or {TIMM}NAME." + did_you_mean(str(name), MODELS)
     )
 

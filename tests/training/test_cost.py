@@ -55,7 +55,7 @@ def test_foreign_images_and_pairs_are_counted_once_and_a_kept_part_is_said(
     for i in range(2):
         Image.new("L", (9, 9), 80 * i).save(odd / f"{i}.png")
     pairs = tmp_path / "odd" / "pairs.txt"
-    pairs.write_text("val/a/0.png val/a/1.png 1\nval/a/0.png val/a/1.png 0\n")
+    pairs.write_text("val/a/0.png val/a/0.png 1\nval/a/0.png val/a/1.png 0\n")
     plain = marginctl(*DRY, *MLP, "--json", "--out", tmp_path).json["dry_run"]
     more = ("--ood", f"folder:{tmp_path / 'odd'}", "--set", f"pairs=[{pairs}]")
     plan = marginctl(*DRY, *MLP, *more, "--json", "--out", tmp_path).json["dry_run"]

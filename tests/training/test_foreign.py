@@ -58,7 +58,7 @@ def test_outputs_that_are_not_finite_are_null_with_their_reason(monkeypatch):
     own, other = images(), images(seed=5)
     made = trainer(of=own)
     tested = made.tested()
-    monkeypatch.setattr(made, "_features", lambda x: torch.full((len(x), 8), float("nan")))
+    monkeypatch.setattr(made._network, "_features", lambda x: torch.full((len(x), 8), float("nan")))
     foreign = foreign_tested(made, [ForeignImages(None, other)], own, None)
     found = detection_record(tested, foreign, 5)
     assert set(found["ood"][0]["scores"].values()) == {None}

@@ -237,11 +237,11 @@ def test_a_checkpoint_of_before_nll_goes_on_without_it_in_its_epoch():
     assert third == records[2]
 
 
-def test_a_checkpoint_knows_the_side_of_its_images():
+def test_a_checkpoint_knows_the_side_of_its_images(tmp_path):
     """Other images are scaled to it, whatever a folder has by itself."""
     from marginctl.recipe.images import ImageData
     from marginctl.training.evaluate import _other
 
     made = trainer("soft")
     assert made.state()["pixels"] == made.batches.train.x.shape[-1]
-    assert _other("folder:pictures", ImageData(name="cifar-100"), 32).side == 32
+    assert _other("folder:pictures", ImageData(name="cifar-100"), 32, tmp_path).side == 32
