@@ -48,18 +48,18 @@ def test_a_few_images_stand_for_a_slow_batch(marginctl, timed, tmp_path):
 def test_foreign_images_and_pairs_are_counted_once_and_a_kept_part_is_said(
     marginctl, timed, tmp_path
 ):
-    """Two foreign images, and the same two in pairs: a third of 4/50 of a step's second."""
+    """Three foreign images, and the same three in pairs: a third of 6/50 of a step's second."""
     timed(lambda size: size / 50)
     odd = tmp_path / "odd" / "val" / "a"
     odd.mkdir(parents=True)
-    for i in range(2):
+    for i in range(3):
         Image.new("L", (9, 9), 80 * i).save(odd / f"{i}.png")
     pairs = tmp_path / "odd" / "pairs.txt"
-    pairs.write_text("val/a/0.png val/a/0.png 1\nval/a/0.png val/a/1.png 0\n")
+    pairs.write_text("val/a/0.png val/a/1.png 1\nval/a/0.png val/a/2.png 0\n")
     plain = marginctl(*DRY, *MLP, "--json", "--out", tmp_path).json["dry_run"]
     more = ("--ood", f"folder:{tmp_path / 'odd'}", "--set", f"pairs=[{pairs}]")
     plan = marginctl(*DRY, *MLP, *more, "--json", "--out", tmp_path).json["dry_run"]
-    assert plan["seconds"] - plain["seconds"] == pytest.approx(4 / 50 / 3)
+    assert plan["seconds"] - plain["seconds"] == pytest.approx(6 / 50 / 3)
     assert plan["not_counted"] == plain["not_counted"]
     second = ("--set", "second={epochs: 1}")
     said = marginctl(*DRY, *MLP, *second, "--out", tmp_path).out.splitlines()[-1]
