@@ -3,7 +3,7 @@
 import csv
 import io
 from collections.abc import Container, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from rich import box
 from rich.console import Console
@@ -71,7 +71,8 @@ def print_table(
     console = stdout_console()
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for i, name in enumerate(names):  # Text: a folder's name is no markup
-        table.add_column(Text(name), justify="right" if i in numbers else "left")
+        justify: Literal["left", "right"] = "right" if i in numbers else "left"
+        table.add_column(Text(name), justify=justify, overflow="fold")
     for row in rows:
         table.add_row(*(Text(printable(text)) for text in row))
     console.print(table, soft_wrap=not console.is_terminal)
