@@ -6,7 +6,6 @@ assert records(store_a) == records(store_b)
 """
 
 import contextlib
-import io
 import json
 import os
 import signal
@@ -20,8 +19,6 @@ from typing import Any, Self
 
 import pytest
 
-from marginctl.cli import run as run_command
-
 
 @dataclass(frozen=True)
 class Command:
@@ -33,13 +30,9 @@ class Command:
         return [sys.executable, "-m", "marginctl", *self.arguments, "--out", str(out)]
 
     def run(self, out: Path) -> subprocess.CompletedProcess[str]:
-        """Runs it to its end, in this process: only what is to be killed needs one of its own."""
-        said, complained = io.StringIO(), io.StringIO()
-        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(complained):
-            status = run_command([*self.arguments, "--out", str(out)])
-        assert status == 0, complained.getvalue()
-        return subprocess.CompletedProcess(
-            self.arguments, status, said.getvalue(), complained.getvalue()
+        """Runs it to its end."""
+        return subprocess.run(
+            self.line(out), capture_output=True, text=True, check=True, timeout=300
         )
 
     def kill(self, out: Path, *, when_done: int, extra: float = 0.0) -> Self:

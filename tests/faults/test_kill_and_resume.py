@@ -22,7 +22,7 @@ ARGUMENTS = [
 def undisturbed(tmp_path_factory):
     """One store filled without a kill, and what the command printed."""
     out = tmp_path_factory.mktemp("undisturbed")
-    ran = Command([*ARGUMENTS, "--workers", "1"]).run(out)
+    ran = Command([*ARGUMENTS, "--workers", "2"]).run(out)
     return records(out), numbers(ran.stdout)
 
 
@@ -34,14 +34,14 @@ def numbers(stdout):
 
 
 @pytest.mark.parametrize(
-    ("workers", "when_done", "extra"), [(1, 2, 0.05), (2, 1, 0.02), (2, 3, 0.0)]
+    ("workers", "when_done", "extra"), [(1, 1, 0.0), (1, 2, 0.05), (2, 1, 0.02), (2, 3, 0.0)]
 )
 def test_killed_and_resumed_equals_undisturbed(tmp_path, undisturbed, workers, when_done, extra):
     command = Command([*ARGUMENTS, "--workers", str(workers)])
     command.kill(tmp_path, when_done=when_done, extra=extra)
     done = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("result.json")}
     assert when_done <= len(done) <= 4
-    ran = Command([*ARGUMENTS, "--workers", "1"]).run(tmp_path)
+    ran = command.run(tmp_path)
     assert (records(tmp_path), numbers(ran.stdout)) == undisturbed
     assert all(path.stat().st_mtime_ns == time for path, time in done.items())
     assert not list(tmp_path.rglob(".tmp-*"))
@@ -51,7 +51,7 @@ SEARCH = """
 paper: arcgrad
 table: I
 task: uci-cv
-datasets: [iris]
+datasets: [iris, balance-scale]
 objectives: [soft, adacos, "arcgrad:scale=5"]
 search:
   protocol: {lr: [1e-3, 1e-2, 3e-2], weight_decay: [0.0, 5e-4], epochs: [15]}
@@ -63,12 +63,11 @@ def test_a_killed_search_resumes(tmp_path):
     """Six settings side by side: killed while their results are written, and in the last round."""
     recipe = tmp_path / "near.yaml"
     recipe.write_text(SEARCH)
-    search = ["uci-cv", "--search", str(recipe), "--json", "--workers"]
-    alone, command = Command([*search, "1"]), Command([*search, "2"])
-    alone.run(tmp_path / "undisturbed")
+    command = Command(["uci-cv", "--search", str(recipe), "--json", "--workers", "2"])
+    command.run(tmp_path / "undisturbed")
     command.kill(tmp_path / "killed", when_done=2)
-    command.kill(tmp_path / "killed", when_done=19)
-    alone.run(tmp_path / "killed")
+    command.kill(tmp_path / "killed", when_done=37)
+    command.run(tmp_path / "killed")
     assert records(tmp_path / "killed") == records(tmp_path / "undisturbed")
 
 
@@ -95,7 +94,7 @@ def test_interrupted_leaves_at_once_and_resumes(tmp_path, undisturbed, signals, 
     assert stdout == b""
     assert b"Traceback" not in stderr
     wait_until_gone(process.pid)
-    ran = Command([*ARGUMENTS, "--workers", "1"]).run(tmp_path)
+    ran = command.run(tmp_path)
     assert (records(tmp_path), numbers(ran.stdout)) == undisturbed
 
 
