@@ -93,14 +93,14 @@ def _packages() -> Iterator[Finding]:
             if has is None or not wanted.specifier.contains(has, prereleases=True):
                 lacking.append(wanted.name)
         elif has is None:
-            wrong.append(f"{wanted.name} is not installed")
+            wrong.append((wanted, f"{wanted.name} is not installed"))
         elif not wanted.specifier.contains(has, prereleases=True):
-            wrong.append(f"{wanted.name} {has}, expected {wanted.specifier}")
+            wrong.append((wanted, f"{wanted.name} {has}, expected {wanted.specifier}"))
         else:
             found.append(f"{wanted.name} {has}")
     yield Finding("packages", "ok", ", ".join(found))
-    for said in wrong:
-        yield Finding("packages", "problem", said, "pip install -U marginctl")
+    for wanted, said in wrong:
+        yield Finding("packages", "problem", said, f"pip install '{wanted}'")
     extras.pop(OF_TESTS, None)
     for name, lacking in sorted(extras.items()):
         if lacking:

@@ -135,5 +135,7 @@ def test_doctor_names_a_package_that_is_too_old_or_gone(marginctl, monkeypatch):
     assert problems[0].startswith("numpy ")
     assert "expected >=99" in problems[0]
     assert problems[1] == "not-there is not installed"
+    advice = [f["advice"] for f in found if f["state"] == "problem"]
+    assert advice == ["pip install 'numpy>=99'", "pip install 'not-there>=1'"]
     assert any(f["said"] == "timm: no timm" for f in found)
     assert doctor.OF_TESTS == "test"
