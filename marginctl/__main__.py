@@ -4,7 +4,7 @@ import os
 import sys
 from typing import NoReturn
 
-from marginctl.devices import processes_together
+from marginctl.utils.device import processes_together
 
 
 def main() -> NoReturn:

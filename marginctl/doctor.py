@@ -17,11 +17,11 @@ from packaging.requirements import Requirement
 
 from marginctl import __version__
 from marginctl.data.status import image_names, status
-from marginctl.data.uci import DATA_DIR_VARIABLE, definitions
-from marginctl.devices import resolve_device, usable_cores
+from marginctl.data.tabular.uci import DATA_DIR_VARIABLE, definitions
 from marginctl.errors import RequestError
 from marginctl.recipe import summaries
 from marginctl.recipe.load import shipped_folder
+from marginctl.utils.device import resolve_device, usable_cores
 
 LEAST_FREE_GIB = 2.0  # a store of networks and their features is soon as large
 OF_TESTS = "test"  # an extra that no user needs

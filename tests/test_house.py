@@ -15,9 +15,10 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "marginctl"
 
 # Data flows from the left to the right; a package imports only what stands before it.
-ORDER = ["base", "objectives", "models", "data", "papers", "recipe", "runs", "crossval"]
-ORDER += ["evaluation", "training", "transfer", "bench", "reporting", "search", "doctor", "cli"]
-BASE = {"devices", "errors", "seeds", "text", "typed_yaml"}
+ORDER = ["base", "utils", "objectives", "data", "models", "recipe", "papers", "runs", "metrics"]
+ORDER += ["calibration", "crossval", "training", "transfer", "experiments", "bench", "search"]
+ORDER += ["results", "console", "reports", "doctor", "cli"]
+BASE = {"errors"}
 
 
 def package_of(module: str) -> str:
@@ -58,9 +59,9 @@ def python(code: str) -> str:
 def test_reading_imports_no_torch():
     code = """
 import sys
-import marginctl.cli, marginctl.recipe, marginctl.papers, marginctl.data.uci
-import marginctl.objectives, marginctl.runs.store, marginctl.reporting.table
-import marginctl.reporting.progress, marginctl.crossval.session
+import marginctl.cli, marginctl.recipe, marginctl.papers, marginctl.data.tabular.uci
+import marginctl.objectives, marginctl.runs.run_dir, marginctl.reports.tables.cv_table
+import marginctl.console.progress, marginctl.experiments.uci_cv_session
 marginctl.recipe.summaries(); marginctl.papers.table("arcgrad", "I")
 marginctl.objectives.available()
 print(sorted({"torch", "torchvision", "sklearn", "pandas"} & set(sys.modules)))

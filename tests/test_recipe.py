@@ -8,7 +8,7 @@ import marginctl
 from marginctl import recipe as recipes
 from marginctl.errors import RequestError
 from marginctl.recipe import Protocol, Source, load, load_any
-from marginctl.typed_yaml import parse
+from marginctl.utils.yaml import parse
 
 GOOD = """\
 task: uci-cv

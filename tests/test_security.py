@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 
 from marginctl.cli import run as run_command
-from tests.reporting.html.test_page import Read
+from tests.reports.formats.html.test_page import Read
 
 pytestmark = pytest.mark.smoke
 

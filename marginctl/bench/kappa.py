@@ -10,15 +10,15 @@ from typing import Any
 import torch
 
 from marginctl.bench.train import median_interval
-from marginctl.devices import usable_cores, wait
 from marginctl.models.backbone import create
-from marginctl.models.names import parse_model
+from marginctl.models.registry import parse_model
 from marginctl.objectives.least_squares import least, reconstruction_errors
 from marginctl.objectives.module import Objective
-from marginctl.objectives.names import parse
+from marginctl.objectives.parsing import parse
 from marginctl.papers import published_table
-from marginctl.runs.store import versions
-from marginctl.training.setup import Setup, setup
+from marginctl.runs.run_dir import versions
+from marginctl.utils.device import usable_cores, wait
+from marginctl.utils.precision import Setup, setup
 
 PAPER, TABLE = "temperature", "11"
 COLUMNS = {"step": "whole mini-batch", "errors": "error", "argmin": "argmin"}

@@ -10,18 +10,18 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from marginctl.bench.cards import peak_of
-from marginctl.bench.pace import pace
-from marginctl.data.images import Images
-from marginctl.devices import usable_cores
-from marginctl.objectives.names import parse
+from marginctl.bench.gpu_peaks import peak_of
+from marginctl.bench.throughput import pace
+from marginctl.data.images.in_memory import Images
+from marginctl.experiments.execution import Outcome
+from marginctl.experiments.execution import run as run_trials
+from marginctl.experiments.training_session import Session
+from marginctl.objectives.parsing import parse
 from marginctl.recipe import TrainRecipe
-from marginctl.runs.store import versions
-from marginctl.training.execute import Outcome
-from marginctl.training.execute import run as run_trials
-from marginctl.training.loop import Trainer
-from marginctl.training.session import Session
-from marginctl.training.setup import Setup, setup
+from marginctl.runs.run_dir import versions
+from marginctl.training.trainer import Trainer
+from marginctl.utils.device import usable_cores
+from marginctl.utils.precision import Setup, setup
 
 RECIPE = "large-margin/table2"
 MODELS = ("layer13", "resnet18")

@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from marginctl.devices import usable_cores, wait
 from marginctl.objectives import create
-from marginctl.objectives.names import PresetName, parse
-from marginctl.objectives.schedule import Schedule
-from marginctl.runs.store import versions
+from marginctl.objectives.parsing import PresetName, parse
+from marginctl.objectives.schedules import Schedule
+from marginctl.runs.run_dir import versions
+from marginctl.utils.device import usable_cores, wait
 
 SIZES = ((128, 10, 512), (256, 1000, 512), (256, 1000, 2048), (512, 10000, 512))
 OTHER = "pytorch-metric-learning"

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marginctl.bench.train import median_interval
-from marginctl.devices import usable_cores
-from marginctl.evaluation.calibration import FloatArray, nll
+from marginctl.metrics.reliability import FloatArray, nll
 from marginctl.recipe.transfer import STRENGTHS
-from marginctl.runs.store import versions
-from marginctl.seeds import generator
-from marginctl.transfer.solver import Fitted, Problem
+from marginctl.runs.run_dir import versions
+from marginctl.transfer.logistic_regression import Fitted, Problem
+from marginctl.utils.device import usable_cores
+from marginctl.utils.seed import generator
 
 STRENGTH = 1e-2  # of the single fit
 

@@ -11,16 +11,16 @@ import torch
 from scipy.stats import binom
 from torch import nn
 
-from marginctl.data.images import Images
-from marginctl.devices import usable_cores, wait
+from marginctl.data.images.in_memory import Images
+from marginctl.data.loading.batches import PADDING
 from marginctl.models.backbone import create
-from marginctl.models.names import parse_model
-from marginctl.objectives.names import parse
+from marginctl.models.registry import parse_model
+from marginctl.objectives.parsing import parse
 from marginctl.recipe import TrainRecipe
-from marginctl.runs.store import versions
-from marginctl.training.batches import PADDING
-from marginctl.training.loop import Trainer
-from marginctl.training.setup import Setup, setup
+from marginctl.runs.run_dir import versions
+from marginctl.training.trainer import Trainer
+from marginctl.utils.device import usable_cores, wait
+from marginctl.utils.precision import Setup, setup
 
 CLASSES, PIXELS = 100, 32  # of CIFAR-100; the images are noise, whose content costs nothing
 

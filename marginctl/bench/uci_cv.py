@@ -15,15 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from marginctl.crossval.sequential import train_network
+from marginctl.crossval.reference_trainer import train_network
 from marginctl.crossval.stack import Stack, stacks
 from marginctl.crossval.worker import train, worker_pool
-from marginctl.data.dataset import Dataset
-from marginctl.data.uci import default_data_dir, load
-from marginctl.devices import usable_cores
-from marginctl.objectives.names import parse
+from marginctl.data.tabular.dataset import Dataset
+from marginctl.data.tabular.uci import default_data_dir, load
+from marginctl.objectives.parsing import parse
 from marginctl.recipe import Protocol
-from marginctl.runs.store import versions
+from marginctl.runs.run_dir import versions
+from marginctl.utils.device import usable_cores
 
 LOOP_NETWORKS = 10  # the loop is timed on this many networks, and its time scaled up
 

@@ -27,9 +27,9 @@ from marginctl.cli import (
     transfer,
     uci_cv,
 )
-from marginctl.devices import first_process
 from marginctl.errors import MarginctlError
-from marginctl.text import printable
+from marginctl.utils.device import first_process
+from marginctl.utils.text import printable
 
 app = typer.Typer(
     name="marginctl",

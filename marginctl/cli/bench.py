@@ -47,12 +47,12 @@ def _root(
 
 
 def _all(quick: bool, data_dir: Path | None, json: bool) -> None:
-    from marginctl.bench import together
-    from marginctl.reporting.bench import print_together
-    from marginctl.reporting.progress import say
+    from marginctl.bench import suite
+    from marginctl.console.progress import say
+    from marginctl.reports.tables.bench_table import print_together
 
-    document = together.run(
-        together.QUICK if quick else together.USUAL,
+    document = suite.run(
+        suite.QUICK if quick else suite.USUAL,
         quick=quick,
         data_dir=data_dir,
         say=lambda line: say([line]),
@@ -110,11 +110,11 @@ def networks(
     trains when it is given again: nothing is begun that would end after --minutes.
     """
     from marginctl.bench.networks import MODELS, run
-    from marginctl.devices import resolve_device
-    from marginctl.models.names import check_images, parse_model
-    from marginctl.reporting.bench import print_networks
-    from marginctl.reporting.train_progress import TrainProgress
-    from marginctl.reporting.train_table import rows_of
+    from marginctl.console.train_progress import TrainProgress
+    from marginctl.models.registry import check_images, parse_model
+    from marginctl.reports.tables.bench_table import print_networks
+    from marginctl.reports.tables.train_table import rows_of
+    from marginctl.utils.device import resolve_device
 
     for name in model or ():
         check_images(parse_model(name)[0], 3, 32)

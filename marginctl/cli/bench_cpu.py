@@ -29,8 +29,8 @@ def uci_cv(
     Takes about 11 minutes on 2 CPU cores for the two data sets of the default.
     """
     from marginctl.bench.uci_cv import run
-    from marginctl.reporting.bench import print_ratios
-    from marginctl.reporting.progress import say
+    from marginctl.console.progress import say
+    from marginctl.reports.tables.bench_table import print_ratios
 
     document = run(
         dataset or ["iris", "banknote-authentication"],
@@ -81,16 +81,16 @@ def objectives(
 
     Takes about 5 minutes on 2 CPU cores. Times pytorch-metric-learning too, where it is installed.
     """
-    from marginctl.objectives.names import available, parse
+    from marginctl.objectives.parsing import available, parse
 
     sizes = [_size(text) for text in size or []]
     names = [str(parse(name)) for name in objective or available()]
     import torch
 
     from marginctl.bench.objectives import SIZES, run
-    from marginctl.devices import resolve_device
-    from marginctl.reporting.bench import print_costs
-    from marginctl.reporting.progress import say
+    from marginctl.console.progress import say
+    from marginctl.reports.tables.bench_table import print_costs
+    from marginctl.utils.device import resolve_device
 
     document = run(
         names,
@@ -128,10 +128,10 @@ def train(
     Same network, batch, precision and augmentation on images of noise in CIFAR-100's shape.
     """
     from marginctl.bench.train import run
-    from marginctl.devices import resolve_device
-    from marginctl.models.names import check_images, parse_model
-    from marginctl.reporting.bench import print_overhead
-    from marginctl.reporting.progress import say
+    from marginctl.console.progress import say
+    from marginctl.models.registry import check_images, parse_model
+    from marginctl.reports.tables.bench_table import print_overhead
+    from marginctl.utils.device import resolve_device
 
     check_images(parse_model(model)[0], 3, 32)
     document = run(
@@ -163,9 +163,9 @@ def kappa(
     on 2 CPU cores, where a step of ResNet-50 is one of 8 images.
     """
     from marginctl.bench.kappa import run
-    from marginctl.devices import resolve_device
-    from marginctl.reporting.bench import print_kappa
-    from marginctl.reporting.progress import say
+    from marginctl.console.progress import say
+    from marginctl.reports.tables.bench_table import print_kappa
+    from marginctl.utils.device import resolve_device
 
     document = run(
         rounds=rounds,
@@ -200,8 +200,8 @@ def probe(
     Features are made: as many as one would extract. All fits end at the same gradient tolerance.
     """
     from marginctl.bench.probe import run
-    from marginctl.reporting.bench import print_probe
-    from marginctl.reporting.progress import say
+    from marginctl.console.progress import say
+    from marginctl.reports.tables.bench_table import print_probe
 
     rows, classes, length = _size(size)
     if rows < 2 * classes:

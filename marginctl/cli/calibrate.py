@@ -11,7 +11,7 @@ from marginctl.cli.options import integer, print_json, share
 from marginctl.errors import RequestError
 
 if TYPE_CHECKING:
-    from marginctl.evaluation.posthoc.outputs import Outputs
+    from marginctl.calibration.outputs import Outputs
 
 
 def command(
@@ -113,14 +113,14 @@ def command(
     random splits, with bootstrap intervals. Of a run the test images are split: nothing that was
     trained on is used. Whether values are logits or probabilities is named, never guessed.
     """
-    from marginctl.evaluation.posthoc import map_file
-    from marginctl.evaluation.posthoc.calibrate import Asked, calibrate
-    from marginctl.evaluation.posthoc.methods import check_method
-    from marginctl.evaluation.posthoc.reading import is_file_of_outputs, read_outputs
-    from marginctl.reporting.calibrate_table import print_as, title_of
-    from marginctl.reporting.figures.style import check_path
-    from marginctl.reporting.progress import LogLine, say
-    from marginctl.runs.files import check_outputs
+    from marginctl.calibration import io
+    from marginctl.calibration.benchmark import Asked, calibrate
+    from marginctl.calibration.methods import check_method
+    from marginctl.calibration.read_outputs import is_file_of_outputs, read_outputs
+    from marginctl.console.progress import LogLine, say
+    from marginctl.reports.figures.style import check_path
+    from marginctl.reports.tables.calibrate_table import print_as, title_of
+    from marginctl.runs.atomic_io import check_outputs
 
     if calibration is not None and (split is not None or repeats is not None):
         raise RequestError(
@@ -149,11 +149,11 @@ def command(
     asked = Asked(0.5 if split is None else split, repeats or 10, bins, bootstrap, seed)
     found = calibrate(outputs, fitting, method or [], asked, LogLine(quiet=quiet))
     if figure is not None:
-        from marginctl.reporting.figures.calibrate import draw
+        from marginctl.reports.figures.reliability_of_calibration import draw
 
         draw(title_of(found.document), found.before, found.after, figure)
     if save is not None:
-        map_file.write(save, next(iter(found.maps.values())))
+        io.write(save, next(iter(found.maps.values())))
     say(f"wrote {path}" for path in (figure, save) if path is not None)
     if json:
         print_json(found.document)
@@ -165,11 +165,11 @@ def _of_run(
     path: Path, data: str | None, which: Which, data_dir: Path | None, device: str
 ) -> "Outputs":
     """What a trained network says of its test images."""
-    from marginctl.data.uci import default_data_dir
-    from marginctl.devices import resolve_device
-    from marginctl.evaluation.posthoc.outputs import checked_outputs
-    from marginctl.evaluation.posthoc.reading import FORMS
-    from marginctl.training.evaluate import tested_of
+    from marginctl.calibration.outputs import checked_outputs
+    from marginctl.calibration.read_outputs import FORMS
+    from marginctl.data.tabular.uci import default_data_dir
+    from marginctl.experiments.evaluate import tested_of
+    from marginctl.utils.device import resolve_device
 
     if not path.exists():
         raise RequestError(f"{path}: is not there: expected a run of marginctl train, or {FORMS}")

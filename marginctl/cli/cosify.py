@@ -5,12 +5,12 @@ from typing import Annotated
 
 import typer
 
-from marginctl.cli import options, training
+from marginctl.cli import options, training_options
 from marginctl.cli.options import Format
 
 
 def command(
-    recipe: training.Recipe = None,
+    recipe: training_options.Recipe = None,
     start: Annotated[
         str | None,
         typer.Option(
@@ -20,7 +20,7 @@ def command(
             "ResNet50_Weights.IMAGENET1K_V1 or efficientnet-lite0.",
         ),
     ] = None,
-    data: training.Data = None,
+    data: training_options.Data = None,
     blocks: Annotated[
         list[str] | None,
         typer.Option(
@@ -31,11 +31,11 @@ def command(
     ] = None,
     objective: options.Objectives = None,
     ood: options.Ood = None,
-    epochs: training.Epochs = None,
-    seeds: training.SeedCount = None,
-    keep: training.Keep = 1,
-    checkpoint_minutes: training.CheckpointMinutes = 5.0,
-    tensorboard: training.TensorBoardFolder = None,
+    epochs: training_options.Epochs = None,
+    seeds: training_options.SeedCount = None,
+    keep: training_options.Keep = 1,
+    checkpoint_minutes: training_options.CheckpointMinutes = 5.0,
+    tensorboard: training_options.TensorBoardFolder = None,
     table_format: options.TableFormat = Format.table,
     json: options.Json = False,
     set_: options.Set = None,
@@ -55,9 +55,9 @@ def command(
     resumes.
     """
     from marginctl.recipe import CosifyRecipe
-    from marginctl.reporting.cosify_table import as_json, print_as
+    from marginctl.reports.tables.cosify_table import as_json, print_as
 
-    training.perform(
+    training_options.perform(
         CosifyRecipe,
         recipe,
         {
@@ -68,7 +68,7 @@ def command(
             "ood": ("--ood", ood),
             "train.epochs": ("--epochs", epochs),
         },
-        training.How(
+        training_options.How(
             *(set_ or [], seed, seeds, keep, checkpoint_minutes, tensorboard, table_format, json),
             *(out, data_dir, device, dry_run, quiet),
         ),

@@ -17,7 +17,7 @@ Names = Annotated[
 
 def _chosen(names: list[str] | None) -> list[str]:
     from marginctl.data.status import image_names
-    from marginctl.data.uci import definitions
+    from marginctl.data.tabular.uci import definitions
 
     groups = {"uci": list(definitions()), "images": image_names()}
     return [n for name in names or ["uci"] for n in groups.get(name, [name])]
@@ -27,8 +27,8 @@ def _chosen(names: list[str] | None) -> list[str]:
 def list_(data_dir: options.DataDir = None, json: options.Json = False) -> None:
     """List the data sets and what is there of them."""
     from marginctl.data.status import status
-    from marginctl.data.uci import default_data_dir
-    from marginctl.reporting.listing import print_rows
+    from marginctl.data.tabular.uci import default_data_dir
+    from marginctl.reports.formats.text_table import print_rows
 
     folder = data_dir or default_data_dir()
     rows = [status(name, folder, read=False).row() for name in _chosen(["uci", "images"])]
@@ -45,7 +45,7 @@ def fetch(
     """Fetch what is absent or damaged into the data folder; every file is checked by digest."""
     from marginctl.data.fetch import fetch_missing
     from marginctl.data.status import image_names, status
-    from marginctl.data.uci import default_data_dir
+    from marginctl.data.tabular.uci import default_data_dir
     from marginctl.errors import MarginctlError, RequestError
 
     folder = data_dir or default_data_dir()
@@ -77,7 +77,7 @@ def verify(
 ) -> None:
     """Read every data set that is there and compare counts and digest."""
     from marginctl.data.status import status
-    from marginctl.data.uci import default_data_dir
+    from marginctl.data.tabular.uci import default_data_dir
     from marginctl.errors import RequestError
 
     found = [status(name, data_dir or default_data_dir()) for name in _chosen(names)]

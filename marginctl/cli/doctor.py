@@ -18,9 +18,9 @@ def command(
 
     Exits with 1 where something stands in the way of every command.
     """
-    from marginctl.data.uci import default_data_dir
+    from marginctl.data.tabular.uci import default_data_dir
     from marginctl.doctor import examine
-    from marginctl.reporting.listing import print_finding
+    from marginctl.reports.formats.text_table import print_finding
 
     found = []
     for finding in examine(data_dir or default_data_dir(), out, device):

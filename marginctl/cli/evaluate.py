@@ -102,16 +102,16 @@ def command(
         return
     of_pairs = {"--images": images, "--flip": flip, "--predictions": predictions}
     _refuse(of_pairs, "without --pairs: name a list of pairs with it")
-    from marginctl.data.image_sets import foreign_name
-    from marginctl.data.uci import default_data_dir
-    from marginctl.devices import resolve_device
-    from marginctl.evaluation.document import as_text
-    from marginctl.reporting.figures.style import check_path
-    from marginctl.reporting.listing import print_lines
-    from marginctl.reporting.progress import say
-    from marginctl.runs.files import check_outputs
-    from marginctl.training import evaluate, weights
-    from marginctl.training.published import is_name
+    from marginctl.console.progress import say
+    from marginctl.data.images.registry import foreign_name
+    from marginctl.data.tabular.uci import default_data_dir
+    from marginctl.experiments import evaluate, evaluate_pretrained
+    from marginctl.metrics.network_metrics import as_text
+    from marginctl.models.pretrained import is_name
+    from marginctl.reports.figures.style import check_path
+    from marginctl.reports.formats.text_table import print_lines
+    from marginctl.runs.atomic_io import check_outputs
+    from marginctl.utils.device import resolve_device
 
     if figure is not None:
         check_path("--figure", figure)
@@ -121,15 +121,17 @@ def command(
     folder = data_dir or default_data_dir()
     place = resolve_device(device, accelerated=True)
     if is_name(run):
-        found = weights.evaluate_weights(run, data, folder, place, bins, calibration, ood or ())
-        title = weights.title(found)
+        found = evaluate_pretrained.evaluate_weights(
+            run, data, folder, place, bins, calibration, ood or ()
+        )
+        title = evaluate_pretrained.title(found)
     else:
         found = evaluate.evaluate(
             *(Path(run), data, which.value, folder, place, bins, calibration), ood or ()
         )
         title = evaluate.title(found)
     if figure is not None:
-        from marginctl.reporting.figures.detected import draw
+        from marginctl.reports.figures.detection_of_run import draw
 
         reason = draw(title, found["detection"], figure)
         say([f"wrote {figure}" if reason is None else f"{figure}: nothing to draw: {reason}"])
@@ -161,11 +163,11 @@ def _verify(
     others: Mapping[str, Any],
 ) -> None:
     """`eval --pairs`."""
-    from marginctl.devices import resolve_device
-    from marginctl.evaluation.verification import as_text
-    from marginctl.reporting.listing import print_lines
-    from marginctl.runs.files import check_outputs
-    from marginctl.training.verify import title, verify
+    from marginctl.experiments.evaluate_pairs import title, verify
+    from marginctl.metrics.verification import as_text
+    from marginctl.reports.formats.text_table import print_lines
+    from marginctl.runs.atomic_io import check_outputs
+    from marginctl.utils.device import resolve_device
 
     _refuse(others, "with --pairs: leave one of the two out: pairs are verified alone")
     check_outputs(predictions, None, [Path(run), *pairs])

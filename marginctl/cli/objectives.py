@@ -19,9 +19,9 @@ def list_(
     json: options.Json = False,
 ) -> None:
     """List the objectives with their defaults and where they were published."""
-    from marginctl.objectives.described import described, described_parts, entry
-    from marginctl.objectives.names import available
-    from marginctl.reporting.listing import print_rows, shown
+    from marginctl.objectives.describe import described, described_parts, entry
+    from marginctl.objectives.parsing import available
+    from marginctl.reports.formats.text_table import print_rows, shown
 
     if parts:
         document = described_parts()
@@ -64,13 +64,13 @@ def show(
     json: options.Json = False,
 ) -> None:
     """Show objectives: formula, options with ranges, source, two classes, and what theory says."""
-    from marginctl.objectives.described import described
-    from marginctl.reporting.listing import print_objective
+    from marginctl.objectives.describe import described
+    from marginctl.reports.formats.text_table import print_objective
 
     found = [described(name, classes) for name in names]
     if plot is not None:
-        from marginctl.reporting.figures.objective import draw
-        from marginctl.reporting.progress import say
+        from marginctl.console.progress import say
+        from marginctl.reports.figures.objective_curves import draw
 
         draw(names, classes, plot)
         say([f"wrote {plot}"])

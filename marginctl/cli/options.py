@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from marginctl.cli import complete
-from marginctl.text import short
+from marginctl.cli import completion
+from marginctl.utils.text import short
 
 
 def integer(minimum: int, maximum: int | None = None) -> Callable[[str], int]:
@@ -71,7 +71,7 @@ RecipeName = Annotated[
     typer.Argument(
         metavar="RECIPE",
         help="A shipped recipe's name, or a file.",
-        autocompletion=complete.recipe,
+        autocompletion=completion.recipe,
     ),
 ]
 Objectives = Annotated[
@@ -80,7 +80,7 @@ Objectives = Annotated[
         "--objective",
         metavar="NAME",
         help="A preset, NAME:option=value,..., or parts, similarity=KIND;...; repeatable.",
-        autocompletion=complete.objective,
+        autocompletion=completion.objective,
     ),
 ]
 Ood = Annotated[

@@ -15,7 +15,7 @@ app = typer.Typer(help="The shipped recipes.", no_args_is_help=True)
 def list_(json: options.Json = False) -> None:
     """List the shipped recipes."""
     from marginctl.recipe import summaries
-    from marginctl.reporting.listing import print_rows
+    from marginctl.reports.formats.text_table import print_rows
 
     rows = summaries()
     if json:
@@ -28,8 +28,8 @@ def list_(json: options.Json = False) -> None:
 def show(recipe: options.RecipeName) -> None:
     """Print a recipe's file."""
     from marginctl.recipe import find
-    from marginctl.reporting.listing import print_lines
-    from marginctl.typed_yaml import read_text
+    from marginctl.reports.formats.text_table import print_lines
+    from marginctl.utils.yaml import read_text
 
     source = find(recipe)
     print_lines(read_text(source.path, str(source.path)).removesuffix("\n").split("\n"))
@@ -43,7 +43,7 @@ def validate(
     """Check recipes and print every error at once."""
     from marginctl.errors import RequestError
     from marginctl.recipe import find, load_any
-    from marginctl.reporting.listing import print_lines
+    from marginctl.reports.formats.text_table import print_lines
 
     problems: list[str] = []
     for name in recipe:
@@ -64,6 +64,6 @@ def copy(
 ) -> None:
     """Copy a recipe to a file of your own."""
     from marginctl.recipe import copy as copy_recipe
-    from marginctl.reporting.listing import print_lines
+    from marginctl.reports.formats.text_table import print_lines
 
     print_lines([str(copy_recipe(recipe, to, force=force))])

@@ -10,7 +10,7 @@ import typer
 from marginctl.cli import options
 from marginctl.cli.options import ReportFormat, number, print_json
 from marginctl.errors import RequestError
-from marginctl.reporting.figures import KINDS
+from marginctl.reports.figures import KINDS
 
 
 class FigureFormat(enum.StrEnum):
@@ -99,17 +99,17 @@ def command(
 
     Reads stores in any state: unfinished, failed and damaged runs are named on stderr and left out.
     """
+    from marginctl.console.progress import say
     from marginctl.papers import check_paper
-    from marginctl.reporting.assemble import assemble
-    from marginctl.reporting.collect import collect
-    from marginctl.reporting.compare import positive_points
-    from marginctl.reporting.data_formats import as_json, csv_rows
-    from marginctl.reporting.explain import explain as explained
-    from marginctl.reporting.figures.rank import draw
-    from marginctl.reporting.figures.style import check_kinds
-    from marginctl.reporting.listing import print_csv, print_lines
-    from marginctl.reporting.printing import check_output, print_sheets, to_file
-    from marginctl.reporting.progress import say
+    from marginctl.reports.build import assemble
+    from marginctl.reports.explain import explain as explained
+    from marginctl.reports.figures.critical_difference import draw
+    from marginctl.reports.figures.style import check_kinds
+    from marginctl.reports.formats.csv_json import as_json, csv_rows
+    from marginctl.reports.formats.output import check_output, print_sheets, to_file
+    from marginctl.reports.formats.text_table import print_csv, print_lines
+    from marginctl.results.collect import collect
+    from marginctl.results.compare_folds import positive_points
 
     others: dict[str, object] = {
         "--baseline": baseline,
@@ -139,7 +139,7 @@ def command(
             "are shown by --list"
         )
     if watch:
-        from marginctl.reporting.watch import watch as follow
+        from marginctl.reports.watch import watch as follow
 
         other = None if report_format is ReportFormat.table else report_format
         _refuse_beside("--watch", others | {"--output": output, "--format": other})
@@ -172,7 +172,7 @@ def command(
         draw(assembled.tables[0].compared, figure)
         say([f"wrote {figure}"])
     if figures:
-        from marginctl.reporting.figures.draw import draw_all
+        from marginctl.reports.figures.registry import draw_all
 
         shown = replace(
             collected,
@@ -192,7 +192,7 @@ def command(
         return
     with to_file(output) as wrote:
         if report_format is ReportFormat.html:
-            from marginctl.reporting.html.build import page_of
+            from marginctl.reports.formats.html.assemble import page_of
 
             print(page_of(assembled, store))
         elif report_format is ReportFormat.json:
@@ -221,10 +221,10 @@ def _refuse_format(option: str, report_format: ReportFormat) -> None:
 
 def _diff(stores: list[Path], report_format: ReportFormat, output: Path | None) -> None:
     """Prints what differs between two stores."""
-    from marginctl.reporting.diff import compare_stores
-    from marginctl.reporting.diff_table import print_diff
-    from marginctl.reporting.printing import check_output, to_file
-    from marginctl.reporting.progress import say
+    from marginctl.console.progress import say
+    from marginctl.reports.formats.output import check_output, to_file
+    from marginctl.reports.tables.diff_table import print_diff
+    from marginctl.results.diff import compare_stores
 
     if len(stores) != 2:
         raise RequestError(f"--diff: {len(stores)} stores: expected two: report --diff A B")
@@ -248,11 +248,11 @@ def _list(
     report_format: ReportFormat,
 ) -> None:
     """Prints what we hold of the papers, and what the runs of stores fill of it."""
+    from marginctl.console.progress import say
     from marginctl.papers import check_paper, papers, published_table
-    from marginctl.reporting.collect import collect
-    from marginctl.reporting.paper_list import documents, print_as
-    from marginctl.reporting.progress import say
-    from marginctl.reporting.published import runs_of
+    from marginctl.reports.tables.published_list import documents, print_as
+    from marginctl.results.collect import collect
+    from marginctl.results.match_published import runs_of
 
     if paper is not None:
         check_paper(paper)

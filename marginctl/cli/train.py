@@ -5,30 +5,30 @@ from typing import Annotated
 
 import typer
 
-from marginctl.cli import complete, options, training
+from marginctl.cli import completion, options, training_options
 from marginctl.cli.options import Format
 
 
 def command(
-    recipe: training.Recipe = None,
-    data: training.Data = None,
+    recipe: training_options.Recipe = None,
+    data: training_options.Data = None,
     model: Annotated[
         str | None,
         typer.Option(
             "--model",
             metavar="NAME",
             help="A backbone: NAME:option=value,...",
-            autocompletion=complete.model,
+            autocompletion=completion.model,
         ),
     ] = None,
     objective: options.Objectives = None,
     ood: options.Ood = None,
     pairs: options.Pairs = None,
-    epochs: training.Epochs = None,
-    seeds: training.SeedCount = None,
-    keep: training.Keep = 1,
-    checkpoint_minutes: training.CheckpointMinutes = 5.0,
-    tensorboard: training.TensorBoardFolder = None,
+    epochs: training_options.Epochs = None,
+    seeds: training_options.SeedCount = None,
+    keep: training_options.Keep = 1,
+    checkpoint_minutes: training_options.CheckpointMinutes = 5.0,
+    tensorboard: training_options.TensorBoardFolder = None,
     table_format: options.TableFormat = Format.table,
     json: options.Json = False,
     set_: options.Set = None,
@@ -45,9 +45,9 @@ def command(
     kept in the run store, unfinished ones have checkpoints: the same command again resumes.
     """
     from marginctl.recipe import TrainRecipe
-    from marginctl.reporting.train_table import as_json, print_as, rows_of
+    from marginctl.reports.tables.train_table import as_json, print_as, rows_of
 
-    training.perform(
+    training_options.perform(
         TrainRecipe,
         recipe,
         {
@@ -58,7 +58,7 @@ def command(
             "pairs": ("--pairs", pairs),
             "train.epochs": ("--epochs", epochs),
         },
-        training.How(
+        training_options.How(
             *(set_ or [], seed, seeds, keep, checkpoint_minutes, tensorboard, table_format, json),
             *(out, data_dir, device, dry_run, quiet),
         ),

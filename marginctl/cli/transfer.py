@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from marginctl.cli import complete, options, training
+from marginctl.cli import completion, options, training_options
 from marginctl.cli.options import Format
 
 
@@ -16,7 +16,7 @@ class Method(enum.StrEnum):
 
 
 def command(
-    recipe: training.Recipe = None,
+    recipe: training_options.Recipe = None,
     start: Annotated[
         list[str] | None,
         typer.Option(
@@ -33,7 +33,7 @@ def command(
             metavar="NAME",
             help="folder:PATH with train/CLASS/IMAGE and val/CLASS/IMAGE, digits, mnist, ...; "
             "repeatable.",
-            autocompletion=complete.images,
+            autocompletion=completion.images,
         ),
     ] = None,
     method: Annotated[
@@ -44,7 +44,7 @@ def command(
         ),
     ] = None,
     objective: options.Objectives = None,
-    epochs: training.Epochs = None,
+    epochs: training_options.Epochs = None,
     predictions: Annotated[
         Path | None,
         typer.Option(
@@ -53,10 +53,10 @@ def command(
             help="Write what is said of each test image as CSV.",
         ),
     ] = None,
-    seeds: training.SeedCount = None,
-    keep: training.Keep = 1,
-    checkpoint_minutes: training.CheckpointMinutes = 5.0,
-    tensorboard: training.TensorBoardFolder = None,
+    seeds: training_options.SeedCount = None,
+    keep: training_options.Keep = 1,
+    checkpoint_minutes: training_options.CheckpointMinutes = 5.0,
+    tensorboard: training_options.TensorBoardFolder = None,
     table_format: options.TableFormat = Format.table,
     json: options.Json = False,
     set_: options.Set = None,
@@ -73,11 +73,11 @@ def command(
     of its penalty is chosen on a part of the training images. Features are kept in the run store.
     Finished trials are kept: the same command again computes what is missing.
     """
+    from marginctl.experiments.transfer_session import TransferSession
     from marginctl.recipe import TransferRecipe
-    from marginctl.reporting.transfer_table import as_json, print_as
-    from marginctl.runs.files import check_writable
+    from marginctl.reports.tables.transfer_table import as_json, print_as
+    from marginctl.runs.atomic_io import check_writable
     from marginctl.transfer.predictions import write
-    from marginctl.transfer.session import TransferSession
 
     if predictions is not None:
         check_writable(predictions)
@@ -86,7 +86,7 @@ def command(
         if predictions is not None:
             write(predictions, session)
 
-    training.perform(
+    training_options.perform(
         TransferRecipe,
         recipe,
         {
@@ -99,7 +99,7 @@ def command(
             "objectives": ("--objective", objective),
             "train.epochs": ("--epochs", epochs),
         },
-        training.How(
+        training_options.How(
             *(set_ or [], seed, seeds, keep, checkpoint_minutes, tensorboard, table_format, json),
             *(out, data_dir, device, dry_run, quiet),
         ),

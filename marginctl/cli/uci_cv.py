@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from marginctl.cli import complete, options
+from marginctl.cli import completion, options
 from marginctl.cli.options import Format, integer, print_json
 from marginctl.errors import MarginctlError, RequestError
 
 if TYPE_CHECKING:
-    from marginctl.crossval.cluster import Cluster
-    from marginctl.crossval.session import Session
+    from marginctl.crossval.dask_executor import Cluster
+    from marginctl.experiments.uci_cv_session import Session
 
 
 class Backend(enum.StrEnum):
@@ -26,7 +26,7 @@ def command(
         typer.Argument(
             metavar="RECIPE",
             help="A shipped recipe's name, or a file; else arcgrad/table1, or own-data with --csv.",
-            autocompletion=complete.recipe,
+            autocompletion=completion.recipe,
         ),
     ] = None,
     dataset: Annotated[
@@ -35,7 +35,7 @@ def command(
             "--dataset",
             metavar="NAME",
             help="A data set; repeatable.",
-            autocompletion=complete.uci_set,
+            autocompletion=completion.uci_set,
         ),
     ] = None,
     objective: options.Objectives = None,
@@ -114,21 +114,21 @@ def command(
     standard deviation of their test accuracies beside the published ones. Finished trials are kept
     in the run store: the same command again resumes, or prints the table at once.
     """
-    from marginctl.crossval.cluster import cluster_for
-    from marginctl.crossval.session import Session
-    from marginctl.crossval.trial import cost_of
-    from marginctl.data.own import read_all
+    from marginctl.console.progress import Progress, say
+    from marginctl.crossval.dask_executor import cluster_for
+    from marginctl.data.tabular.custom import read_all
+    from marginctl.experiments.uci_cv_session import Session
+    from marginctl.experiments.uci_cv_trial import cost_of
     from marginctl.papers import table as published
     from marginctl.recipe import find
-    from marginctl.reporting import table
-    from marginctl.reporting.cells import Collector
-    from marginctl.reporting.compare import chosen_baseline, compare, positive_points
-    from marginctl.reporting.figures.grid import check, draw
-    from marginctl.reporting.printing import print_sheets
-    from marginctl.reporting.progress import Progress, say
-    from marginctl.reporting.sheets import of_grid
-    from marginctl.runs.files import check_outputs
-    from marginctl.runs.store import NETWORKS, PREDICTIONS
+    from marginctl.reports.figures.grid import check, draw
+    from marginctl.reports.formats.output import print_sheets
+    from marginctl.reports.tables import cv_table
+    from marginctl.reports.tables.builders import of_grid
+    from marginctl.results.compare_folds import chosen_baseline, compare, positive_points
+    from marginctl.results.cv_cells import Collector
+    from marginctl.runs.atomic_io import check_outputs
+    from marginctl.runs.run_dir import NETWORKS, PREDICTIONS
 
     if search and (predictions or save_models or figure):
         raise RequestError(
@@ -211,9 +211,9 @@ def command(
     if json:
         protocol = session.recipe.protocol.model_dump()
         failed = outcome.failed.values()
-        print_json(table.as_json(collector.grid, protocol, compared, failed))
+        print_json(cv_table.as_json(collector.grid, protocol, compared, failed))
     elif table_format is Format.csv:
-        print(table.as_csv(collector.grid))
+        print(cv_table.as_csv(collector.grid))
     else:
         print_sheets(table_format, [of_grid(collector.grid, compared)])
     if outcome.failed:
@@ -229,8 +229,8 @@ def _search(
     json: bool,
     quiet: bool,
 ) -> None:
-    from marginctl.search import leaderboard
-    from marginctl.search.session import plan, published_for, search
+    from marginctl.reports.tables import search_table
+    from marginctl.search.run_search import plan, published_for, search
 
     published = published_for(session)
     count = session.workers(workers, cluster)
@@ -246,13 +246,13 @@ def _search(
         else:
             print(line)
         return
-    with leaderboard.Leaderboard(session.recipe, published, quiet=quiet) as board:
+    with search_table.Leaderboard(session.recipe, published, quiet=quiet) as board:
         if not quiet:
             board.message(line)
         result = search(session, published, workers=count, board=board, cluster=cluster)
     names = [d.name for d in session.datasets]
     if json:
-        found = leaderboard.as_json(session.recipe, result, published, names, session.skipped)
+        found = search_table.as_json(session.recipe, result, published, names, session.skipped)
         print_json(found)
     else:
-        leaderboard.print_result(session.recipe, result, published, names)
+        search_table.print_result(session.recipe, result, published, names)

@@ -5,7 +5,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from marginctl.seeds import generator
+from marginctl.utils.seed import generator
 
 IntArray = NDArray[np.int64]
 

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marginctl.crossval.folds import IntArray, partition
-from marginctl.crossval.space import LANE_KEYS, Candidate
-from marginctl.data.dataset import Dataset
-from marginctl.objectives.names import ObjectiveName, parse
+from marginctl.crossval.search_space import LANE_KEYS, Candidate
+from marginctl.data.tabular.dataset import Dataset
+from marginctl.objectives.parsing import ObjectiveName, parse
 from marginctl.recipe import Protocol
-from marginctl.seeds import generator
+from marginctl.utils.seed import generator
 
 # A stack's weights, gradients and moments are kept about this small: smaller stacks spend their
 # time in calls, and one stack a trial would keep a single core busy. At widths 64-64 on 2 CPU

@@ -13,7 +13,7 @@ from multiprocessing import connection
 from typing import Any
 
 from marginctl.crossval.stack import Stack
-from marginctl.runs.store import NETWORKS, PREDICTIONS
+from marginctl.runs.run_dir import NETWORKS, PREDICTIONS
 
 _progress: Callable[[float], None] = lambda cost: None  # noqa: E731
 
@@ -77,7 +77,7 @@ def train(stack: Stack, device: str, keep: frozenset[str] = frozenset()) -> Trai
     """Trains a stack with one thread and reports its progress: what a worker does."""
     if _stopped():
         raise _StoppedError
-    from marginctl.crossval.engine import train_stack
+    from marginctl.crossval.stacked_trainer import train_stack
 
     an_epoch = stack.cost / stack.protocol.epochs
     unsaid = 0.0
@@ -98,7 +98,7 @@ def train(stack: Stack, device: str, keep: frozenset[str] = frozenset()) -> Trai
             result, only = train_stack(stack, device, on_epoch=lambda: spent(an_epoch))
             networks = [only]
         else:
-            from marginctl.crossval.tuning import train_tuned
+            from marginctl.crossval.nested_cv import train_tuned
 
             result, networks, chosen = train_tuned(stack, device, spent)
         predictions = None

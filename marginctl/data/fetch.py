@@ -21,9 +21,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import urlsplit
 
-from marginctl.data.uci import definitions, load
+from marginctl.data.tabular.uci import definitions, load
 from marginctl.errors import RequestError
-from marginctl.text import short
+from marginctl.utils.text import short
 
 OFFLINE_SECONDS = 10.0  # without any success: then there is no network
 RESOLVE_SECONDS = 4.0

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from marginctl.data.image_table import IMAGE_SETS, STREAMED_SETS
-from marginctl.data.images import find_images, load_images
-from marginctl.data.streamed_sets import find_files, load_files
-from marginctl.data.uci import DataMissingError, definitions, load
+from marginctl.data.images.in_memory import find_images, load_images
+from marginctl.data.images.known_sets import IMAGE_SETS, STREAMED_SETS
+from marginctl.data.images.on_disk_sets import find_files, load_files
+from marginctl.data.tabular.uci import DataMissingError, definitions, load
 from marginctl.errors import RequestError
 
 

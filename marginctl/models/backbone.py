@@ -5,13 +5,7 @@ from collections.abc import Mapping
 
 from torch import Tensor, nn
 
-from marginctl.models.names import (
-    EMBEDDING,
-    OF_TORCHVISION,
-    check_images,
-    check_model,
-    model_of,
-)
+from marginctl.models.registry import EMBEDDING, OF_TORCHVISION, check_images, check_model, model_of
 
 
 class Backbone(nn.Module):
@@ -74,7 +68,7 @@ def create(name: str, options: Mapping[str, object], channels: int, pixels: int)
     model = model_of(name)
     length = accepted.pop(EMBEDDING)
     if model.made_by is None:
-        from marginctl.models.from_torchvision import FromTorchvision
+        from marginctl.models.backbones.torchvision_backbone import FromTorchvision
 
         backbone: Backbone = FromTorchvision(name.removeprefix(OF_TORCHVISION))
     else:

@@ -6,8 +6,8 @@ Reading names and options needs no torch; `create` and `compose` import it.
 from typing import TYPE_CHECKING
 
 from marginctl.errors import RequestError
-from marginctl.objectives.names import available, named, parse
-from marginctl.objectives.option import Value
+from marginctl.objectives.options import Value
+from marginctl.objectives.parsing import available, named, parse
 from marginctl.objectives.spec import CROSS_ENTROPY, NO_MARGIN, NO_SCALE, Part, Spec, part
 
 if TYPE_CHECKING:
@@ -69,10 +69,10 @@ def compose(
     Raises:
         RequestError: a kind that does not exist, or parts that do not fit together.
     """
-    from marginctl.objectives import extension
+    from marginctl.objectives import plugins
     from marginctl.objectives.module import Objective
 
-    extension.load()
+    plugins.load()
     several = regularizers if isinstance(regularizers, tuple | list) else (regularizers,)
     for given in (similarity, scale, margin, loss, *several):
         if not isinstance(given, Part):

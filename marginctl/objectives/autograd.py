@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
-from marginctl.objectives.compute import Parts, Pull, backward, evaluate
-from marginctl.objectives.scale import State
-from marginctl.objectives.similarity import Saved, Similarity
+from marginctl.objectives.composition import Parts, Pull, backward, evaluate
+from marginctl.objectives.scales import State
+from marginctl.objectives.similarities import Saved, Similarity
 
 
 class LossFunction(torch.autograd.Function):

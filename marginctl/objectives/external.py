@@ -4,11 +4,11 @@ import pkgutil
 from typing import Any
 
 from marginctl.errors import RequestError
-from marginctl.objectives.loss import Loss
-from marginctl.objectives.margin import Margin
-from marginctl.objectives.regularizer import Regularizer
-from marginctl.objectives.scale import Scale
-from marginctl.objectives.similarity import Similarity
+from marginctl.objectives.losses import Loss
+from marginctl.objectives.margins import Margin
+from marginctl.objectives.regularizers import Regularizer
+from marginctl.objectives.scales import Scale
+from marginctl.objectives.similarities import Similarity
 
 _BASES = {
     "similarity": Similarity,

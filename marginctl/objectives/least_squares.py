@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from marginctl.objectives.similarity import norm
+from marginctl.objectives.similarities import norm
 
 CANDIDATES = tuple(float(k) for k in np.exp(np.linspace(-2, 5, 20)))
 # Coefficients are held for so many bytes at a time, however many classes there are.

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from marginctl.errors import RequestError
-from marginctl.objectives.objective import ObjectiveFunction, check_targets
-from marginctl.objectives.scale import State
+from marginctl.objectives.functional import ObjectiveFunction, check_targets
+from marginctl.objectives.scales import State
 from marginctl.objectives.spec import Spec
 
 Reduction = Literal["mean", "sum", "none"]

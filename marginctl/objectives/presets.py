@@ -4,8 +4,8 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from marginctl.objectives.option import Option, Value
-from marginctl.objectives.schedule import Schedule, Timed, timed
+from marginctl.objectives.options import Option, Value
+from marginctl.objectives.schedules import Schedule, Timed, timed
 from marginctl.objectives.spec import BIAS, PARTS, Part, Spec, part
 
 

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from marginctl.errors import RequestError
-from marginctl.objectives.option import Option, Text, Value, accept_options, at_least
-from marginctl.objectives.schedule import Timed, timed
-from marginctl.text import did_you_mean
+from marginctl.objectives.options import Option, Text, Value, accept_options, at_least
+from marginctl.objectives.schedules import Timed, timed
+from marginctl.utils.text import did_you_mean
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from marginctl.errors import RequestError
 from marginctl.papers.published import Claim, Measure, Paper, Published, PublishedTable, Value, read
-from marginctl.text import did_you_mean
+from marginctl.utils.text import did_you_mean
 
 __all__ = [
     "Claim",

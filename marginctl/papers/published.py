@@ -5,9 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from marginctl import typed_yaml
-from marginctl.models.names import canonical_model
-from marginctl.objectives.names import parse
+from marginctl.models.registry import canonical_model
+from marginctl.objectives.parsing import parse
 from marginctl.papers.schema import (
     CELL,
     NOT_IN_TEXT,
@@ -22,6 +21,7 @@ from marginctl.papers.schema import (
     Unit,
     Where,
 )
+from marginctl.utils import yaml
 
 Place = tuple[str, str]  # the labels of a row and a column
 _OPTION = "objective."  # a key such as objective.strength sets an option of the objective
@@ -176,7 +176,7 @@ def read(path: Path) -> Paper:
         RequestError: it is not YAML, or names an objective or a model that there is not.
         pydantic.ValidationError: it does not fit the schema; all that is wrong, together.
     """
-    file = PaperFile.model_validate(typed_yaml.read(path)[0])
+    file = PaperFile.model_validate(yaml.read(path)[0])
     name = path.stem
     return Paper(
         name,

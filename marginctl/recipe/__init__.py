@@ -1,7 +1,6 @@
 """Recipes: the typed schemas of the tasks, reading them, and overrides."""
 
 from marginctl.recipe.cosify import CosifyRecipe
-from marginctl.recipe.crossval import Protocol, Recipe, Round, Search, Space, Tuning
 from marginctl.recipe.load import (
     TASKS,
     Source,
@@ -18,6 +17,7 @@ from marginctl.recipe.load import (
 )
 from marginctl.recipe.train import TrainRecipe
 from marginctl.recipe.transfer import TransferRecipe
+from marginctl.recipe.uci_cv import Protocol, Recipe, Round, Search, Space, Tuning
 
 __all__ = [
     "TASKS",

@@ -4,10 +4,10 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, ValidationError, field_validator
 
-from marginctl.data.image_sets import ways_to_load
+from marginctl.data.images.registry import ways_to_load
 from marginctl.errors import RequestError
 from marginctl.recipe.fields import Rate
-from marginctl.recipe.images import ImageData
+from marginctl.recipe.image_data import ImageData
 from marginctl.recipe.train import Optim, Training, TrainRecipe
 
 Blocks = Literal["1-4", "2-4", "3-4", "4", "head"]

@@ -8,8 +8,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
 from marginctl.errors import RequestError
-from marginctl.objectives.names import composed, parse
-from marginctl.objectives.schedule import rate
+from marginctl.objectives.parsing import composed, parse
+from marginctl.objectives.schedules import rate
 
 OWN_WORDS = "own_words"
 KINDS = {  # pydantic's words and ours

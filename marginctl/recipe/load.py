@@ -9,14 +9,14 @@ from typing import Any, TypeVar, get_args
 from pydantic import BaseModel, ValidationError
 
 import marginctl
-from marginctl import typed_yaml
 from marginctl.errors import RequestError
 from marginctl.recipe.cosify import CosifyRecipe
-from marginctl.recipe.crossval import Recipe
 from marginctl.recipe.fields import expected_in, shown
 from marginctl.recipe.train import TrainRecipe
 from marginctl.recipe.transfer import TransferRecipe
-from marginctl.text import did_you_mean, short
+from marginctl.recipe.uci_cv import Recipe
+from marginctl.utils import yaml
+from marginctl.utils.text import did_you_mean, short
 
 TASKS: Mapping[str, type[Recipe] | type[TrainRecipe]] = {
     "uci-cv": Recipe,
@@ -85,7 +85,7 @@ def load(
 
 def load_any(source: Source, overrides: Iterable[str] = ()) -> Recipe | TrainRecipe:
     """Reads and checks a recipe of any task, as `load_as`."""
-    document, _ = typed_yaml.read(source.path)
+    document, _ = yaml.read(source.path)
     task = document.get("task") if isinstance(document, dict) else None
     return load_as(TASKS.get(str(task), Recipe), source, overrides)
 
@@ -109,10 +109,10 @@ def load_as(
         RequestError: one line for every problem, each with its file and line (or option), key,
             value and what was expected.
     """
-    document, lines = typed_yaml.read(source.path)
+    document, lines = yaml.read(source.path)
     if not isinstance(document, dict):
         raise RequestError(f"{source.path}:1: expected a mapping such as 'task: uci-cv'")
-    origin: dict[typed_yaml.Place, str] = {p: f"{source.path}:{n}" for p, n in lines.items()}
+    origin: dict[yaml.Place, str] = {p: f"{source.path}:{n}" for p, n in lines.items()}
     task = str(document.get("task"))
     if task in TASKS and TASKS[task] is not model:
         known = shipped().get(source.name) == source.path
@@ -126,7 +126,7 @@ def load_as(
 def check(
     model: type[R],
     document: dict[str, Any],
-    origin: dict[typed_yaml.Place, str],
+    origin: dict[yaml.Place, str],
     file: str,
     overrides: Iterable[str] = (),
     options: Mapping[str, tuple[str, Any]] | None = None,
@@ -145,7 +145,7 @@ def check(
             document,
             origin,
             key.strip(),
-            typed_yaml.scalar(text, option),
+            yaml.scalar(text, option),
             option,
         )
     options = options or {}
@@ -162,7 +162,7 @@ def check(
 
 
 def _no_text(
-    value: Any, origin: Mapping[typed_yaml.Place, str], where: str, place: typed_yaml.Place = ()
+    value: Any, origin: Mapping[yaml.Place, str], where: str, place: yaml.Place = ()
 ) -> list[str]:
     """A line for each value that no record can hold: a path's bytes that the locale cannot read."""
     where = origin.get(place, where)
@@ -177,12 +177,12 @@ def _no_text(
 
 def _assign(
     document: dict[str, Any],
-    origin: dict[typed_yaml.Place, str],
+    origin: dict[yaml.Place, str],
     dotted: str,
     value: Any,
     where: str,
 ) -> None:
-    place: typed_yaml.Place = tuple(dotted.split("."))
+    place: yaml.Place = tuple(dotted.split("."))
     if place[0] == "grid":  # its keys are dotted themselves
         place = tuple(dotted.split(".", 1))
     inner = document
@@ -202,7 +202,7 @@ def _assign(
 def _explain(
     model: type[BaseModel],
     error: ValidationError,
-    origin: Mapping[typed_yaml.Place, str],
+    origin: Mapping[yaml.Place, str],
     file: str,
     options: Mapping[str, str],
 ) -> list[str]:
@@ -278,7 +278,7 @@ def copy(recipe: str, to: Path, *, force: bool) -> Path:
     if target.exists() and not force:
         raise RequestError(f"{target}: exists already: name another file, or add --force")
     try:
-        target.write_text(typed_yaml.read_text(source.path, str(source.path)), "utf-8")
+        target.write_text(yaml.read_text(source.path, str(source.path)), "utf-8")
     except OSError as error:
         raise RequestError(f"{target}: cannot be written: {error.strerror or error}") from None
     return target

@@ -8,8 +8,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from marginctl.data.image_sets import foreign_name
-from marginctl.models.names import canonical_model
+from marginctl.data.images.registry import foreign_name
+from marginctl.models.registry import canonical_model
 from marginctl.recipe.fields import (
     OWN_WORDS,
     STRICT,
@@ -21,10 +21,10 @@ from marginctl.recipe.fields import (
     canonical_objective,
     each,
 )
-from marginctl.recipe.images import ImageData
-from marginctl.recipe.second import Sampling, Second
-from marginctl.recipe.sources import with_sources
-from marginctl.text import did_you_mean
+from marginctl.recipe.image_data import ImageData
+from marginctl.recipe.scale_sources import with_sources
+from marginctl.recipe.second_stage import Sampling, Second
+from marginctl.utils.text import did_you_mean
 
 MOST_SETTINGS = 10_000  # of a grid
 MOST_WATCHED = 5_000  # training images of which a record is kept by epoch

@@ -4,12 +4,12 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, Field, ValidationInfo, field_validator, model_validator
 
-from marginctl.data.image_sets import ways_to_load
-from marginctl.objectives.names import parse
+from marginctl.data.images.registry import ways_to_load
+from marginctl.objectives.parsing import parse
 from marginctl.objectives.spec import from_run
 from marginctl.recipe.cosify import CosifyOptim, CosifyRecipe, CosifyTraining
 from marginctl.recipe.fields import STRICT, Rate
-from marginctl.recipe.images import ImageData
+from marginctl.recipe.image_data import ImageData
 
 Method = Literal["probe", "fine-tune"]
 _Strength = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]

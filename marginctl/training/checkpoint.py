@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from torch import Tensor, nn
 
 from marginctl.errors import RequestError
-from marginctl.runs.files import write_bytes_atomically
+from marginctl.runs.atomic_io import write_bytes_atomically
 
 FOLDER = "checkpoints"
 LAST, BEST = "step", "best"

@@ -5,13 +5,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from marginctl.data import folders
-from marginctl.data.image_sets import FOLDER
-from marginctl.data.labelled import LabelledImages
-from marginctl.data.streamed import ImageFiles
-from marginctl.evaluation.calibration import FloatArray, softmax
-from marginctl.recipe.images import ImageData
-from marginctl.runs.files import csv_text, write_output
+from marginctl.data.images import folders
+from marginctl.data.images.base import LabelledImages
+from marginctl.data.images.on_disk import ImageFiles
+from marginctl.data.images.registry import FOLDER
+from marginctl.metrics.reliability import FloatArray, softmax
+from marginctl.recipe.image_data import ImageData
+from marginctl.runs.atomic_io import csv_text, write_output
 
 HEADING = ("image", "label", "predicted", "probability")
 

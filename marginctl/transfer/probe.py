@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from marginctl.evaluation.accuracy import interval
-from marginctl.evaluation.calibration import FloatArray, nll
+from marginctl.metrics.accuracy import interval
+from marginctl.metrics.reliability import FloatArray, nll
 from marginctl.recipe.transfer import Probe
-from marginctl.seeds import generator
-from marginctl.transfer.features import Extracted
-from marginctl.transfer.solver import Fitted, Problem
+from marginctl.transfer.cached_features import Extracted
+from marginctl.transfer.logistic_regression import Fitted, Problem
+from marginctl.utils.seed import generator
 
 Labels = NDArray[np.int64]
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from marginctl.bench import networks
-from marginctl.bench.pace import Pace
-from marginctl.training import execute
+from marginctl.bench.throughput import Pace
+from marginctl.experiments import execution
 from tests.training.made import trainer
 
 MODEL = "mlp:width=16"
@@ -69,7 +69,7 @@ def test_time_is_looked_at_between_trainings(bench, monkeypatch):
             return cls.now
 
     def run(*arguments, **options):
-        found = execute.run(*arguments, **options)
+        found = execution.run(*arguments, **options)
         Clock.now += next(Clock.takes)
         return found
 

@@ -93,16 +93,16 @@ def test_a_store_that_cannot_be_written_is_exit_1(marginctl, tmp_path, quick):
 def test_a_trial_that_fails_is_named_and_the_others_are_kept(
     marginctl, tmp_path, quick, monkeypatch
 ):
-    from marginctl.crossval import engine
+    from marginctl.crossval import stacked_trainer
 
-    original = engine.train_stack
+    original = stacked_trainer.train_stack
 
     def fail(stack, *args, **kwargs):
         if str(stack.objective) == "center":
             raise RuntimeError("no memory left\nsecond line")
         return original(stack, *args, **kwargs)
 
-    monkeypatch.setattr(engine, "train_stack", fail)
+    monkeypatch.setattr(stacked_trainer, "train_stack", fail)
     arguments = ("uci-cv", "--dataset", "iris", *quick, "--out", tmp_path, "--format", "csv")
     ran = marginctl(*arguments)
     assert ran.status == 1
@@ -119,7 +119,7 @@ def test_an_interrupt_is_130_and_a_termination_143(marginctl, tmp_path, quick, m
     import os
     import signal
 
-    from marginctl.crossval import engine
+    from marginctl.crossval import stacked_trainer
 
     def interrupt(*_args, **_kwargs):
         raise KeyboardInterrupt
@@ -128,7 +128,7 @@ def test_an_interrupt_is_130_and_a_termination_143(marginctl, tmp_path, quick, m
         os.kill(os.getpid(), signal.SIGTERM)
 
     for way, status in ((interrupt, 130), (terminate, 143)):
-        monkeypatch.setattr(engine, "train_stack", way)
+        monkeypatch.setattr(stacked_trainer, "train_stack", way)
         ran = marginctl("uci-cv", "--dataset", "iris", *quick, "--out", tmp_path)
         assert ran.status == status
         assert "the same command again resumes" in ran.err

@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 
-from marginctl.cli import COMMANDS, GROUPS, complete, examples
+from marginctl.cli import COMMANDS, GROUPS, completion, examples
 from tests.place import make, small
 
 pytestmark = pytest.mark.smoke
@@ -39,13 +39,13 @@ def test_every_command_has_examples_that_name_it():
 @pytest.mark.parametrize(
     ("of", "begin", "expected"),
     [
-        (complete.recipe, "arcgrad/table1-", ["arcgrad/table1-fair", "arcgrad/table1-search"]),
-        (complete.objective, "arcg", ["arcgrad"]),
-        (complete.objective, "arcface:scale=3,m", ["arcface:scale=3,margin="]),
-        (complete.objective, "nothing:", []),
-        (complete.uci_set, "iri", ["iris"]),
-        (complete.images, "fo", ["folder:"]),
-        (complete.model, "mlp", ["mlp"]),
+        (completion.recipe, "arcgrad/table1-", ["arcgrad/table1-fair", "arcgrad/table1-search"]),
+        (completion.objective, "arcg", ["arcgrad"]),
+        (completion.objective, "arcface:scale=3,m", ["arcface:scale=3,margin="]),
+        (completion.objective, "nothing:", []),
+        (completion.uci_set, "iri", ["iris"]),
+        (completion.images, "fo", ["folder:"]),
+        (completion.model, "mlp", ["mlp"]),
     ],
 )
 def test_what_a_shell_completes(of, begin, expected):

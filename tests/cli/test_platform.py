@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from marginctl.reporting.distributions import normal_quantile, normal_tail
+from marginctl.results.distributions import normal_quantile, normal_tail
 
 
 def command(arguments, folder, **changed):

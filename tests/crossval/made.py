@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from marginctl.data.dataset import Dataset
+from marginctl.data.tabular.dataset import Dataset
 
 
 def dataset(n=41, d=4, c=3, *, seed=0, counts=None, name="made"):

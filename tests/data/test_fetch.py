@@ -9,8 +9,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from marginctl.data import fetch, uci
+from marginctl.data import fetch
 from marginctl.data.fetch import Fetcher, fetch_missing
+from marginctl.data.tabular import uci
 
 HABERMAN = "".join(f"{30 + i % 50},{58 + i % 12},{i % 13},{1 + (i % 7 == 0)}\n" for i in range(306))
 

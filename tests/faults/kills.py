@@ -26,12 +26,8 @@ from typing import Any
 import filelock
 import torch._dynamo  # noqa: F401 - torch.optim needs it, and every fork would import it again
 
-import marginctl.reporting.figures.draw
-import marginctl.reporting.html.build
-import marginctl.training.run
-import marginctl.transfer.session  # noqa: F401
 from marginctl.cli import run as run_command
-from marginctl.runs.store import result_in, versions
+from marginctl.runs.run_dir import result_in, versions
 from tests.faults.harness import records, wait_until_gone
 from tests.faults.scenarios import SCENARIOS, Scenario
 

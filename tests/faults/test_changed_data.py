@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from marginctl.training import loop
+from marginctl.training import trainer
 from tests.faults.harness import records
 
 SMALL = ("--device", "cpu", "--set", "train.batch_size=4", "--epochs", "1")
@@ -86,7 +86,7 @@ def test_the_images_vanish_in_the_middle(marginctl, tmp_path, photographs, monke
     line += ("data.load=stream", "--model", "mlp:width=4", *SMALL, "--epochs", "4")
     line += ("--checkpoint-minutes", "0")
     assert marginctl(*line, "--out", tmp_path / "whole").status == 0
-    steps, real = [], loop.Trainer._train_on
+    steps, real = [], trainer.Trainer._train_on
 
     def train_on(self, *batch):
         steps.append(1)
@@ -95,7 +95,7 @@ def test_the_images_vanish_in_the_middle(marginctl, tmp_path, photographs, monke
         real(self, *batch)
 
     with monkeypatch.context() as patch:
-        patch.setattr(loop.Trainer, "_train_on", train_on)
+        patch.setattr(trainer.Trainer, "_train_on", train_on)
         ran = marginctl(*line, "--out", tmp_path / "runs")
     assert (ran.status, ran.out) == (2, ""), ran.err
     (said,) = [text for text in ran.err.splitlines() if text.startswith("error: ")]

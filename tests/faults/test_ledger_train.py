@@ -16,13 +16,14 @@ import torch
 from PIL import Image
 
 import marginctl as package
-from marginctl.runs import files
-from marginctl.training import checkpoint, decoding, loop
-from marginctl.training import run as running
-from marginctl.training.distribution import World
-from marginctl.training.tally import Tally
+from marginctl.data.loading import workers
+from marginctl.experiments import run_trial as running
+from marginctl.runs import atomic_io
+from marginctl.training import checkpoint, trainer
+from marginctl.training.running_metrics import Tally
+from marginctl.utils.distributed import World
 from tests.faults.harness import records
-from tests.training.made import trainer
+from tests.training.made import trainer as made_trainer
 
 BASE = ("train", "--data", "digits", "--device", "cpu", "--quiet", "--json", "--epochs", "3")
 BASE += ("--set", "data.samples=100", "--set", "train.batch_size=30")  # 4 steps an epoch
@@ -36,7 +37,7 @@ class KilledError(BaseException):
 
 def killed_at(marginctl, monkeypatch, step, *arguments):
     """Runs a command that is killed before so many steps are done."""
-    real, done = loop.Trainer._train_on, []
+    real, done = trainer.Trainer._train_on, []
 
     def train_on(self, x, y):
         if len(done) == step:
@@ -45,7 +46,7 @@ def killed_at(marginctl, monkeypatch, step, *arguments):
         real(self, x, y)
 
     with monkeypatch.context() as patch:
-        patch.setattr(loop.Trainer, "_train_on", train_on)
+        patch.setattr(trainer.Trainer, "_train_on", train_on)
         with pytest.raises(KilledError):
             marginctl(*arguments)
 
@@ -95,7 +96,7 @@ def test_killed_and_resumed(
 @pytest.mark.parametrize("augment", ["none", "imagenet"])
 def test_killed_and_resumed_from_files(marginctl, tmp_path, monkeypatch, photographs, augment):
     """Item 10: images that are decoded while training."""
-    monkeypatch.setattr(decoding, "workers", lambda: 0)
+    monkeypatch.setattr(workers, "worker_count", lambda: 0)
     arguments = [*SMALL, *OFTEN, "--data", f"folder:{photographs}", "--objective", "adacos"]
     for text in ("load=stream", "pixels=16", "samples=null", f"augment={augment}"):
         arguments += ["--set", f"data.{text}"]
@@ -108,9 +109,11 @@ def test_killed_and_resumed_from_files(marginctl, tmp_path, monkeypatch, photogr
 
 def diverges_at(monkeypatch, step):
     """Learning rates of which the one at `step` blows every weight up."""
-    real = loop.rate_at
+    real = trainer.rate_at
     monkeypatch.setattr(
-        loop, "rate_at", lambda rate, at, total: math.inf if at == step else real(rate, at, total)
+        trainer,
+        "rate_at",
+        lambda rate, at, total: math.inf if at == step else real(rate, at, total),
     )
 
 
@@ -139,10 +142,10 @@ def test_a_diverged_training(marginctl, tmp_path, monkeypatch):
 @pytest.mark.parametrize("kind", ["parameter", "buffer"])
 def test_a_weight_that_is_not_finite_is_no_checkpoint(kind):
     """Item 6: also where the loss does not show it."""
-    made = trainer("soft", model="resnet18", train={"batch_size": 50})
+    made = made_trainer("soft", model="resnet18", train={"batch_size": 50})
     tensors = made.model.parameters() if kind == "parameter" else made.model.buffers()
     next(t for t in tensors if t.is_floating_point()).data.view(-1)[0] = float("inf")
-    with pytest.raises(loop.DivergedError, match=r"'.+' is not finite at step 0"):
+    with pytest.raises(trainer.DivergedError, match=r"'.+' is not finite at step 0"):
         made.state()
 
 
@@ -169,7 +172,7 @@ def state_of(made):
 @pytest.mark.parametrize("objective", ["adacos", "center", "cosine-learned", "cosine-ls"])
 def test_evaluation_changes_no_state(marginctl, tmp_path, objective):
     """Item 7: AdaCos's scale, centers, batch statistics, the optimiser; and eval no file."""
-    made = trainer(objective, model="resnet18", train={"batch_size": 25, "epochs": 1})
+    made = made_trainer(objective, model="resnet18", train={"batch_size": 25, "epochs": 1})
     made.run_epoch(lambda: None)
     before = state_of(made)
     made.tested(size=4)
@@ -196,8 +199,8 @@ def test_killed_at_every_write(marginctl, tmp_path, monkeypatch):
             real(*paths)
 
         with monkeypatch.context() as patch:
-            patch.setattr(files.os, "replace", replace)
-            patch.setattr(files.os, "unlink", lambda *a, **k: None)  # a kill tidies nothing up
+            patch.setattr(atomic_io.os, "replace", replace)
+            patch.setattr(atomic_io.os, "unlink", lambda *a, **k: None)  # a kill tidies nothing up
             try:
                 assert marginctl(*arguments, "--out", out).status == 0
                 break
@@ -306,7 +309,7 @@ def test_a_checkpoint_of_another_network(marginctl, tmp_path, monkeypatch, objec
 
 def test_each_test_image_counts_once(monkeypatch):
     """Item 23: images that are doubled or lost on their way are no evaluation."""
-    made = trainer("soft", model="mlp:width=4")
+    made = made_trainer("soft", model="mlp:width=4")
     assert len(made.tested(size=4).labels) == 21
     batches = list(made.batches.test_batches(4))
     for wrong in (batches[:-1], [*batches, batches[0]]):
@@ -343,7 +346,7 @@ def test_float64_stays_off_devices_without_it(monkeypatch):
         asked.append((device.type, dtype))
         return real(size, dtype=dtype)
 
-    objective = trainer("soft", model="mlp:width=4").objective
+    objective = made_trainer("soft", model="mlp:width=4").objective
     monkeypatch.setattr(torch, "zeros", zeros)
     for device in ("mps", "cpu"):
         Tally(objective, torch.device(device), World(0, 1))

@@ -17,7 +17,7 @@ from types import FrameType
 from typing import NoReturn
 
 from marginctl.cli import run
-from marginctl.text import printable
+from marginctl.utils.text import printable
 from tests.fuzz.draft import Case
 
 SECONDS = 20  # of the processor, or of waiting: the machine may do other work

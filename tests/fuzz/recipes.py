@@ -7,8 +7,8 @@ from typing import Any
 
 import yaml
 
-from marginctl import typed_yaml
 from marginctl.recipe import shipped
+from marginctl.utils.yaml import read
 from tests.fuzz.draft import Case, Draft
 from tests.fuzz.values import DOCUMENT, TEXT, WORDS
 
@@ -23,7 +23,7 @@ def make(draft: Draft) -> Case:
     source = stream.choice(sorted(shipped().values()))
     content = source.read_bytes()
     if stream.random() < 0.65:
-        document = draft.changed(typed_yaml.read(source)[0], DOCUMENT)
+        document = draft.changed(read(source)[0], DOCUMENT)
         content = yaml.dump(document, sort_keys=False, allow_unicode=True).encode(
             "utf-8", "surrogatepass"
         )

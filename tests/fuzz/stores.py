@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from marginctl.cli import run
-from marginctl.runs.store import digest
+from marginctl.runs.run_dir import digest
 from tests.fuzz.draft import Case, Draft
 from tests.fuzz.outputs import payload
 from tests.fuzz.values import BYTES, DOCUMENT, as_json, places

@@ -16,7 +16,7 @@ def test_wrong_input_is_one_clear_line_and_exit_2(tmp_path):
 
 
 def test_a_defect_is_found_and_shrunk(tmp_path, monkeypatch):
-    from marginctl.data import csv_file
+    from marginctl.data.tabular import csv_file
 
     def careless(text):
         raise KeyError(text)

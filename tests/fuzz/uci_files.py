@@ -3,7 +3,7 @@
 import shutil
 from pathlib import Path
 
-from marginctl.data.uci import default_data_dir, definitions
+from marginctl.data.tabular.uci import default_data_dir, definitions
 from tests.fuzz.draft import Case, Draft
 from tests.fuzz.values import BYTES, TEXT
 

@@ -12,7 +12,7 @@ from torch import nn
 
 from marginctl.errors import RequestError
 from marginctl.models.backbone import create
-from marginctl.models.names import MODELS, TORCHVISION
+from marginctl.models.registry import MODELS, TORCHVISION
 
 OWN = [name for name in MODELS if name not in TORCHVISION]
 

@@ -10,9 +10,9 @@ from torch.nn import functional as F  # noqa: N812
 
 from marginctl.errors import RequestError
 from marginctl.objectives import available, compose, create, part
-from marginctl.objectives.compute import evaluate
-from marginctl.objectives.names import parse
-from marginctl.objectives.objective import ObjectiveFunction
+from marginctl.objectives.composition import evaluate
+from marginctl.objectives.functional import ObjectiveFunction
+from marginctl.objectives.parsing import parse
 from tests.objectives import reference
 
 ALL = [

@@ -5,10 +5,10 @@ import math
 import pytest
 import torch
 
-from marginctl.objectives.loss import LOSSES, Loss
-from marginctl.objectives.margin import MARGINS, AdditiveAngle, Margin, MultiplicativeAngle
-from marginctl.objectives.regularizer import REGULARIZERS, Regularizer, SuperSymmetry
-from marginctl.objectives.similarity import SIMILARITIES, Similarity, arccos_slope
+from marginctl.objectives.losses import LOSSES, Loss
+from marginctl.objectives.margins import MARGINS, AdditiveAngle, Margin, MultiplicativeAngle
+from marginctl.objectives.regularizers import REGULARIZERS, Regularizer, SuperSymmetry
+from marginctl.objectives.similarities import SIMILARITIES, Similarity, arccos_slope
 from marginctl.objectives.spec import PARTS
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from marginctl.errors import RequestError
-from marginctl.objectives.names import parse
+from marginctl.objectives.parsing import parse
 from marginctl.objectives.presets import PRESETS
 
 
@@ -104,11 +104,11 @@ def test_compositions_that_are_refused(parts, message):
 def test_the_parts_of_the_schema_are_the_parts_that_are_built():
     """Every kind with its defaults makes an objective, and no kind exists without a schema."""
     from marginctl.objectives import compose, part
-    from marginctl.objectives.loss import LOSSES
-    from marginctl.objectives.margin import MARGINS
-    from marginctl.objectives.regularizer import REGULARIZERS
-    from marginctl.objectives.scale import SCALES
-    from marginctl.objectives.similarity import SIMILARITIES
+    from marginctl.objectives.losses import LOSSES
+    from marginctl.objectives.margins import MARGINS
+    from marginctl.objectives.regularizers import REGULARIZERS
+    from marginctl.objectives.scales import SCALES
+    from marginctl.objectives.similarities import SIMILARITIES
     from marginctl.objectives.spec import PARTS
 
     built = [SIMILARITIES, SCALES, MARGINS, LOSSES, REGULARIZERS]

@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional as F  # noqa: N812
 
 from marginctl.objectives import theory
-from marginctl.objectives.described import described
+from marginctl.objectives.describe import described
 
 
 def test_equation_19_gives_the_papers_angles():

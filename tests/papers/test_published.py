@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from marginctl.data.uci import definitions
+from marginctl.data.tabular.uci import definitions
 from marginctl.papers import Published, papers, published_table
 from marginctl.papers.published import Value, read
 from marginctl.recipe import shipped

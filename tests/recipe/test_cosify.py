@@ -5,7 +5,7 @@ from pydantic import ValidationError
 
 from marginctl.errors import RequestError
 from marginctl.recipe import CosifyRecipe
-from marginctl.recipe.images import ImageData
+from marginctl.recipe.image_data import ImageData
 
 
 def recipe(**keys):

@@ -5,9 +5,9 @@ from pydantic import ValidationError
 
 from marginctl.errors import RequestError
 from marginctl.recipe import Source, load_as
-from marginctl.recipe.images import ImageData
+from marginctl.recipe.image_data import ImageData
 from marginctl.recipe.train import TrainRecipe
-from marginctl.text import short
+from marginctl.utils.text import short
 
 
 @pytest.mark.parametrize(

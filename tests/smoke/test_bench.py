@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from marginctl.bench import together, uci_cv
+from marginctl.bench import suite, uci_cv
 from marginctl.bench.kappa import Shape
 from marginctl.recipe import Protocol
 
 pytestmark = pytest.mark.smoke
 
 SMALL = replace(
-    together.QUICK,
+    suite.QUICK,
     tables={"iris": 1, "haberman": 1},
     layer=(8, 10, 16),
     pairs=1,
@@ -26,13 +26,13 @@ SMALL = replace(
 
 @pytest.fixture
 def tiny(monkeypatch):
-    monkeypatch.setattr(together, "QUICK", SMALL)
-    monkeypatch.setattr(together, "MODEL", "mlp:width=8")
+    monkeypatch.setattr(suite, "QUICK", SMALL)
+    monkeypatch.setattr(suite, "MODEL", "mlp:width=8")
     monkeypatch.setattr(uci_cv, "protocol", lambda epochs: Protocol(epochs=epochs, repeats=1))
 
 
 def test_all_ratios_and_where_they_were_measured(marginctl, tiny, tmp_path, monkeypatch):
-    monkeypatch.setattr(together.os, "getloadavg", lambda: (9.5, 2.0, 1.0))
+    monkeypatch.setattr(suite.os, "getloadavg", lambda: (9.5, 2.0, 1.0))
     ran = marginctl("bench", "--quick", "--json", "--data-dir", tmp_path)
     assert ran.status == 0, ran.err
     document = ran.json
@@ -68,8 +68,8 @@ def test_the_table(marginctl, tiny, tmp_path, monkeypatch):
     find, other = importlib.util.find_spec, "pytorch_metric_learning"
     without = lambda name, *more: None if name == other else find(name, *more)  # noqa: E731
     monkeypatch.setattr(importlib.util, "find_spec", without)
-    monkeypatch.setattr(together, "QUICK", replace(SMALL, tables={}))
-    monkeypatch.delattr(together.os, "getloadavg")
+    monkeypatch.setattr(suite, "QUICK", replace(SMALL, tables={}))
+    monkeypatch.delattr(suite.os, "getloadavg")
     ran = marginctl("bench", "--quick", "--data-dir", tmp_path)
     assert ran.status == 0, ran.err
     lines = ran.out.splitlines()

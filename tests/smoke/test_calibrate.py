@@ -9,8 +9,8 @@ import pytest
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 
+from marginctl.calibration.methods import METHODS
 from marginctl.cli import run as run_command
-from marginctl.evaluation.posthoc.methods import METHODS
 from tests.smoke.test_training import QUICK, SMALL
 
 pytestmark = pytest.mark.smoke

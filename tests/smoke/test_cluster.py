@@ -12,7 +12,7 @@ from pathlib import Path
 import distributed
 import pytest
 
-from marginctl.crossval import cluster
+from marginctl.crossval import dask_executor
 from tests.faults.harness import records, wait_for_results
 
 pytestmark = pytest.mark.smoke
@@ -161,11 +161,13 @@ def test_other_versions_and_threads_are_refused(marginctl, tmp_path, made, monke
     assert threads.status == 2
     assert threads.err.count("\n") == 1
     assert "has 2 threads, expected 1: start its workers with --nthreads 1" in threads.err
-    monkeypatch.setattr(cluster, "NUMERICS", cluster.NUMERICS + 1)
+    monkeypatch.setattr(dask_executor, "NUMERICS", dask_executor.NUMERICS + 1)
     other = marginctl(*command)
     assert other.status == 2
     assert other.err.count("\n") == 1
-    assert f"has numerics {cluster.NUMERICS - 1}, this is {cluster.NUMERICS}" in other.err
+    assert (
+        f"has numerics {dask_executor.NUMERICS - 1}, this is {dask_executor.NUMERICS}" in other.err
+    )
     assert not list(tmp_path.rglob("result.json"))
 
 
@@ -182,7 +184,7 @@ def test_other_versions_and_threads_are_refused(marginctl, tmp_path, made, monke
     ],
 )
 def test_what_cannot_be_is_one_line(marginctl, tmp_path, monkeypatch, options, said):
-    monkeypatch.setattr(cluster, "PATIENCE", 0.5)
+    monkeypatch.setattr(dask_executor, "PATIENCE", 0.5)
     ran = marginctl(*COMMAND, *options, "--out", tmp_path)
     assert ran.status == 2
     assert ran.out == ""

@@ -7,8 +7,8 @@ import signal
 
 import pytest
 
-from marginctl.runs.store import digest
-from marginctl.training import execute
+from marginctl.experiments import execution
+from marginctl.runs.run_dir import digest
 
 pytestmark = pytest.mark.smoke
 
@@ -65,7 +65,7 @@ def test_a_killed_one_goes_on_to_the_same_weights(marginctl, store, monkeypatch)
     arguments = ("cosify", "--from", start, "--device", "cpu", "--blocks", 4, "--epochs", 2)
     arguments += ("--set", "train.batch_size=50", "--quiet", "--out")
     assert marginctl(*arguments, store / "whole").status == 0
-    run = execute.run
+    run = execution.run
 
     def killed(*given, **options):
         class Listener:
@@ -82,7 +82,7 @@ def test_a_killed_one_goes_on_to_the_same_weights(marginctl, store, monkeypatch)
         return run(given[0], Listener(), **options)
 
     with monkeypatch.context() as patched:
-        patched.setattr(execute, "run", killed)
+        patched.setattr(execution, "run", killed)
         stopped = marginctl(*arguments, store / "out")
     assert stopped.status == 143
     assert "step 3 of" in stopped.err

@@ -4,7 +4,8 @@ import shutil
 
 import pytest
 
-from marginctl.data import fetch, uci
+from marginctl.data import fetch
+from marginctl.data.tabular import uci
 
 pytestmark = pytest.mark.smoke
 
@@ -47,9 +48,9 @@ def test_uci_cv_fetches_what_is_not_there(marginctl, tmp_path, quick, data_dir, 
             shutil.copytree(data_dir / "uci" / name, folder / "uci" / name)
         return {}
 
-    from marginctl.crossval import session
+    from marginctl.experiments import uci_cv_session
 
-    monkeypatch.setattr(session, "fetch_missing", place)
+    monkeypatch.setattr(uci_cv_session, "fetch_missing", place)
     ran = marginctl(
         *("uci-cv", "--dataset", "haberman", "--objective", "soft", *quick),
         *("--data-dir", tmp_path / "data", "--out", tmp_path / "runs"),

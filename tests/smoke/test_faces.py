@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from marginctl.data.images import load_images
-from marginctl.evaluation.verification import verified
+from marginctl.data.images.in_memory import load_images
+from marginctl.metrics.verification import verified
 from tests.data.made import write
 
 pytestmark = pytest.mark.smoke

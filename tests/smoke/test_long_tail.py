@@ -7,8 +7,9 @@ import signal
 import numpy as np
 import pytest
 
-from marginctl.data.images import load_images
-from marginctl.training import checkpoint, execute
+from marginctl.data.images.in_memory import load_images
+from marginctl.experiments import execution
+from marginctl.training import checkpoint
 from tests.data.made import paint
 
 pytestmark = pytest.mark.smoke
@@ -113,7 +114,7 @@ def test_a_first_stage_that_is_done_is_not_done_again(marginctl, recipe, tmp_pat
 def test_killed_and_resumed_it_is_the_same(marginctl, recipe, tmp_path, monkeypatch, stage):
     asked = ("train", recipe, "--objective", "soft", *QUIET)
     assert marginctl(*asked, tmp_path / "whole").status == 0
-    run = execute.run
+    run = execution.run
 
     def killed(*given, **options):
         class Listener:
@@ -134,7 +135,7 @@ def test_killed_and_resumed_it_is_the_same(marginctl, recipe, tmp_path, monkeypa
         return run(given[0], Listener(), **(options | {"on_done": Listener().done}))
 
     with monkeypatch.context() as patched:
-        patched.setattr(execute, "run", killed)
+        patched.setattr(execution, "run", killed)
         stopped = marginctl(*asked, tmp_path / "out")
     assert stopped.status == 143
     assert len(results(tmp_path / "out")) == (0 if stage == "first" else 1)

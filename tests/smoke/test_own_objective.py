@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from marginctl.objectives import extension
+from marginctl.objectives import plugins
 from marginctl.objectives.presets import PRESETS
 from marginctl.objectives.spec import PARTS
 
@@ -24,13 +24,13 @@ def focal(tmp_path, monkeypatch):
     assert len([line for line in text.splitlines() if line.strip()]) <= 15
     path = tmp_path / "focal.py"
     path.write_text(text)
-    monkeypatch.setenv(extension.FILES, str(path))
-    extension.load.cache_clear()
+    monkeypatch.setenv(plugins.FILES, str(path))
+    plugins.load.cache_clear()
     yield path
     sys.modules.pop("focal", None)
     PRESETS.pop("focal", None)
     PARTS["loss"].pop("focal", None)
-    extension.load.cache_clear()
+    plugins.load.cache_clear()
 
 
 def test_it_stands_beside_the_others(marginctl, focal, tmp_path):
@@ -48,7 +48,7 @@ def test_it_stands_beside_the_others(marginctl, focal, tmp_path):
     sys.modules.pop("focal")
     PRESETS.pop("focal")
     PARTS["loss"].pop("focal")
-    extension.load.cache_clear()
+    plugins.load.cache_clear()
     assert marginctl(*arguments, *few, "--out", tmp_path / "runs", "--quiet").status == 0
     assert len(list((tmp_path / "runs").rglob("run.json"))) == 3
     assert "focal.py" in marginctl("objectives", "show", "focal").out
@@ -68,13 +68,13 @@ def test_it_stands_beside_the_others(marginctl, focal, tmp_path):
 def test_a_file_that_is_none_is_named(marginctl, tmp_path, monkeypatch, name, text, said):
     if text is not None:
         (tmp_path / name).write_text(text)
-    monkeypatch.setenv(extension.FILES, str(tmp_path / name))
-    extension.load.cache_clear()
+    monkeypatch.setenv(plugins.FILES, str(tmp_path / name))
+    plugins.load.cache_clear()
     ran = marginctl("objectives", "list")
     assert ran.status == 2
     assert said in ran.err
-    assert f"{extension.FILES}={tmp_path / name}" in ran.err
+    assert f"{plugins.FILES}={tmp_path / name}" in ran.err
     assert len(ran.err.splitlines()) == 1
-    monkeypatch.delenv(extension.FILES)
+    monkeypatch.delenv(plugins.FILES)
     sys.modules.pop(name.removesuffix(".py"), None) if "extension" in name else None
-    extension.load.cache_clear()
+    plugins.load.cache_clear()

@@ -70,7 +70,7 @@ def test_damaged_runs_are_named_and_the_rest_is_shown(marginctl, store, quick):
 
 def forge(folder, **changes):
     """Changes a result and gives it a checksum that fits."""
-    from marginctl.runs.store import digest
+    from marginctl.runs.run_dir import digest
 
     path = folder / "result.json"
     record = json.loads(path.read_text())
@@ -140,7 +140,7 @@ def test_other_protocols_are_other_tables_and_later_data_wins(marginctl, store, 
     about["trial"] = result["trial"] = "twin"
     about["timing"]["started"] = "2999-01-01T00:00:00+0000"
     result.pop("sha256")
-    from marginctl.runs.store import digest
+    from marginctl.runs.run_dir import digest
 
     (twin / "run.json").write_text(json.dumps(about))
     (twin / "result.json").write_text(json.dumps({**result, "sha256": digest(result)}))

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from marginctl.runs.store import TrialFolder
+from marginctl.runs.run_dir import TrialFolder
 
 pytestmark = pytest.mark.smoke
 TWICE = "similarity=cosine;scale=fixed(from_run=cosine-ls,times=2)"

@@ -297,10 +297,10 @@ def test_a_checkpoint_of_another_trial_is_not_used(marginctl, tmp_path):
 
 
 def test_other_versions_train_anew(marginctl, tmp_path, monkeypatch):
-    from marginctl.training import loop
+    from marginctl.training import trainer
 
     arguments = ("train", *MLP, "--out", tmp_path)
-    monkeypatch.setattr(loop, "versions", lambda: {"torch": "1.0", "numpy": "1.0"})
+    monkeypatch.setattr(trainer, "versions", lambda: {"torch": "1.0", "numpy": "1.0"})
     marginctl(*arguments)
     path, _ = result_in(tmp_path)
     path.unlink()

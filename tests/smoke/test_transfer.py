@@ -291,7 +291,7 @@ def test_a_record_that_was_changed_is_named_by_a_report(marginctl, networks, tmp
     few = ("--set", "probe.strengths=[0.1]", "--set", "data.samples=100", *SMALL)
     marginctl("transfer", "--from", networks, "--data", "digits", "--out", tmp_path, *few)
     path = next(tmp_path.rglob("result.json"))
-    from marginctl.runs.store import digest, result_in
+    from marginctl.runs.run_dir import digest, result_in
 
     record = result_in(path.read_text())
     del record["start"]["row"]

@@ -3,11 +3,11 @@
 import numpy as np
 import torch
 
-from marginctl.data.images import Images
-from marginctl.objectives.names import parse
+from marginctl.data.images.in_memory import Images
+from marginctl.objectives.parsing import parse
 from marginctl.recipe import TrainRecipe
-from marginctl.training.loop import Trainer
-from marginctl.training.setup import Setup
+from marginctl.training.trainer import Trainer
+from marginctl.utils.precision import Setup
 
 CPU = Setup(torch.device("cpu"), "fp32", channels_last=True)
 

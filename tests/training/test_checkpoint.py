@@ -55,8 +55,8 @@ def test_the_one_just_written_stays_beside_a_later_one(tmp_path, keep):
 def steps_in(out, kind):
     return [
         checkpoint.load(path)["step"]
-        for run in out.rglob("run.json")
-        for path in checkpoint.found(run.parent, kind)
+        for run_trial in out.rglob("run.json")
+        for path in checkpoint.found(run_trial.parent, kind)
     ]
 
 
@@ -74,12 +74,12 @@ def test_a_training_keeps_so_many_and_the_best(marginctl, tmp_path, keep):
 
 
 def test_the_best_stays_where_later_epochs_are_worse(marginctl, tmp_path, monkeypatch):
-    from marginctl.training import run
+    from marginctl.experiments import run_trial
 
     accuracies = iter([50.0, 70.0, 60.0])
-    real = run.accuracy_record
+    real = run_trial.accuracy_record
     monkeypatch.setattr(
-        run, "accuracy_record", lambda tested: real(tested) | {"top1": next(accuracies)}
+        run_trial, "accuracy_record", lambda tested: real(tested) | {"top1": next(accuracies)}
     )
     assert marginctl(*TRAIN, "--keep", 1, "--out", tmp_path).status == 0
     assert steps_in(tmp_path, LAST) == [6]

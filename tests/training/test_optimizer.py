@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from marginctl.objectives.names import available
+from marginctl.objectives.parsing import available
 from marginctl.recipe.train import Optim
 from marginctl.recipe.transfer import TransferOptim
 from marginctl.training.optimizer import optimizer_of

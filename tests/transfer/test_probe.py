@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from marginctl.recipe.transfer import Probe
-from marginctl.transfer.features import Extracted
+from marginctl.transfer.cached_features import Extracted
 from marginctl.transfer.probe import prepared, probed, split
 
 

@@ -1,0 +1,49 @@
+"""What a shell completes: names of recipes, objectives, data sets and models. Quick: no torch."""
+
+from collections.abc import Iterable
+
+
+def _begun(begin: str, known: Iterable[str]) -> list[str]:
+    return [name for name in known if name.startswith(begin)]
+
+
+def recipe(incomplete: str) -> list[str]:
+    """Shipped recipes."""
+    from marginctl.recipe.load import shipped
+
+    return _begun(incomplete, shipped())
+
+
+def objective(incomplete: str) -> list[str]:
+    """Presets, and the options of one whose name is whole."""
+    from marginctl.objectives.plugins import load
+    from marginctl.objectives.presets import PRESETS
+
+    load()
+    name, colon, given = incomplete.partition(":")
+    if not colon or name not in PRESETS:
+        return _begun(incomplete, PRESETS)
+    before, comma, last = given.rpartition(",")
+    options = _begun(last, (f"{option}=" for option in PRESETS[name].options))
+    return [f"{name}:{before}{comma}{option}" for option in options]
+
+
+def uci_set(incomplete: str) -> list[str]:
+    """UCI sets."""
+    from marginctl.data.tabular.uci import definitions
+
+    return _begun(incomplete, [*definitions(), "all"])
+
+
+def images(incomplete: str) -> list[str]:
+    """Sets of images; `folder:` and `list:` take a path."""
+    from marginctl.data.images.registry import image_sets
+
+    return _begun(incomplete, (name.removesuffix("PATH") for name in image_sets()))
+
+
+def model(incomplete: str) -> list[str]:
+    """Backbones."""
+    from marginctl.models.registry import MODELS
+
+    return _begun(incomplete, MODELS)

@@ -1,0 +1,1 @@
+"""Progress displays and training logs."""

@@ -1,0 +1,212 @@
+"""The networks of a stack as stacked tensors: forward and backward pass, and what they predict."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from marginctl.crossval.stack import Stack, class_weights, initial_weights, scaling_statistics
+from marginctl.crossval.stacked_layer import Layer, Rows
+from marginctl.objectives.functional import ObjectiveFunction
+
+
+@dataclass(frozen=True)
+class _First:
+    """Views of everything that belongs to the first S' networks of a stack."""
+
+    layers: list[Layer]
+    weights: dict[str, Tensor]
+    gradients: dict[str, Tensor]
+    state: dict[str, Tensor]
+
+
+class StackedNetworks:
+    """S networks as stacked tensors: ReLU layers, then the objective's classifier."""
+
+    def __init__(self, stack: Stack, device: torch.device, dtype: torch.dtype) -> None:
+        self.stack, self.device, self.dtype = stack, device, dtype
+        protocol, dataset = stack.protocol, stack.dataset
+        self.objective = ObjectiveFunction(stack.objective.spec, dataset.num_classes)
+
+        # Centred on the column medians in float64 first, so that float32 keeps the digits of a
+        # column like 1,600,000,000 +- 1,000; the fold's own statistics are subtracted after.
+        scaled = protocol.scaling != "none"
+        self.center = np.median(dataset.x, axis=0) if scaled else np.zeros(dataset.num_features)
+        x = dataset.x - self.center
+        self.x = self._tensor(x)
+        self.y = torch.as_tensor(dataset.y, device=device)
+        statistics = [scaling_statistics(x, n.train, protocol.scaling) for n in stack.networks]
+        self.shift = self._tensor(np.stack([shift for shift, _ in statistics]))[:, None]
+        self.factor = self._tensor(np.stack([factor for _, factor in statistics]))[:, None]
+
+        self.class_weights: Tensor | None = None
+        if protocol.class_weights == "balanced":
+            classes = dataset.num_classes
+            of_each = [class_weights(dataset.y, n.train, classes) for n in stack.networks]
+            self.class_weights = self._tensor(np.stack(of_each))
+
+        of_number = {(n.repeat, n.fold): initial_weights(stack, n) for n in stack.networks}
+        drawn = [of_number[n.repeat, n.fold] for n in stack.networks]
+        names = [n for n in drawn[0] if n != "class_bias" or self.objective.has_bias]
+        self.weights = {name: self._tensor(np.stack([d[name] for d in drawn])) for name in names}
+        self.state = self.objective.init_state(self.weights["class_weight"])
+        self.weights |= {name: self.state[name] for name in self.objective.trained}
+        self.gradients = {name: torch.zeros_like(w) for name, w in self.weights.items()}
+        held = {*self.objective.trained, *self.objective.schedules}
+        self.moved = [name for name in self.state if name not in held]
+        # what batch normalisation has seen
+        self.running: dict[str, Tensor] = {}
+        for i, width in enumerate(protocol.hidden if protocol.batch_norm != "none" else []):
+            self.running[f"mean{i}"] = self._tensor(np.zeros((len(drawn), width)))
+            self.running[f"variance{i}"] = self._tensor(np.ones((len(drawn), width)))
+        self._views: dict[int, _First] = {}
+
+    def _tensor(self, array: NDArray[np.float64]) -> Tensor:
+        return torch.as_tensor(array, dtype=self.dtype, device=self.device)
+
+    def inputs(self, rows: Tensor) -> Tensor:
+        """Scaled features (S, L, d) of row numbers (S, L)."""
+        x = self.x.index_select(0, rows.reshape(-1)).view(*rows.shape, -1)
+        return x.sub_(self.shift).mul_(self.factor)
+
+    def first(self, count: int) -> "_First":
+        """Views of the first `count` networks' tensors."""
+        if count not in self._views:
+            weights = {name: weight[:count] for name, weight in self.weights.items()}
+            gradients = {name: gradient[:count] for name, gradient in self.gradients.items()}
+            state = {name: value[:count] for name, value in self.state.items()}
+            running = {name: value[:count] for name, value in self.running.items()}
+            last = len(self.stack.protocol.hidden) - 1
+            layers = [
+                Layer(
+                    *(weights, gradients, running, i),
+                    norm=self.stack.protocol.batch_norm,
+                    relu=i < last or not self.stack.protocol.linear_feature,
+                )
+                for i in range(last + 1)
+            ]
+            self._views[count] = _First(layers, weights, gradients, state)
+        return self._views[count]
+
+    def set_progress(self, epoch: int, batch: int, batches: list[int]) -> None:
+        """Sets what follows a schedule, each network by its own number of batches an epoch."""
+        epochs = self.stack.protocol.epochs
+        for name, schedule in self.objective.schedules.items():
+            of_count = {
+                n: schedule.value(epoch * n + min(batch, n), epochs * n) for n in set(batches)
+            }
+            self.state[name].copy_(self._tensor(np.array([of_count[n] for n in batches])))
+
+    @torch.no_grad()
+    def backward(
+        self,
+        x: Tensor,
+        y: Tensor,
+        valid: Tensor | None,
+        row_weight: Tensor,
+        rows: Rows,
+    ) -> Tensor:
+        """Writes the gradient of each network's mean loss; returns these losses (S',).
+
+        Args:
+            x: (S', B, d) scaled features, for the first S' networks.
+            y: (S', B) their classes.
+            valid: (S', B) which of them count, or None for all.
+            row_weight: (S', B) 1/count where valid, else 0.
+            rows: the same for batch normalisation.
+        """
+        networks = self.first(len(x))
+        if self.class_weights is not None:
+            row_weight = row_weight * self.class_weights[: len(x)].gather(-1, y)
+            row_weight /= row_weight.sum(-1, keepdim=True)
+        features = x
+        for layer in networks.layers:
+            features = layer.train(features, rows)
+        loss, after, head = self.objective.gradient(
+            features,
+            networks.weights["class_weight"],
+            y,
+            valid,
+            networks.state,
+            row_weight=row_weight,
+            bias=networks.weights.get("class_bias"),
+        )
+        for name in self.moved:
+            networks.state[name].copy_(after[name])
+        networks.gradients["class_weight"].copy_(head.weights)
+        if head.bias is not None:
+            networks.gradients["class_bias"].copy_(head.bias)
+        if head.log_scale is not None:
+            networks.gradients["log_scale"].copy_(head.log_scale)
+
+        upstream = head.features
+        for i, layer in reversed(list(enumerate(networks.layers))):
+            upstream = layer.backward(upstream, rows)
+            if i:
+                upstream = torch.bmm(upstream, layer.weight_transposed)
+        return (loss * row_weight).sum(-1)
+
+    @torch.no_grad()
+    def predict(self) -> NDArray[np.int64]:
+        """(S, n): the class that each network predicts for every row of the data set."""
+        return self._over_rows(
+            lambda features, weight, bias: self.objective.similarities(
+                features, weight, bias
+            ).argmax(-1)
+        )
+
+    @torch.no_grad()
+    def confidence(self) -> NDArray[np.float64]:
+        """(S, n): the largest softmax probability of each network for every row."""
+        return self._over_rows(
+            lambda features, weight, bias: (
+                self.objective.logits(features, weight, self.state, bias).softmax(-1).amax(-1)
+            )
+        )
+
+    def _over_rows(
+        self, compute: Callable[[Tensor, Tensor, Tensor | None], Tensor], rows_at_once: int = 256
+    ) -> NDArray[Any]:
+        weight, bias = self.weights["class_weight"], self.weights.get("class_bias")
+        blocks = []
+        for first in range(0, len(self.x), rows_at_once):
+            last = min(first + rows_at_once, len(self.x))
+            rows = torch.arange(first, last, device=self.device)
+            x = self.inputs(rows.expand(len(self.shift), -1))
+            features = x
+            for layer in self.first(len(x)).layers:
+                features = layer.evaluate(features)
+            blocks.append(compute(features, weight, bias))
+        return torch.cat(blocks, 1).cpu().numpy()
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """All that predicts, in the order of the networks' numbers: to be saved.
+
+        A raw row x gives the inputs (x - input_shift) * input_factor, (S, d) each.
+        """
+        shift = self.shift[:, 0].cpu().double().numpy() + self.center
+        kept = {"input_shift": shift, "input_factor": self.factor[:, 0].cpu().numpy()}
+        for name, value in {**self.weights, **self.state, **self.running}.items():
+            kept[name] = value.cpu().numpy()
+        return {name: value[self.in_order] for name, value in kept.items()}
+
+    def test_predictions(self) -> list[tuple[int, int, int, int, float]]:
+        """(row, repeat, fold, predicted class, confidence) of every test row of every network."""
+        predicted, confidence = self.predict(), self.confidence()
+        found = []
+        for i in self.in_order:
+            network = self.stack.networks[i]
+            for row in network.test:
+                at = (int(row), network.repeat, network.fold)
+                found.append((*at, int(predicted[i, row]), float(confidence[i, row])))
+        return found
+
+    @property
+    def in_order(self) -> NDArray[np.int64]:
+        """Positions in the stack by lane and number: the stack has most batches first."""
+        numbers = [(n.fold, n.repeat, n.lane) for n in self.stack.networks]
+        return np.lexsort(np.transpose(numbers))

@@ -1,0 +1,1 @@
+"""Image data sets: registry, readers, and definitions of parts and subsets."""

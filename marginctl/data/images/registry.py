@@ -1,0 +1,80 @@
+"""Image sets by their names: which there are, and how each can be loaded."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from marginctl.data.images.known_sets import DIGITS_SUMMARY, IMAGE_SETS, STREAMED_SETS
+from marginctl.errors import RequestError
+from marginctl.utils.text import did_you_mean, short
+
+FOLDER = "folder:"
+LIST = "list:"
+GROUPS = ("near", "far")  # of foreign images
+
+
+@dataclass(frozen=True)
+class Description:
+    """What an image set is, and the files that it needs in each layout that is read."""
+
+    summary: str
+    layouts: tuple[tuple[str, ...], ...]
+
+
+def image_sets() -> Mapping[str, Description]:
+    """A description of every image set by its name; `folder:PATH` stands for any folder."""
+    named = {
+        name: Description(kind.summary, tuple(layout.files() for layout in kind.layouts))
+        for name, kind in IMAGE_SETS.items()
+    }
+    streamed = {
+        name: Description(
+            kind.summary,
+            tuple(tuple(f"{f}/{file}".lstrip("/") for file in kind.files) for f in kind.folders),
+        )
+        for name, kind in STREAMED_SETS.items()
+    }
+    inside = tuple(f"PATH/{part}/CLASS/IMAGE" for part in ("train", "val"))
+    own = {
+        f"{FOLDER}PATH": Description(
+            "a folder of images of one's own", (inside, ("PATH/CLASS/IMAGE",))
+        ),
+        f"{LIST}PATH": Description(
+            "a folder with lists of image files and their labels",
+            (("PATH/train.txt", "PATH/val.txt"),),
+        ),
+    }
+    return {"digits": Description(DIGITS_SUMMARY, ()), **named, **streamed, **own}
+
+
+def ways_to_load(name: str) -> tuple[str, ...]:
+    """How a set can be loaded, the usual way first: whole into `memory`, or as a `stream`."""
+    if name.startswith(FOLDER):
+        return ("memory", "stream")
+    return ("stream",) if name in STREAMED_SETS or name.startswith(LIST) else ("memory",)
+
+
+def check_images_name(name: str) -> str:
+    """The name, if it is an image set's.
+
+    Raises:
+        RequestError: it is not.
+    """
+    known = image_sets()
+    if name in known or (name.startswith((FOLDER, LIST)) and name not in (FOLDER, LIST)):
+        return name
+    raise RequestError(
+        f"unknown image set '{short(name)}': expected one of {', '.join(known)}."
+        + did_you_mean(name, known)
+    )
+
+
+def foreign_name(written: str) -> tuple[str | None, str]:
+    """The group, `near`, `far` or None, and the name of a set of foreign images: `near=NAME`.
+
+    Raises:
+        RequestError: the name is no image set's.
+    """
+    before, _, name = written.partition("=")
+    if before in GROUPS:
+        return before, check_images_name(name)
+    return None, check_images_name(written)

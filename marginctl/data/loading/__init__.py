@@ -1,0 +1,1 @@
+"""Batches of images for training and evaluation."""

@@ -1,0 +1,1 @@
+"""Tables: the UCI data sets and a user's own CSV files."""

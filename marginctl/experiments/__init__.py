@@ -1,0 +1,1 @@
+"""The tasks: from a recipe to trials, run directories and results."""

@@ -1,0 +1,185 @@
+"""Evaluates a trained network: what `marginctl eval` computes."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from marginctl.calibration import io
+from marginctl.calibration.apply import applied
+from marginctl.data.images.base import LabelledImages
+from marginctl.data.images.folders import located as in_data
+from marginctl.data.images.ood_sets import load_foreign
+from marginctl.data.images.registry import FOLDER, check_images_name, ways_to_load
+from marginctl.errors import RequestError
+from marginctl.experiments.checks import images_of
+from marginctl.experiments.find_run import located, run_of
+from marginctl.experiments.source_scale import spec_of
+from marginctl.experiments.training_record import recipe_of
+from marginctl.recipe.image_data import ImageData
+from marginctl.training.epoch_metrics import detection_record, measured_record, shots_record
+from marginctl.training.ood_evaluation import foreign_tested
+from marginctl.training.trainer import MISFITS, DivergedError, Tested, Trainer
+from marginctl.utils.precision import setup
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """A trained network on test images.
+
+    Attributes:
+        about: the run's folder, checkpoint, step, data, model and objective, as JSON has them.
+        images: of which the test part was seen.
+        trainer: the network.
+        tested: what it makes of them.
+        classes: the names of the classes that it was trained for.
+    """
+
+    about: dict[str, Any]
+    images: LabelledImages
+    trainer: Trainer
+    tested: Tested
+    classes: list[str]
+
+
+def evaluate(
+    path: Path,
+    data: str | None,
+    which: str,
+    data_dir: Path,
+    device: str,
+    bins: int,
+    calibration: Path | None = None,
+    ood: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Evaluates a run's folder or a checkpoint in one: the document of `eval --json`.
+
+    Args:
+        path, data, which, data_dir, device: of `tested_of`.
+        bins: of the calibration.
+        calibration: a map of `calibrate --save`, for calibrated numbers beside the others.
+        ood: foreign images, as `load_foreign` takes them.
+
+    Raises:
+        RequestError: as `tested_of` and `load_foreign`, or a map that is none or does not fit the
+            network.
+    """
+    fitted = None if calibration is None else io.read(calibration)
+    found = tested_of(path, data, which, data_dir, device)
+    images, tested = found.images, found.tested
+    foreign = load_foreign(ood, images, data_dir, streamed=found.trainer.recipe.data.streamed)
+    others = foreign_tested(found.trainer, foreign, images, None)
+    document: dict[str, Any] = {
+        "schema": 1,
+        "command": "eval",
+        **found.about,
+        **measured_record(found.trainer.objective, tested, images.classes, bins),
+        # of its own images alone: others have another tail, or none
+        **(shots_record(tested, images.train_y) if data is None else {}),
+        "detection": detection_record(tested, others, curves=True),
+    }
+    if list(images.classes) != found.classes:
+        document["reasons"]["per_class"] = "the classes have other names: compared by their number"
+    if calibration is not None and fitted is not None:
+        logits, digest = tested.logits.double().numpy(), images.part_digests["test"]
+        document["calibrated"] = applied(
+            calibration, fitted, logits, tested.labels.numpy(), bins, digest
+        )
+    return document
+
+
+def tested_of(path: Path, data: str | None, which: str, data_dir: Path, device: str) -> Evaluated:
+    """Runs test images through a trained network.
+
+    Args:
+        path: the folder of a trial, or a checkpoint file in its `checkpoints`.
+        data: other images than those that it was trained with, or None.
+        which: `last` or `best`, for a folder.
+        data_dir: where the images are.
+        device: a torch device.
+
+    Raises:
+        RequestError: no run or checkpoint, a damaged one, or images that do not fit the network.
+    """
+    folder, file, state = located(path.absolute(), which)
+    run = run_of(folder)
+    recipe = recipe_of(run)
+    pixels = state.get("pixels", recipe.data.side)  # checkpoints of old do not say
+    own = recipe.data if data is None else _other(data, recipe.data, pixels, data_dir)
+    images = images_of(own, data_dir)
+    if data is None and images.digest != run["data"]:
+        raise RequestError(
+            f"{folder}: was trained on other content of {own.name} than there is now: name the "
+            "folder that has it with --data-dir, or say --data to evaluate on this one"
+        )
+    _check_fit(state, images, file)
+    how = setup(device, recipe.train.precision)
+    trainer = Trainer(recipe, spec_of(run), images, int(run["seed"]), how)
+    try:
+        trainer.load_weights(state)
+    except MISFITS as error:
+        if data is not None:
+            shape = f"{images.channels} x {images.pixels} x {images.pixels}"
+            raise RequestError(
+                f"{file}: {recipe.model} does not take the images of {data} ({shape}): evaluate it "
+                f"on images as those of {recipe.data.name}"
+            ) from None
+        raise RequestError(
+            f"{file}: holds another network than {recipe.model} with {run['objective']}, which "
+            f"{folder / 'run.json'} says ({str(error).splitlines()[0]}): train it again"
+        ) from None
+    try:
+        tested = trainer.tested()
+    except DivergedError as error:
+        raise RequestError(f"{file}: {error}: there is nothing to evaluate") from None
+    about = {
+        "run": str(folder),
+        "checkpoint": file.name,
+        "step": int(state["step"]),
+        "data": own.name,
+        "model": recipe.model,
+        "objective": str(run["objective"]),
+    }
+    return Evaluated(about, images, trainer, tested, state["classes"])
+
+
+def _other(name: str, trained: ImageData, pixels: int, data_dir: Path) -> ImageData:
+    """Other images, scaled as those of the training were; their test part is used as it is.
+
+    A folder that the training divided is divided so again: no image of its training part is
+    tested.
+
+    Raises:
+        RequestError: no such set.
+    """
+    ways = ways_to_load(check_images_name(name))
+    way = "stream" if trained.streamed and "stream" in ways else None
+    folders = [
+        os.path.realpath(in_data(own.removeprefix(FOLDER), data_dir))
+        for own in (name, trained.name)
+        if own.startswith(FOLDER)
+    ]
+    divided = len(folders) == 2 and folders[0] == folders[1]
+    share = trained.test_share if divided else None
+    return ImageData(name=name, pixels=pixels, load=way, test_share=share)
+
+
+def _check_fit(state: dict[str, Any], images: LabelledImages, file: Path) -> None:
+    weight = state["objective"].get("weight")
+    found = len(weight) if isinstance(weight, Tensor) and weight.dim() else None
+    if found != images.num_classes:
+        raise RequestError(
+            f"{file}: was trained for {found} classes, and {images.name} has {images.num_classes}: "
+            "evaluate it on data with as many"
+        )
+
+
+def title(document: dict[str, Any]) -> str:
+    """What was evaluated on what, in a line."""
+    return (
+        f"{document['model']} with {document['objective']} on {document['data']} "
+        f"({document['checkpoint']}, step {document['step']})"
+    )

@@ -1,0 +1,131 @@
+"""Verifies pairs of images by a trained network: what `marginctl eval --pairs` computes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from marginctl.data.images.pairs import read_pairs
+from marginctl.errors import RequestError
+from marginctl.experiments.find_run import located, run_of
+from marginctl.experiments.training_record import recipe_of
+from marginctl.models.backbone import Backbone, create
+from marginctl.models.registry import parse_model
+from marginctl.recipe import TrainRecipe
+from marginctl.runs.atomic_io import csv_text, write_output
+from marginctl.training import checkpoint
+from marginctl.training.pair_evaluation import VerifiedPairs, verified_pairs
+from marginctl.training.trainer import MISFITS
+from marginctl.utils.distributed import World
+from marginctl.utils.precision import Setup, setup
+
+HEADING = ("pairs", "line", "first", "second", "same", "cosine", "fold")
+
+
+@dataclass(frozen=True)
+class Verified:
+    """Lists of pairs by a trained network.
+
+    Attributes:
+        document: of `eval --pairs --json`.
+        lists: what was made of each.
+    """
+
+    document: dict[str, Any]
+    lists: Sequence[VerifiedPairs]
+
+    def write(self, path: Path) -> None:
+        """Writes a row for each pair, in the order of the files, as CSV; folds count from 1.
+
+        Raises:
+            StoreError: it cannot be written.
+        """
+        rows: list[Sequence[Any]] = [HEADING]
+        for one in self.lists:
+            pairs = one.pairs
+            columns = (pairs.lines, pairs.rows.tolist(), pairs.same, one.scores, pairs.folds)
+            for line, both, same, score, fold in zip(*columns, strict=True):
+                files = (pairs.files[row] for row in both)
+                rows.append((pairs.file, line, *files, int(same), f"{score:.6f}", fold + 1))
+        write_output(path, csv_text(rows))
+
+
+def verify(
+    path: Path, files: Sequence[Path], root: Path | None, which: str, device: str, *, flip: bool
+) -> Verified:
+    """Verifies lists of pairs; the images that the network was trained on are not needed.
+
+    Args:
+        path: the folder of a trial, or a checkpoint file in its `checkpoints`.
+        files: lists of pairs, as `read_pairs` takes them.
+        root: the folder of their images; None for that of each list.
+        which: `last` or `best`, for a folder.
+        device: a torch device.
+        flip: as `verified_pairs` has it.
+
+    Raises:
+        RequestError: no run or checkpoint, a damaged one, or a list or an image that cannot be
+            used.
+    """
+    lists = [read_pairs(file, root) for file in files]
+    folder, file, state = located(path.absolute(), which)
+    run = run_of(folder)
+    recipe = recipe_of(run)
+    moments = state["normalization"]
+    shape = len(moments[0]), int(state.get("pixels", recipe.data.side))  # old ones do not say
+    how = setup(device, recipe.train.precision)
+    backbone = _backbone(recipe, state["model"], shape, how, file)
+
+    def features(x: Tensor) -> Tensor:
+        with how.autocast():
+            found: Tensor = backbone(x)
+        return found
+
+    found = verified_pairs(
+        features, lists, recipe, shape, (moments[0], moments[1]), how, World(), flip=flip
+    )
+    document = {
+        "schema": 1,
+        "command": "eval",
+        "run": str(folder),
+        "checkpoint": file.name,
+        "step": int(state["step"]),
+        "model": recipe.model,
+        "objective": str(run["objective"]),
+        "score": "cosine of the embeddings" + (", each with its mirror image's" if flip else ""),
+        "embedding": found[0].length,
+        "verification": [one.record() for one in found],
+    }
+    return Verified(document, found)
+
+
+def title(document: dict[str, Any]) -> str:
+    """What was verified by what, in a line."""
+    return (
+        f"{document['model']} with {document['objective']}: {document['score']}, "
+        f"{document['embedding']} numbers ({document['checkpoint']}, step {document['step']})"
+    )
+
+
+def _backbone(
+    recipe: TrainRecipe,
+    weights: dict[str, Tensor],
+    shape: tuple[int, int],
+    how: Setup,
+    file: Path,
+) -> Backbone:
+    name, options = parse_model(recipe.model)
+    backbone = create(name, options, *shape)
+    try:
+        checkpoint.check_shapes(backbone, weights)
+        backbone.load_state_dict(weights)
+    except MISFITS as error:
+        said = str(error).splitlines()[0]
+        raise RequestError(
+            f"{file}: holds another network than {recipe.model} ({said}): train it again"
+        ) from None
+    memory = torch.channels_last if how.channels_last else torch.contiguous_format
+    return backbone.eval().to(how.device).to(memory_format=memory)

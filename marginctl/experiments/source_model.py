@@ -1,0 +1,135 @@
+"""The trained network from which `cosify` goes on: a run, a checkpoint, or published weights."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from marginctl.data.images.base import LabelledImages
+from marginctl.errors import RequestError
+from marginctl.experiments.find_run import located, run_of
+from marginctl.experiments.reference_run import trained_in
+from marginctl.experiments.source_scale import spec_of
+from marginctl.experiments.training_record import recipe_of
+from marginctl.models.backbone import create
+from marginctl.models.pretrained import is_name, published
+from marginctl.models.registry import parse_model
+from marginctl.models.stages import frozen_in
+from marginctl.objectives.parsing import parse
+from marginctl.objectives.spec import Spec
+from marginctl.recipe import CosifyRecipe, TrainRecipe
+from marginctl.recipe.image_data import ImageData
+from marginctl.training.checkpoint import check_shapes, weights_digest
+
+
+@dataclass(frozen=True, eq=False)
+class Start:
+    """A trained network.
+
+    Attributes:
+        written: what names it.
+        weights: the SHA-256 of its backbone's tensors: all that a result depends on.
+        model: canonical.
+        spec: of the objective that it was trained with.
+        backbone, objective: their tensors by name.
+        moments: mean and standard deviation of each channel of its images, of 0 to 1.
+        classes: their names, in order.
+        data: its images, as their recipe has them; None for published weights.
+        pixels: the side of its images.
+    """
+
+    written: str
+    weights: str
+    model: str
+    spec: Spec
+    backbone: Mapping[str, Tensor]
+    objective: Mapping[str, Tensor]
+    moments: tuple[Sequence[float], Sequence[float]]
+    classes: Sequence[str]
+    data: ImageData | None
+    pixels: int
+
+    def record(self) -> dict[str, Any]:
+        """What run.json and a result say of it."""
+        return {"from": self.written, "weights_sha256": self.weights}
+
+
+def read(written: str) -> Start:
+    """The network that `start` names.
+
+    Args:
+        written: the folder of a finished trial, or one that holds it alone; a checkpoint in it; or
+            weights, as `published` takes them.
+
+    Raises:
+        RequestError: there is no such network, or it is damaged.
+    """
+    return _of_weights(written) if is_name(written) else _of_run(written)
+
+
+def _of_weights(written: str) -> Start:
+    found = published(written)
+    backbone, weight, bias = found.parts()
+    return Start(
+        *(written, weights_digest(backbone), found.model, parse("soft:bias=true").spec),
+        backbone,
+        {"weight": weight, "bias": bias},
+        (found.mean, found.std),
+        found.categories,
+        None,
+        found.pixels,
+    )
+
+
+def _of_run(written: str) -> Start:
+    said = f"start = {written}"
+    path = Path(written)
+    if path.is_dir():
+        path, _, _ = trained_in(path, said)
+    elif not path.exists():
+        raise RequestError(
+            f"{said}: is not there: expected the folder of a finished trial of marginctl train, a "
+            "checkpoint in it, or published weights such as efficientnet-lite0"
+        )
+    folder, _, state = located(path.absolute(), "last")
+    run = run_of(folder)
+    recipe = recipe_of(run)
+    mean, std = state["normalization"]
+    return Start(
+        *(written, weights_digest(state["model"]), recipe.model, spec_of(run)),
+        state["model"],
+        state["objective"],
+        (mean, std),
+        state["classes"],
+        recipe.data,
+        int(state.get("pixels", recipe.data.side)),
+    )
+
+
+def check(start: Start, recipe: TrainRecipe, images: LabelledImages) -> None:
+    """Refuses images that the network does not take, another network, and blocks it has not.
+
+    Args:
+        start: its tensors.
+        recipe: of one setting, with the start's model.
+        images: to go on with.
+
+    Raises:
+        RequestError: as said.
+    """
+    assert isinstance(recipe, CosifyRecipe)
+    name, options = parse_model(recipe.model)
+    with torch.device("meta"):
+        backbone = create(name, options, images.channels, images.pixels)
+    try:
+        check_shapes(backbone, start.backbone)
+    except ValueError as error:
+        shape = f"{images.channels} x {images.pixels} x {images.pixels}"
+        raise RequestError(
+            f"start = {start.written}: is no {start.model} for images of {shape} ({error}): name "
+            "another network, or images as those that it was trained with"
+        ) from None
+    frozen_in(name, backbone, recipe.blocks)

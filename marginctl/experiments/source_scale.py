@@ -1,0 +1,132 @@
+"""Fixed scales that are so many times the kappa* of a finished trial: where it is, and its number.
+
+The temperature paper's Table 9 has such a row: 2 kappa*. Which mean its kappa* is our text does not
+say; ours is the mean over the test images after the last epoch, and over the seeds of a folder.
+"""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from marginctl.errors import RequestError
+from marginctl.experiments.reference_run import folders_of
+from marginctl.experiments.training_record import is_run, why_no_result
+from marginctl.objectives.parsing import Composition, ObjectiveName, parse
+from marginctl.objectives.spec import FromRun, Spec, from_run, with_number
+from marginctl.runs.run_dir import parse_run, result_in
+from marginctl.runs.safe_read import AbsentError, DamageError, read_text
+
+
+@dataclass(frozen=True)
+class ScaleFrom:
+    """A scale and where it is from.
+
+    Attributes:
+        written: the source, as the objective names it, and how many times its kappa* the scale is.
+        kappa: the mean kappa* of the source, no unit.
+    """
+
+    written: FromRun
+    kappa: float
+
+    @property
+    def value(self) -> float:
+        """The scale, as an objective's name has it."""
+        return float(f"{self.written.times * self.kappa:.12g}")
+
+    def record(self) -> dict[str, Any]:
+        """What run.json and result.json say of it, as `scale_from`."""
+        return {
+            "from_run": self.written.source,
+            "times": self.written.times,
+            "kappa": self.kappa,
+            "value": self.value,
+        }
+
+    def in_place(self, objective: ObjectiveName) -> ObjectiveName:
+        """The objective with this number in place of the source."""
+        return Composition(with_number(objective.spec, self.value))
+
+
+def kappa_of(record: Mapping[str, Any]) -> float | None:
+    """The mean kappa* in a result; None where it has none."""
+    found = ((record.get("state") or {}).get("optimal_scale") or {}).get("mean")
+    return float(found) if isinstance(found, int | float) and found > 0 else None
+
+
+def by_path(objectives: Sequence[str]) -> dict[str, ScaleFrom]:
+    """By objective, the scales of those among a recipe's that take one from runs in a folder.
+
+    Raises:
+        RequestError: no finished trial there, one that diverged or is damaged, one without kappa*,
+            or kappa* of several settings.
+    """
+    return {
+        objective: ScaleFrom(found, _mean_below(found.source))
+        for objective in objectives
+        if (found := from_run(parse(objective).spec)) is not None and found.source not in objectives
+    }
+
+
+def _mean_below(source: str) -> float:
+    """The mean kappa* of a trial, or over the seeds of the trials in a folder that have it."""
+    said = f"scale fixed(from_run={source})"
+    folders = folders_of(Path(source))
+    if not folders:
+        raise RequestError(
+            f"{said}: no trial is there: expected another objective of the recipe, or the folder "
+            "of a finished trial of marginctl train"
+        )
+    kappas, cells = [], set()
+    for folder in folders:
+        run, record = _read(folder, said)
+        if parse(str(run["objective"])).spec.scale.kind != "least-squares":
+            continue
+        if record is None:
+            raise RequestError(f"{said}: {folder.name} is not finished: train it to its end first")
+        kappa = kappa_of(record)
+        if record["diverged"] is not None or kappa is None:
+            why = "has no kappa*" if record["diverged"] is None else "diverged"
+            raise RequestError(f"{said}: {folder.name} {why}: name the folder of another trial")
+        kappas.append(kappa)
+        cells.add((record["row"], record["objective"]))
+    if len(cells) > 1:
+        raise RequestError(
+            f"{said}: holds kappa* of {len(cells)} settings or objectives, which have no mean: "
+            "name the folder of one trial"
+        )
+    if not kappas:
+        raise RequestError(
+            f"{said}: has no kappa*: expected a trial of an objective with the least-squares "
+            "scale, such as cosine-ls"
+        )
+    return statistics.fmean(kappas)
+
+
+def _read(folder: Path, said: str) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """run.json and result.json of a trial; None for a result that is not there yet."""
+    try:
+        run = parse_run(read_text(folder / "run.json"), (is_run,))
+    except DamageError as error:
+        raise RequestError(f"{said}: {folder.name}/run.json {error}: train it again") from None
+    if run is None:
+        raise RequestError(f"{said}: {folder.name} is no trial of marginctl train: name one")
+    try:
+        record = result_in(read_text(folder / "result.json"))
+    except AbsentError:
+        return run, None
+    except DamageError as error:
+        raise RequestError(f"{said}: {folder.name}/result.json {error}: train it again") from None
+    why = why_no_result(record)
+    if why is not None:
+        raise RequestError(f"{said}: {folder.name}/result.json is damaged ({why}): train it again")
+    return run, record
+
+
+def spec_of(run: Mapping[str, Any]) -> Spec:
+    """The parts of a trial's objective, from a run.json that `is_run` takes, a number as scale."""
+    spec = parse(str(run["objective"])).spec
+    found = run.get("scale_from")
+    return spec if found is None else with_number(spec, float(found["value"]))

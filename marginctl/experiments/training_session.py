@@ -1,0 +1,214 @@
+"""One call of `train` or `cosify`: its recipe, its images, its trials, and where they are kept."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import yaml
+
+from marginctl import recipe as recipes
+from marginctl.data.images.base import LabelledImages
+from marginctl.data.images.ood_sets import load_foreign
+from marginctl.data.images.pairs import load_pairs
+from marginctl.data.tabular.uci import default_data_dir
+from marginctl.errors import RequestError
+from marginctl.experiments import reference_run
+from marginctl.experiments.checks import check_processes, check_scores, images_of, read_recipe
+from marginctl.experiments.source_scale import by_path
+from marginctl.experiments.training_record import is_result
+from marginctl.experiments.training_trial import Trial, expand
+from marginctl.models.registry import check_images, parse_model
+from marginctl.objectives.parsing import parse
+from marginctl.objectives.plugins import origins
+from marginctl.recipe import CosifyRecipe, TrainRecipe
+from marginctl.runs.atomic_io import write_atomically
+from marginctl.runs.run_dir import Found, TrialFolder
+from marginctl.utils.device import resolve_device
+
+if TYPE_CHECKING:
+    from marginctl.experiments.run_trial import Keeping, Stop
+    from marginctl.utils.distributed import World
+    from marginctl.utils.precision import Setup
+
+
+@dataclass(frozen=True)
+class Session:
+    """What a call of `train` asks for, checked; nothing has been trained yet."""
+
+    name: str
+    recipe: TrainRecipe
+    trials: list[Trial]
+    images: Mapping[str, LabelledImages]  # by the digest
+    folder: Path
+    device: str
+    read: Path | None = None  # the recipe's file
+
+    @classmethod
+    def open(
+        cls,
+        name: str | None,
+        *,
+        schema: type[TrainRecipe] = TrainRecipe,
+        overrides: Iterable[str],
+        options: Mapping[str, tuple[str, Any]],
+        data_dir: Path | None,
+        out: Path,
+        device: str,
+    ) -> Self:
+        """Reads the recipe and the images.
+
+        Args:
+            name: a shipped recipe, a file, or None for what the options alone say.
+            schema: of the recipe: of `train`, or of `cosify`.
+            overrides: from --set.
+            options: dotted key -> (option, value); None where the option was not given.
+            data_dir: None for the default one.
+            out: the run store.
+            device: as `resolve_device` takes it; `auto` is a GPU where there is one.
+
+        Raises:
+            RequestError: anything about the request is wrong.
+        """
+        recipe, named, read = read_recipe(name, schema, overrides, options, out)
+        from marginctl.experiments import source_model
+
+        begun: source_model.Start | None = None
+        if isinstance(recipe, CosifyRecipe):
+            begun = source_model.read(recipe.start)
+            recipe = recipe.from_start(begun.model, begun.data, begun.pixels)
+        said = f"{'' if begun is None else 'cosify-'}{recipe.data.name}-{recipe.model}"
+        stored_as = named or recipes.stored_name(said)[:60].strip(".-")
+        from marginctl.utils.distributed import local_device
+
+        device = local_device(resolve_device(device, accelerated=True))
+        settings = recipe.settings()
+        for _, own in settings:
+            for objective in own.objectives:
+                if origins(parse(objective).spec):
+                    from marginctl.objectives.functional import try_out
+
+                    try_out(parse(objective).spec, 3)
+        folder = data_dir or default_data_dir()
+        pairs = load_pairs(recipe.pairs, folder)  # before images, which take longer
+        asked = {own.data.model_dump_json(): own.data for _, own in settings}
+        loaded = {key: images_of(data, folder) for key, data in asked.items()}
+        digests = {key: images.digest for key, images in loaded.items()}
+        foreign = {
+            images.digest: load_foreign(recipe.ood, images, folder, streamed=asked[key].streamed)
+            for key, images in loaded.items()
+        }
+        references: dict[tuple[str, str | None], reference_run.Reference] = {}
+        for own in (written.in_stage() for _, written in settings):
+            images = loaded[own.data.model_dump_json()]
+            if images.num_classes < 2:
+                raise RequestError(
+                    f"data set '{images.name}': {images.num_classes} class: expected at least 2"
+                )
+            check_images(parse_model(own.model)[0], images.channels, images.pixels)
+            check_scores(images)
+            if begun is not None:
+                source_model.check(begun, own, images)
+            check_processes(own, device)
+            if own.train.reference is not None:
+                key = images.digest, own.train.reference
+                references[key] = reference_run.find(own.train.reference, images, own.train.groups)
+        return cls(
+            stored_as,
+            recipe,
+            expand(
+                *(settings, digests, references, by_path(recipe.objectives), foreign, begun),
+                pairs,
+            ),
+            {images.digest: images for images in loaded.values()},
+            out / stored_as,
+            device,
+            read,
+        )
+
+    def folder_of(self, trial: Trial) -> TrialFolder:
+        return TrialFolder(self.folder / trial.id)
+
+    def steps(self, trial: Trial) -> int:
+        """How many steps a trial takes, about: a short last batch may join the one before."""
+        train = trial.recipe.train
+        return train.epochs * -(-len(self.images[trial.data].train_y) // train.batch_size)
+
+    def about(self, trial: Trial) -> dict[str, Any]:
+        """The content of a trial's run.json: enough to run it again.
+
+        The recipe of a second stage is that of both.
+        """
+        recipe = trial.recipe
+        if trial.first is not None:
+            recipe = trial.first.recipe.model_copy(update={"second": recipe.second})
+        return {
+            "trial": trial.id,
+            **trial.identity,
+            **trial.scale_record,
+            **({} if trial.start is None else {"start": trial.start.record()}),
+            "data_identity": self.images[trial.data].identity,
+            "device": self.device,
+            "recipe": {"name": self.name, **recipe.model_dump(exclude={"about"})},
+            "setting": dict(trial.setting),
+        }
+
+    def unfinished(self) -> list[Trial]:
+        """The trials without a result that can be used."""
+        return [t for t in self.trials if self.find(t).result is None]
+
+    def plan(self) -> dict[str, Any]:
+        """What is to be done and about how long it takes, as `training.cost.plan`."""
+        from marginctl.experiments.estimate import plan
+
+        return plan(self)
+
+    def find(self, trial: Trial) -> Found:
+        """The result of a trial, if there is a whole one."""
+        return self.folder_of(trial).find((), is_result)
+
+    def compute(self, trial: Trial, folder: TrialFolder, at: "At") -> dict[str, Any] | None:
+        """Does a trial, with its folder's lock held; of several processes the first has its record.
+
+        Raises:
+            StoppedRunError, StoreError: as `run`.
+        """
+        from marginctl.experiments.baseline import before_record
+        from marginctl.experiments.run_trial import run_trial
+
+        images = self.images[trial.data]
+        more = {}
+        if trial.start is not None and trial.first is None:  # else the first stage says it
+            if trial.data not in at.befores:
+                at.befores[trial.data] = before_record(
+                    *(trial.start, trial.recipe, images, trial.foreign, at.how, at.world)
+                )
+            more = {"before": at.befores[trial.data]}
+        return run_trial(
+            *(trial, images, folder, at.how, at.keeping, at.stop, at.listener, at.world, more)
+        )
+
+    def write_recipe(self) -> None:
+        """Writes the recipe that is run into its folder, as YAML; never over the one it read."""
+        document = self.recipe.model_dump(exclude={"about"})
+        text = f"# What was run, by marginctl {self.recipe.task}. "
+        text += "Options of the command line are in it.\n"
+        path = self.folder / f"{self.folder.name}.yaml"
+        if self.read is None or path.resolve() != self.read.resolve():
+            write_atomically(path, text + yaml.safe_dump(document, sort_keys=False))
+
+
+@dataclass(frozen=True)
+class At:
+    """Where and how the trials of a call are done.
+
+    Attributes:
+        befores: the records of the network that `cosify` goes on from, by the images' digest.
+    """
+
+    how: "Setup"
+    keeping: "Keeping"
+    stop: "Stop"
+    listener: Any
+    world: "World"
+    befores: dict[str, dict[str, Any]]

@@ -1,0 +1,263 @@
+"""Trials: one data set x objective x protocol x seed, computed and resumed as one."""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from marginctl import NUMERICS
+from marginctl.crossval.search_space import LANE_KEYS, Setting, candidates_of, row_name, settings_in
+from marginctl.crossval.stack import Stack, StackTuning, folds_of, stacks
+from marginctl.data.tabular.dataset import Dataset
+from marginctl.errors import RequestError
+from marginctl.objectives.parsing import ObjectiveName, parse
+from marginctl.objectives.plugins import origins
+from marginctl.recipe import Protocol, Recipe
+from marginctl.runs.run_dir import digest
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """The folds x repeats networks of one cell of the table, for one seed."""
+
+    dataset: Dataset
+    objective: ObjectiveName
+    protocol: Protocol
+    seed: int
+    tuning: StackTuning | None = None
+    beside: tuple[Protocol, ...] = ()  # that train side by side, this among them: one tuple for all
+    setting: Setting | None = None  # of a grid
+
+    @property
+    def row(self) -> str:
+        """The row of the table in which it stands: the data set, and the setting of a grid."""
+        return row_name(self.dataset.name, self.setting.changed if self.setting else {})
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """All that the result depends on; defaults are left out: a new option changes no id."""
+        others = origins(self.objective.spec)
+        return {
+            "task": "uci-cv",
+            "dataset": self.dataset.name,
+            "data": self.dataset.digest,
+            "objective": str(self.objective),
+            "protocol": self.protocol.model_dump(exclude_defaults=True),
+            "seed": self.seed,
+            "numerics": NUMERICS,
+            **({"extensions": others} if others else {}),
+            **({"tuning": self._tuning} if self.tuning else {}),
+            # the last bits of a network may depend on its company
+            **(
+                {"beside": [p.model_dump(include=set(LANE_KEYS)) for p in self.beside]}
+                if self.beside
+                else {}
+            ),
+        }
+
+    @property
+    def _tuning(self) -> dict[str, Any]:
+        assert self.tuning is not None
+        return {
+            "inner_folds": self.tuning.inner_folds,
+            "candidates": [str(c) for c in self.tuning.candidates],
+        }
+
+    @cached_property
+    def id(self) -> str:
+        """The name of the trial's folder: readable, and unique by its digest."""
+        words = re.sub(r"[^A-Za-z0-9.]+", "-", f"{self.dataset.name} {self.objective}")
+        return f"{words[:60]}-{digest(self.identity)[:16]}"
+
+    def __str__(self) -> str:
+        return f"{self.row} / {self.objective} (seed {self.seed})"
+
+    @cached_property
+    def stacks(self) -> list[Stack]:
+        return stacks(
+            self.dataset, self.objective, self.protocol, self.seed, self.tuning, self.beside
+        )
+
+    @property
+    def company(self) -> Hashable:
+        """Equal for the trials that are trained side by side."""
+        if not self.beside:
+            return self.id
+        return id(self.beside), self.dataset.name, str(self.objective), self.seed
+
+    @property
+    def networks(self) -> int:
+        """The networks whose test accuracies make the cell."""
+        return folds_of(self.dataset, self.protocol) * self.protocol.repeats
+
+    @property
+    def trained(self) -> int:
+        """The networks that are trained, those of inner folds included."""
+        if self.tuning is None:
+            return self.networks
+        return self.networks * (1 + len(self.tuning.candidates) * self.tuning.inner_folds)
+
+    def own_part(self, result: Any) -> Any:
+        """This trial's part of the result of a stack."""
+        if not self.beside:
+            return result
+        return result.of_lane(self.beside.index(self.protocol), len(self.beside))
+
+    @property
+    def cost(self) -> float:
+        """Relative time that it takes; trials side by side share theirs."""
+        return sum(stack.cost for stack in self.stacks) / max(1, len(self.beside))
+
+    def prediction_rows(self, found: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+        """Lines of predictions.csv, the names of its columns first.
+
+        `row` is the row's number in the user's file (the test file of a fixed split), from 1, the
+        line of names not counted; in a UCI set, its number among the rows that are used.
+        """
+        data = self.dataset
+        yield PREDICTION_COLUMNS
+        for row, repeat, fold, predicted, confidence in found:
+            number = row + 1 if data.row_numbers is None else int(data.row_numbers[row])
+            truth, prediction = data.classes[data.y[row]], data.classes[predicted]
+            cell = (data.name, str(self.objective), self.seed)
+            yield (*cell, number, repeat, fold, truth, prediction, f"{confidence:.6f}")
+
+    def record(
+        self, results: Sequence[Any], chosen: Sequence[int] = ()
+    ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        """The metrics of each epoch and the result, from the results of all stacks in order.
+
+        Args:
+            chosen: of a tuned trial, the number of each network's candidate.
+        """
+        shape = (self.protocol.repeats, folds_of(self.dataset, self.protocol))
+        correct = np.concatenate([r.correct for r in results]).reshape(shape)
+        tested = np.concatenate([r.tested for r in results]).reshape(shape)
+        fixed = self.dataset.fixed_test
+        once = self.dataset.num_rows if fixed is None else len(fixed)
+        if self.protocol.stratified != "rounded-up" and not (tested.sum(1) == once).all():
+            raise AssertionError("each row must be tested exactly once a repeat")
+        losses = np.concatenate([r.losses for r in results])
+        metrics = []
+        for epoch, loss in enumerate(losses.T, 1):
+            finite = loss[np.isfinite(loss)]
+            mean = float(finite.mean()) if len(finite) else None
+            metrics.append({"epoch": epoch, "loss": mean, "networks": len(finite)})
+        result = {
+            "trial": self.id,
+            "dataset": self.dataset.name,
+            "objective": str(self.objective),
+            "seed": self.seed,
+            "classes": self.dataset.num_classes,
+            "rows": self.dataset.num_rows,
+            "split": "folds" if fixed is None else "fixed",
+            "networks": self.networks,
+            "accuracies": (100 * correct / tested).tolist(),
+            "tested": tested.tolist(),
+            "diverged": _numbers(r.diverged for r in results),
+            "collapsed": _numbers(r.collapsed for r in results),
+            "timing": {"seconds": sum(r.seconds for r in results)},
+        }
+        if self.tuning is not None:
+            counts = Counter(chosen)
+            result["chosen"] = {str(c): counts[i] for i, c in enumerate(self.tuning.candidates)}
+        return metrics, result
+
+
+PREDICTION_COLUMNS = (
+    *("dataset", "objective", "seed", "row", "repeat", "fold", "truth", "prediction"),
+    "confidence",
+)
+
+
+def _numbers(flags: Iterable[Any]) -> list[int]:
+    """The numbers (repeat * folds + fold) of the networks that are flagged."""
+    return [int(i) for i in np.flatnonzero(np.concatenate(list(flags)))]
+
+
+def expand(recipe: Recipe, datasets: Iterable[Dataset]) -> list[Trial]:
+    """The trials of a recipe, in the order of its table.
+
+    Raises:
+        RequestError: more folds than a data set has rows, or a data set with one class.
+    """
+    datasets = list(datasets)
+    folds = recipe.protocol.folds
+    problems = [
+        f"data set '{d.name}': folds = {folds}, expected at most its {d.num_rows} rows: "
+        "ask for fewer folds"
+        for d in datasets
+        if d.fixed_test is None and folds > d.num_rows
+    ]
+    problems += [
+        f"data set '{d.name}': repeats = 1 with a fixed test set, expected at least 2: each repeat "
+        "has its own initial weights, and one says nothing about the spread"
+        for d in datasets
+        if d.fixed_test is not None and recipe.protocol.repeats < 2
+    ]
+    problems += [
+        f"data set '{d.name}': every class has one row, which every rounded-up fold tests: "
+        "expected some to train on: leave protocol.stratified out"
+        for d in datasets
+        if recipe.protocol.stratified == "rounded-up" and len(set(d.y.tolist())) == d.num_rows
+    ]
+    if problems:
+        raise RequestError(*problems)
+    tunings: dict[str, StackTuning | None] = dict.fromkeys(recipe.objectives)
+    if recipe.tuning is not None:
+        for column in recipe.objectives:
+            candidates = candidates_of(recipe.tuning, recipe.protocol, column)
+            tunings[column] = StackTuning(candidates, recipe.tuning.inner_folds)
+    return [
+        Trial(dataset, parse(column), setting.protocol, seed, tunings[column], setting=setting)
+        for dataset in datasets
+        for setting in settings_in(recipe)
+        for column in recipe.objectives
+        for seed in recipe.seeds
+    ]
+
+
+def warnings(datasets: Iterable[Dataset], protocol: Protocol) -> list[str]:
+    """What a user should know of the data before training."""
+    lines = []
+    for dataset in datasets:
+        if dataset.fixed_test is not None:
+            continue
+        counts = Counter(dataset.y.tolist())
+        small = [
+            f"'{dataset.classes[c]}' ({n})" for c, n in sorted(counts.items()) if n < protocol.folds
+        ]
+        what = "some folds test none of it"
+        if protocol.stratified == "rounded-up":
+            small = [f"'{dataset.classes[c]}' (1)" for c, n in counts.items() if n == 1]
+            what = "each fold tests its row, and none trains on it"
+        if small:
+            lines.append(
+                f"{dataset.name}: fewer rows than folds in class {', '.join(small)}: {what}"
+            )
+    return lines
+
+
+def cost_of(trials: Iterable[Trial]) -> float:
+    """What trials cost together: those that train side by side are paid for once, all of them."""
+    companies = {trial.company: trial for trial in trials}
+    return sum(trial.cost * max(1, len(trial.beside)) for trial in companies.values())
+
+
+# Units of `cost` that one worker gets through in a second, measured on 2 CPU cores.
+COST_A_SECOND = 7e5
+
+
+def estimated_seconds(trials: Iterable[Trial], workers: int) -> float:
+    """A rough time for the trials, start-up of the workers included."""
+    return seconds_of(cost_of(trials), workers)
+
+
+def seconds_of(cost: float, workers: int) -> float:
+    """A rough time for so much cost, start-up of the workers included."""
+    return math.ceil(cost / COST_A_SECOND / workers + 4) if cost else 0.0

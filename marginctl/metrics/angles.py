@@ -1,0 +1,259 @@
+"""The angles between features, their centers and class weights, in degrees; the mean bias rho.
+
+ArcGrad's Table VI, which is in radians, by its eqs. 20-22. For objectives with a weight vector a
+class (cosine, angle, linear; a bias plays no part in an angle).
+"""
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from marginctl.metrics.accuracy import Counts, blocks, checked, checked_classes
+from marginctl.objectives import theory
+
+FloatArray = NDArray[np.float64]
+
+# A sum of vectors this much shorter than their lengths together is zero but for rounding.
+_ZERO = 1e-12
+
+
+@dataclass(frozen=True)
+class Angles:
+    """Angles in degrees, <a, b> = arccos(a.b / |a||b|); Center_j is the mean feature of class j.
+
+    A number is None where nothing has the angle; `reasons` then says why. A class without samples
+    or with a center of zero has no center, and one with a weight of zero no weight: each is left
+    out of the means that need what it lacks. A feature of zero is left out of those over samples.
+
+    Attributes:
+        w_inter: mean of <W_i, W_j> over all ordered pairs i != j (eq. 21).
+        w_inter_nearest: mean over i of the smallest <W_i, W_j>, j != i: what ArcFace, whose
+            metrics the paper says it uses, calls W-Inter.
+        c_inter_centers: mean of <Center_i, Center_j> over i != j: eq. 22 as its text describes it.
+        c_inter_centers_nearest: mean over i of the smallest <Center_i, Center_j>, j != i.
+        c_inter_weights: mean of <Center_i, W_j> over i != j: eq. 22 as printed, its missing index
+            put in.
+        wc_intra: mean over classes of <Center_j, W_j> (eq. 20).
+        intra_weight: mean over samples of <x_i, W_y>.
+        intra_center: mean over samples of <x_i, Center_y>; 0 for the only sample of a class.
+        histogram: (180,) samples by <x_i, W_y>: whole degrees [k, k + 1), the last closed at 180.
+        samples, classes: how many there are.
+        zero_features: samples whose feature is zero.
+        empty_classes: classes without samples.
+        zero_centers: classes with samples whose center is zero.
+        zero_weights: classes whose weight is zero.
+        reasons: by the name of the number that is None.
+    """
+
+    w_inter: float | None
+    w_inter_nearest: float | None
+    c_inter_centers: float | None
+    c_inter_centers_nearest: float | None
+    c_inter_weights: float | None
+    wc_intra: float | None
+    intra_weight: float | None
+    intra_center: float | None
+    histogram: tuple[int, ...]
+    samples: int
+    classes: int
+    zero_features: int
+    empty_classes: int
+    zero_centers: int
+    zero_weights: int
+    reasons: dict[str, str] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """The record; null with its reason under `reasons`, never NaN."""
+        return {"unit": "degrees"} | asdict(self) | {"histogram": list(self.histogram)}
+
+
+def measure(features: ArrayLike, labels: ArrayLike, weights: ArrayLike) -> Angles:
+    """The angles of trained features and class weights.
+
+    Args:
+        features: (N, d), finite.
+        labels: (N,), from 0 to C - 1.
+        weights: (C, d), finite.
+
+    Raises:
+        ValueError: no sample, other shapes, a label outside its range, or a NaN or infinity.
+    """
+    x, w = np.asarray(features), np.asarray(weights)
+    for name, vectors, expected in (("features", x, "(N, d)"), ("weights", w, "(C, d)")):
+        if vectors.ndim != 2 or not vectors.shape[1]:
+            raise ValueError(f"{name}: shape {vectors.shape}, expected {expected}")
+        if not len(vectors):
+            raise ValueError(f"{name}: {'no sample' if vectors is x else 'no class'}")
+    if x.shape[1] != w.shape[1]:
+        raise ValueError(f"weights: {w.shape[1]} dimensions, expected {x.shape[1]} as the features")
+    y = checked_classes("labels", labels, len(w))
+    if len(y) != len(x):
+        raise ValueError(f"labels: {len(y)} of them, expected one for each of {len(x)} features")
+    _largest("weights", w)
+
+    w, has_weight = _unit(w.astype(np.float64))
+    centers, has_center = _centers(x, y, len(w))
+    to_weight, to_center = np.empty(len(y)), np.empty(len(y))
+    has_feature = np.empty(len(y), np.bool_)
+    for rows in blocks(*x.shape):
+        part, has_feature[rows] = _unit(x[rows].astype(np.float64))
+        to_weight[rows] = _between(part, w[y[rows]])
+        to_center[rows] = _between(part, centers[y[rows]])
+    to_weight = to_weight[has_feature & has_weight[y]]
+    to_center = to_center[has_feature & has_center[y]]
+
+    both = has_center & has_weight
+    w_inter, w_nearest = _pairs(w[has_weight], w[has_weight])
+    c_inter, c_nearest = _pairs(centers[has_center], centers[has_center])
+    numbers = {
+        "w_inter": w_inter,
+        "w_inter_nearest": w_nearest,
+        "c_inter_centers": c_inter,
+        "c_inter_centers_nearest": c_nearest,
+        "c_inter_weights": _pairs(centers[both], w[both])[0],
+        "wc_intra": _mean(_between(centers[both], w[both])),
+        "intra_weight": _mean(to_weight),
+        "intra_center": _mean(to_center),
+    }
+    empty = np.bincount(y, minlength=len(w)) == 0
+    return Angles(
+        **numbers,
+        histogram=tuple(histogram(to_weight).tolist()),
+        samples=len(y),
+        classes=len(w),
+        zero_features=int((~has_feature).sum()),
+        empty_classes=int(empty.sum()),
+        zero_centers=int((~has_center & ~empty).sum()),
+        zero_weights=int((~has_weight).sum()),
+        reasons={name: _REASONS[name] for name, value in numbers.items() if value is None},
+    )
+
+
+_REASONS = {
+    "w_inter": "fewer than two classes with a weight",
+    "w_inter_nearest": "fewer than two classes with a weight",
+    "c_inter_centers": "fewer than two classes with a center",
+    "c_inter_centers_nearest": "fewer than two classes with a center",
+    "c_inter_weights": "fewer than two classes with a center and a weight",
+    "wc_intra": "no class with a center and a weight",
+    "intra_weight": "no sample with a feature whose class has a weight",
+    "intra_center": "no sample with a feature whose class has a center",
+}
+
+
+def histogram(degrees: ArrayLike) -> Counts:
+    """(180,) counts of angles by whole degrees: [k, k + 1), the last closed at 180.
+
+    Args:
+        degrees: (N,), from 0 to 180; may be empty.
+
+    Raises:
+        ValueError: an angle outside 0 to 180, or NaN.
+    """
+    angles = np.asarray(degrees, np.float64)
+    if not ((angles >= 0) & (angles <= 180)).all():
+        raise ValueError("degrees: expected 0 to 180")
+    return np.bincount(np.minimum(angles.astype(np.int64), 179), minlength=180)
+
+
+def mean_bias(logits: ArrayLike, labels: ArrayLike) -> float:
+    """rho averaged over the samples (Large Margin, eq. 7 and Fig. 3): from 0 to ln(C - 1).
+
+    rho_i = ln sum_{c != y} exp(f_c - max_{c != y} f_c), by `theory.bias`; 0 with two classes.
+
+    Args:
+        logits: (N, C), finite, C at least 2.
+        labels: (N,), from 0 to C - 1.
+
+    Raises:
+        ValueError: no sample, other shapes, a label outside its range, or a logit not finite.
+    """
+    f, y = checked("logits", logits, labels)
+    _largest("logits", f)
+    total = 0.0
+    for rows in blocks(*f.shape):
+        with np.errstate(over="ignore"):  # logits too far apart to subtract: exp(-inf) = 0
+            total += float(theory.bias(f[rows], y[rows]).sum())
+    return total / len(y)
+
+
+def _largest(name: str, values: NDArray[Any]) -> float:
+    """The largest magnitude.
+
+    Raises:
+        ValueError: one is NaN or infinite.
+    """
+    largest = 0.0
+    for rows in blocks(*values.shape):
+        part = float(np.abs(values[rows].astype(np.float64)).max())
+        if not np.isfinite(part):
+            raise ValueError(f"{name}: NaN or infinite")
+        largest = max(largest, part)
+    return largest
+
+
+def _unit(vectors: FloatArray) -> tuple[FloatArray, NDArray[np.bool_]]:
+    """(n, d) -> vectors of length 1, and which are not zero (the others stay zero).
+
+    Divided by their largest number first: no square overflows, none vanishes.
+    """
+    largest = np.abs(vectors).max(axis=1, keepdims=True)
+    there = largest > 0
+    unit = vectors / np.where(there, largest, 1)
+    length = np.linalg.norm(unit, axis=1, keepdims=True)
+    unit /= np.where(there, length, 1)
+    return unit, there[:, 0]
+
+
+def _centers(
+    features: NDArray[Any], labels: Counts, num_classes: int
+) -> tuple[FloatArray, NDArray[np.bool_]]:
+    """(C, d) directions of the classes' mean features, and which classes have one.
+
+    The direction of a sum is that of the mean, with or without features of zero.
+    """
+    scale = _largest("features", features) or 1.0
+    sums = np.zeros((num_classes, features.shape[1]))
+    lengths = np.zeros(num_classes)
+    for rows in blocks(*features.shape):
+        order = np.argsort(labels[rows], kind="stable")
+        part = features[rows][order].astype(np.float64) / scale
+        there, first = np.unique(labels[rows][order], return_index=True)
+        sums[there] += np.add.reduceat(part, first, axis=0)
+        lengths[there] += np.add.reduceat(np.linalg.norm(part, axis=1), first)
+    sums[np.linalg.norm(sums, axis=1) <= _ZERO * lengths] = 0
+    return _unit(sums)
+
+
+def _between(a: FloatArray, b: FloatArray) -> FloatArray:
+    """(n, d) unit vectors each -> (n,) angles of their rows: 2 atan2(|a - b|, |a + b|).
+
+    (Kahan 2006.) Exact near 0 and 180, where the arccosine is not.
+    """
+    apart, together = np.linalg.norm(a - b, axis=1), np.linalg.norm(a + b, axis=1)
+    return np.asarray(np.degrees(2 * np.arctan2(apart, together)))
+
+
+def _pairs(a: FloatArray, b: FloatArray) -> tuple[float | None, float | None]:
+    """(K, d) unit vectors each -> the mean of <a_i, b_j> over i != j, and of min_j <a_i, b_j>.
+
+    By the arccosine: good to a millionth of a degree.
+    """
+    k = len(a)
+    if k < 2:
+        return None, None
+    total = nearest = 0.0
+    for rows in blocks(k, k):
+        angles = np.degrees(np.arccos(np.clip(a[rows] @ b.T, -1, 1)))
+        own = np.arange(len(angles)), np.arange(rows.start, rows.stop)
+        angles[own] = 0
+        total += float(angles.sum())
+        angles[own] = np.inf
+        nearest += float(angles.min(axis=1).sum())
+    return total / (k * (k - 1)), nearest / k
+
+
+def _mean(angles: FloatArray) -> float | None:
+    return float(angles.mean()) if len(angles) else None

@@ -1,0 +1,32 @@
+"""A small convolutional network for digits, with features short enough to be plotted."""
+
+from torch import Tensor, nn
+
+from marginctl.models.backbones.layers import Pooled, convolution
+
+
+class MnistCNN(Pooled):
+    """Three convolutions with max pooling between them, averaged; then a linear feature.
+
+    Nothing follows the linear layer, so that features of all angles and signs can be learned.
+
+    Args:
+        channels: of an image.
+        pixels: its side.
+        feature_dim: the length of a feature.
+    """
+
+    def __init__(self, channels: int, pixels: int, *, feature_dim: int) -> None:
+        layers = nn.Sequential(
+            convolution(channels, 32),
+            nn.MaxPool2d(2),
+            convolution(32, 64),
+            nn.MaxPool2d(2),
+            convolution(64, 128),
+        )
+        super().__init__(layers, feature_dim)
+        self.feature = nn.Linear(128, feature_dim)
+
+    def forward(self, images: Tensor) -> Tensor:
+        features: Tensor = self.feature(super().forward(images))
+        return features

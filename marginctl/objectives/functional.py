@@ -1,0 +1,295 @@
+"""The functional core: one definition of every objective, for one network or a stack of them."""
+
+from collections.abc import Mapping
+from typing import TypeVar, cast
+
+import torch
+from torch import Tensor
+
+from marginctl.errors import RequestError
+from marginctl.objectives.autograd import LossFunction, SimilarityFunction
+from marginctl.objectives.composition import Gradient, Parts, backward, evaluate, training_logits
+from marginctl.objectives.external import broken, imported
+from marginctl.objectives.least_squares import least_squares_scale
+from marginctl.objectives.losses import LOSSES
+from marginctl.objectives.margins import MARGINS
+from marginctl.objectives.regularizers import REGULARIZERS
+from marginctl.objectives.scales import SCALES, Batch, FeatureNormWeightNorm, State
+from marginctl.objectives.schedules import Schedule
+from marginctl.objectives.similarities import SIMILARITIES, Cosine, Similarity
+from marginctl.objectives.spec import PARTS, Part, Spec, accept_spec, check_number
+
+T = TypeVar("T")
+
+
+class ObjectiveFunction:
+    """Loss, logits and similarities as functions of features, class weights and state.
+
+    Every tensor may have any number of leading dimensions, which stack independent networks:
+    features (..., N, d), weights (..., C, d), bias (..., C), targets and valid (..., N). Losses
+    compute in float32 or wider, whatever the features' dtype.
+
+    Attributes:
+        has_bias: whether the classifier has one.
+        trained: names of the state's entries that are parameters.
+        schedules: what the state's other entries follow, by name.
+
+    Raises:
+        RequestError: fewer than two classes, an unknown part, parts that do not fit, or a scale
+            that is taken from a run.
+    """
+
+    def __init__(self, spec: Spec, num_classes: int) -> None:
+        if num_classes < 2:
+            raise RequestError(
+                f"num_classes = {num_classes}: a classification loss needs at least 2 classes"
+            )
+        spec = accept_spec(spec)
+        check_number("objective", spec)
+        self.spec, self.num_classes = spec, num_classes
+        self.schedules: dict[str, Schedule] = {}
+        for role, made in spec.parts:
+            for option, value in made.options:
+                if isinstance(value, Schedule):
+                    self.schedules[_entry(role, made, option)] = value
+        start = {name: torch.tensor(s.value(0, 1)) for name, s in self.schedules.items()}
+        self._constant = self._build(start)
+        self.has_bias = self._constant.similarity.has_bias
+        self.trained = ("log_scale",) if self._constant.scale.pulls == "log_scale" else ()
+
+    def _build(self, state: State) -> Parts:
+        """The parts, scheduled options at their values in `state`."""
+
+        def make(kinds: Mapping[str, type[T]], made: Part, role: str, *args: object) -> T:
+            several = role == "regularizers"
+            options = dict(made.options)
+            for option, value in options.items():
+                if isinstance(value, Schedule):
+                    now = state[_entry(role, made, option)].unsqueeze(-1)  # for (..., N)
+                    options[option] = now if several else now.unsqueeze(-1)  # for (..., N, C)
+            made_by = PARTS[role][made.kind].made_by
+            if made_by is None:
+                return kinds[made.kind](*args, **options)
+            kind = imported(made_by, made.kind, role)
+            try:
+                return cast(T, kind(*args, **options))
+            except Exception as error:  # anything can happen in another package
+                raise broken(made_by, made.kind, error) from None
+
+        spec = self.spec
+        scale = make(SCALES, spec.scale, "scale", self.num_classes)
+        if isinstance(scale, FeatureNormWeightNorm):
+            similarity: Similarity = Cosine(keep_weight_norm=True)
+        else:
+            similarity = make(SIMILARITIES, spec.similarity, "similarity")
+        return Parts(
+            similarity,
+            scale,
+            make(MARGINS, spec.margin, "margin"),
+            make(LOSSES, spec.loss, "loss"),
+            [make(REGULARIZERS, r, "regularizers") for r in spec.regularizers],
+        )
+
+    def _parts(self, state: State) -> Parts:
+        return self._build(state) if self.schedules else self._constant
+
+    def init_state(self, weights: Tensor) -> State:
+        """The state before the first batch, for class weights of this shape (..., C, d)."""
+        parts = self._constant
+        state = parts.scale.init_state(weights)
+        for regularizer in parts.regularizers:
+            state |= regularizer.init_state(weights)
+        for name, schedule in self.schedules.items():
+            state[name] = weights.new_full(weights.shape[:-2], schedule.value(0, 1))
+        return state
+
+    @torch.no_grad()
+    def set_progress(self, state: State, step: int, total_steps: int) -> None:
+        """Sets what follows a schedule to its value at `step` of `total_steps`, in place."""
+        for name, schedule in self.schedules.items():
+            state[name].fill_(schedule.value(step, total_steps))
+
+    def similarities(self, features: Tensor, weights: Tensor, bias: Tensor | None = None) -> Tensor:
+        """(..., N, C): unscaled, without margin; its argmax is the prediction. Differentiable."""
+        similarity = self._constant.similarity
+        features, weights, bias = _wide(features, weights, bias)
+        if not _needs_gradient(features, weights, bias):
+            return similarity.forward(features, weights, bias)[0]
+        found: Tensor = SimilarityFunction.apply(similarity, features, weights, bias)
+        return found
+
+    def logits(
+        self, features: Tensor, weights: Tensor, state: State, bias: Tensor | None = None
+    ) -> Tensor:
+        """(..., N, C): scale x similarity, without margin. Differentiable."""
+        return self.scaled(self.similarities(features, weights, bias), features, weights, state)
+
+    def scaled(self, similarity: Tensor, features: Tensor, weights: Tensor, state: State) -> Tensor:
+        """(..., N, C): `logits` of the similarities (..., N, C) of these features and weights."""
+        features, weights, _ = _wide(features, weights, None)
+        batch = Batch(features, weights, similarity)
+        return similarity * self._parts(state).scale.factor(batch, _wide_state(state))
+
+    @torch.no_grad()
+    def training_logits(
+        self,
+        features: Tensor,
+        weights: Tensor,
+        targets: Tensor,
+        state: State,
+        bias: Tensor | None = None,
+    ) -> Tensor:
+        """(..., N, C): the logits that the loss sees, with the margin on the target's."""
+        features, weights, bias = _wide(features, weights, bias)
+        parts, state = self._parts(state), _wide_state(state)
+        similarity, saved = parts.similarity.forward(features, weights, bias)
+        batch = Batch(features, weights, similarity, targets)
+        return training_logits(parts, batch, similarity, saved, state).value
+
+    @torch.no_grad()
+    def optimal_scale(self, features: Tensor, weights: Tensor) -> Tensor:
+        """(..., N): the least-squares kappa* of each sample, for a cosine similarity."""
+        features, weights, _ = _wide(features, weights, None)
+        cosines, _ = Cosine().forward(features, weights, None)
+        found: Tensor = least_squares_scale(cosines, features, weights)
+        return found
+
+    def __call__(
+        self,
+        features: Tensor,
+        weights: Tensor,
+        targets: Tensor,
+        valid: Tensor | None,
+        state: State,
+        *,
+        bias: Tensor | None = None,
+        training: bool = True,
+    ) -> tuple[Tensor, State]:
+        """The loss of each sample (..., N) and the state after this batch.
+
+        Args:
+            valid: rows that count; statistics over the batch use these alone. None means all. The
+                loss of the other rows is meaningless, and finite where their features are.
+            training: whether the batch moves the state (AdaCos's scale, the centers). With False
+                the state comes back as it was.
+        """
+        features, weights, bias = _wide(features, weights, bias)
+        state = _wide_state(state)
+        trained = tuple(state[name] for name in self.trained)
+        if not _needs_gradient(features, weights, bias, *trained):
+            loss, after, _ = evaluate(
+                *(self._parts(state), features, weights, targets, valid, state, bias),
+                training=training,
+                pull=False,
+            )
+            return loss, after
+        fixed = {name: value for name, value in state.items() if name not in self.trained}
+        names = (*self.trained, *fixed)
+        loss, *moved = LossFunction.apply(
+            *(self._parts, len(self.trained), names, training),
+            *(features, weights, bias, targets, valid),
+            *(state[name] for name in names),
+        )
+        return loss, {**state, **dict(zip(fixed, moved, strict=True))}
+
+    @torch.no_grad()
+    def gradient(
+        self,
+        features: Tensor,
+        weights: Tensor,
+        targets: Tensor,
+        valid: Tensor | None,
+        state: State,
+        *,
+        row_weight: Tensor,
+        bias: Tensor | None = None,
+    ) -> tuple[Tensor, State, Gradient]:
+        """What `__call__` in training gives, and the gradient of sum(row_weight x loss).
+
+        Without autograd, whose bookkeeping is most of the time in a stack of small networks.
+        """
+        parts = self._parts(state)
+        loss, after, pull = evaluate(
+            parts, features, weights, targets, valid, state, bias, training=True, pull=True
+        )
+        assert pull is not None
+        return loss, after, backward(parts, pull, row_weight)
+
+
+def _entry(role: str, made: Part, option: str) -> str:
+    """The name in the state of an option that follows a schedule."""
+    owner = made.kind if role == "regularizers" else role
+    return f"{owner}_{option}".replace("-", "_")
+
+
+def _wide(
+    features: Tensor, weights: Tensor, bias: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """All in one dtype, float32 or wider: the weights' where they are not half themselves."""
+    dtype = torch.promote_types(weights.dtype, torch.float32)
+    return features.to(dtype), weights.to(dtype), None if bias is None else bias.to(dtype)
+
+
+def _wide_state(state: State) -> State:
+    return {k: v.to(torch.promote_types(v.dtype, torch.float32)) for k, v in state.items()}
+
+
+def _needs_gradient(*tensors: Tensor | None) -> bool:
+    return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+
+
+def check_targets(targets: Tensor, rows: int, num_classes: int) -> None:
+    """Refuses targets that no classification loss can use, before they reach a kernel.
+
+    Raises:
+        ValueError: wrong dtype, shape, or a label outside 0 .. num_classes - 1.
+    """
+    if targets.dtype not in (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8):
+        raise ValueError(f"target: dtype {targets.dtype}, expected an integer dtype such as int64")
+    if targets.shape != (rows,):
+        raise ValueError(
+            f"target: shape {tuple(targets.shape)}, expected ({rows},): one label a feature"
+        )
+    if rows and not torch.compiler.is_compiling():
+        low, high = targets.min().item(), targets.max().item()
+        if low < 0 or high >= num_classes:
+            raise ValueError(
+                f"target: labels from {low} to {high}, expected 0 to {num_classes - 1} "
+                f"({num_classes} classes)"
+            )
+
+
+def try_out(spec: Spec, num_classes: int) -> None:
+    """A training step on a few made rows, where a composition has parts of other packages.
+
+    Raises:
+        RequestError: a part that fails, or gives another shape than one value a sample.
+    """
+    external = [
+        (PARTS[role][made.kind].made_by, made.kind)
+        for role, made in spec.parts
+        if PARTS[role][made.kind].made_by
+    ]
+    if not external:
+        return
+    path, kind = external[0]
+    function = ObjectiveFunction(spec, num_classes)
+    stream = torch.Generator().manual_seed(0)
+    features = torch.randn(1, 5, 3, generator=stream)
+    weights = torch.randn(1, num_classes, 3, generator=stream)
+    targets = torch.tensor([[0, 1, 0, 1, 1]])
+    state = function.init_state(weights)
+    try:
+        loss, _, found = function.gradient(
+            features, weights, targets, None, state, row_weight=torch.full((1, 5), 0.2)
+        )
+        plain, _ = function(features, weights, targets, None, state, training=False)
+    except Exception as error:
+        raise broken(str(path), kind, error) from None
+    if loss.shape != (1, 5) or plain.shape != (1, 5) or not loss.is_floating_point():
+        raise RequestError(
+            f"the part '{kind}' ({path}): the loss has shape {tuple(loss.shape)} for 5 samples in "
+            "1 network: expected one value a sample, (..., N)"
+        )
+    if not (found.features.isfinite().all() and found.weights.isfinite().all()):
+        raise RequestError(f"the part '{kind}' ({path}): its gradient is not finite")

@@ -1,1 +1,0 @@
-"""Sheets in the formats that a reader takes: terminal, Markdown, LaTeX."""

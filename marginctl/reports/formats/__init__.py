@@ -1,0 +1,1 @@
+"""Renderers of tables: terminal, Markdown, LaTeX, CSV, JSON, HTML."""

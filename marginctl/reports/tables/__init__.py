@@ -1,0 +1,1 @@
+"""Builders of the tables that reports show."""

@@ -1,0 +1,1 @@
+"""From run directories to cells, statistics and verdicts. Data in, data out."""

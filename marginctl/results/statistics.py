@@ -1,0 +1,258 @@
+"""Whether a difference is real: between methods, and between ours and the published value.
+
+Every function gives a number or, where there is none, the reason; never NaN.
+"""
+
+import functools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from marginctl.results.distributions import (
+    normal_quantile,
+    normal_tail,
+    student_quantile,
+    student_tail,
+)
+from marginctl.utils.seed import generator
+
+FloatArray = NDArray[np.float64]
+
+# Of accuracies in percent. Two means of equally many right answers differ in their last bits where
+# the folds share these out otherwise: 14 and 14 of 15, or 15 and 13. Beyond here it is rounding.
+DECIMALS = 9
+
+
+@dataclass(frozen=True)
+class Test:
+    """A test's outcome. Where it cannot be made, the numbers are None and `reason` says why.
+
+    Attributes:
+        statistic: t, z, W or chi squared, as the test has it.
+        p: two-sided.
+        df: degrees of freedom, where the test has them.
+        effect: size of the effect: mean/std of the differences for t, matched-pairs rank-biserial
+            correlation for Wilcoxon.
+    """
+
+    statistic: float | None
+    p: float | None
+    df: float | None = None
+    effect: float | None = None
+    reason: str | None = None
+
+
+def corrected_resampled_t(differences: Sequence[float], test_to_train: float) -> Test:
+    """The corrected resampled t-test (Nadeau and Bengio, 2003) of paired fold accuracies.
+
+    t = mean(d) / sqrt((1/n + r) var(d)) with r = n_test/n_train and n - 1 degrees of freedom. The
+    plain t-test (r = 0) takes overlapping training sets for independent and rejects too often.
+
+    Args:
+        differences: (n,) of one accuracy and another on the same fold.
+        test_to_train: r, the mean of n_test/n_train.
+    """
+    d = np.asarray(differences, np.float64)
+    n = len(d)
+    if n < 2:
+        return Test(None, None, reason=f"{n} fold: a variance needs 2")
+    variance = d.var(ddof=1)
+    if _is_constant(d):
+        return Test(None, None, n - 1, reason="the difference is the same on every fold")
+    t = d.mean() / math.sqrt((1 / n + test_to_train) * variance)
+    p = 2 * student_tail(n - 1, -abs(t))
+    return Test(float(t), float(p), n - 1, float(d.mean() / math.sqrt(variance)))
+
+
+def paired_t(differences: Sequence[float]) -> Test:
+    """The paired t-test of independent pairs, such as networks of one seed.
+
+    t = mean(d) / (sd(d) / sqrt(n)) with n - 1 degrees of freedom.
+
+    Args:
+        differences: (n,) of one number and another of each pair.
+    """
+    if len(differences) < 2:
+        return Test(None, None, reason=f"{len(differences)} shared seeds: a test needs 2")
+    made = corrected_resampled_t(differences, 0.0)
+    if made.p is None:
+        return Test(None, None, made.df, reason="the difference is the same for every seed")
+    return made
+
+
+def mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """The 95 % interval of a mean by Student's t; None for fewer than two values.
+
+    Args:
+        values: (n,), independent.
+    """
+    n = len(values)
+    if n < 2:
+        return None
+    x = np.asarray(values, np.float64)
+    half = float(student_quantile(n - 1, 0.975) * x.std(ddof=1) / math.sqrt(n))
+    return float(x.mean()) - half, float(x.mean()) + half
+
+
+def bootstrap_interval(values: Sequence[float], draws: int = 10_000) -> tuple[float, float] | None:
+    """The 95 % percentile interval of a mean over draws with replacement; None for fewer than two.
+
+    The draws have their own fixed seed, and the values are sorted first: the same interval for the
+    same values in any order.
+
+    Args:
+        values: (n,), independent.
+        draws: how often n of them are drawn.
+    """
+    n = len(values)
+    if n < 2:
+        return None
+    drawn = np.sort(np.asarray(values, np.float64))[_drawn(n, draws)]
+    low, high = np.quantile(drawn.mean(1), [0.025, 0.975])
+    return float(low), float(high)
+
+
+@functools.lru_cache(maxsize=4)
+def _drawn(n: int, draws: int) -> NDArray[np.int64]:
+    """(draws, n): which values are drawn; every interval over n values has the same."""
+    return generator(0, "bootstrap", n).integers(n, size=(draws, n))
+
+
+def _is_constant(differences: FloatArray) -> bool:
+    """Whether differences of accuracies in percent are the same but for rounding."""
+    return float(np.ptp(differences)) < 10.0**-DECIMALS
+
+
+def wins_ties_losses(differences: Sequence[float]) -> tuple[int, int, int]:
+    """How many differences of accuracies in percent are above 0, 0 but for rounding, and below.
+
+    Args:
+        differences: (n,), unrounded: what a table shows as equal may be a win.
+    """
+    d = np.round(np.asarray(differences, np.float64), DECIMALS)
+    return int((d > 0).sum()), int((d == 0).sum()), int((d < 0).sum())
+
+
+def against_published(
+    mean: float, std: float, n: int, paper_mean: float, paper_std: float, paper_n: int
+) -> Test:
+    """z of ours against a published value: approximate, since fold accuracies are correlated.
+
+    z = (a - b) / sqrt(sd_a^2/n_a + sd_b^2/n_b).
+    """
+    variance = std**2 / n + paper_std**2 / paper_n
+    if variance == 0:
+        return Test(None, None, reason="both standard deviations are 0")
+    z = (mean - paper_mean) / math.sqrt(variance)
+    return Test(z, 2 * normal_tail(-abs(z)))
+
+
+def holm(p_values: Sequence[float | None]) -> list[float | None]:
+    """Holm's step-down adjustment; None stays None and is not counted."""
+    there = sorted((p, i) for i, p in enumerate(p_values) if p is not None)
+    adjusted: list[float | None] = [None] * len(p_values)
+    highest = 0.0
+    for rank, (p, i) in enumerate(there):
+        highest = max(highest, min(1.0, p * (len(there) - rank)))
+        adjusted[i] = highest
+    return adjusted
+
+
+def ranks(rows: Sequence[Sequence[float]]) -> list[float]:
+    """Average rank of each column, 1 the largest; ties, but for rounding, share their ranks."""
+    values = np.round(np.asarray(rows, np.float64), DECIMALS)
+    return [float(r) for r in _ranks(-values).mean(0)]
+
+
+def _ranks(values: NDArray[Any]) -> FloatArray:
+    """The ranks of numbers (..., n) within their row, 1 the smallest; ties share theirs."""
+    one, other = values[..., :, None], values[..., None, :]
+    return np.asarray((other < one).sum(-1) + ((other == one).sum(-1) + 1) / 2)
+
+
+def friedman(rows: Sequence[Sequence[float]]) -> Test:
+    """Friedman's test over data sets (rows) of 3 methods (columns) or more; 5 data sets or more.
+
+    Corrected for ties, which are equal but for rounding.
+    """
+    values = np.round(np.asarray(rows, np.float64), DECIMALS)
+    if values.ndim != 2 or values.shape[1] < 3 or len(values) < 5:
+        shape = f"{len(values)} data sets and {values.shape[1] if values.ndim == 2 else 0} methods"
+        return Test(None, None, reason=f"{shape}: needs 5 and 3")
+    if (values == values[:, :1]).all():
+        return Test(None, None, reason="all methods tie on every data set")
+    from scipy.stats import friedmanchisquare  # half a second, which few data sets need not
+
+    result = friedmanchisquare(*values.T)
+    return Test(float(result.statistic), float(result.pvalue), values.shape[1] - 1)
+
+
+def critical_difference(methods: int, datasets: int, alpha: float = 0.05) -> float:
+    """Nemenyi's: how far average ranks must lie apart to differ, all pairs tested together.
+
+    q_alpha sqrt(k (k + 1) / (6 N)), q the studentised range's over sqrt(2) (Demsar 2006, eq. in
+    Sec. 3.2.2). For diagrams only: the tests beside it are sharper.
+    """
+    from scipy.stats import studentized_range
+
+    q = float(studentized_range.ppf(1 - alpha, methods, math.inf)) / math.sqrt(2)
+    return q * math.sqrt(methods * (methods + 1) / (6 * datasets))
+
+
+def wilcoxon(differences: Sequence[float]) -> Test:
+    """Wilcoxon's signed-rank test over data sets, zeros dropped; 5 data sets or more.
+
+    Differences that are equal but for rounding are ties, and one that is 0 but for it is dropped.
+    """
+    d = np.round(np.asarray(differences, np.float64), DECIMALS)
+    if len(d) < 5:
+        return Test(None, None, reason=f"{len(d)} data sets: needs 5")
+    d = d[d != 0]
+    if not len(d):
+        return Test(None, None, reason="the means are the same on every data set")
+    from scipy.stats import wilcoxon as signed_rank
+
+    rank = _ranks(np.abs(d))
+    effect = float((rank * np.sign(d)).sum() / rank.sum())
+    result = signed_rank(d)
+    return Test(float(result.statistic), float(result.pvalue), effect=effect)
+
+
+def repeats_to_see(
+    difference: float,
+    differences: Sequence[float],
+    test_to_train: float,
+    folds: int,
+    *,
+    alpha: float = 0.05,
+    power: float = 0.8,
+) -> int | None:
+    """Repeats of the folds with which the corrected test would see a true difference.
+
+    From the observed variance of the differences, by the normal approximation. None where no number
+    of repeats would do: more repeats do not shrink the part r var(d), which comes from testing
+    on the same rows again.
+    """
+    d = np.asarray(differences, np.float64)
+    variance = float(d.var(ddof=1))
+    if _is_constant(d):
+        return 1
+    z = normal_quantile(1 - alpha / 2) + normal_quantile(power)
+    room = difference**2 / (z**2 * variance) - test_to_train
+    return max(1, math.ceil(1 / room / folds)) if room > 0 else None
+
+
+def smallest_visible(
+    differences: Sequence[float],
+    test_to_train: float,
+    *,
+    alpha: float = 0.05,
+    power: float = 0.8,
+) -> float:
+    """The smallest true difference that the corrected test could see with endless repeats."""
+    z = normal_quantile(1 - alpha / 2) + normal_quantile(power)
+    return z * math.sqrt(test_to_train * float(np.var(np.asarray(differences), ddof=1)))

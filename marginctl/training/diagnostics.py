@@ -1,0 +1,93 @@
+"""Training images that are looked at again at every evaluated epoch, and what is recorded of them.
+
+Which ones they are depends on the images alone: all objectives and seeds are seen on the same.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from marginctl.data.images.base import LabelledImages
+from marginctl.data.images.in_memory import Images
+from marginctl.data.images.on_disk import ImageFiles
+from marginctl.data.loading.batches import Batching
+from marginctl.data.loading.streaming import batches_of
+from marginctl.experiments.training_trial import Trial
+from marginctl.recipe.train import MOST_WATCHED
+from marginctl.training import input_gradient
+from marginctl.training.sample_difficulty import Curriculum
+from marginctl.training.trainer import Trainer
+from marginctl.utils.distributed import World
+from marginctl.utils.seed import generator
+
+SEED = 0
+
+
+class Watched:
+    """The records of a trial on training images, as its recipe asks for them.
+
+    Args:
+        trial: `train.reference` and `train.lipschitz` of its recipe say what is recorded.
+        images: that it trains on.
+        trainer: of the trial, with the normalisation that it has.
+        world: the processes that train together.
+
+    Raises:
+        RequestError: the reference has no whole checkpoint, or another network in it.
+    """
+
+    def __init__(
+        self, trial: Trial, images: LabelledImages, trainer: Trainer, world: World
+    ) -> None:
+        self._world = world
+        self._curriculum: tuple[Curriculum, Batching] | None = None
+        self._lipschitz: Batching | None = None
+        if trial.reference is not None:
+            own = to_look_at(images, chosen(len(images.train_y), MOST_WATCHED, "curriculum"))
+            groups, device = trial.recipe.train.groups, trainer.how.device
+            curriculum = Curriculum(trial.reference, own, device, groups)
+            self._curriculum = curriculum, _batches(own, trainer, world)
+        if trial.recipe.train.lipschitz:
+            rows = chosen(len(images.train_y), trial.recipe.train.lipschitz, "lipschitz")
+            self._lipschitz = _batches(to_look_at(images, rows), trainer, world)
+
+    def record(self, trainer: Trainer) -> dict[str, Any]:
+        """What a line of metrics.jsonl gets, `seed` of the choice of images beside it.
+
+        Raises:
+            DivergedError: a weight or a feature is not finite.
+        """
+        found: dict[str, Any] = {}
+        if self._curriculum is not None:
+            curriculum, batches = self._curriculum
+            tested = trainer.tested(batches=batches, part="training")
+            found["curriculum"] = curriculum.record(trainer.objective, tested) | {"seed": SEED}
+        if self._lipschitz is not None:
+            record = input_gradient.record(trainer, self._lipschitz, self._world)
+            found[input_gradient.NAME] = record | {"seed": SEED}
+        return found
+
+
+def chosen(count: int, most: int, purpose: str) -> NDArray[np.int64]:
+    """At most so many of `count` rows, in their order, by a fixed seed of its own."""
+    drawn = generator(SEED, "watched", purpose).permutation(count)
+    return np.sort(drawn[:most])
+
+
+def to_look_at(images: LabelledImages, rows: NDArray[np.int64]) -> LabelledImages:
+    """These training images as a test part: in order, without augmentation."""
+    own = images.keeping(rows)
+    if isinstance(own, ImageFiles):
+        return replace(own, test=own.train)
+    assert isinstance(own, Images)
+    return replace(own, test_x=own.train_x, test_y=own.train_y)
+
+
+def _batches(images: LabelledImages, trainer: Trainer, world: World) -> Batching:
+    """Their batches, normalised as the trainer's own are."""
+    how = trainer.how
+    made = batches_of(images, how.device, 0, "none", channels_last=how.channels_last, world=world)
+    made.normalize(trainer.batches.mean, trainer.batches.std)
+    return made

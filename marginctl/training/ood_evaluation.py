@@ -1,0 +1,107 @@
+"""Foreign images brought to the side and the channels of a network, and what it makes of them."""
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from marginctl.data.images.base import LabelledImages
+from marginctl.data.images.ood_sets import ForeignImages
+from marginctl.data.loading.batches import Batching
+from marginctl.data.loading.streaming import batches_of
+from marginctl.training.epoch_metrics import ForeignTested
+from marginctl.training.trainer import Trainer
+from marginctl.utils.distributed import World
+from marginctl.utils.precision import Setup
+
+LUMINANCE = (0.299, 0.587, 0.114)  # of red, green and blue: ITU-R BT.601
+
+
+def foreign_tested(
+    trainer: Trainer, foreign: Sequence[ForeignImages], own: LabelledImages, world: World | None
+) -> list[ForeignTested]:
+    """What a network makes of foreign images; every process has a part in it.
+
+    Args:
+        trainer: the network.
+        foreign: the images.
+        own: the images that it was made for.
+        world: the processes that train it together.
+    """
+    shape, moments = (own.channels, own.pixels), (trainer.batches.mean, trainer.batches.std)
+    whole = trainer.recipe.data.augment == "flip"
+    batches = [
+        ForeignBatches(one.images, shape, moments, trainer.how, world, whole=whole)
+        for one in foreign
+    ]
+    return [
+        ForeignTested(
+            *(one.images.name, one.group, one.digest, trainer.tested(batches=given, part=None))
+        )
+        for one, given in zip(foreign, batches, strict=True)
+    ]
+
+
+class ForeignBatches(Batching):
+    """Batches of foreign images as a network takes them, normalised as its own are.
+
+    Grey ones are repeated in each channel of a colour network; of colour ones a grey network is
+    given the luminance of ITU-R BT.601. The side is scaled bilinearly, antialiased where it becomes
+    smaller. Nothing is rounded to whole pixel values.
+
+    Args:
+        images: of which the test part is taken.
+        shape: channels and side of the images that the network was made for.
+        moments: mean and standard deviation of each of these channels, of 0 to 1.
+        how: the device and the memory format.
+        world: the processes that each have a part.
+        whole: whether images in files are given as whole squares, as `Prepared` has it.
+    """
+
+    def __init__(
+        self,
+        images: LabelledImages,
+        shape: tuple[int, int],
+        moments: tuple[Sequence[float], Sequence[float]],
+        how: Setup,
+        world: World | None,
+        *,
+        whole: bool,
+    ) -> None:
+        device, world = how.device, world or World()
+        super().__init__(
+            *((), images.test_y, device, 0),
+            channels_last=how.channels_last,
+            world=world,
+            moments=moments,
+        )
+        self._channels, self._pixels = shape
+        augment = "flip" if whole else "none"
+        self._raw = batches_of(images, device, 0, augment, channels_last=False, world=world)
+        self._raw.normalize([0.0] * images.channels, [1 / 255] * images.channels)  # 0 to 255
+
+    def epoch(self, epoch: int, size: int, first: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+        """None: they are not trained on."""
+        return iter(())
+
+    def test_batches(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+        for x, y in self._raw.test_batches(size):
+            yield self._normalized(fitted(x, self._channels, self._pixels)), y
+
+
+def fitted(x: Tensor, channels: int, pixels: int) -> Tensor:
+    """Images (N, c, H, W) of float32 with other channels, 1 or 3, and another side.
+
+    Returns:
+        (N, channels, pixels, pixels); x itself where it is of that shape.
+    """
+    if x.shape[1] > channels:
+        x = (x * torch.tensor(LUMINANCE, device=x.device).view(1, -1, 1, 1)).sum(1, keepdim=True)
+    if x.shape[1] < channels:
+        x = x.expand(-1, channels, -1, -1)
+    if tuple(x.shape[2:]) == (pixels, pixels):
+        return x
+    return functional.interpolate(
+        x, (pixels, pixels), mode="bilinear", antialias=True, align_corners=False
+    )

@@ -1,0 +1,1 @@
+"""Shared helpers: seeds, devices, precision, distributed processes, YAML and text."""

@@ -1,0 +1,135 @@
+"""The document of `calibrate`: what is fitted where, and what is said of it."""
+
+import json
+import statistics
+
+import numpy as np
+import pytest
+
+from marginctl.calibration import benchmark as module
+from marginctl.calibration import temperature
+from marginctl.calibration.benchmark import Asked, calibrate
+from marginctl.calibration.methods import METHODS
+from marginctl.calibration.outputs import Outputs
+from marginctl.calibration.scores import METRICS
+from marginctl.calibration.split import split
+from marginctl.errors import RequestError
+from marginctl.metrics import reliability
+from tests.calibration.made import noisy, with_probabilities
+
+
+def quietly(line):
+    pass
+
+
+def test_fitted_on_one_part_and_measured_on_the_other():
+    outputs, asked = noisy(500, 4, 3), Asked(repeats=3, draws=50, seed=7)
+    (entry,) = calibrate(outputs, None, ["temperature"], asked, quietly).document["methods"]
+    before, after = [], []
+    for repeat in range(3):
+        fit, test = split(outputs, 0.5, 7, repeat)
+        t = temperature.fit(outputs.part(fit)).parameters["temperature"]
+        assert entry["fits"][repeat]["temperature"] == t
+        f, y = outputs.values[test], outputs.labels[test]
+        before.append(reliability.nll(f, y))
+        after.append(reliability.nll(f / t, y))
+    assert entry["parameters"] == {"temperature": entry["fits"][0]["temperature"]}
+    for part, values in (("before", before), ("after", after)):
+        assert entry[part]["nll"] == pytest.approx(statistics.fmean(values))
+        assert entry[part]["std"]["nll"] == pytest.approx(statistics.stdev(values))
+        assert entry[part]["first"]["nll"] == pytest.approx(values[0])
+        low, high = entry[part]["interval"]["nll"]
+        assert low < values[0] < high
+    assert entry["after"]["accuracy"] == entry["before"]["accuracy"]
+    assert entry["after"]["changed"] == 0
+    assert entry["after"]["nll"] < entry["before"]["nll"]
+    assert entry["after"]["ece"] < entry["before"]["ece"]
+
+
+def test_the_document_of_all_methods():
+    document = calibrate(noisy(300, 3, 3), None, [], Asked(repeats=2, draws=20), quietly).document
+    json.dumps(document, allow_nan=False)
+    assert [m["method"] for m in document["methods"]] == list(METHODS)
+    for entry in document["methods"]:
+        for part in (entry["before"], entry["after"]):
+            assert set(METRICS) < set(part)
+            for name in METRICS:
+                assert (part[name] is None) == (name in part["reasons"])
+        assert entry["converged"] is True
+        if entry["method"] in ("none", "temperature", "isotonic-top", "histogram-top"):
+            assert entry["after"]["changed"] == 0
+    none = document["methods"][0]
+    assert none["before"] == {k: v for k, v in none["after"].items() if k != "changed"}
+    assert document["split"] == {
+        "share": 0.5,
+        "calibration": None,
+        "repeats": 2,
+        "fitted_on": 150,
+        "measured_on": 150,
+    }
+
+
+def test_the_same_again_and_another_seed():
+    outputs = noisy(200, 3, 3)
+    first, again, other = (
+        calibrate(outputs, None, [], Asked(repeats=2, draws=30, seed=s), quietly).document
+        for s in (0, 0, 1)
+    )
+    assert first == again
+    assert first["methods"] != other["methods"]
+    # a method asked for alone has the numbers that it has among others
+    alone = calibrate(outputs, None, ["vector"], Asked(repeats=2, draws=30), quietly).document
+    assert alone["methods"][0] == next(m for m in first["methods"] if m["method"] == "vector")
+
+
+def test_samples_of_their_own_to_fit_on():
+    fitting, outputs = noisy(300, 3, 3, seed=1), noisy(200, 3, 3, seed=2)
+    document = calibrate(outputs, fitting, ["temperature"], Asked(draws=0), quietly).document
+    (entry,) = document["methods"]
+    t = temperature.fit(fitting).parameters["temperature"]
+    assert entry["parameters"]["temperature"] == t
+    scaled = outputs.values / t
+    assert entry["after"]["nll"] == pytest.approx(reliability.nll(scaled, outputs.labels))
+    assert entry["after"]["std"]["nll"] is None
+    assert entry["after"]["interval"] == {}
+    split_of = document["split"]
+    assert (split_of["fitted_on"], split_of["measured_on"], split_of["repeats"]) == (300, 200, 1)
+    with pytest.raises(RequestError, match="made: 4 classes, and made has 3: expected outputs of"):
+        calibrate(outputs, noisy(50, 4), [], Asked(), quietly)
+    with pytest.raises(RequestError, match="made: probabilities, and made has logits: expected"):
+        calibrate(outputs, with_probabilities(fitting), [], Asked(), quietly)
+    same = calibrate(outputs, outputs, ["none"], Asked(draws=0), quietly).document
+    assert same["notes"] == ["fitted on the very samples that are measured: the numbers flatter"]
+    assert document["notes"] == []
+
+
+def test_at_bound_is_said():
+    labels = np.arange(40) % 4
+    f = np.eye(4)[labels] + np.random.default_rng(0).random((40, 4)) / 10
+    found = calibrate(
+        Outputs("s", "logits", f, labels), None, ["temperature"], Asked(repeats=2, draws=0), quietly
+    )
+    (entry,) = found.document["methods"]
+    assert entry["converged"] is False
+    assert entry["note"].startswith("at bound: the samples are separable")
+
+
+def test_notes_of_probabilities_and_what_is_too_long(monkeypatch):
+    outputs = with_probabilities(noisy(100, 3, 3))
+    outputs.values[0] = [1, 0, 0]
+    found = calibrate(outputs, None, ["vector"], Asked(repeats=1, draws=0), quietly)
+    assert found.document["notes"] == [
+        "probabilities: logits are ln p; 2 of them are below 1.18e-38 and count as it"
+    ]
+    monkeypatch.setattr(module, "MOST_NUMBERS", 5)
+    (entry,) = calibrate(outputs, None, ["vector"], Asked(repeats=1, draws=0), quietly).document[
+        "methods"
+    ]
+    assert entry["parameters"] == {}
+    assert entry["parameters_reason"] == "6 numbers: --save FILE writes them"
+
+
+def test_progress_says_what_is_fitted():
+    lines = []
+    calibrate(noisy(60, 3), None, ["none", "vector"], Asked(repeats=2, draws=0), lines.append)
+    assert lines == [f"split {i} of 2: {m}" for i in (1, 2) for m in ("none", "vector")]

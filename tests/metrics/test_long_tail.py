@@ -1,0 +1,51 @@
+"""Accuracy of many-, medium- and few-shot classes, against a count by hand."""
+
+import numpy as np
+import pytest
+
+from marginctl.metrics.long_tail import as_text, groups_of, of_groups
+
+
+def test_the_limits_are_those_of_liu_et_al():
+    counts = [101, 100, 20, 19, 0, 5000]
+    found = {name: classes.tolist() for name, classes in groups_of(counts).items()}
+    assert found == {"many": [0, 5], "medium": [1, 2], "few": [3, 4]}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_every_group_is_the_mean_over_its_test_images(seed):
+    stream = np.random.default_rng(seed)
+    counts = stream.integers(1, 300, size=12)
+    counts[:3] = 5, 50, 500
+    labels, predicted = stream.integers(12, size=(2, 400))
+    record = of_groups(counts, labels, predicted)
+    limits = {"many": (101, 10**9), "medium": (20, 100), "few": (0, 19)}
+    for name, (low, high) in limits.items():
+        right = n = 0
+        for label, other in zip(labels, predicted, strict=True):
+            if low <= counts[label] <= high:
+                n, right = n + 1, right + (label == other)
+        own = sum(low <= count <= high for count in counts)
+        assert record[name] == {"accuracy": right / n, "classes": own, "images": n}
+    assert record["reasons"] == {}
+    assert sum(record[name]["images"] for name in limits) == 400
+
+
+def test_an_empty_group_is_null_with_its_reason():
+    record = of_groups(np.array([500, 5, 50]), np.array([0, 0, 1]), np.array([0, 1, 0]))
+    assert record["many"] == {"accuracy": 0.5, "classes": 1, "images": 2}
+    assert record["few"]["accuracy"] == 0
+    assert record["medium"] == {"accuracy": None, "classes": 1, "images": 0}
+    why = "no test image of a class with 20 to 100 training images"
+    assert record["reasons"] == {"medium": why}
+    two = of_groups(np.array([500, 5]), np.array([0, 1]), np.array([0, 1]))
+    assert two["reasons"] == {"medium": "no class with 20 to 100 training images"}
+    many, medium, few = as_text(two)
+    whole = "1 of 2 classes have more than 100 training images; n = 1"
+    assert many == f"many-shot   100.00 %  ({whole})"
+    assert medium == "medium-shot no class with 20 to 100 training images"
+    assert few.startswith("few-shot    100.00 %")
+
+
+def test_where_all_classes_are_in_one_group_there_are_none():
+    assert of_groups(np.array([500, 101]), np.array([0, 1]), np.array([0, 1])) is None

@@ -1,0 +1,105 @@
+"""Runs and tables with known content for the page."""
+
+from pathlib import Path
+
+from marginctl.papers import published_table
+from marginctl.papers.published import Value
+from marginctl.reports.formats.html.page import Comparison, PaperSection, Report
+from marginctl.reports.tables.published_table import of_judged
+from marginctl.reports.tables.table import Entry, Row, Sheet
+from marginctl.results.collect import Run
+from marginctl.results.verdict import Judged, JudgedTable, Verdict
+
+ENVIRONMENT = {"torch": "2.14.1", "python": "3.11.7"}
+
+
+def run(dataset="iris", objective="soft", seed=0, *, store="runs", accuracies=None, **record):
+    """A finished cross-validation; `record` more of its result."""
+    folder = f"{dataset}-{objective}-{seed}"
+    about = {
+        "schema": 1,
+        "trial": folder,
+        "task": "uci-cv",
+        "data": f"digest of {dataset}",
+        "objective": objective,
+        "seed": seed,
+        "device": "cpu",
+        "numerics": 3,
+        "recipe": {
+            "name": "arcgrad/table1",
+            "protocol": {"hidden": [30, 30], "lr": 0.003, "epochs": 10, "folds": 10},
+        },
+        "versions": ENVIRONMENT,
+        "git_commit": "b1bbf267",
+        "timing": {"started": "2026-11-28T06:35:33+0000", "host": {"system": "Linux"}},
+    }
+    result = {
+        "trial": folder,
+        "dataset": dataset,
+        "objective": objective,
+        "seed": seed,
+        "accuracies": accuracies or [[90.0, 91.0], [92.0, 93.0]],
+        "diverged": [],
+        "sha256": "of the file",
+        **record,
+    }
+    return Run(Path(store) / folder, about, result)
+
+
+def sheet(cells, *, key="own", title="Ours", **more):
+    """A table of the runs by (row, column)."""
+    rows = list(dict.fromkeys(row for row, _ in cells))
+    columns = tuple(dict.fromkeys(column for _, column in cells))
+    entries = [
+        Row(row, tuple(Entry("93.54 ± 0.21", runs=tuple(cells[row, c])) for c in columns))
+        for row in rows
+    ]
+    return Sheet(key, title, "Accuracy in percent", "data set", columns, tuple(entries), **more)
+
+
+def judged(verdicts=tuple(Verdict), runs=(), reason=None):
+    """Table I of arcgrad with a verdict on each of its first cells."""
+    table = published_table("arcgrad", "I")
+    cells = {}
+    for i, (place, verdict) in enumerate(zip(table.cells, verdicts, strict=False)):
+        there = verdict not in (Verdict.missing, Verdict.not_in_text)
+        cells[place] = Judged(
+            *place,
+            published=None if verdict is Verdict.not_in_text else Value(90.0, 1.0, 100),
+            measure=table.measure(*place),
+            runs=tuple(runs) if there else (),
+            mean=91.0 + i if there else None,
+            std=0.5 if there else None,
+            n=100 if there else 0,
+            difference=1.0 + i if there else None,
+            low=0.25 + i if there else None,
+            high=1.75 + i if there else None,
+            verdict=verdict,
+            reason=reason if there else None,
+            differing={},
+        )
+    return JudgedTable(table, cells)
+
+
+def comparison(of=None, key="arcgrad-I"):
+    of = of or judged(runs=(run(),))
+    return Comparison(of_judged(of, key=key), of)
+
+
+def report(**more):
+    """A whole page: a published table, our own of the same runs and of others, a problem."""
+    cells = {(d, o): [run(d, o)] for d in ("iris", "wine") for o in ("soft", "arcface")}
+    section = PaperSection(
+        "ArcGrad", "J. Wu and L. Wang", (comparison(),), (sheet(cells, notes=("a note",)),)
+    )
+    seeds = {("digits", "soft"): [run("digits", seed=s) for s in range(3)]}
+    made = {
+        "title": "A report",
+        "made": "2026-11-28",
+        "stores": ("runs",),
+        "problems": ("runs/x: not finished: left out",),
+        "papers": (section,),
+        "sheets": (sheet(seeds, key="b"),),
+        "environment": {"marginctl": "0.1.0"},
+    }
+    return Report(**made | more)

@@ -1,0 +1,160 @@
+"""Cells, averages and wins; the same numbers in every format."""
+
+import json
+
+import numpy as np
+import pytest
+
+from marginctl.papers import Published
+from marginctl.reports.formats.markdown import markdown
+from marginctl.reports.formats.terminal import rich_table
+from marginctl.reports.tables.builders import of_grid
+from marginctl.reports.tables.cv_table import as_csv, as_json
+from marginctl.reports.tables.footnotes import legend
+from marginctl.results.compare_folds import compare
+from marginctl.results.cv_cells import Collector, Grid, cell
+
+
+def record(dataset="iris", objective="soft", accuracies=((50.0, 60.0), (70.0, 80.0)), **changes):
+    return {
+        "dataset": dataset,
+        "objective": objective,
+        "seed": 0,
+        "classes": 3,
+        "accuracies": [list(r) for r in accuracies],
+        "tested": [[5] * len(r) for r in accuracies],
+        "rows": 5 * len(accuracies[0]),
+        "split": "folds",
+        "diverged": [],
+        "collapsed": [],
+        "timing": {"seconds": 1.5},
+        **changes,
+    }
+
+
+def grid(records, seeds=1, published=None, skipped=()):
+    return collected(records, seeds, published, skipped).grid
+
+
+def collected(records, seeds=1, published=None, skipped=()):
+    datasets = list(dict.fromkeys(r["dataset"] for r in records))
+    objectives = list(dict.fromkeys(r["objective"] for r in records))
+    collector = Collector(
+        datasets, objectives, seeds=seeds, published=published or {}, skipped=skipped
+    )
+    for r in records:
+        collector.add(r)
+    return collector
+
+
+def test_mean_and_std_over_all_fold_accuracies():
+    values = np.random.default_rng(0).uniform(0, 100, (10, 10))
+    made = cell([record(accuracies=values)], None)
+    assert made.mean == pytest.approx(values.mean(), rel=1e-12)
+    assert made.std == pytest.approx(values.std(ddof=1), rel=1e-12)
+    assert made.n == 100
+    assert made.note is None
+
+
+def test_seeds_are_gathered_before_a_cell_is_shown():
+    collector = Collector(["iris"], ["soft"], seeds=2, published={})
+    assert collector.add(record(seed=1)) is None
+    assert not collector.grid.cells
+    made = collector.add(record(seed=0, accuracies=((0.0, 100.0),)))
+    assert made.n == 6
+    assert made.seconds == 3.0
+
+
+def test_ties_share_a_win_and_incomplete_rows_count_nowhere():
+    same = ((50.0, 50.0),)
+    more = ((60.0, 60.0),)
+    made = grid(
+        [
+            record("a", "soft", same),
+            record("a", "arcgrad", same),
+            record("a", "m-soft", ((40.0, 40.0),)),
+            record("b", "soft", same),
+            record("b", "arcgrad", more),
+            record("b", "m-soft", same),
+            record("c", "soft", more),
+        ]
+    )
+    assert made.wins() == [0.5, 1.5, 0.0]
+    assert made.averages() == [50.0, 55.0, 45.0]
+    assert made.wins(published=True) is None
+
+
+def test_notes():
+    made = cell(
+        [record(objective="adacos", classes=2, diverged=[1], collapsed=[0, 2])],
+        Published(50.0, 1.0, 100),
+    )
+    assert made.note == (
+        "scale is 0 for two classes: AdaCos cannot learn; untrained network; "
+        "1 of 4 networks diverged and were frozen; 2 of 4 networks predict one class"
+    )
+    lines = legend(
+        grid([record(objective="adacos", classes=2, diverged=[1], collapsed=[0, 2])]), None
+    )
+    assert [line[0] for line in lines] == ["u", "d", "c"]
+    assert lines[1].endswith("adacos on iris 1/4")
+
+
+RECORDS = [
+    record("iris", "soft"),
+    record("iris", "arcgrad:scale=5", ((90.0, 80.0), (90.0, 100.0))),
+    record("haberman", "soft", ((70.0, 70.0), (70.0, 70.0)), classes=2, collapsed=[0, 1, 2, 3]),
+    record("haberman", "arcgrad:scale=5", ((60.0, 70.0), (60.0, 70.0)), classes=2),
+]
+PUBLISHED = {("iris", "soft"): Published(96.8, 6.76, 100)}
+
+
+def test_golden_markdown():
+    made = grid(RECORDS, published=PUBLISHED, skipped=[("hayes-roth", "no files")])
+    text = markdown(of_grid(made, None))
+    assert text == (
+        "| data set | `soft` | `arcgrad:scale=5` |\n"
+        "|---|---:|---:|\n"
+        "| iris | 65.00 ± 12.91 (96.80 ± 6.76) | **90.00** ± 8.16 |\n"
+        "| haberman | **70.00** ± 0.00 <sup>c</sup> | 65.00 ± 5.77 |\n"
+        "| average | 67.50 | 77.50 |\n"
+        "| wins | 1 | 1 |\n"
+        "\n"
+        "Accuracy in percent: mean ± standard deviation over n = 4 folds; best of a row in bold; "
+        "published values in brackets.\n"
+        "\n"
+        "- c  one class predicted for every row: soft on haberman 4/4\n"
+        "- skipped 1: hayes-roth: no files"
+    )
+
+
+def test_every_format_holds_the_same_numbers():
+    gathered = collected(RECORDS, published=PUBLISHED)
+    made = gathered.grid
+    compared = compare(made, gathered.records, "soft", 5.0)
+    document = as_json(made, {"folds": 2}, compared)
+    json.dumps(document, allow_nan=False)
+    for line, c in zip(as_csv(made).splitlines()[1:], document["cells"], strict=True):
+        fields = line.split(",")
+        assert fields[:2] == [c["dataset"], c["objective"]]
+        assert [float(f) for f in fields[2:4]] == [c["mean"], c["std"]]
+    assert document["wins"] == {"soft": 1.0, "arcgrad:scale=5": 1.0}
+
+
+@pytest.mark.parametrize("width", [40, 80, 120, 10_000])
+def test_the_table_fits_the_terminal(width):
+    from rich.console import Console
+
+    console = Console(width=width, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    console.print(rich_table(of_grid(grid(RECORDS, published=PUBLISHED), None), width))
+    text = console.export_text()
+    for shown in ("65.00±12.91", "90.00±8.16", "c 70.00±0.00", "65.00±5.77", "96.80±6.76"):
+        assert shown in text
+    table = text.split("Accuracy")[0]
+    assert max(len(line.rstrip()) for line in table.splitlines()) <= width
+
+
+def test_a_grid_without_cells_prints_what_was_skipped():
+    empty = Grid(("iris",), ("soft",), {}, (("iris", "no files"),))
+    assert markdown(of_grid(empty, None)) == "skipped 1: iris: no files"
+    assert as_csv(empty).count("\n") == 0

@@ -1,0 +1,51 @@
+"""A plan in words."""
+
+import pytest
+
+from marginctl.reports.tables.plan_table import duration, lines_of
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        *((0.04, "0.0 s"), (4.25, "4.2 s"), (9.6, "10 s"), (59.4, "59 s"), (59.6, "1 min")),
+        *(
+            (3569, "59 min"),
+            (3571, "1 h 0 min"),
+            (11520, "3 h 12 min"),
+            (47.9 * 3600, "47 h 54 min"),
+        ),
+        *((48 * 3600, "2 d 0 h"), (127 * 3600, "5 d 7 h")),
+    ],
+)
+def test_durations(seconds, said):
+    assert duration(seconds) == said
+
+
+@pytest.mark.parametrize(
+    ("number", "row", "plan"),
+    [
+        (1, "1 epoch, 1 step, about 4.0 s on cpu (from 1 timed step of 1 image)", "1 trial"),
+        (2, "2 epochs, 2 steps, about 4.0 s on cpu (from 2 timed steps of 2 images)", "2 trials"),
+    ],
+)
+def test_one_is_no_plural(number, row, plan):
+    counts = dict.fromkeys(("epochs", "steps", "timed_steps", "timed_images"), number)
+    found = lines_of(
+        {
+            "rows": [{"trial": "T", "seconds": 4.0, "reason": None, **counts}],
+            "trials": number,
+            "done": 0,
+            "to_do": number,
+            "not_timed": 0,
+            "seconds": 4.0,
+            "device": "cpu",
+            "folder": "runs/x",
+            "not_counted": ["start-up", "checkpoints"],
+        }
+    )
+    assert found == [
+        f"T: {row}",
+        f"{plan}, {number} to do on cpu: about 4.0 s; runs in runs/x",
+        "Not counted: start-up, checkpoints.",
+    ]

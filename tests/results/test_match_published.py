@@ -1,0 +1,184 @@
+"""Which runs fill which cells of the published tables."""
+
+from pathlib import Path
+
+import pytest
+
+from marginctl.papers import papers, published_table
+from marginctl.recipe import TrainRecipe, TransferRecipe, find, load_any
+from marginctl.results.collect import Collected, Run, Table, Trained
+from marginctl.results.match_published import facts_of, filled, matches, runs_of, variants, way_of
+
+TABLES = [t for paper in papers() for t in paper.tables.values() if t.recipes]
+
+
+def trials(name):
+    """The facts of every trial that a shipped recipe expands to, seeds aside."""
+    return [
+        facts_of(made, objective, dataset)
+        for made in variants(load_any(find(name)))
+        for dataset in ([None] if isinstance(made, TrainRecipe) else made.dataset_names)
+        for objective in objectives_of(made)
+    ]
+
+
+def objectives_of(recipe):
+    """The objectives by which a report tells runs apart: of transfer, those of its networks."""
+    if not isinstance(recipe, TransferRecipe):
+        return recipe.objectives
+    of_starts = [load_any(find(start.removeprefix("runs/"))) for start in recipe.starts]
+    return [objective for start in of_starts for objective in start.objectives]
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda t: f"{t.paper} {t.number}")
+def test_every_cell_that_a_recipe_fills_has_its_trial(table):
+    """Else a name is wrong: of a data set, a model, an objective or a key."""
+    facts = [f for name in table.recipes for f in trials(name)]
+    without = {
+        place
+        for place, cell in table.cells.items()
+        if cell is not None
+        and table.measure(*place).field
+        and not any(matches(table.where(*place), f) for f in facts)
+    }
+    assert without == set()
+    for name in table.recipes:
+        selected = [table.where(*p) for p in table.cells if table.measure(*p).field]
+        assert any(matches(where, f) for where in selected for f in trials(name)), name
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda t: f"{t.paper} {t.number}")
+def test_no_trial_fills_two_cells_with_one_number(table):
+    """Else a `where` says too little."""
+    for name in table.recipes:
+        for facts in trials(name):
+            fields = [
+                table.measure(*place).field
+                for place in table.cells
+                if table.measure(*place).field and matches(table.where(*place), facts)
+            ]
+            assert len(set(fields)) == len(fields)
+
+
+def test_a_recipe_of_a_table_says_so():
+    for table in TABLES:
+        for name in table.recipes:
+            recipe = load_any(find(name))
+            assert recipe.paper == table.paper
+            assert recipe.table == table.number or table.number == "port-2"
+
+
+def trained(recipe, objective, top1, setting=0, seed=0, started="2026", **changes):
+    """A finished run of one setting of a shipped recipe, as `collect` gives it."""
+    made = variants(load_any(find(recipe)))[setting]
+    own = made.model_dump(exclude={"about"})
+    for key, value in changes.items():
+        section, _, inner = key.partition("__")
+        own[section][inner] = value
+    epoch = top1 and {"epoch": 1, "top1": top1, "top5": top1 + 20}
+    record = {
+        "task": "train",
+        "objective": objective,
+        "seed": seed,
+        "row": "",
+        "last": epoch,
+        "best": epoch and {**epoch, "top1": top1 + 1},
+    }
+    about = {"task": "train", "recipe": {"name": "mine", **own}, "timing": {"started": started}}
+    return Run(Path("run"), about, record)
+
+
+def test_errors_are_100_less_the_accuracy_and_the_port_has_the_best_epoch():
+    runs = [
+        *(
+            trained("large-margin/table2", "soft:bias=true", t, seed=s)
+            for s, t in enumerate((71, 72))
+        ),
+        trained("large-margin/table2", "lm-softmax:bias=true", 73.5),
+        trained("large-margin/table2", "super-symmetry:bias=true", None),  # diverged
+    ]
+    assert filled(published_table("large-margin", "2"), runs) == {
+        ("Softmax loss", "Error rate"): [29, 28],
+        ("Ours", "Error rate"): [26.5],
+    }
+    assert filled(published_table("large-margin", "port-2"), runs) == {
+        ("Softmax loss", "Error rate"): [28, 27],
+        ("Ours", "Error rate"): [25.5],
+    }
+    assert filled(published_table("large-margin", "1"), runs) == {("D(q)", "0.3"): [26.5]}
+    assert filled(published_table("arcgrad", "V"), runs) == {}
+
+
+def test_columns_may_be_of_other_fields():
+    run = trained("arcgrad/table5", "arcgrad", 75.0)
+    assert filled(published_table("arcgrad", "V"), [run]) == {
+        ("ArcGrad", "Top-1"): [75.0],
+        ("ArcGrad", "Top-5"): [95.0],
+    }
+
+
+def test_a_setting_of_a_grid_fills_its_cell():
+    runs = [trained("arcgrad/table7", "soft", 70.0 + i, setting=i) for i in range(4)]
+    cells = filled(published_table("arcgrad", "VII"), runs)
+    assert cells == {(e, "Soft"): [70.0 + i] for i, e in enumerate(("10", "20", "40", "90"))}
+
+
+def test_angles_become_radians():
+    run = trained("arcgrad/table6", "center", 70.0)
+    run.record["evaluation"] = {"angles": {"w_inter": 90.0, "wc_intra": 18.0}}
+    cells = filled(published_table("arcgrad", "VI"), [run])
+    assert cells == {
+        ("W-Inter", "Center"): [pytest.approx(1.5708, abs=1e-4)],
+        ("Intra", "Center"): [pytest.approx(0.3142, abs=1e-4)],
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "comparable"),
+    [
+        ({}, True),
+        ({"train__compile": True}, True),
+        ({"train__epochs": 49}, False),
+        ({"data__share": 0.5}, False),
+        ({"optim__weight_decay": 5e-4}, False),
+        ({"optim__colour": "red"}, False),  # of another version
+    ],
+)
+def test_only_a_run_of_the_same_training_is_comparable(changes, comparable):
+    run = trained("large-margin/table2", "soft:bias=true", 71.0, **changes)
+    assert bool(filled(published_table("large-margin", "2"), [run])) is comparable
+
+
+def crossvalidated(recipe, dataset, objective, accuracies, **protocol):
+    made = load_any(find(recipe))
+    own = made.model_dump(exclude={"about"})
+    own["protocol"] |= protocol
+    record = {"dataset": dataset, "objective": objective, "seed": 0, "accuracies": accuracies}
+    return Run(Path("run"), {"recipe": {"name": recipe, **own}}, record)
+
+
+def test_fold_accuracies_fill_a_cell_and_tuned_ones_do_not():
+    table = published_table("arcgrad", "I")
+    fair = crossvalidated("arcgrad/table1-fair", "iris", "soft", [[90.0, 91.0]])
+    near = crossvalidated("arcgrad/table1", "iris", "soft", [[80.0, 81.0], [82.0, 83.0]])
+    other = crossvalidated("arcgrad/table1", "iris", "adacos", [[70.0, 71.0]], epochs=11)
+    assert filled(table, [fair, other]) == {}
+    assert filled(table, [fair, near]) == {("Iris", "Soft"): [80.0, 81.0, 82.0, 83.0]}
+
+
+def test_an_empty_where_selects_nothing():
+    made = variants(load_any(find("mnist")))[0]
+    facts = facts_of(made, "soft")
+    assert not matches({}, facts)
+    assert matches({"data.name": "mnist", "objective": "soft"}, facts)
+    assert not matches({"data.nme": "mnist"}, facts)
+    assert "compile" not in way_of(made)["train"]
+
+
+def test_runs_of_both_commands_are_asked():
+    a, b = trained("mnist", "soft", 99.0), trained("mnist", "arcgrad", 98.0)
+    collected = Collected(
+        [Table("x", None, None, {}, runs={("d", "soft", 0): a})],
+        [Trained("y", None, None, {}, {("r", "arcgrad", 0): b})],
+    )
+    assert runs_of(collected) == [a, b]

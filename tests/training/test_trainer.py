@@ -1,0 +1,247 @@
+"""The loop: against a plain one, resumed at every step, and where it must stop."""
+
+import pytest
+import torch
+
+from marginctl.models.backbone import create
+from marginctl.objectives.module import Objective
+from marginctl.objectives.parsing import parse
+from marginctl.training.epoch_metrics import accuracy_record, objective_record
+from marginctl.training.running_metrics import hits
+from marginctl.training.trainer import DivergedError
+from marginctl.utils.precision import Setup, setup
+from marginctl.utils.seed import generator
+from tests.training.made import images, run, trainer
+
+BF16 = Setup(torch.device("cpu"), "bf16", channels_last=True)
+# `train` refuses it on a CPU, where it trains badly; its scaler goes on there as on a GPU
+FP16 = Setup(torch.device("cpu"), "fp16", channels_last=True)
+
+
+def test_equals_a_plain_loop():
+    """SGD with momentum and decay on a schedule, by hand, from the same initial weights."""
+    data = images()
+    changes = {
+        "optim": {"lr": "exponential(start=0.1,end=0.001)", "lr_by": "epoch"},
+        "model": "mlp:width=6",
+    }
+    ours = trainer("lm-softmax:bias=true", of=data, **changes)
+    run(ours)
+
+    torch.manual_seed(int(generator(0, "weights").integers(2**63)))
+    model = create("mlp", {"width": 6}, 1, 8)
+    torch.manual_seed(int(generator(0, "class weights").integers(2**63)))
+    objective = Objective(parse("lm-softmax:bias=true").spec, 3, model.feature_dim)
+    parameters = [*model.parameters(), *objective.parameters()]
+    optimizer = torch.optim.SGD(parameters, 0.1, momentum=0.9, weight_decay=5e-4)
+    x = torch.as_tensor(data.train_x).permute(0, 3, 1, 2).float() / 255
+    x = (x - data.mean[0]) / data.std[0]
+    y = torch.as_tensor(data.train_y)
+    for epoch, lr in enumerate([0.1, 0.01, 0.001]):
+        optimizer.param_groups[0]["lr"] = lr
+        order = torch.as_tensor(generator(0, "order", epoch).permutation(len(y)))
+        for rows in order.split(8):
+            optimizer.zero_grad()
+            objective(model(x[rows]), y[rows]).backward()
+            optimizer.step()
+    for a, b in zip(model.parameters(), ours.model.parameters(), strict=True):
+        assert torch.allclose(a, b, atol=1e-5)
+    assert torch.allclose(objective.weight, ours.objective.weight, atol=1e-5)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
+def test_a_batch_in_parts_is_the_batch(optimizer):
+    changes = {"model": "mlp:width=6", "optim": {"optimizer": optimizer, "lr": 0.01}}
+    whole, parts = (trainer(train={"accumulate": n, "batch_size": 10}, **changes) for n in (1, 3))
+    run(whole)
+    run(parts)
+    for a, b in zip(whole.model.parameters(), parts.model.parameters(), strict=True):
+        assert torch.allclose(a, b, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("objective", "changes"),
+    [
+        ("adacos", {}),
+        ("center", {"optim": {"optimizer": "adam", "lr": 0.01}}),
+        ("cosine-learned", {"optim": {"optimizer": "adamw", "lr": 0.01}}),
+        ("gradient-decay:beta=warm-up(end=1)", {"data": {"augment": "crop-flip"}}),
+        ("soft", {"optim": {"lr": "one-cycle(peak=0.1)"}, "train": {"accumulate": 2}}),
+        ("l-gm", {"optim": {"optimizer": "adam", "lr": "cosine(start=0.01,end=0)"}}),
+        ("center", {"how": FP16, "optim": {"optimizer": "adamw", "lr": 0.01}}),
+        ("adacos", {"how": FP16, "train": {"accumulate": 2}}),
+    ],
+)
+def test_resumed_at_every_step_is_the_same_to_the_bit(objective, changes):
+    whole = trainer(objective, **changes)
+    records = run(whole)
+    for at in (1, 6, 7, 10, whole.total - 1):
+        first = trainer(objective, **changes)
+        run(first, until=at)
+        again = trainer(objective, **changes)
+        again.load(first.state())
+        assert again.step == at
+        assert run(again) == records[at // len(whole.sizes) :][-len(records) :]
+        assert again.weights_digest() == whole.weights_digest()
+        assert again.state()["scaler"] == whole.state()["scaler"]
+
+
+def test_dropout_goes_on_as_it_would_have():
+    changes = {"model": "wrn-16-8:dropout=0.5", "train": {"epochs": 1, "batch_size": 10}}
+    data = images(n=30, tests=5)
+    whole = trainer("soft", of=data, **changes)
+    run(whole)
+    first = trainer("soft", of=data, **changes)
+    run(first, until=2)
+    again = trainer("soft", of=data, **changes)
+    again.load(first.state())
+    torch.rand(7)  # something else draws in between
+    run(again)
+    assert again.weights_digest() == whole.weights_digest()
+
+
+def test_seeds():
+    one, same, other = trainer(seed=0), trainer(seed=0), trainer(seed=1)
+    for made in (one, same, other):
+        run(made)
+    assert one.weights_digest() == same.weights_digest() != other.weights_digest()
+
+
+def test_objectives_share_the_initial_weights():
+    soft, arcgrad = trainer("soft"), trainer("arcgrad")
+    for a, b in zip(soft.model.parameters(), arcgrad.model.parameters(), strict=True):
+        assert torch.equal(a, b)
+    assert torch.equal(soft.objective.weight, arcgrad.objective.weight)
+
+
+def test_every_parameter_moves():
+    made = trainer("cosine-learned")
+    before = {n: p.clone() for m in (made.model, made.objective) for n, p in m.named_parameters()}
+    run(made, until=2)
+    after = {n: p for m in (made.model, made.objective) for n, p in m.named_parameters()}
+    assert all(not torch.equal(before[n], after[n]) for n in before)
+
+
+def test_bf16_trains_and_keeps_its_weights_in_float32():
+    made = trainer("arcface", how=BF16)
+    records = run(made)
+    assert records[-1]["loss"] < records[0]["loss"]
+    assert {p.dtype for p in made.model.parameters()} == {torch.float32}
+    assert made.tested().logits.dtype == torch.float32
+
+
+def test_a_loss_that_is_not_finite_stops_at_once():
+    made = trainer("soft", optim={"lr": 1e6})
+    with pytest.raises(DivergedError, match=r"the loss is not finite at step \d+ \(epoch \d\)"):
+        run(made)
+    assert made.step < made.total
+
+
+def test_evaluation_changes_nothing_and_counts_every_image():
+    made = trainer("adacos")
+    run(made, until=9)
+    before = made.weights_digest()
+    tested = made.tested(size=4)
+    assert made.weights_digest() == before
+    assert len(tested.labels) == 21
+    assert torch.allclose(tested.logits, made.tested().logits, atol=1e-5)
+    record = accuracy_record(tested)
+    right = (tested.similarities.argmax(1) == tested.labels).float().mean().item()
+    assert record["top1"] == pytest.approx(100 * right)
+    nll = -tested.logits.double().log_softmax(1).gather(1, tested.labels[:, None]).mean().item()
+    assert record["nll"] == pytest.approx(nll)
+    assert record["n"] == 21
+
+
+def test_the_objectives_state_is_recorded():
+    learned = trainer("cosine-learned")
+    assert objective_record(learned.objective, learned.tested())["scale"] == pytest.approx(16)
+    least = trainer("cosine-ls")
+    found = objective_record(least.objective, least.tested())
+    quantiles = list(found["optimal_scale"]["quantiles"].values())
+    assert quantiles == sorted(quantiles)
+    assert sum(found["target_angle"]["histogram"]) == 21
+    assert 0 <= found["rho"] <= 0.6932  # ln(C - 1)
+    angle = trainer("arcgrad")
+    tested = angle.tested()
+    own = -tested.similarities.gather(1, tested.labels[:, None]).mean().item()
+    mean = objective_record(angle.objective, tested)["target_angle"]["mean"]
+    assert mean == pytest.approx(own * 180 / torch.pi, abs=1e-3)
+    soft = trainer("soft")
+    assert "target_angle" not in objective_record(soft.objective, soft.tested())
+
+
+def test_hits_break_ties_as_argmax():
+    scores = torch.tensor([[1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0]]).repeat(4, 1)
+    labels = torch.tensor([0, 1, 4, 5])
+    one, five = hits(scores, labels)
+    assert (int(one), int(five)) == (1, 3)
+
+
+def test_auto_precision_is_one_that_the_device_has():
+    assert setup("cpu", "auto").precision in ("bf16", "fp32")
+    assert setup("cpu", "fp32").precision == "fp32"
+
+
+@pytest.mark.parametrize(
+    ("objective", "loss_is_nll"),
+    [
+        ("soft", True),
+        ("cosine-ls", True),
+        ("gradient-decay:beta=0.1", False),
+        ("lm-softmax:bias=true", False),
+        ("label-smoothing", False),
+        ("cosface", False),
+        ("adacos", True),
+        ("cosine-learned", True),
+        ("sphereface", False),
+        ("l-gm", False),
+        ("hinge", False),
+        ("arcface:scale=10", False),
+    ],
+)
+def test_nll_of_a_training_line_is_of_the_logits_without_margin(objective, loss_is_nll):
+    made = trainer(objective, train={"epochs": 1, "batch_size": 10, "accumulate": 2})
+    seen = []
+
+    def look(module, arguments, loss):
+        logits = module.logits(arguments[0].detach()).detach().double()
+        seen.append(torch.nn.functional.cross_entropy(logits, arguments[1], reduction="sum"))
+
+    made.objective.register_forward_hook(look)
+    (record,) = run(made)
+    assert record["nll"] == pytest.approx(sum(seen).item() / 50, rel=1e-5)
+    assert (record["nll"] == record["loss"]) == loss_is_nll
+
+
+def test_a_least_squares_scale_with_a_margin_has_no_nll():
+    made = trainer(
+        "similarity=cosine;scale=least-squares;margin=additive-cosine", train={"epochs": 1}
+    )
+    (record,) = run(made)
+    assert set(record) == {"loss", "top1"}
+
+
+def test_a_checkpoint_of_before_nll_goes_on_without_it_in_its_epoch():
+    changes = {"model": "mlp:width=6"}
+    whole = trainer("lm-softmax", **changes)
+    records = run(whole)
+    first = trainer("lm-softmax", **changes)
+    run(first, until=10)
+    state = first.state()
+    state["sums"] = state["sums"][:4]
+    again = trainer("lm-softmax", **changes)
+    again.load(state)
+    second, third = run(again)
+    assert second == {key: value for key, value in records[1].items() if key != "nll"}
+    assert third == records[2]
+
+
+def test_a_checkpoint_knows_the_side_of_its_images(tmp_path):
+    """Other images are scaled to it, whatever a folder has by itself."""
+    from marginctl.experiments.evaluate import _other
+    from marginctl.recipe.image_data import ImageData
+
+    made = trainer("soft")
+    assert made.state()["pixels"] == made.batches.train.x.shape[-1]
+    assert _other("folder:pictures", ImageData(name="cifar-100"), 32, tmp_path).side == 32

@@ -1,0 +1,67 @@
+"""Features: what they are, and under which name they are kept."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from marginctl.data.images.in_memory import load_images
+from marginctl.experiments.source_model import Start
+from marginctl.objectives.parsing import parse
+from marginctl.training.checkpoint import weights_digest
+from marginctl.transfer.cached_features import are_kept, extracted
+from marginctl.utils.precision import setup
+from tests.training.made import trainer
+
+
+@pytest.fixture
+def start():
+    backbone = trainer("soft", model="mlp:width=4").model.state_dict()
+    spec, moments = parse("soft").spec, ([0.5], [0.25])
+    digest = weights_digest(backbone)
+    return Start("x", digest, "mlp:width=4", spec, backbone, {}, moments, (), None, 8)
+
+
+def made(start, images, store, said=None, check=lambda: None):
+    heard = [] if said is None else said
+    return extracted(start, images, store, setup("cpu", "fp32"), heard.append, check)
+
+
+def test_they_are_the_networks_in_the_order_of_the_images(start, tmp_path):
+    images = load_images("digits", Path())
+    found = made(start, images, tmp_path)
+    model = trainer("soft", model="mlp:width=4").model.eval()
+    model.load_state_dict(start.backbone)
+    for x, features in ((images.train_x, found.train), (images.test_x, found.test)):
+        pixels = torch.as_tensor(x[:5]).permute(0, 3, 1, 2).float() / 255
+        with torch.no_grad():
+            wanted = model((pixels - 0.5) / 0.25).numpy()
+        assert len(features) == len(x)
+        assert features[:5] == pytest.approx(wanted, abs=1e-5)
+
+
+def test_they_are_kept_by_all_that_they_depend_on(start, tmp_path):
+    images = load_images("digits", Path())
+    assert not are_kept(start, images, tmp_path)
+    made(start, images, tmp_path)
+    assert are_kept(start, images, tmp_path)
+    for other in (replace(start, weights="y"), replace(start, moments=([0.5], [0.5]))):
+        assert not are_kept(other, images, tmp_path)
+    assert not are_kept(start, images.keeping(np.arange(9)), tmp_path)
+
+    def never():
+        raise AssertionError("computed again")
+
+    made(start, images, tmp_path, check=never)
+
+
+def test_what_is_not_finite_is_refused(start, tmp_path):
+    from marginctl.errors import RequestError
+
+    backbone = {name: value * float("nan") for name, value in start.backbone.items()}
+    images = load_images("digits", Path())
+    with pytest.raises(RequestError, match="a feature of a train image of digits is not finite"):
+        made(replace(start, backbone=backbone), images, tmp_path)
+    assert not (tmp_path / "features").exists()

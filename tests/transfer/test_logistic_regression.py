@@ -1,0 +1,112 @@
+"""Probes end at the optimum: scikit-learn's, whatever the shape of the features."""
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+from sklearn.linear_model import LogisticRegression
+
+from marginctl.metrics.reliability import nll
+from marginctl.recipe.transfer import STRENGTHS
+from marginctl.transfer import logistic_regression
+from marginctl.transfer.logistic_regression import Problem
+
+
+def loss(weight, bias, x, y, strength):
+    return nll(x @ weight.T + bias, y) + strength / 2 * (weight**2).sum()
+
+
+@pytest.fixture(scope="module")
+def digits():
+    x, y = load_digits(return_X_y=True)
+    return x[:600], y[:600]
+
+
+@pytest.mark.parametrize("strength", [1e-1, 1e-3])
+@pytest.mark.parametrize("rows", [600, 40])
+def test_the_optimum_is_that_of_scikit_learn(digits, strength, rows):
+    """Real features, of more images than lengths and of fewer."""
+    x, y = digits[0][:rows], digits[1][:rows]
+    own = Problem(x, y, 10).fit(strength, 1e-7)
+    assert own.converged
+    assert own.gradient <= 1e-7
+    other = LogisticRegression(C=1 / (rows * strength), tol=1e-9, max_iter=20_000).fit(x, y)
+    theirs = loss(other.coef_, other.intercept_, x, y, strength)
+    assert own.loss == pytest.approx(loss(own.weight, own.bias, x, y, strength), rel=1e-10)
+    assert own.loss == pytest.approx(theirs, rel=1e-6)
+    # the optimum's weights, too; a bias may be shifted, which no softmax sees
+    assert np.abs(own.weight - other.coef_).max() < 1e-3 * np.abs(other.coef_).max()
+    shift = own.bias - other.intercept_
+    assert np.ptp(shift) < 1e-2 * max(1.0, np.abs(other.intercept_).max())
+
+
+def test_the_gradient_is_that_of_the_features_as_they_were_given(digits):
+    x, y = digits
+    fit = Problem(x, y, 10).fit(1e-2, 1e-4)
+    logits = fit.logits(x)
+    p = np.exp(logits - logits.max(1, keepdims=True))
+    p /= p.sum(1, keepdims=True)
+    p[np.arange(len(y)), y] -= 1
+    of_weight = p.T @ x / len(x) + 1e-2 * fit.weight
+    largest = max(np.abs(of_weight).max(), np.abs(p.mean(0)).max())
+    assert fit.gradient == pytest.approx(largest, rel=1e-6)
+
+
+def test_two_classes_are_those_of_scikit_learn_at_twice_the_strength(digits):
+    x, y = digits[0][digits[1] < 2], digits[1][digits[1] < 2]
+    own = Problem(x, y, 2).fit(2 * 1e-2, 1e-8)
+    other = LogisticRegression(C=1 / (len(x) * 1e-2), tol=1e-10, max_iter=20_000).fit(x, y)
+    difference = own.weight[1] - own.weight[0]
+    assert np.abs(difference - other.coef_[0]).max() < 1e-4 * np.abs(other.coef_).max()
+
+
+def test_a_path_ends_where_each_fit_does_with_less_work(digits):
+    x, y = digits
+    strengths = STRENGTHS[:6]
+    problem = Problem((x - x.mean(0)) / (x.std(0) + 1e-9), y, 10)
+    path = problem.path(strengths, 1e-6)
+    cold = [problem.fit(strength, 1e-6) for strength in strengths]
+    assert [fit.strength for fit in path] == list(strengths)
+    assert all(fit.converged for fit in [*path, *cold])
+    for warm, anew in zip(path, cold, strict=True):
+        # strongly convex: what a gradient below 1e-6 leaves open
+        assert abs(warm.loss - anew.loss) <= 1e-12 * 650 / warm.strength
+    assert sum(f.evaluations for f in path) < 0.75 * sum(f.evaluations for f in cold)
+
+
+def test_what_ends_early_is_not_called_converged(digits, monkeypatch):
+    monkeypatch.setattr(logistic_regression, "ITERATIONS", 3)
+    early = Problem(*digits, 10).fit(1e-4, 1e-9)
+    assert not early.converged
+    assert early.gradient > 1e-9
+    assert early.iterations == 3
+
+
+def test_features_that_say_nothing_give_the_shares_of_the_classes():
+    y = np.array([0, 0, 0, 1])
+    for x in (np.ones((4, 3)), np.zeros((4, 3)), np.ones((4, 9))):
+        fit = Problem(x, y, 2).fit(1.0, 1e-8)
+        assert fit.converged
+        shares = np.exp(fit.bias) / np.exp(fit.bias).sum()
+        assert shares == pytest.approx([0.75, 0.25], abs=1e-6)
+
+
+def test_a_class_without_images_ends_with_next_to_no_share():
+    """As where a class has a single image, and that one is in the other part of a split."""
+    x = np.random.default_rng(0).standard_normal((30, 4))
+    fit = Problem(x, np.arange(30) % 2, 3).fit(1e-2, 1e-6)
+    assert fit.converged
+    p = np.exp(fit.logits(x))
+    assert (p[:, 2] / p.sum(1)).mean() <= 1e-6
+
+
+def test_what_is_called_at_every_step_ends_the_work(digits):
+    calls = []
+
+    def check():
+        calls.append(1)
+        if len(calls) == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Problem(*digits, 10, check).fit(1e-3, 1e-9)
+    assert len(calls) == 5
