@@ -33,7 +33,7 @@ def test_a_name_is_read_without_timm_and_without_torch():
     code = """
 import sys
 sys.modules["timm"] = None
-from marginctl.models.names import canonical_model
+from marginctl.models.registry import canonical_model
 print(canonical_model("timm/resnet18"), "torch" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
