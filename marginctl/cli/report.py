@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from marginctl.cli import options
-from marginctl.cli.options import ReportFormat, number, print_json
+from marginctl.cli.options import ReportFormat, print_json
 from marginctl.errors import RequestError
 from marginctl.reports.figures import KINDS
 
@@ -82,18 +82,6 @@ def command(
     diff: Annotated[
         bool, typer.Option("--diff", help="Compare two stores cell by cell: report --diff A B.")
     ] = False,
-    watch: Annotated[
-        bool, typer.Option("--watch", help="Follow running trials until all have ended.")
-    ] = False,
-    every: Annotated[
-        float | None,
-        typer.Option(
-            "--every",
-            metavar="SECONDS",
-            parser=number(0.1),
-            help="Of --watch: between two looks, else 2.",
-        ),
-    ] = None,
 ) -> None:
     """Print the tables of finished runs, with tests. Trains nothing.
 
@@ -120,17 +108,15 @@ def command(
         "--kind": kind or None,
         "--figure-format": figure_format,
     }
-    if every is not None and not watch:
-        raise RequestError(f"--every {every:g}: says how often --watch looks: add --watch")
     if list_:
-        others |= {"--output": output, "--diff": diff or None, "--watch": watch or None}
+        others |= {"--output": output, "--diff": diff or None}
         _refuse_beside("--list", others)
         _refuse_format("--list", report_format)
         _list(store, paper, table_number, report_format)
         return
     others |= {"--paper": paper, "--table": table_number}
     if diff:
-        _refuse_beside("--diff", others | {"--watch": watch or None})
+        _refuse_beside("--diff", others)
         _diff(store or [], report_format, output)
         return
     if not store:
@@ -138,13 +124,6 @@ def command(
             "STORE is missing: expected run stores, or folders in them; the published tables alone "
             "are shown by --list"
         )
-    if watch:
-        from marginctl.reports.watch import watch as follow
-
-        other = None if report_format is ReportFormat.table else report_format
-        _refuse_beside("--watch", others | {"--output": output, "--format": other})
-        follow(store, 2.0 if every is None else every)
-        return
     if figures is None and (kind or figure_format):
         raise RequestError("--kind, --figure-format: say what --figures draws: add --figures DIR")
     check_kinds(kind or [])

@@ -46,11 +46,7 @@ def test_the_current_folder_has_a_name(marginctl, tmp_path, monkeypatch, quick):
 
 @pytest.mark.parametrize("written", ["fast", "-1", "nan", "inf", "", "9" * 400])
 def test_a_number_is_named_where_it_is_none(marginctl, written):
-    for words, option, least in (
-        (["train"], "--checkpoint-minutes", "0"),
-        (["report", "--watch", "x"], "--every", "0.1"),
-    ):
-        ran = marginctl(*words, f"{option}={written}")
-        assert (ran.status, ran.out) == (2, ""), words
-        assert ran.err.startswith(f"error: Invalid value for '{option}': '{written[:50]}")
-        assert ran.err.endswith(f"': expected a number of at least {least}\n")
+    ran = marginctl("train", f"--checkpoint-minutes={written}")
+    assert (ran.status, ran.out) == (2, "")
+    assert ran.err.startswith(f"error: Invalid value for '--checkpoint-minutes': '{written[:50]}")
+    assert ran.err.endswith("': expected a number of at least 0\n")

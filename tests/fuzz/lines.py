@@ -11,7 +11,7 @@ from tests.fuzz.draft import Case, Draft
 from tests.fuzz.values import WORDS
 
 # These go on without end, measure for minutes, or ask a host.
-LEFT_OUT = {"--watch", "--every", "--tensorboard", "--search"}
+LEFT_OUT = {"--tensorboard", "--search"}
 PLANNED = ("train", "cosify", "transfer", "uci-cv")
 LIKELY = ["digits", "mlp", "soft", "arcgrad:scale=5", "iris", "arcgrad/table1", "own-data", "mnist"]
 LIKELY += ["2", "0.5", "1e-3", "file.csv", "file.npz", "file.yaml", "folder", "folder:folder"]

@@ -47,11 +47,10 @@ def test_latex_and_figures(marginctl, store, tmp_path):
     assert ran.status == 0
 
 
-def test_two_stores_and_a_look_at_one(marginctl, store):
+def test_diff_of_two_runs_folders(marginctl, store):
     found = marginctl("report", "--diff", store, store, "--format", "json").json
     assert all(cell["identical"] for cell in found["diff"]["cells"])
     assert "identical" in marginctl("report", "--diff", store, store).out
-    assert marginctl("report", store, "--watch", "--every", "0.1").status == 0
 
 
 def test_training_from_a_list_of_files(marginctl, tmp_path, data_dir):
