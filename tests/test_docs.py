@@ -1,4 +1,4 @@
-"""Every command of the README and of the cluster page runs, on small stand-ins."""
+"""Every command of the README and of the recipes' pages runs, on small stand-ins."""
 
 import re
 import shlex
@@ -11,11 +11,17 @@ from tests.place import make, small
 ROOT = Path(__file__).parents[1]
 
 
+PAGES = [ROOT / "README.md", ROOT / "recipes" / "benchmarks.md"]
+PAGES += sorted((ROOT / "recipes").glob("*/README.md"))
+
+
 def commands() -> list[str]:
-    text = (ROOT / "README.md").read_text()
-    blocks = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
-    lines = [line for b in blocks for line in b.replace("\\\n", " ").splitlines()]
-    return [line for line in lines if line.startswith("marginctl ")]
+    """The command lines in the pages' shell blocks, each once."""
+    lines = []
+    for page in PAGES:
+        for block in re.findall(r"```sh\n(.*?)```", page.read_text("utf-8"), re.DOTALL):
+            lines += block.replace("\\\n", " ").splitlines()
+    return list(dict.fromkeys(line for line in lines if line.startswith("marginctl ")))
 
 
 @pytest.fixture(scope="module")
