@@ -19,8 +19,9 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "marginctl"
 
 # A package imports itself and what stands before it.
-ORDER = """errors utils objectives data models recipe papers runs metrics calibration crossval
-training transfer experiments bench search results console reports doctor cli""".split()
+LAYERS = """errors utils objectives data models recipe papers runs metrics calibration crossval
+training transfer experiments bench search results console reports doctor cli"""
+ORDER = LAYERS.split()
 TEXT_PACKAGES = {"reports", "console", "cli", "doctor"}
 
 
@@ -113,9 +114,10 @@ def test_text_is_parsed_at_the_edges_only():
 
 
 # Words of a private language. GLOSSARY: what stands in the code in their place.
-BANNED = """asked befores begun beside company crew curriculum_groups damaged foreign from_first
+WORDS = """asked befores begun beside company crew curriculum_groups damaged foreign from_first
 gathered hears judged kept lane lanes listings located made mended own said sheet sheets shots
-strengths told tested_as there torn understood watched whole z_max""".split()
+strengths told tested_as there torn understood watched whole z_max"""
+BANNED = WORDS.split()
 BANNED_PATTERN = re.compile(rf"_?(of_\w+|at|found|{'|'.join(BANNED)})$")
 
 
@@ -143,24 +145,8 @@ def test_no_name_is_of_the_private_vocabulary():
 
 
 # Phrases that WORDING replaced. They appear in no message, help text, table or page.
-PHRASES = """0:05 gone|about 0:08 left|of seeds`|which flatters it|which the test images chose
-predict one class|best of a row in bold|, 12 to do|Not counted:|So many, from 0|Replaces the recipe's seeds
-Checkpoints that stay|Between two checkpoints|Foreign images|foreign images|which lie beside
-Compare with it|where it is there|Its class:|Tested, never trained|A table of your own
-Fetch no data set|one a core where not given|Of dask:|Where networks train
-instead of on stdout|Which of --figures|Of --figures|what the recipe's grid shows|what is said of each
-the options alone|Draws of the intervals|A map of calibrate|How often each is timed|of all sides
-Of a run: other images|Trains nothing|Say what is installed|are worth on other|against what one would use
-is worth on other samples|stand still|stands still|a dotted key|run store|Tables of no paper
-what holds and what does not|No run was made|compatible, underpowered|less the published number
-Remarks on cells|after Holm|too sure of themselves|not made:|tested as above|Telling misclassified
-told from the rest|AP-in|AP-out|AP-In|AP-Out|share of out that passes|out that passes|in that passes
-z_max|the feature's.|from it to the mean confidence|how many have it|half of the softmax|the image's own
-the other logits are alike|no error of the mean|lie somewhat high|of several splits the first
-one class predicted for every row|in_text|not in our text|does not fit|to the last bit|where it is needed
-made when it is needed|right on |points before|mended|computed anew|trained anew|made anew
-takes nothing along|not told apart|told apart|at hand|is at work on|stands twice|stand twice|lacks"""
-FORBIDDEN = re.compile("|".join(re.escape(p) for line in PHRASES.split("\n") for p in line.split("|")))
+PHRASES = (ROOT / "tests" / "replaced_phrases.txt").read_text("utf-8").splitlines()
+FORBIDDEN = re.compile("|".join(re.escape(phrase) for phrase in PHRASES))
 
 
 def strings(tree: ast.Module) -> Iterator[tuple[str, int]]:
@@ -225,7 +211,8 @@ def test_no_construct_that_a_plain_one_replaces():
                 )
             if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
                 flag = isinstance(node.right, ast.Compare | ast.BoolOp) or (
-                    isinstance(node.right, ast.Call) and getattr(node.right.func, "id", "") == "bool"
+                    isinstance(node.right, ast.Call)
+                    and getattr(node.right.func, "id", "") == "bool"
                 )
                 bad = bad or (isinstance(node.left, ast.List) and flag)
             if bad:
@@ -248,6 +235,8 @@ def python(code: str) -> str:
     return subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
     ).stdout.strip()
+
+
 def test_reading_imports_no_torch():
     code = """
 import sys
