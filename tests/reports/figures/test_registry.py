@@ -163,7 +163,7 @@ def test_divergences_are_drawn_where_they_are_asked_for(tmp_path):
 
 
 def test_drawing_imports_no_torch(store, tmp_path):
-    from tests.test_house import python
+    from tests.test_rules import python
 
     code = f"""
 import sys
