@@ -94,7 +94,7 @@ def command(
     from marginctl.reports.figures.critical_difference import draw
     from marginctl.reports.figures.style import check_kinds
     from marginctl.reports.formats.csv_json import as_json, csv_rows
-    from marginctl.reports.formats.output import check_output, print_sheets, to_file
+    from marginctl.reports.formats.output import check_output, print_tables, to_file
     from marginctl.reports.formats.text_table import print_csv, print_lines
     from marginctl.results.collect import collect
     from marginctl.results.compare_folds import positive_points
@@ -179,9 +179,9 @@ def command(
         elif report_format is ReportFormat.csv:
             print_csv(csv_rows(assembled))
         else:
-            print_sheets(report_format, assembled.sheets)
+            print_tables(report_format, assembled.shown_tables)
     say(wrote)
-    if not assembled.sheets:
+    if not assembled.shown_tables:
         say(["no finished runs found"])
 
 

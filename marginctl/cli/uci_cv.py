@@ -122,7 +122,7 @@ def command(
     from marginctl.papers import table as published
     from marginctl.recipe import find
     from marginctl.reports.figures.grid import check, draw
-    from marginctl.reports.formats.output import print_sheets
+    from marginctl.reports.formats.output import print_tables
     from marginctl.reports.tables import cv_table
     from marginctl.reports.tables.builders import of_grid
     from marginctl.results.compare_folds import chosen_baseline, compare, positive_points
@@ -215,7 +215,7 @@ def command(
     elif table_format is Format.csv:
         print(cv_table.as_csv(collector.grid))
     else:
-        print_sheets(table_format, [of_grid(collector.grid, compared)])
+        print_tables(table_format, [of_grid(collector.grid, compared)])
     if outcome.failed:
         raise MarginctlError(*outcome.failed.values())
 

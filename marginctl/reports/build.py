@@ -12,9 +12,10 @@ from marginctl.recipe import TrainRecipe
 from marginctl.reports.tables import builders
 from marginctl.reports.tables.cv_table import title
 from marginctl.reports.tables.published_table import of_judged, verdict_notes
-from marginctl.reports.tables.table import Sheet
+from marginctl.reports.tables.table import Table
 from marginctl.reports.tables.train_table import Cell, rows_of
-from marginctl.results.collect import Collected, Run, Table, Trained
+from marginctl.results import collect
+from marginctl.results.collect import Collected, Run, Trained
 from marginctl.results.compare_folds import Comparisons, baselines, compare
 from marginctl.results.compare_seeds import SeedComparison, compare_seeds
 from marginctl.results.cv_cells import Collector
@@ -30,11 +31,11 @@ class OfTable:
         verdicts: on the published cells that its runs fill, by row and objective.
     """
 
-    table: Table
+    table: collect.Table
     collector: Collector
     compared: Comparisons
     verdicts: Mapping[builders.Place, Judged]
-    sheet: Sheet
+    shown: Table
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class OfTrained:
     cells: Sequence[Cell]
     baseline: str
     compared: Sequence[SeedComparison]
-    sheet: Sheet
+    shown: Table
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class OfPaper:
     """A published table that some runs were made for, judged."""
 
     judged: JudgedTable
-    sheet: Sheet
+    shown: Table
 
 
 @dataclass(frozen=True)
@@ -66,10 +67,10 @@ class Assembled:
     problems: Sequence[str]
 
     @property
-    def sheets(self) -> list[Sheet]:
+    def shown_tables(self) -> list[Table]:
         """Of cross-validation the tables have the published values in them; others stand apart."""
-        apart = [p.sheet for p in self.papers if not is_of_folds(p.judged)]
-        return [t.sheet for t in self.tables] + apart + [t.sheet for t in self.trained]
+        apart = [p.shown for p in self.papers if not is_of_folds(p.judged)]
+        return [t.shown for t in self.tables] + apart + [t.shown for t in self.trained]
 
 
 def assemble(
@@ -128,7 +129,7 @@ def assemble(
 
 
 def _of_table(
-    own: Table,
+    own: collect.Table,
     collector: Collector,
     baseline: str,
     power: float | None,
@@ -141,7 +142,7 @@ def _of_table(
     )
     runs = _by_place((row, objective, run) for (row, objective, _), run in own.runs.items())
     verdicts = builders.verdicts_of(of_paper, runs)
-    sheet = builders.of_grid(
+    shown = builders.of_grid(
         collector.grid,
         compared,
         key=key,
@@ -150,7 +151,7 @@ def _of_table(
         verdicts=verdicts,
         more=verdict_notes(of_paper) if of_paper and verdicts else (),
     )
-    return OfTable(own, collector, compared, verdicts, sheet)
+    return OfTable(own, collector, compared, verdicts, shown)
 
 
 def _of_trained(own: Trained, cells: Sequence[Cell], baseline: str, key: str) -> OfTrained:
@@ -167,16 +168,16 @@ def _of_trained(own: Trained, cells: Sequence[Cell], baseline: str, key: str) ->
     }
     # in words: its digest says nothing to a reader
     start = f", start={runs[0].record['start']['from']}" if "start" in own.training else ""
-    sheet = builders.of_trained(
+    shown = builders.of_trained(
         *(cells, compared, baseline),
         key=key,
         title=title(own.recipe, own.paper, own.table, settings) + start,
         runs=_by_place((run.record["row"], run.record["objective"], run) for run in runs),
     )
-    return OfTrained(own, cells, baseline, compared, sheet)
+    return OfTrained(own, cells, baseline, compared, shown)
 
 
-def _protocol_of(own: Table) -> dict[str, Any]:
+def _protocol_of(own: collect.Table) -> dict[str, Any]:
     """The protocol, without what every network chooses for itself where it is tuned."""
     tuning = next(iter(own.runs.values())).about["recipe"].get("tuning")
     if not tuning:

@@ -125,8 +125,10 @@ def test_the_order_of_the_runs_changes_nothing():
     made = runs("soft:bias=true", [71.4, 71.3, 70.9]) + runs("lm-softmax:bias=true", [72, 73])
     first = of_judged(judge(TABLE2, made), key="k")
     again = of_judged(judge(TABLE2, made[::-1]), key="k")
-    shown = [[(e.text, e.marks, e.remark) for e in row.entries if e] for row in first.rows]
-    assert shown == [[(e.text, e.marks, e.remark) for e in row.entries if e] for row in again.rows]
+    shown = [[(e.text, e.footnotes, e.remark) for e in row.cells if e] for row in first.rows]
+    assert shown == [
+        [(e.text, e.footnotes, e.remark) for e in row.cells if e] for row in again.rows
+    ]
     assert Path(made[0].path) == Path("run")
 
 

@@ -97,7 +97,7 @@ def csv_rows(assembled: Assembled) -> list[list[Any]]:
                         *paper,
                         *_verdict_of(judged),
                         cell.note,
-                        t.sheet.title,
+                        t.shown.title,
                     ),
                 ]
             )
@@ -108,7 +108,7 @@ def csv_rows(assembled: Assembled) -> list[list[Any]]:
                 rows.append(
                     [
                         *(None, p.judged.table.paper, p.judged.table.number, c.row, c.column),
-                        *(c.mean, c.std, c.n, *published, *_verdict_of(c), c.reason, p.sheet.title),
+                        *(c.mean, c.std, c.n, *published, *_verdict_of(c), c.reason, p.shown.title),
                     ]
                 )
     for of in assembled.trained:
@@ -119,7 +119,7 @@ def csv_rows(assembled: Assembled) -> list[list[Any]]:
                     *(of.trained.recipe, of.trained.paper, of.trained.table, own.row),
                     *(own.objective, numbers["mean"], numbers["std"], len(own.last)),
                     *(None, None, *_verdict_of(None), "diverged" if own.diverged else None),
-                    of.sheet.title,
+                    of.shown.title,
                 ]
             )
     return [["" if value is None else value for value in row] for row in rows]

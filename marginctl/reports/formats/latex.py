@@ -1,8 +1,8 @@
-"""A sheet as a LaTeX table with booktabs, to be put into a paper."""
+"""Tables as LaTeX with booktabs, for a paper."""
 
 from collections.abc import Sequence
 
-from marginctl.reports.tables.table import Entry, Row, Sheet
+from marginctl.reports.tables.table import Cell, Row, Table
 
 _SPECIAL = {
     "\\": r"\textbackslash{}",
@@ -23,43 +23,27 @@ _SPECIAL = {
 }
 
 
-def latex(sheet: Sheet) -> str:
-    """A `table` environment; comments above it say what it needs; the notes stand below it.
+def latex(table: Table) -> str:
+    """Return a `table` environment with its notes; a comment above it names the packages it needs.
 
-    Each further list of the sheet is a table of its own.
+    Each detail table is an environment of its own.
     """
     lines = ["% Needs \\usepackage{booktabs,graphicx,amssymb,textcomp} and [T1]{fontenc}."]
-    if sheet.rows:
-        body: list[str] = []
-        feet = False
-        for row in sheet.rows:
-            if row.foot and not feet:
-                body.append(r"\midrule")
-            feet = row.foot
-            body += _row(row)
-        heads = [escaped(sheet.corner), *(_heading(c, sheet.codes) for c in sheet.columns)]
-        caption = f"{sheet.title}. {sheet.caption}"
-        lines += _table(
-            caption, sheet.key, "l" + "r" * len(sheet.columns), heads, body, sheet.notes
-        )
+    if table.rows:
+        lines += _environment(table, f"{table.title}. {table.caption}", table.key)
     else:
-        lines += [f"% {escaped(note)}" for note in sheet.notes]
-    for number, (caption, rows) in enumerate(sheet.lists, 1):
-        heads, *others = (list(map(escaped, row)) for row in rows)
-        body = [" & ".join(row) + r" \\" for row in others]
-        lines += _table(caption, f"{sheet.key}-{number}", "l" * len(heads), heads, body)
+        lines += [f"% {escaped(note)}" for note in table.notes]
+    for number, detail in enumerate(table.details, 1):
+        lines += _environment(detail, detail.caption, f"{table.key}-{number}")
     return "\n".join(lines)
 
 
-def _table(
-    caption: str,
-    key: str,
-    columns: str,
-    heads: Sequence[str],
-    body: Sequence[str],
-    notes: Sequence[str] = (),
-) -> list[str]:
-    """The lines of a `table` environment; heads and body are LaTeX already."""
+def _environment(table: Table, caption: str, key: str) -> list[str]:
+    text = table.text_columns
+    heads = [escaped(table.label_heading)]
+    heads += [
+        r"\texttt{" + escaped(c) + "}" if table.code_headings else escaped(c) for c in table.columns
+    ]
     lines = [
         r"\begin{table}",
         r"\centering",
@@ -67,62 +51,66 @@ def _table(
         r"\label{tab:" + "".join(c if c.isalnum() else "-" for c in key) + "}",
         r"\smallskip",
         r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
-        r"\begin{tabular}{" + columns + "}",
+        r"\begin{tabular}{" + "l" * (1 + text) + "r" * (len(table.columns) - text) + "}",
         r"\toprule",
         " & ".join(heads) + r" \\",
         r"\midrule",
-        *body,
+        *_body(table.rows),
         r"\bottomrule",
         r"\end{tabular}}",
     ]
-    if notes:
+    if table.notes:
         lines += [r"\par\smallskip\begin{minipage}{\linewidth}\footnotesize\raggedright"]
-        lines += [escaped(note) + r"\par" for note in notes]
+        lines += [escaped(note) + r"\par" for note in table.notes]
         lines += [r"\end{minipage}"]
     return [*lines, r"\end{table}"]
 
 
 def escaped(text: str) -> str:
-    """Text without any meaning to LaTeX; other than ASCII and what is known becomes `?`."""
+    """Return text without any meaning to LaTeX; a character that it cannot set becomes `?`."""
     known = (_SPECIAL.get(c, c if c.isascii() and c.isprintable() else _latin(c)) for c in text)
     return "".join(known)
 
 
 def _latin(character: str) -> str:
-    """What [T1]{fontenc} has as it is; a blank for a line end; else a question mark."""
+    """Return what [T1]{fontenc} has unchanged, a blank for a line end, else a question mark."""
     if character.isspace():
         return " "
     return character if 0xA1 <= ord(character) <= 0x17E and character.isprintable() else "?"
 
 
-def _heading(text: str, codes: bool) -> str:
-    return r"\texttt{" + escaped(text) + "}" if codes else escaped(text)
-
-
-def _row(row: Row) -> list[str]:
-    """The row, and a second line of what stands below its cells."""
-    lines = [" & ".join([escaped(row.label), *map(_cell, row.entries)]) + r" \\"]
-    if any(entry and entry.below for entry in row.entries):
-        lines[0] += "[-2pt]"
-        lines.append(" & ".join(["", *map(_below, row.entries)]) + r" \\")
+def _body(rows: Sequence[Row]) -> list[str]:
+    """Return the rows, a rule above the foot, and below a row its cells' second lines."""
+    lines = []
+    foot = False
+    for row in rows:
+        if row.foot and not foot:
+            lines.append(r"\midrule")
+        foot = row.foot
+        line = " & ".join([escaped(row.label), *map(_cell, row.cells)]) + r" \\"
+        if any(cell and cell.below for cell in row.cells):
+            lines.append(line + "[-2pt]")
+            lines.append(" & ".join(["", *map(_below, row.cells)]) + r" \\")
+        else:
+            lines.append(line)
     return lines
 
 
-def _cell(entry: Entry | None) -> str:
-    if entry is None:
+def _cell(cell: Cell | None) -> str:
+    if cell is None:
         return ""
-    number, plus_minus, std = map(escaped, entry.text.partition(" ± "))
-    marks = f"\\,$^{{{''.join(map(_mark, entry.marks))}}}$" if entry.marks else ""
-    return (rf"\textbf{{{number}}}" if entry.best else number) + plus_minus + std + marks
+    number, plus_minus, std = map(escaped, cell.text.partition(" ± "))
+    footnotes = f"\\,$^{{{_footnotes(cell.footnotes)}}}$" if cell.footnotes else ""
+    return (rf"\textbf{{{number}}}" if cell.best else number) + plus_minus + std + footnotes
 
 
-def _below(entry: Entry | None) -> str:
-    if entry is None or not entry.below:
+def _below(cell: Cell | None) -> str:
+    if cell is None or not cell.below:
         return ""
-    marks = f"$^{{{''.join(map(_mark, entry.below_marks))}}}$\\," if entry.below_marks else ""
-    return rf"{{\footnotesize {marks}({escaped(entry.below)})}}"
+    footnotes = f"$^{{{_footnotes(cell.below_footnotes)}}}$\\," if cell.below_footnotes else ""
+    return rf"{{\footnotesize {footnotes}({escaped(cell.below)})}}"
 
 
-def _mark(character: str) -> str:
-    """A mark in mathematics."""
-    return _SPECIAL.get(character, rf"\mathrm{{{character}}}").strip("$")
+def _footnotes(characters: str) -> str:
+    """Return footnote characters in mathematics."""
+    return "".join(_SPECIAL.get(c, rf"\mathrm{{{c}}}").strip("$") for c in characters)

@@ -1,30 +1,23 @@
-"""A sheet as GitHub's Markdown."""
+"""Tables as GitHub's Markdown."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from marginctl.reports.tables.table import Entry, Row, Sheet
+from marginctl.reports.tables.table import Cell, Table
 from marginctl.utils.text import printable
 
 
-def markdown(sheet: Sheet) -> str:
-    """The table, its caption, and the notes as a list; the notes alone where it has no row."""
-    if not sheet.rows:
-        return "\n".join(sheet.notes)
-    code = "`" if sheet.codes else ""
-    heads = [f"{code}{column}{code}" if code else escaped(column) for column in sheet.columns]
-    lines = [
-        f"| {sheet.corner} | " + " | ".join(heads) + " |",
-        "|---|" + "---:|" * len(sheet.columns),
-        *(_row(row) for row in sheet.rows),
-    ]
-    notes = [f"- {line}" for line in sheet.notes]
-    for caption, rows in sheet.lists:
-        notes += ["", caption + ":", "", markdown_rows(rows, ["---"] * len(rows[0]))]
-    caption = sheet.caption.replace("below ours", "in brackets").replace(
+def markdown(table: Table) -> str:
+    """Return the table, its caption, and the notes as a list; without rows, the notes alone."""
+    if not table.rows:
+        return "\n".join(table.notes)
+    caption = table.caption.replace("below ours", "in brackets").replace(
         "below it the best", "in brackets the best"
     )
-    return "\n".join([*lines, "", caption, "", *notes]).rstrip()
+    lines = [*_lines(table), "", caption, "", *(f"- {note}" for note in table.notes)]
+    for detail in table.details:
+        lines += ["", detail.caption + ":", "", *_lines(detail)]
+    return "\n".join(lines).rstrip()
 
 
 def markdown_rows(rows: Sequence[Sequence[str]], align: Sequence[str]) -> str:
@@ -35,20 +28,26 @@ def markdown_rows(rows: Sequence[Sequence[str]], align: Sequence[str]) -> str:
 
 
 def escaped(text: str) -> str:
-    """Text in a Markdown table: a data set's or a folder's name is no markup."""
+    """Return text without Markdown markup, as a data set's or a folder's name must be."""
     return re.sub(r"([|\\`*_<>\[\]])", r"\\\1", printable(" ".join(text.split())))
 
 
-def _row(row: Row) -> str:
-    return f"| {escaped(row.label)} | " + " | ".join(map(_cell, row.entries)) + " |"
+def _lines(table: Table) -> Iterable[str]:
+    """Yield the heading, the alignment and the rows."""
+    columns = [f"`{c}`" if table.code_headings else escaped(c) for c in table.columns]
+    yield f"| {table.label_heading} | " + " | ".join(columns) + " |"
+    text = table.text_columns
+    yield "|---|" + "---|" * text + "---:|" * (len(columns) - text)
+    for row in table.rows:
+        yield f"| {escaped(row.label)} | " + " | ".join(map(_cell, row.cells)) + " |"
 
 
-def _cell(entry: Entry | None) -> str:
-    if entry is None:
+def _cell(cell: Cell | None) -> str:
+    if cell is None:
         return ""
-    number, plus_minus, std = entry.text.partition(" ± ")
-    text = (f"**{number}**" if entry.best else number) + plus_minus + std
-    text += f" <sup>{entry.marks}</sup>" if entry.marks else ""
-    if not entry.below or entry.text == entry.below == "-":
+    number, plus_minus, std = escaped(cell.text).partition(" ± ")
+    text = (f"**{number}**" if cell.best else number) + plus_minus + std
+    text += f" <sup>{cell.footnotes}</sup>" if cell.footnotes else ""
+    if not cell.below or cell.text == cell.below == "-":
         return text
-    return f"{text} ({entry.below_marks + ' ' if entry.below_marks else ''}{entry.below})"
+    return f"{text} ({cell.below_footnotes + ' ' if cell.below_footnotes else ''}{cell.below})"

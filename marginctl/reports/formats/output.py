@@ -1,4 +1,4 @@
-"""Prints sheets on stdout in the format that was asked for."""
+"""Prints tables on stdout, or writes them into a file."""
 
 import contextlib
 import io
@@ -8,25 +8,25 @@ from pathlib import Path
 from marginctl.errors import RequestError
 from marginctl.reports.formats.latex import latex
 from marginctl.reports.formats.markdown import markdown
-from marginctl.reports.formats.terminal import print_sheet
-from marginctl.reports.tables.table import Sheet
+from marginctl.reports.formats.terminal import print_table
+from marginctl.reports.tables.table import Table
 from marginctl.results.load_run import MARKS
 from marginctl.runs.atomic_io import check_writable, write_output
 
 
-def print_sheets(sheet_format: str, sheets: Iterable[Sheet]) -> None:
-    """Prints sheets as `table`, `markdown` or `latex`, a blank line between two."""
-    for i, sheet in enumerate(sheets):
+def print_tables(table_format: str, tables: Iterable[Table]) -> None:
+    """Print tables as `table`, `markdown` or `latex`, a blank line between two."""
+    for i, table in enumerate(tables):
         if i:
             print()
-        if sheet_format == "latex":
-            print(latex(sheet))
-        elif sheet_format == "markdown":
-            print(f"**{sheet.title}**\n\n" * bool(sheet.title) + markdown(sheet))
+        if table_format == "latex":
+            print(latex(table))
+        elif table_format == "markdown":
+            print((f"**{table.title}**\n\n" if table.title else "") + markdown(table))
         else:
-            if sheet.title:
-                print(sheet.title + "\n")
-            print_sheet(sheet)
+            if table.title:
+                print(table.title + "\n")
+            print_table(table)
 
 
 def check_output(path: Path) -> None:

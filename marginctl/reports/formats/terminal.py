@@ -1,58 +1,52 @@
-"""A sheet for a terminal: as wide as it is, or as wide as the table in a file."""
+"""Tables for a terminal: fitted to its width, or as wide as the table in a file."""
 
 import re
+from collections.abc import Iterator
 
 from rich import box
-from rich.console import Group, RenderableType
-from rich.table import Table
+from rich.console import Console, Group, RenderableType
+from rich.table import Table as RichTable
 from rich.text import Text
 
-from marginctl.reports.formats.text_table import stdout_console
-from marginctl.reports.tables.table import Entry, Sheet
+from marginctl.reports.tables.table import Cell, Table
+from marginctl.utils.text import printable
 
 LABEL_WIDTH = 21
 HEADING_WIDTH = 16
 
 
-def print_sheet(sheet: Sheet) -> None:
-    """Prints it on stdout."""
+def stdout_console() -> Console:
+    """Return stdout for tables: as wide as a terminal; in a file without colours or wrapping."""
+    console = Console(highlight=False)
+    if console.is_terminal:
+        return console
+    return Console(highlight=False, no_color=True, width=10_000)
+
+
+def print_table(table: Table) -> None:
+    """Print a table on stdout."""
     console = stdout_console()
-    console.print(rich_table(sheet, console.width), soft_wrap=not console.is_terminal)
+    console.print(rich_table(table, console.width), soft_wrap=not console.is_terminal)
 
 
-def rich_table(sheet: Sheet, width: int) -> RenderableType:
-    """The table for a terminal of this width; columns that do not fit go into further tables."""
-    if not sheet.rows:
-        return Group(*(Text(line) for line in sheet.notes))
-    entries = [e for row in sheet.rows if not row.foot for e in row.entries if e]
-    cell_width = max((len(line) for e in entries for line in (_first(e), _second(e))), default=1)
-    widest = max(len(line) for column in sheet.columns for line in heading(column).split("\n"))
-    a_column = max(cell_width, widest) + 1
-    fitting = max(1, (width - LABEL_WIDTH - 1) // a_column)
-    number = -(-len(sheet.columns) // fitting)
-    at_once = -(-len(sheet.columns) // number)  # tables of nearly equal width
-    blocks: list[RenderableType] = []
-    for first in range(0, len(sheet.columns), at_once):
-        last = min(first + at_once, len(sheet.columns))
-        blocks += [Text("")] * bool(first) + [_block(sheet, range(first, last))]
-    blocks += [Text(line) for line in (sheet.caption, *sheet.notes)]
-    for caption, rows in sheet.lists:
-        table = plain_table()
-        for title in rows[0]:
-            table.add_column(Text(heading(title)))
-        for row in rows[1:]:
-            table.add_row(*map(Text, row))
-        blocks += [Text(""), Text(caption), table]
+def rich_table(table: Table, width: int) -> RenderableType:
+    """Return the table for a terminal of this width, with its notes and detail tables."""
+    notes = [Text(printable(line)) for line in table.notes]
+    if not table.rows:
+        return Group(*notes)
+    blocks = [*_blocks(table, width), Text(table.caption), *notes]
+    for detail in table.details:
+        blocks += [Text(""), Text(detail.caption), *_blocks(detail, width)]
     return Group(*blocks)
 
 
-def plain_table() -> Table:
-    """A table with one line below its heading."""
-    return Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
+def plain_table() -> RichTable:
+    """Return an empty table with one line below its heading."""
+    return RichTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
 
 
 def heading(objective: str) -> str:
-    """An objective over short lines: options and parts below the name."""
+    """Return an objective over short lines: options and parts below the name."""
     name, colon, options = objective.partition(":")
     lines = [name + colon] if colon else [""]
     for piece in re.findall(r"[^;,(+=]*[;,(+=)]*", options if colon else objective):
@@ -62,24 +56,52 @@ def heading(objective: str) -> str:
     return "\n".join(line for line in lines if line)
 
 
-def _block(sheet: Sheet, columns: range) -> Table:
-    table = plain_table()
-    table.add_column(sheet.corner, width=LABEL_WIDTH)
+def _blocks(table: Table, width: int) -> Iterator[RenderableType]:
+    """Yield the table; columns of numbers that do not fit go into further tables below it."""
+    if table.text_columns:  # the columns hold names and notes, which fold
+        yield _list(table)
+        return
+    cells = [cell for row in table.rows if not row.foot for cell in row.cells if cell]
+    cell_width = max((len(line) for c in cells for line in (_first(c), _second(c))), default=1)
+    widest = max(len(line) for column in table.columns for line in heading(column).split("\n"))
+    fitting = max(1, (width - LABEL_WIDTH - 1) // (max(cell_width, widest) + 1))
+    number = -(-len(table.columns) // fitting)
+    at_once = -(-len(table.columns) // number)  # tables of nearly equal width
+    for first in range(0, len(table.columns), at_once):
+        if first:
+            yield Text("")
+        yield _block(table, range(first, min(first + at_once, len(table.columns))))
+
+
+def _list(table: Table) -> RichTable:
+    shown = plain_table()
+    shown.add_column(Text(table.label_heading), overflow="fold")
+    for i, column in enumerate(table.columns):
+        justify = "left" if i < table.text_columns else "right"
+        shown.add_column(Text(column), justify=justify, overflow="fold")  # type: ignore[arg-type]
+    for row in table.rows:
+        shown.add_row(Text(printable(row.label)), *map(_text, row.cells))
+    return shown
+
+
+def _block(table: Table, columns: range) -> RichTable:
+    block = plain_table()
+    block.add_column(table.label_heading, width=LABEL_WIDTH)
     for i in columns:
-        table.add_column(Text(heading(sheet.columns[i]), justify="right"), justify="right")
-    feet = False
-    for row in sheet.rows:
-        if row.foot and not feet:
-            table.add_section()
-        feet = row.foot
-        if row.foot or any(row.entries[i] for i in range(len(sheet.columns))):
-            label = Text(_wrapped(row.label), style="bold" if row.foot else "")
-            table.add_row(label, *(_text(row.entries[i]) for i in columns))
-    return table
+        block.add_column(Text(heading(table.columns[i]), justify="right"), justify="right")
+    foot = False
+    for row in table.rows:
+        if row.foot and not foot:
+            block.add_section()
+        foot = row.foot
+        if row.foot or any(row.cells):
+            label = Text(_wrapped(printable(row.label)), style="bold" if row.foot else "")
+            block.add_row(label, *(_text(row.cells[i]) for i in columns))
+    return block
 
 
 def _wrapped(label: str) -> str:
-    """The label over lines that break after a hyphen or a blank."""
+    """Return the label over lines that break after a hyphen or a blank."""
     lines = [""]
     for part in re.findall(r"[^ -]*[ -]?", label):
         if len((lines[-1] + part).rstrip()) > LABEL_WIDTH:
@@ -89,25 +111,25 @@ def _wrapped(label: str) -> str:
 
 
 def _compact(text: str) -> str:
-    return text.replace(" ± ", "±")
+    return printable(text.replace(" ± ", "±"))
 
 
-def _first(entry: Entry) -> str:
-    return f"{entry.marks} {_compact(entry.text)}".strip()
+def _first(cell: Cell) -> str:
+    return f"{cell.footnotes} {_compact(cell.text)}".strip()
 
 
-def _second(entry: Entry) -> str:
-    return f"{entry.below_marks} {_compact(entry.below)}".strip()
+def _second(cell: Cell) -> str:
+    return f"{cell.below_footnotes} {_compact(cell.below)}".strip()
 
 
-def _text(entry: Entry | None) -> Text:
-    if entry is None:
+def _text(cell: Cell | None) -> Text:
+    if cell is None:
         return Text("")
-    number, plus_minus, std = _compact(entry.text).partition("±")
-    text = Text(f"{entry.marks} " if entry.marks else "", style="yellow")
-    text.append(number, style="bold" if entry.best else "default")
+    number, plus_minus, std = _compact(cell.text).partition("±")
+    text = Text(f"{cell.footnotes} " if cell.footnotes else "", style="yellow")
+    text.append(number, style="bold" if cell.best else "default")
     text.append(plus_minus + std, style="default")
-    if entry.below:
-        text.append(f"\n{entry.below_marks} " if entry.below_marks else "\n", style="yellow")
-        text.append(_compact(entry.below), style="dim")
+    if cell.below:
+        text.append(f"\n{cell.below_footnotes} " if cell.below_footnotes else "\n", style="yellow")
+        text.append(_compact(cell.below), style="dim")
     return text

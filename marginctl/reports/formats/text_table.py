@@ -6,11 +6,11 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from rich import box
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from marginctl.reports.formats.markdown import markdown_rows
+from marginctl.reports.formats.terminal import stdout_console
 from marginctl.utils.text import printable
 
 
@@ -19,14 +19,6 @@ def shown(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return "" if value is None else str(value)
-
-
-def stdout_console() -> Console:
-    """Stdout for tables: as wide as a terminal is; in a file without colours and never wrapped."""
-    console = Console(highlight=False)
-    if console.is_terminal:
-        return console
-    return Console(highlight=False, no_color=True, width=10_000)
 
 
 def print_lines(lines: Iterable[str]) -> None:

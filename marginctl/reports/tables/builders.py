@@ -4,9 +4,10 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 
 from marginctl.reports.tables import footnotes as notes
-from marginctl.reports.tables.metric_tables import measured_lists
+from marginctl.reports.tables.metric_tables import metric_tables
 from marginctl.reports.tables.published_table import said_of
-from marginctl.reports.tables.table import Entry, Row, Sheet
+from marginctl.reports.tables.table import Cell as TableCell
+from marginctl.reports.tables.table import Row, Table, table_of_texts
 from marginctl.reports.tables.train_table import Cell as Trained
 from marginctl.reports.tables.train_table import spread
 from marginctl.results.collect import Run
@@ -27,7 +28,7 @@ def of_grid(
     runs: Mapping[Place, tuple[Run, ...]] | None = None,
     verdicts: Mapping[Place, Judged] | None = None,
     more: Sequence[str] = (),
-) -> Sheet:
+) -> Table:
     """A cross-validation table.
 
     Args:
@@ -50,15 +51,17 @@ def of_grid(
             rows.append(Row(dataset, tuple(entries)))
     below = [*notes.legend(grid, made), *notes.conclusions(grid, made), *notes.skipped(grid)]
     power = notes.power_rows(grid, made)
-    return Sheet(
+    return Table(
         key=key,
         title=title,
         caption=notes.caption(grid) if grid.cells else "",
-        corner="data set",
+        label_heading="data set",
         columns=grid.objectives,
         rows=(*rows, *_feet(grid)),
         notes=(*below, *more),
-        lists=((notes.power_caption(made), power),) if power and made else (),
+        details=(table_of_texts(notes.power_caption(made), power[0], power[1:]),)
+        if power and made
+        else (),
     )
 
 
@@ -81,15 +84,15 @@ def _of_cell(
     made: Comparisons | None,
     runs: Mapping[Place, tuple[Run, ...]],
     verdicts: Mapping[Place, Judged],
-) -> Entry:
+) -> TableCell:
     place = (cell.dataset, cell.objective)
     verdict = verdicts.get(place)
-    return Entry(
+    return TableCell(
         f"{cell.mean:.2f} ± {cell.std:.2f}",
         best=round(cell.mean, 2) == best,
-        marks=notes.marks(cell, made),
+        footnotes=notes.marks(cell, made),
         below=f"{cell.paper.mean:.2f} ± {cell.paper.std:.2f}" if cell.paper else "",
-        below_marks=notes.paper_mark(cell, made) if cell.paper else "",
+        below_footnotes=notes.paper_mark(cell, made) if cell.paper else "",
         verdict=verdict.verdict if verdict else None,
         remark="; ".join(filter(None, [cell.note, said_of(verdict) if verdict else None])) or None,
         runs=runs.get(place, ()),
@@ -111,7 +114,7 @@ def _feet(grid: Grid) -> Iterable[Row]:
         yield Row(
             name + of_how_many,
             tuple(
-                Entry(_number(a, name), below="" if b is None else _number(b, name))
+                TableCell(_number(a, name), below="" if b is None else _number(b, name))
                 for a, b in zip(ours, theirs, strict=True)
             ),
             foot=True,
@@ -130,7 +133,7 @@ def of_trained(
     key: str,
     title: str,
     runs: Mapping[Place, tuple[Run, ...]],
-) -> Sheet:
+) -> Table:
     """Networks trained on images: a row for data, model and setting, a column an objective."""
     columns = tuple(dict.fromkeys(cell.objective for cell in cells))
     by_place = {(cell.row, cell.objective): cell for cell in cells}
@@ -154,7 +157,7 @@ def of_trained(
         caption += "of each seed, which the test images chose."
     else:
         caption = f"Test top-1 in percent: {caption}."
-    return Sheet(
+    return Table(
         key,
         title,
         caption,
@@ -162,7 +165,7 @@ def of_trained(
         columns,
         tuple(rows),
         _seed_notes(cells, compared, baseline),
-        lists=tuple(measured_lists(cells, compared, baseline)),
+        details=tuple(metric_tables(cells, compared, baseline)),
     )
 
 
@@ -173,12 +176,12 @@ def _of_trained(
     runs: Mapping[Place, tuple[Run, ...]],
     *,
     alone: bool,
-) -> Entry:
+) -> TableCell:
     mean = round(statistics.fmean(cell.last), 2) if cell.last else None
-    return Entry(
+    return TableCell(
         spread(cell.last),
         best=mean is not None and mean == best and not alone,
-        marks=(notes.DIVERGED if cell.diverged else "")
+        footnotes=(notes.DIVERGED if cell.diverged else "")
         + (notes.COLLAPSED if cell.collapsed else "")
         + notes.DIRECTIONS[test.direction if test else 0],
         below=spread(cell.best) if cell.best else "",

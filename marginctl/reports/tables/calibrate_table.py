@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from marginctl.reports.formats.output import print_sheets
+from marginctl.reports.formats.output import print_tables
 from marginctl.reports.formats.text_table import print_csv
-from marginctl.reports.tables.table import Entry, Row, Sheet
+from marginctl.reports.tables.table import Cell, Row, Table, table_of_texts
 
 Document = Mapping[str, Any]
 
@@ -28,32 +28,30 @@ def print_as(table_format: str, document: Document) -> None:
     if table_format == "csv":
         print_csv(csv_rows(document))
         return
-    print_sheets(table_format, [sheet_of(document)])
+    print_tables(table_format, [table_of(document)])
 
 
-def sheet_of(document: Document) -> Sheet:
+def table_of(document: Document) -> Table:
     """Means over the splits with their spread, and the intervals of the first one."""
     rows = list(_rows(document))
     best = {name: _best(name, [r for _, r in rows]) for name in HEADINGS}
     caption = f"{document['bins']} bins {document['convention']}. {_spread(document)}"
-    return Sheet(
+    return Table(
         key="calibrate",
         title=title_of(document),
         caption=caption,
-        corner="method",
+        label_heading="method",
         columns=tuple(HEADINGS.values()),
         rows=tuple(
             Row(
                 name,
-                tuple(
-                    Entry(_shown(key, values), best=values[key] == best[key]) for key in HEADINGS
-                ),
+                tuple(Cell(_shown(key, values), best=values[key] == best[key]) for key in HEADINGS),
             )
             for name, values in rows
         ),
         notes=tuple(_notes(document)),
-        codes=False,
-        lists=_intervals(document, rows),
+        code_headings=False,
+        details=_intervals(document, rows),
     )
 
 
@@ -129,11 +127,11 @@ def _spread(document: Document) -> str:
 
 def _intervals(
     document: Document, rows: Iterable[tuple[str, Mapping[str, Any]]]
-) -> tuple[tuple[str, list[list[str]]], ...]:
+) -> tuple[Table, ...]:
     draws = document["bootstrap"]["draws"]
     if not draws:
         return ()
-    lines = [["method", *HEADINGS.values()]]
+    lines = []
     for name, values in rows:
         ends = [values["interval"].get(key) for key in HEADINGS]
         lines.append(
@@ -150,7 +148,7 @@ def _intervals(
         f"95 % bootstrap intervals {of}, {draws} draws; a draw adds noise to the errors of "
         "calibration, so that theirs lie somewhat high"
     )
-    return ((caption, lines),)
+    return (table_of_texts(caption, ["method", *HEADINGS.values()], lines),)
 
 
 def _absent(document: Document) -> Iterable[str]:

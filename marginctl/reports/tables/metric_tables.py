@@ -19,14 +19,22 @@ from marginctl.metrics.registry import (
     verification_of,
 )
 from marginctl.reports.tables import footnotes as notes
+from marginctl.reports.tables.table import Table, table_of_texts
 from marginctl.reports.tables.train_table import BEFORE, Cell, spread
 from marginctl.results.compare_seeds import SeedComparison
 
 
-def measured_lists(
+def metric_tables(
+    cells: Sequence[Cell], compared: Sequence[SeedComparison], baseline: str
+) -> Iterator[Table]:
+    """Yield tables with a line for each cell: kappa*, long tail, calibration, pairs, detection."""
+    for caption, (headings, *rows) in _lists(cells, compared, baseline):
+        yield table_of_texts(caption, headings, rows, text_columns=1)
+
+
+def _lists(
     cells: Sequence[Cell], compared: Sequence[SeedComparison], baseline: str
 ) -> Iterator[tuple[str, list[list[str]]]]:
-    """A line a cell, with marks as in the table: kappa*, tails, calibration, pairs, detection."""
     befores = dict(cell.before for cell in cells if cell.before is not None)
     lines = [[label, BEFORE, spread(_there(b["kappa"]))] for label, b in befores.items()]
     lines += [[c.row, c.objective, spread(c.kappa)] for c in cells if c.kappa]

@@ -1,6 +1,6 @@
-"""Sheets of published tables, with ours above their numbers and a verdict on each."""
+"""Tables of published tables, with ours above their numbers and a verdict on each."""
 
-from marginctl.reports.tables.table import Entry, Row, Sheet
+from marginctl.reports.tables.table import Cell, Row, Table, table_of_texts
 from marginctl.results.verdict import Judged, JudgedTable, Verdict
 
 SYMBOLS = {
@@ -13,7 +13,7 @@ SYMBOLS = {
 }
 
 
-def of_judged(judged: JudgedTable, *, key: str) -> Sheet:
+def of_judged(judged: JudgedTable, *, key: str) -> Table:
     """A published table with ours above its numbers, and a verdict on each."""
     table = judged.table
     rows = []
@@ -21,21 +21,21 @@ def of_judged(judged: JudgedTable, *, key: str) -> Sheet:
         found = [judged.cells.get((label, column)) for column in table.columns]
         rows.append(Row(label, tuple(None if j is None else _of_judged(j) for j in found)))
     unit = {"percent": " in percent", "none": ""}.get(table.base.unit, f" in {table.base.unit}")
-    return Sheet(
+    return Table(
         key=key,
         title=f"{table.paper}, table {table.number}: {table.caption}",
         caption=f"{table.base.metric.capitalize()}{unit}: ours, mean ± standard deviation; "
         "published values below ours.",
-        corner="",
+        label_heading="",
         columns=table.columns,
         rows=tuple(rows),
         notes=tuple(verdict_notes(judged)),
-        codes=False,
-        lists=_differences(judged),
+        code_headings=False,
+        details=_differences(judged),
     )
 
 
-def _of_judged(cell: Judged) -> Entry:
+def _of_judged(cell: Judged) -> Cell:
     places = cell.measure.places
     text = "-"
     if cell.mean is not None:
@@ -47,10 +47,10 @@ def _of_judged(cell: Judged) -> Entry:
         below = f"{cell.published.mean:.{places}f}" + (
             "" if std is None else f" ± {std:.{places}f}"
         )
-    return Entry(
+    return Cell(
         text,
         best=cell.best,
-        marks=SYMBOLS[cell.verdict],
+        footnotes=SYMBOLS[cell.verdict],
         below=below,
         verdict=cell.verdict,
         remark=said_of(cell),
@@ -75,9 +75,10 @@ def _between(cell: Judged) -> str:
     return f"{cell.low:+.{cell.measure.places}f} to {cell.high:+.{cell.measure.places}f}"
 
 
-def _differences(judged: JudgedTable) -> tuple[tuple[str, list[list[str]]], ...]:
+def _differences(judged: JudgedTable) -> tuple[Table, ...]:
     """A line each cell that has a number of ours: how far it is from the published one."""
-    lines = [["row", "column", "ours", "n", "published", "difference", "95 %", "verdict"]]
+    headings = ["row", "column", "ours", "n", "published", "difference", "95 %", "verdict"]
+    lines = []
     for cell in judged.cells.values():
         if cell.difference is not None:
             entry = _of_judged(cell)
@@ -88,7 +89,10 @@ def _differences(judged: JudgedTable) -> tuple[tuple[str, list[list[str]]], ...]
                     *(_between(cell), str(cell.verdict)),
                 ]
             )
-    return (("Ours less the published number", lines),) if len(lines) > 1 else ()
+    if not lines:
+        return ()
+    caption = "Difference (ours - published)"
+    return (table_of_texts(caption, headings, lines, text_columns=1),)
 
 
 def verdict_notes(judged: JudgedTable) -> list[str]:

@@ -1,4 +1,4 @@
-"""A sheet as LaTeX, to the letter; compiled by hand with pdflatex, which no test needs."""
+"""A table as LaTeX, to the letter; compiled by hand with pdflatex, which no test needs."""
 
 import shutil
 import subprocess
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from marginctl.reports.formats.latex import escaped, latex
-from tests.reports.formats.made import SHEET
+from tests.reports.formats.factories import TABLE
 
 GOLDEN = Path(__file__).with_name("golden.tex")
 
@@ -22,7 +22,7 @@ DOCUMENT = r"""\documentclass{article}
 
 
 def test_golden():
-    assert latex(SHEET) + "\n" == GOLDEN.read_text("utf-8")
+    assert latex(TABLE) + "\n" == GOLDEN.read_text("utf-8")
 
 
 def test_every_printable_character_is_harmless():
@@ -34,7 +34,7 @@ def test_every_printable_character_is_harmless():
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
 def test_it_compiles(tmp_path):
-    (tmp_path / "t.tex").write_text(DOCUMENT % latex(SHEET))
+    (tmp_path / "t.tex").write_text(DOCUMENT % latex(TABLE))
     line = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "t.tex"]
     done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-2000:]

@@ -1,12 +1,12 @@
-"""A sheet as Markdown, to the letter."""
+"""A table as Markdown, to the letter."""
 
 from marginctl.reports.formats.markdown import escaped, markdown
-from marginctl.reports.tables.table import Sheet
-from tests.reports.formats.made import SHEET
+from marginctl.reports.tables.table import Table
+from tests.reports.formats.factories import TABLE
 
 
 def test_golden():
-    assert markdown(SHEET) == (
+    assert markdown(TABLE) == (
         "| data set | `soft` | `arcgrad:scale=5` |\n"
         "|---|---:|---:|\n"
         "| iris | 65.00 ± 12.91 (≠ 96.80 ± 6.76) | **90.00** ± 8.16 <sup>c▲</sup> |\n"
@@ -21,13 +21,13 @@ def test_golden():
         "Repeats:\n"
         "\n"
         "| data set | arcgrad |\n"
-        "|---|---|\n"
+        "|---|---:|\n"
         "| iris | 12 |"
     )
 
 
 def test_without_rows_the_notes_remain():
-    empty = Sheet("k", "t", "c", "", (), (), ("skipped 1: iris: no files",))
+    empty = Table("k", "t", "c", "", (), (), ("skipped 1: iris: no files",))
     assert markdown(empty) == "skipped 1: iris: no files"
 
 

@@ -6,7 +6,7 @@ import io
 import pytest
 
 from marginctl.calibration.scores import METRICS
-from marginctl.reports.tables.calibrate_table import csv_rows, print_as, sheet_of
+from marginctl.reports.tables.calibrate_table import csv_rows, print_as, table_of
 
 
 def numbers(value, std=0.01, **others):
@@ -52,35 +52,36 @@ def document(**others):
 
 
 def test_a_row_before_and_one_a_method_with_the_best_marked():
-    sheet = sheet_of(document())
-    assert [row.label for row in sheet.rows] == ["none", "temperature", "isotonic-top"]
-    accuracy, ece, *_, nll, brier = zip(*(row.entries for row in sheet.rows), strict=True)
+    table = table_of(document())
+    assert [row.label for row in table.rows] == ["none", "temperature", "isotonic-top"]
+    accuracy, ece, *_, nll, brier = zip(*(row.cells for row in table.rows), strict=True)
     assert [e.text for e in accuracy] == ["30.00 ± 1.00", "20.00 ± 1.00", "25.00 ± 1.00"]
     assert [e.best for e in accuracy] == [True, False, False]
     assert [e.best for e in ece] == [False, True, False]
     assert [e.text for e in nll] == ["0.3000 ± 0.0100", "0.2000 ± 0.0100", "-"]
     assert [e.best for e in brier] == [False, True, False]
-    assert sheet.notes == (
+    assert table.notes == (
         "temperature: T = 2.0000, 1.5000 to 2.0000 over the splits",
         "temperature: not converged in 1 of 2 splits: at bound: why",
         "isotonic-top: no NLL, Brier: no reason",
         "matrix: left out: too many",
         "a note",
     )
-    ((caption, lines),) = sheet.lists
-    assert caption.startswith("95 % bootstrap intervals of the first split, 100 draws; ")
-    assert lines[1][:2] == ["none", "20.00 to 40.00"]
-    assert lines[3][-2:] == ["-", "-"]
+    (intervals,) = table.details
+    assert intervals.caption.startswith("95 % bootstrap intervals of the first split, 100 draws; ")
+    assert intervals.rows[0].label == "none"
+    assert intervals.rows[0].cells[0].text == "20.00 to 40.00"
+    assert [cell.text for cell in intervals.rows[2].cells[-2:]] == ["-", "-"]
 
 
 def test_one_split_and_no_draws():
     one = {"repeats": 1, "calibration": "b.npz", "fitted_on": 9, "measured_on": 40}
-    sheet = sheet_of(document(split=one, bootstrap={"draws": 0}))
-    assert sheet.title.endswith("fitted on 9 of b.npz, measured on 40")
-    assert sheet.lists == ()
-    assert sheet.caption.endswith("Measured on all samples of INPUT.")
+    table = table_of(document(split=one, bootstrap={"draws": 0}))
+    assert table.title.endswith("fitted on 9 of b.npz, measured on 40")
+    assert table.details == ()
+    assert table.caption.endswith("Measured on all samples of INPUT.")
     one["calibration"] = None
-    assert sheet_of(document(split=one)).caption.endswith("One random stratified split.")
+    assert table_of(document(split=one)).caption.endswith("One random stratified split.")
 
 
 def test_csv_has_every_number(capsys):

@@ -7,7 +7,7 @@ import pytest
 
 from marginctl.recipe import CosifyRecipe
 from marginctl.reports.tables.cosify_table import as_json, print_as
-from marginctl.reports.tables.metric_tables import measured_lists
+from marginctl.reports.tables.metric_tables import metric_tables
 from marginctl.reports.tables.train_table import rows_of
 
 NAMES = ["data, model", "objective", "n", "top-1 %", "kappa*", "MISS AP-in z_max"]
@@ -42,6 +42,16 @@ def record(blocks, seed, last, scale, **before):
         "evaluation": {"detection": detection(0.9 + seed / 100)},
         "timing": {"seconds": 1.0, "epoch_seconds": 0.3},
         "before": {**measured, "detection": detection(0.8), **before},
+    }
+
+
+def texts_of(tables):
+    return {
+        table.caption: [
+            [table.label_heading, *table.columns],
+            *([row.label, *(cell.text for cell in row.cells)] for row in table.rows),
+        ]
+        for table in tables
     }
 
 
@@ -87,7 +97,7 @@ def test_json_has_both():
 
 def test_a_report_has_before_above_the_others():
     cells = rows_of(RECORDS)
-    lists = dict(measured_lists(cells, [], "cosine-ls"))
+    lists = texts_of(metric_tables(cells, [], "cosine-ls"))
     caption = "The least-squares scale of the test images after the last epoch, their mean"
     assert lists[caption] == [
         ["data, model", "objective", "kappa*"],
@@ -103,7 +113,7 @@ def test_a_report_has_before_above_the_others():
 @pytest.mark.parametrize("place", ["kappa", "detection"])
 def test_a_report_of_what_was_not_measured(place):
     cells = rows_of([record("4", 0, 70.0, 12.0, **UNKNOWN)])
-    lists = dict(measured_lists(cells, [], "cosine-ls"))
+    lists = texts_of(metric_tables(cells, [], "cosine-ls"))
     (rows,) = (r for told, r in lists.items() if ("scale" if place == "kappa" else "MISS") in told)
     before = [row for row in rows if row[1] == "before"]
     assert before == ([["cifar-100, resnet18", "before", "-"]] if place == "kappa" else [])

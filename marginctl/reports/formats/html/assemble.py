@@ -37,12 +37,12 @@ def page_of(assembled: Assembled, stores: Iterable[Path]) -> str:
         assembled: what the report shows.
         stores: the run stores, as they were named.
     """
-    own = [(t.table.paper, t.sheet) for t in assembled.tables]
-    own += [(t.trained.paper, t.sheet) for t in assembled.trained]
+    own = [(t.table.paper, t.shown) for t in assembled.tables]
+    own += [(t.trained.paper, t.shown) for t in assembled.trained]
     sections, known = [], {paper.name for paper in papers()}
     for paper in papers():
         compared = tuple(
-            Comparison(p.sheet, p.judged)
+            Comparison(p.shown, p.judged)
             for p in assembled.papers
             if p.judged.table.paper == paper.name
         )
@@ -61,8 +61,8 @@ def page_of(assembled: Assembled, stores: Iterable[Path]) -> str:
             papers=tuple(sections),
             sheets=tuple(sheet for of, sheet in own if of not in known),
             figures={
-                **{t.sheet.key: _ranks(t) for t in assembled.tables},
-                **{t.sheet.key: _figures(t) for t in assembled.trained},
+                **{t.shown.key: _ranks(t) for t in assembled.tables},
+                **{t.shown.key: _figures(t) for t in assembled.trained},
             },
             environment=versions(),
         )

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from marginctl.papers import Claim
-from marginctl.reports.tables.table import Row, Sheet
+from marginctl.reports.tables.table import Row, Table
 from marginctl.results.verdict import JudgedTable
 
 
@@ -26,7 +26,7 @@ class Comparison:
         judged: the same table, with differences and verdicts.
     """
 
-    sheet: Sheet
+    sheet: Table
     judged: JudgedTable
 
 
@@ -40,7 +40,7 @@ class PaperSection:
     title: str
     source: str
     comparisons: tuple[Comparison, ...] = ()
-    sheets: tuple[Sheet, ...] = ()
+    sheets: tuple[Table, ...] = ()
     claims: tuple[Claim, ...] = ()
 
 
@@ -64,7 +64,7 @@ class Report:
     stores: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     papers: tuple[PaperSection, ...] = ()
-    sheets: tuple[Sheet, ...] = ()
+    sheets: tuple[Table, ...] = ()
     figures: Mapping[str, tuple[Picture, ...]] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
 
@@ -74,7 +74,7 @@ class Placed:
     """A table with its anchor in the page; `judged` where it is a published one."""
 
     anchor: str
-    sheet: Sheet
+    sheet: Table
     judged: JudgedTable | None = None
 
     @property
@@ -105,7 +105,7 @@ def parts(report: Report) -> list[Part]:
     """The tables of a report in the order of the page, with anchors that depend on it alone."""
     numbers = itertools.count(1)
 
-    def placed(*tables: tuple[Sheet, JudgedTable | None]) -> tuple[Placed, ...]:
+    def placed(*tables: tuple[Table, JudgedTable | None]) -> tuple[Placed, ...]:
         return tuple(Placed(f"t{next(numbers)}", sheet, judged) for sheet, judged in tables)
 
     made = [
@@ -116,6 +116,6 @@ def parts(report: Report) -> list[Part]:
     return made
 
 
-def _of_paper(paper: PaperSection) -> Iterator[tuple[Sheet, JudgedTable | None]]:
+def _of_paper(paper: PaperSection) -> Iterator[tuple[Table, JudgedTable | None]]:
     yield from ((c.sheet, c.judged) for c in paper.comparisons if c.judged.shown)
     yield from ((sheet, None) for sheet in paper.sheets)

@@ -118,6 +118,6 @@ def _of_cells(placed: Placed) -> Iterable[tuple[str, str]]:
                 yield f"{cell.row}, {cell.column}", cell.reason
         return
     for row in placed.sheet.rows:
-        for column, entry in zip(placed.sheet.columns, row.entries, strict=True):
+        for column, entry in zip(placed.sheet.columns, row.cells, strict=True):
             if entry is not None and entry.remark:
                 yield f"{row.label}, {column}", entry.remark

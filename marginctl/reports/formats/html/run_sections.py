@@ -109,7 +109,7 @@ def book(made: Iterable[Part]) -> Book:
     cells: dict[Key, _Cell] = {}
     for table in sorted(tables, key=lambda t: t.judged is not None):
         for i, row in enumerate(table.sheet.rows):
-            for j, entry in enumerate(row.entries):
+            for j, entry in enumerate(row.cells):
                 if entry is not None and entry.runs:
                     key = key_of(entry.runs)
                     if key not in cells:

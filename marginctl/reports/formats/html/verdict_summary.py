@@ -127,7 +127,7 @@ def _largest(placed: Placed, judged: JudgedTable) -> Iterable[tuple[str, str]]:
     rows = [row.label for row in placed.sheet.rows]
     for cell in differing[:LARGEST]:
         place = (rows.index(cell.row), placed.sheet.columns.index(cell.column))
-        entry = placed.sheet.rows[place[0]].entries[place[1]]
+        entry = placed.sheet.rows[place[0]].cells[place[1]]
         text = f"{cell.row}, {cell.column}: {difference(cell)}"
         if entry is not None:
             text += f": ours {entry.text}, published {entry.below}"

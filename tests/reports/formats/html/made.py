@@ -6,7 +6,7 @@ from marginctl.papers import published_table
 from marginctl.papers.published import Value
 from marginctl.reports.formats.html.page import Comparison, PaperSection, Report
 from marginctl.reports.tables.published_table import of_judged
-from marginctl.reports.tables.table import Entry, Row, Sheet
+from marginctl.reports.tables.table import Cell, Row, Table
 from marginctl.results.collect import Run
 from marginctl.results.verdict import Judged, JudgedTable, Verdict
 
@@ -51,10 +51,10 @@ def sheet(cells, *, key="own", title="Ours", **more):
     rows = list(dict.fromkeys(row for row, _ in cells))
     columns = tuple(dict.fromkeys(column for _, column in cells))
     entries = [
-        Row(row, tuple(Entry("93.54 ± 0.21", runs=tuple(cells[row, c])) for c in columns))
+        Row(row, tuple(Cell("93.54 ± 0.21", runs=tuple(cells[row, c])) for c in columns))
         for row in rows
     ]
-    return Sheet(key, title, "Accuracy in percent", "data set", columns, tuple(entries), **more)
+    return Table(key, title, "Accuracy in percent", "data set", columns, tuple(entries), **more)
 
 
 def judged(verdicts=tuple(Verdict), runs=(), reason=None):

@@ -18,7 +18,7 @@ from marginctl.papers import Claim
 from marginctl.reports.formats.html import page as module
 from marginctl.reports.formats.html.page import PaperSection, Picture, Report, page
 from marginctl.reports.tables.published_table import SYMBOLS
-from marginctl.reports.tables.table import Entry, Row, Sheet
+from marginctl.reports.tables.table import Cell, Row, Table, table_of_texts
 from marginctl.results.verdict import Verdict
 from tests.reports.formats.html.made import comparison, judged, report, run, sheet
 
@@ -130,10 +130,10 @@ def hostile_report():
     found.about[h] = found.about["git_commit"] = h
     found.about["versions"] = {h: h}
     made = comparison(judged(runs=(found,), reason=h))
-    entry = Entry(h, True, h, h, h, h, h, (found,))
-    lists = ((h, [[h], [h]]),)
+    entry = Cell(h, True, h, h, h, h, h, (found,))
+    details = (table_of_texts(h, [h, h], [[h, h]]),)
     rows = (Row(h, (entry,)), Row(h, (entry,)), Row(h, (entry,), foot=True))
-    own = Sheet(h, h, h, h, (h,), rows, (h,), True, lists)
+    own = Table(h, h, h, h, (h,), rows, (h,), True, details)
     section = PaperSection(
         h,
         h,
