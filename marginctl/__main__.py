@@ -4,7 +4,7 @@ import os
 import sys
 from typing import NoReturn
 
-from marginctl.utils.device import processes_together
+from marginctl.utils.device import world_size
 
 
 def main() -> NoReturn:
@@ -15,7 +15,7 @@ def main() -> NoReturn:
         status = run()
     except KeyboardInterrupt:
         status = 130
-    if processes_together() > 1:
+    if world_size() > 1:
         # A thread of torch that still talks to the others may ask for the interpreter lock while
         # that is taken down, and the whole process would abort: all is written, so leave at once.
         sys.stdout.flush()

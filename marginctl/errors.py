@@ -10,7 +10,7 @@ class MarginctlError(Exception):
     """
 
     exit_status = 1
-    of_one_process = False  # of several that train together, only the one that raises it knows
+    is_local_to_process = False  # of several that train together, only the one that raises it knows
 
     def __init__(self, *lines: str) -> None:
         super().__init__("\n".join(lines))
@@ -23,17 +23,17 @@ class RequestError(MarginctlError):
     exit_status = 2
 
 
-class StoreError(MarginctlError):
+class StorageError(MarginctlError):
     """A run folder cannot be read or written."""
 
 
 class PeerLostError(MarginctlError):
     """Another of the processes that train one network has gone."""
 
-    of_one_process = True
+    is_local_to_process = True
 
 
 class DecodeError(RequestError):
     """An image file cannot be decoded."""
 
-    of_one_process = True
+    is_local_to_process = True

@@ -17,8 +17,8 @@ from marginctl.objectives.module import Objective
 from marginctl.objectives.parsing import parse
 from marginctl.papers import published_table
 from marginctl.runs.run_dir import versions
-from marginctl.utils.device import usable_cores, wait
-from marginctl.utils.precision import Setup, setup
+from marginctl.utils.device import synchronize, usable_cores
+from marginctl.utils.precision import DeviceConfig, device_config_for
 
 PAPER, TABLE = "temperature", "11"
 COLUMNS = {"step": "whole mini-batch", "errors": "error", "argmin": "argmin"}
@@ -55,30 +55,32 @@ SHAPES = (
 class _Side:
     """One shape: a network with cosine-ls and SGD, and a mini-batch of features for the search."""
 
-    def __init__(self, shape: Shape, how: Setup) -> None:
+    def __init__(self, shape: Shape, device_config: DeviceConfig) -> None:
         torch.manual_seed(0)
-        self.shape, self._how = shape, how
-        self.images = shape.few if how.device.type == "cpu" else shape.batch
+        self.shape, self._device_config = shape, device_config
+        self.images = shape.few if device_config.device.type == "cpu" else shape.batch
         name, options = parse_model(shape.model)
-        self._model = create(name, options, 3, shape.pixels).to(how.device)
+        self._model = create(name, options, 3, shape.pixels).to(device_config.device)
         self.length = self._model.feature_dim
-        self._x = torch.randn(self.images, 3, shape.pixels, shape.pixels, device=how.device)
-        if how.channels_last:
+        self._x = torch.randn(
+            self.images, 3, shape.pixels, shape.pixels, device=device_config.device
+        )
+        if device_config.channels_last:
             self._model.to(memory_format=torch.channels_last)
             self._x = self._x.contiguous(memory_format=torch.channels_last)
-        self._y = torch.randint(shape.classes, (self.images,), device=how.device)
+        self._y = torch.randint(shape.classes, (self.images,), device=device_config.device)
         self._objective = Objective(parse("cosine-ls").spec, shape.classes, self.length)
-        self._objective.to(how.device)
+        self._objective.to(device_config.device)
         parameters = [*self._model.parameters(), *self._objective.parameters()]
         self._optimizer = torch.optim.SGD(parameters, 0.01, momentum=0.9, weight_decay=5e-4)
-        self._features = torch.randn(shape.batch, self.length, device=how.device)
+        self._features = torch.randn(shape.batch, self.length, device=device_config.device)
         self._weight = self._objective.weight.detach()
         self._cosines = self._objective.similarities(self._features).detach()
         self._errors = self.errors()
 
     def step(self) -> None:
         self._optimizer.zero_grad(set_to_none=True)
-        with self._how.autocast():
+        with self._device_config.autocast():
             features = self._model(self._x)
         torch.autograd.backward(self._objective(features.float(), self._y))
         self._optimizer.step()
@@ -111,8 +113,8 @@ def run(
     Returns:
         A JSON document: milliseconds, medians with 95 % intervals, and the published ones beside.
     """
-    how = setup(device, "auto")
-    sides = [_Side(shape, how) for shape in (SHAPES if shapes is None else shapes)]
+    device_config = device_config_for(device, "auto")
+    sides = [_Side(shape, device_config) for shape in (SHAPES if shapes is None else shapes)]
     times: list[dict[str, list[float]]] = [{kind: [] for kind in COLUMNS} for _ in sides]
     for number in range(rounds + 1):
         for side, own in zip(sides, times, strict=True):
@@ -126,7 +128,7 @@ def run(
         "schema": 1,
         "command": "bench kappa",
         "device": device,
-        "precision": how.precision,
+        "precision": device_config.precision,
         "rounds": rounds,
         "paper": {"paper": PAPER, "table": TABLE, "unit": "ms"},
         "rows": [_row(side, own) for side, own in zip(sides, times, strict=True)],
@@ -137,11 +139,11 @@ def run(
 
 def _timed(what: Callable[[], object], calls: int, device: str) -> float:
     """Milliseconds of a call, the mean of several."""
-    wait(device)
+    synchronize(device)
     started = time.perf_counter()
     for _ in range(calls):
         what()
-    wait(device)
+    synchronize(device)
     return 1000 * (time.perf_counter() - started) / calls
 
 

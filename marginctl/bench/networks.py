@@ -21,7 +21,7 @@ from marginctl.recipe import TrainRecipe
 from marginctl.runs.run_dir import versions
 from marginctl.training.trainer import Trainer
 from marginctl.utils.device import usable_cores
-from marginctl.utils.precision import Setup, setup
+from marginctl.utils.precision import DeviceConfig, device_config_for
 
 RECIPE = "large-margin/table2"
 MODELS = ("layer13", "resnet18")
@@ -83,7 +83,7 @@ def run(
     )
     (images,) = session.images.values()
     assert isinstance(images, Images)  # the recipe's set lies in memory
-    how = setup(device, session.recipe.train.precision)
+    device_config = device_config_for(device, session.recipe.train.precision)
     chosen = [
         TrainRecipe.model_validate(session.recipe.model_dump() | {"model": model})
         for model in (*models, session.recipe.model)
@@ -92,7 +92,9 @@ def run(
     opened = time.monotonic() - began
     speeds = {}
     for model, own in recipes.items():
-        found = speed(own, images, how, timed_epochs, TIMING * 60 * minutes / len(recipes))
+        found = speed(
+            own, images, device_config, timed_epochs, TIMING * 60 * minutes / len(recipes)
+        )
         progress.message(
             f"{model}: {found['seconds_an_epoch']['median']:.2f} s an epoch, "
             f"{found['images_a_second']:.0f} images a second"
@@ -113,8 +115,8 @@ def run(
         "schema": 1,
         "command": "bench networks",
         "device": device,
-        "card": card(how),
-        "precision": how.precision,
+        "card": card(device_config),
+        "precision": device_config.precision,
         "images": len(images.train_y),
         "networks": list(speeds.values()),
         "table": {
@@ -155,14 +157,14 @@ def _trained(session: Session, progress: Any, ends: float, seconds: float) -> tu
 
 
 def speed(
-    recipe: TrainRecipe, images: Images, how: Setup, epochs: int, seconds: float
+    recipe: TrainRecipe, images: Images, device_config: DeviceConfig, epochs: int, seconds: float
 ) -> dict[str, Any]:
     """Trains some epochs, or a part of one, and says how long an epoch takes.
 
     Args:
         recipe: of one trial.
         images: what it trains on.
-        how: device and precision.
+        device_config: device and precision.
         epochs: that are timed at most.
         seconds: for the timing; beyond them only the least that says anything is timed.
 
@@ -172,11 +174,11 @@ def speed(
         `evaluated`), images a second in training, floating-point operations of an image's step (2
         for a product and its sum), and the share of the card's peak, or null with the reason.
     """
-    trainer = Trainer(recipe, parse(OBJECTIVES[0]).spec, images, 0, how)
+    trainer = Trainer(recipe, parse(OBJECTIVES[0]).spec, images, 0, device_config)
     operations = _operations(trainer)
-    found = pace(trainer, how, epochs, seconds)
+    found = pace(trainer, device_config, epochs, seconds)
     a_second = len(images.train_y) / found.epoch
-    share, reason = _share(operations * a_second, how)
+    share, reason = _share(operations * a_second, device_config)
     return {
         "model": recipe.model,
         "seconds_an_epoch": {
@@ -207,18 +209,18 @@ def _operations(trainer: Trainer) -> float:
     return float(counter.get_total_flops()) / len(x)
 
 
-def _share(a_second: float, how: Setup) -> tuple[float | None, str | None]:
-    name = card(how)
-    if how.device.type != "cuda":
+def _share(a_second: float, device_config: DeviceConfig) -> tuple[float | None, str | None]:
+    name = card(device_config)
+    if device_config.device.type != "cuda":
         return None, f"{name}: no published peak is held"
-    if how.precision != "bf16":
-        return None, f"{how.precision}: the peaks that are held are bf16's"
+    if device_config.precision != "bf16":
+        return None, f"{device_config.precision}: the peaks that are held are bf16's"
     peak, reason = peak_of(name)
     return (a_second / (1e12 * peak) if peak else None), reason
 
 
-def card(how: Setup) -> str:
+def card(device_config: DeviceConfig) -> str:
     """What a device calls itself; of a CPU its cores."""
-    if how.device.type == "cuda":
-        return torch.cuda.get_device_name(how.device)
-    return f"{how.device.type}, {usable_cores()} cores"
+    if device_config.device.type == "cuda":
+        return torch.cuda.get_device_name(device_config.device)
+    return f"{device_config.device.type}, {usable_cores()} cores"

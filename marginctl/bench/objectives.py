@@ -15,7 +15,7 @@ from marginctl.objectives import create
 from marginctl.objectives.parsing import PresetName, parse
 from marginctl.objectives.schedules import Schedule
 from marginctl.runs.run_dir import versions
-from marginctl.utils.device import usable_cores, wait
+from marginctl.utils.device import synchronize, usable_cores
 
 SIZES = ((128, 10, 512), (256, 1000, 512), (256, 1000, 2048), (512, 10000, 512))
 OTHER = "pytorch-metric-learning"
@@ -64,10 +64,10 @@ def _step(
     x.grad = None
     for module in modules:
         module.zero_grad()
-    wait(x.device)
+    synchronize(x.device)
     started = time.perf_counter()
     torch.autograd.backward(loss(x, y))
-    wait(x.device)
+    synchronize(x.device)
     return time.perf_counter() - started
 
 
@@ -145,10 +145,10 @@ def _share(
             _step(lambda f, t: objective(network(f), t), [network, objective], images, labels)
         )
         features = torch.randn(batch, length, device=device)
-        wait(features.device)
+        synchronize(features.device)
         started = time.perf_counter()
         objective.optimal_scale(features)
-        wait(features.device)
+        synchronize(features.device)
         searches.append(time.perf_counter() - started)
     steps, searches = steps[1:], searches[1:]  # the first round warms up
     return {

@@ -12,7 +12,7 @@ from marginctl.bench.train import median_interval
 from marginctl.metrics.reliability import FloatArray, nll
 from marginctl.recipe.transfer import STRENGTHS
 from marginctl.runs.run_dir import versions
-from marginctl.transfer.logistic_regression import Fitted, Problem
+from marginctl.transfer.logistic_regression import FittedProbe, ProbeProblem
 from marginctl.utils.device import usable_cores
 from marginctl.utils.seed import generator
 
@@ -65,11 +65,12 @@ def run(
     few = slice(max(200, 2 * classes))
     found: dict[str, Any] = {}
     sides: dict[str, Callable[[slice], Any]] = {
-        "marginctl": lambda part: Problem(x[part], y[part], classes).fit(STRENGTH, tolerance),
+        "marginctl": lambda part: ProbeProblem(x[part], y[part], classes).fit(STRENGTH, tolerance),
         "scikit-learn": lambda part: _scikit_learn(x[part], y[part], tolerance),
-        "path": lambda part: Problem(x[part], y[part], classes).path(STRENGTHS, tolerance),
+        "path": lambda part: ProbeProblem(x[part], y[part], classes).path(STRENGTHS, tolerance),
         "cold": lambda part: [
-            Problem(x[part], y[part], classes).fit(strength, tolerance) for strength in STRENGTHS
+            ProbeProblem(x[part], y[part], classes).fit(strength, tolerance)
+            for strength in STRENGTHS
         ],
     }
     seconds: dict[str, list[float]] = {side: [] for side in sides}
@@ -131,7 +132,7 @@ def _ratio(seconds: dict[str, list[float]], a: str, b: str) -> dict[str, float]:
     return median_interval([one / other for one, other in pairs])
 
 
-def _counted(fits: list[Fitted]) -> dict[str, Any]:
+def _counted(fits: list[FittedProbe]) -> dict[str, Any]:
     return {
         "evaluations": [fit.evaluations for fit in fits],
         "converged": all(fit.converged for fit in fits),

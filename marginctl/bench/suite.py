@@ -19,7 +19,7 @@ from marginctl.errors import MarginctlError
 from marginctl.objectives.parsing import available
 from marginctl.runs.run_dir import versions
 from marginctl.utils.device import resolve_device, usable_cores
-from marginctl.utils.precision import setup
+from marginctl.utils.precision import device_config_for
 
 Row = dict[str, Any]
 Found = tuple[dict[str, Any], Iterator[Row]]  # a benchmark's document, and its ratios
@@ -131,7 +131,7 @@ def run(
             "architecture": platform.machine(),
             "system": platform.system(),
             "device": device,
-            "card": networks.card(setup(device, "auto")),
+            "card": networks.card(device_config_for(device, "auto")),
             "load_before": load,
             "versions": versions(),
         },
@@ -156,8 +156,8 @@ def _absent(benchmark: str, reason: str) -> Row:
 
 
 def _table(name: str, sizes: Sizes, data_dir: Path | None, say: Callable[[str], None]) -> Found:
-    how: dict[str, Any] = {"rounds": sizes.rounds, "epochs": sizes.tables[name]}
-    found = uci_cv.run([name], data_dir=data_dir, **how, say=say)
+    options: dict[str, Any] = {"rounds": sizes.rounds, "epochs": sizes.tables[name]}
+    found = uci_cv.run([name], data_dir=data_dir, **options, say=say)
 
     def rows() -> Iterator[Row]:
         for side, ratios in found["datasets"][0]["ratios"].items():
@@ -169,8 +169,12 @@ def _table(name: str, sizes: Sizes, data_dir: Path | None, say: Callable[[str], 
 
 
 def _objectives(sizes: Sizes, device: str, say: Callable[[str], None]) -> Found:
-    how: dict[str, Any] = {"sizes": [sizes.layer], "pairs": sizes.pairs, "networks": False}
-    found = objectives.run(available(), **how, device=torch.device(device), say=say)
+    options: dict[str, Any] = {
+        "sizes": [sizes.layer],
+        "pairs": sizes.pairs,
+        "networks": False,
+    }
+    found = objectives.run(available(), **options, device=torch.device(device), say=say)
 
     def rows() -> Iterator[Row]:
         other = objectives.OTHER
@@ -188,8 +192,12 @@ def _objectives(sizes: Sizes, device: str, say: Callable[[str], None]) -> Found:
 
 
 def _train(sizes: Sizes, device: str, say: Callable[[str], None]) -> Found:
-    how: dict[str, Any] = {"batch": sizes.images, "steps": sizes.steps, "pairs": sizes.epochs}
-    found = train.run(MODEL, **how, device=device, precision="auto", say=say)
+    options: dict[str, Any] = {
+        "batch": sizes.images,
+        "steps": sizes.steps,
+        "pairs": sizes.epochs,
+    }
+    found = train.run(MODEL, **options, device=device, precision="auto", say=say)
     return found, (
         _row(side, OWN, spread, ALL, sizes.epochs, device)
         for side, spread in found["times_as_long"].items()
@@ -210,8 +218,8 @@ def _kappa(sizes: Sizes, device: str, say: Callable[[str], None]) -> Found:
 
 def _probe(sizes: Sizes, say: Callable[[str], None]) -> Found:
     rows, classes, length = sizes.features
-    how: dict[str, Any] = {"rows": rows, "classes": classes, "length": length}
-    found = probe.run(**how, rounds=sizes.rounds, tolerance=TOLERANCE, say=say)
+    options: dict[str, Any] = {"rows": rows, "classes": classes, "length": length}
+    found = probe.run(**options, rounds=sizes.rounds, tolerance=TOLERANCE, say=say)
     count = len(found["sweep"]["strengths"])
     fast, share = found["one"]["times_as_fast"], found["sweep"]["share_of_cold"]
     pairs = (("scikit-learn", OWN, fast), (f"{count} strengths in a sweep", "cold fits", share))

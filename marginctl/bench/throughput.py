@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import torch
 
 from marginctl.training.trainer import Trainer
-from marginctl.utils.device import wait
-from marginctl.utils.precision import Setup
+from marginctl.utils.device import synchronize
+from marginctl.utils.precision import DeviceConfig
 
 WARM = 10  # steps before those that are timed
 FEW = 10  # steps that say whether whole epochs can be timed
@@ -46,12 +46,12 @@ class _EnoughError(Exception):
     """The steps that were wanted are done."""
 
 
-def pace(trainer: Trainer, how: Setup, epochs: int, seconds: float) -> Pace:
+def pace(trainer: Trainer, device_config: DeviceConfig, epochs: int, seconds: float) -> Pace:
     """Times training and one evaluation within a time, but for the least that says anything.
 
     Args:
         trainer: what is trained; it begins anew with every epoch.
-        how: device and precision.
+        device_config: device and precision.
         epochs: that are timed at most.
         seconds: for all of it; whatever is beyond them is scaled from a part.
     """
@@ -60,44 +60,50 @@ def pace(trainer: Trainer, how: Setup, epochs: int, seconds: float) -> Pace:
     def gone() -> float:
         return time.monotonic() - began
 
-    _part(trainer, how, lambda steps: steps >= WARM or gone() > seconds / 10)
-    evaluation, tested = _evaluated(trainer, how, lambda: gone() > seconds / 4)
+    _part(trainer, device_config, lambda steps: steps >= WARM or gone() > seconds / 10)
+    evaluation, tested = _evaluated(trainer, device_config, lambda: gone() > seconds / 4)
     steps, taken = _part(
-        trainer, how, lambda steps: steps >= LEAST and (steps >= FEW or gone() > seconds / 2)
+        trainer,
+        device_config,
+        lambda steps: steps >= LEAST and (steps >= FEW or gone() > seconds / 2),
     )
     whole = int(min(epochs, max(0.0, seconds - gone()) / taken))
     if whole:
         return Pace(
-            [_epoch(trainer, how) for _ in range(whole)],
+            [_epoch(trainer, device_config) for _ in range(whole)],
             *(whole, whole * len(trainer.sizes), evaluation, tested),
         )
     if gone() < seconds:
-        steps, taken = _part(trainer, how, lambda steps: steps >= LEAST and gone() > seconds)
+        steps, taken = _part(
+            trainer, device_config, lambda steps: steps >= LEAST and gone() > seconds
+        )
     return Pace([taken], 0, steps, evaluation, tested)
 
 
-def _epoch(trainer: Trainer, how: Setup) -> float:
+def _epoch(trainer: Trainer, device_config: DeviceConfig) -> float:
     """Seconds of a whole epoch, in which nothing waits for the device."""
-    wait(how.device)
+    synchronize(device_config.device)
     started = time.perf_counter()
     trainer.step = 0
     trainer.run_epoch(lambda: None)
-    wait(how.device)
+    synchronize(device_config.device)
     return time.perf_counter() - started
 
 
-def _part(trainer: Trainer, how: Setup, enough: Callable[[int], bool]) -> tuple[int, float]:
+def _part(
+    trainer: Trainer, device_config: DeviceConfig, enough: Callable[[int], bool]
+) -> tuple[int, float]:
     """Trains until there are enough steps, or the epoch ends: steps, and seconds of an epoch.
 
     The device is waited for after every step, so that these seconds are rather too many.
     """
 
     def after_step() -> None:
-        wait(how.device)
+        synchronize(device_config.device)
         if enough(trainer.step):
             raise _EnoughError
 
-    wait(how.device)
+    synchronize(device_config.device)
     started = time.perf_counter()
     trainer.step = 0
     with contextlib.suppress(_EnoughError):
@@ -108,12 +114,14 @@ def _part(trainer: Trainer, how: Setup, enough: Callable[[int], bool]) -> tuple[
 
 
 @torch.no_grad()
-def _evaluated(trainer: Trainer, how: Setup, late: Callable[[], bool]) -> tuple[float, int]:
+def _evaluated(
+    trainer: Trainer, device_config: DeviceConfig, late: Callable[[], bool]
+) -> tuple[float, int]:
     """Seconds of an evaluation of all test images, and of how many it was made."""
     trainer.model.eval()
     trainer.objective.eval()
     images, batches = 0, 0
-    wait(how.device)
+    synchronize(device_config.device)
     started = time.perf_counter()
     for x, y in trainer.batches.test_batches(TESTED):
         features = trainer.features(x)
@@ -122,5 +130,5 @@ def _evaluated(trainer: Trainer, how: Setup, late: Callable[[], bool]) -> tuple[
         images, batches = images + len(y), batches + 1
         if batches >= LEAST and late():
             break
-    wait(how.device)
+    synchronize(device_config.device)
     return (time.perf_counter() - started) * len(trainer.batches.test) / images, images

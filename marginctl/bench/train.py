@@ -19,8 +19,8 @@ from marginctl.objectives.parsing import parse
 from marginctl.recipe import TrainRecipe
 from marginctl.runs.run_dir import versions
 from marginctl.training.trainer import Trainer
-from marginctl.utils.device import usable_cores, wait
-from marginctl.utils.precision import Setup, setup
+from marginctl.utils.device import synchronize, usable_cores
+from marginctl.utils.precision import DeviceConfig, device_config_for
 
 CLASSES, PIXELS = 100, 32  # of CIFAR-100; the images are noise, whose content costs nothing
 
@@ -37,25 +37,27 @@ def noise(count: int) -> Images:
 class Bare:
     """The same network, batches and steps in as few lines of torch as they take."""
 
-    def __init__(self, trainer: Trainer, how: Setup) -> None:
+    def __init__(self, trainer: Trainer, device_config: DeviceConfig) -> None:
         name, options = parse_model(trainer.recipe.model)
-        self._model = create(name, options, 3, PIXELS).to(how.device)
-        if how.channels_last:
+        self._model = create(name, options, 3, PIXELS).to(device_config.device)
+        if device_config.channels_last:
             self._model.to(memory_format=torch.channels_last)
-        self._head = nn.Linear(self._model.feature_dim, CLASSES, bias=False).to(how.device)
+        self._head = nn.Linear(self._model.feature_dim, CLASSES, bias=False).to(
+            device_config.device
+        )
         parameters = [*self._model.parameters(), *self._head.parameters()]
         self._optimizer = torch.optim.SGD(parameters, 0.01, momentum=0.9, weight_decay=5e-4)
-        self._how = how
+        self._device_config = device_config
 
     def epoch(self, batches: Iterator[Any]) -> None:
         self._model.train()
-        device = self._how.device
+        device = self._device_config.device
         for x, y in batches:
             self._optimizer.zero_grad(set_to_none=True)
             x, y = x.to(device), y.to(device)
-            if self._how.channels_last:
+            if self._device_config.channels_last:
                 x = x.contiguous(memory_format=torch.channels_last)
-            with self._how.autocast():
+            with self._device_config.autocast():
                 features = self._model(x)
             nn.functional.cross_entropy(self._head(features.float()), y).backward()  # type: ignore[no-untyped-call,unused-ignore]
             self._optimizer.step()
@@ -120,7 +122,7 @@ def run(
     Raises:
         RequestError: no such model, or one that does not take images of 32 pixels.
     """
-    how = setup(device, precision)
+    device_config = device_config_for(device, precision)
     recipe = TrainRecipe.model_validate(
         {
             "task": "train",
@@ -131,8 +133,8 @@ def run(
         }
     )
     images = noise(steps * batch)
-    trainer = Trainer(recipe, parse("soft").spec, images, 0, how)
-    bare, loaded = Bare(trainer, how), Bare(trainer, how)
+    trainer = Trainer(recipe, parse("soft").spec, images, 0, device_config)
+    bare, loaded = Bare(trainer, device_config), Bare(trainer, device_config)
     number = 0
 
     def ours() -> None:
@@ -156,7 +158,7 @@ def run(
         for side in order:
             started = time.perf_counter()
             sides[side]()
-            wait(device)
+            synchronize(device)
             if pair:  # the first epoch warms up
                 times[side].append((time.perf_counter() - started) / steps)
         if pair:
@@ -172,7 +174,7 @@ def run(
         "steps": steps,
         "pairs": pairs,
         "device": device,
-        "precision": how.precision,
+        "precision": device_config.precision,
         "seconds_a_step": times,
         "overhead_ms": median_interval([1000 * e for e in extra]),
         "overhead_percent": median_interval(

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from marginctl.calibration.fit import Fit
 from marginctl.calibration.outputs import Outputs, Predicted, as_given, from_probabilities
-from marginctl.metrics.reliability import FloatArray, bin_of
+from marginctl.metrics.reliability import FloatArray, bin_index
 
 Map = Mapping[str, Sequence[float | None]]
 Fitter = Callable[[FloatArray, NDArray[np.bool_]], Map]
@@ -75,7 +75,7 @@ def histogram(bins: int) -> Fitter:
     """Histogram binning (Zadrozny and Elkan 2001), of equal width, (lo, hi]."""
 
     def fitter(p: FloatArray, there: NDArray[np.bool_]) -> Map:
-        where = bin_of(p, bins)
+        where = bin_index(p, bins)
         count, hits = (np.bincount(w, minlength=bins).tolist() for w in (where, where[there]))
         return {"y": [h / n if n else None for h, n in zip(hits, count, strict=True)]}
 
@@ -85,7 +85,7 @@ def histogram(bins: int) -> Fitter:
 def in_bins(one: Map, p: FloatArray) -> FloatArray:
     """What `histogram`'s map says; in a bin that had no sample a probability stays as it is."""
     values = np.array([np.nan if v is None else v for v in one["y"]], np.float64)
-    found = values[bin_of(p, len(values))]
+    found = values[bin_index(p, len(values))]
     return np.where(np.isnan(found), p, found)
 
 

@@ -53,7 +53,7 @@ def write(path: Path, fitted: FittedMap) -> None:
     """Writes a map.
 
     Raises:
-        StoreError: the file cannot be written.
+        StorageError: the file cannot be written.
     """
     document = {"schema": 1, "kind": KIND, **asdict(fitted)}
     write_output(path, json.dumps(document, indent=1, allow_nan=False) + "\n")

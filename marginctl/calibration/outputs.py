@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from marginctl.errors import RequestError
 from marginctl.metrics import reliability
-from marginctl.metrics.accuracy import blocks, checked
+from marginctl.metrics.accuracy import check_rows, row_blocks
 from marginctl.metrics.reliability import FloatArray
 
 Kind = Literal["logits", "probabilities"]
@@ -108,12 +108,12 @@ def checked_outputs(
             their range, one class only, or probabilities called logits.
     """
     try:
-        x, y = checked(kind, values, labels)
+        x, y = check_rows(kind, values, labels)
         x = x.astype(x.dtype if x.dtype == np.float32 else np.float64, copy=kind != "logits")
         if kind == "probabilities":
             # a few digits of a file: no row sums to 1 exactly
-            for rows in blocks(*x.shape):
-                part = reliability.distribution(x[rows])
+            for rows in row_blocks(*x.shape):
+                part = reliability.check_probabilities(x[rows])
                 x[rows] = part / part.sum(axis=1, keepdims=True)
     except ValueError as error:
         raise RequestError(f"{name}: {error}") from None
@@ -130,7 +130,7 @@ def checked_outputs(
 
 def _check_logits(name: str, logits: NDArray[Any]) -> None:
     like_softmax = True
-    for rows in blocks(*logits.shape):
+    for rows in row_blocks(*logits.shape):
         part = logits[rows]
         fine = np.isfinite(part) & (np.abs(part) <= np.float64(LARGEST))
         if not fine.all():

@@ -17,7 +17,7 @@ from scipy.optimize import minimize
 from marginctl.calibration import temperature
 from marginctl.calibration.fit import Fit
 from marginctl.calibration.outputs import Labels, Outputs, Predicted, from_logits
-from marginctl.metrics.accuracy import blocks
+from marginctl.metrics.accuracy import row_blocks
 from marginctl.metrics.reliability import FloatArray
 
 # Of matrix scaling alone, and a choice of ours: ODIR (Kull et al. 2019, Sec. 3.4) adds
@@ -43,7 +43,7 @@ def fit_vector(outputs: Outputs) -> Fit:
 
     def objective(x: FloatArray) -> tuple[float, FloatArray]:
         nll, gradient = 0.0, np.zeros((2, c))
-        for rows in blocks(*f.shape):
+        for rows in row_blocks(*f.shape):
             part = f[rows].astype(np.float64) / unit
             added, residual = _nll(part * x[:c] + x[c:], y[rows])
             nll += added
@@ -69,7 +69,7 @@ def fit_matrix(outputs: Outputs) -> Fit:
     def nll_of(x: FloatArray) -> tuple[float, FloatArray]:
         matrix, bias = x[: c * c].reshape(c, c), x[c * c :]
         nll, of_matrix, of_bias = 0.0, np.zeros((c, c)), np.zeros(c)
-        for rows in blocks(*f.shape):
+        for rows in row_blocks(*f.shape):
             part = f[rows].astype(np.float64) / unit
             added, residual = _nll(part @ matrix.T + bias, y[rows])
             nll += added

@@ -78,7 +78,7 @@ def measure(said: Predicted, labels: Labels, bins: int, bootstrap: Bootstrap) ->
         {name: float(once[name][0]) if name in once else None for name in METRICS},
         intervals,
         samples.reasons,
-        reliability.by_confidence(said.confidence, samples.correct, bins),
+        reliability.bin_by_confidence(said.confidence, samples.correct, bins),
         said.classes,
     )
 
@@ -99,9 +99,9 @@ def _samples(said: Predicted, labels: Labels) -> _Samples:
     if p is None:
         found.reasons.update(dict.fromkeys(("classwise_ece", "nll", "brier"), TOP_ALONE))
         return found
-    found.terms["brier"] = reliability.brier_of_each(p, labels)
+    found.terms["brier"] = reliability.brier_per_sample(p, labels)
     if said.logits is not None:
-        nll = reliability.nll_of_each(said.logits, labels)
+        nll = reliability.nll_per_sample(said.logits, labels)
     else:
         with np.errstate(divide="ignore"):
             nll = -np.log(p[np.arange(len(p)), labels])
@@ -117,14 +117,14 @@ def _of_draws(samples: _Samples, bins: int, counts: FloatArray) -> dict[str, Flo
     """(D,) of each metric that there is."""
     n, said = len(samples.labels), samples.said
     found = {name: counts @ terms / n for name, terms in samples.terms.items()}
-    found["ece"], found["mce"] = calibration_error.equal_width(
+    found["ece"], found["mce"] = calibration_error.ece_and_mce(
         said.confidence, samples.correct, bins, counts
     )
-    found["adaptive_ece"] = calibration_error.equal_mass(
+    found["adaptive_ece"] = calibration_error.adaptive_ece(
         said.confidence, samples.correct, bins, counts
     )
     if said.probabilities is not None:
-        found["classwise_ece"] = calibration_error.classwise(
+        found["classwise_ece"] = calibration_error.classwise_ece(
             said.probabilities, samples.labels, bins, counts
         )
     return found

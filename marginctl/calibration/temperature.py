@@ -11,7 +11,7 @@ from scipy.optimize import brentq
 
 from marginctl.calibration.fit import Fit
 from marginctl.calibration.outputs import Labels, Outputs, Predicted, from_logits
-from marginctl.metrics.accuracy import blocks
+from marginctl.metrics.accuracy import row_blocks
 
 # T lies between the spread of the logits times and over this number. A spread over T of 1e-4 is a
 # uniform distribution for any purpose, and one of 1e4 a certainty.
@@ -64,7 +64,7 @@ def apply(parameters: Mapping[str, Any], outputs: Outputs) -> Predicted:
 def spread_of(logits: NDArray[Any]) -> float:
     """The root mean square of f - mean_c f: the unit of the logits."""
     total = 0.0
-    for rows in blocks(*logits.shape):
+    for rows in row_blocks(*logits.shape):
         f = logits[rows].astype(np.float64)
         f -= f.mean(axis=1, keepdims=True)
         total += float(np.square(f, out=f).sum())
@@ -96,7 +96,7 @@ def _slope(f: NDArray[Any], y: Labels) -> Slope:
     def found(log_temperature: float) -> tuple[float, float]:
         inverse = math.exp(-log_temperature)
         nll = slope = 0.0
-        for rows in blocks(len(y), _AT_ONCE * f.shape[1]):
+        for rows in row_blocks(len(y), _AT_ONCE * f.shape[1]):
             part = f[rows].astype(np.float64)
             part -= part.max(axis=1, keepdims=True)
             own = part[np.arange(len(part)), y[rows]]

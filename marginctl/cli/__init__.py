@@ -28,7 +28,7 @@ from marginctl.cli import (
     uci_cv,
 )
 from marginctl.errors import MarginctlError
-from marginctl.utils.device import first_process
+from marginctl.utils.device import is_main_process
 from marginctl.utils.text import printable
 
 app = typer.Typer(
@@ -112,7 +112,7 @@ def _run(arguments: list[str] | None) -> int:
         return status if isinstance(status, int) else 0
     except MarginctlError as error:
         # of the processes that torchrun starts, one speaks of what all of them know
-        speaks = first_process() or error.of_one_process
+        speaks = is_main_process() or error.is_local_to_process
         for line in error.lines if speaks else ():
             _complain(line)
         return error.exit_status

@@ -115,7 +115,7 @@ def perform(
     from marginctl.experiments.training_session import Session
     from marginctl.reports.formats.text_table import print_sentences
     from marginctl.reports.tables.plan_table import lines_of
-    from marginctl.utils.device import first_process
+    from marginctl.utils.device import is_main_process
 
     seeds = None if how.seeds is None else list(range(how.seeds))
     if how.seed and seeds is not None:
@@ -134,7 +134,7 @@ def perform(
         out=how.out,
         device=how.device,
     )
-    speaks = first_process()
+    speaks = is_main_process()
     if how.dry_run:
         if speaks:
             planned = session.plan()

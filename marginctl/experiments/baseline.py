@@ -11,15 +11,15 @@ from marginctl.data.images.ood_sets import ForeignImages
 from marginctl.errors import RequestError
 from marginctl.experiments.evaluate_pretrained import classes_of
 from marginctl.experiments.source_model import Start
-from marginctl.metrics.accuracy import interval
+from marginctl.metrics.accuracy import wilson_interval
 from marginctl.objectives.least_squares import least_squares_scale
 from marginctl.recipe import TrainRecipe
 from marginctl.training.checkpoint import check_shapes
 from marginctl.training.epoch_metrics import accuracy_record, detection_record
-from marginctl.training.ood_evaluation import foreign_tested
-from marginctl.training.trainer import DivergedError, Tested, Trainer
+from marginctl.training.ood_evaluation import predict_ood
+from marginctl.training.trainer import DivergedError, Predictions, Trainer
 from marginctl.utils.distributed import World
-from marginctl.utils.precision import Setup
+from marginctl.utils.precision import DeviceConfig
 
 
 def before_record(
@@ -27,7 +27,7 @@ def before_record(
     recipe: TrainRecipe,
     images: LabelledImages,
     foreign: Sequence[ForeignImages],
-    how: Setup,
+    device_config: DeviceConfig,
     world: World,
 ) -> dict[str, Any]:
     """The network as it is, with its own classifier, on the images that it is tested on afterwards.
@@ -38,7 +38,7 @@ def before_record(
         start: the network.
         recipe: of one setting, that `start.check` takes.
         images, foreign: its images.
-        how: device and precision of the fine-tuning.
+        device_config: device and precision of the fine-tuning.
         world: the processes that train together: each has its part.
 
     Returns:
@@ -49,8 +49,8 @@ def before_record(
     rows, reason = _rows(start, images)
     if rows is None:
         return nothing | {"reason": reason}
-    trainer = Trainer(recipe, start.spec, images, 0, how, world)
-    trainer.begin_from(start.backbone, start.moments)
+    trainer = Trainer(recipe, start.spec, images, 0, device_config, world)
+    trainer.load_backbone(start.backbone, start.moments)
     state = {
         name: value[rows] if name in ("weight", "bias") else value
         for name, value in start.objective.items()
@@ -58,15 +58,15 @@ def before_record(
     try:
         check_shapes(trainer.objective, state)
         trainer.objective.load_state_dict(state)
-        tested = trainer.tested()
-        others = foreign_tested(trainer, foreign, images, world)
+        tested = trainer.predict()
+        others = predict_ood(trainer, foreign, images, world)
     except (DivergedError, ValueError) as error:
         return nothing | {"reason": str(error)}
     accuracy = accuracy_record(tested)
     correct = int((tested.similarities.argmax(1) == tested.labels).sum())
     return {
         "top1": accuracy["top1"],
-        "interval": [100 * bound for bound in interval(correct, accuracy["n"])],
+        "interval": [100 * bound for bound in wilson_interval(correct, accuracy["n"])],
         "n": accuracy["n"],
         "kappa": mean_kappa(trainer, tested),
         "detection": detection_record(tested, others),
@@ -89,7 +89,7 @@ def _rows(start: Start, images: LabelledImages) -> tuple[list[int] | None, str |
 
 
 @torch.no_grad()
-def mean_kappa(trainer: Trainer, tested: Tested) -> float | None:
+def mean_kappa(trainer: Trainer, tested: Predictions) -> float | None:
     """The mean least-squares kappa* of images, by the directions of features and class weights.
 
     None for a gaussian similarity, whose class weights are means and no directions.

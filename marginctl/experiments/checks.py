@@ -13,7 +13,7 @@ from marginctl.data.images.subsets import label_noise, long_tailed, subsample
 from marginctl.errors import RequestError
 from marginctl.recipe import TrainRecipe
 from marginctl.recipe.image_data import ImageData
-from marginctl.utils.device import processes_together
+from marginctl.utils.device import world_size
 
 R = TypeVar("R", bound=TrainRecipe)
 MOST_SCORES = 4 * 2**30  # bytes, of the scores of all test images
@@ -94,7 +94,7 @@ def check_scores(images: LabelledImages) -> None:
 
 def check_processes(recipe: TrainRecipe, device: str) -> None:
     """Raises RequestError for what several processes, or a device, cannot do."""
-    processes = processes_together()
+    processes = world_size()
     if recipe.train.batch_size < 2 * processes and processes > 1:
         raise RequestError(
             f"train.batch_size = {recipe.train.batch_size} over {processes} processes: expected at "

@@ -11,14 +11,14 @@ import numpy as np
 
 from marginctl.data.images.base import LabelledImages
 from marginctl.experiments.training_trial import Trial
-from marginctl.metrics.long_tail import groups_of
+from marginctl.metrics.long_tail import class_groups
 from marginctl.objectives.spec import with_number
 from marginctl.recipe.train import MOST_WATCHED
-from marginctl.training.feature_cache import trained_blocks
-from marginctl.training.resource_errors import is_of_memory
+from marginctl.training.feature_cache import trainable_blocks
+from marginctl.training.resource_errors import is_out_of_memory
 from marginctl.training.trainer import DivergedError, Trainer
-from marginctl.utils.device import processes_together, wait
-from marginctl.utils.precision import setup
+from marginctl.utils.device import synchronize, world_size
+from marginctl.utils.precision import device_config_for
 
 if TYPE_CHECKING:
     from marginctl.experiments.training_session import Session
@@ -132,7 +132,7 @@ def plan(session: "Session", budget: float = BUDGET) -> dict[str, Any]:
 def _not_counted(todo: Sequence[Trial]) -> list[str]:
     """What the estimate leaves out, the last two where there is such a trial."""
     recipes = [trial.recipe for trial in todo]
-    maps = any(r.data.augment == "none" and trained_blocks(r) != "1-4" for r in recipes)
+    maps = any(r.data.augment == "none" and trainable_blocks(r) != "1-4" for r in recipes)
     return [
         *("start-up", "reading the data", "checkpoints", "bootstrap intervals"),
         *["what a kept frozen part saves"] * maps,
@@ -143,7 +143,7 @@ def _not_counted(todo: Sequence[Trial]) -> list[str]:
 def _tail(images: LabelledImages) -> list[dict[str, Any]]:
     """The training images of each class, where they are so uneven that results say `shots`."""
     counts = np.bincount(images.train_y, minlength=images.num_classes)
-    groups = {name: len(classes) for name, classes in groups_of(counts).items()}
+    groups = {name: len(classes) for name, classes in class_groups(counts).items()}
     if sum(number > 0 for number in groups.values()) < 2:
         return []
     whole = {"data": images.name, "images": len(images.train_y), "groups": groups}
@@ -161,7 +161,7 @@ def _work(trial: Trial, images: LabelledImages, device: str) -> Work:
         recipe.second is not None,
         recipe.data.augment,
         recipe.optim.optimizer,
-        setup(device, recipe.train.precision).precision,
+        device_config_for(device, recipe.train.precision).precision,
         trial.data if recipe.data.streamed else None,
     )
 
@@ -185,7 +185,7 @@ def _whole(trial: Trial, images: LabelledImages, steps: int, step: float | None)
 def _timed(trial: Trial, images: LabelledImages, device: str, ends: float) -> Timed:
     """Times a few images; and whole batches where these are fast, and the time is not up."""
     # each process of several has its part of a batch
-    whole = -(-min(trial.recipe.train.batch_size, len(images.train_y)) // processes_together())
+    whole = -(-min(trial.recipe.train.batch_size, len(images.train_y)) // world_size())
     few = min(whole, FEW)
     try:
         times = _times(trial, images, device, few)
@@ -196,7 +196,7 @@ def _timed(trial: Trial, images: LabelledImages, device: str, ends: float) -> Ti
     except DivergedError as error:
         return Timed(None, reason=str(error))
     except (RuntimeError, MemoryError, ValueError) as error:
-        if is_of_memory(error):
+        if is_out_of_memory(error):
             return Timed(None, reason=f"{device} has no memory for {whole} images")
         if "more than 1 value per channel" not in str(error):
             raise
@@ -217,15 +217,15 @@ def _times(trial: Trial, images: LabelledImages, device: str, size: int) -> list
     # of files a long epoch, of which no more is decoded than is timed: to start decoding is no step
     number = LONG if recipe.data.streamed else 2
     some = images.keeping(np.arange(number * size) % len(images.train_y))
-    how = setup(device, train.precision)
+    device_config = device_config_for(device, train.precision)
     spec = with_number(trial.spec, 1.0)  # a scale that is not known yet: any takes as long
-    trainer = Trainer(recipe, spec, some, trial.seed, how)
+    trainer = Trainer(recipe, spec, some, trial.seed, device_config)
     times: list[float] = []
     before = time.perf_counter()
 
     def after_step() -> None:
         nonlocal before
-        wait(device)
+        synchronize(device)
         now = time.perf_counter()
         times.append(now - before)
         before = now

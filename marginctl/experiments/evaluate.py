@@ -20,10 +20,14 @@ from marginctl.experiments.find_run import located, run_of
 from marginctl.experiments.source_scale import spec_of
 from marginctl.experiments.training_record import recipe_of
 from marginctl.recipe.image_data import ImageData
-from marginctl.training.epoch_metrics import detection_record, measured_record, shots_record
-from marginctl.training.ood_evaluation import foreign_tested
-from marginctl.training.trainer import MISFITS, DivergedError, Tested, Trainer
-from marginctl.utils.precision import setup
+from marginctl.training.epoch_metrics import (
+    classification_record,
+    detection_record,
+    long_tail_record,
+)
+from marginctl.training.ood_evaluation import predict_ood
+from marginctl.training.trainer import MISMATCH_ERRORS, DivergedError, Predictions, Trainer
+from marginctl.utils.precision import device_config_for
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,7 @@ class Evaluated:
     about: dict[str, Any]
     images: LabelledImages
     trainer: Trainer
-    tested: Tested
+    tested: Predictions
     classes: list[str]
 
 
@@ -71,14 +75,14 @@ def evaluate(
     found = tested_of(path, data, which, data_dir, device)
     images, tested = found.images, found.tested
     foreign = load_foreign(ood, images, data_dir, streamed=found.trainer.recipe.data.streamed)
-    others = foreign_tested(found.trainer, foreign, images, None)
+    others = predict_ood(found.trainer, foreign, images, None)
     document: dict[str, Any] = {
         "schema": 1,
         "command": "eval",
         **found.about,
-        **measured_record(found.trainer.objective, tested, images.classes, bins),
+        **classification_record(found.trainer.objective, tested, images.classes, bins),
         # of its own images alone: others have another tail, or none
-        **(shots_record(tested, images.train_y) if data is None else {}),
+        **(long_tail_record(tested, images.train_y) if data is None else {}),
         "detection": detection_record(tested, others, curves=True),
     }
     if list(images.classes) != found.classes:
@@ -116,11 +120,11 @@ def tested_of(path: Path, data: str | None, which: str, data_dir: Path, device: 
             "folder that has it with --data-dir, or say --data to evaluate on this one"
         )
     _check_fit(state, images, file)
-    how = setup(device, recipe.train.precision)
-    trainer = Trainer(recipe, spec_of(run), images, int(run["seed"]), how)
+    device_config = device_config_for(device, recipe.train.precision)
+    trainer = Trainer(recipe, spec_of(run), images, int(run["seed"]), device_config)
     try:
         trainer.load_weights(state)
-    except MISFITS as error:
+    except MISMATCH_ERRORS as error:
         if data is not None:
             shape = f"{images.channels} x {images.pixels} x {images.pixels}"
             raise RequestError(
@@ -132,7 +136,7 @@ def tested_of(path: Path, data: str | None, which: str, data_dir: Path, device: 
             f"{folder / 'run.json'} says ({str(error).splitlines()[0]}): train it again"
         ) from None
     try:
-        tested = trainer.tested()
+        tested = trainer.predict()
     except DivergedError as error:
         raise RequestError(f"{file}: {error}: there is nothing to evaluate") from None
     about = {

@@ -17,10 +17,10 @@ from marginctl.models.registry import parse_model
 from marginctl.recipe import TrainRecipe
 from marginctl.runs.atomic_io import csv_text, write_output
 from marginctl.training import checkpoint
-from marginctl.training.pair_evaluation import VerifiedPairs, verified_pairs
-from marginctl.training.trainer import MISFITS
+from marginctl.training.pair_evaluation import PairSimilarities, pair_similarities
+from marginctl.training.trainer import MISMATCH_ERRORS
 from marginctl.utils.distributed import World
-from marginctl.utils.precision import Setup, setup
+from marginctl.utils.precision import DeviceConfig, device_config_for
 
 HEADING = ("pairs", "line", "first", "second", "same", "cosine", "fold")
 
@@ -35,13 +35,13 @@ class Verified:
     """
 
     document: dict[str, Any]
-    lists: Sequence[VerifiedPairs]
+    lists: Sequence[PairSimilarities]
 
     def write(self, path: Path) -> None:
         """Writes a row for each pair, in the order of the files, as CSV; folds count from 1.
 
         Raises:
-            StoreError: it cannot be written.
+            StorageError: it cannot be written.
         """
         rows: list[Sequence[Any]] = [HEADING]
         for one in self.lists:
@@ -64,7 +64,7 @@ def verify(
         root: the folder of their images; None for that of each list.
         which: `last` or `best`, for a folder.
         device: a torch device.
-        flip: as `verified_pairs` has it.
+        flip: as `pair_similarities` has it.
 
     Raises:
         RequestError: no run or checkpoint, a damaged one, or a list or an image that cannot be
@@ -76,16 +76,16 @@ def verify(
     recipe = recipe_of(run)
     moments = state["normalization"]
     shape = len(moments[0]), int(state.get("pixels", recipe.data.side))  # old ones do not say
-    how = setup(device, recipe.train.precision)
-    backbone = _backbone(recipe, state["model"], shape, how, file)
+    device_config = device_config_for(device, recipe.train.precision)
+    backbone = _backbone(recipe, state["model"], shape, device_config, file)
 
     def features(x: Tensor) -> Tensor:
-        with how.autocast():
+        with device_config.autocast():
             found: Tensor = backbone(x)
         return found
 
-    found = verified_pairs(
-        features, lists, recipe, shape, (moments[0], moments[1]), how, World(), flip=flip
+    found = pair_similarities(
+        features, lists, recipe, shape, (moments[0], moments[1]), device_config, World(), flip=flip
     )
     document = {
         "schema": 1,
@@ -114,7 +114,7 @@ def _backbone(
     recipe: TrainRecipe,
     weights: dict[str, Tensor],
     shape: tuple[int, int],
-    how: Setup,
+    device_config: DeviceConfig,
     file: Path,
 ) -> Backbone:
     name, options = parse_model(recipe.model)
@@ -122,10 +122,10 @@ def _backbone(
     try:
         checkpoint.check_shapes(backbone, weights)
         backbone.load_state_dict(weights)
-    except MISFITS as error:
+    except MISMATCH_ERRORS as error:
         said = str(error).splitlines()[0]
         raise RequestError(
             f"{file}: holds another network than {recipe.model} ({said}): train it again"
         ) from None
-    memory = torch.channels_last if how.channels_last else torch.contiguous_format
-    return backbone.eval().to(how.device).to(memory_format=memory)
+    memory = torch.channels_last if device_config.channels_last else torch.contiguous_format
+    return backbone.eval().to(device_config.device).to(memory_format=memory)

@@ -18,8 +18,8 @@ from marginctl.data.images.on_disk_sets import imagenet_wnids, load_files
 from marginctl.data.images.ood_sets import load_foreign
 from marginctl.data.loading.workers import Decoded, decoded
 from marginctl.errors import RequestError
-from marginctl.metrics.detection import Foreign, Outputs, of_outputs
-from marginctl.metrics.network_metrics import measured
+from marginctl.metrics.detection import OODOutputs, Outputs, detection_metrics
+from marginctl.metrics.network_metrics import classification_metrics
 from marginctl.models.pretrained import published
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def evaluate_weights(
         "model": weights.model,
         "preset": " ".join(str(preset).split()),
         "classes_matched_by": matched,
-        **measured(
+        **classification_metrics(
             features,
             scores,
             scores,
@@ -98,11 +98,11 @@ def evaluate_weights(
             if last
             else "the network ends in no linear layer",
         ),
-        "detection": of_outputs(
+        "detection": detection_metrics(
             Outputs(features, scores, scores),
             labels,
             [
-                Foreign(one.images.name, one.group, one.digest, Outputs(x, z, z))
+                OODOutputs(one.images.name, one.group, one.digest, Outputs(x, z, z))
                 for one, values in zip(foreign, others, strict=True)
                 for x, z in [[part.double().numpy() for part in values]]
             ],

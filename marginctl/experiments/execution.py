@@ -41,14 +41,14 @@ def run(
 
     Raises:
         StoppedRunError: a signal came; the trial at work has a checkpoint.
-        LackError: there is no memory for a trial, or no compiler.
-        StoreError: the folder cannot be written.
+        ResourceError: there is no memory for a trial, or no compiler.
+        StorageError: the folder cannot be written.
     """
     from marginctl.experiments.run_trial import Keeping, Stop
-    from marginctl.utils.distributed import joined
+    from marginctl.utils.distributed import process_group
 
-    with joined(session.device) as world, Stop().listening() as stop:
-        todo = session.unfinished() if world.first else []
+    with process_group(session.device) as world, Stop().listening() as stop:
+        todo = session.unfinished() if world.is_main_process else []
         if todo:
             session.write_recipe()
             known = (session.about(t) for t in todo if from_run(t.spec) is None)
@@ -96,15 +96,15 @@ class _Call:
         if trial is None:
             return False
         folder = self._session.folder_of(trial)
-        if world.from_first(not folder.try_lock() if world.first else None):
-            if world.first and planned not in self._met:
+        if world.broadcast_object(not folder.try_lock() if world.is_main_process else None):
+            if world.is_main_process and planned not in self._met:
                 self._listener.message(f"{trial}: another process is at work on it ({folder.path})")
             self._met.add(planned)
             return True
         try:
             record = self._done(trial, folder)
         finally:
-            if world.first:
+            if world.is_main_process:
                 folder.unlock()
         if record is not None:  # else the first process has it
             self.outcome.records[planned] = record
@@ -117,7 +117,9 @@ class _Call:
         """The trial with what an earlier one gives it; None, and why, where that gave nothing."""
         records, world, lacking = self.outcome.records, self._world, None
         if from_run(trial.spec) is not None:
-            scale = world.from_first(scale_of(trial, records) if world.first else None)
+            scale = world.broadcast_object(
+                scale_of(trial, records) if world.is_main_process else None
+            )
             if scale is None:
                 lacking = (
                     "the trial that it takes its scale from has no kappa* for this setting and seed"
@@ -127,7 +129,7 @@ class _Call:
         if trial.first is not None:
             first = records.get(trial.first)
             there = first is not None and first["diverged"] is None
-            if not world.from_first(there if world.first else None):
+            if not world.broadcast_object(there if world.is_main_process else None):
                 lacking = "its first stage has no network"
         if lacking is None:
             return trial
@@ -137,24 +139,24 @@ class _Call:
     def _done(self, trial: Trial, folder: TrialFolder) -> dict[str, Any] | None:
         """The record of a trial whose folder's lock is held; of several processes the first's."""
         from marginctl.training import resource_errors
-        from marginctl.utils.precision import setup
+        from marginctl.utils.precision import device_config_for
 
         session, world = self._session, self._world
-        found = world.from_first(session.find(trial) if world.first else None)
-        if found.reason and world.first:
+        found = world.broadcast_object(session.find(trial) if world.is_main_process else None)
+        if found.reason and world.is_main_process:
             self._listener.message(found.reason)
-        how = setup(session.device, trial.recipe.train.precision)
-        about = {"precision": how.precision, "processes": world.size}
+        device_config = device_config_for(session.device, trial.recipe.train.precision)
+        about = {"precision": device_config.precision, "processes": world.size}
         if found.result is not None:
-            if world.first:
+            if world.is_main_process:
                 return _told_anew(session, trial, folder, found, about)
             return dict(found.result)
         if trial.first is not None:
             trial = replace(trial, start=_network_of(session, trial.first))
-        if world.first:
+        if world.is_main_process:
             folder.begin(session.about(trial) | about)
-        with resource_errors.named(trial, trial.recipe.train, session.device):
-            at = At(how, self._keeping, self._stop, self._listener, world, self._befores)
+        with resource_errors.one_line_errors(trial, trial.recipe.train, session.device):
+            at = At(device_config, self._keeping, self._stop, self._listener, world, self._befores)
             return session.compute(trial, folder, at)
 
 
@@ -178,9 +180,9 @@ def _wait(held: list[Trial], world: "World", stop: "Stop", listener: Any | None)
     from marginctl.experiments.run_trial import StoppedRunError
 
     said = f"other processes are at work on {len(held)} of the trials"
-    if listener is not None and world.first:
+    if listener is not None and world.is_main_process:
         listener.message(f"{said}: waiting for their results; what they leave is done here")
-    asked = world.any(stop.asked)
+    asked = world.all_reduce_max(stop.asked)
     if asked is not None:
         raise StoppedRunError(asked, f"stopped: {said}: the same command again reads their results")
     time.sleep(1.0)

@@ -27,7 +27,7 @@ def located(path: Path, which: str) -> tuple[Path, Path, dict[str, Any]]:
             f"{path}: expected the folder of a trial of marginctl train, or a checkpoint in it"
         )
     kind = checkpoint.LAST if which == "last" else checkpoint.BEST
-    found, problems = checkpoint.last_good(path, kind)
+    found, problems = checkpoint.load_latest(path, kind)
     if found is None:
         raise RequestError(
             *problems,

@@ -15,18 +15,18 @@ from marginctl.experiments.training_record import Metrics, result_of
 from marginctl.experiments.training_trial import Trial
 from marginctl.runs.run_dir import NUMERIC_PACKAGES, TrialFolder, versions
 from marginctl.training import checkpoint
-from marginctl.training.diagnostics import Watched
+from marginctl.training.diagnostics import Diagnostics
 from marginctl.training.epoch_metrics import (
     accuracy_record,
     evaluation_record,
     example_record,
     objective_record,
 )
-from marginctl.training.ood_evaluation import foreign_tested
-from marginctl.training.pair_evaluation import pairs_of_trained
-from marginctl.training.trainer import MISFITS, DivergedError, Tested, Trainer
+from marginctl.training.ood_evaluation import predict_ood
+from marginctl.training.pair_evaluation import verify_pairs
+from marginctl.training.trainer import MISMATCH_ERRORS, DivergedError, Predictions, Trainer
 from marginctl.utils.distributed import World
-from marginctl.utils.precision import Setup
+from marginctl.utils.precision import DeviceConfig
 
 
 class Listener(Protocol):
@@ -84,7 +84,7 @@ def run_trial(
     trial: Trial,
     images: LabelledImages,
     folder: TrialFolder,
-    how: Setup,
+    device_config: DeviceConfig,
     keeping: Keeping,
     stop: Stop,
     listener: Listener,
@@ -99,30 +99,32 @@ def run_trial(
 
     Raises:
         StoppedRunError: a signal came; the checkpoint is written.
-        StoreError: the folder cannot be written; what was there is unharmed.
+        StorageError: the folder cannot be written; what was there is unharmed.
     """
-    trainer = Trainer(trial.recipe, trial.spec, images, trial.seed, how, world)
+    trainer = Trainer(trial.recipe, trial.spec, images, trial.seed, device_config, world)
     if trial.start is not None:
-        trainer.begin_from(trial.start.backbone, trial.start.moments)
-    state, problems = world.from_first(_resumed(trial, folder) if world.first else None)
-    for problem in problems if world.first else ():
+        trainer.load_backbone(trial.start.backbone, trial.start.moments)
+    state, problems = world.broadcast_object(
+        _resumed(trial, folder) if world.is_main_process else None
+    )
+    for problem in problems if world.is_main_process else ():
         listener.message(problem)
     if state is not None:
         try:
             trainer.load(state)
-        except MISFITS as error:
+        except MISMATCH_ERRORS as error:
             said = str(error).splitlines()[0]
             raise RequestError(
                 f"{folder.path}: its checkpoint does not fit this trial ({said}): run it as it was "
                 "run, or remove that folder"
             ) from None
-    if state is not None and world.first:
+    if state is not None and world.is_main_process:
         listener.message(f"{trial}: goes on after step {trainer.step} of {trainer.total}")
-    trainer.keep_maps()
-    watched = Watched(trial, images, trainer, world)
+    trainer.cache_frozen_features()
+    watched = Diagnostics(trial, images, trainer, world)
     lines = json.loads(state["metrics"]) if state is not None else []
-    metrics = Metrics(folder.path / "metrics.jsonl", lines) if world.first else None
-    best = world.from_first(
+    metrics = Metrics(folder.path / "metrics.jsonl", lines) if world.is_main_process else None
+    best = world.broadcast_object(
         max((_top1(line) for line in metrics.lines), default=-1.0) if metrics else None
     )
     saved = time.monotonic()
@@ -138,7 +140,7 @@ def run_trial(
     def asked() -> int | None:
         """A signal's number, 0 where a checkpoint is due, else None: one question to all."""
         late = time.monotonic() - saved >= 60 * keeping.minutes
-        return world.any(stop.asked if stop.asked is not None else 0 if late else None)
+        return world.all_reduce_max(stop.asked if stop.asked is not None else 0 if late else None)
 
     def after_step() -> None:
         listener.step(trial, trainer.step, trainer.total)
@@ -157,10 +159,10 @@ def run_trial(
         try:
             train = trainer.run_epoch(after_step)
             trained = time.perf_counter() - started
-            line: dict[str, Any] = {"epoch": trainer.epoch, "lr": trainer.last_rate, "train": train}
+            line: dict[str, Any] = {"epoch": trainer.epoch, "lr": trainer.last_lr, "train": train}
             every = trial.recipe.train.evaluate_every
             if trainer.epoch % every == 0 or trainer.step == trainer.total:
-                tested = trainer.tested()
+                tested = trainer.predict()
                 line["test"] = accuracy_record(tested)
                 line["objective"] = objective_record(trainer.objective, tested)
                 first = metrics is not None and not any("test" in of for of in metrics.lines)
@@ -171,7 +173,7 @@ def run_trial(
             trainer.check_finite()
         except DivergedError as error:
             diverged = str(error)
-            if world.first:
+            if world.is_main_process:
                 listener.message(f"{trial}: diverged: {error}")
             break
         except ValueError as error:
@@ -194,14 +196,14 @@ def run_trial(
         if number and trainer.step < trainer.total:
             raise StoppedRunError(number, _stopped(number, trial, trainer))
     if tested is None and not diverged:  # resumed after the last epoch
-        tested = trainer.tested()
-    others = [] if diverged else foreign_tested(trainer, trial.foreign, images, world)
-    pairs = [] if diverged else pairs_of_trained(trainer, trial.pairs, images, world)
+        tested = trainer.predict()
+    others = [] if diverged else predict_ood(trainer, trial.foreign, images, world)
+    pairs = [] if diverged else verify_pairs(trainer, trial.pairs, images, world)
     if metrics is None:
         return None
     evaluation = None
     if not diverged:
-        own = cast(Tested, tested)
+        own = cast(Predictions, tested)
         evaluation = evaluation_record(
             trainer.objective, own, images.classes, images.train_y, others
         )
@@ -213,7 +215,7 @@ def run_trial(
 
 def _resumed(trial: Trial, folder: TrialFolder) -> tuple[dict[str, Any] | None, list[str]]:
     """The state to go on from, unless other versions have written it; and what there is to say."""
-    found, problems = checkpoint.last_good(folder.path, trial=trial.id)
+    found, problems = checkpoint.load_latest(folder.path, trial=trial.id)
     if found is None:
         return None, [
             *problems,
@@ -223,7 +225,7 @@ def _resumed(trial: Trial, folder: TrialFolder) -> tuple[dict[str, Any] | None, 
     then, now = state["versions"], versions()
     for package in NUMERIC_PACKAGES:
         if then.get(package) != now[package]:
-            checkpoint.sweep(folder.path)
+            checkpoint.remove_all(folder.path)
             said = f"{package} {then.get(package)}, this is {now[package]}"
             return None, [*problems, f"{trial}: its checkpoint is from {said}: trained anew"]
     return state, problems

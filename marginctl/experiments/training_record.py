@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
-from marginctl.errors import RequestError, StoreError
+from marginctl.errors import RequestError, StorageError
 from marginctl.objectives import plugins
 from marginctl.objectives.parsing import parse
 from marginctl.objectives.spec import from_run
@@ -204,7 +204,7 @@ class Metrics:
         """Adds the record of an epoch; it is on the disk when this returns.
 
         Raises:
-            StoreError: it cannot be written.
+            StorageError: it cannot be written.
         """
         self.lines.append(dict(line))
         written = json.dumps(line, allow_nan=False) + "\n"
@@ -214,7 +214,7 @@ class Metrics:
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
-            raise StoreError(unwritable(self._path, len(written), error)) from None
+            raise StorageError(unwritable(self._path, len(written), error)) from None
 
 
 def result_of(

@@ -29,7 +29,7 @@ from marginctl.utils.device import resolve_device
 if TYPE_CHECKING:
     from marginctl.experiments.run_trial import Keeping, Stop
     from marginctl.utils.distributed import World
-    from marginctl.utils.precision import Setup
+    from marginctl.utils.precision import DeviceConfig
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ class Session:
         """Does a trial, with its folder's lock held; of several processes the first has its record.
 
         Raises:
-            StoppedRunError, StoreError: as `run`.
+            StoppedRunError, StorageError: as `run`.
         """
         from marginctl.experiments.baseline import before_record
         from marginctl.experiments.run_trial import run_trial
@@ -181,11 +181,21 @@ class Session:
         if trial.start is not None and trial.first is None:  # else the first stage says it
             if trial.data not in at.befores:
                 at.befores[trial.data] = before_record(
-                    *(trial.start, trial.recipe, images, trial.foreign, at.how, at.world)
+                    *(trial.start, trial.recipe, images, trial.foreign, at.device_config, at.world)
                 )
             more = {"before": at.befores[trial.data]}
         return run_trial(
-            *(trial, images, folder, at.how, at.keeping, at.stop, at.listener, at.world, more)
+            *(
+                trial,
+                images,
+                folder,
+                at.device_config,
+                at.keeping,
+                at.stop,
+                at.listener,
+                at.world,
+                more,
+            )
         )
 
     def write_recipe(self) -> None:
@@ -206,7 +216,7 @@ class At:
         befores: the records of the network that `cosify` goes on from, by the images' digest.
     """
 
-    how: "Setup"
+    device_config: "DeviceConfig"
     keeping: "Keeping"
     stop: "Stop"
     listener: Any

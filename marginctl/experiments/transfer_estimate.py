@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from marginctl.experiments.estimate import plan
 from marginctl.experiments.transfer_trial import TransferTrial
 from marginctl.transfer import cached_features
-from marginctl.utils.precision import setup
+from marginctl.utils.precision import device_config_for
 
 if TYPE_CHECKING:
     from marginctl.experiments.transfer_session import TransferSession
@@ -26,11 +26,11 @@ def planned(session: "TransferSession") -> dict[str, Any]:
     for trial in todo:
         images, key = session.images[trial.data], (trial.origin.weights, trial.data)
         count = len(images.train_y) + len(images.test_y)
-        kept = key in made or cached_features.are_kept(trial.origin, images, session.store)
+        kept = key in made or cached_features.are_cached(trial.origin, images, session.store)
         seconds = 0.0
         if not kept:
-            how = setup(session.device, "fp32")
-            seconds = count * cached_features.seconds_an_image(trial.origin, images, how)
+            device_config = device_config_for(session.device, "fp32")
+            seconds = count * cached_features.seconds_per_image(trial.origin, images, device_config)
         made.add(key)
         row = {"trial": str(trial), "images": count, "features_kept": kept, "seconds": seconds}
         document["rows"].append(row)

@@ -23,16 +23,16 @@ from marginctl.experiments.training_trial import Trial
 from marginctl.experiments.transfer_estimate import planned
 from marginctl.experiments.transfer_record import is_result
 from marginctl.experiments.transfer_trial import TransferTrial, expand
-from marginctl.metrics.network_metrics import measured
+from marginctl.metrics.network_metrics import classification_metrics
 from marginctl.models.registry import check_images, parse_model
 from marginctl.recipe import TrainRecipe, TransferRecipe
 from marginctl.recipe.transfer import names_images
 from marginctl.runs.atomic_io import write_csv
 from marginctl.runs.run_dir import PREDICTIONS, Found, TrialFolder, file_digest
 from marginctl.transfer import cached_features
-from marginctl.transfer.predictions import rows_of
-from marginctl.transfer.probe import probed
-from marginctl.utils.device import processes_together, resolve_device
+from marginctl.transfer.predictions import prediction_rows
+from marginctl.transfer.probe import fit_probe
+from marginctl.utils.device import resolve_device, world_size
 from marginctl.utils.distributed import local_device
 
 BINS = 15  # of the calibration, as training has them
@@ -121,7 +121,7 @@ class TransferSession(Session):
         more = {"method": trial.transfer.method, "probe": None}
         images = self.images[trial.data]
         return run_trial(
-            *(trial, images, folder, at.how, at.keeping, at.stop, at.listener, at.world),
+            *(trial, images, folder, at.device_config, at.keeping, at.stop, at.listener, at.world),
             more=more,
         )
 
@@ -137,21 +137,22 @@ class TransferSession(Session):
                     "features and results that are done are kept",
                 )
 
-        both = cached_features.extracted(
-            trial.origin, images, self.store, at.how, at.listener.message, check
+        both = cached_features.extract_features(
+            trial.origin, images, self.store, at.device_config, at.listener.message, check
         )
         of_features = time.perf_counter() - began
-        found = probed(
+        found = fit_probe(
             both, images.train_y, images.test_y, images.num_classes, recipe.probe, trial.seed, check
         )
         for note in found.record["notes"]:
             at.listener.message(f"{trial}: {note}")
-        evaluation = measured(
+        evaluation = classification_metrics(
             *(found.features, found.logits, found.logits, images.test_y, images.classes, BINS),
             found.weight,
         )
         write_csv(
-            folder.path / PREDICTIONS, rows_of(recipe.data, images, self.data_dir, found.logits)
+            folder.path / PREDICTIONS,
+            prediction_rows(recipe.data, images, self.data_dir, found.logits),
         )
         last = {
             "epoch": found.record["fit"]["iterations"],
@@ -199,7 +200,7 @@ class TransferSession(Session):
         path = folder / PREDICTIONS
         if not _probes(trial):
             tested = tested_of(folder, None, "last", self.data_dir, self.device)
-            made = rows_of(
+            made = prediction_rows(
                 trial.transfer.data, tested.images, self.data_dir, tested.tested.logits.numpy()
             )
             return [list(map(str, row)) for row in made][1:]
@@ -233,7 +234,7 @@ def _check(recipe: TransferRecipe, origin: Origin, images: LabelledImages, devic
         raise RequestError(
             f"data set '{images.name}': {images.num_classes} class: expected at least 2"
         )
-    if recipe.method == "probe" and processes_together() > 1:
+    if recipe.method == "probe" and world_size() > 1:
         raise RequestError("method = probe: one process computes it: leave torchrun out")
     check_images(parse_model(recipe.model)[0], images.channels, images.pixels)
     source_model.check(origin, recipe, images)

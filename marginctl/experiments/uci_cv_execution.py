@@ -76,7 +76,7 @@ def execute(
         cluster: trains in the place of processes here.
 
     Raises:
-        StoreError: the folder cannot be written.
+        StorageError: the folder cannot be written.
         MarginctlError: the workers are lost.
     """
     run = _Run(folder, device, listener, recipe, keep)

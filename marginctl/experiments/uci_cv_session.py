@@ -172,7 +172,7 @@ class Session:
         """Writes the test predictions of all finished trials into one CSV file.
 
         Raises:
-            StoreError: the file cannot be written.
+            StorageError: the file cannot be written.
         """
         parts: list[str] = []
         for trial in (t for t in self.trials if t in outcome.records):
@@ -189,7 +189,7 @@ class Session:
         """Copies each finished trial's networks to `<folder>/<trial id>.npz`.
 
         Raises:
-            StoreError: a file cannot be written.
+            StorageError: a file cannot be written.
         """
         for trial in outcome.records:
             content = self.networks_of(trial).read_bytes()

@@ -32,11 +32,11 @@ def top_k(scores: ArrayLike, labels: ArrayLike, k: int) -> float:
     Raises:
         ValueError: no sample, other shapes, a label outside its range, a NaN, or k below 1.
     """
-    s, y = checked("scores", scores, labels)
+    s, y = check_rows("scores", scores, labels)
     if k < 1:
         raise ValueError(f"k = {k}: expected at least 1")
     index, hits = np.arange(s.shape[1]), 0
-    for rows in blocks(*s.shape):
+    for rows in row_blocks(*s.shape):
         part, own_class = s[rows], y[rows, None]
         if np.isnan(part).any():
             raise ValueError("scores: NaN, which has no rank")
@@ -46,7 +46,7 @@ def top_k(scores: ArrayLike, labels: ArrayLike, k: int) -> float:
     return hits / len(y)
 
 
-def interval(correct: int, n: int, level: float = 0.95) -> tuple[float, float]:
+def wilson_interval(correct: int, n: int, level: float = 0.95) -> tuple[float, float]:
     """Wilson's score interval of an accuracy (Wilson 1927): (low, high), between 0 and 1.
 
     (p + z^2/2n -+ z sqrt(p (1 - p)/n + z^2/4n^2)) / (1 + z^2/n) with p = correct/n and z the normal
@@ -71,7 +71,7 @@ def interval(correct: int, n: int, level: float = 0.95) -> tuple[float, float]:
     return low, high
 
 
-def confusion(labels: ArrayLike, predicted: ArrayLike, num_classes: int) -> Counts:
+def confusion_matrix(labels: ArrayLike, predicted: ArrayLike, num_classes: int) -> Counts:
     """(C, C) counts: entry (t, p) is how many samples of class t were predicted as p.
 
     Args:
@@ -87,7 +87,9 @@ def confusion(labels: ArrayLike, predicted: ArrayLike, num_classes: int) -> Coun
     return counts.reshape(num_classes, num_classes).astype(np.int64, copy=False)
 
 
-def per_class(labels: ArrayLike, predicted: ArrayLike, num_classes: int) -> list[dict[str, Any]]:
+def per_class_accuracy(
+    labels: ArrayLike, predicted: ArrayLike, num_classes: int
+) -> list[dict[str, Any]]:
     """Accuracy of each class (its recall): C dicts of class, n, correct, accuracy.
 
     Accuracy is correct/n, a share; None where n is 0. Arguments and errors as `confusion`'s.
@@ -102,14 +104,14 @@ def per_class(labels: ArrayLike, predicted: ArrayLike, num_classes: int) -> list
 
 
 def _both(labels: ArrayLike, predicted: ArrayLike, num_classes: int) -> tuple[Counts, Counts]:
-    y = checked_classes("labels", labels, num_classes)
-    p = checked_classes("predicted", predicted, num_classes)
+    y = check_classes("labels", labels, num_classes)
+    p = check_classes("predicted", predicted, num_classes)
     if len(p) != len(y):
         raise ValueError(f"predicted: {len(p)} of them, expected as many as labels, {len(y)}")
     return y, p
 
 
-def checked(name: str, rows: ArrayLike, labels: ArrayLike) -> tuple[NDArray[Any], Counts]:
+def check_rows(name: str, rows: ArrayLike, labels: ArrayLike) -> tuple[NDArray[Any], Counts]:
     """An (N, C) array of numbers in its own dtype, and its N labels from 0 to C - 1.
 
     Raises:
@@ -122,13 +124,13 @@ def checked(name: str, rows: ArrayLike, labels: ArrayLike) -> tuple[NDArray[Any]
         raise ValueError(f"{name}: dtype {x.dtype}, expected real numbers")
     if not len(x):
         raise ValueError(f"{name}: no sample")
-    y = checked_classes("labels", labels, x.shape[1])
+    y = check_classes("labels", labels, x.shape[1])
     if len(y) != len(x):
         raise ValueError(f"labels: {len(y)} of them, expected one for each of {len(x)} {name}")
     return x, y
 
 
-def checked_classes(name: str, classes: ArrayLike, num_classes: int) -> Counts:
+def check_classes(name: str, classes: ArrayLike, num_classes: int) -> Counts:
     """(N,) classes as int64, every one from 0 to `num_classes` - 1.
 
     Raises:
@@ -147,7 +149,7 @@ def checked_classes(name: str, classes: ArrayLike, num_classes: int) -> Counts:
     return y.astype(np.int64)
 
 
-def blocks(n: int, width: int) -> Iterator[slice]:
+def row_blocks(n: int, width: int) -> Iterator[slice]:
     """Slices of n rows, each with about `AT_ONCE` numbers where a row has `width`."""
     rows = max(1, AT_ONCE // max(1, width))
     for start in range(0, n, rows):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from marginctl.metrics.accuracy import Counts, blocks, checked, checked_classes
+from marginctl.metrics.accuracy import Counts, check_classes, check_rows, row_blocks
 from marginctl.objectives import theory
 
 FloatArray = NDArray[np.float64]
@@ -69,7 +69,7 @@ class Angles:
         return {"unit": "degrees"} | asdict(self) | {"histogram": list(self.histogram)}
 
 
-def measure(features: ArrayLike, labels: ArrayLike, weights: ArrayLike) -> Angles:
+def compute_angles(features: ArrayLike, labels: ArrayLike, weights: ArrayLike) -> Angles:
     """The angles of trained features and class weights.
 
     Args:
@@ -88,7 +88,7 @@ def measure(features: ArrayLike, labels: ArrayLike, weights: ArrayLike) -> Angle
             raise ValueError(f"{name}: {'no sample' if vectors is x else 'no class'}")
     if x.shape[1] != w.shape[1]:
         raise ValueError(f"weights: {w.shape[1]} dimensions, expected {x.shape[1]} as the features")
-    y = checked_classes("labels", labels, len(w))
+    y = check_classes("labels", labels, len(w))
     if len(y) != len(x):
         raise ValueError(f"labels: {len(y)} of them, expected one for each of {len(x)} features")
     _largest("weights", w)
@@ -97,7 +97,7 @@ def measure(features: ArrayLike, labels: ArrayLike, weights: ArrayLike) -> Angle
     centers, has_center = _centers(x, y, len(w))
     to_weight, to_center = np.empty(len(y)), np.empty(len(y))
     has_feature = np.empty(len(y), np.bool_)
-    for rows in blocks(*x.shape):
+    for rows in row_blocks(*x.shape):
         part, has_feature[rows] = _unit(x[rows].astype(np.float64))
         to_weight[rows] = _between(part, w[y[rows]])
         to_center[rows] = _between(part, centers[y[rows]])
@@ -170,10 +170,10 @@ def mean_bias(logits: ArrayLike, labels: ArrayLike) -> float:
     Raises:
         ValueError: no sample, other shapes, a label outside its range, or a logit not finite.
     """
-    f, y = checked("logits", logits, labels)
+    f, y = check_rows("logits", logits, labels)
     _largest("logits", f)
     total = 0.0
-    for rows in blocks(*f.shape):
+    for rows in row_blocks(*f.shape):
         with np.errstate(over="ignore"):  # logits too far apart to subtract: exp(-inf) = 0
             total += float(theory.bias(f[rows], y[rows]).sum())
     return total / len(y)
@@ -186,7 +186,7 @@ def _largest(name: str, values: NDArray[Any]) -> float:
         ValueError: one is NaN or infinite.
     """
     largest = 0.0
-    for rows in blocks(*values.shape):
+    for rows in row_blocks(*values.shape):
         part = float(np.abs(values[rows].astype(np.float64)).max())
         if not np.isfinite(part):
             raise ValueError(f"{name}: NaN or infinite")
@@ -217,7 +217,7 @@ def _centers(
     scale = _largest("features", features) or 1.0
     sums = np.zeros((num_classes, features.shape[1]))
     lengths = np.zeros(num_classes)
-    for rows in blocks(*features.shape):
+    for rows in row_blocks(*features.shape):
         order = np.argsort(labels[rows], kind="stable")
         part = features[rows][order].astype(np.float64) / scale
         there, first = np.unique(labels[rows][order], return_index=True)
@@ -245,7 +245,7 @@ def _pairs(a: FloatArray, b: FloatArray) -> tuple[float | None, float | None]:
     if k < 2:
         return None, None
     total = nearest = 0.0
-    for rows in blocks(k, k):
+    for rows in row_blocks(k, k):
         angles = np.degrees(np.arccos(np.clip(a[rows] @ b.T, -1, 1)))
         own = np.arange(len(angles)), np.arange(rows.start, rows.stop)
         angles[own] = 0

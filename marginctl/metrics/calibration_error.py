@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
-from marginctl.metrics.accuracy import blocks
-from marginctl.metrics.reliability import FloatArray, bin_of
+from marginctl.metrics.accuracy import row_blocks
+from marginctl.metrics.reliability import FloatArray, bin_index
 
 Draws = FloatArray  # (D, N): how often each draw has each sample, whole numbers
 
@@ -22,12 +22,12 @@ def ones(n: int) -> Draws:
     return np.ones((1, n))
 
 
-def equal_width(
+def ece_and_mce(
     confidence: FloatArray, correct: NDArray[np.bool_], bins: int, draws: Draws
 ) -> tuple[FloatArray, FloatArray]:
     """(D,) ECE and (D,) MCE over bins of equal width (Guo et al. 2017, eqs. 3 and 5).
 
-    As `calibration.by_confidence` has them; a bin without samples counts for nothing.
+    As `calibration.bin_by_confidence` has them; a bin without samples counts for nothing.
 
     Args:
         confidence: (N,), from 0 to 1.
@@ -36,14 +36,14 @@ def equal_width(
         draws: (D, N).
     """
     inside = np.zeros((len(confidence), bins))
-    inside[np.arange(len(confidence)), bin_of(confidence, bins)] = 1
+    inside[np.arange(len(confidence)), bin_index(confidence, bins)] = 1
     count = draws @ inside
     gaps = np.abs(draws @ (inside * (correct - confidence)[:, None]))
     mean = np.divide(gaps, count, out=np.zeros_like(gaps), where=count > 0)
     return gaps.sum(axis=1) / len(confidence), mean.max(axis=1)
 
 
-def equal_mass(
+def adaptive_ece(
     confidence: FloatArray, correct: NDArray[np.bool_], bins: int, draws: Draws
 ) -> FloatArray:
     """(D,) adaptive ECE: bins with nearly as many samples each (Nguyen and O'Connor 2015).
@@ -70,7 +70,7 @@ def equal_mass(
     return found
 
 
-def classwise(
+def classwise_ece(
     probabilities: FloatArray, labels: NDArray[np.int64], bins: int, draws: Draws
 ) -> FloatArray:
     """(D,) classwise ECE, 1/C sum_c ECE of p_c against [y = c] (Kull et al. 2019, eq. 3).
@@ -86,7 +86,7 @@ def classwise(
     """
     n, c = probabilities.shape
     total = np.zeros(len(draws))
-    for classes in blocks(c, n):
+    for classes in row_blocks(c, n):
         part = probabilities[:, classes]
         gaps = (labels[:, None] == np.arange(classes.start, classes.stop)) - part
         total += _of_classes(part, gaps, bins, draws)
@@ -101,7 +101,7 @@ def _of_classes(
     With many classes nearly all probabilities lie in the first bin: the others are few, and the
     first is what they leave of the sum over all, which is one fast product.
     """
-    where = bin_of(part, bins)
+    where = bin_index(part, bins)
     samples, columns = np.nonzero(where)
     above = csr_matrix(
         (

@@ -34,7 +34,7 @@ class Outputs:
 
 
 @dataclass(frozen=True)
-class Foreign:
+class OODOutputs:
     """A network's outputs on images of none of its classes, `near` to those, `far` or neither."""
 
     name: str
@@ -43,7 +43,7 @@ class Foreign:
     outputs: Outputs
 
 
-def scores_of(outputs: Outputs) -> dict[str, Floats | None]:
+def confidence_scores(outputs: Outputs) -> dict[str, Floats | None]:
     """The scores of N images by name, (N,) each; a larger one says a more confident network.
 
     A score is None where it is not finite of every image.
@@ -73,10 +73,10 @@ def scores_of(outputs: Outputs) -> dict[str, Floats | None]:
 SCORES = ("z_max", "feature_norm", "max_probability", "negative_entropy", "energy")
 
 
-def of_outputs(
+def detection_metrics(
     inside: Outputs,
     labels: NDArray[np.int64],
-    foreign: Sequence[Foreign],
+    foreign: Sequence[OODOutputs],
     resamples: int = RESAMPLES,
     *,
     curves: bool = False,
@@ -98,7 +98,7 @@ def of_outputs(
         `bootstrap`; null with its reason under `reasons`, never NaN.
     """
     reasons: dict[str, str] = {}
-    own = scores_of(inside)
+    own = confidence_scores(inside)
     right = inside.similarities.argmax(1) == labels
     miss = _part(
         _rows(own, right), _rows(own, ~right), int(right.sum()), int((~right).sum()), resamples,
@@ -108,7 +108,7 @@ def of_outputs(
     for one in foreign:
         n_out = len(one.outputs.logits)
         found = _part(
-            own, scores_of(one.outputs), len(labels), n_out, resamples,
+            own, confidence_scores(one.outputs), len(labels), n_out, resamples,
             curves, f"ood {one.name}", reasons,
         )  # fmt: skip
         ood.append({"name": one.name, "group": one.group, "digest": one.digest, **found})
@@ -154,14 +154,14 @@ def _part(
             reasons[f"{key} {name}"] = "a score is not finite"
         else:
             pairs[name] = (a, b)
-    document["scores"] |= measured(pairs, resamples)
+    document["scores"] |= bootstrap_metrics(pairs, resamples)
     if curves:
         for name, pair in pairs.items():
             document["scores"][name] |= _curves(*pair)
     return document
 
 
-def measured(
+def bootstrap_metrics(
     pairs: Mapping[str, tuple[Floats, Floats]], resamples: int
 ) -> dict[str, dict[str, Any]]:
     """The metrics of each score with their 95 % percentile bootstrap intervals.
@@ -186,7 +186,7 @@ def measured(
         return {}
     first = next(iter(pairs.values()))
     n_in, n_out = len(first[0]), len(first[1])
-    ranked = {name: Ranked(*pair) for name, pair in pairs.items()}
+    ranked = {name: RankedScores(*pair) for name, pair in pairs.items()}
     points = {name: of(np.ones(n_in + n_out, np.int64)) for name, of in ranked.items()}
     drawn: dict[str, list[Floats]] = {name: [] for name in pairs}
     # one after the other: what they share stays in the processor's cache
@@ -213,7 +213,7 @@ def _draws(n_in: int, n_out: int, resamples: int) -> Iterator[NDArray[np.int64]]
         )
 
 
-class Ranked:
+class RankedScores:
     """Two sides by falling score, sorted once: the metrics of any weights of their images.
 
     With T_k and F_k the inside and the outside at or above the k-th largest of all distinct scores,
@@ -255,7 +255,7 @@ class Ranked:
 def _curves(inside: Floats, outside: Floats) -> dict[str, Any]:
     """`histogram`: counts in common bins; `roc`: the TPR at FPR = 0, 0.01 .. 1, inside positive."""
     edges = np.histogram_bin_edges(np.concatenate([inside, outside]), BINS)
-    t, f = Ranked(inside, outside).curve(np.ones(len(inside) + len(outside), np.int64))
+    t, f = RankedScores(inside, outside).curve(np.ones(len(inside) + len(outside), np.int64))
     fpr, tpr = (np.append(0, x) / x[-1] for x in (f, t))
     return {
         "histogram": {

@@ -21,7 +21,7 @@ WORDS = {
 }
 
 
-def groups_of(counts: Sequence[int] | Classes) -> dict[str, Classes]:
+def class_groups(counts: Sequence[int] | Classes) -> dict[str, Classes]:
     """The classes of each group by its name, in order: `many`, `medium`, `few`.
 
     Args:
@@ -32,7 +32,9 @@ def groups_of(counts: Sequence[int] | Classes) -> dict[str, Classes]:
     return {name: np.flatnonzero(of) for name, of in found.items()}
 
 
-def of_groups(counts: Classes, labels: Classes, predicted: Classes) -> dict[str, Any] | None:
+def long_tail_accuracy(
+    counts: Classes, labels: Classes, predicted: Classes
+) -> dict[str, Any] | None:
     """The accuracy of each group of classes, over the test images of its classes.
 
     Args:
@@ -44,7 +46,7 @@ def of_groups(counts: Classes, labels: Classes, predicted: Classes) -> dict[str,
         By the group `accuracy`, a share, `classes` and `images` of the test part; null where a
         group has none, and why under `reasons`. None where all classes are in one group.
     """
-    groups = groups_of(counts)
+    groups = class_groups(counts)
     if sum(len(classes) > 0 for classes in groups.values()) < 2:
         return None
     record: dict[str, Any] = {}

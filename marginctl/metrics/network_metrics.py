@@ -14,7 +14,7 @@ Floats = NDArray[np.float64]
 MOST_CONFUSED = 2000  # classes, of a confusion matrix
 
 
-def measured(
+def classification_metrics(
     features: Floats,
     logits: Floats,
     similarities: Floats,
@@ -42,7 +42,7 @@ def measured(
     document: dict[str, Any] = {
         "n": n,
         "top1": 100 * right / n,
-        "top1_interval": [100 * end for end in accuracy.interval(right, n)],
+        "top1_interval": [100 * end for end in accuracy.wilson_interval(right, n)],
         "top5": 100 * accuracy.top_k(similarities, labels, 5) if count > 5 else None,
         "rho": None,
         "nll": None,
@@ -65,16 +65,16 @@ def measured(
     if isinstance(weight, str):
         document["reasons"]["angles"] = weight
     else:
-        document["angles"] = angles.measure(features, labels, weight).as_json()
+        document["angles"] = angles.compute_angles(features, labels, weight).as_json()
     document["per_class"] = [
         {"name": classes[row["class"]], **row}
-        for row in accuracy.per_class(labels, predicted, count)
+        for row in accuracy.per_class_accuracy(labels, predicted, count)
     ]
     document["confusion"] = None
     if count > MOST_CONFUSED:  # of a hundred thousand identities it would be 80 GB
         document["reasons"]["confusion"] = f"{count} classes, more than {MOST_CONFUSED}"
     else:
-        document["confusion"] = accuracy.confusion(labels, predicted, count).tolist()
+        document["confusion"] = accuracy.confusion_matrix(labels, predicted, count).tolist()
     return document
 
 

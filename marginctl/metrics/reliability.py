@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from marginctl.metrics.accuracy import blocks, checked
+from marginctl.metrics.accuracy import check_rows, row_blocks
 
 FloatArray = NDArray[np.float64]
 
@@ -26,9 +26,9 @@ def softmax(logits: ArrayLike) -> FloatArray:
     Raises:
         ValueError: no row, another shape, or a logit that is not finite.
     """
-    f = checked("logits", logits, np.zeros(np.shape(logits)[:1], np.int64))[0]
+    f = check_rows("logits", logits, np.zeros(np.shape(logits)[:1], np.int64))[0]
     found = np.empty(f.shape)
-    for rows in blocks(*f.shape):
+    for rows in row_blocks(*f.shape):
         exp = np.exp(_below_largest(f[rows]))
         found[rows] = exp / exp.sum(axis=1, keepdims=True)
     return found
@@ -48,14 +48,14 @@ def nll(logits: ArrayLike, labels: ArrayLike) -> float:
     Raises:
         ValueError: no sample, other shapes, a label outside its range, or a logit not finite.
     """
-    return float(nll_of_each(logits, labels).mean())
+    return float(nll_per_sample(logits, labels).mean())
 
 
-def nll_of_each(logits: ArrayLike, labels: ArrayLike) -> FloatArray:
+def nll_per_sample(logits: ArrayLike, labels: ArrayLike) -> FloatArray:
     """(N,) the terms that `nll` is the mean of; arguments and errors as its."""
-    f, y = checked("logits", logits, labels)
+    f, y = check_rows("logits", logits, labels)
     found = np.empty(len(y))
-    for rows in blocks(*f.shape):
+    for rows in row_blocks(*f.shape):
         shifted = _below_largest(f[rows])
         each = np.arange(len(shifted))
         own = shifted[each, y[rows]]
@@ -78,15 +78,15 @@ def brier(probabilities: ArrayLike, labels: ArrayLike) -> float:
     Raises:
         ValueError: no sample, other shapes, a label outside its range, or no probabilities.
     """
-    return float(brier_of_each(probabilities, labels).mean())
+    return float(brier_per_sample(probabilities, labels).mean())
 
 
-def brier_of_each(probabilities: ArrayLike, labels: ArrayLike) -> FloatArray:
+def brier_per_sample(probabilities: ArrayLike, labels: ArrayLike) -> FloatArray:
     """(N,) the terms that `brier` is the mean of; arguments and errors as its."""
-    p, y = checked("probabilities", probabilities, labels)
+    p, y = check_rows("probabilities", probabilities, labels)
     found = np.empty(len(y))
-    for rows in blocks(*p.shape):
-        difference = distribution(p[rows])
+    for rows in row_blocks(*p.shape):
+        difference = check_probabilities(p[rows])
         difference[np.arange(len(difference)), y[rows]] -= 1
         found[rows] = np.square(difference, out=difference).sum(axis=1)
     return found
@@ -189,17 +189,17 @@ def reliability(probabilities: ArrayLike, labels: ArrayLike, bins: int = 15) -> 
         ValueError: no sample, other shapes, a label outside its range, no probabilities, or
             fewer bins than one.
     """
-    p, y = checked("probabilities", probabilities, labels)
+    p, y = check_rows("probabilities", probabilities, labels)
     confidence, correct = np.empty(len(y)), np.empty(len(y), np.bool_)
-    for rows in blocks(*p.shape):
-        part = distribution(p[rows])
+    for rows in row_blocks(*p.shape):
+        part = check_probabilities(p[rows])
         predicted = part.argmax(axis=1)
         confidence[rows] = part[np.arange(len(part)), predicted]
         correct[rows] = predicted == y[rows]
-    return by_confidence(confidence, correct, bins)
+    return bin_by_confidence(confidence, correct, bins)
 
 
-def by_confidence(confidence: ArrayLike, correct: ArrayLike, bins: int = 15) -> Reliability:
+def bin_by_confidence(confidence: ArrayLike, correct: ArrayLike, bins: int = 15) -> Reliability:
     """Samples binned by a confidence: bin i is (i/n, (i + 1)/n], the first [0, 1/n].
 
     The edges are the float64 quotients, so that a confidence of exactly k/n ends bin k. A float32
@@ -225,7 +225,7 @@ def by_confidence(confidence: ArrayLike, correct: ArrayLike, bins: int = 15) -> 
         raise ValueError("confidence: expected 0 to 1")
     if bins < 1:
         raise ValueError(f"bins = {bins}: expected at least 1")
-    edges, where = edges_of(bins), bin_of(x, bins)
+    edges, where = bin_edges(bins), bin_index(x, bins)
     count = np.bincount(where, minlength=bins).tolist()
     sums = np.bincount(where, weights=x, minlength=bins).tolist()
     hits = np.bincount(where[right], minlength=bins).tolist()
@@ -239,14 +239,14 @@ def by_confidence(confidence: ArrayLike, correct: ArrayLike, bins: int = 15) -> 
     )
 
 
-def edges_of(bins: int) -> FloatArray:
+def bin_edges(bins: int) -> FloatArray:
     """(bins + 1,) edges of bins of equal width, i/bins in float64."""
     return np.arange(bins + 1) / bins
 
 
-def bin_of(values: NDArray[Any], bins: int) -> NDArray[np.int64]:
+def bin_index(values: NDArray[Any], bins: int) -> NDArray[np.int64]:
     """The bin of each value, from 0: (lo, hi], the first closed at 0 too."""
-    return np.maximum(np.searchsorted(edges_of(bins), values, side="left") - 1, 0)
+    return np.maximum(np.searchsorted(bin_edges(bins), values, side="left") - 1, 0)
 
 
 def _below_largest(logits: NDArray[Any]) -> FloatArray:
@@ -259,7 +259,7 @@ def _below_largest(logits: NDArray[Any]) -> FloatArray:
     return np.asarray(f)
 
 
-def distribution(probabilities: NDArray[Any]) -> FloatArray:
+def check_probabilities(probabilities: NDArray[Any]) -> FloatArray:
     """Rows of probabilities in memory of their own, none above 1.
 
     Raises:

@@ -10,22 +10,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from marginctl.metrics.detection import RESAMPLES, Ranked, measured
-from marginctl.utils.text import counted
+from marginctl.metrics.detection import RESAMPLES, RankedScores, bootstrap_metrics
+from marginctl.utils.text import count_noun
 
 Floats = NDArray[np.float64]
 
 RATES = (1e-1, 1e-2, 1e-3, 1e-4)  # of false acceptance
 
 
-def cosines(first: Floats, second: Floats) -> Floats:
+def cosine_similarities(first: Floats, second: Floats) -> Floats:
     """(N,) of embeddings (N, d) each; 0 where one of the two is zero."""
     lengths = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
     found: Floats = (first * second).sum(1) / np.where(lengths > 0, lengths, 1.0)
     return found
 
 
-def verified(
+def verification_metrics(
     scores: Floats,
     same: NDArray[np.bool_],
     folds: NDArray[np.int64],
@@ -67,15 +67,15 @@ def verified(
     if number < 2:
         reasons["accuracy"] = f"{min(n_same, n_different)} pair of a kind: no two folds"
     side = scores[same], scores[~same]
-    t, f = (x / x[-1] for x in Ranked(*side).curve(np.ones(len(scores), np.int64)))
-    whole = measured({"cosine": side}, resamples)["cosine"]
+    t, f = (x / x[-1] for x in RankedScores(*side).curve(np.ones(len(scores), np.int64)))
+    whole = bootstrap_metrics({"cosine": side}, resamples)["cosine"]
     tar: dict[str, float | None] = {}
     for rate in RATES:
         key = f"{rate:g}"
         tar[key] = float(t[f <= rate].max(initial=0.0)) if rate * n_different >= 1 else None
         if tar[key] is None:
             reasons[f"tar_at_far {key}"] = (
-                f"{counted(n_different, 'pair')} of two identities: the rate is less than one pair"
+                f"{count_noun(n_different, 'pair')} of two identities: fewer than one at this rate"
             )
     return {
         "n": len(scores),
@@ -117,7 +117,7 @@ def best_threshold(scores: Floats, same: NDArray[np.bool_]) -> float:
         scores: (N,), finite; at least one.
         same: (N,).
     """
-    t, f = Ranked(scores[same], scores[~same]).curve(np.ones(len(scores), np.int64))
+    t, f = RankedScores(scores[same], scores[~same]).curve(np.ones(len(scores), np.int64))
     falling = np.unique(scores)[::-1]
     right = np.append(0, t - f)  # beyond those of two identities, which are all rejected at first
     best = int(right.argmax())
@@ -142,7 +142,7 @@ def _equal_error_rate(t: Floats, f: Floats) -> float:
 
 def as_text(found: Mapping[str, Any]) -> list[str]:
     """The numbers of one list of pairs for a reader, a line each."""
-    pairs = f"{counted(found['n_same'], 'pair')} of one identity, {found['n_different']} of two"
+    pairs = f"{count_noun(found['n_same'], 'pair')} of one identity, {found['n_different']} of two"
     lines = [f"{found['name']}: {pairs}, {found['images']} images"]
     if found["accuracy"] is not None:
         lines.append(

@@ -112,7 +112,7 @@ def load_as(
     document, lines = yaml.read(source.path)
     if not isinstance(document, dict):
         raise RequestError(f"{source.path}:1: expected a mapping such as 'task: uci-cv'")
-    origin: dict[yaml.Place, str] = {p: f"{source.path}:{n}" for p, n in lines.items()}
+    origin: dict[yaml.KeyPath, str] = {p: f"{source.path}:{n}" for p, n in lines.items()}
     task = str(document.get("task"))
     if task in TASKS and TASKS[task] is not model:
         known = shipped().get(source.name) == source.path
@@ -126,7 +126,7 @@ def load_as(
 def check(
     model: type[R],
     document: dict[str, Any],
-    origin: dict[yaml.Place, str],
+    origin: dict[yaml.KeyPath, str],
     file: str,
     overrides: Iterable[str] = (),
     options: Mapping[str, tuple[str, Any]] | None = None,
@@ -145,7 +145,7 @@ def check(
             document,
             origin,
             key.strip(),
-            yaml.scalar(text, option),
+            yaml.parse_scalar(text, option),
             option,
         )
     options = options or {}
@@ -162,7 +162,7 @@ def check(
 
 
 def _no_text(
-    value: Any, origin: Mapping[yaml.Place, str], where: str, place: yaml.Place = ()
+    value: Any, origin: Mapping[yaml.KeyPath, str], where: str, place: yaml.KeyPath = ()
 ) -> list[str]:
     """A line for each value that no record can hold: a path's bytes that the locale cannot read."""
     where = origin.get(place, where)
@@ -177,12 +177,12 @@ def _no_text(
 
 def _assign(
     document: dict[str, Any],
-    origin: dict[yaml.Place, str],
+    origin: dict[yaml.KeyPath, str],
     dotted: str,
     value: Any,
     where: str,
 ) -> None:
-    place: yaml.Place = tuple(dotted.split("."))
+    place: yaml.KeyPath = tuple(dotted.split("."))
     if place[0] == "grid":  # its keys are dotted themselves
         place = tuple(dotted.split(".", 1))
     inner = document
@@ -202,7 +202,7 @@ def _assign(
 def _explain(
     model: type[BaseModel],
     error: ValidationError,
-    origin: Mapping[yaml.Place, str],
+    origin: Mapping[yaml.KeyPath, str],
     file: str,
     options: Mapping[str, str],
 ) -> list[str]:

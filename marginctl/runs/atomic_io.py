@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from marginctl.errors import RequestError, StoreError
+from marginctl.errors import RequestError, StorageError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -29,7 +29,7 @@ def write_atomically(path: Path, content: str) -> None:
     """Writes a file through a temporary one beside it: fsync, then rename.
 
     Raises:
-        StoreError: the disk is full or the folder cannot be written; what was there is unharmed.
+        StorageError: the disk is full or the folder cannot be written; what was there is unharmed.
     """
     write_bytes_atomically(path, content.encode())
 
@@ -39,7 +39,7 @@ def write_bytes_atomically(path: Path, data: bytes) -> None:
     try:
         _replace(path, data)
     except OSError as error:
-        raise StoreError(unwritable(path, len(data), error)) from None
+        raise StorageError(unwritable(path, len(data), error)) from None
 
 
 def _replace(path: Path, data: bytes) -> None:
@@ -90,7 +90,7 @@ def write_output(path: Path, content: str | bytes) -> None:
     A link stays, and what it leads to is written; a device or a pipe is written as it is.
 
     Raises:
-        StoreError: it cannot be written; what was there is unharmed.
+        StorageError: it cannot be written; what was there is unharmed.
     """
     data = content.encode() if isinstance(content, str) else content
     try:
@@ -100,7 +100,7 @@ def write_output(path: Path, content: str | bytes) -> None:
             _replace(Path(os.path.realpath(path)) if path.is_symlink() else path, data)
     except OSError as error:
         full, otherwise = ": make room, or name another file", "name a file that can be"
-        raise StoreError(_why(path, len(data), error, full, otherwise)) from None
+        raise StorageError(_why(path, len(data), error, full, otherwise)) from None
 
 
 def _is_stream(path: Path) -> bool:

@@ -17,7 +17,7 @@ from typing import Any
 import filelock
 
 import marginctl
-from marginctl.errors import StoreError
+from marginctl.errors import StorageError
 from marginctl.runs.atomic_io import sweep_temporaries, unwritable, write_json, write_json_lines
 from marginctl.runs.safe_read import SCHEMA, AbsentError, DamageError, document_in, read_text
 
@@ -131,7 +131,7 @@ class TrialFolder:
         """Takes the lock; False where another process holds it. A killed holder holds nothing.
 
         Raises:
-            StoreError: the folder cannot be made or written.
+            StorageError: the folder cannot be made or written.
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -141,7 +141,7 @@ class TrialFolder:
         except OSError as error:
             if error.errno == errno.EROFS and self.path.is_dir():
                 return True  # nobody writes there: what is done can be read
-            raise StoreError(unwritable(self.path, 0, error)) from None
+            raise StorageError(unwritable(self.path, 0, error)) from None
         for folder in (self.path, (self.path / NETWORKS).parent):
             sweep_temporaries(folder)
         return True
@@ -218,11 +218,11 @@ class TrialFolder:
         The digests of the files beside it are part of its timing, as the seconds in these are.
 
         Raises:
-            StoreError: it cannot be written, or one of these files has gone in the meantime.
+            StorageError: it cannot be written, or one of these files has gone in the meantime.
         """
         written = {name: file_digest(self.path / name) for name in ("metrics.jsonl", "run.json")}
         for name in (name for name, found in written.items() if found is None):
-            raise StoreError(
+            raise StorageError(
                 f"{self.path}: {name} has gone while the trial was at work: was the folder moved "
                 "or removed? Without a result: run the same command again"
             )

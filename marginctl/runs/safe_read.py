@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 from pydantic_core import from_json
 
-from marginctl.errors import StoreError
+from marginctl.errors import StorageError
 
 SCHEMA = 1
 LARGEST = 32 * 2**20  # bytes; the largest records of ours are a hundred times smaller
@@ -20,7 +20,7 @@ _KINDS = {
 }
 
 
-class DamageError(StoreError):
+class DamageError(StorageError):
     """A file of a trial is not what it must be; the line says why, without its path."""
 
 

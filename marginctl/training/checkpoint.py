@@ -90,7 +90,7 @@ def save(folder: Path, kind: str, step: int, state: Mapping[str, Any], keep: int
         keep: how many of this kind stay, at least 1.
 
     Raises:
-        StoreError: the disk is full or the folder cannot be written; what was there is unharmed.
+        StorageError: the disk is full or the folder cannot be written; what was there is unharmed.
     """
     content = io.BytesIO()
     torch.save(dict(state), content)
@@ -98,27 +98,27 @@ def save(folder: Path, kind: str, step: int, state: Mapping[str, Any], keep: int
     name = f"{kind}-{step:09d}-{hashlib.sha256(data).hexdigest()[:16]}.pt"
     path = folder / FOLDER / name
     write_bytes_atomically(path, data)
-    for old in found(folder, kind)[max(keep, 1) :]:
+    for old in list_checkpoints(folder, kind)[max(keep, 1) :]:
         if old != path:
             old.unlink(missing_ok=True)
     return path
 
 
-def found(folder: Path, kind: str) -> list[Path]:
+def list_checkpoints(folder: Path, kind: str) -> list[Path]:
     """The checkpoints of a kind, the latest first."""
     names = [(m, p) for p in (folder / FOLDER).glob("*.pt") if (m := _NAME.fullmatch(p.name))]
     own = [(int(m[2]), p.lstat().st_mtime_ns, p) for m, p in names if m[1] == kind]
     return [path for *_, path in sorted(own, reverse=True)]
 
 
-def sweep(folder: Path) -> None:
+def remove_all(folder: Path) -> None:
     """Removes all checkpoints of a trial."""
     for kind in (LAST, BEST):
-        for path in found(folder, kind):
+        for path in list_checkpoints(folder, kind):
             path.unlink(missing_ok=True)
 
 
-def last_good(
+def load_latest(
     folder: Path, kind: str = LAST, trial: str | None = None
 ) -> tuple[tuple[Path, dict[str, Any]] | None, list[str]]:
     """The latest whole checkpoint with its file, and a line for each one that is passed over.
@@ -127,7 +127,7 @@ def last_good(
         trial: the id that it must have; None for any.
     """
     problems: list[str] = []
-    for path in found(folder, kind):
+    for path in list_checkpoints(folder, kind):
         try:
             state = load(path)
         except RequestError as error:

@@ -12,17 +12,23 @@ from marginctl.models.registry import parse_model
 from marginctl.objectives.module import Objective
 from marginctl.objectives.spec import Spec
 from marginctl.recipe import TrainRecipe
-from marginctl.training.feature_cache import LIMIT, Frozen, MapBatches, Parted, bytes_of_maps
+from marginctl.training.feature_cache import (
+    MAX_CACHE_BYTES,
+    CachedBatches,
+    FrozenBlocks,
+    SplitBackbone,
+    cache_bytes,
+)
 from marginctl.utils.distributed import World
-from marginctl.utils.precision import Setup
+from marginctl.utils.precision import DeviceConfig
 from marginctl.utils.seed import generator
 
 
-class Network:
+class Classifier:
     """A backbone, the objective on its features, and the frozen part whose output may be kept.
 
     Args:
-        recipe, spec, images, seed, how, world: as `Trainer` takes them.
+        recipe, spec, images, seed, device_config, world: as `Trainer` takes them.
 
     Attributes:
         model, objective: the modules, on their device.
@@ -35,25 +41,25 @@ class Network:
         spec: Spec,
         images: LabelledImages,
         seed: int,
-        how: Setup,
+        device_config: DeviceConfig,
         world: World,
     ) -> None:
-        self._recipe, self._how, self._seed = recipe, how, seed
+        self._recipe, self._device_config, self._seed = recipe, device_config, seed
         self._world = world
         name, options = parse_model(recipe.model)
-        torch.manual_seed(seed_of(seed, "weights"))
+        torch.manual_seed(torch_seed(seed, "weights"))
         self.model = create(name, options, images.channels, images.pixels)
         stage = () if recipe.second is None else ("second stage",)
-        torch.manual_seed(seed_of(seed, "class weights", *stage))
+        torch.manual_seed(torch_seed(seed, "class weights", *stage))
         self.objective = Objective(spec, images.num_classes, self.model.feature_dim)
-        memory = torch.channels_last if how.channels_last else torch.contiguous_format
-        self.model.to(how.device).to(memory_format=memory)
-        self.objective.to(how.device)
+        memory = torch.channels_last if device_config.channels_last else torch.contiguous_format
+        self.model.to(device_config.device).to(memory_format=memory)
+        self.objective.to(device_config.device)
         if recipe.train.sync_batch_norm and world.size > 1:
             self.model = nn.SyncBatchNorm.convert_sync_batchnorm(  # type: ignore[no-untyped-call]
                 self.model
             )
-        self._frozen = Frozen(recipe, self.model)
+        self._frozen = FrozenBlocks(recipe, self.model)
         self._features = self._compiled(self.model)
         self._rest: nn.Module | None = None  # after a frozen part whose output is kept
         self.trained: nn.Module = _Trained(self)
@@ -63,23 +69,29 @@ class Network:
     def _compiled(self, network: nn.Module) -> Callable[[Tensor], Tensor]:
         return torch.compile(network) if self._recipe.train.compile else network
 
-    def maps_of(self, batches: Batching) -> Batching | None:
+    def cached_batches(self, batches: Batching) -> Batching | None:
         """Batches of what the frozen part makes of images, where every epoch sees the same ones.
 
-        None where its maps would be larger than `LIMIT`, and for several processes. Weights and
-        normalisation have been taken up before.
+        None where they would be larger than `MAX_CACHE_BYTES`, and for several processes. Weights
+        and normalisation have been loaded before.
         """
         recipe = self._recipe
         if not self._frozen.paths or recipe.data.augment != "none" or self._world.size > 1:
             return None
         self.model.eval()
-        parted = Parted(self.model, self._frozen)
+        parted = SplitBackbone(self.model, self._frozen)
         x, _ = next(iter(batches.test_batches(8)))
-        if not parted.fits(x) or bytes_of_maps(parted, batches) > LIMIT:
+        if not parted.fits(x) or cache_bytes(parted, batches) > MAX_CACHE_BYTES:
             return None
-        maps = MapBatches(
-            *(batches, parted, self._how.autocast(), self._how.device, self._seed),
-            channels_last=self._how.channels_last,
+        maps = CachedBatches(
+            *(
+                batches,
+                parted,
+                self._device_config.autocast(),
+                self._device_config.device,
+                self._seed,
+            ),
+            channels_last=self._device_config.channels_last,
         )
         self._rest = parted.rest
         self._features_of_maps = self._compiled(parted.rest)
@@ -102,7 +114,7 @@ class Network:
 
     def features(self, x: Tensor) -> Tensor:
         """(B, d) in float32 of images (B, c, H, W), whatever the backbone computes in."""
-        with self._how.autocast():
+        with self._device_config.autocast():
             found = self._features(x)
         return found.float()
 
@@ -110,7 +122,7 @@ class Network:
         """(B, d) in float32 of a batch of training, which may hold maps in place of images."""
         if self._rest is None:
             return self.features(x)
-        with self._how.autocast():
+        with self._device_config.autocast():
             found = self._features_of_maps(x)
         return found.float()
 
@@ -134,7 +146,7 @@ class Network:
 class _Trained(nn.Module):
     """Backbone and objective as one module, as DDP needs them."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: Classifier) -> None:
         super().__init__()
         self.model, self.objective = network.model, network.objective
         self._features = network.features_of_batch
@@ -144,6 +156,6 @@ class _Trained(nn.Module):
         return self.objective(features, y), features
 
 
-def seed_of(seed: int, *name: str | int) -> int:
+def torch_seed(seed: int, *name: str | int) -> int:
     """The seed of torch's own stream that belongs to `name`, as `generator` takes it."""
     return int(generator(seed, *name).integers(2**63))

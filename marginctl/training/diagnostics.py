@@ -17,7 +17,7 @@ from marginctl.data.loading.streaming import batches_of
 from marginctl.experiments.training_trial import Trial
 from marginctl.recipe.train import MOST_WATCHED
 from marginctl.training import input_gradient
-from marginctl.training.sample_difficulty import Curriculum
+from marginctl.training.sample_difficulty import DifficultyGroups
 from marginctl.training.trainer import Trainer
 from marginctl.utils.distributed import World
 from marginctl.utils.seed import generator
@@ -25,7 +25,7 @@ from marginctl.utils.seed import generator
 SEED = 0
 
 
-class Watched:
+class Diagnostics:
     """The records of a trial on training images, as its recipe asks for them.
 
     Args:
@@ -42,16 +42,16 @@ class Watched:
         self, trial: Trial, images: LabelledImages, trainer: Trainer, world: World
     ) -> None:
         self._world = world
-        self._curriculum: tuple[Curriculum, Batching] | None = None
+        self._curriculum: tuple[DifficultyGroups, Batching] | None = None
         self._lipschitz: Batching | None = None
         if trial.reference is not None:
-            own = to_look_at(images, chosen(len(images.train_y), MOST_WATCHED, "curriculum"))
-            groups, device = trial.recipe.train.groups, trainer.how.device
-            curriculum = Curriculum(trial.reference, own, device, groups)
+            own = as_test_images(images, chosen(len(images.train_y), MOST_WATCHED, "curriculum"))
+            groups, device = trial.recipe.train.groups, trainer.device_config.device
+            curriculum = DifficultyGroups(trial.reference, own, device, groups)
             self._curriculum = curriculum, _batches(own, trainer, world)
         if trial.recipe.train.lipschitz:
             rows = chosen(len(images.train_y), trial.recipe.train.lipschitz, "lipschitz")
-            self._lipschitz = _batches(to_look_at(images, rows), trainer, world)
+            self._lipschitz = _batches(as_test_images(images, rows), trainer, world)
 
     def record(self, trainer: Trainer) -> dict[str, Any]:
         """What a line of metrics.jsonl gets, `seed` of the choice of images beside it.
@@ -62,7 +62,7 @@ class Watched:
         found: dict[str, Any] = {}
         if self._curriculum is not None:
             curriculum, batches = self._curriculum
-            tested = trainer.tested(batches=batches, part="training")
+            tested = trainer.predict(batches=batches, part="training")
             found["curriculum"] = curriculum.record(trainer.objective, tested) | {"seed": SEED}
         if self._lipschitz is not None:
             record = input_gradient.record(trainer, self._lipschitz, self._world)
@@ -76,7 +76,7 @@ def chosen(count: int, most: int, purpose: str) -> NDArray[np.int64]:
     return np.sort(drawn[:most])
 
 
-def to_look_at(images: LabelledImages, rows: NDArray[np.int64]) -> LabelledImages:
+def as_test_images(images: LabelledImages, rows: NDArray[np.int64]) -> LabelledImages:
     """These training images as a test part: in order, without augmentation."""
     own = images.keeping(rows)
     if isinstance(own, ImageFiles):
@@ -87,7 +87,14 @@ def to_look_at(images: LabelledImages, rows: NDArray[np.int64]) -> LabelledImage
 
 def _batches(images: LabelledImages, trainer: Trainer, world: World) -> Batching:
     """Their batches, normalised as the trainer's own are."""
-    how = trainer.how
-    made = batches_of(images, how.device, 0, "none", channels_last=how.channels_last, world=world)
+    device_config = trainer.device_config
+    made = batches_of(
+        images,
+        device_config.device,
+        0,
+        "none",
+        channels_last=device_config.channels_last,
+        world=world,
+    )
     made.normalize(trainer.batches.mean, trainer.batches.std)
     return made

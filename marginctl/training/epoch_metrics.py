@@ -11,16 +11,16 @@ from numpy.typing import NDArray
 from marginctl.metrics import detection, long_tail
 from marginctl.metrics.accuracy import top_k
 from marginctl.metrics.angles import histogram, mean_bias
-from marginctl.metrics.network_metrics import measured
+from marginctl.metrics.network_metrics import classification_metrics
 from marginctl.metrics.reliability import nll
 from marginctl.objectives.module import Objective
-from marginctl.training.trainer import Tested
+from marginctl.training.trainer import Predictions
 
 BIN = 10  # degrees of the recorded histogram
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
-def accuracy_record(tested: Tested) -> dict[str, Any]:
+def accuracy_record(tested: Predictions) -> dict[str, Any]:
     """Accuracy in percent and the mean negative log-likelihood; null where it is not finite."""
     logits, labels = tested.logits.double().numpy(), tested.labels.numpy()
     scores = tested.similarities.numpy()
@@ -35,8 +35,8 @@ def accuracy_record(tested: Tested) -> dict[str, Any]:
     return record
 
 
-def measured_record(
-    objective: Objective, tested: Tested, classes: Sequence[str], bins: int = 15
+def classification_record(
+    objective: Objective, tested: Predictions, classes: Sequence[str], bins: int = 15
 ) -> dict[str, Any]:
     """All that `evaluation.document.measured` says of a network with its objective.
 
@@ -47,7 +47,7 @@ def measured_record(
         bins: of the calibration.
     """
     gaussian = objective.spec.similarity.kind == "gaussian"
-    return measured(
+    return classification_metrics(
         tested.features.double().numpy(),
         tested.logits.double().numpy(),
         tested.similarities.double().numpy(),
@@ -61,7 +61,7 @@ def measured_record(
 
 
 @dataclass(frozen=True)
-class ForeignTested:
+class OODPredictions:
     """What a network makes of images of none of its classes.
 
     Attributes:
@@ -74,17 +74,17 @@ class ForeignTested:
     name: str
     group: str | None
     digest: str
-    tested: Tested
+    tested: Predictions
 
 
 def detection_record(
-    tested: Tested,
-    foreign: Sequence[ForeignTested] = (),
+    tested: Predictions,
+    foreign: Sequence[OODPredictions] = (),
     resamples: int = detection.RESAMPLES,
     *,
     curves: bool = False,
 ) -> dict[str, Any]:
-    """`evaluation.detection.of_outputs` of a network: MISS, and OOD where there are foreign images.
+    """Return the metrics of misclassification and OOD detection of a network.
 
     Args:
         tested: on its own test images.
@@ -93,13 +93,14 @@ def detection_record(
         curves: whether histograms and ROC curves are in it.
     """
     others = [
-        detection.Foreign(one.name, one.group, one.digest, _outputs(one.tested)) for one in foreign
+        detection.OODOutputs(one.name, one.group, one.digest, _outputs(one.tested))
+        for one in foreign
     ]
     labels = tested.labels.numpy()
-    return detection.of_outputs(_outputs(tested), labels, others, resamples, curves=curves)
+    return detection.detection_metrics(_outputs(tested), labels, others, resamples, curves=curves)
 
 
-def _outputs(tested: Tested) -> detection.Outputs:
+def _outputs(tested: Predictions) -> detection.Outputs:
     return detection.Outputs(
         tested.features.double().numpy(),
         tested.logits.double().numpy(),
@@ -107,8 +108,8 @@ def _outputs(tested: Tested) -> detection.Outputs:
     )
 
 
-def shots_record(tested: Tested, train_y: NDArray[np.int64]) -> dict[str, Any]:
-    """`shots`, as `evaluation.shots.of_groups` has it; nothing where that has nothing.
+def long_tail_record(tested: Predictions, train_y: NDArray[np.int64]) -> dict[str, Any]:
+    """`shots`, as `evaluation.shots.long_tail_accuracy` has it; nothing where that has nothing.
 
     Args:
         tested: on test images of the classes.
@@ -116,22 +117,22 @@ def shots_record(tested: Tested, train_y: NDArray[np.int64]) -> dict[str, Any]:
     """
     counts = np.bincount(train_y, minlength=tested.similarities.shape[1])
     predicted = tested.similarities.argmax(1).numpy()
-    found = long_tail.of_groups(counts, tested.labels.numpy(), predicted)
+    found = long_tail.long_tail_accuracy(counts, tested.labels.numpy(), predicted)
     return {} if found is None else {"shots": found}
 
 
 def evaluation_record(
     objective: Objective,
-    tested: Tested,
+    tested: Predictions,
     classes: Sequence[str],
     train_y: NDArray[np.int64],
-    foreign: Sequence[ForeignTested] = (),
+    foreign: Sequence[OODPredictions] = (),
 ) -> dict[str, Any]:
     """How calibrated the network is and how its features lie, at the end of a training.
 
     Args:
-        objective, tested, classes: as `measured_record` takes them.
-        train_y: as `shots_record` takes it.
+        objective, tested, classes: as `classification_record` takes them.
+        train_y: as `long_tail_record` takes it.
         foreign: other images.
 
     Returns:
@@ -139,13 +140,13 @@ def evaluation_record(
         `detection` of what is misclassified or foreign, and `shots` of a long tail; null with its
         reason under `reasons`.
     """
-    whole = measured_record(objective, tested, classes)
+    whole = classification_record(objective, tested, classes)
     kept = {key: whole[key] for key in ("brier", "calibration", "angles", "reasons")}
-    kept |= shots_record(tested, train_y)
+    kept |= long_tail_record(tested, train_y)
     return kept | {"detection": detection_record(tested, foreign)}
 
 
-def example_record(objective: Objective, tested: Tested) -> dict[str, Any] | None:
+def example_record(objective: Objective, tested: Predictions) -> dict[str, Any] | None:
     """How the least-squares scale sees one test image, the first one (which one is our choice).
 
     Returns:
@@ -164,7 +165,7 @@ def example_record(objective: Objective, tested: Tested) -> dict[str, Any] | Non
     }
 
 
-def objective_record(objective: Objective, tested: Tested) -> dict[str, Any]:
+def objective_record(objective: Objective, tested: Predictions) -> dict[str, Any]:
     """The objective's state as the test images show it.
 
     `scale` where it is learned or moves; `optimal_scale`, the least-squares kappa* of the samples;

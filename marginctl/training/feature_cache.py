@@ -14,12 +14,12 @@ from marginctl.models.registry import parse_model
 from marginctl.models.stages import frozen_in
 from marginctl.recipe import CosifyRecipe, TrainRecipe
 
-LIMIT = 2 * 2**30  # bytes of kept maps; our choice
+MAX_CACHE_BYTES = 2 * 2**30  # bytes of kept maps; our choice
 CLOSE = 1e-3  # of the largest feature: beyond it two orders of the same sums are not the reason
 AT_ONCE = 256  # images, while their maps are made
 
 
-class Frozen:
+class FrozenBlocks:
     """The modules of a backbone that are not trained: none but where blocks are fine-tuned.
 
     Their parameters take no gradient. In training they stay in evaluation mode: neither statistics
@@ -37,7 +37,7 @@ class Frozen:
         self._backbone = backbone
         paths: tuple[str, ...] = ()
         self.first: str | None = None
-        chosen = trained_blocks(recipe)
+        chosen = trainable_blocks(recipe)
         if chosen != "1-4":
             name, _ = parse_model(recipe.model)
             paths, self.first = frozen_in(name, backbone, chosen)
@@ -52,7 +52,7 @@ class Frozen:
             module.eval()
 
 
-def trained_blocks(recipe: TrainRecipe) -> str:
+def trainable_blocks(recipe: TrainRecipe) -> str:
     """Which blocks of a trial's network are trained: `1-4` all, `head` none but the classifier."""
     if recipe.second is not None:
         return "head"
@@ -63,7 +63,7 @@ class _LeavingError(Exception):
     """What comes after the frozen part has its input."""
 
 
-class Parted:
+class SplitBackbone:
     """A backbone in two parts: up to the first trained module, and from there on.
 
     Args:
@@ -71,7 +71,7 @@ class Parted:
         frozen: that it has; some.
     """
 
-    def __init__(self, backbone: Backbone, frozen: Frozen) -> None:
+    def __init__(self, backbone: Backbone, frozen: FrozenBlocks) -> None:
         self._backbone = backbone
         self._first = None if frozen.first is None else backbone.get_submodule(frozen.first)
         self.rest = nn.Identity() if self._first is None else _without(backbone, frozen.paths)
@@ -125,7 +125,7 @@ def _without(module: nn.Module, paths: tuple[str, ...]) -> nn.Module:
     return shallow
 
 
-class MapBatches(Batching):
+class CachedBatches(Batching):
     """Batches of what a frozen part makes of images, each made once, in the images' own order.
 
     Args:
@@ -143,7 +143,7 @@ class MapBatches(Batching):
     def __init__(
         self,
         images: Batching,
-        parted: Parted,
+        parted: SplitBackbone,
         autocast: contextlib.AbstractContextManager[Any],
         device: torch.device,
         seed: int,
@@ -180,13 +180,13 @@ class MapBatches(Batching):
         return maps.contiguous(memory_format=self._format) if maps.dim() == 4 else maps
 
 
-def _made(parted: Parted, batches: Iterator[tuple[Tensor, Tensor]]) -> Split:
+def _made(parted: SplitBackbone, batches: Iterator[tuple[Tensor, Tensor]]) -> Split:
     made = [(parted.maps(x), y) for x, y in batches]
     return Split(*(torch.cat(part) for part in zip(*made, strict=True)))
 
 
 @torch.no_grad()
-def bytes_of_maps(parted: Parted, batches: Batching) -> int:
+def cache_bytes(parted: SplitBackbone, batches: Batching) -> int:
     """How large the maps of all images are in float32, by the shape of one's: no measurement."""
     x, _ = next(iter(batches.test_batches(1)))
     return 4 * parted.maps(x).numel() * (len(batches.train) + len(batches.test))

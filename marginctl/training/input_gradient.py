@@ -32,7 +32,7 @@ def record(trainer: Trainer, batches: Batching, world: World) -> dict[str, Any]:
         DivergedError: a norm is not finite.
     """
     size = min(BATCH, trainer.recipe.train.batch_size)
-    norms = np.concatenate(world.gathered(_own_norms(trainer, batches, size)))
+    norms = np.concatenate(world.all_gather(_own_norms(trainer, batches, size)))
     if not np.isfinite(norms).all():
         raise DivergedError(f"the loss's gradient is not finite at step {trainer.step}")
     return {

@@ -10,17 +10,17 @@ from marginctl.data.images.base import LabelledImages
 from marginctl.data.images.ood_sets import ForeignImages
 from marginctl.data.loading.batches import Batching
 from marginctl.data.loading.streaming import batches_of
-from marginctl.training.epoch_metrics import ForeignTested
+from marginctl.training.epoch_metrics import OODPredictions
 from marginctl.training.trainer import Trainer
 from marginctl.utils.distributed import World
-from marginctl.utils.precision import Setup
+from marginctl.utils.precision import DeviceConfig
 
 LUMINANCE = (0.299, 0.587, 0.114)  # of red, green and blue: ITU-R BT.601
 
 
-def foreign_tested(
+def predict_ood(
     trainer: Trainer, foreign: Sequence[ForeignImages], own: LabelledImages, world: World | None
-) -> list[ForeignTested]:
+) -> list[OODPredictions]:
     """What a network makes of foreign images; every process has a part in it.
 
     Args:
@@ -32,18 +32,18 @@ def foreign_tested(
     shape, moments = (own.channels, own.pixels), (trainer.batches.mean, trainer.batches.std)
     whole = trainer.recipe.data.augment == "flip"
     batches = [
-        ForeignBatches(one.images, shape, moments, trainer.how, world, whole=whole)
+        AdaptedBatches(one.images, shape, moments, trainer.device_config, world, whole=whole)
         for one in foreign
     ]
     return [
-        ForeignTested(
-            *(one.images.name, one.group, one.digest, trainer.tested(batches=given, part=None))
+        OODPredictions(
+            *(one.images.name, one.group, one.digest, trainer.predict(batches=given, part=None))
         )
         for one, given in zip(foreign, batches, strict=True)
     ]
 
 
-class ForeignBatches(Batching):
+class AdaptedBatches(Batching):
     """Batches of foreign images as a network takes them, normalised as its own are.
 
     Grey ones are repeated in each channel of a colour network; of colour ones a grey network is
@@ -54,7 +54,7 @@ class ForeignBatches(Batching):
         images: of which the test part is taken.
         shape: channels and side of the images that the network was made for.
         moments: mean and standard deviation of each of these channels, of 0 to 1.
-        how: the device and the memory format.
+        device_config: the device and the memory format.
         world: the processes that each have a part.
         whole: whether images in files are given as whole squares, as `Prepared` has it.
     """
@@ -64,15 +64,15 @@ class ForeignBatches(Batching):
         images: LabelledImages,
         shape: tuple[int, int],
         moments: tuple[Sequence[float], Sequence[float]],
-        how: Setup,
+        device_config: DeviceConfig,
         world: World | None,
         *,
         whole: bool,
     ) -> None:
-        device, world = how.device, world or World()
+        device, world = device_config.device, world or World()
         super().__init__(
             *((), images.test_y, device, 0),
-            channels_last=how.channels_last,
+            channels_last=device_config.channels_last,
             world=world,
             moments=moments,
         )
@@ -87,10 +87,10 @@ class ForeignBatches(Batching):
 
     def test_batches(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
         for x, y in self._raw.test_batches(size):
-            yield self._normalized(fitted(x, self._channels, self._pixels)), y
+            yield self._normalized(adapt_images(x, self._channels, self._pixels)), y
 
 
-def fitted(x: Tensor, channels: int, pixels: int) -> Tensor:
+def adapt_images(x: Tensor, channels: int, pixels: int) -> Tensor:
     """Images (N, c, H, W) of float32 with other channels, 1 or 3, and another side.
 
     Returns:

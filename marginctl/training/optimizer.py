@@ -10,7 +10,7 @@ from marginctl.recipe.train import Optim
 from marginctl.recipe.transfer import TransferOptim
 
 
-def optimizer_of(
+def build_optimizer(
     optim: Optim, network: nn.Module, backbone: nn.Module | None = None
 ) -> torch.optim.Optimizer:
     """The optimiser of a recipe, at a learning rate of 1 until the loop sets one.

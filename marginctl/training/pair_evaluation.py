@@ -18,18 +18,18 @@ from marginctl.data.images.base import LabelledImages
 from marginctl.data.images.on_disk import FilePart, ImageFiles, part_of
 from marginctl.data.images.pairs import Pairs, first_line
 from marginctl.errors import DecodeError, RequestError
-from marginctl.metrics.verification import cosines, verified
+from marginctl.metrics.verification import cosine_similarities, verification_metrics
 from marginctl.recipe import TrainRecipe
-from marginctl.training.ood_evaluation import ForeignBatches
+from marginctl.training.ood_evaluation import AdaptedBatches
 from marginctl.training.trainer import Trainer
 from marginctl.utils.distributed import World
-from marginctl.utils.precision import Setup
+from marginctl.utils.precision import DeviceConfig
 
 AT_ONCE = 100  # images
 
 
 @dataclass(frozen=True)
-class VerifiedPairs:
+class PairSimilarities:
     """Pairs by a network.
 
     Attributes:
@@ -49,13 +49,13 @@ class VerifiedPairs:
             "digest": self.pairs.digest,
             "images": len(self.pairs.files),
             "folds_from": self.pairs.folds_from,
-            **verified(self.scores, self.pairs.same, self.pairs.folds),
+            **verification_metrics(self.scores, self.pairs.same, self.pairs.folds),
         }
 
 
-def pairs_of_trained(
+def verify_pairs(
     trainer: Trainer, lists: Sequence[Pairs], own: LabelledImages, world: World
-) -> list[VerifiedPairs]:
+) -> list[PairSimilarities]:
     """Pairs by a network in training; every process embeds its part of the images.
 
     Args:
@@ -69,22 +69,22 @@ def pairs_of_trained(
     """
     trainer.model.eval()
     shape, moments = (own.channels, own.pixels), (trainer.batches.mean, trainer.batches.std)
-    return verified_pairs(
-        trainer.features, lists, trainer.recipe, shape, moments, trainer.how, world
+    return pair_similarities(
+        trainer.features, lists, trainer.recipe, shape, moments, trainer.device_config, world
     )
 
 
-def verified_pairs(
+def pair_similarities(
     features: Callable[[Tensor], Tensor],
     lists: Sequence[Pairs],
     recipe: TrainRecipe,
     shape: tuple[int, int],
     moments: tuple[Sequence[float], Sequence[float]],
-    how: Setup,
+    device_config: DeviceConfig,
     world: World,
     *,
     flip: bool = False,
-) -> list[VerifiedPairs]:
+) -> list[PairSimilarities]:
     """Embeds the images of lists of pairs.
 
     They are prepared as the network's own test images are: whole squares where these are held in
@@ -97,7 +97,7 @@ def verified_pairs(
         recipe: by which it was trained.
         shape: channels and side of the images that it was made for.
         moments: mean and standard deviation of each of these channels, of 0 to 1.
-        how: the device, and the arithmetic of the network.
+        device_config: the device, and the arithmetic of the network.
         world: the processes that each have a part.
         flip: whether an embedding is the sum of that of the image and that of its mirror image.
 
@@ -108,19 +108,19 @@ def verified_pairs(
         return []
     whole = not recipe.data.streamed or recipe.data.augment == "flip"
     images = _files(lists, shape[1])
-    batches = ForeignBatches(images, shape, moments, how, world, whole=whole)
+    batches = AdaptedBatches(images, shape, moments, device_config, world, whole=whole)
     try:
         embeddings = _embedded(features, batches, flip=flip)
     except DecodeError as error:
         raise RequestError(_where(str(error), lists)) from None
-    (gathered,) = zip(*world.gathered([embeddings]), strict=True)
+    (gathered,) = zip(*world.all_gather([embeddings]), strict=True)
     vectors = torch.cat(gathered).double().numpy()
     rows = {images.test.path(row): row for row in range(len(images.test))}
     found = []
     for pairs in lists:
         own = vectors[[rows[str(file.absolute())] for file in pairs.files]]
-        scores = cosines(*(own[pairs.rows[:, side]] for side in (0, 1)))
-        found.append(VerifiedPairs(pairs, scores, vectors.shape[1]))
+        scores = cosine_similarities(*(own[pairs.rows[:, side]] for side in (0, 1)))
+        found.append(PairSimilarities(pairs, scores, vectors.shape[1]))
     return found
 
 
@@ -135,7 +135,7 @@ def _files(lists: Sequence[Pairs], pixels: int) -> ImageFiles:
 
 @torch.no_grad()
 def _embedded(
-    features: Callable[[Tensor], Tensor], batches: ForeignBatches, *, flip: bool
+    features: Callable[[Tensor], Tensor], batches: AdaptedBatches, *, flip: bool
 ) -> Tensor:
     """(M, d) on the CPU, of this process's images in their order."""
     parts = []

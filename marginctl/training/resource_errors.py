@@ -9,13 +9,13 @@ from marginctl.errors import MarginctlError
 from marginctl.recipe.train import Training
 
 
-class LackError(MarginctlError):
+class ResourceError(MarginctlError):
     """This machine cannot do what a trial needs."""
 
-    of_one_process = True
+    is_local_to_process = True
 
 
-def is_of_memory(error: BaseException) -> bool:
+def is_out_of_memory(error: BaseException) -> bool:
     """Whether memory of the device or of the machine has run out."""
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
         return True
@@ -24,23 +24,23 @@ def is_of_memory(error: BaseException) -> bool:
 
 
 @contextlib.contextmanager
-def named(trial: object, train: Training, device: str) -> Iterator[None]:
+def one_line_errors(trial: object, train: Training, device: str) -> Iterator[None]:
     """Names what is lacking while a trial trains, and what to do.
 
     Raises:
-        LackError: there is no memory, or `train.compile` finds no compiler that works.
+        ResourceError: there is no memory, or `train.compile` finds no compiler that works.
     """
     try:
         yield
     except Exception as error:
-        if is_of_memory(error):
-            raise LackError(
+        if is_out_of_memory(error):
+            raise ResourceError(
                 f"{trial}: {device} has no memory for train.batch_size = {train.batch_size} with "
                 f"train.accumulate = {train.accumulate}: raise the latter, or take a smaller model"
             ) from None
         if type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
             said = str(error).strip().splitlines() or [type(error).__name__]
-            raise LackError(
+            raise ResourceError(
                 f"{trial}: train.compile = true: {said[0][:200]}: leave it out, or install a "
                 "compiler"
             ) from None

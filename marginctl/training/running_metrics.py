@@ -16,7 +16,7 @@ from marginctl.utils.distributed import World
 AT_ONCE = 2**24
 
 
-class Tally:
+class RunningMetrics:
     """Loss, top-1 and top-5 hits, images and NLL of the epoch so far.
 
     Args:
@@ -45,7 +45,7 @@ class Tally:
     def _counted(self, loss: Tensor, features: Tensor, y: Tensor) -> Tensor:
         """(5,) of some rows of a batch whose mean loss this is."""
         scores = self._objective.similarities(features)
-        one, five = hits(scores, y)
+        one, five = top1_top5_hits(scores, y)
         n = torch.tensor(float(len(y)), device=y.device)
         nll = loss if self._loss_is_nll else self._nll(features, scores, y)
         wide = self._sums.dtype
@@ -59,24 +59,24 @@ class Tally:
 
     def is_finite(self) -> bool:
         """Whether the loss of every batch was, on all processes."""
-        return math.isfinite(self._world.sum(self._sums[0]).item())
+        return math.isfinite(self._world.all_reduce_sum(self._sums[0]).item())
 
     def record(self) -> dict[str, Any]:
         """Of all processes; `nll` is of the logits without margin: it compares as losses do not."""
-        loss, one, five, n, nll = self._world.sum(self._sums).tolist()
+        loss, one, five, n, nll = self._world.all_reduce_sum(self._sums).tolist()
         record = {"loss": loss / n, "top1": 100 * one / n}
         record |= {"nll": nll / n} if math.isfinite(nll) else {}
         return record | ({"top5": 100 * five / n} if self._objective.num_classes > 5 else {})
 
     def state(self) -> Tensor:
         """(5,) of all processes, for a checkpoint."""
-        return self._world.sum(self._sums).cpu()
+        return self._world.all_reduce_sum(self._sums).cpu()
 
     def load(self, sums: Tensor) -> None:
         """Takes up what `state` gave; the first of several processes goes on with it."""
         # an older checkpoint has no NLL: NaN, which the record of its epoch leaves out
         whole = functional.pad(sums, (0, len(self._sums) - len(sums)), value=math.nan)
-        whole = whole if self._world.first else torch.zeros_like(whole)
+        whole = whole if self._world.is_main_process else torch.zeros_like(whole)
         self._sums = whole.to(self._sums.device)
 
 
@@ -85,7 +85,7 @@ def _is_nll(spec: Spec) -> bool:
     return (spec.loss.kind, spec.margin.kind) == ("cross-entropy", "none") and not spec.regularizers
 
 
-def hits(scores: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+def top1_top5_hits(scores: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """How many labels are the first, and among the first five, by score (N, C); ties as argmax."""
     one = (scores.argmax(-1) == y).sum()
     own = scores.gather(1, y[:, None])

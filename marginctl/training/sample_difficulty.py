@@ -18,16 +18,16 @@ from marginctl.experiments.reference_run import Reference
 from marginctl.experiments.source_scale import spec_of
 from marginctl.experiments.training_record import recipe_of
 from marginctl.metrics.accuracy import top_k
-from marginctl.metrics.reliability import CONVENTION, bin_of, nll_of_each
+from marginctl.metrics.reliability import CONVENTION, bin_index, nll_per_sample
 from marginctl.objectives.module import Objective
 from marginctl.training import checkpoint
-from marginctl.training.trainer import MISFITS, DivergedError, Tested, Trainer
-from marginctl.utils.precision import setup
+from marginctl.training.trainer import MISMATCH_ERRORS, DivergedError, Predictions, Trainer
+from marginctl.utils.precision import device_config_for
 
 BINS = 20  # of the histogram of confidences
 
 
-class Curriculum:
+class DifficultyGroups:
     """Groups of training images by difficulty, and their record at an epoch.
 
     Args:
@@ -46,7 +46,7 @@ class Curriculum:
     ) -> None:
         self.rows = grouped(_difficulties(reference, images, device), groups)
 
-    def record(self, objective: Objective, tested: Tested) -> dict[str, Any]:
+    def record(self, objective: Objective, tested: Predictions) -> dict[str, Any]:
         """Each group's mean p_y and NLL of logits without margin, top-1, and share of the gradient.
 
         The gradient of an image is |dJ/dx|, the Euclidean norm of the gradient of the objective's
@@ -65,7 +65,7 @@ class Curriculum:
         labels = tested.labels.numpy()
         logits, scores = tested.logits.double().numpy(), tested.similarities.numpy()
         finite = bool(np.isfinite(logits).all())
-        losses = nll_of_each(logits, labels) if finite else np.full(len(labels), np.nan)
+        losses = nll_per_sample(logits, labels) if finite else np.full(len(labels), np.nan)
         confidence = np.exp(-losses)
         norms = gradient_norms(objective, tested.features, tested.labels)
         whole = norms.sum()
@@ -79,7 +79,9 @@ class Curriculum:
                 "top1": 100 * top_k(scores[rows], labels[rows], 1),
                 "gradient_share": float(norms[rows].sum() / whole) if shared else None,
             }
-        counts = np.bincount(bin_of(confidence, BINS), minlength=BINS).tolist() if finite else None
+        counts = (
+            np.bincount(bin_index(confidence, BINS), minlength=BINS).tolist() if finite else None
+        )
         return {
             "n": len(labels),
             "groups": groups,
@@ -115,16 +117,16 @@ def _difficulties(
 ) -> NDArray[np.float64]:
     """(N,) the cross-entropy of each image under the reference, in nats."""
     said = f"train.reference = {reference.folder}"
-    found, problems = checkpoint.last_good(reference.folder, trial=reference.run["trial"])
+    found, problems = checkpoint.load_latest(reference.folder, trial=reference.run["trial"])
     if found is None:
         raise RequestError(*problems, f"{said}: has no whole checkpoint: train it again")
     run = reference.run
     recipe, spec = recipe_of(run), spec_of(run)
-    how = setup(str(device), recipe.train.precision)
-    network = Trainer(recipe, spec, images, int(run["seed"]), how)
+    device_config = device_config_for(str(device), recipe.train.precision)
+    network = Trainer(recipe, spec, images, int(run["seed"]), device_config)
     try:
         network.load_weights(found[1])
-    except MISFITS as error:
+    except MISMATCH_ERRORS as error:
         raise RequestError(
             f"{said}: holds another network than its run.json says ({str(error).splitlines()[0]}): "
             "train it again"
@@ -134,9 +136,9 @@ def _difficulties(
             f"{said}: its last checkpoint holds other weights than its result names: train it again"
         )
     try:
-        tested = network.tested()
+        tested = network.predict()
     except DivergedError as error:
         raise RequestError(f"{said}: {error}: name another trial") from None
     if not bool(tested.logits.isfinite().all()):
         raise RequestError(f"{said}: a logit of a training image is not finite: name another trial")
-    return nll_of_each(tested.logits.double().numpy(), tested.labels.numpy())
+    return nll_per_sample(tested.logits.double().numpy(), tested.labels.numpy())

@@ -16,14 +16,14 @@ from marginctl.objectives.spec import Spec
 from marginctl.recipe import TrainRecipe
 from marginctl.runs.run_dir import versions
 from marginctl.training import checkpoint
-from marginctl.training.classifier import Network, seed_of
-from marginctl.training.optimizer import optimizer_of
-from marginctl.training.running_metrics import Tally
+from marginctl.training.classifier import Classifier, torch_seed
+from marginctl.training.optimizer import build_optimizer
+from marginctl.training.running_metrics import RunningMetrics
 from marginctl.utils.distributed import World
-from marginctl.utils.precision import Setup
+from marginctl.utils.precision import DeviceConfig
 
 # What the state of another network raises, when a trainer takes it up.
-MISFITS = (RuntimeError, ValueError, KeyError, TypeError, AttributeError)
+MISMATCH_ERRORS = (RuntimeError, ValueError, KeyError, TypeError, AttributeError)
 
 
 class DivergedError(Exception):
@@ -31,7 +31,7 @@ class DivergedError(Exception):
 
 
 @dataclass(frozen=True)
-class Tested:
+class Predictions:
     """What a network makes of images, of the test part mostly, in float32 or wider on the CPU."""
 
     features: Tensor  # (N, d)
@@ -48,7 +48,7 @@ class Trainer:
         spec: of the objective.
         images: what it is trained and tested on.
         seed: of weights, orders, augmentation and dropout, each by its own name.
-        how: device, precision and memory format.
+        device_config: device, precision and memory format.
         world: the processes that train it together.
     """
 
@@ -58,18 +58,20 @@ class Trainer:
         spec: Spec,
         images: LabelledImages,
         seed: int,
-        how: Setup,
+        device_config: DeviceConfig,
         world: World | None = None,
     ) -> None:
-        self.recipe, self.how, self._seed = recipe, how, seed
+        self.recipe, self.device_config, self._seed = recipe, device_config, seed
         self._world = world or World()
-        self._network = Network(recipe, spec, images, seed, how, self._world)
+        self._network = Classifier(recipe, spec, images, seed, device_config, self._world)
         self.model, self.objective = self._network.model, self._network.objective
-        self.optimizer = optimizer_of(recipe.optim, self._network.trained, self.model)
-        self._scaler = torch.amp.GradScaler(how.device.type, enabled=how.precision == "fp16")
+        self.optimizer = build_optimizer(recipe.optim, self._network.trained, self.model)
+        self._scaler = torch.amp.GradScaler(
+            device_config.device.type, enabled=device_config.precision == "fp16"
+        )
         self.batches: Batching = batches_of(
-            *(images, how.device, seed, recipe.data.augment),
-            channels_last=how.channels_last,
+            *(images, device_config.device, seed, recipe.data.augment),
+            channels_last=device_config.channels_last,
             world=self._world,
         )
         self._balanced = images.train_y if recipe.train.sampling == "class-balanced" else None
@@ -78,10 +80,10 @@ class Trainer:
         self.sizes = self.batches.sizes(recipe.train.batch_size)
         self.total = len(self.sizes) * recipe.train.epochs
         self.step = 0
-        self.last_rate = self._rate()
-        self._tally = Tally(self.objective, how.device, self._world)
+        self.last_lr = self._rate()
+        self._tally = RunningMetrics(self.objective, device_config.device, self._world)
 
-    def begin_from(
+    def load_backbone(
         self, backbone: Mapping[str, Tensor], moments: tuple[Sequence[float], Sequence[float]]
     ) -> None:
         """Takes a trained backbone, and the normalisation of its images; not its classifier.
@@ -93,12 +95,12 @@ class Trainer:
         self.model.load_state_dict(backbone)
         self.batches.normalize(*moments)
 
-    def keep_maps(self) -> bool:
+    def cache_frozen_features(self) -> bool:
         """Computes a frozen part once, where every epoch sees the same images; whether it does.
 
-        Not everywhere: see `Network.maps_of`. Weights and normalisation have been taken up before.
+        See `Classifier.cached_batches`. Weights and normalisation have been loaded before.
         """
-        maps = self._network.maps_of(self.batches)
+        maps = self._network.cached_batches(self.batches)
         if maps is not None:
             self.batches = maps
             self.batches.balance(self._balanced)
@@ -126,7 +128,7 @@ class Trainer:
             self._train_on(x, y)
             self.step += 1
             # asking costs a wait for the device, or for the other processes
-            cheap = self.how.device.type == "cpu" and self._world.size == 1
+            cheap = self.device_config.device.type == "cpu" and self._world.size == 1
             if cheap or self.step % 20 == 0 or self._at_end:
                 self._check_loss()
             after_step()
@@ -138,10 +140,10 @@ class Trainer:
 
     def _train_on(self, x: Tensor, y: Tensor) -> None:
         # dropout draws from torch's own stream: one for each step, so that a resumed run has it
-        own = () if self._world.first else (self._world.rank,)
-        torch.manual_seed(seed_of(self._seed, "step", self.step, *own))
+        own = () if self._world.is_main_process else (self._world.rank,)
+        torch.manual_seed(torch_seed(self._seed, "step", self.step, *own))
         lr = self._rate()
-        self.last_rate = lr
+        self.last_lr = lr
         for group in self.optimizer.param_groups:
             group["lr"] = lr * group.get("times", 1.0)
         self.objective.set_progress(self.step, self.total)
@@ -189,9 +191,9 @@ class Trainer:
         return f"at step {self.step} (epoch {(self.step - 1) // len(self.sizes) + 1})"
 
     @torch.no_grad()
-    def tested(
+    def predict(
         self, size: int = 1000, batches: Batching | None = None, part: str | None = "test"
-    ) -> "Tested":
+    ) -> "Predictions":
         """Runs the test images through the network, each once, in order.
 
         Args:
@@ -212,8 +214,8 @@ class Trainer:
             scores = self.objective.similarities(features)
             parts.append((features, self.objective.scaled(scores, features), scores, y))
         own = [torch.cat(part).cpu() for part in zip(*parts, strict=True)]
-        of_all = self._world.gathered(own)
-        found = Tested(*(torch.cat(part) for part in zip(*of_all, strict=True)))
+        of_all = self._world.all_gather(own)
+        found = Predictions(*(torch.cat(part) for part in zip(*of_all, strict=True)))
         if len(found.labels) != len(batches.test):
             raise AssertionError(
                 f"{len(found.labels)} of {len(batches.test)} images were evaluated"

@@ -24,9 +24,9 @@ from marginctl.models.backbone import create
 from marginctl.models.registry import parse_model
 from marginctl.runs.atomic_io import write_bytes_atomically
 from marginctl.runs.run_dir import digest, versions
-from marginctl.utils.device import wait
+from marginctl.utils.device import synchronize
 from marginctl.utils.distributed import World
-from marginctl.utils.precision import Setup
+from marginctl.utils.precision import DeviceConfig
 
 FOLDER = "features"  # in a run store
 AT_ONCE = 100  # images
@@ -36,21 +36,21 @@ Features = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class Extracted:
+class SplitFeatures:
     """Features (N, d) of the training and of the test part, in the order of the images."""
 
     train: Features
     test: Features
 
 
-def extracted(
+def extract_features(
     start: Start,
     images: LabelledImages,
     store: Path,
-    how: Setup,
+    device_config: DeviceConfig,
     say: Callable[[str], None],
     check: Callable[[], None],
-) -> Extracted:
+) -> SplitFeatures:
     """The features of all images, from the store where it has them; else computed and put there.
 
     In evaluation mode and float32, with the normalisation of the network's own images. They are
@@ -60,13 +60,13 @@ def extracted(
         start: the network; `start.check` has taken the images.
         images: to extract.
         store: where the folder of features is.
-        how: the device.
+        device_config: the device.
         say: hears of damaged files.
         check: called after every batch; what it raises ends the work.
 
     Raises:
         RequestError: a feature is not finite.
-        StoreError: the store cannot be written.
+        StorageError: the store cannot be written.
     """
     network: torch.nn.Module | None = None
     found = []
@@ -74,8 +74,8 @@ def extracted(
         key = _key(start, images, part)
         kept = _kept(store / FOLDER, key, _rows(images, part), say)
         if kept is None:
-            network = _network(start, images, how) if network is None else network
-            kept = _computed(network, start, _as_test(images, part), how, check)
+            network = _network(start, images, device_config) if network is None else network
+            kept = _computed(network, start, _as_test(images, part), device_config, check)
             if not np.isfinite(kept).all():
                 raise RequestError(
                     f"starts = {start.written}: a feature of a {part} image of {images.name} is "
@@ -83,10 +83,10 @@ def extracted(
                 )
             _keep(store / FOLDER, key, kept)
         found.append(kept)
-    return Extracted(*found)
+    return SplitFeatures(*found)
 
 
-def are_kept(start: Start, images: LabelledImages, store: Path) -> bool:
+def are_cached(start: Start, images: LabelledImages, store: Path) -> bool:
     """Whether the store has files of both parts, whole or not."""
     keys = (_key(start, images, part) for part in ("train", "test"))
     return all(any((store / FOLDER).glob(f"{key}-*.npy")) for key in keys)
@@ -150,12 +150,12 @@ def _as_test(images: LabelledImages, part: str) -> LabelledImages:
     return replace(images, test_x=images.train_x, test_y=images.train_y)
 
 
-def _network(start: Start, images: LabelledImages, how: Setup) -> torch.nn.Module:
+def _network(start: Start, images: LabelledImages, device_config: DeviceConfig) -> torch.nn.Module:
     name, options = parse_model(start.model)
     network = create(name, options, images.channels, images.pixels)
     network.load_state_dict(start.backbone)
-    memory = torch.channels_last if how.channels_last else torch.contiguous_format
-    return network.eval().to(how.device).to(memory_format=memory)
+    memory = torch.channels_last if device_config.channels_last else torch.contiguous_format
+    return network.eval().to(device_config.device).to(memory_format=memory)
 
 
 @torch.no_grad()
@@ -163,11 +163,13 @@ def _computed(
     network: torch.nn.Module,
     start: Start,
     images: LabelledImages,
-    how: Setup,
+    device_config: DeviceConfig,
     check: Callable[[], None],
 ) -> Features:
     batches = batches_of(
-        *(images, how.device, 0, "none"), channels_last=how.channels_last, world=World()
+        *(images, device_config.device, 0, "none"),
+        channels_last=device_config.channels_last,
+        world=World(),
     )
     batches.normalize(*start.moments)
     parts = []
@@ -179,18 +181,20 @@ def _computed(
 
 
 @torch.no_grad()
-def seconds_an_image(start: Start, images: LabelledImages, how: Setup) -> float:
+def seconds_per_image(start: Start, images: LabelledImages, device_config: DeviceConfig) -> float:
     """What the features of an image take, decoding included, from a few test images."""
-    network = _network(start, images, how)
+    network = _network(start, images, device_config)
     batches = batches_of(
-        *(images, how.device, 0, "none"), channels_last=how.channels_last, world=World()
+        *(images, device_config.device, 0, "none"),
+        channels_last=device_config.channels_last,
+        world=World(),
     )
     network(next(iter(batches.test_batches(FEW)))[0])  # the first is slower
     began, count = time.perf_counter(), 0
     for x, _ in batches.test_batches(FEW):
         network(x)
         count += len(x)
-        wait(how.device.type)
+        synchronize(device_config.device.type)
         if time.perf_counter() - began > ENOUGH:
             break
     return (time.perf_counter() - began) / count

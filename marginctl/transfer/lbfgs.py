@@ -74,7 +74,7 @@ class Point:
     exact: bool
 
 
-def minimized(
+def minimize(
     evaluate: Evaluate,
     start: FloatArray,
     *,
@@ -114,10 +114,10 @@ def minimized(
         if done < iterations and (here.exact or largest(here.gradient) > tolerance):
             done += 1
             direction = memory.direction(here.gradient, inverse)
-            found = searched(lambda x, exact=here.exact: at(x, exact), here, direction)  # type: ignore[misc]
+            found = line_search(lambda x, exact=here.exact: at(x, exact), here, direction)  # type: ignore[misc]
             if found is None and memory.pairs:  # what it knows is of elsewhere
                 memory.pairs.clear()
-                found = searched(
+                found = line_search(
                     lambda x, exact=here.exact: at(x, exact),  # type: ignore[misc]
                     here,
                     memory.direction(here.gradient, inverse),
@@ -131,7 +131,9 @@ def minimized(
             here = at(here.x, True)
 
 
-def searched(at: Callable[[FloatArray], Point], here: Point, direction: FloatArray) -> Point | None:
+def line_search(
+    at: Callable[[FloatArray], Point], here: Point, direction: FloatArray
+) -> Point | None:
     """A point along a direction that meets the strong Wolfe conditions; None where none is found.
 
     Along a line a convex function's slope only rises, so that its sign brackets the point.

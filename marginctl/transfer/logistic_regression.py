@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from marginctl.metrics.reliability import FloatArray
-from marginctl.transfer.lbfgs import Memory, minimized
+from marginctl.transfer.lbfgs import Memory, minimize
 
 ITERATIONS = 5000
 
 
 @dataclass(frozen=True)
-class Fitted:
+class FittedProbe:
     """A probe, and how well its optimum is known.
 
     Attributes:
@@ -45,7 +45,7 @@ class Fitted:
         return found
 
 
-class Problem:
+class ProbeProblem:
     """min over W, b of mean_i CE(W x_i + b, y_i) + (strength / 2) ||W||^2.
 
     The penalty is that of scikit-learn's C = 1 / (n strength); b has none. For two classes
@@ -86,7 +86,7 @@ class Problem:
         self._reach = len(self._axes) ** 0.5 * (1 + float(self._mean.abs().max()))
         self._evaluations = 0
 
-    def path(self, strengths: Sequence[float], tolerance: float) -> list[Fitted]:
+    def path(self, strengths: Sequence[float], tolerance: float) -> list[FittedProbe]:
         """A probe for each strength, in the order given, each beginning where the last one ended.
 
         From strong to weak: the optimum of a strong penalty is near 0 and soon found, and that of
@@ -96,7 +96,7 @@ class Problem:
             strengths: above 0.
             tolerance: on the largest absolute entry of the gradient.
         """
-        found: list[Fitted] = []
+        found: list[FittedProbe] = []
         memory, starts = Memory(), [self._nothing()]
         for strength in strengths:
             if found:
@@ -108,7 +108,9 @@ class Problem:
             found.append(fitted)
         return found
 
-    def fit(self, strength: float, tolerance: float, near: Fitted | None = None) -> Fitted:
+    def fit(
+        self, strength: float, tolerance: float, near: FittedProbe | None = None
+    ) -> FittedProbe:
         """One probe.
 
         Args:
@@ -120,10 +122,10 @@ class Problem:
 
     def _solved(
         self, strength: float, tolerance: float, start: FloatArray, memory: Memory
-    ) -> tuple[Fitted, FloatArray]:
+    ) -> tuple[FittedProbe, FloatArray]:
         """The probe, and where it is along the axes."""
         before = self._evaluations
-        end, iterations = minimized(
+        end, iterations = minimize(
             functools.partial(self._loss, strength),
             start,
             inverse=1 / self._curvature(start, strength),
@@ -135,13 +137,13 @@ class Problem:
         gradient = self._largest(end.gradient)
         along, bias = self._parts(torch.as_tensor(end.x))
         weight = along @ self._axes.T
-        fitted = Fitted(
+        fitted = FittedProbe(
             *(strength, weight.numpy(), (bias - weight @ self._mean).numpy(), end.value),
             *(gradient, gradient <= tolerance, iterations, self._evaluations - before),
         )
         return fitted, end.x
 
-    def _of(self, fitted: Fitted) -> FloatArray:
+    def _of(self, fitted: FittedProbe) -> FloatArray:
         weight, bias = torch.as_tensor(fitted.weight), torch.as_tensor(fitted.bias)
         parts = ((weight @ self._axes).reshape(-1), bias + weight @ self._mean)
         found: FloatArray = torch.cat(parts).numpy()

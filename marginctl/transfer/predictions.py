@@ -16,7 +16,7 @@ from marginctl.runs.atomic_io import csv_text, write_output
 HEADING = ("image", "label", "predicted", "probability")
 
 
-def rows_of(
+def prediction_rows(
     data: ImageData, images: LabelledImages, data_dir: Path, logits: FloatArray
 ) -> Iterator[tuple[Any, ...]]:
     """A heading, and a row for each test image: its file or number, classes, and the largest share.
@@ -28,14 +28,14 @@ def rows_of(
         logits: (n, C) of the test part.
     """
     yield HEADING
-    names, classes = test_names(data, images, data_dir), images.classes
+    names, classes = test_image_names(data, images, data_dir), images.classes
     shares = softmax(logits)
     predicted = shares.argmax(1)
     for i, (name, own, other) in enumerate(zip(names, images.test_y, predicted, strict=True)):
         yield name, classes[own], classes[other], f"{shares[i, other]:.6f}"
 
 
-def test_names(data: ImageData, images: LabelledImages, data_dir: Path) -> list[str]:
+def test_image_names(data: ImageData, images: LabelledImages, data_dir: Path) -> list[str]:
     """The file of each test image, relative to its set where it lies in it; else its number."""
     if isinstance(images, ImageFiles):
         return [images.test.path(row) for row in range(len(images.test))]
@@ -53,7 +53,7 @@ def write(path: Path, session: Any) -> None:
     was trained with and its seed, and the seed of the transfer.
 
     Raises:
-        StoreError: it cannot be written.
+        StorageError: it cannot be written.
     """
     rows: list[Sequence[Any]] = [("data", "method", "start", "objective", "start_seed", "seed")]
     rows[0] = (*rows[0], *HEADING)

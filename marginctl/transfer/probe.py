@@ -8,18 +8,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from marginctl.metrics.accuracy import interval
+from marginctl.metrics.accuracy import wilson_interval
 from marginctl.metrics.reliability import FloatArray, nll
 from marginctl.recipe.transfer import Probe
-from marginctl.transfer.cached_features import Extracted
-from marginctl.transfer.logistic_regression import Fitted, Problem
+from marginctl.transfer.cached_features import SplitFeatures
+from marginctl.transfer.logistic_regression import FittedProbe, ProbeProblem
 from marginctl.utils.seed import generator
 
 Labels = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Probed:
+class ProbeResult:
     """A probe of the test part.
 
     Attributes:
@@ -35,15 +35,15 @@ class Probed:
     weight: FloatArray
 
 
-def probed(
-    features: Extracted,
+def fit_probe(
+    features: SplitFeatures,
     train_y: Labels,
     test_y: Labels,
     classes: int,
     probe: Probe,
     seed: int,
     check: Callable[[], None] = lambda: None,
-) -> Probed:
+) -> ProbeResult:
     """Chooses the strength on a part of the training images, fits all of them, tests once.
 
     Of strengths with equal validation accuracy the one with the lower validation loss is taken.
@@ -63,7 +63,7 @@ def probed(
     if len(held_rows) and len(probe.strengths) > 1:
         part = features.train[fitted_rows]
         train, held = prepared(probe.features, part, features.train[held_rows])
-        problem = Problem(train, train_y[fitted_rows], classes, check)
+        problem = ProbeProblem(train, train_y[fitted_rows], classes, check)
         path = problem.path(probe.strengths, probe.tolerance)
         validation = [_validated(f, f.logits(held), train_y[held_rows]) for f in path]
         best = max(validation, key=lambda v: (v["top1"], -v["nll"]))
@@ -75,12 +75,12 @@ def probed(
             f"no class has 2 training images: strength {chosen:g} is the middle one, not chosen"
         )
     train, test = prepared(probe.features, features.train, features.test)
-    last = Problem(train, train_y, classes, check).fit(chosen, probe.tolerance, near)
+    last = ProbeProblem(train, train_y, classes, check).fit(chosen, probe.tolerance, near)
     notes += _open([last], probe.tolerance)
     logits = last.logits(test)
     predicted = logits.argmax(1)
     correct = int((predicted == test_y).sum())
-    low, high = interval(correct, len(test_y))
+    low, high = wilson_interval(correct, len(test_y))
     record = {
         "interval": [100 * low, 100 * high],
         "correct": correct,
@@ -94,7 +94,7 @@ def probed(
         "notes": notes,
         "timing": {"seconds": time.perf_counter() - began},
     }
-    return Probed(record, test, logits, last.weight)
+    return ProbeResult(record, test, logits, last.weight)
 
 
 def split(y: Labels, classes: int, share: float, seed: int) -> tuple[Labels, Labels, list[str]]:
@@ -152,14 +152,14 @@ def _unit(x: FloatArray) -> FloatArray:
     return found
 
 
-def _validated(fitted: Fitted, logits: FloatArray, y: Labels) -> dict[str, Any]:
+def _validated(fitted: FittedProbe, logits: FloatArray, y: Labels) -> dict[str, Any]:
     right = float((logits.argmax(1) == y).mean())
     return {"strength": fitted.strength, "top1": 100 * right, "nll": nll(logits, y)} | _solved(
         fitted
     )
 
 
-def _solved(fitted: Fitted) -> dict[str, Any]:
+def _solved(fitted: FittedProbe) -> dict[str, Any]:
     return {
         "loss": fitted.loss,
         "gradient": fitted.gradient,
@@ -176,7 +176,7 @@ def _edge(chosen: float, strengths: list[float]) -> list[str]:
     return [f"strength {chosen:g} is the {edges[chosen]} of probe.strengths: try others beyond it"]
 
 
-def _open(path: list[Fitted], tolerance: float) -> list[str]:
+def _open(path: list[FittedProbe], tolerance: float) -> list[str]:
     return [
         f"strength {f.strength:g}: not converged: gradient {f.gradient:.2g} after "
         f"{f.iterations} iterations, above {tolerance:g}"

@@ -39,14 +39,14 @@ def resolve_device(asked: str, *, accelerated: bool = False) -> str:
     return asked
 
 
-def processes_together() -> int:
+def world_size() -> int:
     """How many processes torchrun has started to train together, this one among them; else 1."""
     return int(os.environ.get("WORLD_SIZE", "1")) if "RANK" in os.environ else 1
 
 
-def first_process() -> bool:
+def is_main_process() -> bool:
     """Whether this one is alone or the first of them: the one that writes and speaks."""
-    return processes_together() == 1 or os.environ["RANK"] == "0"
+    return world_size() == 1 or os.environ["RANK"] == "0"
 
 
 def usable_cores() -> int:
@@ -56,7 +56,7 @@ def usable_cores() -> int:
     return int(joblib.cpu_count())
 
 
-def wait(device: object) -> None:
+def synchronize(device: object) -> None:
     """Waits until a device has done what it was asked.
 
     Args:

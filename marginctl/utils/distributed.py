@@ -11,7 +11,7 @@ from torch import Tensor
 from torch import distributed as dist
 
 from marginctl.errors import PeerLostError, RequestError
-from marginctl.utils.device import processes_together
+from marginctl.utils.device import world_size
 
 
 @dataclass(frozen=True)
@@ -22,18 +22,18 @@ class World:
     size: int = 1
 
     @property
-    def first(self) -> bool:
+    def is_main_process(self) -> bool:
         """Whether it is the one that writes and speaks."""
         return self.rank == 0
 
-    def sum(self, values: Tensor) -> Tensor:
+    def all_reduce_sum(self, values: Tensor) -> Tensor:
         """The sum over all processes."""
         if self.size > 1:
             values = values.clone()
             dist.all_reduce(values)
         return values
 
-    def any(self, flag: int | None) -> int | None:
+    def all_reduce_max(self, flag: int | None) -> int | None:
         """The largest of the numbers that processes have, None where none has one."""
         if self.size == 1:
             return flag
@@ -48,7 +48,7 @@ class World:
         if self.size > 1:
             dist.broadcast(value, 0)
 
-    def from_first(self, value: Any) -> Any:
+    def broadcast_object(self, value: Any) -> Any:
         """What the first process has, on all of them."""
         if self.size == 1:
             return value
@@ -56,7 +56,7 @@ class World:
         dist.broadcast_object_list(held, src=0)
         return held[0]
 
-    def gathered(self, value: Any) -> list[Any]:
+    def all_gather(self, value: Any) -> list[Any]:
         """What every process has, in their order."""
         if self.size == 1:
             return [value]
@@ -71,7 +71,7 @@ def local_device(device: str) -> str:
     Raises:
         RequestError: one GPU was named for several processes.
     """
-    if processes_together() == 1 or not device.startswith("cuda"):
+    if world_size() == 1 or not device.startswith("cuda"):
         return device
     if device != "cuda":
         raise RequestError(
@@ -82,13 +82,13 @@ def local_device(device: str) -> str:
 
 
 @contextlib.contextmanager
-def joined(device: str) -> Iterator[World]:
+def process_group(device: str) -> Iterator[World]:
     """The processes that torchrun started, joined; gloo on CPUs, NCCL on GPUs.
 
     Raises:
         PeerLostError: another process has gone.
     """
-    if processes_together() == 1:
+    if world_size() == 1:
         yield World()
         return
     if device.startswith("cuda"):

@@ -8,7 +8,7 @@ import torch
 
 
 @dataclass(frozen=True)
-class Setup:
+class DeviceConfig:
     """Where and how a trial is computed; nothing of it changes what it means."""
 
     device: torch.device
@@ -23,7 +23,7 @@ class Setup:
         return torch.autocast(self.device.type, kind)
 
 
-def setup(device: str, precision: str) -> Setup:
+def device_config_for(device: str, precision: str) -> DeviceConfig:
     """The device and what suits it: `auto` is bf16 where the hardware multiplies it, else fp32."""
     place = torch.device(device)
     if precision == "auto":
@@ -32,7 +32,7 @@ def setup(device: str, precision: str) -> Setup:
         else:
             fast = place.type == "cpu" and _multiplies_bf16()
         precision = "bf16" if fast else "fp32"
-    return Setup(place, precision, channels_last=place.type in ("cuda", "cpu"))
+    return DeviceConfig(place, precision, channels_last=place.type in ("cuda", "cpu"))
 
 
 def _multiplies_bf16() -> bool:

@@ -35,7 +35,7 @@ def short(text: str) -> str:
     return line if len(line) <= 60 else line[:57] + "..."
 
 
-def counted(number: int, what: str) -> str:
+def count_noun(number: int, what: str) -> str:
     """`1 trial`, `2 trials`."""
     return f"{number} {what}{'s' * (number != 1)}"
 

@@ -17,7 +17,7 @@ from marginctl.utils.text import short
 TAGS = frozenset(f"tag:yaml.org,2002:{kind}" for kind in ("str", "int", "float", "bool", "null"))
 MOST_VALUES = 100_000
 
-Place = tuple[str | int, ...]  # a place in the document: keys and indices from the top
+KeyPath = tuple[str | int, ...]  # a place in the document: keys and indices from the top
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
@@ -46,7 +46,7 @@ def _number(loader: Any, node: yaml.ScalarNode) -> float:
 _Loader.add_constructor("tag:yaml.org,2002:float", _number)
 
 
-def parse(text: str, where: str) -> tuple[Any, dict[Place, int]]:
+def parse(text: str, where: str) -> tuple[Any, dict[KeyPath, int]]:
     """The document as plain Python, and the line of each value by its place.
 
     Raises:
@@ -55,12 +55,12 @@ def parse(text: str, where: str) -> tuple[Any, dict[Place, int]]:
     if strange := re.search("[\ud800-\udfff]", text):  # of a command line: no file that is UTF-8
         raise RequestError(f"{where}: {strange[0]!r} is no text: write it as UTF-8")
     loader = _Loader(text.removeprefix("\ufeff"))
-    lines: dict[Place, int] = {}
+    lines: dict[KeyPath, int] = {}
     problems: list[str] = []
 
     built = 0
 
-    def build(node: yaml.Node, place: Place) -> Any:
+    def build(node: yaml.Node, place: KeyPath) -> Any:
         nonlocal built
         built += 1
         if built > MOST_VALUES:
@@ -113,7 +113,7 @@ def parse(text: str, where: str) -> tuple[Any, dict[Place, int]]:
     return document, lines
 
 
-def scalar(text: str, where: str) -> Any:
+def parse_scalar(text: str, where: str) -> Any:
     """One value as it would be read in a document, for `--set key=value`."""
     try:
         return parse(text, where)[0]
@@ -122,7 +122,7 @@ def scalar(text: str, where: str) -> Any:
         raise RequestError(*(re.sub(numbered, f"{where}:", li) for li in error.lines)) from None
 
 
-def read(path: Path, shown_as: str | None = None) -> tuple[Any, dict[Place, int]]:
+def read(path: Path, shown_as: str | None = None) -> tuple[Any, dict[KeyPath, int]]:
     """`parse` of a file.
 
     Raises:

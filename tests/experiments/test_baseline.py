@@ -34,7 +34,7 @@ def test_it_is_what_the_network_was_measured_as(objective):
     made = trainer(objective, model="mlp:width=8")
     run(made)
     record = before_record(of(made), RECIPE, images(), (), CPU, World())
-    tested = made.tested()
+    tested = made.predict()
     right = (tested.similarities.argmax(1) == tested.labels).double().mean().item()
     assert record["top1"] == pytest.approx(100 * right)
     assert (record["n"], record["reason"]) == (21, None)
@@ -45,7 +45,7 @@ def test_it_is_what_the_network_was_measured_as(objective):
 
 def test_its_kappa_is_that_of_directions():
     made = trainer("cosine-ls", model="mlp:width=8")
-    tested = made.tested()
+    tested = made.predict()
     own = made.objective.optimal_scale(tested.features).double().mean().item()
     record = before_record(of(made), RECIPE, images(), (), CPU, World())
     assert record["kappa"] == pytest.approx(own)

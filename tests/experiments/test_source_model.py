@@ -35,7 +35,7 @@ def going_on(found, of, blocks="4"):
     recipe = CosifyRecipe.model_validate({**keys, "data": {"name": "digits"}})
     source_model.check(found, recipe, of)
     made = Trainer(recipe, found.spec, of, 0, CPU)
-    made.begin_from(found.backbone, found.moments)
+    made.load_backbone(found.backbone, found.moments)
     return made
 
 

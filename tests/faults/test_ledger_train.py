@@ -20,7 +20,7 @@ from marginctl.data.loading import workers
 from marginctl.experiments import run_trial as running
 from marginctl.runs import atomic_io
 from marginctl.training import checkpoint, trainer
-from marginctl.training.running_metrics import Tally
+from marginctl.training.running_metrics import RunningMetrics
 from marginctl.utils.distributed import World
 from tests.faults.harness import records
 from tests.training.made import trainer as made_trainer
@@ -129,9 +129,12 @@ def test_a_diverged_training(marginctl, tmp_path, monkeypatch):
     assert "is not finite at step 7 (epoch 2)" in result["diverged"]
     assert (result["epochs"], result["last"]["epoch"]) == (1, 1)
     assert result["weights_sha256"] is None
-    steps = [checkpoint.load(p)["step"] for p in checkpoint.found(path.parent, checkpoint.LAST)]
+    steps = [
+        checkpoint.load(p)["step"]
+        for p in checkpoint.list_checkpoints(path.parent, checkpoint.LAST)
+    ]
     assert steps == [6, 5, 4]
-    state = checkpoint.load(checkpoint.found(path.parent, checkpoint.LAST)[0])
+    state = checkpoint.load(checkpoint.list_checkpoints(path.parent, checkpoint.LAST)[0])
     assert all(bool(v.isfinite().all()) for v in state["model"].values())
     assert marginctl("eval", path.parent, "--json", "--device", "cpu").json["step"] == 6
     stamp = path.stat().st_mtime_ns
@@ -175,7 +178,7 @@ def test_evaluation_changes_no_state(marginctl, tmp_path, objective):
     made = made_trainer(objective, model="resnet18", train={"batch_size": 25, "epochs": 1})
     made.run_epoch(lambda: None)
     before = state_of(made)
-    made.tested(size=4)
+    made.predict(size=4)
     assert state_of(made) == before
     assert marginctl(*SMALL, "--objective", objective, "--out", tmp_path).status == 0
     (run,) = tmp_path.rglob("run.json")
@@ -310,12 +313,12 @@ def test_a_checkpoint_of_another_network(marginctl, tmp_path, monkeypatch, objec
 def test_each_test_image_counts_once(monkeypatch):
     """Item 23: images that are doubled or lost on their way are no evaluation."""
     made = made_trainer("soft", model="mlp:width=4")
-    assert len(made.tested(size=4).labels) == 21
+    assert len(made.predict(size=4).labels) == 21
     batches = list(made.batches.test_batches(4))
     for wrong in (batches[:-1], [*batches, batches[0]]):
         monkeypatch.setattr(made.batches, "test_batches", lambda size, wrong=wrong: wrong)
         with pytest.raises(AssertionError, match=r"\d+ of 21 images were evaluated"):
-            made.tested()
+            made.predict()
 
 
 def test_the_last_epoch_and_the_best_stand_side_by_side(marginctl, tmp_path, monkeypatch):
@@ -349,7 +352,7 @@ def test_float64_stays_off_devices_without_it(monkeypatch):
     objective = made_trainer("soft", model="mlp:width=4").objective
     monkeypatch.setattr(torch, "zeros", zeros)
     for device in ("mps", "cpu"):
-        Tally(objective, torch.device(device), World(0, 1))
+        RunningMetrics(objective, torch.device(device), World(0, 1))
     assert asked == [("mps", torch.float32), ("cpu", torch.float64)]
 
 

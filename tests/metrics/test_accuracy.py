@@ -10,7 +10,13 @@ from scipy import stats
 from sklearn import metrics
 
 from marginctl.metrics import accuracy
-from marginctl.metrics.accuracy import checked, confusion, interval, per_class, top_k
+from marginctl.metrics.accuracy import (
+    check_rows,
+    confusion_matrix,
+    per_class_accuracy,
+    top_k,
+    wilson_interval,
+)
 
 
 def made(n, c, dtype=np.float64):
@@ -64,16 +70,16 @@ def test_by_blocks_it_is_the_same(monkeypatch):
 def test_the_interval_is_wilsons_of_scipy(n, share, level):
     correct = round(share * n)
     theirs = stats.binomtest(correct, n).proportion_ci(level, method="wilson")
-    ours = interval(correct, n, level)
+    ours = wilson_interval(correct, n, level)
     assert ours == pytest.approx((theirs.low, theirs.high), rel=1e-9, abs=1e-14)
     assert 0 <= ours[0] <= correct / n <= ours[1] <= 1
 
 
 def test_the_interval_at_the_ends():
-    assert interval(0, 1)[0] == 0
-    assert interval(1, 1)[1] == 1
-    assert interval(9321, 10000) == pytest.approx((0.92700, 0.93686), abs=1e-5)
-    low, high = interval(5, 10, 1 - 2**-53)  # the closest to 1 that there is
+    assert wilson_interval(0, 1)[0] == 0
+    assert wilson_interval(1, 1)[1] == 1
+    assert wilson_interval(9321, 10000) == pytest.approx((0.92700, 0.93686), abs=1e-5)
+    low, high = wilson_interval(5, 10, 1 - 2**-53)  # the closest to 1 that there is
     assert 0 < low < high < 1
 
 
@@ -81,14 +87,14 @@ def test_the_interval_at_the_ends():
 def test_confusion_is_that_of_scikit_learn(n, c):
     _, labels = made(n, c)
     predicted = np.roll(labels, 1).astype(np.uint8)
-    ours = confusion(labels, predicted, c)
+    ours = confusion_matrix(labels, predicted, c)
     assert ours.dtype == np.int64
     assert (ours == metrics.confusion_matrix(labels, predicted, labels=range(c))).all()
-    assert confusion([0], [0], 1).tolist() == [[1]]  # one class
+    assert confusion_matrix([0], [0], 1).tolist() == [[1]]  # one class
 
 
 def test_accuracy_of_each_class():
-    entries = per_class([0, 0, 0, 2, 2], [0, 1, 0, 3, 2], 4)
+    entries = per_class_accuracy([0, 0, 0, 2, 2], [0, 1, 0, 3, 2], 4)
     assert entries == [
         {"class": 0, "n": 3, "correct": 2, "accuracy": 2 / 3},
         {"class": 1, "n": 0, "correct": 0, "accuracy": None},
@@ -99,7 +105,9 @@ def test_accuracy_of_each_class():
     _, labels = made(300, 6)
     predicted = np.where(np.arange(300) % 3, labels, 0)
     recall = metrics.recall_score(labels, predicted, average=None)
-    assert [e["accuracy"] for e in per_class(labels, predicted, 6)] == pytest.approx(list(recall))
+    assert [e["accuracy"] for e in per_class_accuracy(labels, predicted, 6)] == pytest.approx(
+        list(recall)
+    )
 
 
 @pytest.mark.parametrize(
@@ -117,14 +125,20 @@ def test_accuracy_of_each_class():
         (lambda: top_k([[1.0, 2.0]], [2], 1), "labels: 2, expected 0 to 1"),
         (lambda: top_k([[1.0, 2.0]], [0], 0), "k = 0: expected at least 1"),
         (lambda: top_k([[1.0, np.nan]], [0], 1), "scores: NaN"),
-        (lambda: interval(0, 0), "n = 0: an interval needs at least 1 sample"),
-        (lambda: interval(3, 2), "correct = 3: expected 0 to n = 2"),
-        (lambda: interval(1, 2, 1.0), "level = 1.0: expected between 0 and 1"),
-        (lambda: confusion([], [], 2), "labels: no sample"),
-        (lambda: confusion([0], [0, 1], 2), "predicted: 2 of them, expected as many as labels, 1"),
-        (lambda: confusion([0], [2], 2), "predicted: 2, expected 0 to 1"),
-        (lambda: per_class([2**63], [0], 2), "labels: 9223372036854775808, expected 0 to 1"),
-        (lambda: per_class([], [], 2), "labels: no sample"),
+        (lambda: wilson_interval(0, 0), "n = 0: an interval needs at least 1 sample"),
+        (lambda: wilson_interval(3, 2), "correct = 3: expected 0 to n = 2"),
+        (lambda: wilson_interval(1, 2, 1.0), "level = 1.0: expected between 0 and 1"),
+        (lambda: confusion_matrix([], [], 2), "labels: no sample"),
+        (
+            lambda: confusion_matrix([0], [0, 1], 2),
+            "predicted: 2 of them, expected as many as labels, 1",
+        ),
+        (lambda: confusion_matrix([0], [2], 2), "predicted: 2, expected 0 to 1"),
+        (
+            lambda: per_class_accuracy([2**63], [0], 2),
+            "labels: 9223372036854775808, expected 0 to 1",
+        ),
+        (lambda: per_class_accuracy([], [], 2), "labels: no sample"),
     ],
 )
 def test_what_is_wrong_is_named(call, message):
@@ -137,6 +151,6 @@ def test_what_is_wrong_is_named(call, message):
 def test_only_numbers_are_scores_and_only_integers_labels(dtype):
     odd = np.zeros(3, "int64").astype(dtype)
     with pytest.raises(ValueError, match=r"labels: dtype .*, expected an integer one"):
-        checked("logits", np.ones((3, 2)), odd)
+        check_rows("logits", np.ones((3, 2)), odd)
     with pytest.raises(ValueError, match=r"logits: dtype .*, expected real numbers"):
-        checked("logits", odd.reshape(3, 1), np.zeros(3, int))
+        check_rows("logits", odd.reshape(3, 1), np.zeros(3, int))

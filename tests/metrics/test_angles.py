@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from marginctl.metrics import accuracy
-from marginctl.metrics.angles import histogram, mean_bias, measure
+from marginctl.metrics.angles import compute_angles, histogram, mean_bias
 
 NUMBERS = [
     *("w_inter", "w_inter_nearest", "c_inter_centers", "c_inter_centers_nearest"),
@@ -82,7 +82,7 @@ def same(ours, theirs):
 @pytest.mark.parametrize(("n", "c", "d"), [(80, 2, 3), (120, 7, 5), (1, 2, 2), (40, 30, 4)])
 def test_it_is_what_the_definitions_give(n, c, d, dtype):
     x, y, w = made(n, c, d, dtype)
-    measured = measure(x, y, w)
+    measured = compute_angles(x, y, w)
     same(numbers(measured), slow(x, y, w))
     assert measured.empty_classes == c - len(set(y.tolist()))
     assert (measured.samples, measured.classes, sum(measured.histogram)) == (n, c, n)
@@ -94,7 +94,7 @@ def test_what_has_no_angle_is_left_out_and_counted():
     x[::7] = 0
     w[4] = 0
     y[y == 5] = 0  # an empty class
-    measured = measure(x, y, w)
+    measured = compute_angles(x, y, w)
     same(numbers(measured), slow(x, y, w))
     assert measured.zero_features == int((~x.any(axis=1)).sum()) > 0
     assert (measured.empty_classes, measured.zero_centers, measured.zero_weights) == (1, 1, 1)
@@ -104,51 +104,51 @@ def test_what_has_no_angle_is_left_out_and_counted():
 
 def test_features_of_zero_do_not_move_a_center():
     x, y, w = made(30, 3, 4)
-    more = measure(np.vstack([x, np.zeros((3, 4))]), [*y, 0, 1, 2], w)
-    assert replace(more, samples=30, zero_features=0) == measure(x, y, w)
+    more = compute_angles(np.vstack([x, np.zeros((3, 4))]), [*y, 0, 1, 2], w)
+    assert replace(more, samples=30, zero_features=0) == compute_angles(x, y, w)
 
 
 def test_known_figures():
     """Weights of a square, features on them: 90, 180 and 90 degrees apart."""
     w = np.array([[1.0, 0], [0, 2], [-3, 0], [0, -4]])
-    measured = measure(5 * w, [0, 1, 2, 3], w)
+    measured = compute_angles(5 * w, [0, 1, 2, 3], w)
     assert measured.w_inter == pytest.approx(120)
     assert measured.w_inter_nearest == pytest.approx(90)
     assert measured.c_inter_centers == measured.c_inter_weights == pytest.approx(120)
     assert (measured.wc_intra, measured.intra_weight, measured.intra_center) == (0, 0, 0)
     assert measured.histogram == (4, *[0] * 179)
-    turned = measure(w, [2, 3, 0, 1], w)
+    turned = compute_angles(w, [2, 3, 0, 1], w)
     assert (turned.wc_intra, turned.intra_weight, turned.histogram[179]) == (180, 180, 4)
-    ten = measure(np.eye(10), np.arange(10), np.eye(10) - 0.1)  # a simplex: arccos(-1/9)
+    ten = compute_angles(np.eye(10), np.arange(10), np.eye(10) - 0.1)  # a simplex: arccos(-1/9)
     assert ten.w_inter == pytest.approx(math.degrees(math.acos(-1 / 9)))
     assert ten.c_inter_centers == pytest.approx(90)
 
 
 def test_small_angles_are_exact():
     t = 1e-9
-    measured = measure([[math.cos(t), math.sin(t)]], [0], [[1.0, 0.0]])
+    measured = compute_angles([[math.cos(t), math.sin(t)]], [0], [[1.0, 0.0]])
     assert measured.intra_weight == pytest.approx(math.degrees(t), rel=1e-7)
 
 
 @pytest.mark.parametrize("scale", [1e-300, 1e-30, 1e30, 1e307])
 def test_lengths_do_not_matter(scale):
     x, y, w = made(40, 4, 3)
-    same(numbers(measure(x * scale, y, w / scale)), slow(x, y, w))
+    same(numbers(compute_angles(x * scale, y, w / scale)), slow(x, y, w))
 
 
 def test_by_blocks_it_is_the_same(monkeypatch):
     x, y, w = made(70, 9, 5)
     logits = x @ w.T
-    whole, bias = measure(x, y, w), mean_bias(logits, y)
+    whole, bias = compute_angles(x, y, w), mean_bias(logits, y)
     monkeypatch.setattr(accuracy, "AT_ONCE", 20)
-    parts = measure(x, y, w)
+    parts = compute_angles(x, y, w)
     same(numbers(parts), numbers(whole))
     assert parts.histogram == whole.histogram
     assert mean_bias(logits, y) == pytest.approx(bias, rel=1e-13)
 
 
 def test_one_class_has_no_pairs():
-    measured = measure([[1.0, 1.0], [1.0, -1.0]], [0, 0], [[2.0, 0.0]])
+    measured = compute_angles([[1.0, 1.0], [1.0, -1.0]], [0, 0], [[2.0, 0.0]])
     record = measured.as_json()
     json.dumps(record, allow_nan=False)
     assert record["unit"] == "degrees"
@@ -161,7 +161,7 @@ def test_one_class_has_no_pairs():
 
 
 def test_nothing_that_has_an_angle():
-    measured = measure(np.zeros((2, 3)), [0, 1], np.zeros((2, 3)))
+    measured = compute_angles(np.zeros((2, 3)), [0, 1], np.zeros((2, 3)))
     assert numbers(measured) == dict.fromkeys(NUMBERS)
     assert set(measured.reasons) == set(NUMBERS)
     assert (measured.zero_features, measured.zero_centers, measured.zero_weights) == (2, 2, 2)
@@ -172,7 +172,7 @@ def test_a_center_that_cancels_has_no_direction():
     third = 2 * math.pi / 3
     x = [[math.cos(k * third), math.sin(k * third)] for k in range(3)]
     assert np.sum(x, axis=0).any()  # rounding
-    measured = measure(x, [0, 0, 0], [[1.0, 0.0], [0.0, 1.0]])
+    measured = compute_angles(x, [0, 0, 0], [[1.0, 0.0], [0.0, 1.0]])
     assert (measured.zero_centers, measured.empty_classes) == (1, 1)
     assert measured.intra_center is None
     assert measured.intra_weight == pytest.approx(80)
@@ -211,15 +211,21 @@ def test_mean_bias_at_the_ends():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: measure(np.empty((0, 2)), [], [[1.0, 0]]), "features: no sample"),
-        (lambda: measure([[1.0, 0]], [0], np.empty((0, 2))), "weights: no class"),
-        (lambda: measure([1.0], [0], [[1.0]]), "features: shape (1,), expected (N, d)"),
-        (lambda: measure([[1.0]], [0], [1.0]), "weights: shape (1,), expected (C, d)"),
-        (lambda: measure([[1.0]], [0], [[1.0, 0]]), "weights: 2 dimensions, expected 1 as the"),
-        (lambda: measure([[1.0]], [1], [[1.0]]), "labels: 1, expected 0 to 0"),
-        (lambda: measure([[1.0]], [0, 0], [[1.0]]), "labels: 2 of them, expected one for each"),
-        (lambda: measure([[np.nan]], [0], [[1.0]]), "features: NaN or infinite"),
-        (lambda: measure([[1.0]], [0], [[-np.inf]]), "weights: NaN or infinite"),
+        (lambda: compute_angles(np.empty((0, 2)), [], [[1.0, 0]]), "features: no sample"),
+        (lambda: compute_angles([[1.0, 0]], [0], np.empty((0, 2))), "weights: no class"),
+        (lambda: compute_angles([1.0], [0], [[1.0]]), "features: shape (1,), expected (N, d)"),
+        (lambda: compute_angles([[1.0]], [0], [1.0]), "weights: shape (1,), expected (C, d)"),
+        (
+            lambda: compute_angles([[1.0]], [0], [[1.0, 0]]),
+            "weights: 2 dimensions, expected 1 as the",
+        ),
+        (lambda: compute_angles([[1.0]], [1], [[1.0]]), "labels: 1, expected 0 to 0"),
+        (
+            lambda: compute_angles([[1.0]], [0, 0], [[1.0]]),
+            "labels: 2 of them, expected one for each",
+        ),
+        (lambda: compute_angles([[np.nan]], [0], [[1.0]]), "features: NaN or infinite"),
+        (lambda: compute_angles([[1.0]], [0], [[-np.inf]]), "weights: NaN or infinite"),
         (lambda: histogram([180.1]), "degrees: expected 0 to 180"),
         (lambda: histogram([np.nan]), "degrees: expected 0 to 180"),
         (lambda: mean_bias(np.empty((0, 3)), []), "logits: no sample"),

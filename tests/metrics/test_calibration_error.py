@@ -8,8 +8,8 @@ import torch
 from torchmetrics.functional.classification import multiclass_calibration_error
 
 from marginctl.metrics import accuracy
-from marginctl.metrics.calibration_error import classwise, equal_mass, equal_width, ones
-from marginctl.metrics.reliability import by_confidence, reliability
+from marginctl.metrics.calibration_error import adaptive_ece, classwise_ece, ece_and_mce, ones
+from marginctl.metrics.reliability import bin_by_confidence, reliability
 from tests.metrics.test_reliability import slow_bins, slow_errors
 
 
@@ -53,11 +53,11 @@ def test_1000_random_cases_and_their_edges():
         found = reliability(p, labels, bins)
         assert (found.ece, found.mce) == pytest.approx(expected, rel=1e-11, abs=1e-13)
         once = ones(len(labels))
-        (ece,), (mce,) = equal_width(confidence, right, bins, once)
+        (ece,), (mce,) = ece_and_mce(confidence, right, bins, once)
         assert (ece, mce) == pytest.approx(expected, rel=1e-11, abs=1e-13)
-        (adaptive,) = equal_mass(confidence, right, bins, once)
+        (adaptive,) = adaptive_ece(confidence, right, bins, once)
         assert adaptive == pytest.approx(slow_equal_mass(confidence, right, bins), abs=1e-13)
-        (by_class,) = classwise(p, labels, bins, once)
+        (by_class,) = classwise_ece(p, labels, bins, once)
         assert by_class == pytest.approx(slow_classwise(p, labels, bins), abs=1e-13)
 
 
@@ -72,15 +72,18 @@ def test_a_draw_is_the_samples_that_it_has():
         once = ones(len(p))
         for weighted, plain in (
             (
-                equal_width(x, right, bins, draws)[0],
-                equal_width(x[rows], right[rows], bins, once)[0],
+                ece_and_mce(x, right, bins, draws)[0],
+                ece_and_mce(x[rows], right[rows], bins, once)[0],
             ),
             (
-                equal_width(x, right, bins, draws)[1],
-                equal_width(x[rows], right[rows], bins, once)[1],
+                ece_and_mce(x, right, bins, draws)[1],
+                ece_and_mce(x[rows], right[rows], bins, once)[1],
             ),
-            (equal_mass(x, right, bins, draws), equal_mass(x[rows], right[rows], bins, once)),
-            (classwise(p, labels, bins, draws), classwise(p[rows], labels[rows], bins, once)),
+            (adaptive_ece(x, right, bins, draws), adaptive_ece(x[rows], right[rows], bins, once)),
+            (
+                classwise_ece(p, labels, bins, draws),
+                classwise_ece(p[rows], labels[rows], bins, once),
+            ),
         ):
             assert weighted.shape == (2,)
             assert weighted[0] == pytest.approx(plain[0], abs=1e-12)
@@ -92,21 +95,21 @@ def test_equal_mass_bins_without_ties_are_even_and_with_ties_whole():
     # 3 bins of 10: ranks 0-3, 4-6, 7-9
     gaps = [Fraction(int(r)) - Fraction(i, 20) for i, r in zip(range(1, 11), right, strict=True)]
     expected = sum(abs(sum(gaps[a:b])) for a, b in ((0, 4), (4, 7), (7, 10))) / 10
-    assert equal_mass(x, right, 3, ones(10))[0] == pytest.approx(float(expected), rel=1e-14)
+    assert adaptive_ece(x, right, 3, ones(10))[0] == pytest.approx(float(expected), rel=1e-14)
     tied = np.full(10, 0.75)
-    assert equal_mass(tied, right, 3, ones(10))[0] == 0.25  # one bin: accuracy 1/2
+    assert adaptive_ece(tied, right, 3, ones(10))[0] == 0.25  # one bin: accuracy 1/2
     shuffled = np.random.default_rng(0).permutation(10)
     mixed = np.array([0.5] * 6 + [0.9] * 4)
-    first = equal_mass(mixed, right, 4, ones(10))
-    assert equal_mass(mixed[shuffled], right[shuffled], 4, ones(10)) == pytest.approx(first)
+    first = adaptive_ece(mixed, right, 4, ones(10))
+    assert adaptive_ece(mixed[shuffled], right[shuffled], 4, ones(10)) == pytest.approx(first)
 
 
 def test_classwise_in_small_blocks_of_classes(monkeypatch):
     stream = np.random.default_rng(3)
     p, labels = stream.dirichlet(np.ones(40) / 10, 50), stream.integers(0, 40, 50)
-    whole = classwise(p, labels, 15, ones(50))
+    whole = classwise_ece(p, labels, 15, ones(50))
     monkeypatch.setattr(accuracy, "AT_ONCE", 150)
-    assert classwise(p, labels, 15, ones(50)) == pytest.approx(whole, rel=1e-12)
+    assert classwise_ece(p, labels, 15, ones(50)) == pytest.approx(whole, rel=1e-12)
     assert whole[0] == pytest.approx(slow_classwise(p, labels, 15), abs=1e-13)
 
 
@@ -158,8 +161,8 @@ def test_torchmetrics_guesses_what_the_values_are():
 
 def test_an_empty_bin_counts_for_nothing():
     x, right = np.array([0.05, 0.95]), np.array([False, True])
-    (ece,), (mce,) = equal_width(x, right, 10, ones(2))
+    (ece,), (mce,) = ece_and_mce(x, right, 10, ones(2))
     assert (ece, mce) == (pytest.approx(0.05), pytest.approx(0.05))
-    assert by_confidence(x, right, 10).bins[5].count == 0
-    (ece,), (mce,) = equal_width(x, right, 10, np.array([[2.0, 0.0]]))
+    assert bin_by_confidence(x, right, 10).bins[5].count == 0
+    (ece,), (mce,) = ece_and_mce(x, right, 10, np.array([[2.0, 0.0]]))
     assert (ece, mce) == (pytest.approx(0.05), pytest.approx(0.05))

@@ -7,7 +7,14 @@ import pytest
 from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
 from marginctl.metrics import detection
-from marginctl.metrics.detection import METRICS, SCORES, Foreign, Outputs, measured, of_outputs
+from marginctl.metrics.detection import (
+    METRICS,
+    SCORES,
+    OODOutputs,
+    Outputs,
+    bootstrap_metrics,
+    detection_metrics,
+)
 
 
 def outputs(n, seed=0, shift=0.0, classes=4, dim=3):
@@ -34,7 +41,7 @@ def test_metrics_equal_scikit_learns_on_scores_with_many_ties():
         levels = (2, 5, 30, 10**9)[case % 4]
         inside = stream.integers(0, levels, stream.integers(1, 200)) / 7
         outside = stream.integers(0, levels, stream.integers(1, 200)) / 7 - case % 3
-        found = measured({"s": (inside, outside)}, 2)["s"]
+        found = bootstrap_metrics({"s": (inside, outside)}, 2)["s"]
         ours = [found[metric] for metric in METRICS]
         assert ours == pytest.approx(by_sklearn(inside, outside), abs=1e-12), case
 
@@ -42,7 +49,7 @@ def test_metrics_equal_scikit_learns_on_scores_with_many_ties():
 def test_each_side_is_resampled_within_itself_as_by_hand():
     stream = np.random.default_rng(1)
     inside, outside = stream.normal(1, 1, 60), np.round(stream.normal(0, 1, 40), 1)
-    found = measured({"s": (inside, outside)}, 50)["s"]
+    found = bootstrap_metrics({"s": (inside, outside)}, 50)["s"]
     again = detection.generator(0, "detection", "bootstrap")
     drawn = []
     for _ in range(50):
@@ -56,7 +63,7 @@ def test_each_side_is_resampled_within_itself_as_by_hand():
 
 def test_scores_are_what_their_names_say():
     made = outputs(5)
-    found = detection.scores_of(made)
+    found = detection.confidence_scores(made)
     assert tuple(found) == SCORES
     p = np.exp(made.logits) / np.exp(made.logits).sum(1, keepdims=True)
     assert found["z_max"] == pytest.approx(made.similarities.max(1))
@@ -68,7 +75,7 @@ def test_scores_are_what_their_names_say():
 
 def test_entropy_and_energy_survive_logits_that_overflow():
     sure = Outputs(np.ones((1, 1)), np.array([[2000.0, -2000.0]]), np.array([[1.0, -1.0]]))
-    found = detection.scores_of(sure)
+    found = detection.confidence_scores(sure)
     assert (found["negative_entropy"][0], found["energy"][0]) == (0, 2000)
 
 
@@ -76,7 +83,7 @@ def test_miss_is_right_against_wrong_and_ood_is_all_against_the_foreign():
     own, other = outputs(80, shift=1.0), outputs(30, seed=1)
     labels = np.where(np.arange(80) % 4 == 0, 3 - own.similarities.argmax(1), 0)
     right = own.similarities.argmax(1) == labels
-    found = of_outputs(own, labels, [Foreign("others", None, "d", other)], 10)
+    found = detection_metrics(own, labels, [OODOutputs("others", None, "d", other)], 10)
     z = own.similarities.max(1)
     for part, inside, outside in (
         (found["miss"], z[right], z[~right]),
@@ -92,10 +99,10 @@ def test_miss_is_right_against_wrong_and_ood_is_all_against_the_foreign():
 def test_groups_have_the_means_of_their_sets():
     own, labels = outputs(50, shift=1.0), np.zeros(50, np.int64)
     foreign = [
-        Foreign(f"set {i}", group, "d", outputs(20, seed=i))
+        OODOutputs(f"set {i}", group, "d", outputs(20, seed=i))
         for i, group in enumerate(("near", "far", "near", None))
     ]
-    found = of_outputs(own, labels, foreign, 5)
+    found = detection_metrics(own, labels, foreign, 5)
     first, _, second, _ = (one["scores"]["energy"]["auroc"] for one in found["ood"])
     assert set(found["groups"]) == {"near", "far"}
     assert found["groups"]["near"]["energy"]["auroc"] == pytest.approx((first + second) / 2)
@@ -104,14 +111,16 @@ def test_groups_have_the_means_of_their_sets():
 def test_what_cannot_be_told_is_null_with_its_reason():
     own = outputs(20)
     every = own.similarities.argmax(1)
-    found = of_outputs(own, every, [], 5)
+    found = detection_metrics(own, every, [], 5)
     assert found["miss"]["scores"] == dict.fromkeys(SCORES)
     assert "no image is misclassified" in found["reasons"]["miss"]
-    assert "correctly" in of_outputs(own, 3 - every, [], 5)["reasons"]["miss"]
+    assert "correctly" in detection_metrics(own, 3 - every, [], 5)["reasons"]["miss"]
 
     other = outputs(10, seed=1)
     other.logits[3, 2] = np.inf
-    found = of_outputs(own, (every + np.arange(20) % 2) % 4, [Foreign("x", "far", "d", other)], 5)
+    found = detection_metrics(
+        own, (every + np.arange(20) % 2) % 4, [OODOutputs("x", "far", "d", other)], 5
+    )
     scores = found["ood"][0]["scores"]
     assert [name for name in SCORES if scores[name] is None] == list(SCORES[2:])
     assert found["reasons"]["ood x energy"] == "a score is not finite"
@@ -120,15 +129,15 @@ def test_what_cannot_be_told_is_null_with_its_reason():
     json.dumps(found, allow_nan=False)
 
     bare = Outputs(np.zeros((20, 0)), own.logits, own.similarities)
-    found = of_outputs(bare, (every + np.arange(20) % 2) % 4, [], 5)
+    found = detection_metrics(bare, (every + np.arange(20) % 2) % 4, [], 5)
     assert found["miss"]["scores"]["feature_norm"] is None
     assert found["reasons"]["miss feature_norm"] == "the network has no features"
 
 
 def test_curves_are_the_histograms_and_the_roc():
     own, other = outputs(300, shift=1.0), outputs(200, seed=1)
-    foreign = [Foreign("x", None, "d", other)]
-    found = of_outputs(own, np.zeros(300, np.int64), foreign, 2, curves=True)
+    foreign = [OODOutputs("x", None, "d", other)]
+    found = detection_metrics(own, np.zeros(300, np.int64), foreign, 2, curves=True)
     one = found["ood"][0]["scores"]["z_max"]
     z = np.concatenate([own.similarities.max(1), other.similarities.max(1)])
     edges = one["histogram"]["edges"]

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from marginctl.metrics.long_tail import as_text, groups_of, of_groups
+from marginctl.metrics.long_tail import as_text, class_groups, long_tail_accuracy
 
 
 def test_the_limits_are_those_of_liu_et_al():
     counts = [101, 100, 20, 19, 0, 5000]
-    found = {name: classes.tolist() for name, classes in groups_of(counts).items()}
+    found = {name: classes.tolist() for name, classes in class_groups(counts).items()}
     assert found == {"many": [0, 5], "medium": [1, 2], "few": [3, 4]}
 
 
@@ -18,7 +18,7 @@ def test_every_group_is_the_mean_over_its_test_images(seed):
     counts = stream.integers(1, 300, size=12)
     counts[:3] = 5, 50, 500
     labels, predicted = stream.integers(12, size=(2, 400))
-    record = of_groups(counts, labels, predicted)
+    record = long_tail_accuracy(counts, labels, predicted)
     limits = {"many": (101, 10**9), "medium": (20, 100), "few": (0, 19)}
     for name, (low, high) in limits.items():
         right = n = 0
@@ -32,13 +32,13 @@ def test_every_group_is_the_mean_over_its_test_images(seed):
 
 
 def test_an_empty_group_is_null_with_its_reason():
-    record = of_groups(np.array([500, 5, 50]), np.array([0, 0, 1]), np.array([0, 1, 0]))
+    record = long_tail_accuracy(np.array([500, 5, 50]), np.array([0, 0, 1]), np.array([0, 1, 0]))
     assert record["many"] == {"accuracy": 0.5, "classes": 1, "images": 2}
     assert record["few"]["accuracy"] == 0
     assert record["medium"] == {"accuracy": None, "classes": 1, "images": 0}
     why = "no test image of a class with 20 to 100 training images"
     assert record["reasons"] == {"medium": why}
-    two = of_groups(np.array([500, 5]), np.array([0, 1]), np.array([0, 1]))
+    two = long_tail_accuracy(np.array([500, 5]), np.array([0, 1]), np.array([0, 1]))
     assert two["reasons"] == {"medium": "no class with 20 to 100 training images"}
     many, medium, few = as_text(two)
     whole = "1 of 2 classes have more than 100 training images; n = 1"
@@ -48,4 +48,4 @@ def test_an_empty_group_is_null_with_its_reason():
 
 
 def test_where_all_classes_are_in_one_group_there_are_none():
-    assert of_groups(np.array([500, 101]), np.array([0, 1]), np.array([0, 1])) is None
+    assert long_tail_accuracy(np.array([500, 101]), np.array([0, 1]), np.array([0, 1])) is None

@@ -12,7 +12,7 @@ from scipy import special
 from sklearn import metrics
 
 from marginctl.metrics import accuracy
-from marginctl.metrics.reliability import brier, by_confidence, nll, reliability, softmax
+from marginctl.metrics.reliability import bin_by_confidence, brier, nll, reliability, softmax
 
 
 def made(n, c, spread=2.0):
@@ -113,7 +113,7 @@ def test_reliability_is_that_of_a_loop(rows, n, data):
     for i in data.draw(st.lists(st.integers(0, n), max_size=5)):  # and some on the edges
         confidence.append(i / n)
         correct.append(data.draw(st.booleans()))
-    r, bins = by_confidence(confidence, correct, n), slow_bins(confidence, correct, n)
+    r, bins = bin_by_confidence(confidence, correct, n), slow_bins(confidence, correct, n)
     assert [b.count for b in r.bins] == [count for count, _, _ in bins]
     assert [b.accuracy for b in r.bins] == [acc for _, _, acc in bins]
     for ours, (_, mean, _) in zip(r.bins, bins, strict=True):
@@ -136,12 +136,12 @@ def test_a_confidence_on_an_edge_ends_its_bin(n):
         ]:
             if not 0 <= confidence <= 1:
                 continue
-            counts = [b.count for b in by_confidence([confidence], [True], n).bins]
+            counts = [b.count for b in bin_by_confidence([confidence], [True], n).bins]
             assert counts == [int(k == bin_of_it) for k in range(n)], (i, confidence)
 
 
 def test_the_edges_are_the_quotients():
-    bins = by_confidence([0.5], [True]).bins
+    bins = bin_by_confidence([0.5], [True]).bins
     assert [b.lo for b in bins] == [i / 15 for i in range(15)]
     assert [b.hi for b in bins] == [(i + 1) / 15 for i in range(15)]
 
@@ -180,7 +180,7 @@ def test_confidence_at_the_ends():
     assert [(b.count, b.accuracy) for b in tie.bins] == [(2, 0.5), (0, None)]
     above = reliability(np.array([[1.0000001, 0]], np.float32), [1])
     assert (above.bins[-1].count, above.confidence, above.mce) == (1, 1, 1)
-    assert by_confidence(np.array([0.2], np.float32), [True], 5).bins[1].count == 1  # above 1/5
+    assert bin_by_confidence(np.array([0.2], np.float32), [True], 5).bins[1].count == 1  # above 1/5
 
 
 def test_the_record():
@@ -217,11 +217,11 @@ def test_the_record():
         (lambda: reliability(np.empty((0, 3)), []), "probabilities: no sample"),
         (lambda: reliability([[0.5, 0.5]], [0], 0), "bins = 0: expected at least 1"),
         (lambda: reliability([[2.0, 1.0]], [0]), "probabilities: expected 0 to 1"),
-        (lambda: by_confidence([], []), "confidence: no sample"),
-        (lambda: by_confidence([0.1], [True, False]), "shapes (1,), (2,), expected (N,)"),
-        (lambda: by_confidence([0.1], [1]), "correct: dtype int64, expected bool"),
-        (lambda: by_confidence([1.1], [True]), "confidence: expected 0 to 1"),
-        (lambda: by_confidence([np.nan], [True]), "confidence: expected 0 to 1"),
+        (lambda: bin_by_confidence([], []), "confidence: no sample"),
+        (lambda: bin_by_confidence([0.1], [True, False]), "shapes (1,), (2,), expected (N,)"),
+        (lambda: bin_by_confidence([0.1], [1]), "correct: dtype int64, expected bool"),
+        (lambda: bin_by_confidence([1.1], [True]), "confidence: expected 0 to 1"),
+        (lambda: bin_by_confidence([np.nan], [True]), "confidence: expected 0 to 1"),
     ],
 )
 def test_what_is_wrong_is_named(call, message):

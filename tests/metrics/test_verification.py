@@ -6,7 +6,12 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score, roc_curve
 
-from marginctl.metrics.verification import as_text, best_threshold, cosines, verified
+from marginctl.metrics.verification import (
+    as_text,
+    best_threshold,
+    cosine_similarities,
+    verification_metrics,
+)
 
 
 def drawn(seed, n=400, ties=True):
@@ -24,7 +29,7 @@ def right(scores, same, threshold):
 @pytest.mark.parametrize("seed", range(4))
 def test_against_scikit_learn(seed, ties):
     scores, same, folds = drawn(seed, ties=ties)
-    found = verified(scores, same, folds, resamples=5)
+    found = verification_metrics(scores, same, folds, resamples=5)
     assert found["auroc"] == pytest.approx(roc_auc_score(same, scores), abs=1e-12)
     fpr, tpr, _ = roc_curve(same, scores, drop_intermediate=False)
     for rate in ("0.1", "0.01"):
@@ -41,7 +46,7 @@ def test_against_scikit_learn(seed, ties):
 @pytest.mark.parametrize("seed", range(4))
 def test_the_accuracy_is_that_of_trying_every_threshold_on_the_other_folds(seed, ties):
     scores, same, folds = drawn(seed, 120, ties)
-    found = verified(scores, same, folds, resamples=5)
+    found = verification_metrics(scores, same, folds, resamples=5)
     accuracies = []
     for fold in range(10):
         others, held = folds != fold, folds == fold
@@ -70,7 +75,7 @@ def test_the_best_threshold_at_the_ends_and_between_neighbours():
 
 def test_what_there_are_too_few_pairs_for_is_null_with_its_reason():
     scores, same = np.array([0.9, 0.8, 0.1]), np.array([True, True, False])
-    found = verified(scores, same, np.zeros(3, np.int64), resamples=5)
+    found = verification_metrics(scores, same, np.zeros(3, np.int64), resamples=5)
     assert (found["accuracy"], found["std"], found["folds"]) == (None, None, 0)
     assert (found["auroc"], found["eer"]) == (1.0, 0.0)
     assert set(found["tar_at_far"].values()) == {None}
@@ -78,17 +83,17 @@ def test_what_there_are_too_few_pairs_for_is_null_with_its_reason():
     assert text[0] == "p.txt: 2 pairs of one identity, 1 of two, 5 images"
     assert text[-2:] == [
         "  no accuracy: 1 pair of a kind: no two folds",
-        "  no TAR at FAR 0.1, 0.01, 0.001, 0.0001: 1 pair of two identities: the rate is less than "
-        "one pair",
+        "  no TAR at FAR 0.1, 0.01, 0.001, 0.0001: 1 pair of two identities: fewer than one at "
+        "this rate",
     ]
     scores, same, folds = drawn(0, 1000)
-    tar = verified(scores, same, folds, resamples=5)["tar_at_far"]
+    tar = verification_metrics(scores, same, folds, resamples=5)["tar_at_far"]
     assert [rate for rate, value in tar.items() if value is None] == ["0.001", "0.0001"]
 
 
 def test_scores_that_are_all_alike_are_chance():
     same = np.arange(40) % 2 == 0
-    found = verified(np.zeros(40), same, np.arange(40) // 4, resamples=5)
+    found = verification_metrics(np.zeros(40), same, np.arange(40) // 4, resamples=5)
     assert (found["auroc"], found["eer"], found["accuracy"]) == (0.5, 0.5, 50.0)
 
 
@@ -96,5 +101,5 @@ def test_cosines_in_float64_and_of_nothing():
     stream = np.random.default_rng(0)
     a, b = stream.normal(size=(2, 50, 7))
     expected = [x @ y / np.sqrt((x @ x) * (y @ y)) for x, y in zip(a, b, strict=True)]
-    assert cosines(a, b) == pytest.approx(expected, abs=1e-14)
-    assert cosines(a, 0 * b).tolist() == [0.0] * 50
+    assert cosine_similarities(a, b) == pytest.approx(expected, abs=1e-14)
+    assert cosine_similarities(a, 0 * b).tolist() == [0.0] * 50

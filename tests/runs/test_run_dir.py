@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from marginctl.errors import StoreError
+from marginctl.errors import StorageError
 from marginctl.runs import atomic_io, run_dir
 from marginctl.runs.atomic_io import TEMPORARY, write_atomically, write_json
 from marginctl.runs.run_dir import TrialFolder, digest, file_digest, git_commit, versions
@@ -123,7 +123,9 @@ def test_a_full_disk_is_one_line_and_harms_nothing(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(atomic_io.os, "fsync", full)
-    with pytest.raises(StoreError, match=r"the disk is full: 12 bytes needed, \d+ free") as caught:
+    with pytest.raises(
+        StorageError, match=r"the disk is full: 12 bytes needed, \d+ free"
+    ) as caught:
         write_json(path, {"a": 2})
     assert len(caught.value.lines) == 1
     assert caught.value.exit_status == 1
@@ -132,9 +134,9 @@ def test_a_full_disk_is_one_line_and_harms_nothing(tmp_path, monkeypatch):
 
 def test_a_folder_that_cannot_be_made_is_one_line(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(StoreError, match="cannot be written"):
+    with pytest.raises(StorageError, match="cannot be written"):
         write_atomically(tmp_path / "file" / "x.json", "")
-    with pytest.raises(StoreError, match="cannot be written"):
+    with pytest.raises(StorageError, match="cannot be written"):
         TrialFolder(tmp_path / "file" / "t").try_lock()
 
 

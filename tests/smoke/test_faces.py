@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from marginctl.data.images.in_memory import load_images
-from marginctl.metrics.verification import verified
+from marginctl.metrics.verification import verification_metrics
 from tests.data.made import write
 
 pytestmark = pytest.mark.smoke
@@ -103,7 +103,7 @@ def test_eval_verifies_as_the_training_did_and_keeps_the_scores(marginctl, faces
     assert found == record | {"name": str(pairs)}
     rows = list(csv.DictReader(scores.open()))
     assert len(rows) == 200
-    again = verified(
+    again = verification_metrics(
         *(np.array([float(row["cosine"]) for row in rows]),),
         *(np.array([row["same"] == "1" for row in rows]),),
         np.array([int(row["fold"]) - 1 for row in rows]),

@@ -91,7 +91,7 @@ def ran_records(out, rows):
 
 
 def backbone_of(out, record):
-    found, _ = checkpoint.last_good(out / "tail" / record["trial"])
+    found, _ = checkpoint.load_latest(out / "tail" / record["trial"])
     return checkpoint.weights_digest(found[1]["model"])
 
 

@@ -7,9 +7,9 @@ from marginctl.data.images.in_memory import Images
 from marginctl.objectives.parsing import parse
 from marginctl.recipe import TrainRecipe
 from marginctl.training.trainer import Trainer
-from marginctl.utils.precision import Setup
+from marginctl.utils.precision import DeviceConfig
 
-CPU = Setup(torch.device("cpu"), "fp32", channels_last=True)
+CPU = DeviceConfig(torch.device("cpu"), "fp32", channels_last=True)
 
 
 def images(n=50, tests=21, pixels=8, channels=1, classes=3, seed=0):
@@ -42,8 +42,8 @@ def recipe(**changes):
     )
 
 
-def trainer(objective="arcgrad", seed=0, of=None, how=CPU, **changes):
-    return Trainer(recipe(**changes), parse(objective).spec, of or images(), seed, how)
+def trainer(objective="arcgrad", seed=0, of=None, device_config=CPU, **changes):
+    return Trainer(recipe(**changes), parse(objective).spec, of or images(), seed, device_config)
 
 
 def run(trained, until=None):

@@ -34,9 +34,9 @@ def test_so_many_stay_and_the_best_apart(tmp_path, keep):
     save(tmp_path, 2, BEST)
     for step in range(1, 6):
         save(tmp_path, step, keep=keep)
-    kept = [checkpoint.load(p)["step"] for p in checkpoint.found(tmp_path, LAST)]
+    kept = [checkpoint.load(p)["step"] for p in checkpoint.list_checkpoints(tmp_path, LAST)]
     assert kept == [5, 4, 3][: max(keep, 1)]
-    assert [checkpoint.load(p)["step"] for p in checkpoint.found(tmp_path, BEST)] == [2]
+    assert [checkpoint.load(p)["step"] for p in checkpoint.list_checkpoints(tmp_path, BEST)] == [2]
 
 
 @pytest.mark.parametrize("keep", [0, 1, 2])
@@ -48,7 +48,7 @@ def test_the_one_just_written_stays_beside_a_later_one(tmp_path, keep):
     for step in (2, 3, 4):
         path = save(tmp_path, step, keep=keep)
         assert path.exists()
-        (_, state), _ = checkpoint.last_good(tmp_path)
+        (_, state), _ = checkpoint.load_latest(tmp_path)
         assert state["step"] == step
 
 
@@ -56,7 +56,7 @@ def steps_in(out, kind):
     return [
         checkpoint.load(path)["step"]
         for run_trial in out.rglob("run.json")
-        for path in checkpoint.found(run_trial.parent, kind)
+        for path in checkpoint.list_checkpoints(run_trial.parent, kind)
     ]
 
 
@@ -96,7 +96,7 @@ def test_no_checkpoint_at_all_is_refused(marginctl, tmp_path):
 
 def test_saved_twice_at_one_step_is_one_file(tmp_path):
     assert save(tmp_path, 7, keep=2) == save(tmp_path, 7, keep=2)
-    assert len(checkpoint.found(tmp_path, LAST)) == 1
+    assert len(checkpoint.list_checkpoints(tmp_path, LAST)) == 1
 
 
 @pytest.mark.parametrize("damage", ["torn", "flipped", "empty"])
@@ -106,14 +106,14 @@ def test_the_last_good_one_is_found(tmp_path, damage):
     data = path.read_bytes()
     flipped = data[:200] + bytes([data[200] ^ 1]) + data[201:]
     path.write_bytes({"torn": data[:-50], "flipped": flipped, "empty": b""}[damage])
-    (_, state), problems = checkpoint.last_good(tmp_path)
+    (_, state), problems = checkpoint.load_latest(tmp_path)
     assert state["step"] == 1
     assert len(problems) == 1
     assert "is damaged (its checksum does not fit)" in problems[0]
 
 
 def test_no_checkpoint_is_none(tmp_path):
-    assert checkpoint.last_good(tmp_path) == (None, [])
+    assert checkpoint.load_latest(tmp_path) == (None, [])
 
 
 @pytest.mark.parametrize(
@@ -129,14 +129,14 @@ def test_no_checkpoint_is_none(tmp_path):
 def test_wrong_content_is_no_checkpoint(tmp_path, change):
     save(tmp_path, 1, keep=2)
     checkpoint.save(tmp_path, LAST, 2, {**STATE, "step": 2, **change}, 2)
-    (_, state), problems = checkpoint.last_good(tmp_path)
+    (_, state), problems = checkpoint.load_latest(tmp_path)
     assert state["step"] == 1
     assert "is not a checkpoint of marginctl train: passed over" in problems[0]
 
 
 def test_one_of_another_trial_is_passed_over(tmp_path):
     save(tmp_path, 1)
-    found, problems = checkpoint.last_good(tmp_path, trial="two")
+    found, problems = checkpoint.load_latest(tmp_path, trial="two")
     assert found is None
     assert "is of another trial, one: passed over" in problems[0]
 

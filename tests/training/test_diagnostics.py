@@ -15,10 +15,10 @@ from marginctl.models.backbone import create
 from marginctl.runs.run_dir import TrialFolder
 from marginctl.training import input_gradient
 from marginctl.training.checkpoint import weights_digest
-from marginctl.training.diagnostics import chosen, to_look_at
-from marginctl.training.sample_difficulty import Curriculum
+from marginctl.training.diagnostics import as_test_images, chosen
+from marginctl.training.sample_difficulty import DifficultyGroups
 from marginctl.utils.distributed import World
-from marginctl.utils.precision import setup
+from marginctl.utils.precision import device_config_for
 from tests.training.made import images
 
 
@@ -33,7 +33,7 @@ def test_the_choice_is_of_the_number_of_images_alone():
 
 def test_images_to_look_at_are_training_images():
     data = images(n=20)
-    own = to_look_at(data, np.array([3, 8]))
+    own = as_test_images(data, np.array([3, 8]))
     assert np.array_equal(own.test_x, data.train_x[[3, 8]])
     assert np.array_equal(own.test_y, data.train_y[[3, 8]])
 
@@ -80,12 +80,12 @@ def trained(opened, name, listener=None, stop=None):
     folder = TrialFolder(opened.folder / name)
     assert folder.try_lock()
     folder.begin({"trial": trial.id})
-    how = setup("cpu", "fp32")
+    device_config = device_config_for("cpu", "fp32")
     record = run_trial(
         trial,
         opened.images[trial.data],
         folder,
-        how,
+        device_config,
         Keeping(),
         stop or Stop(),
         listener or Listener(),
@@ -143,7 +143,9 @@ def test_groups_are_by_the_loss_of_the_reference(whole, reference, tmp_path):
     with torch.no_grad():
         logits = model.eval()(x).double() @ state["objective"]["weight"].double().T
     losses = functional.cross_entropy(logits, torch.as_tensor(data.train_y), reduction="none")
-    found = Curriculum(trial.reference, to_look_at(data, np.arange(200)), torch.device("cpu"), 4)
+    found = DifficultyGroups(
+        trial.reference, as_test_images(data, np.arange(200)), torch.device("cpu"), 4
+    )
     means = [losses[rows].mean() for rows in found.rows]
     highest = [losses[rows].max() for rows in found.rows]
     assert means == sorted(means)

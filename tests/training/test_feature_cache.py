@@ -6,7 +6,7 @@ import torch
 from marginctl.objectives.parsing import parse
 from marginctl.recipe import CosifyRecipe
 from marginctl.training import classifier
-from marginctl.training.feature_cache import Frozen, Parted
+from marginctl.training.feature_cache import FrozenBlocks, SplitBackbone
 from marginctl.training.trainer import Trainer
 from tests.training.made import CPU, images, recipe, run
 
@@ -38,7 +38,7 @@ def changed(before, after):
 @pytest.mark.parametrize("blocks", ["1-4", "2-4", "3-4", "4"])
 def test_only_the_named_blocks_and_the_classifier_change(blocks, augment):
     trained = trainer("mnist-cnn:feature_dim=8", blocks, augment=augment)
-    assert trained.keep_maps() == (augment == "none" and blocks != "1-4")
+    assert trained.cache_frozen_features() == (augment == "none" and blocks != "1-4")
     before, classifier = tensors(trained), trained.objective.weight.detach().clone()
     run(trained)
     place = ("layers.0", "layers.2", "layers.4", "feature")
@@ -64,7 +64,7 @@ def test_a_second_stage_trains_a_new_classifier_alone(augment):
         )
         assert not torch.equal(first.objective.weight, trained.objective.weight)
         assert (first.total, trained.total) == (3 * 3, 2 * 3)
-        assert trained.keep_maps() == (augment == "none")
+        assert trained.cache_frozen_features() == (augment == "none")
         before, classifier = tensors(trained), trained.objective.weight.detach().clone()
         run(trained)
         assert changed(before, tensors(trained)) == set()  # to the bit, statistics too
@@ -76,7 +76,7 @@ def test_kept_features_are_drawn_by_class_as_images_are():
     kept, whole = (
         Trainer(own.in_stage(), parse("cosine").spec, images(n=60), 0, CPU) for _ in range(2)
     )
-    assert kept.keep_maps()
+    assert kept.cache_frozen_features()
     pairs = zip(kept.batches.epoch(0, 10), whole.batches.epoch(0, 10), strict=True)
     for (features, labels), (x, expected) in pairs:
         whole.model.eval()
@@ -87,7 +87,7 @@ def test_kept_features_are_drawn_by_class_as_images_are():
 def test_only_block_4_of_efficientnet_changes():
     pytest.importorskip("efficientnet_lite_pytorch")
     trained = trainer("efficientnet-lite0", "4", pixels=32, channels=3, n=4, size=4)
-    assert trained.keep_maps()
+    assert trained.cache_frozen_features()
     before = tensors(trained)
     run(trained)
     found = {int(name.split(".")[1]) for name in changed(before, tensors(trained))}
@@ -98,26 +98,26 @@ def test_only_block_4_of_efficientnet_changes():
 def test_kept_maps_change_nothing(model):
     # larger images: batch statistics of a few numbers enlarge the last bits of a sum
     kept, whole = (trainer(model, "3-4", n=24, pixels=32) for _ in range(2))
-    assert kept.keep_maps()
+    assert kept.cache_frozen_features()
     records = run(kept)
     for trained, wanted in zip(records, run(whole), strict=True):
         assert trained["loss"] == pytest.approx(wanted["loss"], rel=1e-4)
-    there, here = kept.tested(), whole.tested()
+    there, here = kept.predict(), whole.predict()
     assert torch.equal(there.labels, here.labels)
     assert there.features.allclose(here.features, rtol=1e-3, atol=1e-4)
 
 
 def test_maps_beyond_the_limit_are_not_kept(monkeypatch):
-    monkeypatch.setattr(classifier, "LIMIT", 4 * (16 + 6) * 64 * 2 * 2 - 1)
-    assert not trainer("mnist-cnn", "3-4").keep_maps()
-    monkeypatch.setattr(classifier, "LIMIT", 4 * (16 + 6) * 64 * 4 * 4)
-    assert trainer("mnist-cnn", "3-4").keep_maps()
+    monkeypatch.setattr(classifier, "MAX_CACHE_BYTES", 4 * (16 + 6) * 64 * 2 * 2 - 1)
+    assert not trainer("mnist-cnn", "3-4").cache_frozen_features()
+    monkeypatch.setattr(classifier, "MAX_CACHE_BYTES", 4 * (16 + 6) * 64 * 4 * 4)
+    assert trainer("mnist-cnn", "3-4").cache_frozen_features()
 
 
 def test_a_network_that_cannot_be_parted_is_computed_as_a_whole():
     trained = trainer("mnist-cnn:feature_dim=8", "3-4")
     trained.model.eval()
-    parted = Parted(trained.model, Frozen(trained.recipe, trained.model))
+    parted = SplitBackbone(trained.model, FrozenBlocks(trained.recipe, trained.model))
     x, _ = next(iter(trained.batches.test_batches(4)))
     assert parted.fits(x)
     parted.rest.layers[4] = torch.nn.Identity()

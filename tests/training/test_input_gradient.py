@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from marginctl.training import input_gradient
-from marginctl.training.diagnostics import to_look_at
+from marginctl.training.diagnostics import as_test_images
 from marginctl.training.trainer import DivergedError
 from marginctl.utils.distributed import World
 from tests.training.made import CPU, images, run, trainer
@@ -17,7 +17,7 @@ def test_norms_are_those_of_each_image_alone(beta):
     made = trainer(f"gradient-decay:beta={beta}", of=data)
     run(made, until=5)  # batch normalisation has statistics, and is not in evaluation mode
     rows = np.array([2, 3, 11, 29, 17, 5, 8, 20, 26])  # in two batches of 8 and 1
-    looked = trainer(of=to_look_at(data, rows)).batches
+    looked = trainer(of=as_test_images(data, rows)).batches
     looked.normalize(made.batches.mean, made.batches.std)
     found = input_gradient.record(made, looked, World())
     assert not made.model.training
@@ -41,6 +41,6 @@ def test_a_network_that_is_not_finite_has_diverged():
     made = trainer("soft", of=data)
     with torch.no_grad():
         made.objective.weight.fill_(float("nan"))
-    looked = trainer(of=to_look_at(data, np.arange(4)), how=CPU).batches
+    looked = trainer(of=as_test_images(data, np.arange(4)), device_config=CPU).batches
     with pytest.raises(DivergedError, match="the loss's gradient is not finite at step 0"):
         input_gradient.record(made, looked, World())

@@ -7,26 +7,26 @@ from PIL import Image
 
 from marginctl.data.images.ood_sets import ForeignImages
 from marginctl.training.epoch_metrics import detection_record
-from marginctl.training.ood_evaluation import ForeignBatches, fitted, foreign_tested
+from marginctl.training.ood_evaluation import AdaptedBatches, adapt_images, predict_ood
 from tests.training.made import images, trainer
 
 
 def test_colour_becomes_luminance_and_grey_is_repeated():
     x = torch.tensor([100.0, 200.0, 50.0]).view(1, 3, 1, 1).expand(2, 3, 4, 4)
-    grey = fitted(x, 1, 4)
+    grey = adapt_images(x, 1, 4)
     assert grey.shape == (2, 1, 4, 4)
     assert grey.numpy() == pytest.approx(0.299 * 100 + 0.587 * 200 + 0.114 * 50)
-    back = fitted(grey, 3, 4)
+    back = adapt_images(grey, 3, 4)
     assert back.shape == (2, 3, 4, 4)
     assert bool((back == grey).all())
-    assert fitted(x, 3, 4) is x
+    assert adapt_images(x, 3, 4) is x
 
 
 @pytest.mark.parametrize("side", [5, 8, 29])
 def test_the_side_is_scaled_as_pillow_does(side):
     grey = np.random.default_rng(0).integers(0, 256, (13, 13)).astype(np.float32)
     by_pillow = Image.fromarray(grey).resize((side, side), Image.Resampling.BILINEAR)
-    ours = fitted(torch.tensor(grey).view(1, 1, 13, 13), 1, side)
+    ours = adapt_images(torch.tensor(grey).view(1, 1, 13, 13), 1, side)
     assert ours[0, 0].numpy() == pytest.approx(np.asarray(by_pillow), abs=1e-3)
 
 
@@ -35,7 +35,9 @@ def test_images_of_the_same_shape_are_what_the_networks_own_are():
     made = trainer(of=own)
     moments = made.batches.mean, made.batches.std
     shape = own.channels, own.pixels
-    batches = ForeignBatches(own.keeping(np.arange(0)), shape, moments, made.how, None, whole=False)
+    batches = AdaptedBatches(
+        own.keeping(np.arange(0)), shape, moments, made.device_config, None, whole=False
+    )
     assert list(batches.epoch(0, 8)) == []
     (theirs, labels), (ours, _) = (next(b.test_batches(100)) for b in (batches, made.batches))
     assert theirs.numpy() == pytest.approx(ours.numpy(), abs=1e-6)
@@ -45,8 +47,8 @@ def test_images_of_the_same_shape_are_what_the_networks_own_are():
 def test_they_are_normalised_by_the_networks_images_though_colour_and_larger():
     own, other = images(), images(pixels=16, channels=3, tests=9, seed=5)
     made = trainer(of=own)
-    (one,) = foreign_tested(made, [ForeignImages("far", other)], own, None)
-    x = fitted(torch.tensor(other.test_x).permute(0, 3, 1, 2).float(), 1, 8)
+    (one,) = predict_ood(made, [ForeignImages("far", other)], own, None)
+    x = adapt_images(torch.tensor(other.test_x).permute(0, 3, 1, 2).float(), 1, 8)
     made.model.eval()
     with torch.no_grad():
         features = made.features((x / 255 - own.mean[0]) / own.std[0])
@@ -57,9 +59,9 @@ def test_they_are_normalised_by_the_networks_images_though_colour_and_larger():
 def test_outputs_that_are_not_finite_are_null_with_their_reason(monkeypatch):
     own, other = images(), images(seed=5)
     made = trainer(of=own)
-    tested = made.tested()
+    tested = made.predict()
     monkeypatch.setattr(made._network, "_features", lambda x: torch.full((len(x), 8), float("nan")))
-    foreign = foreign_tested(made, [ForeignImages(None, other)], own, None)
+    foreign = predict_ood(made, [ForeignImages(None, other)], own, None)
     found = detection_record(tested, foreign, 5)
     assert set(found["ood"][0]["scores"].values()) == {None}
     assert found["reasons"]["ood made z_max"] == "a score is not finite"

@@ -7,7 +7,7 @@ from torch import nn
 from marginctl.objectives.parsing import available
 from marginctl.recipe.train import Optim
 from marginctl.recipe.transfer import TransferOptim
-from marginctl.training.optimizer import optimizer_of
+from marginctl.training.optimizer import build_optimizer
 from tests.training.made import trainer
 
 
@@ -41,17 +41,17 @@ def test_one_that_is_lost_or_doubled_stops_before_the_first_step(monkeypatch, op
     network = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 3, bias=False))
     monkeypatch.setattr(torch.optim, kind, other)
     with pytest.raises(AssertionError, match=rf"'1.weight' is in {kept} parameter groups"):
-        optimizer_of(Optim(optimizer=optimizer), network)
+        build_optimizer(Optim(optimizer=optimizer), network)
 
 
 def test_the_backbone_moves_at_its_own_rate_on_other_images():
     """Table 8 of the temperature paper: 0.1 for the class weights, 0.001 for the backbone."""
     network = nn.ModuleDict({"model": nn.Linear(2, 2), "objective": nn.Linear(2, 3)})
-    made = optimizer_of(TransferOptim(), network, network["model"])
+    made = build_optimizer(TransferOptim(), network, network["model"])
     backbone, classes = made.param_groups
     assert [id(p) for p in backbone["params"]] == [id(p) for p in network["model"].parameters()]
     assert (backbone["times"], classes["times"]) == (0.01, 1.0)
     assert sorted(held(made)) == sorted(map(id, network.parameters()))
     network["model"].requires_grad_(False)
-    (classes,) = optimizer_of(TransferOptim(), network, network["model"]).param_groups
+    (classes,) = build_optimizer(TransferOptim(), network, network["model"]).param_groups
     assert classes["times"] == 1.0

@@ -16,7 +16,7 @@ def test_many_classes_are_counted_in_parts(name, monkeypatch):
     records = []
     for at_once in (running_metrics.AT_ONCE, 12 * 4, 1):
         monkeypatch.setattr(running_metrics, "AT_ONCE", at_once)
-        counted = running_metrics.Tally(objective, torch.device("cpu"), World())
+        counted = running_metrics.RunningMetrics(objective, torch.device("cpu"), World())
         for x, y in batches:
             counted.add(objective(x, y).detach(), x, y)
         records.append(counted.record())

@@ -6,8 +6,8 @@ import torch
 
 from marginctl.objectives.module import Objective
 from marginctl.objectives.parsing import parse
-from marginctl.training.sample_difficulty import Curriculum, gradient_norms, grouped
-from marginctl.training.trainer import Tested
+from marginctl.training.sample_difficulty import DifficultyGroups, gradient_norms, grouped
+from marginctl.training.trainer import Predictions
 from tests.training.made import run, trainer
 
 
@@ -63,11 +63,11 @@ def test_groups_are_quantiles_of_equal_size_with_ties_by_row():
 
 def outputs(objective, x, y):
     with torch.no_grad():
-        return Tested(x, objective.logits(x), objective.similarities(x), y)
+        return Predictions(x, objective.logits(x), objective.similarities(x), y)
 
 
 def by_hand(rows):
-    made = Curriculum.__new__(Curriculum)
+    made = DifficultyGroups.__new__(DifficultyGroups)
     made.rows = [np.array(group) for group in rows]
     return made
 
@@ -106,7 +106,7 @@ def test_infinite_logits_are_null():
     objective = made("soft")
     x, y = features_and_labels()
     tested = outputs(objective, x, y)
-    infinite = Tested(tested.features, tested.logits / 0, tested.similarities, y)
+    infinite = Predictions(tested.features, tested.logits / 0, tested.similarities, y)
     found = by_hand([range(20), range(20, 40)]).record(objective, infinite)
     assert found["groups"]["1"]["confidence"] is None
     assert found["groups"]["1"]["nll"] is None
@@ -119,6 +119,6 @@ def test_training_goes_on_as_without_a_look():
     run(plain)
     while looked.step < looked.total:
         looked.run_epoch(lambda: None)
-        tested = looked.tested()
+        tested = looked.predict()
         gradient_norms(looked.objective, tested.features, tested.labels)
     assert looked.weights_digest() == plain.weights_digest()

@@ -7,15 +7,15 @@ from marginctl.models.backbone import create
 from marginctl.objectives.module import Objective
 from marginctl.objectives.parsing import parse
 from marginctl.training.epoch_metrics import accuracy_record, objective_record
-from marginctl.training.running_metrics import hits
+from marginctl.training.running_metrics import top1_top5_hits
 from marginctl.training.trainer import DivergedError
-from marginctl.utils.precision import Setup, setup
+from marginctl.utils.precision import DeviceConfig, device_config_for
 from marginctl.utils.seed import generator
 from tests.training.made import images, run, trainer
 
-BF16 = Setup(torch.device("cpu"), "bf16", channels_last=True)
+BF16 = DeviceConfig(torch.device("cpu"), "bf16", channels_last=True)
 # `train` refuses it on a CPU, where it trains badly; its scaler goes on there as on a GPU
-FP16 = Setup(torch.device("cpu"), "fp16", channels_last=True)
+FP16 = DeviceConfig(torch.device("cpu"), "fp16", channels_last=True)
 
 
 def test_equals_a_plain_loop():
@@ -68,8 +68,8 @@ def test_a_batch_in_parts_is_the_batch(optimizer):
         ("gradient-decay:beta=warm-up(end=1)", {"data": {"augment": "crop-flip"}}),
         ("soft", {"optim": {"lr": "one-cycle(peak=0.1)"}, "train": {"accumulate": 2}}),
         ("l-gm", {"optim": {"optimizer": "adam", "lr": "cosine(start=0.01,end=0)"}}),
-        ("center", {"how": FP16, "optim": {"optimizer": "adamw", "lr": 0.01}}),
-        ("adacos", {"how": FP16, "train": {"accumulate": 2}}),
+        ("center", {"device_config": FP16, "optim": {"optimizer": "adamw", "lr": 0.01}}),
+        ("adacos", {"device_config": FP16, "train": {"accumulate": 2}}),
     ],
 )
 def test_resumed_at_every_step_is_the_same_to_the_bit(objective, changes):
@@ -123,11 +123,11 @@ def test_every_parameter_moves():
 
 
 def test_bf16_trains_and_keeps_its_weights_in_float32():
-    made = trainer("arcface", how=BF16)
+    made = trainer("arcface", device_config=BF16)
     records = run(made)
     assert records[-1]["loss"] < records[0]["loss"]
     assert {p.dtype for p in made.model.parameters()} == {torch.float32}
-    assert made.tested().logits.dtype == torch.float32
+    assert made.predict().logits.dtype == torch.float32
 
 
 def test_a_loss_that_is_not_finite_stops_at_once():
@@ -141,10 +141,10 @@ def test_evaluation_changes_nothing_and_counts_every_image():
     made = trainer("adacos")
     run(made, until=9)
     before = made.weights_digest()
-    tested = made.tested(size=4)
+    tested = made.predict(size=4)
     assert made.weights_digest() == before
     assert len(tested.labels) == 21
-    assert torch.allclose(tested.logits, made.tested().logits, atol=1e-5)
+    assert torch.allclose(tested.logits, made.predict().logits, atol=1e-5)
     record = accuracy_record(tested)
     right = (tested.similarities.argmax(1) == tested.labels).float().mean().item()
     assert record["top1"] == pytest.approx(100 * right)
@@ -155,32 +155,32 @@ def test_evaluation_changes_nothing_and_counts_every_image():
 
 def test_the_objectives_state_is_recorded():
     learned = trainer("cosine-learned")
-    assert objective_record(learned.objective, learned.tested())["scale"] == pytest.approx(16)
+    assert objective_record(learned.objective, learned.predict())["scale"] == pytest.approx(16)
     least = trainer("cosine-ls")
-    found = objective_record(least.objective, least.tested())
+    found = objective_record(least.objective, least.predict())
     quantiles = list(found["optimal_scale"]["quantiles"].values())
     assert quantiles == sorted(quantiles)
     assert sum(found["target_angle"]["histogram"]) == 21
     assert 0 <= found["rho"] <= 0.6932  # ln(C - 1)
     angle = trainer("arcgrad")
-    tested = angle.tested()
+    tested = angle.predict()
     own = -tested.similarities.gather(1, tested.labels[:, None]).mean().item()
     mean = objective_record(angle.objective, tested)["target_angle"]["mean"]
     assert mean == pytest.approx(own * 180 / torch.pi, abs=1e-3)
     soft = trainer("soft")
-    assert "target_angle" not in objective_record(soft.objective, soft.tested())
+    assert "target_angle" not in objective_record(soft.objective, soft.predict())
 
 
 def test_hits_break_ties_as_argmax():
     scores = torch.tensor([[1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0]]).repeat(4, 1)
     labels = torch.tensor([0, 1, 4, 5])
-    one, five = hits(scores, labels)
+    one, five = top1_top5_hits(scores, labels)
     assert (int(one), int(five)) == (1, 3)
 
 
 def test_auto_precision_is_one_that_the_device_has():
-    assert setup("cpu", "auto").precision in ("bf16", "fp32")
-    assert setup("cpu", "fp32").precision == "fp32"
+    assert device_config_for("cpu", "auto").precision in ("bf16", "fp32")
+    assert device_config_for("cpu", "fp32").precision == "fp32"
 
 
 @pytest.mark.parametrize(

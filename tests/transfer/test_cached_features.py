@@ -11,8 +11,8 @@ from marginctl.data.images.in_memory import load_images
 from marginctl.experiments.source_model import Start
 from marginctl.objectives.parsing import parse
 from marginctl.training.checkpoint import weights_digest
-from marginctl.transfer.cached_features import are_kept, extracted
-from marginctl.utils.precision import setup
+from marginctl.transfer.cached_features import are_cached, extract_features
+from marginctl.utils.precision import device_config_for
 from tests.training.made import trainer
 
 
@@ -26,7 +26,9 @@ def start():
 
 def made(start, images, store, said=None, check=lambda: None):
     heard = [] if said is None else said
-    return extracted(start, images, store, setup("cpu", "fp32"), heard.append, check)
+    return extract_features(
+        start, images, store, device_config_for("cpu", "fp32"), heard.append, check
+    )
 
 
 def test_they_are_the_networks_in_the_order_of_the_images(start, tmp_path):
@@ -44,12 +46,12 @@ def test_they_are_the_networks_in_the_order_of_the_images(start, tmp_path):
 
 def test_they_are_kept_by_all_that_they_depend_on(start, tmp_path):
     images = load_images("digits", Path())
-    assert not are_kept(start, images, tmp_path)
+    assert not are_cached(start, images, tmp_path)
     made(start, images, tmp_path)
-    assert are_kept(start, images, tmp_path)
+    assert are_cached(start, images, tmp_path)
     for other in (replace(start, weights="y"), replace(start, moments=([0.5], [0.5]))):
-        assert not are_kept(other, images, tmp_path)
-    assert not are_kept(start, images.keeping(np.arange(9)), tmp_path)
+        assert not are_cached(other, images, tmp_path)
+    assert not are_cached(start, images.keeping(np.arange(9)), tmp_path)
 
     def never():
         raise AssertionError("computed again")

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from marginctl.transfer.lbfgs import CURVATURE, DECREASE, Memory, Point, minimized, searched
+from marginctl.transfer.lbfgs import CURVATURE, DECREASE, Memory, Point, line_search, minimize
 
 CURVATURES = np.array([1.0, 10.0, 100.0, 1000.0])
 
@@ -23,7 +23,7 @@ def test_a_step_meets_the_strong_wolfe_conditions(length):
     """However long the first try is."""
     here = Point(np.zeros(4), *quartic(np.zeros(4)), True)
     direction = -length * here.gradient / CURVATURES
-    found = searched(lambda x: Point(x, *quartic(x), True), here, direction)
+    found = line_search(lambda x: Point(x, *quartic(x), True), here, direction)
     step = (found.x - here.x)[0] / direction[0]
     slope = here.gradient @ direction
     assert found.value <= here.value + DECREASE * step * slope
@@ -32,12 +32,12 @@ def test_a_step_meets_the_strong_wolfe_conditions(length):
 
 def test_there_is_no_step_uphill():
     here = Point(np.zeros(4), *quartic(np.zeros(4)), True)
-    assert searched(lambda x: Point(x, *quartic(x), True), here, here.gradient) is None
+    assert line_search(lambda x: Point(x, *quartic(x), True), here, here.gradient) is None
 
 
 @pytest.mark.parametrize("inverse", [np.ones(4), 1 / CURVATURES])
 def test_it_finds_the_optimum(inverse):
-    point, iterations = minimized(
+    point, iterations = minimize(
         quartic,
         np.zeros(4),
         inverse=inverse,
@@ -61,7 +61,7 @@ def test_the_rough_arithmetic_is_left_when_it_leads_no_further():
         value, gradient = quartic(x)
         return (value, gradient) if exact else (value, np.round(gradient, 3) + 1e-3)
 
-    point, _ = minimized(
+    point, _ = minimize(
         rounded,
         np.zeros(4),
         inverse=1 / CURVATURES,

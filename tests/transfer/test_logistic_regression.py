@@ -8,7 +8,7 @@ from sklearn.linear_model import LogisticRegression
 from marginctl.metrics.reliability import nll
 from marginctl.recipe.transfer import STRENGTHS
 from marginctl.transfer import logistic_regression
-from marginctl.transfer.logistic_regression import Problem
+from marginctl.transfer.logistic_regression import ProbeProblem
 
 
 def loss(weight, bias, x, y, strength):
@@ -26,7 +26,7 @@ def digits():
 def test_the_optimum_is_that_of_scikit_learn(digits, strength, rows):
     """Real features, of more images than lengths and of fewer."""
     x, y = digits[0][:rows], digits[1][:rows]
-    own = Problem(x, y, 10).fit(strength, 1e-7)
+    own = ProbeProblem(x, y, 10).fit(strength, 1e-7)
     assert own.converged
     assert own.gradient <= 1e-7
     other = LogisticRegression(C=1 / (rows * strength), tol=1e-9, max_iter=20_000).fit(x, y)
@@ -41,7 +41,7 @@ def test_the_optimum_is_that_of_scikit_learn(digits, strength, rows):
 
 def test_the_gradient_is_that_of_the_features_as_they_were_given(digits):
     x, y = digits
-    fit = Problem(x, y, 10).fit(1e-2, 1e-4)
+    fit = ProbeProblem(x, y, 10).fit(1e-2, 1e-4)
     logits = fit.logits(x)
     p = np.exp(logits - logits.max(1, keepdims=True))
     p /= p.sum(1, keepdims=True)
@@ -53,7 +53,7 @@ def test_the_gradient_is_that_of_the_features_as_they_were_given(digits):
 
 def test_two_classes_are_those_of_scikit_learn_at_twice_the_strength(digits):
     x, y = digits[0][digits[1] < 2], digits[1][digits[1] < 2]
-    own = Problem(x, y, 2).fit(2 * 1e-2, 1e-8)
+    own = ProbeProblem(x, y, 2).fit(2 * 1e-2, 1e-8)
     other = LogisticRegression(C=1 / (len(x) * 1e-2), tol=1e-10, max_iter=20_000).fit(x, y)
     difference = own.weight[1] - own.weight[0]
     assert np.abs(difference - other.coef_[0]).max() < 1e-4 * np.abs(other.coef_).max()
@@ -62,7 +62,7 @@ def test_two_classes_are_those_of_scikit_learn_at_twice_the_strength(digits):
 def test_a_path_ends_where_each_fit_does_with_less_work(digits):
     x, y = digits
     strengths = STRENGTHS[:6]
-    problem = Problem((x - x.mean(0)) / (x.std(0) + 1e-9), y, 10)
+    problem = ProbeProblem((x - x.mean(0)) / (x.std(0) + 1e-9), y, 10)
     path = problem.path(strengths, 1e-6)
     cold = [problem.fit(strength, 1e-6) for strength in strengths]
     assert [fit.strength for fit in path] == list(strengths)
@@ -75,7 +75,7 @@ def test_a_path_ends_where_each_fit_does_with_less_work(digits):
 
 def test_what_ends_early_is_not_called_converged(digits, monkeypatch):
     monkeypatch.setattr(logistic_regression, "ITERATIONS", 3)
-    early = Problem(*digits, 10).fit(1e-4, 1e-9)
+    early = ProbeProblem(*digits, 10).fit(1e-4, 1e-9)
     assert not early.converged
     assert early.gradient > 1e-9
     assert early.iterations == 3
@@ -84,7 +84,7 @@ def test_what_ends_early_is_not_called_converged(digits, monkeypatch):
 def test_features_that_say_nothing_give_the_shares_of_the_classes():
     y = np.array([0, 0, 0, 1])
     for x in (np.ones((4, 3)), np.zeros((4, 3)), np.ones((4, 9))):
-        fit = Problem(x, y, 2).fit(1.0, 1e-8)
+        fit = ProbeProblem(x, y, 2).fit(1.0, 1e-8)
         assert fit.converged
         shares = np.exp(fit.bias) / np.exp(fit.bias).sum()
         assert shares == pytest.approx([0.75, 0.25], abs=1e-6)
@@ -93,7 +93,7 @@ def test_features_that_say_nothing_give_the_shares_of_the_classes():
 def test_a_class_without_images_ends_with_next_to_no_share():
     """As where a class has a single image, and that one is in the other part of a split."""
     x = np.random.default_rng(0).standard_normal((30, 4))
-    fit = Problem(x, np.arange(30) % 2, 3).fit(1e-2, 1e-6)
+    fit = ProbeProblem(x, np.arange(30) % 2, 3).fit(1e-2, 1e-6)
     assert fit.converged
     p = np.exp(fit.logits(x))
     assert (p[:, 2] / p.sum(1)).mean() <= 1e-6
@@ -108,5 +108,5 @@ def test_what_is_called_at_every_step_ends_the_work(digits):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        Problem(*digits, 10, check).fit(1e-3, 1e-9)
+        ProbeProblem(*digits, 10, check).fit(1e-3, 1e-9)
     assert len(calls) == 5

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from marginctl.recipe.transfer import Probe
-from marginctl.transfer.cached_features import Extracted
-from marginctl.transfer.probe import prepared, probed, split
+from marginctl.transfer.cached_features import SplitFeatures
+from marginctl.transfer.probe import fit_probe, prepared, split
 
 
 def made(rows, seed=0, classes=3, length=6):
@@ -40,8 +40,8 @@ def test_a_single_image_is_fitted_on_and_said():
 
 def test_without_a_second_image_of_any_class_nothing_is_chosen():
     x, y = made(3)
-    both = Extracted(x, made(30, 1)[0])
-    found = probed(both, y, made(30)[1], 3, Probe(), 0)
+    both = SplitFeatures(x, made(30, 1)[0])
+    found = fit_probe(both, y, made(30)[1], 3, Probe(), 0)
     assert found.record["validation"] == {"fitted": 3, "n": 0, "strengths": []}
     assert found.record["strength"] == 1e-3
     assert "strength 0.001 is the middle one, not chosen" in found.record["notes"][0]
@@ -51,7 +51,7 @@ def test_the_record_says_how_each_strength_did_and_that_the_edge_was_chosen():
     (x, y), (other, test_y) = made(60), made(300, 1)
     probe = Probe(strengths=[1e-1, 10.0, 1.0])
     assert probe.strengths == [10.0, 1.0, 1e-1]
-    record = probed(Extracted(x, other), y, test_y, 3, probe, 0).record
+    record = fit_probe(SplitFeatures(x, other), y, test_y, 3, probe, 0).record
     of_each = record["validation"]["strengths"]
     assert [v["strength"] for v in of_each] == probe.strengths
     assert all(v["converged"] and v["gradient"] <= 1e-6 for v in of_each)
@@ -65,8 +65,8 @@ def test_the_record_says_how_each_strength_did_and_that_the_edge_was_chosen():
 
 def test_the_test_part_changes_neither_the_choice_nor_the_fit():
     (x, y), (other, test_y) = made(60), made(30, 1)
-    one = probed(Extracted(x, other), y, test_y, 3, Probe(), 0)
-    two = probed(Extracted(x, 5 * other + 1), y, test_y[::-1].copy(), 3, Probe(), 0)
+    one = fit_probe(SplitFeatures(x, other), y, test_y, 3, Probe(), 0)
+    two = fit_probe(SplitFeatures(x, 5 * other + 1), y, test_y[::-1].copy(), 3, Probe(), 0)
     assert one.weight.tolist() == two.weight.tolist()
     for key in ("strength", "validation", "fit"):
         assert one.record[key] == two.record[key]

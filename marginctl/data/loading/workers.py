@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, Dataset
 from marginctl.data.images.folders import open_rgb
 from marginctl.data.images.on_disk import FilePart
 from marginctl.errors import DecodeError, MarginctlError
-from marginctl.utils.device import processes_together, usable_cores
+from marginctl.utils.device import usable_cores, world_size
 from marginctl.utils.text import short
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Decoded(Dataset[tuple[Tensor, Tensor, int] | str]):
 
 def worker_count() -> int:
     """How many processes decode for this one: none on a single core."""
-    here = int(os.environ.get("LOCAL_WORLD_SIZE", processes_together()))
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", world_size()))
     cores = usable_cores() // here
     return min(cores, MOST_WORKERS) if cores > 1 else 0
 

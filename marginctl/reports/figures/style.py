@@ -102,7 +102,7 @@ def save(figure: Any, path: Path) -> None:
     """Writes a matplotlib figure, whole or not at all: the same file for the same figure.
 
     Raises:
-        StoreError: the file cannot be written.
+        StorageError: the file cannot be written.
     """
     undated: dict[str, Any] = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
     suffix, content = path.suffix.lower(), io.BytesIO()

@@ -53,7 +53,7 @@ def to_file(path: Path | None) -> Iterator[list[str]]:
         A list that has a line about the file in the end, and nothing with None.
 
     Raises:
-        StoreError: it cannot be written.
+        StorageError: it cannot be written.
     """
     wrote: list[str] = []
     if path is None:

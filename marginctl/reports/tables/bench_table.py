@@ -6,7 +6,7 @@ from typing import Any
 
 from marginctl.reports.formats.text_table import print_rows, print_sentences
 from marginctl.reports.tables.train_table import shown_mean
-from marginctl.utils.text import counted
+from marginctl.utils.text import count_noun
 
 
 def print_together(document: dict[str, Any]) -> None:
@@ -39,7 +39,7 @@ def print_together(document: dict[str, Any]) -> None:
     load = about["load_before"]
     said = "not known here" if load is None else ", ".join(f"{mean:.1f}" for mean in load)
     lines.append(
-        f"environment: {about['card']}; {counted(about['threads'], 'thread')} of torch "
+        f"environment: {about['card']}; {count_noun(about['threads'], 'thread')} of torch "
         f"{about['versions']['torch']}, Python {about['versions']['python']}, {about['system']} "
         f"{about['architecture']}; load before (of 1, 5, 15 min): {said}"
     )
@@ -214,7 +214,7 @@ def print_networks(document: dict[str, Any]) -> None:
             {
                 "network": row["model"],
                 "s/epoch": _seconds_an_epoch(row["seconds_an_epoch"]),
-                "timed": counted(row["epochs"], "epoch")
+                "timed": count_noun(row["epochs"], "epoch")
                 if row["epochs"]
                 else f"{row['steps']} of {row['steps_an_epoch']} steps",
                 "images/s": f"{row['images_a_second']:.0f}",
@@ -249,7 +249,7 @@ def print_networks(document: dict[str, Any]) -> None:
         hint = "the same command again trains them"
         if table["minutes_needed"] is not None:
             hint = f"--minutes {math.ceil(table['minutes_needed'])} is enough for one"
-        print(f"no time for {counted(table['left_out'], 'network')}: {hint}")
+        print(f"no time for {count_noun(table['left_out'], 'network')}: {hint}")
 
 
 def _seconds_an_epoch(seconds: dict[str, float | None]) -> str:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from marginctl.metrics.long_tail import WORDS
-from marginctl.utils.text import counted
+from marginctl.utils.text import count_noun
 
 SHORT = 20  # classes whose counts are all said
 
@@ -19,7 +19,7 @@ def lines_of(plan: dict[str, Any]) -> list[str]:
     for row in plan["rows"]:
         if "features_kept" in row:
             takes = f"about {duration(row['seconds'])} on {device}"
-            said = f"features of {counted(row['images'], 'image')}: "
+            said = f"features of {count_noun(row['images'], 'image')}: "
             lines.append(f"{row['trial']}: {said}{'kept' if row['features_kept'] else takes}")
             continue
         said = f"not timed ({row['reason']})"
@@ -27,9 +27,9 @@ def lines_of(plan: dict[str, Any]) -> list[str]:
             steps, images = row["timed_steps"], row["timed_images"]
             said = (
                 f"about {duration(row['seconds'])} on {device} "
-                f"(from {counted(steps, 'timed step')} of {counted(images, 'image')})"
+                f"(from {count_noun(steps, 'timed step')} of {count_noun(images, 'image')})"
             )
-        epochs, steps = counted(row["epochs"], "epoch"), counted(row["steps"], "step")
+        epochs, steps = count_noun(row["epochs"], "epoch"), count_noun(row["steps"], "step")
         lines.append(f"{row['trial']}: {epochs}, {steps}, {said}")
     done = f"{plan['done']} done, " * (plan["done"] > 0)
     takes = ""
@@ -38,7 +38,7 @@ def lines_of(plan: dict[str, Any]) -> list[str]:
     if plan["not_timed"]:
         takes += f"{', and' if takes else ':'} {plan['not_timed']} not timed"
     lines.append(
-        f"{counted(plan['trials'], 'trial')}, {done}{plan['to_do']} to do on {device}{takes}; "
+        f"{count_noun(plan['trials'], 'trial')}, {done}{plan['to_do']} to do on {device}{takes}; "
         f"runs in {plan['folder']}"
     )
     if plan["not_counted"] and plan["to_do"]:
@@ -53,7 +53,7 @@ def _tail(of: dict[str, Any]) -> str:
     shown = shown if len(counts) <= SHORT else f"from {max(counts)} down to {min(counts)}"
     shots = ", ".join(f"{groups[name]} with {said}" for name, said in WORDS.items())
     return (
-        f"{of['data']}: {counted(of['images'], 'training image')} of {len(counts)} classes: "
+        f"{of['data']}: {count_noun(of['images'], 'training image')} of {len(counts)} classes: "
         f"{shown} ({shots})"
     )
 

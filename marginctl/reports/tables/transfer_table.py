@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from marginctl.experiments.transfer_record import SOFT
-from marginctl.metrics.accuracy import interval
+from marginctl.metrics.accuracy import wilson_interval
 from marginctl.recipe import TrainRecipe
 from marginctl.reports.formats.text_table import print_table
 from marginctl.reports.tables.train_table import spread
@@ -111,7 +111,7 @@ def _entry(group: Group) -> str:
 def _interval(record: Mapping[str, Any]) -> list[float]:
     """Wilson's, in percent: of the count, which top-1 in full precision gives exactly."""
     n = record["last"]["n"]
-    return [100 * end for end in interval(round(record["last"]["top1"] * n / 100), n)]
+    return [100 * end for end in wilson_interval(round(record["last"]["top1"] * n / 100), n)]
 
 
 def _notes(group: Group) -> list[str]:

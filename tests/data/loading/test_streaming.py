@@ -265,7 +265,7 @@ def test_a_resumed_training_is_the_same_with_other_workers(photographs, monkeypa
     run(resumed)
     assert resumed.step == whole.step == 8
     assert resumed.weights_digest() == whole.weights_digest()
-    tested = resumed.tested()
+    tested = resumed.predict()
     assert tested.labels.tolist() == photographs.test_y.tolist()
 
 

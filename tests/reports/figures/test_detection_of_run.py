@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from marginctl.errors import StoreError
-from marginctl.metrics.detection import Foreign, Outputs, of_outputs
+from marginctl.errors import StorageError
+from marginctl.metrics.detection import OODOutputs, Outputs, detection_metrics
 from marginctl.reports.figures import detection_of_run
 
 
@@ -23,8 +23,8 @@ def saved(monkeypatch):
 
 
 def test_a_row_for_miss_and_for_each_foreign_set(saved, tmp_path):
-    foreign = [Foreign("mnist", "near", "d", outputs(30, 1))]
-    found = of_outputs(outputs(50, 0), np.zeros(50, np.int64), foreign, 5, curves=True)
+    foreign = [OODOutputs("mnist", "near", "d", outputs(30, 1))]
+    found = detection_metrics(outputs(50, 0), np.zeros(50, np.int64), foreign, 5, curves=True)
     assert detection_of_run.draw("made", found, tmp_path / "a.png") is None
     miss, ood = saved[0].subfigs
     assert ood.get_suptitle() == "OOD mnist (near): 50 in, 30 out"
@@ -39,13 +39,13 @@ def test_a_row_for_miss_and_for_each_foreign_set(saved, tmp_path):
 
 def test_what_has_no_two_sides_is_said(saved, tmp_path):
     own = outputs(20, 0)
-    found = of_outputs(own, own.similarities.argmax(1), [], 5, curves=True)
+    found = detection_metrics(own, own.similarities.argmax(1), [], 5, curves=True)
     reason = detection_of_run.draw("made", found, tmp_path / "a.png")
     assert (reason, saved) == (f"miss: {found['reasons']['miss']}", [])
 
 
 def test_a_file_that_cannot_be_written_is_refused(tmp_path):
-    found = of_outputs(outputs(20, 0), np.zeros(20, np.int64), [], 5, curves=True)
+    found = detection_metrics(outputs(20, 0), np.zeros(20, np.int64), [], 5, curves=True)
     (tmp_path / "file").write_text("")
-    with pytest.raises(StoreError, match=r"file/a\.png: cannot be written"):
+    with pytest.raises(StorageError, match=r"file/a\.png: cannot be written"):
         detection_of_run.draw("made", found, tmp_path / "file" / "a.png")

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from marginctl.metrics.reliability import by_confidence
+from marginctl.metrics.reliability import bin_by_confidence
 from marginctl.reports.figures.learning_curves import Reasons, groups
 from marginctl.reports.figures.reliability_diagram import pooled, reliability
 from tests.reports.figures.made import calibration, line, run, table
@@ -34,14 +34,14 @@ def test_bars_are_accuracies_and_gaps_and_the_histogram_has_all_images(tmp_path)
 def test_pooled_bins_are_those_of_all_samples_together(tmp_path):
     random = np.random.default_rng(3)
     confidence, correct = random.uniform(size=(3, 200)), random.uniform(size=(3, 200)) < 0.6
-    seeds = [by_confidence(x, y, 10) for x, y in zip(confidence, correct, strict=True)]
+    seeds = [bin_by_confidence(x, y, 10) for x, y in zip(confidence, correct, strict=True)]
     runs = [
         run(tmp_path, "soft", s, [line(1, 5)], evaluation={"calibration": found.as_json()})
         for s, found in enumerate(seeds)
     ]
     (group,) = groups(table(*runs))
     found = pooled(group)
-    together = by_confidence(confidence.ravel(), correct.ravel(), 10)
+    together = bin_by_confidence(confidence.ravel(), correct.ravel(), 10)
     assert found.ece == pytest.approx(np.mean([one.ece for one in seeds]))
     for a, b in zip(found.reliability.bins, together.bins, strict=True):
         assert (a.lo, a.hi, a.count) == (b.lo, b.hi, b.count)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from marginctl.metrics.reliability import by_confidence
+from marginctl.metrics.reliability import bin_by_confidence
 from marginctl.reports.figures import reliability_of_calibration
 from marginctl.reports.figures.reliability_of_calibration import draw
 
@@ -16,8 +16,8 @@ def test_a_diagram_before_and_one_a_method(tmp_path, monkeypatch, suffix):
         "save",
         lambda figure, *a: (kept.append(figure), save(figure, *a)),
     )
-    before = by_confidence([0.9, 0.8, 0.6], [True, False, True], 10)
-    after = by_confidence([0.7, 0.65, 0.55], [True, False, True], 10)
+    before = bin_by_confidence([0.9, 0.8, 0.6], [True, False, True], 10)
+    after = bin_by_confidence([0.7, 0.65, 0.55], [True, False, True], 10)
     path = tmp_path / f"figure.{suffix}"
     draw("a title", before, {"none": before, "temperature": after}, path)
     content = path.read_bytes()

@@ -9,11 +9,11 @@ from tests.reports.figures.made import line, run, table
 
 def looked(epoch, easy, hard, norm=None):
     """A line with two groups: their confidences, and shares that are a tenth of them."""
-    of_groups = {
+    long_tail_accuracy = {
         number: {"confidence": value, "gradient_share": value / 10}
         for number, value in (("1", easy), ("2", hard))
     }
-    more = {"curriculum": {"groups": of_groups}}
+    more = {"curriculum": {"groups": long_tail_accuracy}}
     if norm is not None:
         more["loss_gradient_norm_by_image"] = {"mean": norm}
     return line(epoch, 50, **more)
