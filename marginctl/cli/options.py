@@ -140,12 +140,6 @@ Baseline = Annotated[
     str | None,
     typer.Option("--baseline", metavar="NAME", help="Compare with it; soft where it is there."),
 ]
-Power = Annotated[
-    str | None,
-    typer.Option(
-        "--power", metavar="POINTS", help="How many repeats would show such a difference?"
-    ),
-]
 
 
 class Format(enum.StrEnum):

@@ -36,7 +36,6 @@ def command(
         ),
     ] = False,
     baseline: options.Baseline = None,
-    power: options.Power = None,
     explain: Annotated[
         str | None,
         typer.Option(
@@ -97,11 +96,9 @@ def command(
     from marginctl.reports.formats.output import check_output, print_tables, to_file
     from marginctl.reports.formats.text_table import print_csv, print_lines
     from marginctl.results.collect import collect
-    from marginctl.results.compare_folds import positive_points
 
     others: dict[str, object] = {
         "--baseline": baseline,
-        "--power": power,
         "--explain": explain,
         "--figure": figure,
         "--figures": figures,
@@ -129,7 +126,6 @@ def command(
     check_kinds(kind or [])
     if report_format is ReportFormat.html and output is None:
         raise RequestError("--format html: a page is a file: add --output report.html")
-    visible = positive_points(power)
     if paper is not None:
         check_paper(paper)
     if explain and report_format not in (ReportFormat.table, ReportFormat.json):
@@ -137,9 +133,7 @@ def command(
     if output is not None:
         check_output(output)
     collected = collect(store)
-    assembled = assemble(
-        collected, paper=paper, number=table_number, baseline=baseline, power=visible
-    )
+    assembled = assemble(collected, paper=paper, number=table_number, baseline=baseline)
     say(collected.problems)
     if figure:
         if len(assembled.tables) != 1:

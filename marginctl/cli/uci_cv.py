@@ -72,7 +72,6 @@ def command(
         ),
     ] = False,
     baseline: options.Baseline = None,
-    power: options.Power = None,
     predictions: Annotated[
         Path | None,
         typer.Option("--predictions", metavar="FILE", help="Write every test prediction (CSV)."),
@@ -125,7 +124,7 @@ def command(
     from marginctl.reports.formats.output import print_tables
     from marginctl.reports.tables import cv_table
     from marginctl.reports.tables.builders import of_grid
-    from marginctl.results.compare_folds import chosen_baseline, compare, positive_points
+    from marginctl.results.compare_folds import chosen_baseline, compare
     from marginctl.results.cv_cells import Collector
     from marginctl.runs.atomic_io import check_outputs
     from marginctl.runs.run_dir import NETWORKS, PREDICTIONS
@@ -166,7 +165,6 @@ def command(
             _search(session, workers, cluster, dry_run=dry_run, json=json, quiet=quiet)
         return
     compared_with = chosen_baseline(session.recipe.objectives, baseline)
-    visible = positive_points(power)
     if not dry_run:
         read = [*(csv or []), *filter(None, (train_csv, test_csv)), find(recipe).path]
         check_outputs(predictions, save_models, read)
@@ -207,7 +205,7 @@ def command(
         draw(session, collector.grid, figure)
         if not quiet:
             say([f"wrote {figure}"])
-    compared = compare(collector.grid, collector.records, compared_with, visible)
+    compared = compare(collector.grid, collector.records, compared_with)
     if json:
         protocol = session.recipe.protocol.model_dump()
         failed = outcome.failed.values()

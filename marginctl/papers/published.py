@@ -9,7 +9,7 @@ from marginctl.models.registry import canonical_model
 from marginctl.objectives.parsing import parse
 from marginctl.papers.schema import (
     CELL,
-    NOT_IN_TEXT,
+    NOT_AVAILABLE,
     NOT_PRINTED,
     Direction,
     Line,
@@ -92,10 +92,10 @@ class PublishedTable:
         n: repeats behind each number, None where the paper does not say.
         recipes: the shipped recipes whose runs fill it, the one to prefer first.
         rows, columns: their labels, in order.
-        cells: the numbers by their labels; None where the cell is not in our text. A cell that the
+        cells: the numbers by their labels; None where the cell is not available. A cell that the
             paper itself leaves empty is not there.
         settings: the same of a table that holds settings: text as printed.
-        absent: why nothing of the table is in our text, None where it is.
+        absent: why no number of the table is available to us, else None.
     """
 
     paper: str
@@ -131,13 +131,13 @@ class PublishedTable:
         return self._measures[row, column]
 
     @property
-    def in_text(self) -> int:
-        """How many cells our text of the paper has."""
+    def available(self) -> int:
+        """Return how many cells have a number."""
         return len(self.settings) + sum(cell is not None for cell in self.cells.values())
 
     @property
-    def not_in_text(self) -> int:
-        """How many cells of its rows are not in our text."""
+    def not_available(self) -> int:
+        """Return how many cells have no number available to us."""
         return sum(cell is None for cell in self.cells.values())
 
 
@@ -201,7 +201,7 @@ def _table(paper: str, number: str, file: TableFile) -> PublishedTable:
             if file.metric == "setting":
                 settings[place] = text
             elif text != NOT_PRINTED:
-                cells[place] = None if text == NOT_IN_TEXT else _value(text, file.n)
+                cells[place] = None if text == NOT_AVAILABLE else _value(text, file.n)
     return PublishedTable(
         paper=paper,
         number=number,

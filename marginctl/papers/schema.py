@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-NOT_IN_TEXT = "not in our text"
+NOT_AVAILABLE = "not available"
 NOT_PRINTED = "-"  # the paper itself has no number here
 
 Metric = Literal[
@@ -94,9 +94,9 @@ class TableFile(_Strict):
             if self.metric != "setting":
                 problems += [
                     f"row '{row.label}': cell '{cell}': expected a number, 'mean±std', "
-                    f"'{NOT_IN_TEXT}' or '{NOT_PRINTED}'"
+                    f"'{NOT_AVAILABLE}' or '{NOT_PRINTED}'"
                     for cell in row.cells
-                    if cell not in (NOT_IN_TEXT, NOT_PRINTED) and not CELL.fullmatch(cell)
+                    if cell not in (NOT_AVAILABLE, NOT_PRINTED) and not CELL.fullmatch(cell)
                 ]
             problems += [
                 f"row '{row.label}' and column '{column.label}' both say '{key}'"

@@ -79,7 +79,6 @@ def assemble(
     paper: str | None,
     number: str | None,
     baseline: str | None,
-    power: float | None,
 ) -> Assembled:
     """Makes the tables and the tests.
 
@@ -87,7 +86,6 @@ def assemble(
         collected: the runs.
         paper, number: only what belongs to this paper, and to its table of this number.
         baseline: an objective, as asked for.
-        power: a difference in points: how many repeats would show it?
 
     Raises:
         RequestError: the baseline is in no table; no such table of the paper.
@@ -114,7 +112,7 @@ def assemble(
     keys = _keys([t.recipe for t in tables] + [t.recipe for t in trained])
     return Assembled(
         [
-            _of_table(t, c, name, power, judged, key)
+            _of_table(t, c, name, judged, key)
             for t, c, name, key in zip(tables, collectors, chosen, keys, strict=False)
         ],
         [
@@ -132,11 +130,10 @@ def _of_table(
     own: collect.Table,
     collector: Collector,
     baseline: str,
-    power: float | None,
     judged: Iterable[JudgedTable],
     key: str,
 ) -> OfTable:
-    compared = compare(collector.grid, collector.records, baseline, power)
+    compared = compare(collector.grid, collector.records, baseline)
     of_paper = next(
         (j for j in judged if (j.table.paper, j.table.number) == (own.paper, own.table)), None
     )

@@ -69,12 +69,12 @@ def _of_table(own: OfTable, dataset: str, objective: str) -> Iterator[str]:
     if found.note:
         yield f"  note: {found.note}"
     if found.paper:
-        test = made.published[dataset, objective]
-        outcome = test.reason or f"z = {test.statistic:.2f}, p = {formatted_p(test.p)}"
+        judged = own.verdicts.get((dataset, objective))
+        verdict = f": {judged.verdict}" if judged else ""
         yield (
             f"  published ({table.paper}, table {table.table}): {found.paper.mean:.2f} ± "
             f"{found.paper.std:.2f} over n = {found.paper.n}; difference "
-            f"{found.mean - found.paper.mean:+.2f}, {outcome} (approximate)"
+            f"{found.mean - found.paper.mean:+.2f}{verdict}"
         )
     comparison = made.cells.get((dataset, objective))
     if comparison:

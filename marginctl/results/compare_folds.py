@@ -1,6 +1,5 @@
 """Compares the cells of a grid: methods with a baseline, and ours with the published values."""
 
-import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -36,8 +35,6 @@ class Comparison:
     difference: float | None
     test: Test
     p_holm: float | None
-    repeats_needed: int | None = None
-    smallest_visible: float | None = None
     wins: int = 0
     ties: int = 0
     losses: int = 0
@@ -57,19 +54,12 @@ class Comparisons:
     """All comparisons of a grid."""
 
     baseline: str
-    power: float | None = None  # the difference, in points, that `repeats_needed` is for
     cells: dict[Place, Comparison] = field(default_factory=dict)
     overall: list[Comparison] = field(default_factory=list)
-    published: dict[Place, Test] = field(default_factory=dict)
     ranks: dict[str, float] = field(default_factory=dict)
     friedman: Test = field(default_factory=lambda: Test(None, None))
     overlapping: bool = False  # some rows are tested by several folds of a repeat
     datasets: int = 0  # with every cell there: those that ranks and tests over data sets use
-
-
-def differs(test: Test | None) -> bool:
-    """Whether a test found a difference; not where it could not be made."""
-    return test is not None and test.p is not None and test.p < SIGNIFICANT
 
 
 def chosen_baseline(objectives: Sequence[str], asked: str | None) -> str:
@@ -107,28 +97,10 @@ def baselines(tables: Sequence[Sequence[str]], asked: str | None) -> list[str]:
     return [chosen_baseline(t, None) for t in tables]
 
 
-def positive_points(asked: str | None) -> float | None:
-    """The difference of `--power`.
-
-    Raises:
-        RequestError: not a number of points above 0.
-    """
-    if asked is None:
-        return None
-    try:
-        points = float(asked)
-    except ValueError:
-        points = math.nan
-    if not 0 < points <= 100:
-        raise RequestError(f"--power {asked}: expected points above 0 and at most 100, such as 0.5")
-    return points
-
-
 def compare(
     grid: Grid,
     records: Mapping[Place, Sequence[Record]],
     baseline: str,
-    power: float | None = None,
 ) -> Comparisons:
     """Makes every test that the cells allow.
 
@@ -136,13 +108,12 @@ def compare(
         grid: the cells.
         records: of each cell, one a seed, in the order of the seeds.
         baseline: the objective that the others are compared with.
-        power: a difference in points: how many repeats would show it?
     """
     others = [o for o in grid.objectives if o != baseline]
     overlapping = any(
         sum(r["tested"][0]) > r["rows"] for of_cell in records.values() for r in of_cell
     )
-    made = Comparisons(baseline, power, overlapping=overlapping)
+    made = Comparisons(baseline, overlapping=overlapping)
     for dataset in grid.datasets:
         pairs = {
             o: _paired(records[dataset, o], records[dataset, baseline])
@@ -154,24 +125,13 @@ def compare(
             Test(None, None, reason="a fixed test set: repeats differ in initial weights alone")
             if fixed
             else tests.corrected_resampled_t(d, r)
-            for d, r, _ in pairs.values()
+            for d, r in pairs.values()
         ]
         adjusted = tests.holm([t.p for t in results])
-        for (objective, (d, r, folds)), test, p in zip(
-            pairs.items(), results, adjusted, strict=True
-        ):
-            needed = visible = None
-            if power is not None and len(d) > 1 and not fixed:
-                needed = tests.repeats_to_see(power, d, r, folds)
-                visible = tests.smallest_visible(d, r)
+        for (objective, (d, _)), test, p in zip(pairs.items(), results, adjusted, strict=True):
             made.cells[dataset, objective] = Comparison(
                 *(dataset, objective, statistics.fmean(d) if d else None, test, p),
-                *(needed, visible, *tests.wins_ties_losses(d)),
-            )
-    for cell in grid.in_order():
-        if cell.paper:
-            made.published[cell.dataset, cell.objective] = tests.against_published(
-                cell.mean, cell.std, cell.n, cell.paper.mean, cell.paper.std, cell.paper.n
+                *tests.wins_ties_losses(d),
             )
     rows = grid.complete_rows()
     if not rows or not others:
@@ -188,7 +148,7 @@ def compare(
     signed = [tests.wilcoxon(d) for d in differences.values()]
     overall = [
         Comparison(
-            *(None, objective, statistics.median(d), test, p, None, None),
+            *(None, objective, statistics.median(d), test, p),
             *(*tests.wins_ties_losses(d), statistics.fmean(d), tests.bootstrap_interval(d)),
         )
         for (objective, d), test, p in zip(
@@ -204,8 +164,8 @@ def compare(
     )
 
 
-def _paired(a: Sequence[Record], b: Sequence[Record]) -> tuple[list[float], float, int]:
-    """Differences of the accuracies fold by fold, n_test/n_train, and the folds of a repeat.
+def _paired(a: Sequence[Record], b: Sequence[Record]) -> tuple[list[float], float]:
+    """Differences of the accuracies fold by fold, and n_test/n_train.
 
     Seeds that only one of the two has are left out.
     """
@@ -222,7 +182,7 @@ def _paired(a: Sequence[Record], b: Sequence[Record]) -> tuple[list[float], floa
             differences += [x - y for x, y in zip(mine, theirs, strict=True)]
             ratios += [n / (first["rows"] - n) for n in tested]
     ratio = statistics.fmean(ratios) if ratios else 0.0
-    return differences, ratio, len(a[0]["tested"][0])
+    return differences, ratio
 
 
 def as_json(made: Comparisons) -> dict[str, Any]:
@@ -246,27 +206,7 @@ def as_json(made: Comparisons) -> dict[str, Any]:
             between = comparison.interval
             entry["mean_difference"] = comparison.mean
             entry["bootstrap_interval"] = None if between is None else list(between)
-        if made.power is not None and not over_data_sets:
-            entry["power_for"] = made.power
-            entry["repeats_needed"] = comparison.repeats_needed
-            entry["smallest_visible"] = comparison.smallest_visible
-            if comparison.repeats_needed is None:
-                entry["power_reason"] = (
-                    "no number of repeats would do"
-                    if comparison.smallest_visible is not None
-                    else "needs folds in common"
-                )
         entries.append(entry)
-    for (dataset, objective), test in made.published.items():
-        entries.append(
-            {
-                "test": "z against published (approximate)",
-                "dataset": dataset,
-                "objective": objective,
-                "baseline": None,
-                **_numbers(test),
-            }
-        )
     return {
         "tests": entries,
         "ranks": {

@@ -12,12 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from marginctl.results.distributions import (
-    normal_quantile,
-    normal_tail,
-    student_quantile,
-    student_tail,
-)
 from marginctl.utils.seed import generator
 
 FloatArray = NDArray[np.float64]
@@ -46,6 +40,20 @@ class Test:
     reason: str | None = None
 
 
+def student_cdf(df: float, t: float) -> float:
+    """Return the probability that Student's t with `df` degrees of freedom is below t."""
+    from scipy.special import stdtr  # 0.3 s that a report without tests does not wait for
+
+    return float(stdtr(df, t))
+
+
+def student_quantile(df: float, p: float) -> float:
+    """Return the p-quantile of Student's t with `df` degrees of freedom."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(df, p))
+
+
 def corrected_resampled_t(differences: Sequence[float], test_to_train: float) -> Test:
     """The corrected resampled t-test (Nadeau and Bengio, 2003) of paired fold accuracies.
 
@@ -64,7 +72,7 @@ def corrected_resampled_t(differences: Sequence[float], test_to_train: float) ->
     if _is_constant(d):
         return Test(None, None, n - 1, reason="the difference is the same on every fold")
     t = d.mean() / math.sqrt((1 / n + test_to_train) * variance)
-    p = 2 * student_tail(n - 1, -abs(t))
+    p = 2 * student_cdf(n - 1, -abs(t))
     return Test(float(t), float(p), n - 1, float(d.mean() / math.sqrt(variance)))
 
 
@@ -137,20 +145,6 @@ def wins_ties_losses(differences: Sequence[float]) -> tuple[int, int, int]:
     return int((d > 0).sum()), int((d == 0).sum()), int((d < 0).sum())
 
 
-def against_published(
-    mean: float, std: float, n: int, paper_mean: float, paper_std: float, paper_n: int
-) -> Test:
-    """z of ours against a published value: approximate, since fold accuracies are correlated.
-
-    z = (a - b) / sqrt(sd_a^2/n_a + sd_b^2/n_b).
-    """
-    variance = std**2 / n + paper_std**2 / paper_n
-    if variance == 0:
-        return Test(None, None, reason="both standard deviations are 0")
-    z = (mean - paper_mean) / math.sqrt(variance)
-    return Test(z, 2 * normal_tail(-abs(z)))
-
-
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
     """Holm's step-down adjustment; None stays None and is not counted."""
     there = sorted((p, i) for i, p in enumerate(p_values) if p is not None)
@@ -220,39 +214,3 @@ def wilcoxon(differences: Sequence[float]) -> Test:
     effect = float((rank * np.sign(d)).sum() / rank.sum())
     result = signed_rank(d)
     return Test(float(result.statistic), float(result.pvalue), effect=effect)
-
-
-def repeats_to_see(
-    difference: float,
-    differences: Sequence[float],
-    test_to_train: float,
-    folds: int,
-    *,
-    alpha: float = 0.05,
-    power: float = 0.8,
-) -> int | None:
-    """Repeats of the folds with which the corrected test would see a true difference.
-
-    From the observed variance of the differences, by the normal approximation. None where no number
-    of repeats would do: more repeats do not shrink the part r var(d), which comes from testing
-    on the same rows again.
-    """
-    d = np.asarray(differences, np.float64)
-    variance = float(d.var(ddof=1))
-    if _is_constant(d):
-        return 1
-    z = normal_quantile(1 - alpha / 2) + normal_quantile(power)
-    room = difference**2 / (z**2 * variance) - test_to_train
-    return max(1, math.ceil(1 / room / folds)) if room > 0 else None
-
-
-def smallest_visible(
-    differences: Sequence[float],
-    test_to_train: float,
-    *,
-    alpha: float = 0.05,
-    power: float = 0.8,
-) -> float:
-    """The smallest true difference that the corrected test could see with endless repeats."""
-    z = normal_quantile(1 - alpha / 2) + normal_quantile(power)
-    return z * math.sqrt(test_to_train * float(np.var(np.asarray(differences), ddof=1)))

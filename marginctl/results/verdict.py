@@ -10,8 +10,8 @@ from typing import Any
 from marginctl.papers import PublishedTable
 from marginctl.papers.published import Measure, Place, Value
 from marginctl.results.collect import Run
-from marginctl.results.distributions import student_quantile
 from marginctl.results.match_published import Filling, fillings
+from marginctl.results.statistics import student_quantile
 from marginctl.utils.text import plain
 
 
@@ -19,19 +19,19 @@ class Verdict(enum.StrEnum):
     """What our number says of a published one. delta is the table's.
 
     reproduced: the 95 % interval of the difference lies inside +-delta.
-    underpowered: it does not, and 0 lies inside it; or there is no interval.
+    inconclusive: it does not, and 0 lies inside it; or there is no interval.
     differs: 0 lies outside it, and it is not inside +-delta.
     not_comparable: our runs train in another way, or on less.
     missing: no finished run of ours.
-    not_in_text: our text of the paper does not hold the number.
+    not_available: the paper's text available to us does not give the number.
     """
 
     reproduced = "reproduced"
-    underpowered = "compatible, underpowered"
+    inconclusive = "inconclusive"
     differs = "differs"
     not_comparable = "not comparable"
     missing = "missing"
-    not_in_text = "not in our text"
+    not_available = "not available"
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ def _judged(place: Place, value: Value | None, measure: Measure, ours: Filling |
     differing: Mapping[str, tuple[Any, Any]] = ours.differing if ours else {}
     low = high = difference = reason = None
     if value is None:
-        verdict = Verdict.not_in_text
+        verdict = Verdict.not_available
     elif mean is None:
         diverged = any(run.record.get("diverged") for run in runs)
         verdict, reason = Verdict.missing, "diverged" if diverged else None
@@ -174,10 +174,10 @@ def _judged(place: Place, value: Value | None, measure: Measure, ours: Filling |
 
 def _verdict(low: float | None, high: float | None, delta: float | None) -> Verdict:
     if low is None or high is None:
-        return Verdict.underpowered
+        return Verdict.inconclusive
     if delta is not None and -delta <= low and high <= delta:
         return Verdict.reproduced
-    return Verdict.underpowered if low <= 0 <= high else Verdict.differs
+    return Verdict.inconclusive if low <= 0 <= high else Verdict.differs
 
 
 def _said(differing: Mapping[str, tuple[Any, Any]]) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from marginctl.results.distributions import normal_quantile, normal_tail
+from marginctl.results.statistics import student_cdf, student_quantile
 
 
 def command(arguments, folder, **changed):
@@ -87,8 +87,8 @@ print(sorted({{"scipy.stats", "torch"}} & set(sys.modules)))
 
 
 def test_the_distributions_by_their_tables():
-    assert normal_tail(-1.959963985) == pytest.approx(0.025, rel=1e-8)
-    assert normal_quantile(0.975) == pytest.approx(1.959963985, rel=1e-8)
+    assert student_cdf(10, -2.228138852) == pytest.approx(0.025, rel=1e-8)
+    assert student_quantile(10, 0.975) == pytest.approx(2.228138852, rel=1e-8)
 
 
 def test_doctor_in_a_checkout_that_is_not_installed(marginctl, monkeypatch, tmp_path):

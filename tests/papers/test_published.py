@@ -160,7 +160,7 @@ def test_a_cell_is_what_the_paper_prints(place):
 
 def test_every_table_has_its_cells():
     found = {
-        paper.name: {n: (t.in_text, t.not_in_text) for n, t in paper.tables.items()}
+        paper.name: {n: (t.available, t.not_available) for n, t in paper.tables.items()}
         for paper in papers()
     }
     assert found == COUNTS
@@ -169,7 +169,7 @@ def test_every_table_has_its_cells():
 def test_every_table_without_numbers_says_why():
     for paper in papers():
         for table in paper.tables.values():
-            assert (table.absent is None) == (table.in_text > 0)
+            assert (table.absent is None) == (table.available > 0)
             assert set(table.cells) | set(table.settings) <= {
                 (row, column) for row in table.rows for column in table.columns
             }
@@ -280,7 +280,7 @@ tables:
     rows:
       - {label: x, cells: [1e1, 2]}
       - {label: y, cells: [10.50±0.10, "-"]}
-      - {label: z, cells: [not in our text, 0.7]}
+      - {label: z, cells: [not available, 0.7]}
 """
 
 
@@ -300,7 +300,7 @@ def test_a_file_is_read_as_it_is_written(tmp_path):
         ("z", "b"): Value(0.7, None, None),
     }
     assert found.where("x", "b") == {"objective": "arcgrad"}
-    assert (found.in_text, found.not_in_text) == (4, 1)
+    assert (found.available, found.not_available) == (4, 1)
 
 
 @pytest.mark.parametrize(

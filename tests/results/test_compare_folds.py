@@ -18,7 +18,6 @@ from marginctl.results.compare_folds import (
     baselines,
     chosen_baseline,
     compare,
-    positive_points,
 )
 from tests.reports import stores
 from tests.reports.tables.test_cv_table import collected, record
@@ -144,14 +143,10 @@ def test_one_objective_or_equal_ones_make_no_test_and_no_nan():
     json.dumps(document, allow_nan=False)
     assert document["tests"] == []
     twins = collected([record("a", "soft"), record("a", "center")])
-    made = compare(twins.grid, twins.records, "soft", power=0.5)
+    made = compare(twins.grid, twins.records, "soft")
     entry = as_json(made)["tests"][0]
     assert entry["p"] is None
     assert entry["reason"] == "the difference is the same on every fold"
-    assert entry["repeats_needed"] == 1
-    assert "Repeats to see a difference of 0.5 points from soft" in markdown(
-        of_grid(twins.grid, made)
-    )
 
 
 def test_a_seed_that_only_one_side_has_is_left_out():
@@ -164,9 +159,8 @@ def test_a_seed_that_only_one_side_has_is_left_out():
 def test_no_seed_in_common_is_no_difference_and_no_crash():
     records = [record("a", "soft", seed=0), record("a", "center", seed=1)]
     gathered = collected(records)
-    made = compare(gathered.grid, gathered.records, "soft", power=1.0)
+    made = compare(gathered.grid, gathered.records, "soft")
     assert made.cells["a", "center"].difference is None
-    assert "| a | - |" in markdown(of_grid(gathered.grid, made))
     json.dumps(as_json(made), allow_nan=False)
 
 
@@ -199,12 +193,6 @@ def test_the_baseline():
         chosen_baseline(["center"], "soft")
 
 
-@pytest.mark.parametrize("asked", ["0", "-1", "x", "nan", "101"])
-def test_power_must_be_points(asked):
-    with pytest.raises(RequestError, match="expected points above 0"):
-        positive_points(asked)
-
-
 @pytest.fixture(scope="module")
 def scattered(tmp_path_factory):
     """Three stores of one table: 6 data sets and 4 methods, two seeds; and one of networks."""
@@ -229,7 +217,7 @@ def scattered(tmp_path_factory):
 def test_neither_hashes_nor_the_order_of_stores_change_a_byte(scattered, form):
     printed = []
     for seed, order in (("0", (0, 1, 2, 3)), ("12345", (3, 1, 2, 0))):
-        arguments = [*(str(scattered[i]) for i in order), "--format", form, "--power", "1"]
+        arguments = [*(str(scattered[i]) for i in order), "--format", form]
         ran = subprocess.run(
             [sys.executable, "-m", "marginctl", "report", *arguments],
             capture_output=True,

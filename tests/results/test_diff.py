@@ -136,7 +136,6 @@ def test_damaged_runs_are_named(marginctl, whole, tmp_path):
         (("--diff", "S", "S", "S"), "--diff: 3 stores: expected two"),
         (("--diff", "S", "nowhere"), "no run store at nowhere"),
         (("--diff", "S", "S", "--format", "latex"), "--format latex: not of --diff"),
-        (("--diff", "S", "S", "--power", "3"), "--power: not beside --diff"),
         (("--list", "--diff"), "--diff: not beside --list"),
     ],
 )

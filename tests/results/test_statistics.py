@@ -11,14 +11,11 @@ from hypothesis import strategies as st
 from scipy import integrate, stats
 
 from marginctl.results.statistics import (
-    against_published,
     bootstrap_interval,
     corrected_resampled_t,
     friedman,
     holm,
     ranks,
-    repeats_to_see,
-    smallest_visible,
     wilcoxon,
     wins_ties_losses,
 )
@@ -216,25 +213,3 @@ def test_the_bootstrap_by_all_draws():
     assert shares[1] == pytest.approx(0.975, abs=0.02)
     for order in itertools.permutations(values):
         assert bootstrap_interval(order) == (low, high)
-
-
-def test_z_against_the_published_value():
-    made = against_published(80.0, 6.0, 100, 78.0, 8.0, 100)
-    assert made.statistic == pytest.approx(2.0)
-    assert made.p == pytest.approx(2 * stats.norm.sf(2.0))
-    assert against_published(1.0, 0.0, 9, 2.0, 0.0, 9).reason == "both standard deviations are 0"
-
-
-def test_the_power_is_what_was_promised():
-    """At the number of repeats that it names, the corrected z reaches 80 % power by simulation."""
-    d = np.random.default_rng(3).normal(0, 1, 100)
-    needed = repeats_to_see(1.2, d, 1 / 9, 10)
-    variance = d.var(ddof=1) * (1 / (10 * needed) + 1 / 9)
-    drawn = np.random.default_rng(4).normal(1.2, math.sqrt(variance), 20_000)
-    power = (np.abs(drawn) > 1.959964 * math.sqrt(variance)).mean()
-    assert power == pytest.approx(0.8, abs=0.05) or needed == 1
-    assert power > 0.79
-    limit = smallest_visible(d, 1 / 9)
-    assert repeats_to_see(limit * 0.99, d, 1 / 9, 10) is None
-    assert repeats_to_see(limit * 1.01, d, 1 / 9, 10) > 10
-    assert repeats_to_see(0.5, [0.0] * 10, 1 / 9, 10) == 1

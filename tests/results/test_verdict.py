@@ -62,8 +62,8 @@ def runs(objective, accuracies, **changes):
     [
         # the paper: an error of 27.27 +- 0.15, n = 3; delta is 0.5
         ([72.75, 72.73, 72.71, 72.77], Verdict.reproduced),
-        ([70.0, 73.9], Verdict.underpowered),
-        ([72.73], Verdict.underpowered),  # n = 1, with the paper's deviation: +-0.75
+        ([70.0, 73.9], Verdict.inconclusive),
+        ([72.73], Verdict.inconclusive),  # n = 1, with the paper's deviation: +-0.75
         ([70.0, 70.1, 70.05], Verdict.differs),
     ],
 )
@@ -116,7 +116,7 @@ def test_folds_are_judged_by_all_their_accuracies():
     cell = judge(published_table("arcgrad", "I"), [run]).cells["Iris", "Soft"]
     assert cell.n == 100
     assert cell.std == pytest.approx(np.std(values, ddof=1))
-    assert cell.verdict is Verdict.underpowered  # its own deviation of 6.76 is too large for +-1
+    assert cell.verdict is Verdict.inconclusive  # its own deviation of 6.76 is too large for +-1
     assert cell.runs == (run,)
     assert not judge(published_table("arcgrad", "I"), []).shown
 

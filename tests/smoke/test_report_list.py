@@ -14,7 +14,9 @@ def test_it_lists_every_table_and_claim_without_a_store(marginctl):
     lines = ran.out.splitlines()
     (own,) = [line for line in lines if line.startswith("temperature ") and " 10 " in line[:20]]
     assert own.split()[-4:] == ["none", "22", "8", "temperature/table10"]
-    assert any("12a" in line and "all: our text has a plot of it" in line for line in lines)
+    assert any(
+        "12a" in line and "all: the text available to us has a plot" in line for line in lines
+    )
     assert any("calibration-improves-with-beta" in line for line in lines)
     assert "filled" not in ran.out
 
@@ -26,7 +28,7 @@ def test_every_format_has_the_same(marginctl):
     assert list(found) == ["arcgrad", "gradient-decay", "large-margin", "temperature"]
     (one,) = [t for t in found["arcgrad"]["tables"] if t["table"] == "I"]
     assert one["recipes"] == ["arcgrad/table1"]
-    assert (one["unit"], one["n"], one["in_text"], one["delta"]) == ("percent", 100, 105, 1.0)
+    assert (one["unit"], one["n"], one["available"], one["delta"]) == ("percent", 100, 105, 1.0)
     text = marginctl("report", "--list", "--format", "csv").out
     rows = list(csv.DictReader(io.StringIO(text)))
     tables = [t for p in document["papers"] for t in p["tables"]]
@@ -66,7 +68,6 @@ def test_the_runs_of_a_store_are_counted(marginctl, tmp_path, quick):
     ("arguments", "message"),
     [
         ((), "STORE is missing: expected run stores, or folders in them"),
-        (("--list", "--power", "3"), "--power: not beside --list: leave one of them out"),
         (("--list", "--figure", "a.png"), "--figure: not beside --list"),
         (("--list", "--kind", "curves"), "--kind: not beside --list"),
         (("--list", "--paper", "arcgrat"), "Did you mean 'arcgrad'?"),

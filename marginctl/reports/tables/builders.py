@@ -7,7 +7,7 @@ from marginctl.reports.tables import footnotes as notes
 from marginctl.reports.tables.metric_tables import metric_tables
 from marginctl.reports.tables.published_table import said_of
 from marginctl.reports.tables.table import Cell as TableCell
-from marginctl.reports.tables.table import Row, Table, table_of_texts
+from marginctl.reports.tables.table import Row, Table
 from marginctl.reports.tables.train_table import Cell as Trained
 from marginctl.reports.tables.train_table import spread
 from marginctl.results.collect import Run
@@ -50,7 +50,6 @@ def of_grid(
             )
             rows.append(Row(dataset, tuple(entries)))
     below = [*notes.legend(grid, made), *notes.conclusions(grid, made), *notes.skipped(grid)]
-    power = notes.power_rows(grid, made)
     return Table(
         key=key,
         title=title,
@@ -59,9 +58,6 @@ def of_grid(
         columns=grid.objectives,
         rows=(*rows, *_feet(grid)),
         notes=(*below, *more),
-        details=(table_of_texts(notes.power_caption(made), power[0], power[1:]),)
-        if power and made
-        else (),
     )
 
 
@@ -92,7 +88,6 @@ def _of_cell(
         best=round(cell.mean, 2) == best,
         footnotes=notes.marks(cell, made),
         below=f"{cell.paper.mean:.2f} ± {cell.paper.std:.2f}" if cell.paper else "",
-        below_footnotes=notes.paper_mark(cell, made) if cell.paper else "",
         verdict=verdict.verdict if verdict else None,
         remark="; ".join(filter(None, [cell.note, said_of(verdict) if verdict else None])) or None,
         runs=runs.get(place, ()),

@@ -3,12 +3,12 @@
 from collections.abc import Iterable
 
 from marginctl.results import compare_folds
-from marginctl.results.compare_folds import Comparisons, differs
+from marginctl.results.compare_folds import Comparisons
 from marginctl.results.cv_cells import Cell, Grid
 
 # One character a note in the table, explained below it.
 UNTRAINED, DIVERGED, COLLAPSED = "u", "d", "c"
-BETTER, WORSE, DIFFERS = "▲", "▼", "≠"
+BETTER, WORSE = "▲", "▼"
 DIRECTIONS = {1: BETTER, -1: WORSE, 0: ""}
 
 
@@ -23,11 +23,6 @@ def marks(cell: Cell, made: Comparisons | None) -> str:
     )
 
 
-def paper_mark(cell: Cell, made: Comparisons | None) -> str:
-    """Whether the published value differs significantly."""
-    return DIFFERS if made and differs(made.published.get((cell.dataset, cell.objective))) else ""
-
-
 def legend(grid: Grid, made: Comparisons | None) -> list[str]:
     """The notes and tests, a line each."""
     cells = grid.in_order()
@@ -36,12 +31,6 @@ def legend(grid: Grid, made: Comparisons | None) -> list[str]:
         lines.append(
             f"{BETTER} {WORSE}  better or worse than {made.baseline}: corrected resampled t-test "
             "over the folds, p < 0.05 after Holm's correction over the methods of a row"
-        )
-    if made and made.published:
-        count = sum(differs(test) for test in made.published.values())
-        lines.append(
-            f"{DIFFERS}  differs from the published value: z-test (approximate), p < 0.05: "
-            f"{count} of {len(made.published)} cells"
         )
     if made and made.cells and made.overlapping:
         lines.append(
@@ -104,37 +93,6 @@ def _against(c: compare_folds.Comparison, made: Comparisons) -> str:
 def formatted_p(value: float | None) -> str:
     """A p-value to three places, small ones as 1.2e-05; `-` for none."""
     return "-" if value is None else f"{value:.3f}" if value >= 0.001 else f"{value:.1e}"
-
-
-def power_rows(grid: Grid, made: Comparisons | None) -> list[list[str]]:
-    """Repeats needed to see the asked difference; the first row is the heading."""
-    if made is None or made.power is None or not made.cells:
-        return []
-    others = [o for o in grid.objectives if o != made.baseline]
-    rows = [["data set", *others]]
-    for dataset in grid.datasets:
-        row = [made.cells.get((dataset, o)) for o in others]
-        if any(row):
-            rows.append([dataset, *(_needed(c) for c in row)])
-    return rows
-
-
-def _needed(comparison: compare_folds.Comparison | None) -> str:
-    if comparison is None or comparison.smallest_visible is None:
-        return "-"
-    if comparison.repeats_needed is not None:
-        return str(comparison.repeats_needed)
-    return f"none ({comparison.smallest_visible:.2f})"
-
-
-def power_caption(made: Comparisons) -> str:
-    """What `power_rows` are."""
-    return (
-        f"Repeats to see a difference of {made.power:g} points from {made.baseline} (p < 0.05, "
-        "power 80 %, one comparison: before Holm's correction), over all seeds together, from the "
-        "observed variance; none: no number of repeats would do, and in brackets the difference "
-        "that endless ones could see"
-    )
 
 
 def _by_objective(cells: Iterable[tuple[Cell, str]]) -> str:

@@ -9,7 +9,7 @@ from marginctl.reports.formats.text_table import print_csv, print_rows, shown
 from marginctl.results.collect import Run
 from marginctl.results.match_published import filled
 
-_TABLES = ["paper", "table", "caption", "unit", "in_text", "not_in_text", "recipes"]
+_TABLES = ["paper", "table", "caption", "unit", "available", "not_available", "recipes"]
 _CLAIMS = ["paper", "claim", "statement", "recipes", "test"]
 
 
@@ -57,8 +57,8 @@ def _table(table: PublishedTable, runs: Sequence[Run] | None) -> dict[str, Any]:
         "direction": table.base.direction,
         "delta": table.base.delta,
         "n": table.n,
-        "in_text": table.in_text,
-        "not_in_text": table.not_in_text,
+        "available": table.available,
+        "not_available": table.not_available,
         "absent": table.absent,
         "recipes": list(table.recipes),
     }
@@ -87,7 +87,7 @@ def _line(paper: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
     """A table or a claim as a line; a table without rows has its reason where numbers would be."""
     line = {"paper": paper["paper"], **own, "recipes": ", ".join(own["recipes"])}
     if own.get("absent"):
-        line |= {"in_text": 0, "not_in_text": f"all: {own['absent']}"}
+        line |= {"available": 0, "not_available": f"all: {own['absent']}"}
     return line
 
 

@@ -5,11 +5,11 @@ from marginctl.results.verdict import Judged, JudgedTable, Verdict
 
 SYMBOLS = {
     Verdict.reproduced: "✓",
-    Verdict.underpowered: "~",
+    Verdict.inconclusive: "~",
     Verdict.differs: "≠",
     Verdict.not_comparable: "∦",
     Verdict.missing: "·",
-    Verdict.not_in_text: "?",
+    Verdict.not_available: "?",
 }
 
 

@@ -11,11 +11,11 @@ LEAST = 5.0  # percent of a bar that a segment has to have for its symbol
 
 MEANING = {
     Verdict.reproduced: "the 95 % interval of the difference lies within the table's range",
-    Verdict.underpowered: "the interval reaches out of the range and holds 0, or there is none",
+    Verdict.inconclusive: "the interval reaches out of the range and holds 0, or there is none",
     Verdict.differs: "the interval does not hold 0, and reaches out of the range",
     Verdict.not_comparable: "our runs train in another way, or on less",
     Verdict.missing: "no finished run",
-    Verdict.not_in_text: "the text of the paper that we have lacks the number",
+    Verdict.not_available: "the text of the paper that we have lacks the number",
 }
 
 

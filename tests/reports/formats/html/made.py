@@ -62,10 +62,10 @@ def judged(verdicts=tuple(Verdict), runs=(), reason=None):
     table = published_table("arcgrad", "I")
     cells = {}
     for i, (place, verdict) in enumerate(zip(table.cells, verdicts, strict=False)):
-        there = verdict not in (Verdict.missing, Verdict.not_in_text)
+        there = verdict not in (Verdict.missing, Verdict.not_available)
         cells[place] = Judged(
             *place,
-            published=None if verdict is Verdict.not_in_text else Value(90.0, 1.0, 100),
+            published=None if verdict is Verdict.not_available else Value(90.0, 1.0, 100),
             measure=table.measure(*place),
             runs=tuple(runs) if there else (),
             mean=91.0 + i if there else None,
