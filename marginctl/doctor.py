@@ -16,8 +16,8 @@ import filelock
 from packaging.requirements import Requirement
 
 from marginctl import __version__
-from marginctl.data.status import image_names, status
-from marginctl.data.tabular.uci import DATA_DIR_VARIABLE, definitions
+from marginctl.data.status import dataset_status, image_set_names
+from marginctl.data.tabular.uci import DATA_DIR_VARIABLE, uci_definitions
 from marginctl.errors import RequestError
 from marginctl.recipe import summaries
 from marginctl.recipe.load import shipped_folder
@@ -231,8 +231,8 @@ def _runs(out: Path) -> Finding:
 
 
 def _data(folder: Path) -> Iterator[Finding]:
-    for topic, names in (("UCI sets", list(definitions())), ("image sets", image_names())):
-        found = [status(name, folder, read=False) for name in names]
+    for topic, names in (("UCI sets", list(uci_definitions())), ("image sets", image_set_names())):
+        found = [dataset_status(name, folder, read=False) for name in names]
         there = [s.name for s in found if s.state in ("present", "built in")]
         absent = [s.name for s in found if s.state == "absent"]
         said = f"{len(there)} of {len(names)}: {', '.join(there)}"

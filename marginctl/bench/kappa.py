@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from marginctl.bench.train import median_interval
-from marginctl.models.backbone import create
+from marginctl.models.backbone import create_backbone
 from marginctl.models.registry import parse_model
 from marginctl.objectives.least_squares import least, reconstruction_errors
 from marginctl.objectives.module import Objective
@@ -60,7 +60,7 @@ class _Side:
         self.shape, self._device_config = shape, device_config
         self.images = shape.few if device_config.device.type == "cpu" else shape.batch
         name, options = parse_model(shape.model)
-        self._model = create(name, options, 3, shape.pixels).to(device_config.device)
+        self._model = create_backbone(name, options, 3, shape.pixels).to(device_config.device)
         self.length = self._model.feature_dim
         self._x = torch.randn(
             self.images, 3, shape.pixels, shape.pixels, device=device_config.device

@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from marginctl.bench.gpu_peaks import peak_of
 from marginctl.bench.throughput import pace
-from marginctl.data.images.in_memory import Images
+from marginctl.data.images.in_memory import InMemoryImages
 from marginctl.experiments.execution import Outcome
 from marginctl.experiments.execution import run as run_trials
 from marginctl.experiments.training_session import Session
@@ -82,7 +82,7 @@ def run(
         device=device,
     )
     (images,) = session.images.values()
-    assert isinstance(images, Images)  # the recipe's set lies in memory
+    assert isinstance(images, InMemoryImages)  # the recipe's set lies in memory
     device_config = device_config_for(device, session.recipe.train.precision)
     chosen = [
         TrainRecipe.model_validate(session.recipe.model_dump() | {"model": model})
@@ -157,7 +157,11 @@ def _trained(session: Session, progress: Any, ends: float, seconds: float) -> tu
 
 
 def speed(
-    recipe: TrainRecipe, images: Images, device_config: DeviceConfig, epochs: int, seconds: float
+    recipe: TrainRecipe,
+    images: InMemoryImages,
+    device_config: DeviceConfig,
+    epochs: int,
+    seconds: float,
 ) -> dict[str, Any]:
     """Trains some epochs, or a part of one, and says how long an epoch takes.
 

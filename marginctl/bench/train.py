@@ -11,9 +11,9 @@ import torch
 from scipy.stats import binom
 from torch import nn
 
-from marginctl.data.images.in_memory import Images
+from marginctl.data.images.in_memory import InMemoryImages
 from marginctl.data.loading.batches import PADDING
-from marginctl.models.backbone import create
+from marginctl.models.backbone import create_backbone
 from marginctl.models.registry import parse_model
 from marginctl.objectives.parsing import parse
 from marginctl.recipe import TrainRecipe
@@ -25,13 +25,13 @@ from marginctl.utils.precision import DeviceConfig, device_config_for
 CLASSES, PIXELS = 100, 32  # of CIFAR-100; the images are noise, whose content costs nothing
 
 
-def noise(count: int) -> Images:
+def noise(count: int) -> InMemoryImages:
     """Images in CIFAR-100's shape."""
     stream = np.random.default_rng(0)
     x = stream.integers(0, 256, size=(count, PIXELS, PIXELS, 3), dtype=np.uint8)
     y = stream.integers(0, CLASSES, size=count)
     names = tuple(map(str, range(CLASSES)))
-    return Images("noise", x, y, x[:CLASSES], np.arange(CLASSES), names)
+    return InMemoryImages("noise", x, y, x[:CLASSES], np.arange(CLASSES), names)
 
 
 class Bare:
@@ -39,7 +39,7 @@ class Bare:
 
     def __init__(self, trainer: Trainer, device_config: DeviceConfig) -> None:
         name, options = parse_model(trainer.recipe.model)
-        self._model = create(name, options, 3, PIXELS).to(device_config.device)
+        self._model = create_backbone(name, options, 3, PIXELS).to(device_config.device)
         if device_config.channels_last:
             self._model.to(memory_format=torch.channels_last)
         self._head = nn.Linear(self._model.feature_dim, CLASSES, bias=False).to(
@@ -63,7 +63,7 @@ class Bare:
             self._optimizer.step()
 
 
-def loader(images: Images, batch: int, workers: int) -> Any:
+def loader(images: InMemoryImages, batch: int, workers: int) -> Any:
     """What is usual: PIL images, torchvision's transforms, a DataLoader."""
     from PIL import Image
     from torch.utils.data import DataLoader, Dataset
@@ -143,7 +143,7 @@ def run(
     def plain() -> None:
         nonlocal number
         number += 1
-        bare.epoch(trainer.batches.epoch(number, batch))
+        bare.epoch(trainer.batches.train_batches(number, batch))
 
     workers = 0 if usable_cores() < 2 else 2
     pictures = loader(images, batch, workers)

@@ -18,8 +18,8 @@ import numpy as np
 from marginctl.crossval.reference_trainer import train_network
 from marginctl.crossval.stack import Stack, stacks
 from marginctl.crossval.worker import train, worker_pool
-from marginctl.data.tabular.dataset import Dataset
-from marginctl.data.tabular.uci import default_data_dir, load
+from marginctl.data.tabular.dataset import TabularDataset
+from marginctl.data.tabular.uci import default_data_dir, load_uci
 from marginctl.objectives.parsing import parse
 from marginctl.recipe import Protocol
 from marginctl.runs.run_dir import versions
@@ -54,7 +54,7 @@ def _ours(cut: list[Stack], pool: Executor) -> float:
     return time.perf_counter() - started
 
 
-def _sklearn(dataset: Dataset, protocol: Protocol, jobs: int, threads: int) -> float:
+def _sklearn(dataset: TabularDataset, protocol: Protocol, jobs: int, threads: int) -> float:
     from sklearn.model_selection import RepeatedKFold, cross_val_score
     from sklearn.neural_network import MLPClassifier
     from sklearn.pipeline import make_pipeline
@@ -122,7 +122,7 @@ def run(
     pools = {count: worker_pool(count)[0] for count in many}
     try:
         for name in names:
-            dataset = load(name, data_dir or default_data_dir())
+            dataset = load_uci(name, data_dir or default_data_dir())
             cut = stacks(dataset, parse("soft"), shape, seed=0)
             short = stacks(dataset, parse("soft"), protocol(1), seed=0)
             sides: dict[str, dict[str, Callable[[], float]]] = {

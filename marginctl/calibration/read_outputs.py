@@ -57,7 +57,7 @@ def _of_npz(path: Path) -> Outputs:
 
 
 def _of_csv(path: Path) -> Outputs:
-    table = csv_file.parse(path)
+    table = csv_file.read_table(path)
     words = sorted({name.rpartition("_")[0] or name for name in table.columns})
     kind = _kind(path, "columns", words, COLUMNS, LABEL)
     word = next(w for w, k in COLUMNS.items() if k == kind)

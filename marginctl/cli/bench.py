@@ -111,13 +111,13 @@ def networks(
     """
     from marginctl.bench.networks import MODELS, run
     from marginctl.console.train_progress import TrainProgress
-    from marginctl.models.registry import check_images, parse_model
+    from marginctl.models.registry import check_image_shape, parse_model
     from marginctl.reports.tables.bench_table import print_networks
     from marginctl.reports.tables.train_table import rows_of
     from marginctl.utils.device import resolve_device
 
     for name in model or ():
-        check_images(parse_model(name)[0], 3, 32)
+        check_image_shape(parse_model(name)[0], 3, 32)
     with TrainProgress(2 * seeds, quiet=False) as progress:
         document, results = run(
             device=resolve_device(device, accelerated=True),

@@ -129,11 +129,11 @@ def train(
     """
     from marginctl.bench.train import run
     from marginctl.console.progress import say
-    from marginctl.models.registry import check_images, parse_model
+    from marginctl.models.registry import check_image_shape, parse_model
     from marginctl.reports.tables.bench_table import print_overhead
     from marginctl.utils.device import resolve_device
 
-    check_images(parse_model(model)[0], 3, 32)
+    check_image_shape(parse_model(model)[0], 3, 32)
     document = run(
         model,
         batch=batch,

@@ -180,6 +180,6 @@ def _of_run(
         "logits",
         found.tested.logits.numpy(),
         found.tested.labels.numpy(),
-        found.images.part_digests["test"],
+        found.images.split_digests["test"],
         "the test images are split; no image that the network was trained on is used",
     )

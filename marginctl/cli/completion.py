@@ -30,9 +30,9 @@ def objective(incomplete: str) -> list[str]:
 
 def uci_set(incomplete: str) -> list[str]:
     """UCI sets."""
-    from marginctl.data.tabular.uci import definitions
+    from marginctl.data.tabular.uci import uci_definitions
 
-    return _begun(incomplete, [*definitions(), "all"])
+    return _begun(incomplete, [*uci_definitions(), "all"])
 
 
 def images(incomplete: str) -> list[str]:
@@ -44,6 +44,6 @@ def images(incomplete: str) -> list[str]:
 
 def model(incomplete: str) -> list[str]:
     """Backbones."""
-    from marginctl.models.registry import MODELS
+    from marginctl.models.registry import BACKBONES
 
-    return _begun(incomplete, MODELS)
+    return _begun(incomplete, BACKBONES)

@@ -16,22 +16,22 @@ Names = Annotated[
 
 
 def _chosen(names: list[str] | None) -> list[str]:
-    from marginctl.data.status import image_names
-    from marginctl.data.tabular.uci import definitions
+    from marginctl.data.status import image_set_names
+    from marginctl.data.tabular.uci import uci_definitions
 
-    groups = {"uci": list(definitions()), "images": image_names()}
+    groups = {"uci": list(uci_definitions()), "images": image_set_names()}
     return [n for name in names or ["uci"] for n in groups.get(name, [name])]
 
 
 @app.command("list")
 def list_(data_dir: options.DataDir = None, json: options.Json = False) -> None:
     """List the data sets and what is there of them."""
-    from marginctl.data.status import status
+    from marginctl.data.status import dataset_status
     from marginctl.data.tabular.uci import default_data_dir
     from marginctl.reports.formats.text_table import print_rows
 
     folder = data_dir or default_data_dir()
-    rows = [status(name, folder, read=False).row() for name in _chosen(["uci", "images"])]
+    rows = [dataset_status(name, folder, read=False).row() for name in _chosen(["uci", "images"])]
     if json:
         print_json(rows)
     else:
@@ -44,21 +44,21 @@ def fetch(
 ) -> None:
     """Fetch what is absent or damaged into the data folder; every file is checked by digest."""
     from marginctl.data.fetch import fetch_missing
-    from marginctl.data.status import image_names, status
+    from marginctl.data.status import dataset_status, image_set_names
     from marginctl.data.tabular.uci import default_data_dir
     from marginctl.errors import MarginctlError, RequestError
 
     folder = data_dir or default_data_dir()
     chosen = _chosen(names)
-    images = [n for n in chosen if n in image_names()]
+    images = [n for n in chosen if n in image_set_names()]
     if images:
         raise RequestError(
             f"data fetch: {', '.join(images)}: images are not fetched: torchvision.datasets does "
             f"it (download=True) for all but imagenet, with {folder} as its root"
         )
-    needed = [n for n in chosen if status(n, folder).state in ("absent", "damaged")]
+    needed = [n for n in chosen if dataset_status(n, folder).state in ("absent", "damaged")]
     reasons = fetch_missing(needed, folder)
-    rows = [status(name, folder).row() for name in chosen]
+    rows = [dataset_status(name, folder).row() for name in chosen]
     if json:
         print_json(rows)
     else:
@@ -76,11 +76,11 @@ def verify(
     names: Names = None, data_dir: options.DataDir = None, json: options.Json = False
 ) -> None:
     """Read every data set that is there and compare counts and digest."""
-    from marginctl.data.status import status
+    from marginctl.data.status import dataset_status
     from marginctl.data.tabular.uci import default_data_dir
     from marginctl.errors import RequestError
 
-    found = [status(name, data_dir or default_data_dir()) for name in _chosen(names)]
+    found = [dataset_status(name, data_dir or default_data_dir()) for name in _chosen(names)]
     if json:
         print_json([s.row() for s in found])
     else:

@@ -103,11 +103,11 @@ def command(
     of_pairs = {"--images": images, "--flip": flip, "--predictions": predictions}
     _refuse(of_pairs, "without --pairs: name a list of pairs with it")
     from marginctl.console.progress import say
-    from marginctl.data.images.registry import foreign_name
+    from marginctl.data.images.registry import parse_ood_name
     from marginctl.data.tabular.uci import default_data_dir
     from marginctl.experiments import evaluate, evaluate_pretrained
     from marginctl.metrics.network_metrics import as_text
-    from marginctl.models.pretrained import is_name
+    from marginctl.models.pretrained import is_weights_name
     from marginctl.reports.figures.style import check_path
     from marginctl.reports.formats.text_table import print_lines
     from marginctl.runs.atomic_io import check_outputs
@@ -117,10 +117,10 @@ def command(
         check_path("--figure", figure)
     check_outputs(figure, None, [p for p in (Path(run), calibration) if p is not None])
     for name in ood or ():
-        foreign_name(name)  # before anything takes its time
+        parse_ood_name(name)  # before anything takes its time
     folder = data_dir or default_data_dir()
     place = resolve_device(device, accelerated=True)
-    if is_name(run):
+    if is_weights_name(run):
         found = evaluate_pretrained.evaluate_weights(
             run, data, folder, place, bins, calibration, ood or ()
         )

@@ -115,7 +115,7 @@ def command(
     """
     from marginctl.console.progress import Progress, say
     from marginctl.crossval.dask_executor import cluster_for
-    from marginctl.data.tabular.custom import read_all
+    from marginctl.data.tabular.custom import read_csv_files
     from marginctl.experiments.uci_cv_session import Session
     from marginctl.experiments.uci_cv_trial import cost_of
     from marginctl.papers import table as published
@@ -136,7 +136,7 @@ def command(
     if recipe is None:
         alone = (csv or train_csv) and not dataset
         recipe = "own-data" if alone else "arcgrad/table1"
-    own = read_all(csv or [], target or [], (train_csv, test_csv))
+    own = read_csv_files(csv or [], target or [], (train_csv, test_csv))
     keep = [PREDICTIONS] * (predictions is not None) + [NETWORKS] * (save_models is not None)
     if figure:
         keep += check(figure, recipe, set_ or [], objective)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from marginctl.crossval.folds import IntArray, partition
 from marginctl.crossval.search_space import LANE_KEYS, Candidate
-from marginctl.data.tabular.dataset import Dataset
+from marginctl.data.tabular.dataset import TabularDataset
 from marginctl.objectives.parsing import ObjectiveName, parse
 from marginctl.recipe import Protocol
 from marginctl.utils.seed import generator
@@ -51,7 +51,7 @@ class Stack:
     else was asked for: the same network is always computed in the same company.
     """
 
-    dataset: Dataset
+    dataset: TabularDataset
     objective: ObjectiveName
     protocol: Protocol
     seed: int
@@ -150,7 +150,7 @@ def companies(protocols: Sequence[Protocol]) -> list[list[int]]:
     return list(found.values())
 
 
-def folds_of(dataset: Dataset, protocol: Protocol) -> int:
+def folds_of(dataset: TabularDataset, protocol: Protocol) -> int:
     """Folds of a repeat; a fixed test set counts as one."""
     return protocol.folds if dataset.fixed_test is None else 1
 
@@ -161,7 +161,7 @@ def _parameters(widths: list[int], num_classes: int) -> int:
 
 
 def stacks(
-    dataset: Dataset,
+    dataset: TabularDataset,
     objective: ObjectiveName,
     protocol: Protocol,
     seed: int,
@@ -184,7 +184,7 @@ def stacks(
     ]
 
 
-def lanes_at_once(dataset: Dataset, protocol: Protocol) -> int:
+def lanes_at_once(dataset: TabularDataset, protocol: Protocol) -> int:
     """How many protocols may train side by side in one stack: 1 where one has a stack's size."""
     return max(1, min(MOST_LANES, STACK_BYTES // _stack_bytes(dataset, protocol)))
 
@@ -192,7 +192,7 @@ def lanes_at_once(dataset: Dataset, protocol: Protocol) -> int:
 COST_KEYS = frozenset({"hidden", "epochs", "batch_size"})  # of a protocol, all that `cost` reads
 
 
-def cost_side_by_side(dataset: Dataset, protocol: Protocol, lanes: int) -> float:
+def cost_side_by_side(dataset: TabularDataset, protocol: Protocol, lanes: int) -> float:
     """The cost of one objective and seed with so many protocols that differ in `LANE_KEYS`."""
     size = lanes_at_once(dataset, protocol)
 
@@ -204,7 +204,7 @@ def cost_side_by_side(dataset: Dataset, protocol: Protocol, lanes: int) -> float
     return whole * one(size) + (one(rest) if rest else 0.0)
 
 
-def _stack_bytes(dataset: Dataset, protocol: Protocol) -> int:
+def _stack_bytes(dataset: TabularDataset, protocol: Protocol) -> int:
     """Of all networks of a trial in float32: weights, gradients and two moments."""
     widths = [dataset.num_features, *protocol.hidden]
     one_network = 4 * 4 * _parameters(widths, dataset.num_classes)

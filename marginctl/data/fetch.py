@@ -21,7 +21,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import urlsplit
 
-from marginctl.data.tabular.uci import definitions, load
+from marginctl.data.tabular.uci import load_uci, uci_definitions
 from marginctl.errors import RequestError
 from marginctl.utils.text import short
 
@@ -55,7 +55,7 @@ class Fetcher:
         The sources are tried in their order. What comes is parsed and compared with the digest of
         the definition before it is put in its place, so that nothing else can ever lie there.
         """
-        definition = definitions()[name]
+        definition = uci_definitions()[name]
         reasons = []
         for source in definition["sources"]:
             ((kind, url),) = ((k, v) for k, v in source.items() if k in ("zip", "arff"))
@@ -134,7 +134,7 @@ class Fetcher:
             for file, content in files.items():
                 (folder / file).write_bytes(content)
             try:
-                found = load(name, temporary)
+                found = load_uci(name, temporary)
             except RequestError as error:
                 raise _FetchError(f"not the expected data: {error.lines[0]}") from None
             if found.digest != definition["digest"]:

@@ -4,15 +4,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from marginctl.data.images.in_memory import find_images, load_images
+from marginctl.data.images.in_memory import find_in_memory, load_in_memory
 from marginctl.data.images.known_sets import IMAGE_SETS, STREAMED_SETS
-from marginctl.data.images.on_disk_sets import find_files, load_files
-from marginctl.data.tabular.uci import DataMissingError, definitions, load
+from marginctl.data.images.on_disk_sets import find_on_disk, load_on_disk
+from marginctl.data.tabular.uci import MissingDataError, load_uci, uci_definitions
 from marginctl.errors import RequestError
 
 
 @dataclass(frozen=True)
-class Status:
+class DatasetStatus:
     """A data set's state: `built in`, `present`, `absent` or `damaged`, with the reason."""
 
     name: str
@@ -32,8 +32,8 @@ class Status:
 
 def _published(name: str) -> dict[str, int | None]:
     """Classes, features and rows; of images, the training and test images together."""
-    if name in definitions():
-        published: dict[str, int | None] = definitions()[name]["published"]
+    if name in uci_definitions():
+        published: dict[str, int | None] = uci_definitions()[name]["published"]
         return published
     if name == "digits":
         return {"classes": 10, "features": 64, "instances": 1797}
@@ -45,12 +45,12 @@ def _published(name: str) -> dict[str, int | None]:
     return {"classes": len(kind.classes), "features": None, "instances": sum(kind.rows)}
 
 
-def image_names() -> list[str]:
+def image_set_names() -> list[str]:
     """The image sets that have a name."""
     return ["digits", *IMAGE_SETS, *STREAMED_SETS]
 
 
-def status(name: str, data_dir: Path, *, read: bool = True) -> Status:
+def dataset_status(name: str, data_dir: Path, *, read: bool = True) -> DatasetStatus:
     """Reads a data set and compares it with its definition and digest.
 
     Args:
@@ -60,39 +60,43 @@ def status(name: str, data_dir: Path, *, read: bool = True) -> Status:
     Raises:
         RequestError: an unknown name.
     """
-    if name in image_names():
+    if name in image_set_names():
         return _images(name, data_dir, read=read)
     folder = data_dir / "uci" / name
     try:
-        data = load(name, data_dir)
-    except DataMissingError as error:
-        return Status(name, "absent", None, error.lines[0])
+        data = load_uci(name, data_dir)
+    except MissingDataError as error:
+        return DatasetStatus(name, "absent", None, error.lines[0])
     except RequestError as error:
-        if name not in definitions():
+        if name not in uci_definitions():
             raise
-        return Status(name, "damaged", str(folder), error.lines[0])
-    if data.digest != definitions()[name]["digest"]:
+        return DatasetStatus(name, "damaged", str(folder), error.lines[0])
+    if data.digest != uci_definitions()[name]["digest"]:
         detail = (
             f"data set '{name}': the content of {folder} has another digest than the original "
             "files: fetch it again"
         )
-        return Status(name, "damaged", str(folder), detail)
-    files = definitions()[name]["files"]
+        return DatasetStatus(name, "damaged", str(folder), detail)
+    files = uci_definitions()[name]["files"]
     there = all((folder / file["file"]).is_file() for file in files)
-    return Status(name, "present" if there else "built in", str(folder) if there else None, None)
+    return DatasetStatus(
+        name, "present" if there else "built in", str(folder) if there else None, None
+    )
 
 
-def _images(name: str, data_dir: Path, *, read: bool) -> Status:
+def _images(name: str, data_dir: Path, *, read: bool) -> DatasetStatus:
     streamed = name in STREAMED_SETS
     try:
-        folder = find_files(name, data_dir) if streamed else find_images(name, data_dir)
-    except DataMissingError as error:
-        return Status(name, "absent", None, error.lines[0])
+        folder = find_on_disk(name, data_dir) if streamed else find_in_memory(name, data_dir)
+    except MissingDataError as error:
+        return DatasetStatus(name, "absent", None, error.lines[0])
     try:
         if read and streamed:
-            load_files(name, data_dir, 224)
+            load_on_disk(name, data_dir, 224)
         elif read:
-            load_images(name, data_dir)
+            load_in_memory(name, data_dir)
     except RequestError as error:
-        return Status(name, "damaged", str(folder), error.lines[0])
-    return Status(name, "present" if folder else "built in", str(folder) if folder else None, None)
+        return DatasetStatus(name, "damaged", str(folder), error.lines[0])
+    return DatasetStatus(
+        name, "present" if folder else "built in", str(folder) if folder else None, None
+    )

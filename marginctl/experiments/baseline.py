@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from marginctl.data.images.base import LabelledImages
-from marginctl.data.images.ood_sets import ForeignImages
+from marginctl.data.images.base import ImageDataset
+from marginctl.data.images.ood_sets import OODDataset
 from marginctl.errors import RequestError
 from marginctl.experiments.evaluate_pretrained import classes_of
 from marginctl.experiments.source_model import Start
@@ -25,8 +25,8 @@ from marginctl.utils.precision import DeviceConfig
 def before_record(
     start: Start,
     recipe: TrainRecipe,
-    images: LabelledImages,
-    foreign: Sequence[ForeignImages],
+    images: ImageDataset,
+    foreign: Sequence[OODDataset],
     device_config: DeviceConfig,
     world: World,
 ) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def before_record(
     }
 
 
-def _rows(start: Start, images: LabelledImages) -> tuple[list[int] | None, str | None]:
+def _rows(start: Start, images: ImageDataset) -> tuple[list[int] | None, str | None]:
     """Which class of the network each class of the images is; or why there is none."""
     ours, theirs = len(images.classes), len(start.classes)
     if ours != theirs:

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from marginctl import recipe as recipes
-from marginctl.data.images.base import LabelledImages
-from marginctl.data.images.in_memory import load_images
-from marginctl.data.images.on_disk_sets import load_files
-from marginctl.data.images.registry import LIST
+from marginctl.data.images.base import ImageDataset
+from marginctl.data.images.in_memory import load_in_memory
+from marginctl.data.images.on_disk_sets import load_on_disk
+from marginctl.data.images.registry import LIST_PREFIX
 from marginctl.data.images.subsets import label_noise, long_tailed, subsample
 from marginctl.errors import RequestError
 from marginctl.recipe import TrainRecipe
@@ -57,19 +57,19 @@ def _stored_as(source: recipes.Source, out: Path) -> str:
     return source.name
 
 
-def images_of(data: ImageData, folder: Path) -> LabelledImages:
+def images_of(data: ImageData, folder: Path) -> ImageDataset:
     """Loads or lists images and leaves out and corrupts what the recipe says, by a fixed seed.
 
     Raises:
         RequestError: they are not there, or damaged.
     """
-    images: LabelledImages
+    images: ImageDataset
     if data.streamed:
-        images = load_files(
+        images = load_on_disk(
             *(data.name, folder, data.side), blacklist=data.blacklist, test_share=data.test_share
         )
     else:
-        images = load_images(data.name, folder, data.side, test_share=data.test_share)
+        images = load_in_memory(data.name, folder, data.side, test_share=data.test_share)
     if data.samples is not None or data.share < 1:
         images = subsample(images, data.share, count=data.samples, seed=0)
     if data.imbalance is not None:
@@ -77,7 +77,7 @@ def images_of(data: ImageData, folder: Path) -> LabelledImages:
     return label_noise(images, data.label_noise, seed=0) if data.label_noise else images
 
 
-def check_scores(images: LabelledImages) -> None:
+def check_scores(images: ImageDataset) -> None:
     """Raises RequestError where the scores of the test images of many classes need too much memory.
 
     Several such matrices are held at once, some of them in float64.
@@ -88,7 +88,7 @@ def check_scores(images: LabelledImages) -> None:
             f"data set '{images.name}': {tests} test images of {classes} classes: their scores "
             f"take {4 * tests * classes / 2**30:.1f} GiB, at most {MOST_SCORES / 2**30:.0f}: test "
             f"on {MOST_SCORES // (4 * classes)} images or fewer, such as by a short val.txt of "
-            f"{LIST}PATH"
+            f"{LIST_PREFIX}PATH"
         )
 
 

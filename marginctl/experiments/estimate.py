@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from marginctl.data.images.base import LabelledImages
+from marginctl.data.images.base import ImageDataset
 from marginctl.experiments.training_trial import Trial
 from marginctl.metrics.long_tail import class_groups
 from marginctl.objectives.spec import with_number
@@ -140,7 +140,7 @@ def _not_counted(todo: Sequence[Trial]) -> list[str]:
     ]
 
 
-def _tail(images: LabelledImages) -> list[dict[str, Any]]:
+def _tail(images: ImageDataset) -> list[dict[str, Any]]:
     """The training images of each class, where they are so uneven that results say `shots`."""
     counts = np.bincount(images.train_y, minlength=images.num_classes)
     groups = {name: len(classes) for name, classes in class_groups(counts).items()}
@@ -150,11 +150,11 @@ def _tail(images: LabelledImages) -> list[dict[str, Any]]:
     return [whole | {"counts": counts.tolist()}]
 
 
-def _work(trial: Trial, images: LabelledImages, device: str) -> Work:
+def _work(trial: Trial, images: ImageDataset, device: str) -> Work:
     recipe = trial.recipe
     return Work(
         recipe.model,
-        (images.channels, images.pixels),
+        (images.channels, images.image_size),
         images.num_classes,
         recipe.train.batch_size,
         recipe.train.accumulate,
@@ -166,7 +166,7 @@ def _work(trial: Trial, images: LabelledImages, device: str) -> Work:
     )
 
 
-def _whole(trial: Trial, images: LabelledImages, steps: int, step: float | None) -> float | None:
+def _whole(trial: Trial, images: ImageDataset, steps: int, step: float | None) -> float | None:
     """Seconds of a trial: its steps and its evaluations."""
     if step is None:
         return None
@@ -182,7 +182,7 @@ def _whole(trial: Trial, images: LabelledImages, steps: int, step: float | None)
     return step * (steps + FORWARD * (evaluations * forward + at_end) / batch)
 
 
-def _timed(trial: Trial, images: LabelledImages, device: str, ends: float) -> Timed:
+def _timed(trial: Trial, images: ImageDataset, device: str, ends: float) -> Timed:
     """Times a few images; and whole batches where these are fast, and the time is not up."""
     # each process of several has its part of a batch
     whole = -(-min(trial.recipe.train.batch_size, len(images.train_y)) // world_size())
@@ -203,7 +203,7 @@ def _timed(trial: Trial, images: LabelledImages, device: str, ends: float) -> Ti
         return Timed(None, reason="batch normalisation needs 2 images or more")
 
 
-def _times(trial: Trial, images: LabelledImages, device: str, size: int) -> list[float]:
+def _times(trial: Trial, images: ImageDataset, device: str, size: int) -> list[float]:
     """Seconds of some steps of `size` images.
 
     Raises:
@@ -216,7 +216,7 @@ def _times(trial: Trial, images: LabelledImages, device: str, size: int) -> list
     recipe = trial.recipe.model_copy(update={"train": train.model_copy(update=changed)})
     # of files a long epoch, of which no more is decoded than is timed: to start decoding is no step
     number = LONG if recipe.data.streamed else 2
-    some = images.keeping(np.arange(number * size) % len(images.train_y))
+    some = images.select(np.arange(number * size) % len(images.train_y))
     device_config = device_config_for(device, train.precision)
     spec = with_number(trial.spec, 1.0)  # a scale that is not known yet: any takes as long
     trainer = Trainer(recipe, spec, some, trial.seed, device_config)

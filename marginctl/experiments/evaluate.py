@@ -10,10 +10,10 @@ from torch import Tensor
 
 from marginctl.calibration import io
 from marginctl.calibration.apply import applied
-from marginctl.data.images.base import LabelledImages
-from marginctl.data.images.folders import located as in_data
-from marginctl.data.images.ood_sets import load_foreign
-from marginctl.data.images.registry import FOLDER, check_images_name, ways_to_load
+from marginctl.data.images.base import ImageDataset
+from marginctl.data.images.folders import resolve_path
+from marginctl.data.images.ood_sets import load_ood_datasets
+from marginctl.data.images.registry import FOLDER_PREFIX, check_image_set_name, loading_modes
 from marginctl.errors import RequestError
 from marginctl.experiments.checks import images_of
 from marginctl.experiments.find_run import located, run_of
@@ -43,7 +43,7 @@ class Evaluated:
     """
 
     about: dict[str, Any]
-    images: LabelledImages
+    images: ImageDataset
     trainer: Trainer
     tested: Predictions
     classes: list[str]
@@ -65,16 +65,16 @@ def evaluate(
         path, data, which, data_dir, device: of `tested_of`.
         bins: of the calibration.
         calibration: a map of `calibrate --save`, for calibrated numbers beside the others.
-        ood: foreign images, as `load_foreign` takes them.
+        ood: foreign images, as `load_ood_datasets` takes them.
 
     Raises:
-        RequestError: as `tested_of` and `load_foreign`, or a map that is none or does not fit the
-            network.
+        RequestError: as `tested_of` and `load_ood_datasets`, or a map that is none or does not
+            fit the network.
     """
     fitted = None if calibration is None else io.read(calibration)
     found = tested_of(path, data, which, data_dir, device)
     images, tested = found.images, found.tested
-    foreign = load_foreign(ood, images, data_dir, streamed=found.trainer.recipe.data.streamed)
+    foreign = load_ood_datasets(ood, images, data_dir, streamed=found.trainer.recipe.data.streamed)
     others = predict_ood(found.trainer, foreign, images, None)
     document: dict[str, Any] = {
         "schema": 1,
@@ -88,7 +88,7 @@ def evaluate(
     if list(images.classes) != found.classes:
         document["reasons"]["per_class"] = "the classes have other names: compared by their number"
     if calibration is not None and fitted is not None:
-        logits, digest = tested.logits.double().numpy(), images.part_digests["test"]
+        logits, digest = tested.logits.double().numpy(), images.split_digests["test"]
         document["calibrated"] = applied(
             calibration, fitted, logits, tested.labels.numpy(), bins, digest
         )
@@ -126,7 +126,7 @@ def tested_of(path: Path, data: str | None, which: str, data_dir: Path, device: 
         trainer.load_weights(state)
     except MISMATCH_ERRORS as error:
         if data is not None:
-            shape = f"{images.channels} x {images.pixels} x {images.pixels}"
+            shape = f"{images.channels} x {images.image_size} x {images.image_size}"
             raise RequestError(
                 f"{file}: {recipe.model} does not take the images of {data} ({shape}): evaluate it "
                 f"on images as those of {recipe.data.name}"
@@ -159,19 +159,19 @@ def _other(name: str, trained: ImageData, pixels: int, data_dir: Path) -> ImageD
     Raises:
         RequestError: no such set.
     """
-    ways = ways_to_load(check_images_name(name))
+    ways = loading_modes(check_image_set_name(name))
     way = "stream" if trained.streamed and "stream" in ways else None
     folders = [
-        os.path.realpath(in_data(own.removeprefix(FOLDER), data_dir))
+        os.path.realpath(resolve_path(own.removeprefix(FOLDER_PREFIX), data_dir))
         for own in (name, trained.name)
-        if own.startswith(FOLDER)
+        if own.startswith(FOLDER_PREFIX)
     ]
     divided = len(folders) == 2 and folders[0] == folders[1]
     share = trained.test_share if divided else None
     return ImageData(name=name, pixels=pixels, load=way, test_share=share)
 
 
-def _check_fit(state: dict[str, Any], images: LabelledImages, file: Path) -> None:
+def _check_fit(state: dict[str, Any], images: ImageDataset, file: Path) -> None:
     weight = state["objective"].get("weight")
     found = len(weight) if isinstance(weight, Tensor) and weight.dim() else None
     if found != images.num_classes:

@@ -12,7 +12,7 @@ from marginctl.data.images.pairs import read_pairs
 from marginctl.errors import RequestError
 from marginctl.experiments.find_run import located, run_of
 from marginctl.experiments.training_record import recipe_of
-from marginctl.models.backbone import Backbone, create
+from marginctl.models.backbone import Backbone, create_backbone
 from marginctl.models.registry import parse_model
 from marginctl.recipe import TrainRecipe
 from marginctl.runs.atomic_io import csv_text, write_output
@@ -118,7 +118,7 @@ def _backbone(
     file: Path,
 ) -> Backbone:
     name, options = parse_model(recipe.model)
-    backbone = create(name, options, *shape)
+    backbone = create_backbone(name, options, *shape)
     try:
         checkpoint.check_shapes(backbone, weights)
         backbone.load_state_dict(weights)

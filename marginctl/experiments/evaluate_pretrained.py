@@ -11,16 +11,16 @@ from torch import Tensor, nn
 
 from marginctl.calibration import io
 from marginctl.calibration.apply import applied
-from marginctl.data.images.base import LabelledImages
-from marginctl.data.images.in_memory import Images
-from marginctl.data.images.on_disk import ImageFiles
-from marginctl.data.images.on_disk_sets import imagenet_wnids, load_files
-from marginctl.data.images.ood_sets import load_foreign
-from marginctl.data.loading.workers import Decoded, decoded
+from marginctl.data.images.base import ImageDataset
+from marginctl.data.images.in_memory import InMemoryImages
+from marginctl.data.images.on_disk import OnDiskImages
+from marginctl.data.images.on_disk_sets import imagenet_wnids, load_on_disk
+from marginctl.data.images.ood_sets import load_ood_datasets
+from marginctl.data.loading.workers import DecodedImages, decode_batches
 from marginctl.errors import RequestError
 from marginctl.metrics.detection import OODOutputs, Outputs, detection_metrics
 from marginctl.metrics.network_metrics import classification_metrics
-from marginctl.models.pretrained import published
+from marginctl.models.pretrained import pretrained_classifier
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -45,26 +45,26 @@ def evaluate_weights(
     also where the images have fewer.
 
     Args:
-        name: as `published` takes it.
+        name: as `pretrained_classifier` takes it.
         data: `imagenet`, `places-365`, `folder:PATH` or `list:PATH`; of it the test part alone.
         data_dir: where the images are.
         device: a torch device.
         bins: of the calibration.
         calibration: a map of `calibrate --save`, for calibrated numbers beside the others.
-        ood: foreign images, as `load_foreign` takes them, prepared by the weights' own preset.
+        ood: foreign images, as `load_ood_datasets` takes them, prepared by the weights' own preset.
 
     Raises:
         RequestError: no such weights, weights that are not there and cannot be fetched, or images
             whose classes are not those of the weights.
     """
     fitted = None if calibration is None else io.read(calibration)
-    weights = published(name)
+    weights = pretrained_classifier(name)
     if data is None:
         raise RequestError(f"{name}: published weights: name images with --data")
     preset, categories = weights.preset, weights.categories
-    files = load_files(data, data_dir, weights.pixels, test_only=True)
+    files = load_on_disk(data, data_dir, weights.image_size, test_only=True)
     numbers, matched = classes_of(files.classes, categories, weights.name)
-    foreign = load_foreign(ood, files, data_dir, streamed=True)
+    foreign = load_ood_datasets(ood, files, data_dir, streamed=True)
     network = weights.network().eval().to(device)
     last = [m for m in network.modules() if isinstance(m, nn.Linear)][-1:]
     own, *others = (
@@ -82,8 +82,8 @@ def evaluate_weights(
         "weights": weights.name,
         "weights_url": weights.url,
         "data": data,
-        "data_identity": files.identity,
-        "test_digest": files.part_digests["test"],
+        "data_identity": files.digest_description,
+        "test_digest": files.split_digests["test"],
         "model": weights.model,
         "preset": " ".join(str(preset).split()),
         "classes_matched_by": matched,
@@ -110,7 +110,7 @@ def evaluate_weights(
         ),
     }
     if calibration is not None and fitted is not None:
-        digest = files.part_digests["test"]
+        digest = files.split_digests["test"]
         document["calibrated"] = applied(calibration, fitted, scores, labels, bins, digest)
     return document
 
@@ -166,7 +166,7 @@ def _plain(name: str) -> str:
 
 
 class _Preset:
-    """A preset of torchvision, as `Decoded` calls it."""
+    """A preset of torchvision, as `DecodedImages` calls it."""
 
     def __init__(self, preset: Any) -> None:
         self._preset = preset
@@ -175,14 +175,14 @@ class _Preset:
         return self._preset(image), torch.zeros(3)
 
 
-def _prepared(images: LabelledImages, preset: Any, device: torch.device) -> Iterator[Tensor]:
+def _prepared(images: ImageDataset, preset: Any, device: torch.device) -> Iterator[Tensor]:
     """The test images as the preset makes them, batch by batch, on the CPU."""
     count = len(images.test_y)
     rows = np.split(np.arange(count), range(BATCH, count, BATCH))
-    if isinstance(images, ImageFiles):
-        of_files = Decoded(images.test, images.root, _Preset(preset))
-        yield from (x for x, _, _ in decoded(of_files, rows, device))
-    elif isinstance(images, Images):
+    if isinstance(images, OnDiskImages):
+        of_files = DecodedImages(images.test, images.root, _Preset(preset))
+        yield from (x for x, _, _ in decode_batches(of_files, rows, device))
+    elif isinstance(images, InMemoryImages):
         from PIL import Image
 
         for some in rows:
@@ -194,7 +194,7 @@ def _prepared(images: LabelledImages, preset: Any, device: torch.device) -> Iter
 def _computed(
     network: nn.Module,
     last: list[nn.Linear],
-    images: LabelledImages,
+    images: ImageDataset,
     preset: Any,
     device: torch.device,
 ) -> Values:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from marginctl.data.images.base import LabelledImages
+from marginctl.data.images.base import ImageDataset
 from marginctl.errors import RequestError
 from marginctl.experiments.training_record import is_run, why_no_result
 from marginctl.runs.run_dir import parse_run, result_in
@@ -27,7 +27,7 @@ class Reference:
     weights: str
 
 
-def find(written: str, images: LabelledImages, groups: int) -> Reference:
+def find(written: str, images: ImageDataset, groups: int) -> Reference:
     """The trial that `train.reference` names.
 
     Args:

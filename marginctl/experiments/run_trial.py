@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, Protocol, cast
 
-from marginctl.data.images.base import LabelledImages
+from marginctl.data.images.base import ImageDataset
 from marginctl.errors import MarginctlError, RequestError
 from marginctl.experiments.training_record import Metrics, result_of
 from marginctl.experiments.training_trial import Trial
@@ -82,7 +82,7 @@ class Keeping:
 
 def run_trial(
     trial: Trial,
-    images: LabelledImages,
+    images: ImageDataset,
     folder: TrialFolder,
     device_config: DeviceConfig,
     keeping: Keeping,

@@ -8,16 +8,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from marginctl.data.images.base import LabelledImages
+from marginctl.data.images.base import ImageDataset
 from marginctl.errors import RequestError
 from marginctl.experiments.find_run import located, run_of
 from marginctl.experiments.reference_run import trained_in
 from marginctl.experiments.source_scale import spec_of
 from marginctl.experiments.training_record import recipe_of
-from marginctl.models.backbone import create
-from marginctl.models.pretrained import is_name, published
+from marginctl.models.backbone import create_backbone
+from marginctl.models.pretrained import is_weights_name, pretrained_classifier
 from marginctl.models.registry import parse_model
-from marginctl.models.stages import frozen_in
+from marginctl.models.stages import frozen_modules
 from marginctl.objectives.parsing import parse
 from marginctl.objectives.spec import Spec
 from marginctl.recipe import CosifyRecipe, TrainRecipe
@@ -62,16 +62,16 @@ def read(written: str) -> Start:
 
     Args:
         written: the folder of a finished trial, or one that holds it alone; a checkpoint in it; or
-            weights, as `published` takes them.
+            weights, as `pretrained_classifier` takes them.
 
     Raises:
         RequestError: there is no such network, or it is damaged.
     """
-    return _of_weights(written) if is_name(written) else _of_run(written)
+    return _of_weights(written) if is_weights_name(written) else _of_run(written)
 
 
 def _of_weights(written: str) -> Start:
-    found = published(written)
+    found = pretrained_classifier(written)
     backbone, weight, bias = found.parts()
     return Start(
         *(written, weights_digest(backbone), found.model, parse("soft:bias=true").spec),
@@ -80,7 +80,7 @@ def _of_weights(written: str) -> Start:
         (found.mean, found.std),
         found.categories,
         None,
-        found.pixels,
+        found.image_size,
     )
 
 
@@ -109,7 +109,7 @@ def _of_run(written: str) -> Start:
     )
 
 
-def check(start: Start, recipe: TrainRecipe, images: LabelledImages) -> None:
+def check(start: Start, recipe: TrainRecipe, images: ImageDataset) -> None:
     """Refuses images that the network does not take, another network, and blocks it has not.
 
     Args:
@@ -123,13 +123,13 @@ def check(start: Start, recipe: TrainRecipe, images: LabelledImages) -> None:
     assert isinstance(recipe, CosifyRecipe)
     name, options = parse_model(recipe.model)
     with torch.device("meta"):
-        backbone = create(name, options, images.channels, images.pixels)
+        backbone = create_backbone(name, options, images.channels, images.image_size)
     try:
         check_shapes(backbone, start.backbone)
     except ValueError as error:
-        shape = f"{images.channels} x {images.pixels} x {images.pixels}"
+        shape = f"{images.channels} x {images.image_size} x {images.image_size}"
         raise RequestError(
             f"start = {start.written}: is no {start.model} for images of {shape} ({error}): name "
             "another network, or images as those that it was trained with"
         ) from None
-    frozen_in(name, backbone, recipe.blocks)
+    frozen_modules(name, backbone, recipe.blocks)

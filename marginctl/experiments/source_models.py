@@ -17,7 +17,7 @@ from marginctl.experiments.reference_run import (
 from marginctl.experiments.training_record import recipe_of
 from marginctl.experiments.training_trial import row_of
 from marginctl.experiments.transfer_record import SOFT
-from marginctl.models.pretrained import is_name
+from marginctl.models.pretrained import is_weights_name
 from marginctl.training.checkpoint import FOLDER
 
 
@@ -63,7 +63,7 @@ def origins(written: Iterable[str]) -> tuple[list[Origin], list[str]]:
 
 def _each(written: str) -> tuple[list[str], list[str]]:
     path = Path(written)
-    if is_name(written) or not path.is_dir() or _is_trial(path):
+    if is_weights_name(written) or not path.is_dir() or _is_trial(path):
         return [written], []
     names, said = [], []
     for folder in sorted(run.parent for run in path.rglob("run.json")):
@@ -90,7 +90,7 @@ def _is_trial(folder: Path) -> bool:
 def _read(written: str) -> Origin:
     found = source_model.read(written)
     path = Path(written)
-    if is_name(written):
+    if is_weights_name(written):
         return Origin(**vars(found), row=written, trained_with=SOFT, seed=None)
     if path.is_dir():
         path = trial_in(path, f"starts = {written}")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Self
 import yaml
 
 from marginctl import recipe as recipes
-from marginctl.data.images.base import LabelledImages
-from marginctl.data.images.ood_sets import load_foreign
+from marginctl.data.images.base import ImageDataset
+from marginctl.data.images.ood_sets import load_ood_datasets
 from marginctl.data.images.pairs import load_pairs
 from marginctl.data.tabular.uci import default_data_dir
 from marginctl.errors import RequestError
@@ -18,7 +18,7 @@ from marginctl.experiments.checks import check_processes, check_scores, images_o
 from marginctl.experiments.source_scale import by_path
 from marginctl.experiments.training_record import is_result
 from marginctl.experiments.training_trial import Trial, expand
-from marginctl.models.registry import check_images, parse_model
+from marginctl.models.registry import check_image_shape, parse_model
 from marginctl.objectives.parsing import parse
 from marginctl.objectives.plugins import origins
 from marginctl.recipe import CosifyRecipe, TrainRecipe
@@ -39,7 +39,7 @@ class Session:
     name: str
     recipe: TrainRecipe
     trials: list[Trial]
-    images: Mapping[str, LabelledImages]  # by the digest
+    images: Mapping[str, ImageDataset]  # by the digest
     folder: Path
     device: str
     read: Path | None = None  # the recipe's file
@@ -95,7 +95,9 @@ class Session:
         loaded = {key: images_of(data, folder) for key, data in asked.items()}
         digests = {key: images.digest for key, images in loaded.items()}
         foreign = {
-            images.digest: load_foreign(recipe.ood, images, folder, streamed=asked[key].streamed)
+            images.digest: load_ood_datasets(
+                recipe.ood, images, folder, streamed=asked[key].streamed
+            )
             for key, images in loaded.items()
         }
         references: dict[tuple[str, str | None], reference_run.Reference] = {}
@@ -105,7 +107,7 @@ class Session:
                 raise RequestError(
                     f"data set '{images.name}': {images.num_classes} class: expected at least 2"
                 )
-            check_images(parse_model(own.model)[0], images.channels, images.pixels)
+            check_image_shape(parse_model(own.model)[0], images.channels, images.image_size)
             check_scores(images)
             if begun is not None:
                 source_model.check(begun, own, images)
@@ -147,7 +149,7 @@ class Session:
             **trial.identity,
             **trial.scale_record,
             **({} if trial.start is None else {"start": trial.start.record()}),
-            "data_identity": self.images[trial.data].identity,
+            "data_identity": self.images[trial.data].digest_description,
             "device": self.device,
             "recipe": {"name": self.name, **recipe.model_dump(exclude={"about"})},
             "setting": dict(trial.setting),

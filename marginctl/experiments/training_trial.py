@@ -7,8 +7,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from marginctl import NUMERICS
-from marginctl.data.images.ood_sets import ForeignImages
-from marginctl.data.images.pairs import Pairs
+from marginctl.data.images.ood_sets import OODDataset
+from marginctl.data.images.pairs import VerificationPairs
 from marginctl.experiments.reference_run import Reference
 from marginctl.experiments.source_scale import ScaleFrom, kappa_of
 from marginctl.objectives.parsing import ObjectiveName, parse
@@ -46,9 +46,9 @@ class Trial:
     data: str
     reference: Reference | None = None
     scale: ScaleFrom | None = None
-    foreign: Sequence[ForeignImages] = ()
+    foreign: Sequence[OODDataset] = ()
     start: "Start | None" = None
-    pairs: Sequence[Pairs] = ()
+    pairs: Sequence[VerificationPairs] = ()
     first: "Trial | None" = None
 
     @cached_property
@@ -127,9 +127,9 @@ def expand(
     digests: Mapping[str, str],
     references: Mapping[tuple[str, str | None], Reference],
     scales: Mapping[str, ScaleFrom],
-    foreign: Mapping[str, Sequence[ForeignImages]],
+    foreign: Mapping[str, Sequence[OODDataset]],
     start: "Start | None" = None,
-    pairs: Sequence[Pairs] = (),
+    pairs: Sequence[VerificationPairs] = (),
 ) -> list[Trial]:
     """The trials of a recipe, in the order in which they run.
 

@@ -10,7 +10,7 @@ from typing import Any, Self
 from pydantic import ValidationError
 
 from marginctl import recipe as recipes
-from marginctl.data.images.base import LabelledImages
+from marginctl.data.images.base import ImageDataset
 from marginctl.data.tabular.uci import default_data_dir
 from marginctl.errors import RequestError
 from marginctl.experiments import source_model
@@ -24,7 +24,7 @@ from marginctl.experiments.transfer_estimate import planned
 from marginctl.experiments.transfer_record import is_result
 from marginctl.experiments.transfer_trial import TransferTrial, expand
 from marginctl.metrics.network_metrics import classification_metrics
-from marginctl.models.registry import check_images, parse_model
+from marginctl.models.registry import check_image_shape, parse_model
 from marginctl.recipe import TrainRecipe, TransferRecipe
 from marginctl.recipe.transfer import names_images
 from marginctl.runs.atomic_io import write_csv
@@ -76,7 +76,7 @@ class TransferSession(Session):
         found, left_out = origins(recipe.starts)
         device = local_device(resolve_device(device, accelerated=True))
         folder = data_dir or default_data_dir()
-        loaded: dict[str, LabelledImages] = {}
+        loaded: dict[str, ImageDataset] = {}
         settings: list[tuple[Mapping[str, Any], TransferRecipe, Origin, str]] = []
         for setting, of_setting in recipe.settings():
             for origin in found:
@@ -228,7 +228,7 @@ def _of_start(recipe: TransferRecipe, origin: Origin) -> TransferRecipe:
         raise RequestError(f"starts = {origin.written}: {said}") from None
 
 
-def _check(recipe: TransferRecipe, origin: Origin, images: LabelledImages, device: str) -> None:
+def _check(recipe: TransferRecipe, origin: Origin, images: ImageDataset, device: str) -> None:
     """Raises RequestError for images that cannot be told apart, or that a network does not take."""
     if images.num_classes < 2:
         raise RequestError(
@@ -236,6 +236,6 @@ def _check(recipe: TransferRecipe, origin: Origin, images: LabelledImages, devic
         )
     if recipe.method == "probe" and world_size() > 1:
         raise RequestError("method = probe: one process computes it: leave torchrun out")
-    check_images(parse_model(recipe.model)[0], images.channels, images.pixels)
+    check_image_shape(parse_model(recipe.model)[0], images.channels, images.image_size)
     source_model.check(origin, recipe, images)
     check_processes(recipe, device)

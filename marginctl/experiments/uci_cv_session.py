@@ -8,8 +8,8 @@ from typing import Any, Self
 from marginctl import recipe as recipes
 from marginctl.crossval.dask_executor import Cluster
 from marginctl.data.fetch import NO_NETWORK, fetch_missing
-from marginctl.data.tabular.dataset import Dataset
-from marginctl.data.tabular.uci import DataMissingError, default_data_dir, is_absent, load
+from marginctl.data.tabular.dataset import TabularDataset
+from marginctl.data.tabular.uci import MissingDataError, default_data_dir, is_missing, load_uci
 from marginctl.errors import RequestError
 from marginctl.experiments.uci_cv_execution import Listener, Outcome, execute
 from marginctl.experiments.uci_cv_record import is_result
@@ -27,7 +27,7 @@ class Session:
 
     name: str
     recipe: recipes.Recipe
-    datasets: list[Dataset]
+    datasets: list[TabularDataset]
     skipped: list[tuple[str, str]]  # (data set, reason)
     trials: list[Trial]
     folder: Path
@@ -44,7 +44,7 @@ class Session:
         data_dir: Path | None,
         out: Path,
         device: str,
-        own: Sequence[Dataset] = (),
+        own: Sequence[TabularDataset] = (),
         keep: Iterable[str] = (),
         offline: bool = False,
         on_fetch: Callable[[str], None] = lambda line: None,
@@ -72,7 +72,7 @@ class Session:
         given = {key: pair for key, pair in options.items() if pair[1] is not None}
         recipe = recipes.load(source, overrides, given)
         device = resolve_device(device)
-        datasets: list[Dataset] = []
+        datasets: list[TabularDataset] = []
         skipped: list[tuple[str, str]] = []
         problems: list[str] = []
         asked = "datasets" in given or recipe.datasets != "all"
@@ -85,15 +85,15 @@ class Session:
                 "--save-models: a tuned recipe's networks have different protocols: leave it out"
             )
         folder = data_dir or default_data_dir()
-        absent = [name for name in named if is_absent(name, folder)]
+        absent = [name for name in named if is_missing(name, folder)]
         reasons: dict[str, str] = {}
         if absent and not offline:
             on_fetch(f"fetching {len(absent)} data sets into {folder}")
             reasons = fetch_missing(absent, folder)
         for dataset in named:
             try:
-                datasets.append(load(dataset, folder))
-            except DataMissingError as error:
+                datasets.append(load_uci(dataset, folder))
+            except MissingDataError as error:
                 why = _why_not_fetched(dataset, reasons)
                 if recipe.datasets == "all":
                     how = "run marginctl data fetch uci, or put the original UCI files there"

@@ -13,7 +13,7 @@ import numpy as np
 from marginctl import NUMERICS
 from marginctl.crossval.search_space import LANE_KEYS, Setting, candidates_of, row_name, settings_in
 from marginctl.crossval.stack import Stack, StackTuning, folds_of, stacks
-from marginctl.data.tabular.dataset import Dataset
+from marginctl.data.tabular.dataset import TabularDataset
 from marginctl.errors import RequestError
 from marginctl.objectives.parsing import ObjectiveName, parse
 from marginctl.objectives.plugins import origins
@@ -25,7 +25,7 @@ from marginctl.runs.run_dir import digest
 class Trial:
     """The folds x repeats networks of one cell of the table, for one seed."""
 
-    dataset: Dataset
+    dataset: TabularDataset
     objective: ObjectiveName
     protocol: Protocol
     seed: int
@@ -180,7 +180,7 @@ def _numbers(flags: Iterable[Any]) -> list[int]:
     return [int(i) for i in np.flatnonzero(np.concatenate(list(flags)))]
 
 
-def expand(recipe: Recipe, datasets: Iterable[Dataset]) -> list[Trial]:
+def expand(recipe: Recipe, datasets: Iterable[TabularDataset]) -> list[Trial]:
     """The trials of a recipe, in the order of its table.
 
     Raises:
@@ -222,7 +222,7 @@ def expand(recipe: Recipe, datasets: Iterable[Dataset]) -> list[Trial]:
     ]
 
 
-def warnings(datasets: Iterable[Dataset], protocol: Protocol) -> list[str]:
+def warnings(datasets: Iterable[TabularDataset], protocol: Protocol) -> list[str]:
     """What a user should know of the data before training."""
     lines = []
     for dataset in datasets:

@@ -5,7 +5,13 @@ from collections.abc import Mapping
 
 from torch import Tensor, nn
 
-from marginctl.models.registry import EMBEDDING, OF_TORCHVISION, check_images, check_model, model_of
+from marginctl.models.registry import (
+    EMBEDDING,
+    OF_TORCHVISION,
+    check_image_shape,
+    check_model,
+    find_backbone,
+)
 
 
 class Backbone(nn.Module):
@@ -50,7 +56,9 @@ class Embedded(Backbone):
         return features
 
 
-def create(name: str, options: Mapping[str, object], channels: int, pixels: int) -> Backbone:
+def create_backbone(
+    name: str, options: Mapping[str, object], channels: int, pixels: int
+) -> Backbone:
     """The model `name` with initial weights drawn from torch's global stream.
 
     Args:
@@ -64,8 +72,8 @@ def create(name: str, options: Mapping[str, object], channels: int, pixels: int)
             cannot take.
     """
     accepted = check_model(name, options)
-    check_images(name, channels, pixels)
-    model = model_of(name)
+    check_image_shape(name, channels, pixels)
+    model = find_backbone(name)
     length = accepted.pop(EMBEDDING)
     if model.made_by is None:
         from marginctl.models.backbones.torchvision_backbone import FromTorchvision

@@ -23,7 +23,7 @@ LITE_MOMENTS = ([127 / 255] * 3, [128 / 255] * 3)  # (x - 127) / 128, of pixel v
 
 
 @dataclass(frozen=True)
-class Published:
+class PretrainedClassifier:
     """A classifier with weights, and how its images are prepared.
 
     Attributes:
@@ -32,7 +32,7 @@ class Published:
         url: where they are; None where they come in a package.
         categories: the names of its classes, in order.
         preset: prepares an image: (3, pixels, pixels) float32, normalised.
-        pixels: the side of a prepared image.
+        image_size: the side of a prepared image.
         mean, std: of each channel, of 0 to 1, in the preset.
         network: gives logits; with its weights, made when it is called.
     """
@@ -42,7 +42,7 @@ class Published:
     url: str | None
     categories: tuple[str, ...]
     preset: Any
-    pixels: int
+    image_size: int
     mean: list[float]
     std: list[float]
     network: Callable[[], nn.Module]
@@ -69,13 +69,13 @@ class Published:
         return state, last.weight.detach(), bias.detach()
 
 
-def is_name(text: str) -> bool:
+def is_weights_name(text: str) -> bool:
     """Whether this can be a name of weights, and is nothing that lies in a folder."""
     known = text == efficientnet_lite.NAME or re.fullmatch(r"[A-Za-z]\w*(\.\w+)?", text)
     return bool(known) and not os.path.lexists(text)
 
 
-def published(name: str) -> Published:
+def pretrained_classifier(name: str) -> PretrainedClassifier:
     """The classifier by the name of its weights; nothing is loaded yet.
 
     Args:
@@ -89,7 +89,7 @@ def published(name: str) -> Published:
         return _lite()
     model, weights = _named(name)
     preset = weights.transforms()
-    return Published(
+    return PretrainedClassifier(
         *(str(weights), f"{OF_TORCHVISION}{model}", weights.url),
         tuple(weights.meta["categories"]),
         preset,
@@ -98,7 +98,7 @@ def published(name: str) -> Published:
     )
 
 
-def _lite() -> Published:
+def _lite() -> PretrainedClassifier:
     """EfficientNet-Lite0; images are scaled and cut as torchvision does it by default."""
     from torchvision.models import ResNet18_Weights
     from torchvision.transforms._presets import ImageClassification
@@ -113,7 +113,7 @@ def _lite() -> Published:
         last.load_state_dict({"weight": weight, "bias": bias})
         return nn.Sequential(backbone, last)
 
-    return Published(
+    return PretrainedClassifier(
         *(efficientnet_lite.NAME, efficientnet_lite.NAME, None),
         tuple(ResNet18_Weights.DEFAULT.meta["categories"]),  # ImageNet's
         ImageClassification(crop_size=224, mean=tuple(mean), std=tuple(std)),

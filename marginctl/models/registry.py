@@ -22,7 +22,7 @@ _EMBEDDING = Option(
 
 
 @dataclass(frozen=True)
-class Model:
+class BackboneEntry:
     """A named backbone.
 
     Attributes:
@@ -45,16 +45,16 @@ class Model:
         return {**self.own_options, EMBEDDING: _EMBEDDING}
 
 
-def _resnet(depth: int, blocks: tuple[int, ...], *, bottleneck: bool = False) -> Model:
-    return Model(
+def _resnet(depth: int, blocks: tuple[int, ...], *, bottleneck: bool = False) -> BackboneEntry:
+    return BackboneEntry(
         f"ResNet-{depth} (He 2016) as usual for CIFAR: a 3x3 stem without pooling",
         "marginctl.models.backbones.resnet:ResNet",
         settings={"blocks": blocks, "bottleneck": bottleneck},
     )
 
 
-def _wide_resnet(depth: int, widening: int) -> Model:
-    return Model(
+def _wide_resnet(depth: int, widening: int) -> BackboneEntry:
+    return BackboneEntry(
         f"Wide ResNet {depth}-{widening} (Zagoruyko and Komodakis 2016)",
         "marginctl.models.backbones.wide_resnet:WideResNet",
         settings={"depth": depth, "widening": widening},
@@ -89,17 +89,17 @@ TORCHVISION = tuple(
 _TORCHVISION_PIXELS = {"densenet161": 29, "densenet169": 29, "vgg16": 32, "vgg16_bn": 32}
 
 
-def _torchvision(name: str) -> Model:
+def _torchvision(name: str) -> BackboneEntry:
     own = name.removeprefix(OF_TORCHVISION)
-    return Model(
+    return BackboneEntry(
         f"torchvision's {own}, without weights and without its last layer",
         None,
         pixels=_TORCHVISION_PIXELS.get(own, 1),
     )
 
 
-MODELS: Mapping[str, Model] = {
-    "layer13": Model(
+BACKBONES: Mapping[str, BackboneEntry] = {
+    "layer13": BackboneEntry(
         "Large Margin in Softmax's 13-layer network, after Mean Teacher's (Tarvainen 2017)",
         "marginctl.models.backbones.layer13:Layer13",
         pixels=12,
@@ -117,39 +117,39 @@ MODELS: Mapping[str, Model] = {
     "resnet50": _resnet(50, (3, 4, 6, 3), bottleneck=True),
     "wrn-28-10": _wide_resnet(28, 10),
     "wrn-16-8": _wide_resnet(16, 8),
-    "mnist-cnn": Model(
+    "mnist-cnn": BackboneEntry(
         "three convolutions and a linear feature, ours; 2 numbers a feature can be plotted",
         "marginctl.models.backbones.mnist_cnn:MnistCNN",
         pixels=4,
         own_options={"feature_dim": _count(2, "the length of a feature", 65536)},
     ),
-    "vgg16": Model(
+    "vgg16": BackboneEntry(
         "VGG-16 (Simonyan and Zisserman 2015) as usual for CIFAR: its convolutions alone",
         "marginctl.models.backbones.vgg:VGG16",
         pixels=32,
         settings={"norm": False},
     ),
-    "vgg16-bn": Model(
+    "vgg16-bn": BackboneEntry(
         "vgg16 with batch normalisation after each convolution",
         "marginctl.models.backbones.vgg:VGG16",
         pixels=32,
         settings={"norm": True},
     ),
-    "vgg16-mod": Model(
+    "vgg16-mod": BackboneEntry(
         "Large Margin in Softmax's VGG-16-mod (Kobayashi 2018), as in the author's port",
         "marginctl.models.backbones.vgg:VGG16Mod",
         pixels=16,
     ),
-    "mobilenet": Model(
+    "mobilenet": BackboneEntry(
         "MobileNet (Howard 2017); images of up to 64 pixels are not halved by its first layer",
         "marginctl.models.backbones.mobilenet:MobileNet",
         own_options={"width": _WIDTH},
     ),
-    "efficientnet-lite0": Model(
+    "efficientnet-lite0": BackboneEntry(
         "EfficientNet-Lite0 (Google 2020), with the extra `pretrained`",
         "marginctl.models.backbones.efficientnet_lite:EfficientNetLite0",
     ),
-    "mlp": Model(
+    "mlp": BackboneEntry(
         "hidden layers with ReLU on all pixels of an image",
         "marginctl.models.backbones.mlp:MLP",
         own_options={
@@ -165,17 +165,16 @@ _TIMM_NAME = re.compile(r"timm/[A-Za-z0-9_]+")
 _TORCHVISION_NAME = re.compile(r"torchvision/[a-z0-9_]+")
 
 
-def model_of(name: object) -> Model:
-    """The model `name`: one of `MODELS`, another one of torchvision's, or one of timm's.
+def find_backbone(name: object) -> BackboneEntry:
+    """The model `name`: one of `BACKBONES`, another one of torchvision's, or one of timm's.
 
-    Which names those two have, `check_images` says, before anything is trained: to read a recipe
-    or a run that has one of them takes neither.
+    Reading a name needs neither library: `check_image_shape` looks it up there.
 
     Raises:
         RequestError: no such model, or a name with one of timm's tags, which are of weights.
     """
-    if isinstance(name, str) and name in MODELS:
-        return MODELS[name]
+    if isinstance(name, str) and name in BACKBONES:
+        return BACKBONES[name]
     if isinstance(name, str) and name.startswith(TIMM) and len(name) > len(TIMM):
         own = name.removeprefix(TIMM)
         if not _TIMM_NAME.fullmatch(name):
@@ -183,7 +182,7 @@ def model_of(name: object) -> Model:
                 f"model {name!r}: expected letters, digits and underscores after {TIMM}: networks "
                 "start without weights, so leave out the tag of weights after a dot"
             )
-        return Model(
+        return BackboneEntry(
             f"timm's {own}, without weights and without its last layer",
             "marginctl.models.backbones.timm_backbone:FromTimm",
             settings={"name": own},
@@ -191,8 +190,8 @@ def model_of(name: object) -> Model:
     if isinstance(name, str) and _TORCHVISION_NAME.fullmatch(name):
         return _torchvision(name)
     raise RequestError(
-        f"unknown model {short(repr(name))}: expected one of {', '.join(MODELS)}, another "
-        f"{OF_TORCHVISION}NAME, or {TIMM}NAME." + did_you_mean(str(name), MODELS)
+        f"unknown model {short(repr(name))}: expected one of {', '.join(BACKBONES)}, another "
+        f"{OF_TORCHVISION}NAME, or {TIMM}NAME." + did_you_mean(str(name), BACKBONES)
     )
 
 
@@ -202,7 +201,7 @@ def check_model(name: object, options: Mapping[str, object]) -> dict[str, Value]
     Raises:
         RequestError: no such model or option, or a value outside its range.
     """
-    known = model_of(name).options
+    known = find_backbone(name).options
     given = {str(key): value for key, value in options.items()}
     accepted = accept_options(f"model '{name}'", known, given)
     return {key: int(v) if known[key].whole else v for key, v in accepted.items()}
@@ -228,22 +227,22 @@ def canonical_model(text: str) -> str:
         RequestError: as `parse_model`.
     """
     name, options = parse_model(text)
-    written = written_options(model_of(name).options, options)
+    written = written_options(find_backbone(name).options, options)
     return f"{name}:{written}" if written else name
 
 
-def check_images(name: str, channels: int, pixels: int) -> None:
+def check_image_shape(name: str, channels: int, pixels: int) -> None:
     """Raises RequestError where the model `name` cannot take images of this shape.
 
-    One of timm's, or of torchvision's that is not in `MODELS`, is built for it, as shapes alone:
+    One of timm's, or of torchvision's that is not in `BACKBONES`, is built for it, as shapes alone:
     also where there is no such model, or no timm, this is where it is said.
 
     Args:
-        name: one of `MODELS`, another classifier of torchvision, or one of timm's.
+        name: one of `BACKBONES`, another classifier of torchvision, or one of timm's.
         channels: 3 for RGB, 1 for grey.
         pixels: an image's side, the smaller one where they differ.
     """
-    model = model_of(name)
+    model = find_backbone(name)
     if channels < 1 or (model.made_by is None and channels != 3):
         expected = "3" if model.made_by is None else "at least 1"
         raise RequestError(
@@ -259,7 +258,7 @@ def check_images(name: str, channels: int, pixels: int) -> None:
         from marginctl.models.backbones.timm_backbone import feature_length
 
         feature_length(name.removeprefix(TIMM), channels, pixels)
-    elif name.startswith(OF_TORCHVISION) and name not in MODELS:
+    elif name.startswith(OF_TORCHVISION) and name not in BACKBONES:
         from marginctl.models.backbones.torchvision_backbone import check
 
         check(name.removeprefix(OF_TORCHVISION), pixels)

@@ -39,7 +39,7 @@ FAMILIES = "marginctl's own, torchvision's resnet, resnext, wide_resnet, densene
 FAMILIES += "mobilenet_v2, timm's resnets"
 
 
-def blocks_of(name: str, backbone: Backbone) -> tuple[Block, Block, Block, Block]:
+def backbone_stages(name: str, backbone: Backbone) -> tuple[Block, Block, Block, Block]:
     """The modules of each block, in the order in which they work; a block may have none.
 
     Every parameter and buffer of the backbone is in one of these modules.
@@ -52,7 +52,7 @@ def blocks_of(name: str, backbone: Backbone) -> tuple[Block, Block, Block, Block
         RequestError: a network of another family, which has no blocks.
     """
     if isinstance(backbone, Embedded):
-        inner = blocks_of(name, backbone.backbone)
+        inner = backbone_stages(name, backbone.backbone)
         one, two, three, four = (tuple(f"backbone.{path}" for path in block) for block in inner)
         return one, two, three, (*four, "embedding")
     units = _units(backbone)
@@ -76,23 +76,23 @@ def blocks_of(name: str, backbone: Backbone) -> tuple[Block, Block, Block, Block
     return first, second, third, fourth
 
 
-def frozen_in(name: str, backbone: Backbone, chosen: str) -> tuple[Block, str | None]:
+def frozen_modules(name: str, backbone: Backbone, chosen: str) -> tuple[Block, str | None]:
     """The modules before the blocks that are fine-tuned, and the first one that is.
 
     Args:
-        name, backbone: as `blocks_of` takes them.
+        name, backbone: as `backbone_stages` takes them.
         chosen: `1-4`, `2-4`, `3-4` or `4`; or `head`, the classifier alone.
 
     Returns:
         None, and no modules, where there are none before; the whole backbone, and None, for `head`.
 
     Raises:
-        RequestError: as `blocks_of`; all networks have `1-4` and `head`.
+        RequestError: as `backbone_stages`; all networks have `1-4` and `head`.
     """
     if chosen == "head":
         return ("",), None
     before = int(chosen[0]) - 1
-    blocks = blocks_of(name, backbone) if before else ()
+    blocks = backbone_stages(name, backbone) if before else ()
     frozen = tuple(path for block in blocks[:before] for path in block)
     after = [path for block in blocks[before:] for path in block]
     return frozen, after[0] if frozen else None

@@ -4,7 +4,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, ValidationError, field_validator
 
-from marginctl.data.images.registry import ways_to_load
+from marginctl.data.images.registry import loading_modes
 from marginctl.errors import RequestError
 from marginctl.recipe.fields import Rate
 from marginctl.recipe.image_data import ImageData
@@ -107,7 +107,7 @@ class CosifyRecipe(TrainRecipe):
             raise RequestError(f"start = {self.start}: nothing says its images: name some: --data")
         if not named and data is not None:
             own = data.model_dump() | own
-        elif "pixels" not in own and any("stream" in ways_to_load(name) for name in self._names):
+        elif "pixels" not in own and any("stream" in loading_modes(name) for name in self._names):
             own["pixels"] = pixels
         try:
             return type(self).model_validate(self.model_dump() | {"model": model, "data": own})

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field, field_validator, model_validator
 
-from marginctl.data.images.registry import FOLDER, check_images_name, ways_to_load
+from marginctl.data.images.registry import FOLDER_PREFIX, check_image_set_name, loading_modes
 from marginctl.recipe.fields import STRICT, each
 
 _Share = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
@@ -77,11 +77,11 @@ class ImageData(BaseModel):
     @field_validator("name")
     @classmethod
     def _known(cls, name: str) -> str:
-        return each([name], check_images_name)[0]
+        return each([name], check_image_set_name)[0]
 
     @model_validator(mode="after")
     def _fits(self) -> "ImageData":
-        ways = ways_to_load(self.name)
+        ways = loading_modes(self.name)
         if self.load is not None and self.load not in ways:
             raise ValueError(f"data.load = {self.load} of {self.name}: expected {ways[0]}")
         of_files = ("none", "flip", "crop-flip", "scaled-flip", "imagenet")
@@ -92,10 +92,10 @@ class ImageData(BaseModel):
                 f"data.augment = {self.augment} of {self.name}, {how}: expected one of "
                 f"{', '.join(kinds)}"
             )
-        if self.test_share is not None and not self.name.startswith(FOLDER):
+        if self.test_share is not None and not self.name.startswith(FOLDER_PREFIX):
             raise ValueError(
-                f"data.test_share = {self.test_share:g} of {self.name}: expected {FOLDER}PATH: "
-                "other sets have a test part"
+                f"data.test_share = {self.test_share:g} of {self.name}: expected "
+                f"{FOLDER_PREFIX}PATH: other sets have a test part"
             )
         if self.imbalance is None and self.largest is not None:
             raise ValueError(
@@ -119,7 +119,7 @@ class ImageData(BaseModel):
     @property
     def streamed(self) -> bool:
         """Whether the images stay in their files."""
-        return (self.load or ways_to_load(self.name)[0]) == "stream"
+        return (self.load or loading_modes(self.name)[0]) == "stream"
 
     @property
     def side(self) -> int:

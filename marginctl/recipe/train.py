@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from marginctl.data.images.registry import foreign_name
+from marginctl.data.images.registry import parse_ood_name
 from marginctl.models.registry import canonical_model
 from marginctl.recipe.fields import (
     OWN_WORDS,
@@ -167,7 +167,7 @@ class TrainRecipe(BaseModel):
     @field_validator("ood")
     @classmethod
     def _known_ood(cls, written: list[str]) -> list[str]:
-        each(written, foreign_name)
+        each(written, parse_ood_name)
         return written
 
     @field_validator("seeds")

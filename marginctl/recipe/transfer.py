@@ -4,7 +4,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, Field, ValidationInfo, field_validator, model_validator
 
-from marginctl.data.images.registry import ways_to_load
+from marginctl.data.images.registry import loading_modes
 from marginctl.objectives.parsing import parse
 from marginctl.objectives.spec import from_run
 from marginctl.recipe.cosify import CosifyOptim, CosifyRecipe, CosifyTraining
@@ -137,7 +137,7 @@ class TransferRecipe(CosifyRecipe):
             ValidationError: another model, or settings that do not go together.
         """
         own = self.data.model_dump()
-        if "stream" in ways_to_load(self.data.name):
+        if "stream" in loading_modes(self.data.name):
             own["pixels"] = own["pixels"] or pixels
             if own["load"] is None and (data is None or data.streamed):
                 own["load"] = "stream"

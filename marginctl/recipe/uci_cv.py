@@ -12,7 +12,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from marginctl.data.tabular.uci import check_name, definitions
+from marginctl.data.tabular.uci import check_uci_name, uci_definitions
 from marginctl.objectives.parsing import parse
 from marginctl.objectives.spec import check_number
 from marginctl.recipe.fields import (
@@ -212,7 +212,7 @@ class Recipe(BaseModel):
     @field_validator("datasets")
     @classmethod
     def _known_datasets(cls, names: str | list[str]) -> str | list[str]:
-        return names if isinstance(names, str) else each(names, check_name)
+        return names if isinstance(names, str) else each(names, check_uci_name)
 
     @field_validator("seeds")
     @classmethod
@@ -221,4 +221,4 @@ class Recipe(BaseModel):
 
     @property
     def dataset_names(self) -> list[str]:
-        return list(definitions()) if self.datasets == "all" else list(self.datasets)
+        return list(uci_definitions()) if self.datasets == "all" else list(self.datasets)

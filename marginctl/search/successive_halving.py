@@ -15,7 +15,7 @@ import numpy as np
 
 from marginctl.crossval.search_space import Grid, IntArray, Setting, variants_of
 from marginctl.crossval.stack import companies, lanes_at_once
-from marginctl.data.tabular.dataset import Dataset
+from marginctl.data.tabular.dataset import TabularDataset
 from marginctl.experiments.uci_cv_trial import Trial
 from marginctl.objectives.parsing import parse
 from marginctl.papers import Published
@@ -133,7 +133,7 @@ class SearchResult:
 
 
 def trials_of(
-    settings: Sequence[Setting], datasets: Sequence[Dataset], recipe: Recipe
+    settings: Sequence[Setting], datasets: Sequence[TabularDataset], recipe: Recipe
 ) -> dict[Trial, Setting]:
     """The trials of a round; settings that differ in rates and decay train side by side.
 
@@ -168,7 +168,7 @@ Train = Callable[[dict[Trial, Setting], Part], Mapping[Trial, Mapping[str, Any]]
 
 def run(
     recipe: Recipe,
-    datasets: Sequence[Dataset],
+    datasets: Sequence[TabularDataset],
     published: Mapping[tuple[str, str], Published],
     train: Train,
 ) -> SearchResult:
@@ -211,7 +211,7 @@ def run(
     return SearchResult(rounds, [m for m, _ in ranked[ALL]], held_out, trained)
 
 
-def a_setting(recipe: Recipe, datasets: Sequence[Dataset]) -> int:
+def a_setting(recipe: Recipe, datasets: Sequence[TabularDataset]) -> int:
     """The trials of one setting."""
     names = {name for column in variants_of(recipe).values() for name in column}
     return len(datasets) * len(names) * len(recipe.seeds)

@@ -5,9 +5,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from marginctl.data.images.base import LabelledImages
-from marginctl.data.loading.batches import Batching
-from marginctl.models.backbone import create
+from marginctl.data.images.base import ImageDataset
+from marginctl.data.loading.batches import BatchLoader
+from marginctl.models.backbone import create_backbone
 from marginctl.models.registry import parse_model
 from marginctl.objectives.module import Objective
 from marginctl.objectives.spec import Spec
@@ -39,7 +39,7 @@ class Classifier:
         self,
         recipe: TrainRecipe,
         spec: Spec,
-        images: LabelledImages,
+        images: ImageDataset,
         seed: int,
         device_config: DeviceConfig,
         world: World,
@@ -48,7 +48,7 @@ class Classifier:
         self._world = world
         name, options = parse_model(recipe.model)
         torch.manual_seed(torch_seed(seed, "weights"))
-        self.model = create(name, options, images.channels, images.pixels)
+        self.model = create_backbone(name, options, images.channels, images.image_size)
         stage = () if recipe.second is None else ("second stage",)
         torch.manual_seed(torch_seed(seed, "class weights", *stage))
         self.objective = Objective(spec, images.num_classes, self.model.feature_dim)
@@ -69,7 +69,7 @@ class Classifier:
     def _compiled(self, network: nn.Module) -> Callable[[Tensor], Tensor]:
         return torch.compile(network) if self._recipe.train.compile else network
 
-    def cached_batches(self, batches: Batching) -> Batching | None:
+    def cached_batches(self, batches: BatchLoader) -> BatchLoader | None:
         """Batches of what the frozen part makes of images, where every epoch sees the same ones.
 
         None where they would be larger than `MAX_CACHE_BYTES`, and for several processes. Weights

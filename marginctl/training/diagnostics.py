@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from marginctl.data.images.base import LabelledImages
-from marginctl.data.images.in_memory import Images
-from marginctl.data.images.on_disk import ImageFiles
-from marginctl.data.loading.batches import Batching
-from marginctl.data.loading.streaming import batches_of
+from marginctl.data.images.base import ImageDataset
+from marginctl.data.images.in_memory import InMemoryImages
+from marginctl.data.images.on_disk import OnDiskImages
+from marginctl.data.loading.batches import BatchLoader
+from marginctl.data.loading.streaming import make_loader
 from marginctl.experiments.training_trial import Trial
 from marginctl.recipe.train import MOST_WATCHED
 from marginctl.training import input_gradient
@@ -38,12 +38,10 @@ class Diagnostics:
         RequestError: the reference has no whole checkpoint, or another network in it.
     """
 
-    def __init__(
-        self, trial: Trial, images: LabelledImages, trainer: Trainer, world: World
-    ) -> None:
+    def __init__(self, trial: Trial, images: ImageDataset, trainer: Trainer, world: World) -> None:
         self._world = world
-        self._curriculum: tuple[DifficultyGroups, Batching] | None = None
-        self._lipschitz: Batching | None = None
+        self._curriculum: tuple[DifficultyGroups, BatchLoader] | None = None
+        self._lipschitz: BatchLoader | None = None
         if trial.reference is not None:
             own = as_test_images(images, chosen(len(images.train_y), MOST_WATCHED, "curriculum"))
             groups, device = trial.recipe.train.groups, trainer.device_config.device
@@ -76,19 +74,19 @@ def chosen(count: int, most: int, purpose: str) -> NDArray[np.int64]:
     return np.sort(drawn[:most])
 
 
-def as_test_images(images: LabelledImages, rows: NDArray[np.int64]) -> LabelledImages:
+def as_test_images(images: ImageDataset, rows: NDArray[np.int64]) -> ImageDataset:
     """These training images as a test part: in order, without augmentation."""
-    own = images.keeping(rows)
-    if isinstance(own, ImageFiles):
+    own = images.select(rows)
+    if isinstance(own, OnDiskImages):
         return replace(own, test=own.train)
-    assert isinstance(own, Images)
+    assert isinstance(own, InMemoryImages)
     return replace(own, test_x=own.train_x, test_y=own.train_y)
 
 
-def _batches(images: LabelledImages, trainer: Trainer, world: World) -> Batching:
+def _batches(images: ImageDataset, trainer: Trainer, world: World) -> BatchLoader:
     """Their batches, normalised as the trainer's own are."""
     device_config = trainer.device_config
-    made = batches_of(
+    made = make_loader(
         images,
         device_config.device,
         0,
@@ -96,5 +94,5 @@ def _batches(images: LabelledImages, trainer: Trainer, world: World) -> Batching
         channels_last=device_config.channels_last,
         world=world,
     )
-    made.normalize(trainer.batches.mean, trainer.batches.std)
+    made.set_normalization(trainer.batches.mean, trainer.batches.std)
     return made

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from marginctl.data.loading.batches import Batching, Split
+from marginctl.data.loading.batches import BatchLoader, TensorSplit
 from marginctl.models.backbone import Backbone
 from marginctl.models.registry import parse_model
-from marginctl.models.stages import frozen_in
+from marginctl.models.stages import frozen_modules
 from marginctl.recipe import CosifyRecipe, TrainRecipe
 
 MAX_CACHE_BYTES = 2 * 2**30  # bytes of kept maps; our choice
@@ -40,7 +40,7 @@ class FrozenBlocks:
         chosen = trainable_blocks(recipe)
         if chosen != "1-4":
             name, _ = parse_model(recipe.model)
-            paths, self.first = frozen_in(name, backbone, chosen)
+            paths, self.first = frozen_modules(name, backbone, chosen)
         self.paths = paths
         self._modules = [backbone.get_submodule(path) for path in self.paths]
         for module in self._modules:
@@ -125,7 +125,7 @@ def _without(module: nn.Module, paths: tuple[str, ...]) -> nn.Module:
     return shallow
 
 
-class CachedBatches(Batching):
+class CachedBatches(BatchLoader):
     """Batches of what a frozen part makes of images, each made once, in the images' own order.
 
     Args:
@@ -137,12 +137,12 @@ class CachedBatches(Batching):
         channels_last: the memory format of the batches.
     """
 
-    train: Split
-    test: Split
+    train: TensorSplit
+    test: TensorSplit
 
     def __init__(
         self,
-        images: Batching,
+        images: BatchLoader,
         parted: SplitBackbone,
         autocast: contextlib.AbstractContextManager[Any],
         device: torch.device,
@@ -156,17 +156,19 @@ class CachedBatches(Batching):
             world=None,
             moments=(images.mean, images.std),
         )
-        images.balance(None)  # each once
+        images.balance_classes(None)  # each once
         shuffled = torch.as_tensor(self._order(0), device=device)
         with autocast:
-            train = _made(parted, images.epoch(0, AT_ONCE))
+            train = _made(parted, images.train_batches(0, AT_ONCE))
             self.test = _made(parted, images.test_batches(AT_ONCE))
         back = shuffled.argsort()
-        self.train = Split(train.x[back], train.y[back])
+        self.train = TensorSplit(train.x[back], train.y[back])
 
-    def epoch(self, epoch: int, size: int, first: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+    def train_batches(
+        self, epoch: int, size: int, first: int = 0
+    ) -> Iterator[tuple[Tensor, Tensor]]:
         order = torch.as_tensor(self._order(epoch), device=self._device)
-        for rows in torch.split(order, self.sizes(size))[first:]:
+        for rows in torch.split(order, self.batch_sizes(size))[first:]:
             x = self._formatted(self.train.x.index_select(0, rows))
             yield x, self.train.y.index_select(0, rows)
 
@@ -180,13 +182,13 @@ class CachedBatches(Batching):
         return maps.contiguous(memory_format=self._format) if maps.dim() == 4 else maps
 
 
-def _made(parted: SplitBackbone, batches: Iterator[tuple[Tensor, Tensor]]) -> Split:
+def _made(parted: SplitBackbone, batches: Iterator[tuple[Tensor, Tensor]]) -> TensorSplit:
     made = [(parted.maps(x), y) for x, y in batches]
-    return Split(*(torch.cat(part) for part in zip(*made, strict=True)))
+    return TensorSplit(*(torch.cat(part) for part in zip(*made, strict=True)))
 
 
 @torch.no_grad()
-def cache_bytes(parted: SplitBackbone, batches: Batching) -> int:
+def cache_bytes(parted: SplitBackbone, batches: BatchLoader) -> int:
     """How large the maps of all images are in float32, by the shape of one's: no measurement."""
     x, _ = next(iter(batches.test_batches(1)))
     return 4 * parted.maps(x).numel() * (len(batches.train) + len(batches.test))

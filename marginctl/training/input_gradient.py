@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from marginctl.data.loading.batches import Batching
+from marginctl.data.loading.batches import BatchLoader
 from marginctl.training.trainer import DivergedError, Trainer
 from marginctl.utils.distributed import World
 
@@ -20,7 +20,7 @@ NAME = "loss_gradient_norm_by_image"  # in a line of metrics.jsonl
 BATCH = 64  # images at once, for whose gradients there must be memory
 
 
-def record(trainer: Trainer, batches: Batching, world: World) -> dict[str, Any]:
+def record(trainer: Trainer, batches: BatchLoader, world: World) -> dict[str, Any]:
     """The norms' mean, 95 % quantile and largest, in nats for a step of 1 normalised unit.
 
     Args:
@@ -43,7 +43,7 @@ def record(trainer: Trainer, batches: Batching, world: World) -> dict[str, Any]:
     }
 
 
-def _own_norms(trainer: Trainer, batches: Batching, size: int) -> Any:
+def _own_norms(trainer: Trainer, batches: BatchLoader, size: int) -> Any:
     """(k,) the norms of this process's images.
 
     A sum's gradient has each image's own, as no image changes another's loss in evaluation mode.

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from marginctl.data.images.base import LabelledImages
-from marginctl.data.images.ood_sets import ForeignImages
-from marginctl.data.loading.batches import Batching
-from marginctl.data.loading.streaming import batches_of
+from marginctl.data.images.base import ImageDataset
+from marginctl.data.images.ood_sets import OODDataset
+from marginctl.data.loading.batches import BatchLoader
+from marginctl.data.loading.streaming import make_loader
 from marginctl.training.epoch_metrics import OODPredictions
 from marginctl.training.trainer import Trainer
 from marginctl.utils.distributed import World
@@ -19,7 +19,7 @@ LUMINANCE = (0.299, 0.587, 0.114)  # of red, green and blue: ITU-R BT.601
 
 
 def predict_ood(
-    trainer: Trainer, foreign: Sequence[ForeignImages], own: LabelledImages, world: World | None
+    trainer: Trainer, foreign: Sequence[OODDataset], own: ImageDataset, world: World | None
 ) -> list[OODPredictions]:
     """What a network makes of foreign images; every process has a part in it.
 
@@ -29,7 +29,7 @@ def predict_ood(
         own: the images that it was made for.
         world: the processes that train it together.
     """
-    shape, moments = (own.channels, own.pixels), (trainer.batches.mean, trainer.batches.std)
+    shape, moments = (own.channels, own.image_size), (trainer.batches.mean, trainer.batches.std)
     whole = trainer.recipe.data.augment == "flip"
     batches = [
         AdaptedBatches(one.images, shape, moments, trainer.device_config, world, whole=whole)
@@ -43,7 +43,7 @@ def predict_ood(
     ]
 
 
-class AdaptedBatches(Batching):
+class AdaptedBatches(BatchLoader):
     """Batches of foreign images as a network takes them, normalised as its own are.
 
     Grey ones are repeated in each channel of a colour network; of colour ones a grey network is
@@ -61,7 +61,7 @@ class AdaptedBatches(Batching):
 
     def __init__(
         self,
-        images: LabelledImages,
+        images: ImageDataset,
         shape: tuple[int, int],
         moments: tuple[Sequence[float], Sequence[float]],
         device_config: DeviceConfig,
@@ -78,10 +78,14 @@ class AdaptedBatches(Batching):
         )
         self._channels, self._pixels = shape
         augment = "flip" if whole else "none"
-        self._raw = batches_of(images, device, 0, augment, channels_last=False, world=world)
-        self._raw.normalize([0.0] * images.channels, [1 / 255] * images.channels)  # 0 to 255
+        self._raw = make_loader(images, device, 0, augment, channels_last=False, world=world)
+        self._raw.set_normalization(
+            [0.0] * images.channels, [1 / 255] * images.channels
+        )  # 0 to 255
 
-    def epoch(self, epoch: int, size: int, first: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+    def train_batches(
+        self, epoch: int, size: int, first: int = 0
+    ) -> Iterator[tuple[Tensor, Tensor]]:
         """None: they are not trained on."""
         return iter(())
 

@@ -14,9 +14,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from marginctl.data.images.base import LabelledImages
-from marginctl.data.images.on_disk import FilePart, ImageFiles, part_of
-from marginctl.data.images.pairs import Pairs, first_line
+from marginctl.data.images.base import ImageDataset
+from marginctl.data.images.on_disk import FileSplit, OnDiskImages, make_file_split
+from marginctl.data.images.pairs import VerificationPairs
 from marginctl.errors import DecodeError, RequestError
 from marginctl.metrics.verification import cosine_similarities, verification_metrics
 from marginctl.recipe import TrainRecipe
@@ -38,7 +38,7 @@ class PairSimilarities:
         length: of an embedding.
     """
 
-    pairs: Pairs
+    pairs: VerificationPairs
     scores: NDArray[np.float64]
     length: int
 
@@ -54,7 +54,7 @@ class PairSimilarities:
 
 
 def verify_pairs(
-    trainer: Trainer, lists: Sequence[Pairs], own: LabelledImages, world: World
+    trainer: Trainer, lists: Sequence[VerificationPairs], own: ImageDataset, world: World
 ) -> list[PairSimilarities]:
     """Pairs by a network in training; every process embeds its part of the images.
 
@@ -68,7 +68,7 @@ def verify_pairs(
         RequestError: an image that cannot be decoded.
     """
     trainer.model.eval()
-    shape, moments = (own.channels, own.pixels), (trainer.batches.mean, trainer.batches.std)
+    shape, moments = (own.channels, own.image_size), (trainer.batches.mean, trainer.batches.std)
     return pair_similarities(
         trainer.features, lists, trainer.recipe, shape, moments, trainer.device_config, world
     )
@@ -76,7 +76,7 @@ def verify_pairs(
 
 def pair_similarities(
     features: Callable[[Tensor], Tensor],
-    lists: Sequence[Pairs],
+    lists: Sequence[VerificationPairs],
     recipe: TrainRecipe,
     shape: tuple[int, int],
     moments: tuple[Sequence[float], Sequence[float]],
@@ -124,13 +124,15 @@ def pair_similarities(
     return found
 
 
-def _files(lists: Sequence[Pairs], pixels: int) -> ImageFiles:
+def _files(lists: Sequence[VerificationPairs], pixels: int) -> OnDiskImages:
     """The images as the test part of a set without classes, by their absolute paths."""
     paths = {str(file.absolute()) for pairs in lists for file in pairs.files}
     name, root = "the pairs", Path.cwd()
     nothing = np.array([], np.int64)
-    train = FilePart(np.array([], np.bytes_), nothing, nothing)
-    return ImageFiles(name, root, pixels, (), train, part_of(name, root, [(p, 0) for p in paths]))
+    train = FileSplit(np.array([], np.bytes_), nothing, nothing)
+    return OnDiskImages(
+        name, root, pixels, (), train, make_file_split(name, root, [(p, 0) for p in paths])
+    )
 
 
 @torch.no_grad()
@@ -145,12 +147,12 @@ def _embedded(
     return torch.cat(parts)
 
 
-def _where(said: str, lists: Sequence[Pairs]) -> str:
+def _where(said: str, lists: Sequence[VerificationPairs]) -> str:
     """An error of an image that cannot be decoded, with the first line that has it."""
     for pairs in lists:
         for row, file in enumerate(pairs.files):
             if said.startswith(f"{file.absolute()}: "):
                 said = said.removesuffix(", or take it out of the set")
-                line = first_line(pairs, row)
+                line = pairs.first_line(row)
                 return f"{pairs.file}:{line}: {said}, or take its pairs off the list"
     return said

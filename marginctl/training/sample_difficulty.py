@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from marginctl.data.images.base import LabelledImages
+from marginctl.data.images.base import ImageDataset
 from marginctl.errors import RequestError
 from marginctl.experiments.reference_run import Reference
 from marginctl.experiments.source_scale import spec_of
@@ -42,7 +42,7 @@ class DifficultyGroups:
     """
 
     def __init__(
-        self, reference: Reference, images: LabelledImages, device: torch.device, groups: int
+        self, reference: Reference, images: ImageDataset, device: torch.device, groups: int
     ) -> None:
         self.rows = grouped(_difficulties(reference, images, device), groups)
 
@@ -113,7 +113,7 @@ def gradient_norms(objective: Objective, features: Tensor, labels: Tensor) -> ND
 
 
 def _difficulties(
-    reference: Reference, images: LabelledImages, device: torch.device
+    reference: Reference, images: ImageDataset, device: torch.device
 ) -> NDArray[np.float64]:
     """(N,) the cross-entropy of each image under the reference, in nats."""
     said = f"train.reference = {reference.folder}"

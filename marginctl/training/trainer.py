@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from marginctl.data.images.base import LabelledImages
-from marginctl.data.loading.batches import Batching
-from marginctl.data.loading.streaming import batches_of
+from marginctl.data.images.base import ImageDataset
+from marginctl.data.loading.batches import BatchLoader
+from marginctl.data.loading.streaming import make_loader
 from marginctl.objectives.schedules import rate_at
 from marginctl.objectives.spec import Spec
 from marginctl.recipe import TrainRecipe
@@ -56,7 +56,7 @@ class Trainer:
         self,
         recipe: TrainRecipe,
         spec: Spec,
-        images: LabelledImages,
+        images: ImageDataset,
         seed: int,
         device_config: DeviceConfig,
         world: World | None = None,
@@ -69,15 +69,15 @@ class Trainer:
         self._scaler = torch.amp.GradScaler(
             device_config.device.type, enabled=device_config.precision == "fp16"
         )
-        self.batches: Batching = batches_of(
+        self.batches: BatchLoader = make_loader(
             *(images, device_config.device, seed, recipe.data.augment),
             channels_last=device_config.channels_last,
             world=self._world,
         )
         self._balanced = images.train_y if recipe.train.sampling == "class-balanced" else None
-        self.batches.balance(self._balanced)
-        self._classes, self._pixels = images.classes, images.pixels
-        self.sizes = self.batches.sizes(recipe.train.batch_size)
+        self.batches.balance_classes(self._balanced)
+        self._classes, self._pixels = images.classes, images.image_size
+        self.sizes = self.batches.batch_sizes(recipe.train.batch_size)
         self.total = len(self.sizes) * recipe.train.epochs
         self.step = 0
         self.last_lr = self._rate()
@@ -93,7 +93,7 @@ class Trainer:
         """
         checkpoint.check_shapes(self.model, backbone)
         self.model.load_state_dict(backbone)
-        self.batches.normalize(*moments)
+        self.batches.set_normalization(*moments)
 
     def cache_frozen_features(self) -> bool:
         """Computes a frozen part once, where every epoch sees the same images; whether it does.
@@ -103,7 +103,7 @@ class Trainer:
         maps = self._network.cached_batches(self.batches)
         if maps is not None:
             self.batches = maps
-            self.batches.balance(self._balanced)
+            self.batches.balance_classes(self._balanced)
         return maps is not None
 
     @property
@@ -124,7 +124,7 @@ class Trainer:
         if first == 0:
             self._tally.reset()
         self._network.train()
-        for x, y in self.batches.epoch(epoch, self.recipe.train.batch_size, first):
+        for x, y in self.batches.train_batches(epoch, self.recipe.train.batch_size, first):
             self._train_on(x, y)
             self.step += 1
             # asking costs a wait for the device, or for the other processes
@@ -192,7 +192,7 @@ class Trainer:
 
     @torch.no_grad()
     def predict(
-        self, size: int = 1000, batches: Batching | None = None, part: str | None = "test"
+        self, size: int = 1000, batches: BatchLoader | None = None, part: str | None = "test"
     ) -> "Predictions":
         """Runs the test images through the network, each once, in order.
 
@@ -281,7 +281,7 @@ class Trainer:
             checkpoint.check_shapes(module, state[kind])
         self.model.load_state_dict(state["model"])
         self.objective.load_state_dict(state["objective"])
-        self.batches.normalize(*state["normalization"])
+        self.batches.set_normalization(*state["normalization"])
         self.step = state["step"]
 
     def weights_digest(self) -> str:

@@ -14,13 +14,13 @@ import torch
 from numpy.typing import NDArray
 
 from marginctl import NUMERICS
-from marginctl.data.images.base import LabelledImages
-from marginctl.data.images.in_memory import Images
-from marginctl.data.images.on_disk import ImageFiles
-from marginctl.data.loading.streaming import batches_of
+from marginctl.data.images.base import ImageDataset
+from marginctl.data.images.in_memory import InMemoryImages
+from marginctl.data.images.on_disk import OnDiskImages
+from marginctl.data.loading.streaming import make_loader
 from marginctl.errors import RequestError
 from marginctl.experiments.source_model import Start
-from marginctl.models.backbone import create
+from marginctl.models.backbone import create_backbone
 from marginctl.models.registry import parse_model
 from marginctl.runs.atomic_io import write_bytes_atomically
 from marginctl.runs.run_dir import digest, versions
@@ -45,7 +45,7 @@ class SplitFeatures:
 
 def extract_features(
     start: Start,
-    images: LabelledImages,
+    images: ImageDataset,
     store: Path,
     device_config: DeviceConfig,
     say: Callable[[str], None],
@@ -86,24 +86,24 @@ def extract_features(
     return SplitFeatures(*found)
 
 
-def are_cached(start: Start, images: LabelledImages, store: Path) -> bool:
+def are_cached(start: Start, images: ImageDataset, store: Path) -> bool:
     """Whether the store has files of both parts, whole or not."""
     keys = (_key(start, images, part) for part in ("train", "test"))
     return all(any((store / FOLDER).glob(f"{key}-*.npy")) for key in keys)
 
 
-def _rows(images: LabelledImages, part: str) -> int:
+def _rows(images: ImageDataset, part: str) -> int:
     return len(images.train_y if part == "train" else images.test_y)
 
 
-def _key(start: Start, images: LabelledImages, part: str) -> str:
+def _key(start: Start, images: ImageDataset, part: str) -> str:
     """Digests of the parts are of pixels, or of files, whose side and cut come beside."""
-    prepared = [images.pixels, images.channels, isinstance(images, ImageFiles)]
+    prepared = [images.image_size, images.channels, isinstance(images, OnDiskImages)]
     content = {
         "weights": start.weights,
         "model": start.model,
         "moments": [list(m) for m in start.moments],
-        "images": images.part_digests[part],
+        "images": images.split_digests[part],
         "prepared": prepared,
         "numerics": [NUMERICS, versions()["torch"]],
     }
@@ -140,19 +140,19 @@ def _keep(folder: Path, key: str, features: Features) -> None:
     write_bytes_atomically(folder / name, data)
 
 
-def _as_test(images: LabelledImages, part: str) -> LabelledImages:
+def _as_test(images: ImageDataset, part: str) -> ImageDataset:
     """The images with one part as their test part, which is read in order and never augmented."""
     if part == "test":
         return images
-    if isinstance(images, ImageFiles):
+    if isinstance(images, OnDiskImages):
         return replace(images, test=images.train)
-    assert isinstance(images, Images)
+    assert isinstance(images, InMemoryImages)
     return replace(images, test_x=images.train_x, test_y=images.train_y)
 
 
-def _network(start: Start, images: LabelledImages, device_config: DeviceConfig) -> torch.nn.Module:
+def _network(start: Start, images: ImageDataset, device_config: DeviceConfig) -> torch.nn.Module:
     name, options = parse_model(start.model)
-    network = create(name, options, images.channels, images.pixels)
+    network = create_backbone(name, options, images.channels, images.image_size)
     network.load_state_dict(start.backbone)
     memory = torch.channels_last if device_config.channels_last else torch.contiguous_format
     return network.eval().to(device_config.device).to(memory_format=memory)
@@ -162,16 +162,16 @@ def _network(start: Start, images: LabelledImages, device_config: DeviceConfig) 
 def _computed(
     network: torch.nn.Module,
     start: Start,
-    images: LabelledImages,
+    images: ImageDataset,
     device_config: DeviceConfig,
     check: Callable[[], None],
 ) -> Features:
-    batches = batches_of(
+    batches = make_loader(
         *(images, device_config.device, 0, "none"),
         channels_last=device_config.channels_last,
         world=World(),
     )
-    batches.normalize(*start.moments)
+    batches.set_normalization(*start.moments)
     parts = []
     for x, _ in batches.test_batches(AT_ONCE):
         parts.append(network(x).float().cpu())
@@ -181,10 +181,10 @@ def _computed(
 
 
 @torch.no_grad()
-def seconds_per_image(start: Start, images: LabelledImages, device_config: DeviceConfig) -> float:
+def seconds_per_image(start: Start, images: ImageDataset, device_config: DeviceConfig) -> float:
     """What the features of an image take, decoding included, from a few test images."""
     network = _network(start, images, device_config)
-    batches = batches_of(
+    batches = make_loader(
         *(images, device_config.device, 0, "none"),
         channels_last=device_config.channels_last,
         world=World(),

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from marginctl.data.images import folders
-from marginctl.data.images.base import LabelledImages
-from marginctl.data.images.on_disk import ImageFiles
-from marginctl.data.images.registry import FOLDER
+from marginctl.data.images.base import ImageDataset
+from marginctl.data.images.on_disk import OnDiskImages
+from marginctl.data.images.registry import FOLDER_PREFIX
 from marginctl.metrics.reliability import FloatArray, softmax
 from marginctl.recipe.image_data import ImageData
 from marginctl.runs.atomic_io import csv_text, write_output
@@ -17,7 +17,7 @@ HEADING = ("image", "label", "predicted", "probability")
 
 
 def prediction_rows(
-    data: ImageData, images: LabelledImages, data_dir: Path, logits: FloatArray
+    data: ImageData, images: ImageDataset, data_dir: Path, logits: FloatArray
 ) -> Iterator[tuple[Any, ...]]:
     """A heading, and a row for each test image: its file or number, classes, and the largest share.
 
@@ -35,13 +35,13 @@ def prediction_rows(
         yield name, classes[own], classes[other], f"{shares[i, other]:.6f}"
 
 
-def test_image_names(data: ImageData, images: LabelledImages, data_dir: Path) -> list[str]:
+def test_image_names(data: ImageData, images: ImageDataset, data_dir: Path) -> list[str]:
     """The file of each test image, relative to its set where it lies in it; else its number."""
-    if isinstance(images, ImageFiles):
+    if isinstance(images, OnDiskImages):
         return [images.test.path(row) for row in range(len(images.test))]
-    if data.name.startswith(FOLDER):
-        root = folders.located(data.name.removeprefix(FOLDER), data_dir)
-        _, test = folders.listed(data.name, root, test_share=data.test_share)
+    if data.name.startswith(FOLDER_PREFIX):
+        root = folders.resolve_path(data.name.removeprefix(FOLDER_PREFIX), data_dir)
+        _, test = folders.list_image_folder(data.name, root, test_share=data.test_share)
         return [os.path.relpath(path, root) for files in test.values() for path in files]
     return [str(i) for i in range(len(images.test_y))]
 

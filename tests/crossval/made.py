@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from marginctl.data.tabular.dataset import Dataset
+from marginctl.data.tabular.dataset import TabularDataset
 
 
 def dataset(n=41, d=4, c=3, *, seed=0, counts=None, name="made"):
@@ -12,7 +12,7 @@ def dataset(n=41, d=4, c=3, *, seed=0, counts=None, name="made"):
     y[: c if not counts else 0] = np.arange(c if not counts else 0)
     x = stream.normal(size=(len(y), d)) * 3 + 10
     x[:, 0] += 12 * y
-    return Dataset(
+    return TabularDataset(
         name,
         x,
         y.astype(np.int64),

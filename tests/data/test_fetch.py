@@ -79,13 +79,13 @@ def haberman(monkeypatch, tmp_path, server):
     folder = tmp_path / "original" / "uci" / "haberman"
     folder.mkdir(parents=True)
     (folder / "haberman.data").write_text(HABERMAN)
-    digest = uci.load("haberman", tmp_path / "original").digest
-    changed = {**uci.definitions()["haberman"], "digest": digest}
+    digest = uci.load_uci("haberman", tmp_path / "original").digest
+    changed = {**uci.uci_definitions()["haberman"], "digest": digest}
 
     def sources(*paths, kind="zip", **more):
         changed["sources"] = [{kind: server.url + p if p[0] == "/" else p, **more} for p in paths]
 
-    everything = {**uci.definitions(), "haberman": changed}
+    everything = {**uci.uci_definitions(), "haberman": changed}
     monkeypatch.setattr(fetch, "definitions", lambda: everything)
     return sources
 
@@ -103,7 +103,7 @@ def test_a_good_archive(tmp_path, server, haberman):
     server.pages["/good"] = (200, GOOD, None)
     haberman("/good")
     assert fetched(tmp_path) is None
-    assert uci.load("haberman", tmp_path / "data").num_rows == 306
+    assert uci.load_uci("haberman", tmp_path / "data").num_rows == 306
     assert [p.name for p in (tmp_path / "data" / "uci").iterdir()] == ["haberman"]
 
 
@@ -262,7 +262,7 @@ def test_other_files_beside_are_kept(tmp_path, server, haberman):
 
 
 def test_every_definition_has_a_source_and_a_digest(data_dir):
-    for name, definition in uci.definitions().items():
+    for name, definition in uci.uci_definitions().items():
         assert definition["sources"]
-        assert uci.load(name, data_dir).digest == definition["digest"]
+        assert uci.load_uci(name, data_dir).digest == definition["digest"]
     assert Fetcher(data_dir).unreachable == {}

@@ -138,9 +138,9 @@ def test_errors_and_foreign_images_are_told_apart(marginctl, hub, photographs, t
     grey = largest(Image.open(other / "grey.png"))
     above = sum(z > grey for z in own) / 7
     assert noise["scores"]["z_max"]["auroc"] == pytest.approx(above)
-    from marginctl.data.images.in_memory import load_images
+    from marginctl.data.images.in_memory import load_in_memory
 
-    test = load_images("digits", tmp_path).test_x[..., 0]
+    test = load_in_memory("digits", tmp_path).test_x[..., 0]
     z = [largest(Image.fromarray(x)) for x in test[:3]]
     low = digits["scores"]["z_max"]["histogram"]["edges"]
     assert min(low) - 1e-4 <= min(z) <= max(z) <= max(low) + 1e-4

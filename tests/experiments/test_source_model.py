@@ -10,8 +10,8 @@ from torchvision import models
 
 from marginctl.errors import RequestError
 from marginctl.experiments import source_model
-from marginctl.models.backbone import create
-from marginctl.models.pretrained import published
+from marginctl.models.backbone import create_backbone
+from marginctl.models.pretrained import pretrained_classifier
 from marginctl.recipe import CosifyRecipe
 from marginctl.runs.run_dir import digest
 from marginctl.training.trainer import Trainer
@@ -62,7 +62,7 @@ def test_of_weights_of_torchvision_what_the_network_says(tmp_path, monkeypatch):
     found = source_model.read("MobileNet_V3_Small_Weights.IMAGENET1K_V1")
     assert (found.model, found.data, found.pixels) == ("torchvision/mobilenet_v3_small", None, 224)
     assert (list(found.moments[0]), len(found.classes)) == ([0.485, 0.456, 0.406], 1000)
-    backbone = create(found.model, {}, 3, 64).eval()
+    backbone = create_backbone(found.model, {}, 3, 64).eval()
     backbone.load_state_dict(dict(found.backbone))
     x = torch.randn(2, 3, 64, 64)
     with torch.no_grad():
@@ -84,7 +84,9 @@ def test_of_efficientnet_lite_only_the_named_blocks_change(blocks):
     x = torch.as_tensor(np.random.default_rng(0).normal(size=(2, 3, 32, 32)), dtype=torch.float32)
     with torch.no_grad():
         said = made.features(x) @ found.objective["weight"].T + found.objective["bias"]
-        torch.testing.assert_close(said, published("efficientnet-lite0").network().eval()(x))
+        torch.testing.assert_close(
+            said, pretrained_classifier("efficientnet-lite0").network().eval()(x)
+        )
     made.run_epoch(lambda: None)
     after = made.model.state_dict()
     changed = {name for name in after if not torch.equal(after[name], found.backbone[name])}

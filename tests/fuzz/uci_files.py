@@ -3,14 +3,14 @@
 import shutil
 from pathlib import Path
 
-from marginctl.data.tabular.uci import default_data_dir, definitions
+from marginctl.data.tabular.uci import default_data_dir, uci_definitions
 from tests.fuzz.draft import Case, Draft
 from tests.fuzz.values import BYTES, TEXT
 
 
 def prepare(base: Path) -> None:
     """Copies the data sets whose files are there; without any, files of one are made up."""
-    for name, definition in definitions().items():
+    for name, definition in uci_definitions().items():
         for file in definition["files"]:
             source = default_data_dir() / "uci" / name / file["file"]
             target = base / "uci" / name / file["file"]

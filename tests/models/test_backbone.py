@@ -11,15 +11,15 @@ import torch
 from torch import nn
 
 from marginctl.errors import RequestError
-from marginctl.models.backbone import create
-from marginctl.models.registry import MODELS, TORCHVISION
+from marginctl.models.backbone import create_backbone
+from marginctl.models.registry import BACKBONES, TORCHVISION
 
-OWN = [name for name in MODELS if name not in TORCHVISION]
+OWN = [name for name in BACKBONES if name not in TORCHVISION]
 
 
 def made(name, options=None, channels=3, pixels=32):
     torch.manual_seed(0)
-    return create(name, options or {}, channels, pixels)
+    return create_backbone(name, options or {}, channels, pixels)
 
 
 def shaped(name, options=None, channels=3, pixels=32):
@@ -73,10 +73,10 @@ def test_vgg16_has_the_convolutions_of_torchvisions():
     assert [p.shape for p in shaped("vgg16").parameters()] == theirs
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", BACKBONES)
 def test_features_have_their_length_at_all_sizes(name):
     """Of one network: the smallest images, and rectangles where it averages over all pixels."""
-    smallest = MODELS[name].pixels
+    smallest = BACKBONES[name].pixels
     for channels in (3,) if name in TORCHVISION else (1, 4):
         network = shaped(name, channels=channels, pixels=smallest).eval()
         for height, width in [(smallest, smallest)] + [(37, 70)] * (name != "mlp"):
@@ -84,19 +84,19 @@ def test_features_have_their_length_at_all_sizes(name):
             assert network(images).shape == (2, network.feature_dim)
 
 
-@pytest.mark.parametrize("name", [n for n in MODELS if MODELS[n].pixels > 1])
+@pytest.mark.parametrize("name", [n for n in BACKBONES if BACKBONES[n].pixels > 1])
 def test_the_smallest_side_is_the_smallest(name):
-    smallest = MODELS[name].pixels
+    smallest = BACKBONES[name].pixels
     network = shaped(name, pixels=smallest)
     with pytest.raises(RuntimeError, match="size"):
         network(torch.empty(2, 3, smallest - 1, smallest - 1, device="meta"))
     with pytest.raises(RequestError, match=f"model '{name}'.*at least {smallest} pixels"):
-        create(name, {}, 3, smallest - 1)
+        create_backbone(name, {}, 3, smallest - 1)
 
 
 def test_torchvision_takes_three_channels():
     with pytest.raises(RequestError, match="channels = 1: expected 3"):
-        create("torchvision/resnet18", {}, 1, 64)
+        create_backbone("torchvision/resnet18", {}, 1, 64)
 
 
 @pytest.mark.parametrize(
@@ -128,9 +128,9 @@ def test_lengths_of_features(name, options, length):
 def test_a_feature_layer_after_any_network(name):
     """Linear, then normalised over the batch; what stands before it is the network as it was."""
     torch.manual_seed(0)
-    plain = create(name, {}, 3, 32)
+    plain = create_backbone(name, {}, 3, 32)
     torch.manual_seed(0)
-    embedded = create(name, {"embedding": 24}, 3, 32)
+    embedded = create_backbone(name, {"embedding": 24}, 3, 32)
     assert embedded.feature_dim == 24
     images = torch.randn(6, 3, 32, 32)
     with torch.no_grad():
@@ -146,7 +146,7 @@ def test_a_feature_layer_after_any_network(name):
 
 @pytest.mark.parametrize("name", OWN)
 def test_every_parameter_is_trained(name):
-    pixels = max(8, MODELS[name].pixels)
+    pixels = max(8, BACKBONES[name].pixels)
     network = made(name, channels=1, pixels=pixels)
     features = network(torch.randn(4, 1, pixels, pixels))
     assert features.isfinite().all()
@@ -171,7 +171,7 @@ def test_every_parameter_is_trained(name):
 def test_the_seed_alone_decides_the_weights(name, options):
     first, second = made(name, options).state_dict(), made(name, options).state_dict()
     assert all(torch.equal(first[key], second[key]) for key in first)
-    other = create(name, options, 3, 32).state_dict()
+    other = create_backbone(name, options, 3, 32).state_dict()
     assert any(not torch.equal(first[key], other[key]) for key in first)
 
 

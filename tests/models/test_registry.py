@@ -8,10 +8,10 @@ import pytest
 
 from marginctl.errors import RequestError
 from marginctl.models.registry import (
-    MODELS,
+    BACKBONES,
     TORCHVISION,
     canonical_model,
-    check_images,
+    check_image_shape,
     check_model,
     parse_model,
 )
@@ -34,7 +34,7 @@ def test_names_import_no_torch():
 
 
 def test_every_model_is_made_by_a_class_that_exists():
-    for name, model in MODELS.items():
+    for name, model in BACKBONES.items():
         assert (model.made_by is None) == (name in TORCHVISION)
         if model.made_by is not None:
             module, _, made = model.made_by.partition(":")
@@ -43,7 +43,7 @@ def test_every_model_is_made_by_a_class_that_exists():
 
 
 def test_defaults_are_their_own_accepted_values():
-    for name, model in MODELS.items():
+    for name, model in BACKBONES.items():
         values = check_model(name, {})
         assert values == {key: option.default for key, option in model.options.items()}
         assert all(type(values[key]) is type(o.default) for key, o in model.options.items())
@@ -130,16 +130,16 @@ def test_refused_options(name, options, line):
 
 
 def test_refused_images():
-    assert refusal(check_images, "vgg16", 3, 28) == (
+    assert refusal(check_image_shape, "vgg16", 3, 28) == (
         "model 'vgg16': images with side = 28: expected at least 32 pixels: enlarge them, or take "
         "a model that pools less, such as 'resnet18'"
     )
-    assert refusal(check_images, "torchvision/resnet50", 1, 28) == (
+    assert refusal(check_image_shape, "torchvision/resnet50", 1, 28) == (
         "model 'torchvision/resnet50': images with channels = 1: expected 3: make them RGB, or "
         "take a model such as 'resnet18'"
     )
-    assert refusal(check_images, "resnet18", 0, 28) == (
+    assert refusal(check_image_shape, "resnet18", 0, 28) == (
         "model 'resnet18': images with channels = 0: expected at least 1"
     )
-    check_images("resnet18", 1, 1)
-    check_images("torchvision/vgg16", 3, 32)
+    check_image_shape("resnet18", 1, 1)
+    check_image_shape("torchvision/vgg16", 3, 32)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from marginctl.data.tabular.uci import definitions
+from marginctl.data.tabular.uci import uci_definitions
 from marginctl.papers import Published, papers, published_table
 from marginctl.papers.published import Value, read
 from marginctl.recipe import shipped
@@ -179,7 +179,7 @@ def test_the_counts_of_table_2_are_those_that_the_data_are_checked_with():
     found = published_table(A, "II")
     keys = {"Classes": "classes", "Feature": "features", "Instance": "instances"}
     for row in found.rows:
-        published = definitions()[found.where(row, "Classes")["dataset"]]["published"]
+        published = uci_definitions()[found.where(row, "Classes")["dataset"]]["published"]
         for column, key in keys.items():
             assert found.cells[row, column].mean == published[key]
 

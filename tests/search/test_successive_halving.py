@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from marginctl.crossval.search_space import Grid, grid_size, variants_of
-from marginctl.data.tabular.uci import load as uci
+from marginctl.data.tabular.uci import load_uci as uci
 from marginctl.errors import RequestError
 from marginctl.experiments.uci_cv_trial import estimated_seconds
 from marginctl.papers import Published

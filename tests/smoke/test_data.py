@@ -64,7 +64,7 @@ def test_offline_fetches_nothing(marginctl, tmp_path, monkeypatch):
     ran = marginctl("uci-cv", "--dataset", "haberman", "--offline", "--data-dir", tmp_path)
     assert ran.status == 2
     assert "; not fetched" in ran.err
-    assert len(uci.definitions()) == 15
+    assert len(uci.uci_definitions()) == 15
 
 
 def test_images(marginctl, tmp_path, data_dir):

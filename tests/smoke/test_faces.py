@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from marginctl.data.images.in_memory import load_images
+from marginctl.data.images.in_memory import load_in_memory
 from marginctl.metrics.verification import verification_metrics
 from tests.data.made import write
 
@@ -24,7 +24,7 @@ PER_FOLD = 10
 def faces(tmp_path_factory):
     """`known/digit0/...`, `others/digit7/...`, and LFW's list of pairs of the others."""
     root, stream = tmp_path_factory.mktemp("faces"), np.random.default_rng(0)
-    digits = load_images("digits", root)
+    digits = load_in_memory("digits", root)
     for digit in range(10):
         name = f"digit{digit}"
         folder = root / ("known" if digit < 7 else "others") / name

@@ -7,7 +7,7 @@ import signal
 import numpy as np
 import pytest
 
-from marginctl.data.images.in_memory import load_images
+from marginctl.data.images.in_memory import load_in_memory
 from marginctl.experiments import execution
 from marginctl.training import checkpoint
 from tests.data.made import paint
@@ -52,7 +52,7 @@ def test_both_stages_stand_side_by_side(marginctl, recipe, tmp_path):
     rows = [(c["row"].partition("stage=")[2], c["objective"]) for c in ran.json["cells"]]
     second = "second:epochs=2:lr=0.02"
     assert rows == [(s, o) for s in ("first", second) for o in ("soft", "cosine-ls")]
-    labels = load_images("digits", tmp_path).test_y
+    labels = load_in_memory("digits", tmp_path).test_y
     number = [int(np.isin(labels, c).sum()) for c in ([0], [1, 2, 3, 4, 5], [6, 7, 8, 9])]
     for cell, record in zip(ran.json["cells"], ran_records(out, rows), strict=True):
         groups = record["evaluation"]["shots"]

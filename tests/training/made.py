@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from marginctl.data.images.in_memory import Images
+from marginctl.data.images.in_memory import InMemoryImages
 from marginctl.objectives.parsing import parse
 from marginctl.recipe import TrainRecipe
 from marginctl.training.trainer import Trainer
@@ -25,7 +25,7 @@ def images(n=50, tests=21, pixels=8, channels=1, classes=3, seed=0):
         return x, y.astype(np.int64)
 
     names = tuple(f"class{c}" for c in range(classes))
-    return Images("made", *part(n), *part(tests), names)
+    return InMemoryImages("made", *part(n), *part(tests), names)
 
 
 def recipe(**changes):

@@ -77,7 +77,7 @@ def test_kept_features_are_drawn_by_class_as_images_are():
         Trainer(own.in_stage(), parse("cosine").spec, images(n=60), 0, CPU) for _ in range(2)
     )
     assert kept.cache_frozen_features()
-    pairs = zip(kept.batches.epoch(0, 10), whole.batches.epoch(0, 10), strict=True)
+    pairs = zip(kept.batches.train_batches(0, 10), whole.batches.train_batches(0, 10), strict=True)
     for (features, labels), (x, expected) in pairs:
         whole.model.eval()
         assert torch.equal(labels, expected)

@@ -18,7 +18,7 @@ def test_norms_are_those_of_each_image_alone(beta):
     run(made, until=5)  # batch normalisation has statistics, and is not in evaluation mode
     rows = np.array([2, 3, 11, 29, 17, 5, 8, 20, 26])  # in two batches of 8 and 1
     looked = trainer(of=as_test_images(data, rows)).batches
-    looked.normalize(made.batches.mean, made.batches.std)
+    looked.set_normalization(made.batches.mean, made.batches.std)
     found = input_gradient.record(made, looked, World())
     assert not made.model.training
     weight, norms = made.objective.weight.detach(), []

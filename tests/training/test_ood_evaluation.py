@@ -5,7 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
-from marginctl.data.images.ood_sets import ForeignImages
+from marginctl.data.images.ood_sets import OODDataset
 from marginctl.training.epoch_metrics import detection_record
 from marginctl.training.ood_evaluation import AdaptedBatches, adapt_images, predict_ood
 from tests.training.made import images, trainer
@@ -34,11 +34,11 @@ def test_images_of_the_same_shape_are_what_the_networks_own_are():
     own = images()
     made = trainer(of=own)
     moments = made.batches.mean, made.batches.std
-    shape = own.channels, own.pixels
+    shape = own.channels, own.image_size
     batches = AdaptedBatches(
-        own.keeping(np.arange(0)), shape, moments, made.device_config, None, whole=False
+        own.select(np.arange(0)), shape, moments, made.device_config, None, whole=False
     )
-    assert list(batches.epoch(0, 8)) == []
+    assert list(batches.train_batches(0, 8)) == []
     (theirs, labels), (ours, _) = (next(b.test_batches(100)) for b in (batches, made.batches))
     assert theirs.numpy() == pytest.approx(ours.numpy(), abs=1e-6)
     assert labels.tolist() == own.test_y.tolist()
@@ -47,13 +47,13 @@ def test_images_of_the_same_shape_are_what_the_networks_own_are():
 def test_they_are_normalised_by_the_networks_images_though_colour_and_larger():
     own, other = images(), images(pixels=16, channels=3, tests=9, seed=5)
     made = trainer(of=own)
-    (one,) = predict_ood(made, [ForeignImages("far", other)], own, None)
+    (one,) = predict_ood(made, [OODDataset("far", other)], own, None)
     x = adapt_images(torch.tensor(other.test_x).permute(0, 3, 1, 2).float(), 1, 8)
     made.model.eval()
     with torch.no_grad():
         features = made.features((x / 255 - own.mean[0]) / own.std[0])
     assert one.tested.features.numpy() == pytest.approx(features.numpy(), abs=1e-4)
-    assert (one.name, one.group, one.digest) == ("made", "far", other.part_digests["test"])
+    assert (one.name, one.group, one.digest) == ("made", "far", other.split_digests["test"])
 
 
 def test_outputs_that_are_not_finite_are_null_with_their_reason(monkeypatch):
@@ -61,7 +61,7 @@ def test_outputs_that_are_not_finite_are_null_with_their_reason(monkeypatch):
     made = trainer(of=own)
     tested = made.predict()
     monkeypatch.setattr(made._network, "_features", lambda x: torch.full((len(x), 8), float("nan")))
-    foreign = predict_ood(made, [ForeignImages(None, other)], own, None)
+    foreign = predict_ood(made, [OODDataset(None, other)], own, None)
     found = detection_record(tested, foreign, 5)
     assert set(found["ood"][0]["scores"].values()) == {None}
     assert found["reasons"]["ood made z_max"] == "a score is not finite"

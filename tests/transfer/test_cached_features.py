@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from marginctl.data.images.in_memory import load_images
+from marginctl.data.images.in_memory import load_in_memory
 from marginctl.experiments.source_model import Start
 from marginctl.objectives.parsing import parse
 from marginctl.training.checkpoint import weights_digest
@@ -32,7 +32,7 @@ def made(start, images, store, said=None, check=lambda: None):
 
 
 def test_they_are_the_networks_in_the_order_of_the_images(start, tmp_path):
-    images = load_images("digits", Path())
+    images = load_in_memory("digits", Path())
     found = made(start, images, tmp_path)
     model = trainer("soft", model="mlp:width=4").model.eval()
     model.load_state_dict(start.backbone)
@@ -45,13 +45,13 @@ def test_they_are_the_networks_in_the_order_of_the_images(start, tmp_path):
 
 
 def test_they_are_kept_by_all_that_they_depend_on(start, tmp_path):
-    images = load_images("digits", Path())
+    images = load_in_memory("digits", Path())
     assert not are_cached(start, images, tmp_path)
     made(start, images, tmp_path)
     assert are_cached(start, images, tmp_path)
     for other in (replace(start, weights="y"), replace(start, moments=([0.5], [0.5]))):
         assert not are_cached(other, images, tmp_path)
-    assert not are_cached(start, images.keeping(np.arange(9)), tmp_path)
+    assert not are_cached(start, images.select(np.arange(9)), tmp_path)
 
     def never():
         raise AssertionError("computed again")
@@ -63,7 +63,7 @@ def test_what_is_not_finite_is_refused(start, tmp_path):
     from marginctl.errors import RequestError
 
     backbone = {name: value * float("nan") for name, value in start.backbone.items()}
-    images = load_images("digits", Path())
+    images = load_in_memory("digits", Path())
     with pytest.raises(RequestError, match="a feature of a train image of digits is not finite"):
         made(replace(start, backbone=backbone), images, tmp_path)
     assert not (tmp_path / "features").exists()

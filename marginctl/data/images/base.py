@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-class LabelledImages(Protocol):
+class ImageDataset(Protocol):
     """What training needs to know of images for classification, wherever their pixels are.
 
     Attributes:
@@ -15,9 +15,9 @@ class LabelledImages(Protocol):
         train_y, test_y: (N,) int64 classes, 0 .. num_classes - 1.
         classes: the class names, in the order of their numbers.
         num_classes: how many there are.
-        channels, pixels: the shape of an image; `pixels` is the length of a side.
-        identity: what the digests are of, in words.
-        part_digests, digest: of each part, and of all.
+        channels, image_size: the shape of an image; `image_size` is the length of a side.
+        digest_description: what the digests are of, in words.
+        split_digests, digest: of each part, and of all.
         mean, std: of each channel, of pixels in [0, 1].
     """
 
@@ -34,11 +34,11 @@ class LabelledImages(Protocol):
     @property
     def channels(self) -> int: ...
     @property
-    def pixels(self) -> int: ...
+    def image_size(self) -> int: ...
     @property
-    def identity(self) -> str: ...
+    def digest_description(self) -> str: ...
     @property
-    def part_digests(self) -> Mapping[str, str]: ...
+    def split_digests(self) -> Mapping[str, str]: ...
     @property
     def digest(self) -> str: ...
     @property
@@ -46,8 +46,8 @@ class LabelledImages(Protocol):
     @property
     def std(self) -> tuple[float, ...]: ...
 
-    def keeping(self, rows: NDArray[np.int64]) -> Self:
+    def select(self, rows: NDArray[np.int64]) -> Self:
         """The same with these training images alone, in this order."""
 
-    def relabelled(self, y: NDArray[np.int64]) -> Self:
+    def with_labels(self, y: NDArray[np.int64]) -> Self:
         """The same with other training labels."""

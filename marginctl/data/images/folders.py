@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from marginctl.data.images.readers import Part
-from marginctl.data.tabular.uci import DataMissingError
+from marginctl.data.images.readers import ArraySplit
+from marginctl.data.tabular.uci import MissingDataError
 from marginctl.errors import RequestError
 from marginctl.utils.seed import generator
 
@@ -25,7 +25,7 @@ PARTS = ("val", "test", "train")  # of a folder, the first two to test on
 _ENDINGS = f"expected files ending in {', '.join(sorted(IMAGE_SUFFIXES))}"
 
 
-def located(path: str, data_dir: Path) -> Path:
+def resolve_path(path: str, data_dir: Path) -> Path:
     """The path that a user wrote; a relative one that is not there is looked for in `data_dir`."""
     written = Path(os.path.expanduser(path))
     return written if written.exists() else data_dir / written
@@ -43,7 +43,7 @@ def held_out_part(root: Path, *, test_only: bool = False) -> Path:
     return next((part for part in parts if part.name != "train"), root / "val")
 
 
-def listed(
+def list_image_folder(
     name: str, root: Path, *, test_share: float | None = None, test_only: bool = False
 ) -> tuple[dict[str, list[Path]], dict[str, list[Path]]]:
     """The image files by class, of `train/CLASS/*` and of `val/CLASS/*` (or `test/`).
@@ -69,7 +69,7 @@ def listed(
         if not os.path.isdir(part):
             flat = not any(os.path.isdir(root / p) for p in PARTS) and os.path.isdir(root)
             divided = f"; a training divides {root}/CLASS/IMAGE: data.test_share = 0.2"
-            raise DataMissingError(
+            raise MissingDataError(
                 f"{at}: no folder {part}: expected {root}/train/CLASS/IMAGE and "
                 f"{root}/val/CLASS/IMAGE (or test in place of val){divided * flat}"
             )
@@ -104,7 +104,7 @@ def _divided(
                 f"{at}: data.test_share = {share:g} of a folder with {root / part}: leave it out"
             )
     if not os.path.isdir(root):
-        raise DataMissingError(f"{at}: no folder {root}: expected {root}/CLASS/IMAGE")
+        raise MissingDataError(f"{at}: no folder {root}: expected {root}/CLASS/IMAGE")
     train: dict[str, list[Path]] = {}
     test: dict[str, list[Path]] = {}
     for name, files in images_of_classes(root).items():
@@ -121,15 +121,15 @@ def _divided(
     return train, test
 
 
-def decoded(
+def decode_image_folder(
     name: str,
     root: Path,
     pixels: int,
     *,
     test_share: float | None = None,
     test_only: bool = False,
-) -> tuple[Part, Part, tuple[str, ...]]:
-    """A folder of images, as `listed` finds them, in memory.
+) -> tuple[ArraySplit, ArraySplit, tuple[str, ...]]:
+    """A folder of images, as `list_image_folder` finds them, in memory.
 
     Each image is turned as its EXIF tag says and converted to RGB; its largest centred square is
     scaled (bilinear, antialiased) to `pixels`: the same as scaling the short side and cropping.
@@ -142,10 +142,10 @@ def decoded(
 
     Raises:
         DataMissingError: there is no such folder.
-        RequestError: as `listed`, too many pixels, or files that are no images.
+        RequestError: as `list_image_folder`, too many pixels, or files that are no images.
     """
     at = f"data set '{name}'"
-    train, test = listed(name, root, test_share=test_share, test_only=test_only)
+    train, test = list_image_folder(name, root, test_share=test_share, test_only=test_only)
     classes = tuple(train)
     count = sum(map(len, (*train.values(), *test.values())))
     size = count * pixels * pixels * 3
@@ -219,19 +219,19 @@ def _decode_all(
     classes: tuple[str, ...],
     pixels: int,
     unreadable: list[Path],
-) -> Part:
+) -> ArraySplit:
     numbers = {name: number for number, name in enumerate(classes)}
     labelled = [(path, numbers[name]) for name, paths in files.items() for path in paths]
     x = np.zeros((len(labelled), pixels, pixels, 3), np.uint8)
     for i, (path, _) in enumerate(labelled):
         try:
-            x[i] = np.asarray(square(open_rgb(path), pixels), np.uint8)
+            x[i] = np.asarray(centre_square(open_rgb(path), pixels), np.uint8)
         except Exception:  # a damaged image makes the decoders raise anything
             unreadable.append(path)
     return x, np.array([label for _, label in labelled], np.int64)
 
 
-def square(image: "Image", pixels: int) -> "Image":
+def centre_square(image: "Image", pixels: int) -> "Image":
     """The largest centred square of an image, scaled bilinearly and antialiased to `pixels`."""
     from PIL import Image, ImageOps
 

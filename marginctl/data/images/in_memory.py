@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from marginctl.data.images import folders
 from marginctl.data.images.known_sets import DIGIT_NAMES, IMAGE_SETS, ImageSet, Layout
 from marginctl.data.images.readers import READERS
-from marginctl.data.images.registry import FOLDER, check_images_name, ways_to_load
-from marginctl.data.tabular.uci import DATA_DIR_VARIABLE, DataMissingError
+from marginctl.data.images.registry import FOLDER_PREFIX, check_image_set_name, loading_modes
+from marginctl.data.tabular.uci import DATA_DIR_VARIABLE, MissingDataError
 from marginctl.errors import RequestError
 from marginctl.utils.seed import generator
 
@@ -30,7 +30,7 @@ PUBLISHED_STD = {"cifar-10": (0.2023, 0.1994, 0.2010), "cifar-100": (0.2675, 0.2
 
 
 @dataclass(frozen=True, eq=False)
-class Images:
+class InMemoryImages:
     """Square images for classification, with their own test part.
 
     Attributes:
@@ -56,35 +56,35 @@ class Images:
         return int(self.train_x.shape[3])
 
     @property
-    def pixels(self) -> int:
+    def image_size(self) -> int:
         """The length of a side."""
         return int(self.train_x.shape[1])
 
     @property
-    def identity(self) -> str:
+    def digest_description(self) -> str:
         """What the digest is of, in words."""
         return "pixels, labels and class names"
 
-    def keeping(self, rows: NDArray[np.int64]) -> Self:
+    def select(self, rows: NDArray[np.int64]) -> Self:
         """The same with these training images alone, in this order."""
         return replace(self, train_x=self.train_x[rows], train_y=self.train_y[rows])
 
-    def relabelled(self, y: NDArray[np.int64]) -> Self:
+    def with_labels(self, y: NDArray[np.int64]) -> Self:
         """The same with other training labels."""
         return replace(self, train_y=y)
 
     @cached_property
-    def part_digests(self) -> Mapping[str, str]:
+    def split_digests(self) -> Mapping[str, str]:
         """SHA-256 of the shape, pixels and labels of each part."""
         return {
-            "train": part_digest(self.train_x, self.train_y),
-            "test": part_digest(self.test_x, self.test_y),
+            "train": split_digest(self.train_x, self.train_y),
+            "test": split_digest(self.test_x, self.test_y),
         }
 
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the content: the same images give the same digest from any files."""
-        parts = self.part_digests
+        parts = self.split_digests
         content = repr((self.classes, parts["train"], parts["test"]))
         return hashlib.sha256(content.encode()).hexdigest()
 
@@ -116,7 +116,7 @@ class Images:
         return tuple(mean.tolist()), tuple(np.where(alike, 1.0, std).tolist())
 
 
-def part_digest(x: NDArray[np.uint8], y: NDArray[np.int64]) -> str:
+def split_digest(x: NDArray[np.uint8], y: NDArray[np.int64]) -> str:
     """SHA-256 of one part's shape, pixels and labels."""
     content = hashlib.sha256(repr(x.shape).encode())
     content.update(np.ascontiguousarray(x).reshape(-1).data)
@@ -124,7 +124,7 @@ def part_digest(x: NDArray[np.uint8], y: NDArray[np.int64]) -> str:
     return content.hexdigest()
 
 
-def find_images(name: str, data_dir: Path) -> Path | None:
+def find_in_memory(name: str, data_dir: Path) -> Path | None:
     """The folder in which a named set's files lie; None for what is built in.
 
     Raises:
@@ -136,22 +136,21 @@ def find_images(name: str, data_dir: Path) -> Path | None:
     return data_dir / layout.folder
 
 
-def load_images(
+def load_in_memory(
     name: str,
     data_dir: Path,
     pixels: int = 64,
     *,
     test_share: float | None = None,
     test_only: bool = False,
-) -> Images:
+) -> InMemoryImages:
     """Reads an image set from the data folder; `digits` comes with scikit-learn.
 
     Args:
         name: one of `image_sets()`; a relative PATH of `folder:PATH` that is not there is looked
             for in `data_dir`.
         pixels: the side to which the images of a folder are scaled; other sets have their own.
-        test_share: of the images of each class in a folder without parts, as `folders.listed` has
-            it.
+        test_share: of the images of each class in a folder without parts (see `list_image_folder`).
         test_only: whether the training part is left empty; what it lacks then does not matter.
 
     Raises:
@@ -159,20 +158,20 @@ def load_images(
         RequestError: an unknown name or one whose images stay in their files, or files that are
             damaged or not the original ones.
     """
-    check_images_name(name)
-    if "memory" not in ways_to_load(name):
+    check_image_set_name(name)
+    if "memory" not in loading_modes(name):
         raise RequestError(f"data set '{name}': is too large for memory: load it as a stream")
     if name == "digits":
         digits = _digits()
-        return digits.keeping(np.arange(0)) if test_only else digits
-    if name.startswith(FOLDER):
+        return digits.select(np.arange(0)) if test_only else digits
+    if name.startswith(FOLDER_PREFIX):
         if pixels < 1:
             raise RequestError(f"pixels = {pixels}: expected 1 or more")
-        root = folders.located(name.removeprefix(FOLDER), data_dir)
-        train, test, classes = folders.decoded(
+        root = folders.resolve_path(name.removeprefix(FOLDER_PREFIX), data_dir)
+        train, test, classes = folders.decode_image_folder(
             name, root, pixels, test_share=test_share, test_only=test_only
         )
-        return Images(name, *train, *test, classes)
+        return InMemoryImages(name, *train, *test, classes)
     kind = IMAGE_SETS[name]
     layout, paths = _find(name, kind, data_dir, test_only=test_only)
     for path in paths:
@@ -181,7 +180,7 @@ def load_images(
     read = None if test_only else READERS[layout.format](paths[:split], kind.rows[0])
     test = READERS[layout.format](paths[split:], kind.rows[1])
     train = read or (test[0][:0], test[1][:0])
-    images = Images(name, *train, *test, kind.classes)
+    images = InMemoryImages(name, *train, *test, kind.classes)
     _check(images, kind, data_dir / layout.folder, ("test",) if test_only else ("train", "test"))
     return images
 
@@ -205,7 +204,7 @@ def stratified_order(y: NDArray[np.int64], stream: np.random.Generator) -> NDArr
     return order[np.lexsort((drawn, place))]
 
 
-def _digits() -> Images:
+def _digits() -> InMemoryImages:
     """scikit-learn's 8 x 8 digits, split into 1,437 training and 360 test images.
 
     The data come without a split: this one is ours, stratified, and always the same. The file is
@@ -221,7 +220,7 @@ def _digits() -> Images:
     y = table[:, 64].astype(np.int64)
     order = stratified_order(y, generator(0, "digits", "split"))
     test, train = np.sort(order[:DIGITS_TEST_ROWS]), np.sort(order[DIGITS_TEST_ROWS:])
-    return Images("digits", x[train], y[train], x[test], y[test], DIGIT_NAMES)
+    return InMemoryImages("digits", x[train], y[train], x[test], y[test], DIGIT_NAMES)
 
 
 def _find(
@@ -244,7 +243,7 @@ def _find(
         for i, layout in enumerate(kind.layouts)
         if i != nearest
     )
-    raise DataMissingError(
+    raise MissingDataError(
         f"data set '{name}': no {', '.join(lacking[nearest])} in "
         f"{data_dir / kind.layouts[nearest].folder}: put the original files there{instead}, "
         f"or name the data folder with --data-dir or {DATA_DIR_VARIABLE}"
@@ -266,7 +265,7 @@ def _check_md5(path: Path, expected: str | None) -> None:
         )
 
 
-def _check(images: Images, kind: ImageSet, folder: Path, read: Sequence[str]) -> None:
+def _check(images: InMemoryImages, kind: ImageSet, folder: Path, read: Sequence[str]) -> None:
     """Compares the parts that were read with what is known of the set."""
     parts = {"train": images.train_y, "test": images.test_y}
     for (part, y), rows in zip(parts.items(), kind.rows, strict=True):
@@ -280,7 +279,7 @@ def _check(images: Images, kind: ImageSet, folder: Path, read: Sequence[str]) ->
             raise RequestError(
                 f"{at}: label {outside[0]}, expected 0 .. {images.num_classes - 1}: fetch it again"
             )
-        if images.part_digests[part] != kind.part_digests.get(part, images.part_digests[part]):
+        if images.split_digests[part] != kind.split_digests.get(part, images.split_digests[part]):
             raise RequestError(
                 f"{at}: its content has another digest than the original: fetch it again"
             )

@@ -36,14 +36,14 @@ class ImageSet:
         classes: the class names.
         rows: the numbers of training and of test images.
         layouts: the file layouts that are read, the first that is there before the others.
-        part_digests: of the parts whose original content was at hand to compute it.
+        split_digests: of the parts whose original content was at hand to compute it.
     """
 
     summary: str
     classes: tuple[str, ...]
     rows: tuple[int, int]
     layouts: tuple[Layout, ...]
-    part_digests: Mapping[str, str] = field(default_factory=dict)
+    split_digests: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ IMAGENET_STD = (0.229, 0.224, 0.225)
 
 
 @dataclass(frozen=True, eq=False)
-class FilePart:
+class FileSplit:
     """The files of one part, in the order of their paths.
 
     Attributes:
@@ -51,7 +51,7 @@ class FilePart:
 
 
 @dataclass(frozen=True, eq=False)
-class ImageFiles:
+class OnDiskImages:
     """Images for classification in files of any size, with their own test part.
 
     What identifies them is the list of their files - relative path, size in bytes and label - with
@@ -61,17 +61,17 @@ class ImageFiles:
     Attributes:
         name: the name they are asked for by.
         root: the folder that relative paths begin in.
-        pixels: the side of the images that a network is given.
+        image_size: the side of the images that a network is given.
         classes: the class names, in the order of their numbers.
         train, test: the files; the training part is empty where only the test part was asked for.
     """
 
     name: str
     root: Path
-    pixels: int
+    image_size: int
     classes: tuple[str, ...]
-    train: FilePart
-    test: FilePart
+    train: FileSplit
+    test: FileSplit
 
     @property
     def train_y(self) -> NDArray[np.int64]:
@@ -99,33 +99,33 @@ class ImageFiles:
         return IMAGENET_STD
 
     @property
-    def identity(self) -> str:
+    def digest_description(self) -> str:
         """What the digest is of, in words."""
         return "paths, sizes and labels of the files, class names and side; not the files' content"
 
     @cached_property
-    def part_digests(self) -> Mapping[str, str]:
+    def split_digests(self) -> Mapping[str, str]:
         """Of each part, as `FilePart.digest` says."""
         return {"train": self.train.digest(), "test": self.test.digest()}
 
     @cached_property
     def digest(self) -> str:
         """SHA-256 of what identifies them."""
-        parts = self.part_digests
-        content = repr(("files", self.pixels, self.classes, parts["train"], parts["test"]))
+        parts = self.split_digests
+        content = repr(("files", self.image_size, self.classes, parts["train"], parts["test"]))
         return hashlib.sha256(content.encode("utf-8", "surrogateescape")).hexdigest()
 
-    def keeping(self, rows: NDArray[np.int64]) -> Self:
+    def select(self, rows: NDArray[np.int64]) -> Self:
         """The same with these training images alone, in this order."""
         part = self.train
-        return replace(self, train=FilePart(part.paths[rows], part.sizes[rows], part.y[rows]))
+        return replace(self, train=FileSplit(part.paths[rows], part.sizes[rows], part.y[rows]))
 
-    def relabelled(self, y: NDArray[np.int64]) -> Self:
+    def with_labels(self, y: NDArray[np.int64]) -> Self:
         """The same with other training labels."""
         return replace(self, train=replace(self.train, y=y))
 
 
-def part_of(name: str, root: Path, rows: Iterable[tuple[str, int]]) -> FilePart:
+def make_file_split(name: str, root: Path, rows: Iterable[tuple[str, int]]) -> FileSplit:
     """A part from its (path, label) rows; every file is looked for, and none is read.
 
     Raises:
@@ -150,6 +150,6 @@ def part_of(name: str, root: Path, rows: Iterable[tuple[str, int]]) -> FilePart:
             f"data set '{name}': no image file {problems[0]}{more}, of {len(paths)} that are "
             "listed: put them there, or take them off the list"
         )
-    return FilePart(
+    return FileSplit(
         np.array(paths, np.bytes_), np.array(sizes, np.int64), np.array(labels, np.int64)
     )

@@ -8,9 +8,14 @@ from pathlib import Path
 
 from marginctl.data.images import folders
 from marginctl.data.images.known_sets import STREAMED_SETS
-from marginctl.data.images.on_disk import ImageFiles, part_of
-from marginctl.data.images.registry import FOLDER, LIST, check_images_name, ways_to_load
-from marginctl.data.tabular.uci import DATA_DIR_VARIABLE, DataMissingError
+from marginctl.data.images.on_disk import OnDiskImages, make_file_split
+from marginctl.data.images.registry import (
+    FOLDER_PREFIX,
+    LIST_PREFIX,
+    check_image_set_name,
+    loading_modes,
+)
+from marginctl.data.tabular.uci import DATA_DIR_VARIABLE, MissingDataError
 from marginctl.errors import RequestError
 
 Rows = list[tuple[str, int]]  # a path and its class
@@ -22,7 +27,7 @@ MOST_CLASSES = 1_000_000  # of a list of test images alone, which may leave clas
 MOST_DIGITS = 18  # of a label, which is 64 bits wide
 
 
-def load_files(
+def load_on_disk(
     name: str,
     data_dir: Path,
     pixels: int,
@@ -30,7 +35,7 @@ def load_files(
     blacklist: str | None = None,
     test_share: float | None = None,
     test_only: bool = False,
-) -> ImageFiles:
+) -> OnDiskImages:
     """Lists and labels the files of a streamed set; that they are there is checked, none is read.
 
     Args:
@@ -39,8 +44,7 @@ def load_files(
         pixels: the side of the images that a network is given.
         blacklist: a file of test images to leave out, a line each: a path in the set, a file's name
             with or without its ending, or, of ImageNet, the number of a validation image.
-        test_share: of the images of each class in a folder without parts, as `folders.listed` has
-            it.
+        test_share: of the images of each class in a folder without parts (see `list_image_folder`).
         test_only: whether the training part is left out; what it lacks then does not matter.
 
     Raises:
@@ -48,36 +52,36 @@ def load_files(
         RequestError: a name that is not of a streamed set, a label outside its range, a class
             without images, a missing file, or other counts than the named set has.
     """
-    check_images_name(name)
-    if "stream" not in ways_to_load(name):
+    check_image_set_name(name)
+    if "stream" not in loading_modes(name):
         raise RequestError(
             f"data set '{name}': is held in memory: expected one of {', '.join(STREAMED_SETS)}, "
-            f"{FOLDER}PATH, {LIST}PATH"
+            f"{FOLDER_PREFIX}PATH, {LIST_PREFIX}PATH"
         )
-    root = find_files(name, data_dir)
+    root = find_on_disk(name, data_dir)
     kinds: dict[str, Callable[[str, Path, bool], Found]] = {
         "imagenet": _imagenet,
         "places-365": _places,
     }
     in_folder = partial(_folder, test_share=test_share)
-    read = kinds.get(name) or (_lists if name.startswith(LIST) else in_folder)
+    read = kinds.get(name) or (_lists if name.startswith(LIST_PREFIX) else in_folder)
     classes, train, test = read(name, root, test_only)
     if name in STREAMED_SETS:
         _check_counts(name, root, len(classes), train, test, test_only)
     if blacklist is not None:
-        test = _without(test, name, folders.located(blacklist, data_dir))
-    parts = (part_of(name, root, rows) for rows in (train, test))
-    return ImageFiles(name, root.absolute(), pixels, classes, *parts)
+        test = _without(test, name, folders.resolve_path(blacklist, data_dir))
+    parts = (make_file_split(name, root, rows) for rows in (train, test))
+    return OnDiskImages(name, root.absolute(), pixels, classes, *parts)
 
 
-def find_files(name: str, data_dir: Path) -> Path:
+def find_on_disk(name: str, data_dir: Path) -> Path:
     """The folder of a streamed set.
 
     Raises:
         DataMissingError: it is not there.
     """
     if name not in STREAMED_SETS:
-        return folders.located(name.partition(":")[2], data_dir)
+        return folders.resolve_path(name.partition(":")[2], data_dir)
     kind = STREAMED_SETS[name]
     for folder in kind.folders:
         root = data_dir / folder
@@ -85,7 +89,7 @@ def find_files(name: str, data_dir: Path) -> Path:
             return root
         if name != "imagenet" and os.path.isfile(root / kind.files[0]):
             return root
-    raise DataMissingError(
+    raise MissingDataError(
         f"data set '{name}': no {' and '.join(kind.files)} in {data_dir / kind.folders[0]}: put "
         f"the original files there, or name the data folder with --data-dir or {DATA_DIR_VARIABLE}"
     )
@@ -104,13 +108,13 @@ def _check_counts(
         if have != expected:
             raise RequestError(
                 f"data set '{name}': {have} {what} in {root}, expected {expected}: unpack it "
-                f"again, or name a part of it {FOLDER}PATH or {LIST}PATH"
+                f"again, or name a part of it {FOLDER_PREFIX}PATH or {LIST_PREFIX}PATH"
             )
 
 
 def _folder(name: str, root: Path, test_only: bool, test_share: float | None = None) -> Found:
     """`train/CLASS/*` and `val/CLASS/*`, or `test/`; with a share `CLASS/*` alone."""
-    train, test = folders.listed(name, root, test_share=test_share, test_only=test_only)
+    train, test = folders.list_image_folder(name, root, test_share=test_share, test_only=test_only)
     classes = tuple(train)
     if test_share is not None:
         return classes, _labelled(".", train, classes), _labelled(".", test, classes)
@@ -169,7 +173,7 @@ def _lists(name: str, root: Path, test_only: bool) -> Found:
     tested = next((f for f in ("val.txt", "test.txt") if os.path.isfile(root / f)), "val.txt")
     for file in (tested,) if test_only else ("train.txt", tested):
         if not os.path.isfile(root / file):
-            raise DataMissingError(
+            raise MissingDataError(
                 f"data set '{name}': no {root / file}: expected train.txt and val.txt (or "
                 "test.txt) there, with lines of an image's path and its label"
             )
@@ -213,7 +217,7 @@ def _places(name: str, root: Path, test_only: bool) -> Found:
     categories, train_list, test_list = (root / f for f in STREAMED_SETS[name].files[:3])
     for path in (categories, test_list) if test_only else (categories, train_list, test_list):
         if not os.path.isfile(path):
-            raise DataMissingError(f"data set '{name}': no {path}: unpack the list of files there")
+            raise MissingDataError(f"data set '{name}': no {path}: unpack the list of files there")
     numbered = sorted((label, path) for path, label in _read_list(categories))
     classes = tuple(path for _, path in numbered)
     parts = []

@@ -4,15 +4,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from marginctl.data.images.base import LabelledImages
-from marginctl.data.images.in_memory import load_images
-from marginctl.data.images.on_disk_sets import load_files
-from marginctl.data.images.registry import foreign_name, ways_to_load
+from marginctl.data.images.base import ImageDataset
+from marginctl.data.images.in_memory import load_in_memory
+from marginctl.data.images.on_disk_sets import load_on_disk
+from marginctl.data.images.registry import loading_modes, parse_ood_name
 from marginctl.errors import RequestError
 
 
 @dataclass(frozen=True, eq=False)
-class ForeignImages:
+class OODDataset:
     """The test part of a set of images that a network was not trained for.
 
     Attributes:
@@ -21,17 +21,17 @@ class ForeignImages:
     """
 
     group: str | None
-    images: LabelledImages
+    images: ImageDataset
 
     @property
     def digest(self) -> str:
         """Of the test part."""
-        return self.images.part_digests["test"]
+        return self.images.split_digests["test"]
 
 
-def load_foreign(
-    written: Iterable[str], own: LabelledImages, folder: Path, *, streamed: bool
-) -> list[ForeignImages]:
+def load_ood_datasets(
+    written: Iterable[str], own: ImageDataset, folder: Path, *, streamed: bool
+) -> list[OODDataset]:
     """Loads or lists the test parts of foreign sets.
 
     Args:
@@ -44,17 +44,17 @@ def load_foreign(
         RequestError: no such set, one that is named twice, the network's own test images, or files
             that are not there or damaged.
     """
-    found: dict[str, ForeignImages] = {}
+    found: dict[str, OODDataset] = {}
     for one in written:
-        group, name = foreign_name(one)
-        ways = ways_to_load(name)
-        images: LabelledImages
+        group, name = parse_ood_name(one)
+        ways = loading_modes(name)
+        images: ImageDataset
         if ways[0] == "stream" or (streamed and "stream" in ways):
-            images = load_files(name, folder, own.pixels, test_only=True)
+            images = load_on_disk(name, folder, own.image_size, test_only=True)
         else:
-            images = load_images(name, folder, own.pixels, test_only=True)
-        made = ForeignImages(group, images)
-        if name == own.name or made.digest == own.part_digests["test"]:
+            images = load_in_memory(name, folder, own.image_size, test_only=True)
+        made = OODDataset(group, images)
+        if name == own.name or made.digest == own.split_digests["test"]:
             raise RequestError(
                 f"ood {one}: the test images of {own.name} themselves: expected images of other "
                 "classes"

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from marginctl.data.images.folders import IMAGE_SUFFIXES, located
+from marginctl.data.images.folders import IMAGE_SUFFIXES, resolve_path
 from marginctl.errors import RequestError
 from marginctl.utils.text import short
 
@@ -31,7 +31,7 @@ Row = tuple[int, str, str, bool]  # a line's number, two paths, and whether they
 
 
 @dataclass(frozen=True, eq=False)
-class Pairs:
+class VerificationPairs:
     """N pairs of images.
 
     Attributes:
@@ -72,8 +72,12 @@ class Pairs:
             content.update(b"%s%s%d\0%d\n" % (said[first], said[second], same, fold))
         return content.hexdigest()
 
+    def first_line(self, row: int) -> int:
+        """Return the first line of the list that has an image, by its row in `files`."""
+        return int(self.lines[(self.rows == row).any(1).argmax()])
 
-def load_pairs(written: Iterable[str], data_dir: Path) -> list[Pairs]:
+
+def load_pairs(written: Iterable[str], data_dir: Path) -> list[VerificationPairs]:
     """Reads lists of pairs, each with its images beside it.
 
     Args:
@@ -83,16 +87,16 @@ def load_pairs(written: Iterable[str], data_dir: Path) -> list[Pairs]:
     Raises:
         RequestError: as `read_pairs`, or two lists are of the same pairs.
     """
-    found: dict[str, Pairs] = {}
+    found: dict[str, VerificationPairs] = {}
     for name in written:
-        pairs = replace(read_pairs(located(name, data_dir), None), name=name)
+        pairs = replace(read_pairs(resolve_path(name, data_dir), None), name=name)
         if pairs.digest in found:
             raise RequestError(f"pairs {name}: stands twice: name each list once")
         found[pairs.digest] = pairs
     return list(found.values())
 
 
-def read_pairs(file: Path, root: Path | None) -> Pairs:
+def read_pairs(file: Path, root: Path | None) -> VerificationPairs:
     """Reads a list of pairs; its images are looked for, and none is read.
 
     Where the file says no folds there are ten, or as many as the rarer kind has pairs: the i-th of
@@ -132,7 +136,7 @@ def read_pairs(file: Path, root: Path | None) -> Pairs:
             row = numbers.setdefault(os.path.normpath(path), len(written))
             written += [path] * (row == len(written))
             of_pairs[i, side] = row
-    found = Pairs(
+    found = VerificationPairs(
         *(str(file), file, root),
         [root / path for path in written],
         of_pairs,
@@ -231,18 +235,18 @@ def _contiguous(same: NDArray[np.bool_]) -> NDArray[np.int64]:
     return folds
 
 
-def _check_there(pairs: Pairs) -> None:
+def _check_there(pairs: VerificationPairs) -> None:
     """Raises RequestError where an image is not there."""
     absent = [row for row, file in enumerate(pairs.files) if not os.path.isfile(file)]
     if absent:
         more = f" and {len(absent) - 1} more" if len(absent) > 1 else ""
         raise RequestError(
-            f"{pairs.file}:{first_line(pairs, absent[0])}: no image {pairs.files[absent[0]]}{more}:"
+            f"{pairs.file}:{pairs.first_line(absent[0])}: no image {pairs.files[absent[0]]}{more}:"
             " put them there (`eval` also takes a folder of images: --images)"
         )
 
 
-def _check_one_kind(pairs: Pairs) -> None:
+def _check_one_kind(pairs: VerificationPairs) -> None:
     """Raises RequestError where two images are a pair of one identity and one of two."""
     key = pairs.rows.min(1) * len(pairs.files) + pairs.rows.max(1)
     both = np.intersect1d(key[pairs.same], key[~pairs.same])
@@ -252,8 +256,3 @@ def _check_one_kind(pairs: Pairs) -> None:
             f"{pairs.file}:{max(one, two)}: the pair of line {min(one, two)} again, of the other "
             "kind: expected one of the two"
         )
-
-
-def first_line(pairs: Pairs, row: int) -> int:
-    """The first line of the file that has an image."""
-    return int(pairs.lines[(pairs.rows == row).any(1).argmax()])

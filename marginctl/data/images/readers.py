@@ -21,13 +21,13 @@ from numpy.typing import NDArray
 from marginctl.errors import RequestError
 from marginctl.utils.text import short
 
-Part = tuple[NDArray[np.uint8], NDArray[np.int64]]
+ArraySplit = tuple[NDArray[np.uint8], NDArray[np.int64]]
 
 CIFAR_PIXELS = 3 * 32 * 32
 MNIST_SHAPE = (28, 28)
 
 
-def idx(paths: Sequence[Path], rows: int) -> Part:
+def idx(paths: Sequence[Path], rows: int) -> ArraySplit:
     """MNIST's pair of idx files, images and labels, gzipped or not.
 
     Raises:
@@ -70,7 +70,7 @@ def read_idx(path: Path, shape: tuple[int, ...]) -> NDArray[np.uint8]:
     return np.frombuffer(content, np.uint8, offset=start).reshape(shape).copy()
 
 
-def cifar_binary(paths: Sequence[Path], rows: int, label_bytes: int) -> Part:
+def cifar_binary(paths: Sequence[Path], rows: int, label_bytes: int) -> ArraySplit:
     """CIFAR's binary batches, of equal length: rows of labels, then the planes of one image.
 
     Args:
@@ -90,7 +90,7 @@ def cifar_binary(paths: Sequence[Path], rows: int, label_bytes: int) -> Part:
     return x, y
 
 
-def cifar_pickle(paths: Sequence[Path], rows: int, labels: str) -> Part:
+def cifar_pickle(paths: Sequence[Path], rows: int, labels: str) -> ArraySplit:
     """CIFAR's Python batches, of equal length, without running anything that they hold.
 
     Args:
@@ -120,7 +120,7 @@ def cifar_pickle(paths: Sequence[Path], rows: int, labels: str) -> Part:
     return x, y
 
 
-def svhn(paths: Sequence[Path], rows: int) -> Part:
+def svhn(paths: Sequence[Path], rows: int) -> ArraySplit:
     """SVHN's cropped digits: MATLAB files of X (32, 32, 3, N) and y (N, 1), where 10 stands for 0.
 
     Raises:
@@ -231,7 +231,7 @@ def _pickled_array(noted: object) -> tuple[object, NDArray[np.uint8]]:
 
 
 # By the name of a format, what gives a part from its files and its number of rows.
-READERS: Mapping[str, Callable[[Sequence[Path], int], Part]] = {
+READERS: Mapping[str, Callable[[Sequence[Path], int], ArraySplit]] = {
     "idx": idx,
     "cifar-10-binary": partial(cifar_binary, label_bytes=1),
     "cifar-10-pickle": partial(cifar_pickle, labels="labels"),

@@ -7,8 +7,8 @@ from marginctl.data.images.known_sets import DIGITS_SUMMARY, IMAGE_SETS, STREAME
 from marginctl.errors import RequestError
 from marginctl.utils.text import did_you_mean, short
 
-FOLDER = "folder:"
-LIST = "list:"
+FOLDER_PREFIX = "folder:"
+LIST_PREFIX = "list:"
 GROUPS = ("near", "far")  # of foreign images
 
 
@@ -35,10 +35,10 @@ def image_sets() -> Mapping[str, Description]:
     }
     inside = tuple(f"PATH/{part}/CLASS/IMAGE" for part in ("train", "val"))
     own = {
-        f"{FOLDER}PATH": Description(
+        f"{FOLDER_PREFIX}PATH": Description(
             "a folder of images of one's own", (inside, ("PATH/CLASS/IMAGE",))
         ),
-        f"{LIST}PATH": Description(
+        f"{LIST_PREFIX}PATH": Description(
             "a folder with lists of image files and their labels",
             (("PATH/train.txt", "PATH/val.txt"),),
         ),
@@ -46,21 +46,23 @@ def image_sets() -> Mapping[str, Description]:
     return {"digits": Description(DIGITS_SUMMARY, ()), **named, **streamed, **own}
 
 
-def ways_to_load(name: str) -> tuple[str, ...]:
+def loading_modes(name: str) -> tuple[str, ...]:
     """How a set can be loaded, the usual way first: whole into `memory`, or as a `stream`."""
-    if name.startswith(FOLDER):
+    if name.startswith(FOLDER_PREFIX):
         return ("memory", "stream")
-    return ("stream",) if name in STREAMED_SETS or name.startswith(LIST) else ("memory",)
+    return ("stream",) if name in STREAMED_SETS or name.startswith(LIST_PREFIX) else ("memory",)
 
 
-def check_images_name(name: str) -> str:
+def check_image_set_name(name: str) -> str:
     """The name, if it is an image set's.
 
     Raises:
         RequestError: it is not.
     """
     known = image_sets()
-    if name in known or (name.startswith((FOLDER, LIST)) and name not in (FOLDER, LIST)):
+    if name in known or (
+        name.startswith((FOLDER_PREFIX, LIST_PREFIX)) and name not in (FOLDER_PREFIX, LIST_PREFIX)
+    ):
         return name
     raise RequestError(
         f"unknown image set '{short(name)}': expected one of {', '.join(known)}."
@@ -68,7 +70,7 @@ def check_images_name(name: str) -> str:
     )
 
 
-def foreign_name(written: str) -> tuple[str | None, str]:
+def parse_ood_name(written: str) -> tuple[str | None, str]:
     """The group, `near`, `far` or None, and the name of a set of foreign images: `near=NAME`.
 
     Raises:
@@ -76,5 +78,5 @@ def foreign_name(written: str) -> tuple[str | None, str]:
     """
     before, _, name = written.partition("=")
     if before in GROUPS:
-        return before, check_images_name(name)
-    return None, check_images_name(written)
+        return before, check_image_set_name(name)
+    return None, check_image_set_name(written)

@@ -12,12 +12,12 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from marginctl.data.images.base import LabelledImages
+from marginctl.data.images.base import ImageDataset
 from marginctl.data.images.in_memory import stratified_order
 from marginctl.errors import RequestError
 from marginctl.utils.seed import generator
 
-Kind = TypeVar("Kind", bound=LabelledImages)
+Kind = TypeVar("Kind", bound=ImageDataset)
 
 
 def subsample(images: Kind, share: float = 1.0, *, count: int | None = None, seed: int) -> Kind:
@@ -46,10 +46,10 @@ def subsample(images: Kind, share: float = 1.0, *, count: int | None = None, see
             f"subsample: count = {count}: expected {len(present)} (one of each class) .. {len(y)}"
         )
     if count is not None:
-        return images.keeping(np.sort(_order(y, seed)[:count]))
+        return images.select(np.sort(_order(y, seed)[:count]))
     counts = np.bincount(y, minlength=images.num_classes)
     kept = [max(1, round(share * n)) if n else 0 for n in counts.tolist()]
-    return images.keeping(_first_of_each(y, kept, seed))
+    return images.select(_first_of_each(y, kept, seed))
 
 
 def long_tailed(images: Kind, imbalance: float, *, largest: int | None = None, seed: int) -> Kind:
@@ -84,7 +84,7 @@ def long_tailed(images: Kind, imbalance: float, *, largest: int | None = None, s
                 f"data.largest = {first}: class {c} ('{images.classes[c]}') of {images.name} has "
                 f"{n} training images, and the long tail asks for {asked}: make 'largest' smaller"
             )
-    return images.keeping(_first_of_each(images.train_y, kept, seed))
+    return images.select(_first_of_each(images.train_y, kept, seed))
 
 
 def _order(y: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
@@ -116,4 +116,4 @@ def label_noise(images: Kind, share: float, *, seed: int) -> Kind:
     shift = stream.integers(1, images.num_classes, n)
     y = images.train_y.copy()
     y[moved] = (y[moved] + shift[moved]) % images.num_classes
-    return images.relabelled(y)
+    return images.with_labels(y)

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from marginctl.data.images.in_memory import Images
+from marginctl.data.images.in_memory import InMemoryImages
 from marginctl.utils.distributed import World
 from marginctl.utils.seed import generator
 
@@ -17,7 +17,7 @@ PADDING = 4  # pixels on each side, for random crops
 
 
 @dataclass(frozen=True)
-class Split:
+class TensorSplit:
     """Images and labels on a device: x (N, C, H, W) uint8, y (N,) int64."""
 
     x: Tensor
@@ -27,7 +27,7 @@ class Split:
         return len(self.y)
 
 
-class Batching(ABC):
+class BatchLoader(ABC):
     """Gives normalised batches: those of an epoch in its own order, or the test images in order.
 
     Everything random is a function of a seed and of the place in the training, so that training
@@ -58,9 +58,9 @@ class Batching(ABC):
         self._seed, self._device = seed, device
         self._classes: NDArray[np.int64] | None = None
         self._format = torch.channels_last if channels_last else torch.contiguous_format
-        self.normalize(*moments)
+        self.set_normalization(*moments)
 
-    def normalize(self, mean: Sequence[float], std: Sequence[float]) -> None:
+    def set_normalization(self, mean: Sequence[float], std: Sequence[float]) -> None:
         """Sets what is subtracted from each channel, of 0 to 1, and what it is divided by."""
         self.mean, self.std = tuple(mean), tuple(std)
         shape, device = (1, -1, 1, 1), self._device
@@ -69,7 +69,7 @@ class Batching(ABC):
         self._factor, self._shift = 1 / (255 * stds), -means / stds
         self._fill = (means * 255).round().to(torch.uint8)
 
-    def balance(self, classes: NDArray[np.int64] | None) -> None:
+    def balance_classes(self, classes: NDArray[np.int64] | None) -> None:
         """From here on an epoch draws a class at random and then an image of it, again and again.
 
         Both with equal chances and with replacement; as many draws as there are training images. A
@@ -81,7 +81,7 @@ class Batching(ABC):
         """
         self._classes = classes
 
-    def sizes(self, size: int) -> list[int]:
+    def batch_sizes(self, size: int) -> list[int]:
         """The batches of an epoch, over all processes.
 
         A last one that would leave a process with a single image, which has no variance for batch
@@ -94,7 +94,9 @@ class Batching(ABC):
         return sizes
 
     @abstractmethod
-    def epoch(self, epoch: int, size: int, first: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+    def train_batches(
+        self, epoch: int, size: int, first: int = 0
+    ) -> Iterator[tuple[Tensor, Tensor]]:
         """The batches of an epoch (from 0), from batch `first` on: x (B, C, H, W), y (B,).
 
         Of each batch, every process has its own part, of nearly equal size.
@@ -105,7 +107,7 @@ class Batching(ABC):
         """This process's part of the test images, each once, in order; `size` at most in one."""
 
     def _order(self, epoch: int) -> NDArray[np.int64]:
-        """The rows of an epoch: each once, or as `balance` says; the same on every process."""
+        """The rows of an epoch: each once, or drawn by class; the same on every process."""
         if self._classes is None:
             return generator(self._seed, "order", epoch).permutation(len(self.train))
         stream = generator(self._seed, "balanced order", epoch)
@@ -128,7 +130,7 @@ class Batching(ABC):
         return x.mul_(self._factor).add_(self._shift)
 
 
-class Batches(Batching):
+class InMemoryLoader(BatchLoader):
     """Batches of images in memory; what is drawn is a function of (seed, epoch, batch).
 
     Args:
@@ -140,12 +142,12 @@ class Batches(Batching):
         world: the processes that train together: each has its part of every batch.
     """
 
-    train: Split
-    test: Split
+    train: TensorSplit
+    test: TensorSplit
 
     def __init__(
         self,
-        images: Images,
+        images: InMemoryImages,
         device: torch.device,
         seed: int,
         augment: str,
@@ -163,9 +165,11 @@ class Batches(Batching):
             moments=(images.mean, images.std),
         )
 
-    def epoch(self, epoch: int, size: int, first: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+    def train_batches(
+        self, epoch: int, size: int, first: int = 0
+    ) -> Iterator[tuple[Tensor, Tensor]]:
         order = torch.as_tensor(self._order(epoch), device=self._device)
-        for number, rows in enumerate(torch.split(order, self.sizes(size))):
+        for number, rows in enumerate(torch.split(order, self.batch_sizes(size))):
             if number < first:
                 continue
             own = self._own(len(rows))
@@ -210,6 +214,6 @@ class Batches(Batching):
         )
 
 
-def _split(x: object, y: object, device: torch.device) -> Split:
+def _split(x: object, y: object, device: torch.device) -> TensorSplit:
     images = torch.as_tensor(x).permute(0, 3, 1, 2)  # as channels-last in memory
-    return Split(images.to(device), torch.as_tensor(y).to(device))
+    return TensorSplit(images.to(device), torch.as_tensor(y).to(device))

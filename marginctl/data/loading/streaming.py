@@ -11,12 +11,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from marginctl.data.images.base import LabelledImages
-from marginctl.data.images.folders import square
-from marginctl.data.images.in_memory import Images
-from marginctl.data.images.on_disk import FilePart, ImageFiles
-from marginctl.data.loading.batches import Batches, Batching
-from marginctl.data.loading.workers import Decoded, decoded
+from marginctl.data.images.base import ImageDataset
+from marginctl.data.images.folders import centre_square
+from marginctl.data.images.in_memory import InMemoryImages
+from marginctl.data.images.on_disk import FileSplit, OnDiskImages
+from marginctl.data.loading.batches import BatchLoader, InMemoryLoader
+from marginctl.data.loading.workers import DecodedImages, decode_batches
 from marginctl.utils.distributed import World
 from marginctl.utils.seed import generator
 
@@ -44,7 +44,7 @@ COLOUR_VECTORS = (
 
 
 @dataclass(frozen=True)
-class Prepared:
+class ImageTransform:
     """Cuts an image to a square of `pixels`, at random where it is augmented.
 
     `none` scales the shorter side to pixels x 256/224 and cuts the centre out; so are test images.
@@ -54,7 +54,7 @@ class Prepared:
     memory are; `flip` mirrors it at random: aligned faces lose nothing.
 
     What is drawn is a function of (seed, epoch, draw) alone, whichever process draws it; a draw is
-    a row, as `Decoded` has it.
+    a row, as `DecodedImages` has it.
     """
 
     pixels: int
@@ -84,7 +84,7 @@ def _transforms(pixels: int, augment: str) -> Callable[["Image"], Tensor]:
         steps = [part, v2.RandomHorizontalFlip(), *colours]
     elif augment in ("flip", "whole"):
         mirrored = [v2.RandomHorizontalFlip()] if augment == "flip" else []
-        steps = [partial(square, pixels=pixels), *mirrored]
+        steps = [partial(centre_square, pixels=pixels), *mirrored]
     else:
         scaled = v2.Resize(round(pixels * 256 / 224), antialias=True)
         cut = v2.CenterCrop(pixels) if augment == "none" else v2.RandomCrop(pixels)
@@ -100,7 +100,7 @@ def _light() -> Tensor:
     return torch.tensor(COLOUR_VECTORS) @ (drawn * torch.tensor(COLOUR_VALUES))
 
 
-class StreamedBatches(Batching):
+class OnDiskLoader(BatchLoader):
     """Batches of images in files; each process decodes its own part alone.
 
     What is drawn is a function of (seed, epoch, image), so that neither the number of processes
@@ -110,17 +110,17 @@ class StreamedBatches(Batching):
         images: the files.
         device: where the batches come.
         seed: of orders and augmentation.
-        augment: as `Prepared` has it.
+        augment: as `ImageTransform` has it.
         channels_last: the memory format of the batches.
         world: the processes that train together: each has its part of every batch.
     """
 
-    train: FilePart
-    test: FilePart
+    train: FileSplit
+    test: FileSplit
 
     def __init__(
         self,
-        images: ImageFiles,
+        images: OnDiskImages,
         device: torch.device,
         seed: int,
         augment: str,
@@ -136,10 +136,12 @@ class StreamedBatches(Batching):
             moments=(images.mean, images.std),
         )
 
-    def epoch(self, epoch: int, size: int, first: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+    def train_batches(
+        self, epoch: int, size: int, first: int = 0
+    ) -> Iterator[tuple[Tensor, Tensor]]:
         draws = _draws(self._order(epoch), len(self.train))
-        parts = np.split(draws, np.cumsum(self.sizes(size))[:-1])[first:]
-        prepared = Prepared(self._images.pixels, self._augment, self._seed, epoch)
+        parts = np.split(draws, np.cumsum(self.batch_sizes(size))[:-1])[first:]
+        prepared = ImageTransform(self._images.image_size, self._augment, self._seed, epoch)
         return self._batches(self.train, [p[self._own(len(p))] for p in parts], prepared)
 
     def test_batches(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
@@ -147,23 +149,23 @@ class StreamedBatches(Batching):
         most = min(size, TEST_BATCH)
         rows = [own[start : start + most] for start in range(0, len(own), most)]
         augment = "whole" if self._augment == "flip" else "none"
-        return self._batches(self.test, rows, Prepared(self._images.pixels, augment))
+        return self._batches(self.test, rows, ImageTransform(self._images.image_size, augment))
 
     def _batches(
-        self, part: FilePart, rows: list[NDArray[np.int64]], prepared: Prepared
+        self, part: FileSplit, rows: list[NDArray[np.int64]], prepared: ImageTransform
     ) -> Iterator[tuple[Tensor, Tensor]]:
         # here too: processes that are forked have the import, which takes seconds, with them
         _transforms(prepared.pixels, prepared.augment)
         std = torch.tensor(self.std, dtype=torch.float32, device=self._device)
-        images = Decoded(part, self._images.root, prepared)
-        for x, light, y in decoded(images, rows, self._device):
+        images = DecodedImages(part, self._images.root, prepared)
+        for x, light, y in decode_batches(images, rows, self._device):
             shift = (light.to(self._device, non_blocking=True) / std)[:, :, None, None]
             moved = x.to(self._device, non_blocking=True)
             yield self._normalized(moved).add_(shift), y.to(self._device, non_blocking=True)
 
 
 def _draws(rows: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-    """The draws of rows, as `Decoded` takes them: of `count` rows, some perhaps several times."""
+    """Return the draws of rows of `count` images; a row may occur several times."""
     by_row = np.argsort(rows, kind="stable")
     _, starts, times = np.unique(rows[by_row], return_index=True, return_counts=True)
     again = np.empty_like(rows)
@@ -171,19 +173,17 @@ def _draws(rows: NDArray[np.int64], count: int) -> NDArray[np.int64]:
     return rows + count * again
 
 
-def batches_of(
-    images: LabelledImages,
+def make_loader(
+    images: ImageDataset,
     device: torch.device,
     seed: int,
     augment: str,
     *,
     channels_last: bool,
     world: World,
-) -> Batching:
+) -> BatchLoader:
     """The batches of images in memory or in files, by their kind."""
-    if isinstance(images, ImageFiles):
-        return StreamedBatches(
-            images, device, seed, augment, channels_last=channels_last, world=world
-        )
-    assert isinstance(images, Images)
-    return Batches(images, device, seed, augment, channels_last=channels_last, world=world)
+    if isinstance(images, OnDiskImages):
+        return OnDiskLoader(images, device, seed, augment, channels_last=channels_last, world=world)
+    assert isinstance(images, InMemoryImages)
+    return InMemoryLoader(images, device, seed, augment, channels_last=channels_last, world=world)

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from marginctl.data.images.folders import open_rgb
-from marginctl.data.images.on_disk import FilePart
+from marginctl.data.images.on_disk import FileSplit
 from marginctl.errors import DecodeError, MarginctlError
 from marginctl.utils.device import usable_cores, world_size
 from marginctl.utils.text import short
@@ -35,7 +35,7 @@ class Prepare(Protocol):
         """x (3, H, W), and the light (3,) that is to be added to its channels, of 0 to 1."""
 
 
-class Decoded(Dataset[tuple[Tensor, Tensor, int] | str]):
+class DecodedImages(Dataset[tuple[Tensor, Tensor, int] | str]):
     """The images of a part; of one that cannot be decoded, the words that say so.
 
     An image is asked for by its draw, which is its row and, where it is drawn once more, as many
@@ -44,7 +44,7 @@ class Decoded(Dataset[tuple[Tensor, Tensor, int] | str]):
     An error is a value here: one that is raised in a worker comes out with its traceback.
     """
 
-    def __init__(self, part: FilePart, root: Path, prepare: Prepare) -> None:
+    def __init__(self, part: FileSplit, root: Path, prepare: Prepare) -> None:
         self._part, self._root, self._prepare = part, root, prepare
 
     def __len__(self) -> int:
@@ -72,8 +72,8 @@ def worker_count() -> int:
     return min(cores, MOST_WORKERS) if cores > 1 else 0
 
 
-def decoded(
-    images: Decoded, batches: Sequence[NDArray[np.int64]], device: torch.device
+def decode_batches(
+    images: DecodedImages, batches: Sequence[NDArray[np.int64]], device: torch.device
 ) -> Iterator[Batch]:
     """Batches of decoded images in the order that is asked for, on the CPU.
 

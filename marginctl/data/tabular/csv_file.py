@@ -32,7 +32,7 @@ class RawTable:
         return len(self.where)
 
 
-def parse(path: Path) -> RawTable:
+def read_table(path: Path) -> RawTable:
     """Reads a file whose first line names the columns.
 
     Raises:

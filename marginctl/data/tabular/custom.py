@@ -8,15 +8,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from marginctl.data.tabular.csv_file import RawTable, is_number, parse
-from marginctl.data.tabular.dataset import Dataset
-from marginctl.data.tabular.features import MISSING, features
-from marginctl.data.tabular.summary import Understood, some
+from marginctl.data.tabular.csv_file import RawTable, is_number, read_table
+from marginctl.data.tabular.dataset import TabularDataset
+from marginctl.data.tabular.features import MISSING, extract_features
+from marginctl.data.tabular.summary import CSVSummary, join_names
 from marginctl.errors import RequestError
 from marginctl.utils.text import did_you_mean, short
 
 
-def read(path: Path, target: str) -> tuple[Dataset, Understood]:
+def read_csv(path: Path, target: str) -> tuple[TabularDataset, CSVSummary]:
     """Reads a CSV file for cross-validation.
 
     Separators, decimal commas, missing values, categories, dates and ids are recognised. A row
@@ -29,18 +29,18 @@ def read(path: Path, target: str) -> tuple[Dataset, Understood]:
     Raises:
         RequestError: one line that says what is wrong with the file and what to do.
     """
-    return _understand(parse(path), target)[:2]
+    return _understand(read_table(path), target)[:2]
 
 
-def read_split(train: Path, test: Path, target: str) -> tuple[Dataset, Understood]:
+def read_train_test_csv(train: Path, test: Path, target: str) -> tuple[TabularDataset, CSVSummary]:
     """Reads a training and a test file with the same columns; the test rows stay test rows.
 
     Types, categories and classes come from the training file.
 
     Raises:
-        RequestError: as `read`, or the files do not fit together.
+        RequestError: as `read_csv`, or the files do not fit together.
     """
-    first, second = parse(train), parse(test)
+    first, second = read_table(train), read_table(test)
     if set(first.columns) != set(second.columns):
         differ = sorted(set(first.columns) ^ set(second.columns))
         raise RequestError(
@@ -66,13 +66,13 @@ def read_split(train: Path, test: Path, target: str) -> tuple[Dataset, Understoo
     return replace(dataset, fixed_test=tested), understood
 
 
-def _understand(raw: RawTable, target: str) -> tuple[Dataset, Understood, NDArray[np.int64]]:
+def _understand(raw: RawTable, target: str) -> tuple[TabularDataset, CSVSummary, NDArray[np.int64]]:
     """The data set, what was understood, and which rows are used."""
-    understood = Understood(raw.name, raw.separator, raw.rows + raw.blank)
+    understood = CSVSummary(raw.name, raw.separator, raw.rows + raw.blank)
     if raw.blank:
         understood.dropped["no value at all"] = raw.blank
     y, classes, kept = _labels(raw, target, understood)
-    x, columns, complete = features(raw, target, kept, understood)
+    x, columns, complete = extract_features(raw, target, kept, understood)
     used = kept[complete]
     if len(used) < len(kept):
         understood.dropped["a missing value"] = len(kept) - len(used)
@@ -83,20 +83,20 @@ def _understand(raw: RawTable, target: str) -> tuple[Dataset, Understood, NDArra
     _check_classes(raw, target, understood)
     index = {c: i for i, c in enumerate(classes)}
     codes = np.array([index[label] for label in labels], np.int64)
-    dataset = Dataset(
+    dataset = TabularDataset(
         raw.name, x[complete], codes, tuple(classes), tuple(columns), row_numbers=raw.numbers[used]
     )
     return dataset, understood, used
 
 
 def _labels(
-    raw: RawTable, target: str, understood: Understood
+    raw: RawTable, target: str, understood: CSVSummary
 ) -> tuple[list[str], list[str], NDArray[np.int64]]:
     """The label of each row, the classes in order, and the rows that have one."""
     if target not in raw.columns:
         raise RequestError(
             f"{raw.name}: no column '{target}' for --target: the columns are "
-            f"{some(list(raw.columns))}.{did_you_mean(target, raw.columns)}"
+            f"{join_names(list(raw.columns))}.{did_you_mean(target, raw.columns)}"
         )
     y = _canonical_labels(raw.columns[target])
     kept = np.array([i for i, label in enumerate(y) if label.lower() not in MISSING], np.int64)
@@ -109,7 +109,7 @@ def _labels(
     if foreign is not None:
         raise RequestError(
             f"{raw.where[foreign]}: class '{y[foreign]}' is in no training row: expected one of "
-            f"{some(sorted(distinct))}"
+            f"{join_names(sorted(distinct))}"
         )
     numeric = all(is_number(label) for label in distinct)
     if not numeric and len(distinct) > max(20, len(kept) / 2):
@@ -129,7 +129,7 @@ def _labels(
     alike = [c for c in classes if folded[c.casefold()] > 1]
     if alike:
         understood.remarks.append(
-            f"classes that differ in case alone are kept apart: {some(alike)}"
+            f"classes that differ in case alone are kept apart: {join_names(alike)}"
         )
     return y, classes, kept
 
@@ -147,7 +147,7 @@ def _spelling(number: float) -> str:
     return str(int(number)) if number.is_integer() else repr(number)
 
 
-def _check_classes(raw: RawTable, target: str, understood: Understood) -> None:
+def _check_classes(raw: RawTable, target: str, understood: CSVSummary) -> None:
     if len(understood.classes) < 2:
         what = (
             f"only class '{next(iter(understood.classes))}'" if understood.classes else "no class"
@@ -159,11 +159,11 @@ def _check_classes(raw: RawTable, target: str, understood: Understood) -> None:
         )
 
 
-def read_all(
+def read_csv_files(
     files: Sequence[Path],
     targets: Sequence[str],
     split: tuple[Path | None, Path | None] = (None, None),
-) -> list[tuple[Dataset, Understood]]:
+) -> list[tuple[TabularDataset, CSVSummary]]:
     """Reads what --csv, --target, --train-csv and --test-csv name.
 
     Args:
@@ -181,12 +181,12 @@ def read_all(
     for_each = [targets[0]] * len(files) if len(targets) == 1 else targets[: len(files)]
     for path, target in zip(files, for_each, strict=True):
         try:
-            found.append(read(path, target))
+            found.append(read_csv(path, target))
         except RequestError as error:
             problems += error.lines
     if train and test:
         try:
-            found.append(read_split(train, test, targets[-1]))
+            found.append(read_train_test_csv(train, test, targets[-1]))
         except RequestError as error:
             problems += error.lines
     if problems:

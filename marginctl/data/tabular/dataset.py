@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, eq=False)
-class Dataset:
+class TabularDataset:
     """A table for classification.
 
     Attributes:

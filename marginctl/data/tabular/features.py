@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marginctl.data.tabular.csv_file import RawTable, is_number
-from marginctl.data.tabular.summary import Understood, some
+from marginctl.data.tabular.summary import CSVSummary, join_names
 from marginctl.errors import RequestError
 from marginctl.utils.text import short
 
@@ -21,8 +21,8 @@ ID_NAME = re.compile(r"(.*[_\- ])?(id|uuid|index|key|row|no|nr)|unnamed.*|", re.
 DECIMAL_COMMA = re.compile(r"[-+]?\d*,\d+([eE][-+]?\d+)?|[-+]?\d+")
 
 
-def features(
-    raw: RawTable, target: str, kept: NDArray[np.int64], understood: Understood
+def extract_features(
+    raw: RawTable, target: str, kept: NDArray[np.int64], understood: CSVSummary
 ) -> tuple[NDArray[np.float64], list[str], NDArray[np.bool_]]:
     """Features of the rows that have a class.
 
@@ -71,7 +71,7 @@ def features(
             )
             if unknown:
                 understood.remarks.append(
-                    f"column '{column}': {some(unknown)} in test rows alone: no category"
+                    f"column '{column}': {join_names(unknown)} in test rows alone: no category"
                 )
             one_column = len(categories) == 2 and not unknown
             shown = categories[1:] if one_column else categories
@@ -79,7 +79,7 @@ def features(
             parts.append(np.array([[v == c for c in shown] for v in values], np.float64))
         complete &= ~missing
     if not parts:
-        ignored = some([f"{c} ({why})" for c, why in understood.ignored.items()]) or "none"
+        ignored = join_names([f"{c} ({why})" for c, why in understood.ignored.items()]) or "none"
         raise RequestError(f"{raw.name}: no column can be used as a feature: {ignored}")
     return np.concatenate(parts, axis=1), names, complete
 
@@ -110,7 +110,7 @@ def _numbers(
     values: list[str],
     missing: NDArray[np.bool_],
     kept: NDArray[np.int64],
-    understood: Understood,
+    understood: CSVSummary,
 ) -> NDArray[np.float64] | None:
     """The column as numbers (NaN where missing), or None where it holds words.
 

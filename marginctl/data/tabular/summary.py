@@ -6,7 +6,7 @@ from marginctl.utils.text import short
 
 
 @dataclass
-class Understood:
+class CSVSummary:
     """What was made of a file: shown before training.
 
     Attributes:
@@ -36,19 +36,19 @@ class Understood:
         classes = ", ".join(f"{c} ({n})" for c, n in self.classes.items())
         lines.append(f"  {len(self.classes)} classes: {classes}")
         if self.numeric:
-            lines.append(f"  {len(self.numeric)} numeric columns: {some(self.numeric)}")
+            lines.append(f"  {len(self.numeric)} numeric columns: {join_names(self.numeric)}")
         if self.categorical:
             shown = [f"{c} ({len(v)} values)" for c, v in self.categorical.items()]
-            lines.append(f"  {len(shown)} categories, one-hot: {some(shown)}")
+            lines.append(f"  {len(shown)} categories, one-hot: {join_names(shown)}")
         if self.ignored:
             shown = [f"{c} ({why})" for c, why in self.ignored.items()]
-            lines.append(f"  {len(shown)} columns not used: {some(shown)}")
+            lines.append(f"  {len(shown)} columns not used: {join_names(shown)}")
         if self.decimal_commas:
-            lines.append(f"  commas read as decimal points in: {some(self.decimal_commas)}")
+            lines.append(f"  commas read as decimal points in: {join_names(self.decimal_commas)}")
         return lines + [f"  {remark}" for remark in self.remarks]
 
 
-def some(names: list[str], most: int = 12) -> str:
+def join_names(names: list[str], most: int = 12) -> str:
     """The first names, and how many more there are."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(map(short, names[:most])) + more

@@ -16,19 +16,19 @@ from marginctl.utils import yaml
 from marginctl.utils.text import did_you_mean, short
 
 if TYPE_CHECKING:
-    from marginctl.data.tabular.dataset import Dataset
+    from marginctl.data.tabular.dataset import TabularDataset
 
 Row = list[str]
 
 DATA_DIR_VARIABLE = "MARGINCTL_DATA"
 
 
-class DataMissingError(RequestError):
+class MissingDataError(RequestError):
     """A data set whose files are not there."""
 
 
 @cache
-def definitions() -> dict[str, Any]:
+def uci_definitions() -> dict[str, Any]:
     """The definition of each data set by its name, in the order of Table II."""
     document: dict[str, Any] = yaml.read(Path(__file__).with_name("uci.yaml"))[0]
     return document
@@ -43,13 +43,13 @@ def default_data_dir() -> Path:
     return Path(cache_home or os.path.expanduser("~/.cache")) / "marginctl" / "data"
 
 
-def check_name(name: str) -> str:
+def check_uci_name(name: str) -> str:
     """The name, if it is a data set's.
 
     Raises:
         RequestError: it is not.
     """
-    known = definitions()
+    known = uci_definitions()
     if name not in known:
         raise RequestError(
             f"unknown data set '{short(name)}': expected one of {', '.join(known)}, or all."
@@ -60,24 +60,24 @@ def check_name(name: str) -> str:
 
 def _absent_files(name: str, data_dir: Path) -> list[str]:
     folder = data_dir / "uci" / name
-    files = [file["file"] for file in definitions()[name]["files"]]
+    files = [file["file"] for file in uci_definitions()[name]["files"]]
     return [file for file in files if not (folder / file).is_file()]
 
 
-def is_absent(name: str, data_dir: Path) -> bool:
+def is_missing(name: str, data_dir: Path) -> bool:
     """Whether a data set's files are not all there and nothing is built in."""
-    return bool(_absent_files(name, data_dir)) and "embedded" not in definitions()[name]
+    return bool(_absent_files(name, data_dir)) and "embedded" not in uci_definitions()[name]
 
 
-def load(name: str, data_dir: Path) -> "Dataset":
+def load_uci(name: str, data_dir: Path) -> "TabularDataset":
     """Reads a data set from `<data_dir>/uci/<name>/`, or its embedded copy if it has one.
 
     Raises:
         DataMissingError: there are no files and nothing is embedded.
         RequestError: an unknown name, or files that differ from the published counts.
     """
-    check_name(name)
-    definition = definitions()[name]
+    check_uci_name(name)
+    definition = uci_definitions()[name]
     folder = data_dir / "uci" / name
     absent = _absent_files(name, data_dir)
     if not absent:
@@ -87,7 +87,7 @@ def load(name: str, data_dir: Path) -> "Dataset":
         where = "the embedded copy"
         tables = [({"file": where}, EMBEDDED[definition["embedded"]]())]
     else:
-        raise DataMissingError(
+        raise MissingDataError(
             f"data set '{name}': no file '{absent[0]}' in {folder}: run marginctl data fetch "
             f"{name}, or name the data folder with --data-dir or {DATA_DIR_VARIABLE}"
         )
@@ -99,10 +99,10 @@ def _parse(
     definition: dict[str, Any],
     tables: list[tuple[dict[str, Any], list[Row]]],
     where: str,
-) -> "Dataset":
+) -> "TabularDataset":
     import numpy as np  # 0.1 s that a recipe, which needs the names alone, does not wait for
 
-    from marginctl.data.tabular.dataset import Dataset
+    from marginctl.data.tabular.dataset import TabularDataset
 
     label = definition["label"]
     missing = set(definition.get("missing", ()))
@@ -139,7 +139,7 @@ def _parse(
             )
     index = {c: i for i, c in enumerate(classes)}
     y = np.array([index[c] for c in labels], np.int64)
-    return Dataset(name, np.array(x, np.float64), y, classes, tuple(features))
+    return TabularDataset(name, np.array(x, np.float64), y, classes, tuple(features))
 
 
 def _number(text: str, column: str, at: str) -> float:

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from marginctl.data.images.in_memory import load_images
-from marginctl.data.images.on_disk_sets import load_files
-from marginctl.data.tabular.uci import DataMissingError
+from marginctl.data.images.in_memory import load_in_memory
+from marginctl.data.images.on_disk_sets import load_on_disk
+from marginctl.data.tabular.uci import MissingDataError
 from marginctl.errors import RequestError
 from marginctl.recipe import TrainRecipe
 from marginctl.recipe.load import check
@@ -28,7 +28,7 @@ def pets(tmp_path):
 
 
 def test_a_folder(pets):
-    data = load_images("folder:pets", pets.parent, pixels=8)
+    data = load_in_memory("folder:pets", pets.parent, pixels=8)
     assert data.name == "folder:pets"
     assert data.classes == ("cat", "dog")
     assert data.train_x.shape == (3, 8, 8, 3)
@@ -38,19 +38,19 @@ def test_a_folder(pets):
     assert data.train_y.dtype == np.int64
     for image, colour in zip(data.train_x, (BLUE, RED, GREEN), strict=True):
         assert (image == colour).all()
-    assert load_images("folder:pets", pets.parent).pixels == 64
+    assert load_in_memory("folder:pets", pets.parent).image_size == 64
 
 
 def test_test_in_place_of_val(pets):
-    val = load_images("folder:pets", pets.parent, pixels=8)
+    val = load_in_memory("folder:pets", pets.parent, pixels=8)
     (pets / "val").rename(pets / "test")
-    assert load_images("folder:pets", pets.parent, pixels=8).digest == val.digest
+    assert load_in_memory("folder:pets", pets.parent, pixels=8).digest == val.digest
 
 
 def test_an_absolute_path_and_one_of_the_users_home(pets, monkeypatch):
-    data = load_images(f"folder:{pets}", Path("elsewhere"), pixels=8)
+    data = load_in_memory(f"folder:{pets}", Path("elsewhere"), pixels=8)
     monkeypatch.setenv("HOME", str(pets.parent))
-    assert load_images("folder:~/pets", Path("elsewhere"), pixels=8).digest == data.digest
+    assert load_in_memory("folder:~/pets", Path("elsewhere"), pixels=8).digest == data.digest
 
 
 def test_names_with_blanks_and_letters_of_any_script(pets):
@@ -58,19 +58,19 @@ def test_names_with_blanks_and_letters_of_any_script(pets):
     root = pets.parent / "Bilder ü 图"
     for part in ("train", "val"):
         paint(root / part / "häschen 兔" / "é 1.png")
-    data = load_images("folder:Bilder ü 图", pets.parent, pixels=8)
+    data = load_in_memory("folder:Bilder ü 图", pets.parent, pixels=8)
     assert data.classes == ("cat", "dog", "häschen 兔")
     assert np.bincount(data.test_y).tolist() == [1, 1, 1]
 
 
 def test_hidden_and_other_files_are_passed_over(pets):
-    before = load_images("folder:pets", pets.parent, pixels=8)
+    before = load_in_memory("folder:pets", pets.parent, pixels=8)
     write(pets / "train" / "dog" / ".hidden.png", b"no image")
     write(pets / "train" / "dog" / "notes.txt", b"no image")
     write(pets / "train" / "readme.png", b"no image")
     write(pets / "train" / ".cache" / "1.png", b"no image")
     (pets / "train" / "dog" / "folder.png").mkdir()
-    assert load_images("folder:pets", pets.parent, pixels=8).digest == before.digest
+    assert load_in_memory("folder:pets", pets.parent, pixels=8).digest == before.digest
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_the_centred_square_is_what_is_kept(pets, size, scaled, box):
     image = Image.new("RGB", size, RED)
     image.paste(BLUE, tuple(2 * edge for edge in box))
     image.save(pets / "train" / "cat" / "1.bmp")
-    first = load_images("folder:pets", pets.parent, pixels=10).train_x[0]
+    first = load_in_memory("folder:pets", pets.parent, pixels=10).train_x[0]
     assert (first[1:-1, 1:-1] == BLUE).all()
     cropped = image.resize(scaled, Image.Resampling.BILINEAR).crop(box)
     assert np.array_equal(first, np.asarray(cropped))
@@ -91,7 +91,7 @@ def test_the_short_side_is_scaled_without_aliasing(pets):
     stripes = np.zeros((40, 40, 3), np.uint8)
     stripes[:, ::2] = 255
     Image.fromarray(stripes).save(pets / "train" / "cat" / "1.bmp")
-    first = load_images("folder:pets", pets.parent, pixels=10).train_x[0]
+    first = load_in_memory("folder:pets", pets.parent, pixels=10).train_x[0]
     assert np.abs(first[:, 1:-1].astype(int) - 127).max() <= 2
 
 
@@ -102,7 +102,7 @@ def test_an_image_is_turned_as_its_exif_tag_says(pets):
     image.paste(BLUE, (0, 0, 16, 8))  # the upper half, which comes to the right
     image.save(pets / "train" / "cat" / "1.png", exif=exif)
     (pets / "train" / "cat" / "1.bmp").unlink()
-    first = load_images("folder:pets", pets.parent, pixels=16).train_x[0]
+    first = load_in_memory("folder:pets", pets.parent, pixels=16).train_x[0]
     assert (first[:, :8] == RED).all()
     assert (first[:, 8:] == BLUE).all()
 
@@ -112,7 +112,7 @@ def test_other_modes_become_rgb(pets, mode):
     white = Image.new("RGB", (12, 10), "white").convert(mode)
     (pets / "train" / "cat" / "1.bmp").unlink()
     white.save(pets / "train" / "cat" / "1.tif")
-    assert (load_images("folder:pets", pets.parent, pixels=8).train_x[0] == 255).all()
+    assert (load_in_memory("folder:pets", pets.parent, pixels=8).train_x[0] == 255).all()
 
 
 def test_unreadable_files_are_named_together(pets):
@@ -120,7 +120,7 @@ def test_unreadable_files_are_named_together(pets):
         write(pets / "train" / "dog" / f"bad {i}.jpg", b"no image")
     whole = paint(pets / "val" / "cat" / "half.jpg", size=(64, 64)).read_bytes()
     write(pets / "val" / "cat" / "half.jpg", whole[: len(whole) // 2])
-    assert refusal(RequestError, load_images, "folder:pets", pets.parent) == (
+    assert refusal(RequestError, load_in_memory, "folder:pets", pets.parent) == (
         f"data set 'folder:pets': 7 of 12 files in {pets} cannot be read as 8-bit images: "
         "train/dog/bad 0.jpg, train/dog/bad 1.jpg, train/dog/bad 2.jpg, train/dog/bad 3.jpg, "
         "train/dog/bad 4.jpg and 2 more: repair or remove them"
@@ -129,7 +129,7 @@ def test_unreadable_files_are_named_together(pets):
 
 def test_deep_pixels_are_refused_not_cut(pets):
     Image.fromarray(np.full((9, 9), 1000, np.uint16)).save(pets / "val" / "cat" / "deep.png")
-    assert refusal(RequestError, load_images, "folder:pets", pets.parent) == (
+    assert refusal(RequestError, load_in_memory, "folder:pets", pets.parent) == (
         f"data set 'folder:pets': 1 of 6 files in {pets} cannot be read as 8-bit images: "
         "val/cat/deep.png: repair or remove them"
     )
@@ -138,7 +138,7 @@ def test_deep_pixels_are_refused_not_cut(pets):
 @pytest.mark.parametrize("part", ["train", "val"])
 def test_a_missing_folder(pets, part):
     (pets / part).rename(pets / "away")
-    assert refusal(DataMissingError, load_images, "folder:pets", pets.parent) == (
+    assert refusal(MissingDataError, load_in_memory, "folder:pets", pets.parent) == (
         f"data set 'folder:pets': no folder {pets / part}: expected {pets}/train/CLASS/IMAGE and "
         f"{pets}/val/CLASS/IMAGE (or test in place of val)"
     )
@@ -147,7 +147,7 @@ def test_a_missing_folder(pets, part):
 def test_no_classes(tmp_path):
     (tmp_path / "train").mkdir()
     (tmp_path / "val").mkdir()
-    assert refusal(RequestError, load_images, f"folder:{tmp_path}", tmp_path) == (
+    assert refusal(RequestError, load_in_memory, f"folder:{tmp_path}", tmp_path) == (
         f"data set 'folder:{tmp_path}': no class folders in {tmp_path / 'train'}: make one for "
         "each class"
     )
@@ -158,7 +158,7 @@ SUFFIXES = ".bmp, .gif, .jpeg, .jpg, .pbm, .pgm, .png, .ppm, .tif, .tiff, .webp"
 
 def test_a_class_without_images(pets):
     (pets / "train" / "cat" / "1.bmp").unlink()
-    assert refusal(RequestError, load_images, "folder:pets", pets.parent) == (
+    assert refusal(RequestError, load_in_memory, "folder:pets", pets.parent) == (
         f"data set 'folder:pets': no images in {pets / 'train' / 'cat'}: expected files ending in "
         f"{SUFFIXES}"
     )
@@ -167,14 +167,14 @@ def test_a_class_without_images(pets):
 def test_nothing_to_test_on(pets):
     for path in (pets / "val").rglob("*.png"):
         path.unlink()
-    assert refusal(RequestError, load_images, "folder:pets", pets.parent) == (
+    assert refusal(RequestError, load_in_memory, "folder:pets", pets.parent) == (
         f"data set 'folder:pets': no images in {pets / 'val'}: expected files ending in {SUFFIXES}"
     )
 
 
 def test_a_class_that_is_only_tested(pets):
     paint(pets / "val" / "cow" / "1.png")
-    assert refusal(RequestError, load_images, "folder:pets", pets.parent) == (
+    assert refusal(RequestError, load_in_memory, "folder:pets", pets.parent) == (
         f"data set 'folder:pets': class 'cow' in {pets / 'val'} is not in {pets / 'train'}: "
         "remove it, or add training images"
     )
@@ -182,13 +182,13 @@ def test_a_class_that_is_only_tested(pets):
 
 def test_a_class_that_is_only_trained(pets):
     (pets / "val" / "cat" / "1.png").unlink()
-    data = load_images("folder:pets", pets.parent, pixels=8)
+    data = load_in_memory("folder:pets", pets.parent, pixels=8)
     assert (data.num_classes, data.test_y.tolist()) == (2, [1])
 
 
 def test_too_many_pixels_are_refused_before_anything_is_read(pets):
     write(pets / "train" / "dog" / "bad.png", b"no image")
-    assert refusal(RequestError, load_images, "folder:pets", pets.parent, pixels=11_000) == (
+    assert refusal(RequestError, load_in_memory, "folder:pets", pets.parent, pixels=11_000) == (
         "data set 'folder:pets': 6 images of 11000 x 11000 pixels are 2.0 GiB decoded, at most 2: "
         "ask for fewer pixels, or for data.load = stream"
     )
@@ -196,18 +196,18 @@ def test_too_many_pixels_are_refused_before_anything_is_read(pets):
 
 def test_a_folder_that_cannot_be_listed(pets, monkeypatch):
     monkeypatch.setattr(Path, "iterdir", denied)
-    assert refusal(RequestError, load_images, "folder:pets", pets.parent) == (
+    assert refusal(RequestError, load_in_memory, "folder:pets", pets.parent) == (
         f"{pets / 'train'}: cannot be read: Permission denied"
     )
 
 
 def test_no_pixels(pets):
-    line = refusal(RequestError, load_images, "folder:pets", pets.parent, pixels=0)
+    line = refusal(RequestError, load_in_memory, "folder:pets", pets.parent, pixels=0)
     assert line == "pixels = 0: expected 1 or more"
 
 
 def test_hymenoptera(data_dir):
-    data = load_images("folder:hymenoptera", data_dir)
+    data = load_in_memory("folder:hymenoptera", data_dir)
     assert data.classes == ("ants", "bees")
     assert data.train_x.shape == (120, 64, 64, 3)
     assert data.test_x.shape == (60, 64, 64, 3)
@@ -229,22 +229,22 @@ def flat(tmp_path):
 
 @pytest.mark.parametrize(("share", "count"), [(0.01, 1), (0.2, 1), (0.4, 2), (0.99, 4)])
 def test_a_folder_without_parts_is_divided_class_by_class(flat, share, count):
-    data = load_images("folder:flat", flat.parent, pixels=8, test_share=share)
+    data = load_in_memory("folder:flat", flat.parent, pixels=8, test_share=share)
     assert data.classes == ("cat", "dog", "owl")
     assert np.bincount(data.test_y, minlength=3).tolist() == [count, count, 0]
     assert np.bincount(data.train_y, minlength=3).tolist() == [5 - count, 5 - count, 1]
     pixels = [tuple(x[0, 0]) for x in (*data.train_x, *data.test_x)]
     assert len(set(pixels)) == 11  # each image once
-    assert load_images("folder:flat", flat.parent, 8, test_share=share).digest == data.digest
+    assert load_in_memory("folder:flat", flat.parent, 8, test_share=share).digest == data.digest
     # more images of one class do not move another's test images
     paint(flat / "owl" / "1.png", GREEN)
-    more = load_images("folder:flat", flat.parent, 8, test_share=share)
+    more = load_in_memory("folder:flat", flat.parent, 8, test_share=share)
     assert (more.test_x[more.test_y < 2] == data.test_x).all()
 
 
 def test_streamed_files_are_divided_alike(flat):
-    held = load_images("folder:flat", flat.parent, 8, test_share=0.4)
-    files = load_files("folder:flat", flat.parent, 8, test_share=0.4)
+    held = load_in_memory("folder:flat", flat.parent, 8, test_share=0.4)
+    files = load_on_disk("folder:flat", flat.parent, 8, test_share=0.4)
     names = [files.test.path(row) for row in range(len(files.test))]
     assert [int(name.split("/")[1][0]) for name in names] == held.test_x[:, 0, 0, 0].tolist()
     assert (files.train_y == held.train_y).all()
@@ -252,15 +252,15 @@ def test_streamed_files_are_divided_alike(flat):
 
 def test_what_cannot_be_divided(flat, pets):
     assert "leave it out" in refusal(
-        RequestError, load_images, "folder:pets", pets.parent, test_share=0.5
+        RequestError, load_in_memory, "folder:pets", pets.parent, test_share=0.5
     )
-    said = refusal(DataMissingError, load_images, "folder:flat", flat.parent)
+    said = refusal(MissingDataError, load_in_memory, "folder:flat", flat.parent)
     assert f"a training divides {flat}/CLASS/IMAGE: data.test_share = 0.2" in said
-    with pytest.raises(DataMissingError, match="no folder"):
-        load_images("folder:gone", flat.parent, test_share=0.5)
+    with pytest.raises(MissingDataError, match="no folder"):
+        load_in_memory("folder:gone", flat.parent, test_share=0.5)
     (flat / "empty").mkdir()
     assert "no images in" in refusal(
-        RequestError, load_images, "folder:flat", flat.parent, test_share=0.5
+        RequestError, load_in_memory, "folder:flat", flat.parent, test_share=0.5
     )
     document = {"task": "train", "data": {"name": "digits", "test_share": 0.5}}
     assert "expected folder:PATH" in refusal(RequestError, check, TrainRecipe, document, {}, "r")
@@ -269,12 +269,12 @@ def test_what_cannot_be_divided(flat, pets):
             file.unlink()
     (flat / "empty").rmdir()
     assert "one image in each class" in refusal(
-        RequestError, load_images, "folder:flat", flat.parent, test_share=0.5
+        RequestError, load_in_memory, "folder:flat", flat.parent, test_share=0.5
     )
     for inner in list(flat.iterdir()):
         for file in inner.iterdir():
             file.unlink()
         inner.rmdir()
     assert "no class folders" in refusal(
-        RequestError, load_images, "folder:flat", flat.parent, test_share=0.5
+        RequestError, load_in_memory, "folder:flat", flat.parent, test_share=0.5
     )

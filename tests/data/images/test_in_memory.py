@@ -17,13 +17,13 @@ from scipy.io import savemat
 from sklearn.datasets import load_digits
 
 from marginctl.data.images import in_memory, readers
-from marginctl.data.images.in_memory import Images, load_images, part_digest
+from marginctl.data.images.in_memory import InMemoryImages, load_in_memory, split_digest
 from marginctl.data.images.known_sets import IMAGE_SETS
-from marginctl.data.tabular.uci import DataMissingError
+from marginctl.data.tabular.uci import MissingDataError
 from marginctl.errors import RequestError
 from tests.data.made import denied, refusal, write
 
-loaded = functools.cache(load_images)  # once for all tests that only look
+loaded = functools.cache(load_in_memory)  # once for all tests that only look
 
 
 # --- Images
@@ -32,12 +32,12 @@ loaded = functools.cache(load_images)  # once for all tests that only look
 def made_up(train_x, train_y=(0, 1), name="made-up"):
     train_x = np.asarray(train_x, np.uint8)
     y = np.asarray(train_y, np.int64)
-    return Images(name, train_x, y, train_x[:1].copy(), y[:1].copy(), ("a", "b"))
+    return InMemoryImages(name, train_x, y, train_x[:1].copy(), y[:1].copy(), ("a", "b"))
 
 
 def test_shapes():
     data = made_up(np.zeros((2, 5, 5, 3)))
-    assert (data.num_classes, data.channels, data.pixels) == (2, 3, 5)
+    assert (data.num_classes, data.channels, data.image_size) == (2, 3, 5)
 
 
 def test_mean_and_std_are_those_of_the_training_pixels():
@@ -106,7 +106,7 @@ EXTRA = "train_32x32.mat, extra_32x32.mat, test_32x32.mat"
     ],
 )
 def test_missing_files_are_named_with_their_folder(tmp_path, name, missing, instead):
-    assert refusal(DataMissingError, load_images, name, tmp_path) == (
+    assert refusal(MissingDataError, load_in_memory, name, tmp_path) == (
         f"data set '{name}': no {missing}: put the original files there{instead}, or name the "
         "data folder with --data-dir or MARGINCTL_DATA"
     ).replace("DIR", str(tmp_path))
@@ -121,7 +121,7 @@ def touch(folder: Path, *names: str) -> None:
 def test_a_set_with_its_test_files_alone_says_what_is_missing(tmp_path):
     folder = tmp_path / "FashionMNIST" / "raw"
     touch(folder, "t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte")
-    line = refusal(DataMissingError, load_images, "fashion-mnist", tmp_path)
+    line = refusal(MissingDataError, load_in_memory, "fashion-mnist", tmp_path)
     assert line.startswith(
         "data set 'fashion-mnist': no train-images-idx3-ubyte.gz, train-labels-idx1-ubyte.gz in "
         f"{folder}: put the original files there, or"
@@ -131,7 +131,7 @@ def test_a_set_with_its_test_files_alone_says_what_is_missing(tmp_path):
 def test_the_layout_that_is_nearly_there_is_the_one_that_is_spoken_of(tmp_path):
     touch(tmp_path / "cifar-10-batches-bin", "test_batch.bin")
     touch(tmp_path / "cifar-10-batches-py", "test_batch", "data_batch_1")
-    line = refusal(DataMissingError, load_images, "cifar-10", tmp_path)
+    line = refusal(MissingDataError, load_in_memory, "cifar-10", tmp_path)
     assert line.startswith(
         "data set 'cifar-10': no data_batch_2, data_batch_3, data_batch_4, data_batch_5 in "
         f"{tmp_path / 'cifar-10-batches-py'}: put the original files there, or all of data_batch_1"
@@ -142,7 +142,7 @@ def test_the_layout_that_is_nearly_there_is_the_one_that_is_spoken_of(tmp_path):
 
 
 def test_digits_are_scikit_learns(tmp_path):
-    data = load_images("digits", tmp_path)
+    data = load_in_memory("digits", tmp_path)
     assert data.train_x.shape == (1437, 8, 8, 1)
     assert data.test_x.shape == (360, 8, 8, 1)
     assert data.classes == tuple("0123456789")
@@ -156,7 +156,7 @@ def test_digits_are_scikit_learns(tmp_path):
 
 
 def test_the_split_of_the_digits_is_stratified_and_never_changes(tmp_path):
-    data = load_images("digits", tmp_path)
+    data = load_in_memory("digits", tmp_path)
     assert np.bincount(data.train_y).tolist() == [142, 145, 142, 146, 145, 146, 145, 143, 139, 144]
     assert np.bincount(data.test_y).tolist() == [36, 37, 35, 37, 36, 36, 36, 36, 35, 36]
     assert data.digest == "7871fbdb1a3c4a437baaccdb34da45158721e550e86eb5668a9bb7986bc2b854"
@@ -251,7 +251,7 @@ def test_a_packed_file_that_must_not_be_read(tmp_path, monkeypatch):
     folder = tmp_path / "MNIST" / "raw"
     touch(folder, *FOUR.split(", "))
     monkeypatch.setattr(Path, "open", denied)
-    assert refusal(RequestError, load_images, "mnist", tmp_path) == (
+    assert refusal(RequestError, load_in_memory, "mnist", tmp_path) == (
         f"{folder / 'train-images-idx3-ubyte.gz'}: cannot be read: Permission denied"
     )
 
@@ -260,7 +260,7 @@ def test_a_packed_file_with_another_md5(tmp_path):
     folder = tmp_path / "MNIST" / "raw"
     for name in FOUR.split(", "):
         write(folder / name, b"page")
-    assert refusal(RequestError, load_images, "mnist", tmp_path) == (
+    assert refusal(RequestError, load_in_memory, "mnist", tmp_path) == (
         f"{folder / 'train-images-idx3-ubyte.gz'}: MD5 71860c77c6745379b0d44304d66b6a13 (4 bytes), "
         "expected f68b3c2dcbeaaa9fbdd348bbdeb94873: the file is damaged or is another one: fetch "
         "it again"
@@ -274,7 +274,7 @@ def test_unpacked_files_with_another_content(tmp_path):
         path = write(folder / f"{part}-images-idx3-ubyte", header)
         os.truncate(path, 16 + rows * 784)  # zeros that take no disk
         write(folder / f"{part}-labels-idx1-ubyte", idx_bytes(np.zeros(rows)))
-    assert refusal(RequestError, load_images, "mnist", tmp_path) == (
+    assert refusal(RequestError, load_in_memory, "mnist", tmp_path) == (
         f"data set 'mnist': train part in {folder}: its content has another digest than the "
         "original: fetch it again"
     )
@@ -346,7 +346,7 @@ def write_python(folder: Path, name: str, train, test, dump) -> None:
 def small_cifar(monkeypatch):
     """CIFAR sets of 50 + 8 images of any content."""
     small = {
-        name: replace(IMAGE_SETS[name], rows=(50, 8), part_digests={})
+        name: replace(IMAGE_SETS[name], rows=(50, 8), split_digests={})
         for name in ("cifar-10", "cifar-100")
     }
     monkeypatch.setattr(in_memory, "IMAGE_SETS", small)
@@ -376,7 +376,7 @@ def test_both_layouts_give_the_same_images(tmp_path, small_cifar, name, dump):
     train, test = content_of(name)
     write_binary(tmp_path / "b", name, train, test)
     write_python(tmp_path / "p", name, train, test, dump)
-    binary, python = load_images(name, tmp_path / "b"), load_images(name, tmp_path / "p")
+    binary, python = load_in_memory(name, tmp_path / "b"), load_in_memory(name, tmp_path / "p")
     assert np.array_equal(binary.train_x, train[0])
     assert np.array_equal(binary.train_y, train[1])
     assert np.array_equal(binary.test_x, test[0])
@@ -398,7 +398,7 @@ def test_a_cifar_file_of_another_size(tmp_path):
     folder = tmp_path / "cifar-100-binary"
     write(folder / "test.bin", b"")
     path = write(folder / "train.bin", b"12345")
-    assert refusal(RequestError, load_images, "cifar-100", tmp_path) == (
+    assert refusal(RequestError, load_in_memory, "cifar-100", tmp_path) == (
         f"{path}: 5 bytes, expected 153700000: fetch it again"
     )
 
@@ -407,7 +407,7 @@ def test_a_label_out_of_range(tmp_path, small_cifar):
     train, test = content_of("cifar-10")
     test[1][3] = 10
     write_binary(tmp_path, "cifar-10", train, test)
-    assert refusal(RequestError, load_images, "cifar-10", tmp_path) == (
+    assert refusal(RequestError, load_in_memory, "cifar-10", tmp_path) == (
         f"data set 'cifar-10': test part in {tmp_path / 'cifar-10-batches-bin'}: label 10, "
         "expected 0 .. 9: fetch it again"
     )
@@ -415,13 +415,13 @@ def test_a_label_out_of_range(tmp_path, small_cifar):
 
 def test_a_changed_pixel_of_a_part_with_a_known_digest(tmp_path, small_cifar):
     train, test = content_of("cifar-10")
-    known = {"test": part_digest(*test)}
-    small_cifar["cifar-10"] = replace(small_cifar["cifar-10"], part_digests=known)
+    known = {"test": split_digest(*test)}
+    small_cifar["cifar-10"] = replace(small_cifar["cifar-10"], split_digests=known)
     write_binary(tmp_path, "cifar-10", train, test)
-    load_images("cifar-10", tmp_path)
+    load_in_memory("cifar-10", tmp_path)
     test[0][0, 0, 0, 0] ^= 1
     write_binary(tmp_path, "cifar-10", train, test)
-    assert refusal(RequestError, load_images, "cifar-10", tmp_path) == (
+    assert refusal(RequestError, load_in_memory, "cifar-10", tmp_path) == (
         f"data set 'cifar-10': test part in {tmp_path / 'cifar-10-batches-bin'}: its content has "
         "another digest than the original: fetch it again"
     )
@@ -547,14 +547,14 @@ def test_svhn(tmp_path, monkeypatch, name, folder):
     rows = (8 if name == "svhn-extra" else 4, 4)
     small = {name: replace(kind, rows=rows, layouts=layouts)}
     monkeypatch.setattr(in_memory, "IMAGE_SETS", small)
-    data = load_images(name, tmp_path)
+    data = load_in_memory(name, tmp_path)
     both = np.concatenate([train, extra]) if name == "svhn-extra" else train
     assert np.array_equal(data.train_x, both)
     assert np.array_equal(data.test_x, test)
     assert data.train_y.tolist() == [1, 0, 9, 2] * (len(both) // 4)
     assert data.train_x.flags.c_contiguous
     small[name] = replace(small[name], rows=(rows[0], 5))
-    assert refusal(RequestError, load_images, name, tmp_path) == (
+    assert refusal(RequestError, load_in_memory, name, tmp_path) == (
         f"data set '{name}': test part in {tmp_path / folder}: 4 images, expected 5: fetch it again"
     )
 
@@ -562,7 +562,7 @@ def test_svhn(tmp_path, monkeypatch, name, folder):
 def test_the_md5_of_svhn_is_checked(tmp_path):
     path = write(tmp_path / "svhn" / "train_32x32.mat", b"page")
     write(tmp_path / "svhn" / "test_32x32.mat", b"page")
-    assert refusal(RequestError, load_images, "svhn", tmp_path).startswith(
+    assert refusal(RequestError, load_in_memory, "svhn", tmp_path).startswith(
         f"{path}: MD5 71860c77c6745379b0d44304d66b6a13 (4 bytes), expected "
         "e26dedcc434d2e4c54c9b2d4a06d8373: "
     )
@@ -613,7 +613,7 @@ def test_mnist_unpacked(data_dir, tmp_path):
     for name in FOUR.split(", "):
         content = gzip.decompress((data_dir / "MNIST" / "raw" / name).read_bytes())
         write(tmp_path / "MNIST" / "raw" / name.removesuffix(".gz"), content)
-    assert load_images("mnist", tmp_path).digest == loaded("mnist", data_dir).digest
+    assert load_in_memory("mnist", tmp_path).digest == loaded("mnist", data_dir).digest
     shutil.rmtree(tmp_path)  # pytest would keep its 55 MB
 
 
@@ -624,7 +624,7 @@ def test_the_test_part_of_fashion_mnist(data_dir):
         [data_dir / layout.folder / file for file in layout.test], 10_000
     )
     assert np.bincount(y).tolist() == [1000] * 10
-    assert part_digest(x, y) == kind.part_digests["test"]
+    assert split_digest(x, y) == kind.split_digests["test"]
 
 
 def test_cifar_100(data_dir):
@@ -655,7 +655,7 @@ def test_cifar_100_in_the_python_layout(data_dir, tmp_path):
     for part, x, y in (("train", data.train_x, data.train_y), ("test", data.test_x, data.test_y)):
         content = pickle.dumps(batch_of(x, y, "fine_labels"), protocol=4)
         write(tmp_path / "cifar-100-python" / part, content)
-    assert load_images("cifar-100", tmp_path).digest == data.digest
+    assert load_in_memory("cifar-100", tmp_path).digest == data.digest
     shutil.rmtree(tmp_path)  # pytest would keep its 180 MB
 
 
@@ -666,5 +666,5 @@ def test_the_test_part_of_cifar_10(data_dir):
         [data_dir / layout.folder / file for file in layout.test], 10_000
     )
     assert np.bincount(y).tolist() == [1000] * 10
-    assert part_digest(x, y) == kind.part_digests["test"]
+    assert split_digest(x, y) == kind.split_digests["test"]
     assert [kind.classes[c] for c in y[:4]] == ["cat", "ship", "ship", "airplane"]

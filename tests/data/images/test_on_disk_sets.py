@@ -9,10 +9,10 @@ import pytest
 
 from marginctl.data.images import on_disk_sets
 from marginctl.data.images.known_sets import STREAMED_SETS, StreamedSet
-from marginctl.data.images.on_disk_sets import imagenet_wnids, load_files
+from marginctl.data.images.on_disk_sets import imagenet_wnids, load_on_disk
 from marginctl.data.images.subsets import label_noise, subsample
-from marginctl.data.status import status
-from marginctl.data.tabular.uci import DataMissingError
+from marginctl.data.status import dataset_status
+from marginctl.data.tabular.uci import MissingDataError
 from marginctl.errors import RequestError
 from tests.data.made import paint, refusal, write
 
@@ -41,7 +41,7 @@ def paths(part) -> list[str]:
 
 
 def test_a_list(listed, tmp_path):
-    found = load_files("list:lists", tmp_path, 32)
+    found = load_on_disk("list:lists", tmp_path, 32)
     away = str(tmp_path / "elsewhere" / "c.png")
     assert paths(found.train) == sorted([away, "a.png", "b 1 .png"])
     assert dict(zip(paths(found.train), found.train_y.tolist(), strict=True)) == {
@@ -50,49 +50,49 @@ def test_a_list(listed, tmp_path):
         "b 1 .png": 1,
     }
     assert (paths(found.test), found.test_y.tolist()) == (["v/1.png", "v/2.png"], [0, 1])
-    assert (found.classes, found.channels, found.pixels) == (("0", "1"), 3, 32)
+    assert (found.classes, found.channels, found.image_size) == (("0", "1"), 3, 32)
     assert found.mean == (0.485, 0.456, 0.406)
     assert found.std == (0.229, 0.224, 0.225)
     lines(listed / "classes.txt", "cat", "great dane")
     (listed / "val.txt").rename(listed / "test.txt")
-    assert load_files(f"list:{listed}", Path(), 32).classes == ("cat", "great dane")
+    assert load_on_disk(f"list:{listed}", Path(), 32).classes == ("cat", "great dane")
 
 
 def test_the_test_part_alone(listed, tmp_path):
     (listed / "train.txt").unlink()
-    found = load_files("list:lists", tmp_path, 32, test_only=True)
+    found = load_on_disk("list:lists", tmp_path, 32, test_only=True)
     assert (len(found.train), len(found.test), found.num_classes) == (0, 2, 2)
     (listed / "train.txt").touch()
     lines(listed / "val.txt", "v/2.png 1", "v/1.png 300000000")
-    assert refusal(RequestError, load_files, "list:lists", tmp_path, 32, test_only=True) == (
+    assert refusal(RequestError, load_on_disk, "list:lists", tmp_path, 32, test_only=True) == (
         f"{listed / 'val.txt'}: label 300000000 of v/1.png: expected 0 .. 999999"
     )
     (listed / "train.txt").unlink()
     expected = f"data set 'list:lists': no {listed / 'train.txt'}: expected train.txt and val.txt"
-    assert refusal(DataMissingError, load_files, "list:lists", tmp_path, 32).startswith(expected)
+    assert refusal(MissingDataError, load_on_disk, "list:lists", tmp_path, 32).startswith(expected)
 
 
 def test_the_digest_is_of_paths_sizes_and_labels(listed, tmp_path):
-    found = load_files("list:lists", tmp_path, 32)
+    found = load_on_disk("list:lists", tmp_path, 32)
     content = hashlib.sha256()
     for path, label in (("v/1.png", 0), ("v/2.png", 1)):
         size = (listed / path).stat().st_size
         content.update(f"{path}\0{size}\0{label}\n".encode())
-    assert found.part_digests["test"] == content.hexdigest()
+    assert found.split_digests["test"] == content.hexdigest()
     train = (listed / "train.txt").read_text().splitlines()
     lines(listed / "train.txt", *reversed(train))
-    assert load_files("list:lists", tmp_path, 32).digest == found.digest
+    assert load_on_disk("list:lists", tmp_path, 32).digest == found.digest
     bytes_ = bytearray((listed / "a.png").read_bytes())
     bytes_[-1] ^= 1
     (listed / "a.png").write_bytes(bytes_)  # of the same size: it is not noticed
-    assert load_files("list:lists", tmp_path, 32).digest == found.digest
-    others = {load_files("list:lists", tmp_path, 33).digest}
+    assert load_on_disk("list:lists", tmp_path, 32).digest == found.digest
+    others = {load_on_disk("list:lists", tmp_path, 33).digest}
     (listed / "a.png").write_bytes(bytes_ + b"\0")
-    others.add(load_files("list:lists", tmp_path, 32).digest)
+    others.add(load_on_disk("list:lists", tmp_path, 32).digest)
     lines(listed / "val.txt", "v/2.png 0", "v/1.png 0")
-    others.add(load_files("list:lists", tmp_path, 32).digest)
+    others.add(load_on_disk("list:lists", tmp_path, 32).digest)
     lines(listed / "classes.txt", "cat", "dog")
-    others.add(load_files("list:lists", tmp_path, 32).digest)
+    others.add(load_on_disk("list:lists", tmp_path, 32).digest)
     assert len(others | {found.digest}) == 5
 
 
@@ -125,41 +125,43 @@ def test_the_digest_is_of_paths_sizes_and_labels(listed, tmp_path):
 )
 def test_a_list_that_is_wrong(listed, tmp_path, file, rows, expected):
     lines(listed / file, *rows)
-    said = refusal(RequestError, load_files, "list:lists", tmp_path, 32)
+    said = refusal(RequestError, load_on_disk, "list:lists", tmp_path, 32)
     assert said.startswith(f"{listed}/{expected}")
 
 
 def test_a_class_without_images_is_named(listed, tmp_path):
     lines(listed / "classes.txt", "cat", "dog", "cow")
-    said = refusal(RequestError, load_files, "list:lists", tmp_path, 32)
+    said = refusal(RequestError, load_on_disk, "list:lists", tmp_path, 32)
     assert said.startswith(f"{listed / 'train.txt'}: no image of class 2 ('cow')")
 
 
 def test_files_that_are_not_there_or_empty(listed, tmp_path):
     (listed / "v" / "1.png").unlink()
-    assert refusal(RequestError, load_files, "list:lists", tmp_path, 32) == (
+    assert refusal(RequestError, load_on_disk, "list:lists", tmp_path, 32) == (
         f"data set 'list:lists': no image file {listed / 'v/1.png'}, of 2 that are listed: put "
         "them there, or take them off the list"
     )
     (listed / "v" / "1.png").touch()
     (listed / "v" / "2.png").unlink()
-    said = refusal(RequestError, load_files, "list:lists", tmp_path, 32)
+    said = refusal(RequestError, load_on_disk, "list:lists", tmp_path, 32)
     assert f"no image file {listed / 'v/1.png'} is empty and 1 more, of 2" in said
 
 
 def test_what_is_held_in_memory_is_not_streamed(tmp_path):
-    said = refusal(RequestError, load_files, "digits", tmp_path, 32)
+    said = refusal(RequestError, load_on_disk, "digits", tmp_path, 32)
     assert said.startswith("data set 'digits': is held in memory: expected one of imagenet, ")
 
 
 def test_test_images_that_are_left_out(listed, tmp_path):
     black = lines(tmp_path / "black.txt", "1")
-    found = load_files("list:lists", tmp_path, 32, blacklist=str(black))
+    found = load_on_disk("list:lists", tmp_path, 32, blacklist=str(black))
     assert paths(found.test) == ["v/2.png"]
-    assert found.digest != load_files("list:lists", tmp_path, 32).digest
+    assert found.digest != load_on_disk("list:lists", tmp_path, 32).digest
     for row, said in (("3", "'3' is no test image of list:lists"), ("1\n2", "leaves no test")):
         lines(black, row)
-        line = refusal(RequestError, load_files, "list:lists", tmp_path, 32, blacklist="black.txt")
+        line = refusal(
+            RequestError, load_on_disk, "list:lists", tmp_path, 32, blacklist="black.txt"
+        )
         assert line.startswith(f"data.blacklist = {black}: {said}")
 
 
@@ -168,10 +170,10 @@ def test_test_images_that_are_left_out(listed, tmp_path):
 
 def test_share_samples_and_noise(data_dir):
     """The same rows and labels as of the same folder in memory, whose order is the same."""
-    from marginctl.data.images.in_memory import load_images
+    from marginctl.data.images.in_memory import load_in_memory
 
-    files = load_files("folder:hymenoptera", data_dir, 32)
-    images = load_images("folder:hymenoptera", data_dir, pixels=8)
+    files = load_on_disk("folder:hymenoptera", data_dir, 32)
+    images = load_in_memory("folder:hymenoptera", data_dir, pixels=8)
     assert files.train_y.tolist() == images.train_y.tolist()
     for change in (
         lambda d: subsample(d, 0.5, seed=0),
@@ -216,16 +218,16 @@ def imagenet(tmp_path, monkeypatch):
 
 
 def test_imagenet_in_folders(imagenet, tmp_path):
-    found = load_files("imagenet", tmp_path, 32)
+    found = load_on_disk("imagenet", tmp_path, 32)
     assert found.classes == ("n01440764", "n01443537")
     assert found.train_y.tolist() == [0, 0, 1, 1]
     assert found.test_y.tolist() == [0, 1, 1]
     assert paths(found.test)[0] == "val/n01440764/ILSVRC2012_val_00000001.JPEG"
     black = lines(tmp_path / "black.txt", "2", "ILSVRC2012_val_00000003")
-    kept = load_files("imagenet", tmp_path, 32, blacklist=str(black))
+    kept = load_on_disk("imagenet", tmp_path, 32, blacklist=str(black))
     assert kept.test_y.tolist() == [0]
     shutil.rmtree(imagenet / "train")
-    assert load_files("imagenet", tmp_path, 32, test_only=True).test_y.tolist() == [0, 1, 1]
+    assert load_on_disk("imagenet", tmp_path, 32, test_only=True).test_y.tolist() == [0, 1, 1]
 
 
 @pytest.mark.parametrize("file", ["LOC_val_solution.csv", "val_labels.txt"])
@@ -239,15 +241,15 @@ def test_imagenet_with_a_flat_validation_folder(imagenet, tmp_path, monkeypatch,
         rows = [f"{n}.JPEG {w}" for n, w in order.items()]
     lines(imagenet / file, *rows)
     monkeypatch.setattr(on_disk_sets, "imagenet_wnids", lambda: ("n01440764", "n01443537"))
-    found = load_files("imagenet", tmp_path, 32)
+    found = load_on_disk("imagenet", tmp_path, 32)
     assert paths(found.test) == [f"val/ILSVRC2012_val_{i:08d}.JPEG" for i in (1, 2, 3)]
     assert found.test_y.tolist() == [0, 1, 1]
     lines(imagenet / file, *rows[:-1])
-    said = refusal(RequestError, load_files, "imagenet", tmp_path, 32)
+    said = refusal(RequestError, load_on_disk, "imagenet", tmp_path, 32)
     assert said.startswith(f"{imagenet / file}: no label of ILSVRC2012_val_")
     lines(imagenet / file, *rows[:-1], "ILSVRC2012_val_00000003")
     assert "expected an image and its wnid" in refusal(
-        RequestError, load_files, "imagenet", tmp_path, 32
+        RequestError, load_on_disk, "imagenet", tmp_path, 32
     )
 
 
@@ -257,9 +259,9 @@ def test_imagenet_with_too_few_images(imagenet, tmp_path):
         f"data set 'imagenet': 3 training images in {imagenet}, expected 4: unpack it again, or "
         "name a part of it folder:PATH or list:PATH"
     )
-    assert refusal(RequestError, load_files, "imagenet", tmp_path, 32) == line
-    assert status("imagenet", tmp_path, read=False).state == "present"
-    found = status("imagenet", tmp_path)
+    assert refusal(RequestError, load_on_disk, "imagenet", tmp_path, 32) == line
+    assert dataset_status("imagenet", tmp_path, read=False).state == "present"
+    found = dataset_status("imagenet", tmp_path)
     assert (found.state, found.detail) == ("damaged", line)
 
 
@@ -271,36 +273,36 @@ def test_places(tmp_path, monkeypatch):
     for name in ("data_256_standard/b/bar/1.jpg", "data_256_standard/a/airfield/1.jpg"):
         paint(root / name)
     paint(root / "val_256" / "Places365_val_00000001.jpg")
-    assert "363" not in refusal(RequestError, load_files, "places-365", tmp_path, 32)
+    assert "363" not in refusal(RequestError, load_on_disk, "places-365", tmp_path, 32)
     kind = STREAMED_SETS["places-365"]
     small = StreamedSet(kind.summary, 2, (2, 1), kind.folders, kind.files)
     monkeypatch.setitem(STREAMED_SETS, "places-365", small)
-    found = load_files("places-365", tmp_path, 32)
+    found = load_on_disk("places-365", tmp_path, 32)
     assert found.classes == ("/a/airfield", "/b/bar")
     assert paths(found.train) == [
         "data_256_standard/a/airfield/1.jpg",
         "data_256_standard/b/bar/1.jpg",
     ]
     assert (found.train_y.tolist(), found.test_y.tolist()) == ([0, 1], [1])
-    assert status("places-365", tmp_path).state == "present"
+    assert dataset_status("places-365", tmp_path).state == "present"
     # where torchvision puts them: in the data folder itself
-    assert load_files("places-365", root, 32).digest == found.digest
+    assert load_on_disk("places-365", root, 32).digest == found.digest
     (root / "places365_train_standard.txt").unlink()
     assert str(root / "places365_train_standard.txt") in refusal(
-        DataMissingError, load_files, "places-365", tmp_path, 32
+        MissingDataError, load_on_disk, "places-365", tmp_path, 32
     )
 
 
 @pytest.mark.parametrize("name", ["imagenet", "places-365"])
 def test_nothing_there(tmp_path, name):
-    said = refusal(DataMissingError, load_files, name, tmp_path, 32)
+    said = refusal(MissingDataError, load_on_disk, name, tmp_path, 32)
     assert said.startswith(f"data set '{name}': no {STREAMED_SETS[name].files[0]} and ")
     assert str(tmp_path / name) in said
-    assert status(name, tmp_path).state == "absent"
+    assert dataset_status(name, tmp_path).state == "absent"
 
 
 def test_a_folder_as_files(data_dir):
-    found = load_files("folder:hymenoptera", data_dir, 224)
+    found = load_on_disk("folder:hymenoptera", data_dir, 224)
     assert found.classes == ("ants", "bees")
     assert np.bincount(found.train_y).tolist() == [60, 60]
     assert np.bincount(found.test_y).tolist() == [30, 30]

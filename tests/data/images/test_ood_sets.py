@@ -4,16 +4,16 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from marginctl.data.images.in_memory import load_images
-from marginctl.data.images.ood_sets import load_foreign
-from marginctl.data.images.registry import foreign_name
-from marginctl.data.tabular.uci import DataMissingError
+from marginctl.data.images.in_memory import load_in_memory
+from marginctl.data.images.ood_sets import load_ood_datasets
+from marginctl.data.images.registry import parse_ood_name
+from marginctl.data.tabular.uci import MissingDataError
 from marginctl.errors import RequestError
 
 
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory):
-    return load_images("digits", tmp_path_factory.mktemp("none"))
+    return load_in_memory("digits", tmp_path_factory.mktemp("none"))
 
 
 def photos(root, count=3):
@@ -30,7 +30,7 @@ def photos(root, count=3):
 
 def test_sets_of_which_only_the_test_files_are_there(data_dir, digits):
     written = ["near=fashion-mnist", "far=cifar-10"]
-    fashion, cifar = load_foreign(written, digits, data_dir, streamed=False)
+    fashion, cifar = load_ood_datasets(written, digits, data_dir, streamed=False)
     assert (fashion.group, cifar.group) == ("near", "far")
     assert fashion.images.test_x.shape == (10_000, 28, 28, 1)
     assert cifar.images.test_x.shape == (10_000, 32, 32, 3)
@@ -41,10 +41,10 @@ def test_sets_of_which_only_the_test_files_are_there(data_dir, digits):
 
 def test_a_folder_is_at_the_networks_side_or_in_its_files(tmp_path, digits):
     name = photos(tmp_path / "photos")
-    (held,) = load_foreign([name], digits, tmp_path, streamed=False)
+    (held,) = load_ood_datasets([name], digits, tmp_path, streamed=False)
     assert held.images.test_x.shape == (6, 8, 8, 3)
-    (listed,) = load_foreign([name], digits, tmp_path, streamed=True)
-    assert (len(listed.images.test), listed.images.pixels) == (6, 8)
+    (listed,) = load_ood_datasets([name], digits, tmp_path, streamed=True)
+    assert (len(listed.images.test), listed.images.image_size) == (6, 8)
     assert (held.group, listed.images.name) == (None, name)
 
 
@@ -57,12 +57,12 @@ def test_what_is_no_foreign_set_is_refused(tmp_path, digits):
         (["nearby=mnist"], "unknown image set 'nearby=mnist'"),
     ):
         with pytest.raises(RequestError, match=said):
-            load_foreign(written, digits, tmp_path, streamed=False)
+            load_ood_datasets(written, digits, tmp_path, streamed=False)
 
 
 def test_missing_files_are_those_of_the_test_part(tmp_path, digits):
-    with pytest.raises(DataMissingError) as caught:
-        load_foreign(["cifar-10"], digits, tmp_path, streamed=False)
+    with pytest.raises(MissingDataError) as caught:
+        load_ood_datasets(["cifar-10"], digits, tmp_path, streamed=False)
     said = str(caught.value)
     assert "no test_batch.bin in" in said
     assert f"or all of test_batch in {tmp_path / 'cifar-10-batches-py'}" in said
@@ -70,17 +70,17 @@ def test_missing_files_are_those_of_the_test_part(tmp_path, digits):
 
 
 def test_a_name_may_hold_an_equals_sign():
-    assert foreign_name("far=folder:a=b") == ("far", "folder:a=b")
-    assert foreign_name("folder:near=c") == (None, "folder:near=c")
+    assert parse_ood_name("far=folder:a=b") == ("far", "folder:a=b")
+    assert parse_ood_name("folder:near=c") == (None, "folder:near=c")
 
 
 def test_classes_may_lie_in_the_folder_itself(tmp_path, digits):
     photos(tmp_path / "set")
     flat = (tmp_path / "set" / "val").rename(tmp_path / "flat")
     for streamed in (False, True):
-        (found,) = load_foreign([f"folder:{flat}"], digits, tmp_path, streamed=streamed)
+        (found,) = load_ood_datasets([f"folder:{flat}"], digits, tmp_path, streamed=streamed)
         assert found.images.test_y.tolist() == [0, 0, 0, 1, 1, 1]
     assert found.images.test.path(0) == "a/0.png"
     (flat / "train").mkdir()  # then it has parts, and one is missing
-    with pytest.raises(DataMissingError, match="no folder"):
-        load_foreign([f"folder:{flat}"], digits, tmp_path, streamed=False)
+    with pytest.raises(MissingDataError, match="no folder"):
+        load_ood_datasets([f"folder:{flat}"], digits, tmp_path, streamed=False)

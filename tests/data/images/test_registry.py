@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from marginctl.data.images.in_memory import load_images
+from marginctl.data.images.in_memory import load_in_memory
 from marginctl.data.images.known_sets import IMAGE_SETS, SVHN_MD5
-from marginctl.data.images.registry import check_images_name, image_sets, ways_to_load
+from marginctl.data.images.registry import check_image_set_name, image_sets, loading_modes
 from marginctl.errors import RequestError
 from tests.data.made import refusal
 
@@ -78,7 +78,7 @@ def test_every_class_has_one_name():
 
 @pytest.mark.parametrize("name", ["digits", "cifar-100", "imagenet", "folder:a b/ü", "list:a b"])
 def test_known_names(name):
-    assert check_images_name(name) == name
+    assert check_image_set_name(name) == name
 
 
 @pytest.mark.parametrize(
@@ -94,8 +94,8 @@ def test_an_unknown_name(name, hint):
         f"unknown image set '{name}': expected one of digits, mnist, fashion-mnist, cifar-10, "
         f"cifar-100, svhn, svhn-extra, imagenet, places-365, folder:PATH, list:PATH.{hint}"
     )
-    assert refusal(RequestError, check_images_name, name) == expected
-    assert refusal(RequestError, load_images, name, Path()) == expected
+    assert refusal(RequestError, check_image_set_name, name) == expected
+    assert refusal(RequestError, load_in_memory, name, Path()) == expected
 
 
 @pytest.mark.parametrize(
@@ -110,11 +110,11 @@ def test_an_unknown_name(name, hint):
     ],
 )
 def test_the_ways_to_load(name, ways):
-    assert ways_to_load(name) == ways
+    assert loading_modes(name) == ways
 
 
 @pytest.mark.parametrize("name", ["imagenet", "list:x"])
 def test_what_is_streamed_is_not_loaded_whole(tmp_path, name):
-    assert refusal(RequestError, load_images, name, tmp_path) == (
+    assert refusal(RequestError, load_in_memory, name, tmp_path) == (
         f"data set '{name}': is too large for memory: load it as a stream"
     )

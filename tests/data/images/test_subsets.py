@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from marginctl.data.images.in_memory import Images, load_images
+from marginctl.data.images.in_memory import InMemoryImages, load_in_memory
 from marginctl.data.images.subsets import label_noise, long_tailed, subsample
 from marginctl.errors import RequestError
 
@@ -19,10 +19,10 @@ def data():
     x = np.zeros((528, 2, 2, 1), np.uint8)
     x[:, 0, 0, 0], x[:, 0, 1, 0] = np.divmod(np.arange(528), 256)
     test = np.arange(16, dtype=np.uint8).reshape(4, 2, 2, 1)
-    return Images("made-up", x, y, test, np.arange(4), ("a", "b", "c", "d"))
+    return InMemoryImages("made-up", x, y, test, np.arange(4), ("a", "b", "c", "d"))
 
 
-def rows(images: Images) -> list[int]:
+def rows(images: InMemoryImages) -> list[int]:
     return (images.train_x[:, 0, 0, 0].astype(int) * 256 + images.train_x[:, 0, 1, 0]).tolist()
 
 
@@ -78,7 +78,7 @@ def test_only_the_training_part_and_the_digest_change(data):
         assert part.test_x is data.test_x
         assert part.test_y is data.test_y
         assert (part.name, part.classes) == (data.name, data.classes)
-        assert part.part_digests["test"] == data.part_digests["test"]
+        assert part.split_digests["test"] == data.split_digests["test"]
         assert part.digest != data.digest
     assert subsample(data, 1.0, seed=0).digest == data.digest
     assert label_noise(data, 0.0, seed=0).digest == data.digest
@@ -130,7 +130,7 @@ def test_a_larger_share_moves_what_the_smaller_moves(data):
 def test_every_wrong_class_is_equally_likely():
     y = np.zeros(9000, np.int64)
     x = np.zeros((9000, 1, 1, 1), np.uint8)
-    images = Images("zeros", x, y, x[:1], y[:1], ("a", "b", "c", "d"))
+    images = InMemoryImages("zeros", x, y, x[:1], y[:1], ("a", "b", "c", "d"))
     counts = np.bincount(label_noise(images, 0.999, seed=0).train_y)
     assert counts[0] == 9
     assert np.abs(counts[1:] - 2997).max() < 4 * 2997**0.5
@@ -153,14 +153,14 @@ def test_a_noise_out_of_range(data, share):
 def test_noise_needs_a_wrong_class():
     x, y = np.zeros((3, 1, 1, 1), np.uint8), np.zeros(3, np.int64)
     with pytest.raises(RequestError) as caught:
-        label_noise(Images("one", x, y, x, y, ("a",)), 0.5, seed=0)
+        label_noise(InMemoryImages("one", x, y, x, y, ("a",)), 0.5, seed=0)
     assert caught.value.lines == (
         "label noise: 1 class: expected 2 or more, there is no wrong class",
     )
 
 
 def test_the_digits_degenerated(tmp_path):
-    digits = load_images("digits", tmp_path)
+    digits = load_in_memory("digits", tmp_path)
     part = label_noise(subsample(digits, 0.5, seed=0), 0.2, seed=0)
     assert len(part.train_y) == 718
     assert len(part.test_y) == 360
@@ -173,7 +173,7 @@ def balanced(classes, each):
     y = np.random.default_rng(0).permutation(np.repeat(np.arange(classes), each))
     x = np.zeros((len(y), 1, 1, 1), np.uint8)
     names = tuple(f"c{c}" for c in range(classes))
-    return Images("made-up", x, y, x[:classes], np.arange(classes), names)
+    return InMemoryImages("made-up", x, y, x[:classes], np.arange(classes), names)
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_a_long_tail_is_nested_and_the_test_part_stays(data):
     part = long_tailed(data, 100, largest=100, seed=0)
     assert np.bincount(part.train_y).tolist() == [100, 21, 4, 1]
     assert part.test_x is data.test_x
-    assert part.part_digests["test"] == data.part_digests["test"]
+    assert part.split_digests["test"] == data.split_digests["test"]
     assert len({part.digest, data.digest, long_tailed(data, 50, largest=100, seed=0).digest}) == 3
 
 

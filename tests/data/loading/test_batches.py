@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from marginctl.data.loading.batches import PADDING, Batches
+from marginctl.data.loading.batches import PADDING, InMemoryLoader
 from marginctl.utils.distributed import World
 from tests.training.made import images
 
 
 def batches(data, augment="none", seed=0):
-    return Batches(data, torch.device("cpu"), seed, augment, channels_last=True)
+    return InMemoryLoader(data, torch.device("cpu"), seed, augment, channels_last=True)
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def test_sizes(n, size, expected):
     made = images(n=max(n, 3))
     found = batches(made)
     found.train = type(found.train)(found.train.x[:n], found.train.y[:n])
-    assert found.sizes(size) == expected
+    assert found.batch_sizes(size) == expected
 
 
 def test_an_epoch_holds_every_image_once_and_epochs_differ():
@@ -36,7 +36,7 @@ def test_an_epoch_holds_every_image_once_and_epochs_differ():
     made = batches(data)
     orders = []
     for epoch in (0, 1):
-        xs, ys = zip(*made.epoch(epoch, 8), strict=True)
+        xs, ys = zip(*made.train_batches(epoch, 8), strict=True)
         x, y = torch.cat(xs), torch.cat(ys)
         whole = (
             torch.as_tensor(data.train_x).permute(0, 3, 1, 2).float() / 255 - data.mean[0]
@@ -51,7 +51,7 @@ def test_an_epoch_holds_every_image_once_and_epochs_differ():
 
 def test_flip_mirrors_and_cuts_nothing():
     data = images(n=40, channels=3)
-    (found, _), (plain, _) = (next(batches(data, a).epoch(0, 40)) for a in ("flip", "none"))
+    (found, _), (plain, _) = (next(batches(data, a).train_batches(0, 40)) for a in ("flip", "none"))
     mirrored = [not torch.allclose(a, b, atol=1e-5) for a, b in zip(found, plain, strict=True)]
     assert 10 < sum(mirrored) < 30
     for was, a, b in zip(mirrored, found, plain, strict=True):
@@ -63,7 +63,7 @@ def test_augmented_images_are_windows_of_the_padded_ones(augment):
     data = images(n=40, channels=3)
     made = batches(data, augment)
     plain, windows = batches(data), {False: 0, True: 0}
-    pairs = zip(made.epoch(0, 40), plain.epoch(0, 40), strict=True)
+    pairs = zip(made.train_batches(0, 40), plain.train_batches(0, 40), strict=True)
     ((found, labels), (original, expected)) = next(iter(pairs))
     assert labels.tolist() == expected.tolist()
     shape = (40, 3, 8 + 2 * PADDING, 8 + 2 * PADDING)
@@ -94,13 +94,13 @@ def _window(image, top, left, flip):
 
 def test_an_epoch_goes_on_from_any_batch():
     made = batches(images(), "crop-flip")
-    whole = list(made.epoch(3, 8))
-    rest = list(batches(images(), "crop-flip").epoch(3, 8, first=4))
+    whole = list(made.train_batches(3, 8))
+    rest = list(batches(images(), "crop-flip").train_batches(3, 8, first=4))
     assert len(rest) == len(whole) - 4
     for (x, y), (again, labels) in zip(whole[4:], rest, strict=True):
         assert torch.equal(x, again)
         assert torch.equal(y, labels)
-    other = next(batches(images(), "crop-flip", seed=1).epoch(3, 8))
+    other = next(batches(images(), "crop-flip", seed=1).train_batches(3, 8))
     assert not torch.equal(other[0], whole[0][0])
 
 
@@ -115,25 +115,25 @@ def test_processes_share_every_batch():
     """The parts of two processes together are the batch of one, augmented alike."""
     alone = batches(images(n=53), "crop-flip")
     parts = [
-        Batches(
+        InMemoryLoader(
             *(images(n=53), torch.device("cpu"), 0, "crop-flip"),
             channels_last=True,
             world=World(rank, 2),
         )
         for rank in (0, 1)
     ]
-    assert [part.sizes(8) for part in parts] == [[8] * 6 + [5]] * 2
-    shared = zip(*(part.epoch(2, 8) for part in parts), strict=True)
-    for (x, y), ((a, labels), (b, others)) in zip(alone.epoch(2, 8), shared, strict=True):
+    assert [part.batch_sizes(8) for part in parts] == [[8] * 6 + [5]] * 2
+    shared = zip(*(part.train_batches(2, 8) for part in parts), strict=True)
+    for (x, y), ((a, labels), (b, others)) in zip(alone.train_batches(2, 8), shared, strict=True):
         assert torch.equal(torch.cat([a, b]), x)
         assert torch.equal(torch.cat([labels, others]), y)
     tested = [torch.cat([y for _, y in part.test_batches(8)]) for part in parts]
     assert torch.equal(torch.cat(tested), alone.test.y)
-    assert parts[0].sizes(25) == [25, 28]  # three images would leave one of them a single one
+    assert parts[0].batch_sizes(25) == [25, 28]  # three images would leave one of them a single one
 
 
 def drawn_labels(made, epoch, size=10, first=0):
-    return torch.cat([y for _, y in made.epoch(epoch, size, first)])
+    return torch.cat([y for _, y in made.train_batches(epoch, size, first)])
 
 
 def test_balanced_draws_have_every_class_alike_and_every_image_of_it():
@@ -141,9 +141,9 @@ def test_balanced_draws_have_every_class_alike_and_every_image_of_it():
     rows = np.concatenate(
         [np.flatnonzero(data.train_y == c)[:n] for c, n in enumerate((5, 95, 900))]
     )
-    data = data.keeping(rows)
+    data = data.select(rows)
     made = batches(data)
-    made.balance(data.train_y)
+    made.balance_classes(data.train_y)
     orders = [made._order(epoch) for epoch in range(20)]
     assert all(len(order) == len(data.train_y) for order in orders)
     whole = np.concatenate(orders)
@@ -154,20 +154,20 @@ def test_balanced_draws_have_every_class_alike_and_every_image_of_it():
     assert len(set(whole[data.train_y[whole] == 2])) > 800  # of 900, each drawn 7 times on average
     assert orders[0].tolist() != orders[1].tolist()
     again = batches(data)
-    again.balance(data.train_y)
+    again.balance_classes(data.train_y)
     assert again._order(3).tolist() == orders[3].tolist()
     other = batches(data, seed=1)
-    other.balance(data.train_y)
+    other.balance_classes(data.train_y)
     assert other._order(3).tolist() != orders[3].tolist()
-    made.balance(None)
+    made.balance_classes(None)
     assert sorted(made._order(0)) == list(range(len(data.train_y)))
 
 
 def test_a_class_without_images_is_never_drawn():
     data = images(n=60, classes=3)
-    data = data.keeping(np.flatnonzero(data.train_y != 1))
+    data = data.select(np.flatnonzero(data.train_y != 1))
     made = batches(data)
-    made.balance(data.train_y)
+    made.balance_classes(data.train_y)
     assert set(drawn_labels(made, 0).tolist()) == {0, 2}
 
 
@@ -175,15 +175,17 @@ def test_a_class_without_images_is_never_drawn():
 def test_balanced_batches_are_the_same_for_two_processes_and_from_any_place_on(augment):
     data = images(n=55)
     whole, *halves = (
-        Batches(data, torch.device("cpu"), 0, augment, channels_last=True, world=world)
+        InMemoryLoader(data, torch.device("cpu"), 0, augment, channels_last=True, world=world)
         for world in (World(), World(0, 2), World(1, 2))
     )
     for made in (whole, *halves):
-        made.balance(data.train_y)
-    for (x, y), *parts in zip(*(made.epoch(2, 10) for made in (whole, *halves)), strict=True):
+        made.balance_classes(data.train_y)
+    for (x, y), *parts in zip(
+        *(made.train_batches(2, 10) for made in (whole, *halves)), strict=True
+    ):
         assert torch.equal(x, torch.cat([part for part, _ in parts]))
         assert torch.equal(y, torch.cat([labels for _, labels in parts]))
-    resumed = list(whole.epoch(2, 10, 3))
-    for (x, y), (again, labels) in zip(list(whole.epoch(2, 10))[3:], resumed, strict=True):
+    resumed = list(whole.train_batches(2, 10, 3))
+    for (x, y), (again, labels) in zip(list(whole.train_batches(2, 10))[3:], resumed, strict=True):
         assert torch.equal(x, again)
         assert torch.equal(y, labels)

@@ -6,10 +6,10 @@ import torch
 from PIL import Image
 from torchvision.transforms import v2
 
-from marginctl.data.images.in_memory import load_images
-from marginctl.data.images.on_disk_sets import load_files
+from marginctl.data.images.in_memory import load_in_memory
+from marginctl.data.images.on_disk_sets import load_on_disk
 from marginctl.data.loading import streaming, workers
-from marginctl.data.loading.streaming import Prepared, StreamedBatches, _draws
+from marginctl.data.loading.streaming import ImageTransform, OnDiskLoader, _draws
 from marginctl.errors import MarginctlError, RequestError
 from marginctl.utils.distributed import World
 from tests.training.made import run, trainer
@@ -35,11 +35,11 @@ def photographs(tmp_path):
             path = tmp_path / "photos" / part / "ab"[i % 2] / f"{i:02d}.png"
             path.parent.mkdir(parents=True, exist_ok=True)
             Image.fromarray(picture).save(path)
-    return load_files("folder:photos", tmp_path, 28)
+    return load_on_disk("folder:photos", tmp_path, 28)
 
 
 def batches(data, augment="none", seed=0, world=None):
-    return StreamedBatches(data, CPU, seed, augment, channels_last=True, world=world)
+    return OnDiskLoader(data, CPU, seed, augment, channels_last=True, world=world)
 
 
 def reference(data, part, row):
@@ -69,7 +69,7 @@ def test_an_epoch_holds_every_image_once_and_epochs_differ(photographs, number_o
     made, orders = batches(photographs), []
     whole = torch.stack([reference(photographs, photographs.train, i) for i in range(14)])
     for epoch in (0, 1):
-        xs, ys = zip(*made.epoch(epoch, 4), strict=True)
+        xs, ys = zip(*made.train_batches(epoch, 4), strict=True)
         assert [len(y) for y in ys] == [4, 4, 4, 2]
         order = [int((whole - x).abs().sum((1, 2, 3)).argmin()) for x in torch.cat(xs)]
         assert sorted(order) == list(range(14))
@@ -85,22 +85,25 @@ def test_batches_do_not_depend_on_processes_nor_on_the_place(photographs, monkey
     for number in (0, 1, 2):
         monkeypatch.setattr(workers, "worker_count", lambda number=number: number)
         before = torch.get_rng_state()
-        found[number] = list(batches(photographs, augment).epoch(3, 4))
+        found[number] = list(batches(photographs, augment).train_batches(3, 4))
         assert torch.equal(torch.get_rng_state(), before)  # dropout's stream
-        rest = list(batches(photographs, augment).epoch(3, 4, first=2))
+        rest = list(batches(photographs, augment).train_batches(3, 4, first=2))
         for (x, y), (again, labels) in zip(found[number][2:], rest, strict=True):
             assert torch.equal(x, again)
             assert torch.equal(y, labels)
     for number in (1, 2):
         for (x, _), (again, _) in zip(found[0], found[number], strict=True):
             assert torch.equal(x, again)
-    other = next(iter(batches(photographs, augment, seed=1).epoch(3, 4)))
+    other = next(iter(batches(photographs, augment, seed=1).train_batches(3, 4)))
     assert not torch.equal(other[0], found[0][0][0])
 
 
 def test_processes_share_every_batch(photographs):
-    alone = list(batches(photographs, "imagenet").epoch(0, 5))
-    parts = [list(batches(photographs, "imagenet", world=World(r, 2)).epoch(0, 5)) for r in (0, 1)]
+    alone = list(batches(photographs, "imagenet").train_batches(0, 5))
+    parts = [
+        list(batches(photographs, "imagenet", world=World(r, 2)).train_batches(0, 5))
+        for r in (0, 1)
+    ]
     for (x, y), (a, la), (b, lb) in zip(alone, *parts, strict=True):
         assert torch.equal(torch.cat([a, b]), x)
         assert torch.equal(torch.cat([la, lb]), y)
@@ -110,7 +113,7 @@ def test_processes_share_every_batch(photographs):
 
 
 def test_whole_squares_are_those_of_images_in_memory_and_mirrored_alone(photographs, tmp_path):
-    in_memory = load_images("folder:photos", tmp_path, 28)
+    in_memory = load_in_memory("folder:photos", tmp_path, 28)
     made = batches(photographs, "flip")
     (x, _), *_ = made.test_batches(5)
     squares = torch.tensor(in_memory.test_x).permute(0, 3, 1, 2).float() / 255
@@ -118,7 +121,7 @@ def test_whole_squares_are_those_of_images_in_memory_and_mirrored_alone(photogra
     plain = torch.tensor(in_memory.train_x).permute(0, 3, 1, 2).float() / 255
     plain = (plain - MEAN) / STD
     mirrored = 0
-    for (x, _), rows in zip(made.epoch(0, 14), [made._order(0)], strict=True):
+    for (x, _), rows in zip(made.train_batches(0, 14), [made._order(0)], strict=True):
         for found, expected in zip(x, plain[rows], strict=True):
             same = torch.allclose(found, expected, atol=1e-5)
             assert same or torch.allclose(found, expected.flip(-1), atol=1e-5)
@@ -132,7 +135,7 @@ def test_crop_flip_cuts_windows_of_the_scaled_image():
     grid[..., 0], grid[..., 1] = 5 * np.arange(32)[:, None], 5 * np.arange(32)
     image, places, flips = Image.fromarray(grid), set(), 0
     for row in range(60):
-        x, light = Prepared(28, "crop-flip", 0, 0)(image, row)
+        x, light = ImageTransform(28, "crop-flip", 0, 0)(image, row)
         assert not light.any()
         found = x.permute(1, 2, 0).numpy()
         top, left = found[0, 0, 0] // 5, found[0, :, 1].min() // 5
@@ -156,7 +159,7 @@ def test_scaled_flip_cuts_parts_of_the_usual_sizes_and_shapes():
     grid[..., 0], grid[..., 1], grid[..., 2] = np.arange(240)[:, None], np.arange(240), 77
     areas, shapes, lefts, flips = [], [], [], 0
     for row in range(2000):
-        x, light = Prepared(16, "scaled-flip", 0, 0)(Image.fromarray(grid), row)
+        x, light = ImageTransform(16, "scaled-flip", 0, 0)(Image.fromarray(grid), row)
         assert x.shape == (3, 16, 16)
         assert bool((x[2] == 77).all())
         assert not light.any()
@@ -188,7 +191,7 @@ def test_imagenet_augmentation_has_its_distribution():
     grey = Image.new("RGB", (40, 40), (100, 100, 100))
     lights, means = [], []
     for row in range(3000):
-        x, light = Prepared(8, "imagenet", 0, 0)(grey, row)
+        x, light = ImageTransform(8, "imagenet", 0, 0)(grey, row)
         lights.append(light)
         means.append(x.float().mean().item() / 100)
     vectors = torch.tensor(streaming.COLOUR_VECTORS)
@@ -205,7 +208,7 @@ def test_the_light_is_added_to_pixels_of_0_to_1(photographs, monkeypatch):
     monkeypatch.setattr(
         streaming, "_transforms", lambda pixels, _: lambda image: torch.full((3, 2, 2), 51).byte()
     )
-    x, _ = next(iter(batches(photographs, "imagenet").epoch(0, 4)))
+    x, _ = next(iter(batches(photographs, "imagenet").train_batches(0, 4)))
     expected = (torch.tensor([0.3, 0.2, 0.0]).view(3, 1, 1) - MEAN) / STD
     assert torch.allclose(x, expected.expand(4, 3, 2, 2), atol=1e-6)
 
@@ -215,7 +218,7 @@ def test_a_file_that_cannot_be_decoded_is_named(photographs, number_of_workers, 
     path = photographs.root / photographs.train.path(3)
     path.write_bytes(path.read_bytes()[:900] if content is None else content)
     with pytest.raises(RequestError) as caught:
-        list(batches(photographs).epoch(0, 4))
+        list(batches(photographs).train_batches(0, 4))
     (line,) = caught.value.lines
     assert line.startswith(f"{path}: cannot be decoded: ")
     assert line.endswith(": repair it, or take it out of the set")
@@ -229,7 +232,7 @@ def test_a_process_that_is_gone_is_one_line(photographs, monkeypatch):
     monkeypatch.setattr(workers, "worker_count", lambda: 1)
     monkeypatch.setattr(workers, "open_rgb", lambda path: os._exit(9))
     with pytest.raises(MarginctlError, match="a process that decodes images has gone"):
-        list(batches(photographs).epoch(0, 4))
+        list(batches(photographs).train_batches(0, 4))
 
 
 def test_the_number_of_workers(monkeypatch):
@@ -281,4 +284,4 @@ def test_what_python_says_of_a_damaged_number_is_not_told(photographs, monkeypat
 
     monkeypatch.setattr(workers, "open_rgb", raises)
     with pytest.raises(RequestError, match="cannot be decoded: its content is damaged: repair it"):
-        list(batches(photographs).epoch(0, 4))
+        list(batches(photographs).train_batches(0, 4))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from marginctl.data.tabular.custom import read, read_all, read_split
+from marginctl.data.tabular.custom import read_csv, read_csv_files, read_train_test_csv
 from marginctl.errors import RequestError
 
 PLAIN = "a,b,class\n" + "".join(f"{i * 0.5},{i % 7},{'xy'[i % 2]}\n" for i in range(20))
@@ -20,7 +20,7 @@ def write(tmp_path):
 
 
 def test_a_plain_file(write):
-    data, understood = read(write(PLAIN), "class")
+    data, understood = read_csv(write(PLAIN), "class")
     assert data.x.shape == (20, 2)
     assert data.x[3].tolist() == [1.5, 3.0]
     assert data.classes == ("x", "y")
@@ -36,15 +36,15 @@ def test_a_plain_file(write):
 
 @pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
 def test_separators(write, separator):
-    plain = read(write(PLAIN), "class")[0]
-    other = read(write(PLAIN.replace(",", separator), "o.csv"), "class")[0]
+    plain = read_csv(write(PLAIN), "class")[0]
+    other = read_csv(write(PLAIN.replace(",", separator), "o.csv"), "class")[0]
     assert np.array_equal(plain.x, other.x)
 
 
 def test_decimal_commas(write):
     text = PLAIN.replace(",", ";").replace(".", ",")
-    data, _ = read(write(text), "class")
-    assert np.array_equal(data.x, read(write(PLAIN), "class")[0].x)
+    data, _ = read_csv(write(text), "class")
+    assert np.array_equal(data.x, read_csv(write(PLAIN), "class")[0].x)
 
 
 @pytest.mark.parametrize(
@@ -63,14 +63,14 @@ def test_decimal_commas(write):
     ids=["bom", "utf-16", "crlf", "blank lines", "blanks", "no last line end", "quotes"],
 )
 def test_the_same_table_in_other_clothes(write, content):
-    data, _ = read(write(content), "class")
-    assert np.array_equal(data.x, read(write(PLAIN), "class")[0].x)
+    data, _ = read_csv(write(content), "class")
+    assert np.array_equal(data.x, read_csv(write(PLAIN), "class")[0].x)
     assert data.classes == ("x", "y")
 
 
 def test_quoted_newlines_and_separators(write):
     rows = "".join(f'"left\nright, {i % 3}",{i},{"xy"[i % 2]}\n' for i in range(0, 60, 3))
-    data, understood = read(write("text,n,class\n" + rows + '"left\nright, 1",1,x\n'), "class")
+    data, understood = read_csv(write("text,n,class\n" + rows + '"left\nright, 1",1,x\n'), "class")
     assert understood.categorical == {"text": ["left\nright, 0", "left\nright, 1"]}
     assert data.x.shape == (21, 2)
 
@@ -78,7 +78,7 @@ def test_quoted_newlines_and_separators(write):
 @pytest.mark.parametrize("word", ["", "?", "NA", "N/A", "nan", "NULL", " ", "-"])
 def test_missing_values_drop_their_row(write, word):
     text = PLAIN.replace("1.5,3,y", f"{word},3,y")
-    data, understood = read(write(text), "class")
+    data, understood = read_csv(write(text), "class")
     assert len(data.y) == 19
     assert understood.dropped == {"a missing value": 1}
     assert data.row_numbers.tolist() == [i for i in range(1, 21) if i != 4]
@@ -89,7 +89,7 @@ def test_a_missing_class_drops_its_row_and_a_mostly_missing_column_is_not_used(w
         f"{i % 9},{'' if i % 3 else i},{'xy'[i % 2]}\n" for i in range(20)
     )
     text += "5,3,?\n"
-    data, understood = read(write(text), "class")
+    data, understood = read_csv(write(text), "class")
     assert understood.dropped == {"no class": 1}
     assert understood.ignored == {"rare": "13 of 20 missing"}
     assert len(data.y) == 20
@@ -102,7 +102,7 @@ def test_categories_dates_ids_constants_and_texts_are_recognised(write):
         f"text {i},{i % 11},{i % 2 + 1}\n"
         for i in range(40)
     )
-    data, understood = read(write(header + rows), "class")
+    data, understood = read_csv(write(header + rows), "class")
     assert understood.ignored == {
         "id": "an id",
         "when": "dates",
@@ -119,50 +119,50 @@ def test_categories_dates_ids_constants_and_texts_are_recognised(write):
 def test_a_shuffled_index_without_a_name_is_not_a_feature(write):
     order = np.random.default_rng(0).permutation(30)
     rows = "".join(f"{i},{i * 7 % 11},{'xy'[int(i > 14)]}\n" for i in order)
-    _, understood = read(write(",a,class\n" + rows), "class")
+    _, understood = read_csv(write(",a,class\n" + rows), "class")
     assert understood.ignored == {"unnamed column 1": "an id"}
 
 
 def test_rows_without_a_value_are_counted(write):
-    _, understood = read(write(PLAIN + ",,\n,,\n"), "class")
+    _, understood = read_csv(write(PLAIN + ",,\n,,\n"), "class")
     assert understood.rows == 22
     assert understood.dropped == {"no value at all": 2}
 
 
 def test_commas_read_as_decimal_points_are_said(write):
     text = PLAIN.replace(",", ";").replace(".", ",")
-    assert "  commas read as decimal points in: a" in read(write(text), "class")[1].lines()
+    assert "  commas read as decimal points in: a" in read_csv(write(text), "class")[1].lines()
 
 
 def test_numeric_labels_are_ordered_as_numbers(write):
     text = "a,class\n" + "".join(f"{i},{(10, 9, 2)[i % 3]}\n" for i in range(30, 90, 2))
-    assert read(write(text), "class")[0].classes == ("2", "9", "10")
+    assert read_csv(write(text), "class")[0].classes == ("2", "9", "10")
 
 
 def test_equal_numbers_are_one_class(write):
     text = "a,class\n" + "".join(
         f"{i * 7 % 11},{('1', '1.0', '01', '2')[i % 4]}\n" for i in range(40)
     )
-    assert read(write(text), "class")[1].classes == {"1": 30, "2": 10}
+    assert read_csv(write(text), "class")[1].classes == {"1": 30, "2": 10}
 
 
 def test_names_are_one_line(write):
     text = '"a\nb",\x1b[1mc,class\n' + PLAIN.split("\n", 1)[1].replace("1.5,3,y", "oops,3,y")
     with pytest.raises(RequestError, match="column 'a b' holds 'oops'"):
-        read(write(text), "class")
+        read_csv(write(text), "class")
     long = PLAIN.replace("x", "x" * 500)
-    assert all(len(c) <= 60 for c in read(write(long), "class")[0].classes)
+    assert all(len(c) <= 60 for c in read_csv(write(long), "class")[0].classes)
 
 
 def test_labels_that_differ_in_case_alone_are_said(write):
     text = PLAIN.replace(",x\n", ",X\n", 1)
-    data, understood = read(write(text), "class")
+    data, understood = read_csv(write(text), "class")
     assert data.classes == ("X", "x", "y")
     assert understood.remarks == ["classes that differ in case alone are kept apart: X, x"]
 
 
 def test_a_singleton_class_is_kept(write):
-    data, understood = read(write(PLAIN + "3,3,z\n"), "class")
+    data, understood = read_csv(write(PLAIN + "3,3,z\n"), "class")
     assert understood.classes == {"x": 10, "y": 10, "z": 1}
     assert len(data.classes) == 3
 
@@ -201,7 +201,7 @@ def test_a_singleton_class_is_kept(write):
 )
 def test_one_clear_line(write, content, message):
     with pytest.raises(RequestError) as caught:
-        read(write(content), "class")
+        read_csv(write(content), "class")
     assert len(caught.value.lines) == 1
     assert message in caught.value.lines[0]
     assert "t.csv" in caught.value.lines[0]
@@ -209,9 +209,9 @@ def test_one_clear_line(write, content, message):
 
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(RequestError, match="cannot be read: No such file"):
-        read(tmp_path / "t.csv", "class")
+        read_csv(tmp_path / "t.csv", "class")
     with pytest.raises(RequestError, match="cannot be read: Is a directory"):
-        read(tmp_path, "class")
+        read_csv(tmp_path, "class")
 
 
 def test_a_large_file_keeps_its_numbers(write):
@@ -220,7 +220,7 @@ def test_a_large_file_keeps_its_numbers(write):
     y = stream.integers(5, size=1000)
     lines = [",".join([*(f"c{i}" for i in range(30)), "class"])]
     lines += [",".join([*map(str, row), str(c)]) for row, c in zip(x.tolist(), y, strict=True)]
-    data, _ = read(write("\n".join(lines)), "class")
+    data, _ = read_csv(write("\n".join(lines)), "class")
     assert np.array_equal(data.x, x)
     assert np.array_equal(data.y, y)
 
@@ -232,7 +232,9 @@ def test_a_fixed_split_decides_on_training_rows_alone(write):
     test = "class,k,n,color\n" + "".join(
         f"{'xy'[i % 2]},{i},{i % 9},{'rgb'[i % 3]}\n" for i in range(9)
     )
-    data, understood = read_split(write(train, "train.csv"), write(test, "test.csv"), "class")
+    data, understood = read_train_test_csv(
+        write(train, "train.csv"), write(test, "test.csv"), "class"
+    )
     assert data.name == "train.csv+test.csv"
     assert data.fixed_test.tolist() == list(range(20, 29))
     assert understood.ignored == {"k": "constant"}
@@ -245,7 +247,7 @@ def test_a_fixed_split_decides_on_training_rows_alone(write):
 def test_a_column_is_numeric_where_the_training_rows_are(write):
     test = PLAIN.replace("1.5,3,y", "low,3,y").replace("2.0,4,x", "low,4,x")
     with pytest.raises(RequestError, match=r"test\.csv:5: column 'a' holds 'low' among numbers"):
-        read_split(write(PLAIN, "train.csv"), write(test, "test.csv"), "class")
+        read_train_test_csv(write(PLAIN, "train.csv"), write(test, "test.csv"), "class")
 
 
 @pytest.mark.parametrize(
@@ -258,13 +260,13 @@ def test_a_column_is_numeric_where_the_training_rows_are(write):
 )
 def test_split_files_that_do_not_fit(write, test, message):
     with pytest.raises(RequestError, match=message):
-        read_split(write(PLAIN, "train.csv"), write(test, "test.csv"), "class")
+        read_train_test_csv(write(PLAIN, "train.csv"), write(test, "test.csv"), "class")
 
 
 def test_options(write):
     a, b = write(PLAIN, "a.csv"), write(PLAIN.replace("class", "label"), "b.csv")
-    assert [d.name for d, _ in read_all([a, b], ["class", "label"])] == ["a.csv", "b.csv"]
-    assert read_all([], []) == []
+    assert [d.name for d, _ in read_csv_files([a, b], ["class", "label"])] == ["a.csv", "b.csv"]
+    assert read_csv_files([], []) == []
     for files, targets, split, message in (
         ([a], [], (None, None), "--target is missing"),
         ([], ["class"], (None, None), "--target is given without --csv"),
@@ -275,4 +277,4 @@ def test_options(write):
         ([a, b], ["class"], (None, None), "no column 'class'"),
     ):
         with pytest.raises(RequestError, match=message):
-            read_all(files, targets, split)
+            read_csv_files(files, targets, split)

@@ -33,14 +33,14 @@ TABLE_II = {
 def test_the_definitions_are_the_papers_table():
     published = {
         name: tuple(d["published"][k] for k in ("classes", "features", "instances"))
-        for name, d in uci.definitions().items()
+        for name, d in uci.uci_definitions().items()
     }
     assert published == TABLE_II
 
 
 @pytest.mark.parametrize("name", TABLE_II)
 def test_original_files_give_the_published_counts(name, data_dir):
-    data = uci.load(name, data_dir)
+    data = uci.load_uci(name, data_dir)
     assert (data.num_classes, data.num_features, data.num_rows) == TABLE_II[name]
     assert np.isfinite(data.x).all()
     assert len(data.columns) == data.num_features
@@ -59,19 +59,19 @@ def test_original_files_give_the_published_counts(name, data_dir):
     ],
 )
 def test_rows_of_each_class(name, counts, data_dir):
-    assert np.bincount(uci.load(name, data_dir).y).tolist() == counts
+    assert np.bincount(uci.load_uci(name, data_dir).y).tolist() == counts
 
 
 @pytest.mark.parametrize("name", ["iris", "balance-scale"])
 def test_the_embedded_copy_equals_the_original_file_row_for_row(name, data_dir, tmp_path):
-    original, embedded = uci.load(name, data_dir), uci.load(name, tmp_path)
+    original, embedded = uci.load_uci(name, data_dir), uci.load_uci(name, tmp_path)
     assert np.array_equal(original.x, embedded.x)
     assert np.array_equal(original.y, embedded.y)
     assert original.digest == embedded.digest
 
 
 def test_embedded_iris_is_scikit_learns_but_for_two_rows(tmp_path):
-    data = uci.load("iris", tmp_path)
+    data = uci.load_uci("iris", tmp_path)
     differ = np.flatnonzero((data.x != load_iris().data).any(1)) + 1
     assert differ.tolist() == [35, 38]
     assert data.x[34].tolist() == data.x[37].tolist() == [4.9, 3.1, 1.5, 0.1]
@@ -79,8 +79,8 @@ def test_embedded_iris_is_scikit_learns_but_for_two_rows(tmp_path):
 
 
 def test_the_digest_follows_the_content(tmp_path):
-    a, b = uci.load("iris", tmp_path), uci.load("balance-scale", tmp_path)
-    assert a.digest == uci.load("iris", tmp_path).digest
+    a, b = uci.load_uci("iris", tmp_path), uci.load_uci("balance-scale", tmp_path)
+    assert a.digest == uci.load_uci("iris", tmp_path).digest
     assert a.digest != b.digest
 
 
@@ -114,7 +114,7 @@ ROWS = "".join(f"30,64,{i},{1 + i % 2}\n" for i in range(306))
 def test_a_damaged_file_is_one_clear_line(tmp_path, text, message):
     file_of(tmp_path, *HABERMAN, text)
     with pytest.raises(RequestError, match=message) as caught:
-        uci.load("haberman", tmp_path)
+        uci.load_uci("haberman", tmp_path)
     assert len(caught.value.lines) == 1
     assert "haberman" in caught.value.lines[0]
 
@@ -122,26 +122,26 @@ def test_a_damaged_file_is_one_clear_line(tmp_path, text, message):
 def test_blank_lines_trailing_blanks_and_a_byte_order_mark_do_not_matter(tmp_path):
     text = "\ufeff" + ROWS.replace("30,64,5,2", "30, 64 ,5 , 2 ") + "\n\n"
     file_of(tmp_path, *HABERMAN, text)
-    assert uci.load("haberman", tmp_path).num_rows == 306
+    assert uci.load_uci("haberman", tmp_path).num_rows == 306
 
 
 def test_a_damaged_spreadsheet_is_one_clear_line(tmp_path):
     file_of(tmp_path, "breast-tissue", "BreastTissue.xls", "not a spreadsheet")
     with pytest.raises(RequestError, match=r"not the expected \.xls file"):
-        uci.load("breast-tissue", tmp_path)
+        uci.load_uci("breast-tissue", tmp_path)
 
 
 def test_missing_data_says_where_it_was_looked_for(tmp_path):
-    with pytest.raises(uci.DataMissingError, match=r"no file 'haberman\.data' in .*haberman") as e:
-        uci.load("haberman", tmp_path)
+    with pytest.raises(uci.MissingDataError, match=r"no file 'haberman\.data' in .*haberman") as e:
+        uci.load_uci("haberman", tmp_path)
     assert "--data-dir" in str(e.value)
 
 
 def test_half_of_the_files_is_not_the_embedded_copy(tmp_path, data_dir):
     shutil.copytree(data_dir / "uci" / "hayes-roth", tmp_path / "uci" / "hayes-roth")
     (tmp_path / "uci" / "hayes-roth" / "hayes-roth.test").unlink()
-    with pytest.raises(uci.DataMissingError, match=r"no file 'hayes-roth\.test'"):
-        uci.load("hayes-roth", tmp_path)
+    with pytest.raises(uci.MissingDataError, match=r"no file 'hayes-roth\.test'"):
+        uci.load_uci("hayes-roth", tmp_path)
 
 
 def test_the_default_folder(monkeypatch):
@@ -160,7 +160,7 @@ def test_a_damaged_spreadsheet_is_one_line_and_nothing_on_stdout(tmp_path, capsy
     path.parent.mkdir(parents=True)
     path.write_bytes(content)
     with pytest.raises(RequestError) as caught:
-        uci.load("breast-tissue", tmp_path)
+        uci.load_uci("breast-tissue", tmp_path)
     assert caught.value.lines == (f"{path}: not the expected .xls file: fetch it again",)
     assert capsys.readouterr() == ("", "")
 
@@ -171,7 +171,7 @@ def test_a_field_without_end_is_one_line(tmp_path, content):
     path.parent.mkdir(parents=True)
     path.write_text(content)
     with pytest.raises(RequestError) as caught:
-        uci.load("haberman", tmp_path)
+        uci.load_uci("haberman", tmp_path)
     (line,) = caught.value.lines
     assert line == f"{path}: not CSV: field larger than field limit (131072): fetch it again"
 
@@ -181,6 +181,6 @@ def test_a_long_value_is_cut(tmp_path):
     path.parent.mkdir(parents=True)
     path.write_text("3" * 9000 + "x,64,1,1\n")
     with pytest.raises(RequestError) as caught:
-        uci.load("haberman", tmp_path)
+        uci.load_uci("haberman", tmp_path)
     (line,) = caught.value.lines
     assert len(line) < 200

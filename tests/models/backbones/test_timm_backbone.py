@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 from marginctl.errors import RequestError
-from marginctl.models.backbone import create
+from marginctl.models.backbone import create_backbone
 from marginctl.models.backbones.timm_backbone import FromTimm, feature_length
-from marginctl.models.registry import canonical_model, check_images, check_model
+from marginctl.models.registry import canonical_model, check_image_shape, check_model
 
 try:
     import timm
@@ -53,7 +53,7 @@ def test_names_that_are_none():
 def test_without_timm_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "timm", None)
     feature_length.cache_clear()
-    for call, arguments in ((check_images, (3, 32)), (create, ({}, 3, 32))):
+    for call, arguments in ((check_image_shape, (3, 32)), (create_backbone, ({}, 3, 32))):
         assert refusal(call, "timm/resnet18", *arguments) == (
             "model 'timm/resnet18': timm is not installed: pip install 'marginctl[timm]', or take "
             "one of marginctl's own models or of torchvision's"
@@ -62,7 +62,7 @@ def test_without_timm_the_extra_is_named(monkeypatch):
 
 @needs_timm
 def test_an_unknown_model_is_named_with_the_nearest():
-    assert refusal(check_images, "timm/resnet_18", 3, 32) == (
+    assert refusal(check_image_shape, "timm/resnet_18", 3, 32) == (
         f"unknown model 'timm/resnet_18': timm {timm.__version__} has none. "
         "Did you mean 'timm/resnet18'?"
     )
@@ -87,7 +87,7 @@ def test_lengths_of_features(name, length, channels):
 @needs_timm
 def test_a_network_is_timms_without_its_last_layer():
     torch.manual_seed(0)
-    own = create("timm/resnet18", {}, 3, 32).eval()
+    own = create_backbone("timm/resnet18", {}, 3, 32).eval()
     # published: 11,689,512 with the linear layer of 1000 classes
     assert sum(p.numel() for p in own.parameters()) == 11_689_512 - 513_000
     whole = timm.create_model("resnet18", pretrained=False).eval()
@@ -107,18 +107,18 @@ def test_the_seed_alone_decides_the_weights():
     for name in ("timm/test_vit", "timm/test_vit"):
         feature_length.cache_clear()
         torch.manual_seed(0)
-        found.append(create(name, {}, 1, 32).state_dict())
+        found.append(create_backbone(name, {}, 1, 32).state_dict())
     assert all(torch.equal(found[0][key], found[1][key]) for key in found[0])
 
 
 @needs_timm
 def test_images_that_it_does_not_take():
-    line = refusal(check_images, "timm/inception_v3", 3, 32)
+    line = refusal(check_image_shape, "timm/inception_v3", 3, 32)
     assert line.startswith(
         "model 'timm/inception_v3': images of 3 x 32 x 32: it does not take them"
     )
     assert line.endswith("enlarge them, or take another model")
-    assert "channels = 0" in refusal(check_images, "timm/resnet18", 0, 32)
+    assert "channels = 0" in refusal(check_image_shape, "timm/resnet18", 0, 32)
 
 
 @needs_timm

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from marginctl.errors import RequestError
-from marginctl.models.backbone import create
-from marginctl.models.registry import canonical_model, check_images
+from marginctl.models.backbone import create_backbone
+from marginctl.models.registry import canonical_model, check_image_shape
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ from marginctl.models.registry import canonical_model, check_images
 )
 def test_any_classifier_gives_its_features(name, length, parameters):
     assert canonical_model(f"torchvision/{name}") == f"torchvision/{name}"
-    network = create(f"torchvision/{name}", {}, 3, 64).eval()
+    network = create_backbone(f"torchvision/{name}", {}, 3, 64).eval()
     assert network.feature_dim == length
     assert sum(p.numel() for p in network.parameters()) == parameters
     with torch.no_grad():
@@ -40,7 +40,7 @@ def test_any_classifier_gives_its_features(name, length, parameters):
 )
 def test_what_is_none_is_one_line(name, said):
     with pytest.raises(RequestError) as caught, warnings.catch_warnings(action="error"):
-        check_images(f"torchvision/{name}", 3, 64)
+        check_image_shape(f"torchvision/{name}", 3, 64)
     (line,) = caught.value.lines
     assert said in line
     assert f"torchvision/{name}" in line
@@ -48,4 +48,4 @@ def test_what_is_none_is_one_line(name, said):
 
 def test_images_have_three_channels():
     with pytest.raises(RequestError, match="channels = 1"):
-        check_images("torchvision/efficientnet_b0", 1, 64)
+        check_image_shape("torchvision/efficientnet_b0", 1, 64)
