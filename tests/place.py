@@ -49,7 +49,14 @@ def make(folder: Path) -> Path:
     assert run(train) == 0
     smoke = ["train", "temperature/smoke", *NETWORK, "--objective", "soft", "--seed", "0"]
     assert run([*smoke, "--out", str(start)]) == 0
-    photos = ["train", "--data", f"folder:{folder / 'photos'}", "--set", "data.pixels=16", *NETWORK]
+    photos = [
+        "train",
+        "--data",
+        f"folder:{folder / 'photos'}",
+        "--set",
+        "data.image_size=16",
+        *NETWORK,
+    ]
     photos += ["--model", "mobilenet:width=0.1", "--out", str(folder / "photo-runs")]
     assert run(photos) == 0
     table = ["uci-cv", "--dataset", "iris", "--objective", "soft", "--folds", "3", "--repeats", "1"]
@@ -80,7 +87,7 @@ def small(arguments: list[str], folder: Path) -> list[str]:
     if words[0] == "train":
         words += ["--data", "digits", "--model", "mlp:width=8"]
         tail = any("imbalance" in word or "table7" in word for word in words)
-        words += ["--set", "data.largest=20" if tail else "data.samples=50"]
+        words += ["--set", "data.max_per_class=20" if tail else "data.subset_size=50"]
     if words[0] == "bench":
         words += SMALL[tuple(words[:2])]
     return words

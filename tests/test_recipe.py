@@ -135,7 +135,7 @@ sed: 3
         (GOOD.replace("epochs: 5", "epochs: true"), "protocol.epochs = True"),
         (
             GOOD.replace("epochs: 5", "stratified: no"),
-            "protocol.stratified = 'no': expected true, false or rounded-up",
+            "protocol.stratified = 'no': expected true, false or equal-test-counts",
         ),
         (GOOD.replace("1e-3", ".nan"), "protocol.lr = nan"),
         (GOOD.replace("1e-3", ".inf"), "protocol.lr = inf"),

@@ -83,7 +83,7 @@ def hostile(tmp_path_factory):
             *("--set", "protocol.epochs=1", "--objective", "soft", "--workers", "1"),
         ),
     ):
-        small = ("--quiet",) if arguments[0] == "uci-cv" else (*SMALL, "--set", "data.pixels=4")
+        small = ("--quiet",) if arguments[0] == "uci-cv" else (*SMALL, "--set", "data.image_size=4")
         assert run_command([*map(str, arguments), *small, "--out", str(store)]) == 0
     return folder, data, table, store
 
@@ -125,10 +125,10 @@ def test_no_array_runs(marginctl):
 
 
 def test_no_kept_feature_runs(marginctl):
-    train = ("train", "--data", "digits", "--set", "data.samples=40", "--model", "mlp:width=4")
+    train = ("train", "--data", "digits", "--set", "data.subset_size=40", "--model", "mlp:width=4")
     assert marginctl(*train, "--epochs", "1", *SMALL, "--out", "starts").status == 0
     probe = ("transfer", "--from", "starts/digits-mlp-width-4", "--data", "digits", *SMALL)
-    probe += ("--set", "data.samples=40", "--set", "probe.strengths=[0.1]", "--out", "store")
+    probe += ("--set", "data.subset_size=40", "--set", "probe.l2_penalties=[0.1]", "--out", "store")
     first = marginctl(*probe, "--json").json
     kept = list(Path("store").rglob("*.npy"))
     assert kept
@@ -169,7 +169,7 @@ FORMATS = ("table", "markdown", "latex", "csv", "json")
 def test_no_name_reaches_the_terminal_raw(marginctl, hostile):
     _, data, table, store = hostile
     train = ("train", "--data", f"folder:{data}", "--model", "mlp:width=4", "--epochs", "2")
-    train += ("--set", "data.pixels=4", "--device", "cpu", "--out", store)
+    train += ("--set", "data.image_size=4", "--device", "cpu", "--out", store)
     uci = ("uci-cv", "--csv", table, "--target", "kind", "--folds", "2", "--repeats", "1")
     uci += ("--set", "protocol.epochs=1", "--objective", "soft", "--out", store)
     trial = next(p.parent for p in store.rglob("checkpoints"))

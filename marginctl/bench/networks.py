@@ -71,7 +71,7 @@ def run(
     began = time.monotonic()
     session = Session.open(
         RECIPE,
-        overrides=[] if samples is None else [f"data.samples={samples}"],
+        overrides=[] if samples is None else [f"data.subset_size={samples}"],
         options={
             "objectives": ("--objective", list(OBJECTIVES)),
             "train.epochs": ("--epochs", epochs),

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from marginctl.bench.train import median_interval
 from marginctl.metrics.reliability import FloatArray, nll
-from marginctl.recipe.transfer import STRENGTHS
+from marginctl.recipe.transfer import L2_PENALTIES
 from marginctl.runs.run_dir import versions
 from marginctl.transfer.logistic_regression import FittedProbe, ProbeProblem
 from marginctl.utils.device import usable_cores
@@ -67,10 +67,10 @@ def run(
     sides: dict[str, Callable[[slice], Any]] = {
         "marginctl": lambda part: ProbeProblem(x[part], y[part], classes).fit(STRENGTH, tolerance),
         "scikit-learn": lambda part: _scikit_learn(x[part], y[part], tolerance),
-        "path": lambda part: ProbeProblem(x[part], y[part], classes).path(STRENGTHS, tolerance),
+        "path": lambda part: ProbeProblem(x[part], y[part], classes).path(L2_PENALTIES, tolerance),
         "cold": lambda part: [
             ProbeProblem(x[part], y[part], classes).fit(strength, tolerance)
-            for strength in STRENGTHS
+            for strength in L2_PENALTIES
         ],
     }
     seconds: dict[str, list[float]] = {side: [] for side in sides}
@@ -103,7 +103,7 @@ def run(
             "evaluations": one.evaluations,
         },
         "sweep": {
-            "strengths": list(STRENGTHS),
+            "strengths": list(L2_PENALTIES),
             "share_of_cold": _ratio(seconds, "path", "cold"),
             **{side: _counted(found[side]) for side in ("path", "cold")},
         },

@@ -126,7 +126,7 @@ def run(
     recipe = TrainRecipe.model_validate(
         {
             "task": "train",
-            "data": {"augment": "crop-flip"},
+            "data": {"augment": "random-crop-flip"},
             "model": model,
             "optim": {"lr": 0.01},
             "train": {"epochs": 10 * (pairs + 2), "batch_size": batch},

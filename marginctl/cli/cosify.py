@@ -61,7 +61,7 @@ def command(
         CosifyRecipe,
         recipe,
         {
-            "start": ("--from", start),
+            "source_model": ("--from", start),
             "data.name": ("--data", data),
             "grid.blocks": ("--blocks", blocks or None),
             "objectives": ("--objective", objective),

@@ -90,7 +90,7 @@ def command(
         TransferRecipe,
         recipe,
         {
-            "starts": ("--from", start or None),
+            "source_models": ("--from", start or None),
             # both: the first one stands for the others where a recipe is checked as a whole
             "data.name": ("--data", data[0] if data else None),
             "grid.data.name": ("--data", data or None),

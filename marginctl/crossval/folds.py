@@ -14,7 +14,7 @@ def partition(
     labels: IntArray,
     folds: int,
     *,
-    stratified: bool | Literal["rounded-up"],
+    stratified: bool | Literal["equal-test-counts"],
     seed: int,
     repeat: int,
     inside: int | None = None,
@@ -25,7 +25,8 @@ def partition(
     differs by at most one between folds; a class with fewer rows than folds is absent from some.
     Every row is in exactly one fold, so each is tested exactly once a repeat.
 
-    With `rounded-up` every fold tests the same number of rows of each class, n / k rounded up: the
+    With `equal-test-counts` every fold tests the same number of rows of each class, n / k rounded
+    up: the
     last folds take rows that others test too. Not a partition; a published table may hide one.
 
     Args:
@@ -37,7 +38,7 @@ def partition(
     n = len(labels)
     within = () if inside is None else ("inside", inside)
     order = generator(seed, "partition", repeat, *within).permutation(n)
-    if stratified == "rounded-up":
+    if stratified == "equal-test-counts":
         of_class = [order[labels[order] == c] for c in np.unique(labels)]
         return [
             np.sort(np.concatenate([_share(r, fold, folds) for r in of_class]))

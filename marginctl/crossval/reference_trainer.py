@@ -37,7 +37,7 @@ class Network(nn.Module):
             layers.append(nn.Linear(inputs, outputs, dtype=dtype))
             if protocol.batch_norm == "before-relu":
                 layers.append(nn.BatchNorm1d(outputs, dtype=dtype))
-            if i < len(protocol.hidden) or not protocol.linear_feature:
+            if i < len(protocol.hidden) or not protocol.linear_last_hidden:
                 layers.append(nn.ReLU())
             if protocol.batch_norm == "after-relu":
                 layers.append(nn.BatchNorm1d(outputs, dtype=dtype))

@@ -85,7 +85,7 @@ class StackedNetworks:
                 Layer(
                     *(weights, gradients, running, i),
                     norm=self.stack.protocol.batch_norm,
-                    relu=i < last or not self.stack.protocol.linear_feature,
+                    relu=i < last or not self.stack.protocol.linear_last_hidden,
                 )
                 for i in range(last + 1)
             ]

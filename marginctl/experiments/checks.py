@@ -66,14 +66,18 @@ def images_of(data: ImageData, folder: Path) -> ImageDataset:
     images: ImageDataset
     if data.streamed:
         images = load_on_disk(
-            *(data.name, folder, data.side), blacklist=data.blacklist, test_share=data.test_share
+            *(data.name, folder, data.resolved_size),
+            blacklist=data.exclude,
+            test_share=data.test_fraction,
         )
     else:
-        images = load_in_memory(data.name, folder, data.side, test_share=data.test_share)
-    if data.samples is not None or data.share < 1:
-        images = subsample(images, data.share, count=data.samples, seed=0)
-    if data.imbalance is not None:
-        images = long_tailed(images, data.imbalance, largest=data.largest, seed=0)
+        images = load_in_memory(
+            data.name, folder, data.resolved_size, test_share=data.test_fraction
+        )
+    if data.subset_size is not None or data.subset_fraction < 1:
+        images = subsample(images, data.subset_fraction, count=data.subset_size, seed=0)
+    if data.imbalance_factor is not None:
+        images = long_tailed(images, data.imbalance_factor, largest=data.max_per_class, seed=0)
     return label_noise(images, data.label_noise, seed=0) if data.label_noise else images
 
 

@@ -48,7 +48,7 @@ class Work:
     images: tuple[int, int]
     classes: int
     batch_size: int
-    accumulate: int
+    grad_accum_steps: int
     frozen: bool
     augment: str
     optimizer: str
@@ -81,7 +81,8 @@ def plan(session: "Session", budget: float = BUDGET) -> dict[str, Any]:
 
     A few steps of every kind of work are timed, on the trials' own images and with the first of
     their objectives. Evaluation counts as a third of a step for as many images, those that
-    `train.reference` and `train.lipschitz` look at among them, and once for foreign images and
+    `train.reference_run` and `train.gradient_norm_samples` look at among them, and once for
+    foreign images and
     those of pairs. A trial with a checkpoint counts as a whole, a finished one not at all; what is
     left out is said under `not_counted`.
 
@@ -157,8 +158,8 @@ def _work(trial: Trial, images: ImageDataset, device: str) -> Work:
         (images.channels, images.image_size),
         images.num_classes,
         recipe.train.batch_size,
-        recipe.train.accumulate,
-        recipe.second is not None,
+        recipe.train.grad_accum_steps,
+        recipe.second_stage is not None,
         recipe.data.augment,
         recipe.optim.optimizer,
         device_config_for(device, recipe.train.precision).precision,
@@ -174,8 +175,10 @@ def _whole(trial: Trial, images: ImageDataset, steps: int, step: float | None) -
     evaluations = -(-train.epochs // train.evaluate_every)
     images_of_train = len(images.train_y)
     batch = min(train.batch_size, images_of_train)
-    looked_at = min(MOST_WATCHED, images_of_train) if train.reference is not None else 0
-    way_back = min(train.lipschitz, images_of_train)  # a whole step each, but for the optimiser
+    looked_at = min(MOST_WATCHED, images_of_train) if train.reference_run is not None else 0
+    way_back = min(
+        train.gradient_norm_samples, images_of_train
+    )  # a whole step each, but for the optimiser
     forward = len(images.test_y) + looked_at + way_back / FORWARD
     at_end = sum(len(own.images.test_y) for own in trial.foreign)
     at_end += sum(len(own.files) for own in trial.pairs)
@@ -212,7 +215,7 @@ def _times(trial: Trial, images: ImageDataset, device: str, size: int) -> list[f
     train = trial.recipe.train
     changed = {"batch_size": size, "epochs": 100_000, "compile": False, "sync_batch_norm": False}
     if size <= FEW:
-        changed["accumulate"] = 1  # a few images are a part of a batch
+        changed["grad_accum_steps"] = 1  # a few images are a part of a batch
     recipe = trial.recipe.model_copy(update={"train": train.model_copy(update=changed)})
     # of files a long epoch, of which no more is decoded than is timed: to start decoding is no step
     number = LONG if recipe.data.streamed else 2

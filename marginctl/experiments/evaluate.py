@@ -111,7 +111,7 @@ def tested_of(path: Path, data: str | None, which: str, data_dir: Path, device: 
     folder, file, state = located(path.absolute(), which)
     run = run_of(folder)
     recipe = recipe_of(run)
-    pixels = state.get("pixels", recipe.data.side)  # checkpoints of old do not say
+    pixels = state.get("pixels", recipe.data.resolved_size)  # checkpoints of old do not say
     own = recipe.data if data is None else _other(data, recipe.data, pixels, data_dir)
     images = images_of(own, data_dir)
     if data is None and images.digest != run["data"]:
@@ -167,8 +167,8 @@ def _other(name: str, trained: ImageData, pixels: int, data_dir: Path) -> ImageD
         if own.startswith(FOLDER_PREFIX)
     ]
     divided = len(folders) == 2 and folders[0] == folders[1]
-    share = trained.test_share if divided else None
-    return ImageData(name=name, pixels=pixels, load=way, test_share=share)
+    share = trained.test_fraction if divided else None
+    return ImageData(name=name, image_size=pixels, load=way, test_fraction=share)
 
 
 def _check_fit(state: dict[str, Any], images: ImageDataset, file: Path) -> None:

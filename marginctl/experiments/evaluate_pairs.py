@@ -75,7 +75,10 @@ def verify(
     run = run_of(folder)
     recipe = recipe_of(run)
     moments = state["normalization"]
-    shape = len(moments[0]), int(state.get("pixels", recipe.data.side))  # old ones do not say
+    shape = (
+        len(moments[0]),
+        int(state.get("pixels", recipe.data.resolved_size)),
+    )  # old ones do not say
     device_config = device_config_for(device, recipe.train.precision)
     backbone = _backbone(recipe, state["model"], shape, device_config, file)
 

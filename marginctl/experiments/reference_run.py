@@ -28,7 +28,7 @@ class Reference:
 
 
 def find(written: str, images: ImageDataset, groups: int) -> Reference:
-    """The trial that `train.reference` names.
+    """The trial that `train.reference_run` names.
 
     Args:
         written: its folder, or one that holds the folder of this trial alone.
@@ -39,10 +39,11 @@ def find(written: str, images: ImageDataset, groups: int) -> Reference:
         RequestError: no finished trial, one that diverged or was trained on other images, or fewer
             images than groups.
     """
-    said = f"train.reference = {written}"
+    said = f"train.reference_run = {written}"
     if len(images.train_y) < groups:
         raise RequestError(
-            f"train.groups = {groups} of {len(images.train_y)} training images: expected at least "
+            f"train.difficulty_groups = {groups} of {len(images.train_y)} "
+            "training images: expected at least "
             "one image in each"
         )
     folder, run, record = trained_in(Path(written), said)

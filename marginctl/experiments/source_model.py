@@ -85,7 +85,7 @@ def _of_weights(written: str) -> Start:
 
 
 def _of_run(written: str) -> Start:
-    said = f"start = {written}"
+    said = f"source_model = {written}"
     path = Path(written)
     if path.is_dir():
         path, _, _ = trained_in(path, said)
@@ -105,7 +105,7 @@ def _of_run(written: str) -> Start:
         (mean, std),
         state["classes"],
         recipe.data,
-        int(state.get("pixels", recipe.data.side)),
+        int(state.get("pixels", recipe.data.resolved_size)),
     )
 
 
@@ -129,7 +129,8 @@ def check(start: Start, recipe: TrainRecipe, images: ImageDataset) -> None:
     except ValueError as error:
         shape = f"{images.channels} x {images.image_size} x {images.image_size}"
         raise RequestError(
-            f"start = {start.written}: is no {start.model} for images of {shape} ({error}): name "
+            f"source_model = {start.written}: is no {start.model} for images of "
+            f"{shape} ({error}): name "
             "another network, or images as those that it was trained with"
         ) from None
     frozen_modules(name, backbone, recipe.blocks)

@@ -73,11 +73,12 @@ def _each(written: str) -> tuple[list[str], list[str]]:
         except OtherCommandError:  # a store may hold them beside
             continue
         except UnfitError as error:
-            said.append(f"starts = {folder}: {error}: left out")
+            said.append(f"source_models = {folder}: {error}: left out")
     if not names:
         raise RequestError(
             *said,
-            f"starts = {written}: no finished trial is there: expected folders of marginctl train "
+            f"source_models = {written}: no finished trial is there: expected "
+            "folders of marginctl train "
             "or cosify: train one first",
         )
     return names, said
@@ -93,7 +94,7 @@ def _read(written: str) -> Origin:
     if is_weights_name(written):
         return Origin(**vars(found), row=written, trained_with=SOFT, seed=None)
     if path.is_dir():
-        path = trial_in(path, f"starts = {written}")
+        path = trial_in(path, f"source_models = {written}")
     folder = path.parent.parent if path.parent.name == FOLDER else path
     run = run_of(folder.absolute())
     row = row_of(recipe_of(run), run.get("setting") or {})

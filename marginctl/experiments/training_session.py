@@ -75,7 +75,7 @@ class Session:
 
         begun: source_model.Start | None = None
         if isinstance(recipe, CosifyRecipe):
-            begun = source_model.read(recipe.start)
+            begun = source_model.read(recipe.source_model)
             recipe = recipe.from_start(begun.model, begun.data, begun.pixels)
         said = f"{'' if begun is None else 'cosify-'}{recipe.data.name}-{recipe.model}"
         stored_as = named or recipes.stored_name(said)[:60].strip(".-")
@@ -112,9 +112,11 @@ class Session:
             if begun is not None:
                 source_model.check(begun, own, images)
             check_processes(own, device)
-            if own.train.reference is not None:
-                key = images.digest, own.train.reference
-                references[key] = reference_run.find(own.train.reference, images, own.train.groups)
+            if own.train.reference_run is not None:
+                key = images.digest, own.train.reference_run
+                references[key] = reference_run.find(
+                    own.train.reference_run, images, own.train.difficulty_groups
+                )
         return cls(
             stored_as,
             recipe,
@@ -143,7 +145,7 @@ class Session:
         """
         recipe = trial.recipe
         if trial.first is not None:
-            recipe = trial.first.recipe.model_copy(update={"second": recipe.second})
+            recipe = trial.first.recipe.model_copy(update={"second_stage": recipe.second_stage})
         return {
             "trial": trial.id,
             **trial.identity,

@@ -56,9 +56,9 @@ class Trial:
         """All that the result depends on; defaults are left out: a new option changes no id."""
         recipe = self.recipe
         others = origins(self.objective.spec)
-        train = recipe.train.model_dump(exclude_defaults=True, exclude={"compile", "reference"})
+        train = recipe.train.model_dump(exclude_defaults=True, exclude={"compile", "reference_run"})
         if self.reference is not None:
-            train["reference"] = self.reference.weights  # wherever its folder is
+            train["reference_run"] = self.reference.weights  # wherever its folder is
         foreign = [[one.group, one.digest] for one in self.foreign]
         return {
             "task": recipe.task,
@@ -139,7 +139,7 @@ def expand(
     Args:
         settings: from `TrainRecipe.settings`; of two stages the first one stands before.
         digests: of the images of each setting's data, by its JSON.
-        references: by that digest and by what `train.reference` says.
+        references: by that digest and by what `train.reference_run` says.
         scales: by objective, of those whose scale is from runs in a folder. They have the number
             in their name: another one makes another trial.
         foreign: by the digest of the data.
@@ -151,7 +151,7 @@ def expand(
         recipe = written.in_stage()
         before = trials[-len(recipe.seeds) * len(recipe.objectives) :]  # of a first stage
         data = digests[recipe.data.model_dump_json()]
-        reference = references.get((data, recipe.train.reference))
+        reference = references.get((data, recipe.train.reference_run))
         own = [
             (seed, objective, scales.get(objective))
             for seed in recipe.seeds
@@ -161,7 +161,7 @@ def expand(
             Trial(
                 *(setting, recipe, _named(objective, scale), seed, data, reference, scale),
                 *(foreign[data], start, pairs),
-                None if recipe.second is None else before[i],
+                None if recipe.second_stage is None else before[i],
             )
             for i, (seed, objective, scale) in enumerate(own)
         ]

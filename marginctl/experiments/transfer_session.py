@@ -73,7 +73,7 @@ class TransferSession(Session):
             raise RequestError(
                 "data.name is missing: name the images to transfer to: --data folder:PATH"
             )
-        found, left_out = origins(recipe.starts)
+        found, left_out = origins(recipe.source_models)
         device = local_device(resolve_device(device, accelerated=True))
         folder = data_dir or default_data_dir()
         loaded: dict[str, ImageDataset] = {}
@@ -225,7 +225,7 @@ def _of_start(recipe: TransferRecipe, origin: Origin) -> TransferRecipe:
     except ValidationError as error:
         (problem, *_) = error.errors(include_url=False)
         said = str(problem.get("ctx", {}).get("error", problem["msg"])).splitlines()[0]
-        raise RequestError(f"starts = {origin.written}: {said}") from None
+        raise RequestError(f"source_models = {origin.written}: {said}") from None
 
 
 def _check(recipe: TransferRecipe, origin: Origin, images: ImageDataset, device: str) -> None:

@@ -140,7 +140,7 @@ class Trial:
         tested = np.concatenate([r.tested for r in results]).reshape(shape)
         fixed = self.dataset.fixed_test
         once = self.dataset.num_rows if fixed is None else len(fixed)
-        if self.protocol.stratified != "rounded-up" and not (tested.sum(1) == once).all():
+        if self.protocol.stratified != "equal-test-counts" and not (tested.sum(1) == once).all():
             raise AssertionError("each row must be tested exactly once a repeat")
         losses = np.concatenate([r.losses for r in results])
         metrics = []
@@ -204,7 +204,8 @@ def expand(recipe: Recipe, datasets: Iterable[TabularDataset]) -> list[Trial]:
         f"data set '{d.name}': every class has one row, which every rounded-up fold tests: "
         "expected some to train on: leave protocol.stratified out"
         for d in datasets
-        if recipe.protocol.stratified == "rounded-up" and len(set(d.y.tolist())) == d.num_rows
+        if recipe.protocol.stratified == "equal-test-counts"
+        and len(set(d.y.tolist())) == d.num_rows
     ]
     if problems:
         raise RequestError(*problems)
@@ -233,7 +234,7 @@ def warnings(datasets: Iterable[TabularDataset], protocol: Protocol) -> list[str
             f"'{dataset.classes[c]}' ({n})" for c, n in sorted(counts.items()) if n < protocol.folds
         ]
         what = "some folds test none of it"
-        if protocol.stratified == "rounded-up":
+        if protocol.stratified == "equal-test-counts":
             small = [f"'{dataset.classes[c]}' (1)" for c, n in counts.items() if n == 1]
             what = "each fold tests its row, and none trains on it"
         if small:

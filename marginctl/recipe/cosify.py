@@ -33,11 +33,11 @@ class CosifyRecipe(TrainRecipe):
     The new classifier is drawn by the seed, as one of `train` is: the paper does not say how.
     """
 
-    least: ClassVar[dict[str, Any]] = {"task": "cosify", "start": "start"}
+    least: ClassVar[dict[str, Any]] = {"task": "cosify", "source_model": "source"}
     own_keys: ClassVar[tuple[str, ...]] = ("blocks",)
 
     task: Literal["cosify"]  # type: ignore[assignment]
-    start: Annotated[
+    source_model: Annotated[
         str,
         Field(
             min_length=1,
@@ -62,12 +62,13 @@ class CosifyRecipe(TrainRecipe):
     def _canonical_model(cls, written: str) -> str:
         return super()._canonical_model(written) if written else ""
 
-    @field_validator("second")
+    @field_validator("second_stage")
     @classmethod
     def _one_stage(cls, second: Any) -> Any:
         if second is not None:
             raise ValueError(
-                "second: a stage of marginctl train: here the network that it starts from is the "
+                "second_stage: a stage of marginctl train: here the network that "
+                "it starts from is the "
                 "first stage: use blocks = head and train.sampling"
             )
         return second
@@ -99,19 +100,24 @@ class CosifyRecipe(TrainRecipe):
         """
         if self.model not in ("", model):
             raise RequestError(
-                f"model = {self.model}: the network of {self.start} is {model}: leave 'model' out"
+                f"model = {self.model}: the network of {self.source_model} is "
+                f"{model}: leave 'model' out"
             )
         own = self.data.model_dump(include=self.data.model_fields_set)
         named = "name" in own or "data.name" in self.grid
         if not named and data is None:
-            raise RequestError(f"start = {self.start}: nothing says its images: name some: --data")
+            raise RequestError(
+                f"source_model = {self.source_model}: nothing says its images: name some: --data"
+            )
         if not named and data is not None:
             own = data.model_dump() | own
-        elif "pixels" not in own and any("stream" in loading_modes(name) for name in self._names):
-            own["pixels"] = pixels
+        elif "image_size" not in own and any(
+            "stream" in loading_modes(name) for name in self._names
+        ):
+            own["image_size"] = pixels
         try:
             return type(self).model_validate(self.model_dump() | {"model": model, "data": own})
         except ValidationError as error:
             (problem, *_) = error.errors(include_url=False)
             said = str(problem.get("ctx", {}).get("error", problem["msg"])).splitlines()[0]
-            raise RequestError(f"start = {self.start}: {said}") from None
+            raise RequestError(f"source_model = {self.source_model}: {said}") from None

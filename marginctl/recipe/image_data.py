@@ -1,77 +1,100 @@
-"""The images of a recipe: which ones, and what is made of them before and while training."""
+"""The `data` section of an image recipe: which images, and how they are prepared."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, Field, field_validator, model_validator
 
 from marginctl.data.images.registry import FOLDER_PREFIX, check_image_set_name, loading_modes
 from marginctl.recipe.fields import STRICT, each
 
-_Share = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
+_Fraction = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
+_IN_MEMORY_AUGMENTS = ("none", "flip", "random-crop", "random-crop-flip")
+_STREAMED_AUGMENTS = ("none", "flip", "random-crop-flip", "random-resized-crop-flip", "imagenet")
 
 
 class ImageData(BaseModel):
-    """What is trained on and tested on."""
+    """The images to train and test on."""
 
     model_config = STRICT
 
-    name: Annotated[str, Field(description="a set of images, folder:PATH or list:PATH")] = "digits"
+    name: Annotated[str, Field(description="an image data set, folder:PATH or list:PATH")] = (
+        "digits"
+    )
     load: Annotated[
         Literal["memory", "stream"] | None,
-        Field(description="images held whole, or decoded batch by batch; left out: as suits them"),
+        Field(
+            description="memory: all images are held in memory; stream: images are decoded batch "
+            "by batch; default: as the data set allows"
+        ),
     ] = None
-    pixels: Annotated[
+    image_size: Annotated[
         int | None,
         Field(
             ge=4,
             le=1024,
-            description="of images in files, which are cut square; left out: 64, streamed 224",
+            description="height and width of images read from files, in pixels; default: 64, or "
+            "224 if streamed",
         ),
     ] = None
-    test_share: Annotated[
+    test_fraction: Annotated[
         float | None,
         Field(
             gt=0,
             lt=1,
             allow_inf_nan=False,
-            description="of each class's images in a folder PATH/CLASS/IMAGE: its test part",
+            description="fraction of each class of a folder PATH/CLASS/IMAGE that is its test part",
         ),
     ] = None
-    share: Annotated[_Share, Field(description="of the training images of each class")] = 1.0
-    samples: Annotated[
-        int | None, Field(ge=2, description="so many training images in all, in place of a share")
+    subset_fraction: Annotated[
+        _Fraction, Field(description="fraction of the training images of each class to use")
+    ] = 1.0
+    subset_size: Annotated[
+        int | None,
+        Field(ge=2, description="number of training images to use, instead of a fraction"),
     ] = None
-    imbalance: Annotated[
+    imbalance_factor: Annotated[
         float | None,
         Field(
             ge=1,
             le=1e6,
             allow_inf_nan=False,
-            description="a long tail: training images of class 0 to those of the last class, and "
-            "exponentially fewer from class to class",
+            description="long tail: ratio of the training images of class 0 to those of the last "
+            "class; counts fall exponentially from class to class",
         ),
     ] = None
-    largest: Annotated[
+    max_per_class: Annotated[
         int | None,
         Field(
             ge=1,
-            description="images of class 0 in a long tail; left out: as many as every class has",
+            description="training images of class 0 in a long tail; default: as many as every "
+            "class has",
         ),
     ] = None
     label_noise: Annotated[
         float,
-        Field(ge=0, lt=1, allow_inf_nan=False, description="share of training labels made wrong"),
+        Field(
+            ge=0, lt=1, allow_inf_nan=False, description="fraction of training labels made wrong"
+        ),
     ] = 0.0
     augment: Annotated[
-        Literal["none", "flip", "crop", "crop-flip", "scaled-flip", "imagenet"],
+        Literal[
+            "none",
+            "flip",
+            "random-crop",
+            "random-crop-flip",
+            "random-resized-crop-flip",
+            "imagenet",
+        ],
         Field(
-            description="crops with 4 pixels of the mean colour around, or at random of streamed "
-            "images; mirrored at random; flip: whole squares, also in the test; scaled-flip: "
-            "random parts of streamed images in place of crops; imagenet: colours and light too"
+            description="random-crop: crops after padding with 4 pixels of the mean colour, or "
+            "random crops of streamed images; flip: horizontal flips of the whole square, which "
+            "is also the test image; random-resized-crop-flip: streamed images only; imagenet: "
+            "with colour jitter and lighting noise"
         ),
     ] = "none"
-    blacklist: Annotated[
-        str | None, Field(description="a file of test images to leave out, of a streamed set")
+    exclude: Annotated[
+        str | None,
+        Field(description="file that lists test images of a streamed data set to leave out"),
     ] = None
 
     @field_validator("name")
@@ -80,48 +103,48 @@ class ImageData(BaseModel):
         return each([name], check_image_set_name)[0]
 
     @model_validator(mode="after")
-    def _fits(self) -> "ImageData":
+    def _consistent(self) -> Self:
         ways = loading_modes(self.name)
         if self.load is not None and self.load not in ways:
             raise ValueError(f"data.load = {self.load} of {self.name}: expected {ways[0]}")
-        of_files = ("none", "flip", "crop-flip", "scaled-flip", "imagenet")
-        kinds = of_files if self.streamed else ("none", "flip", "crop", "crop-flip")
-        if self.augment not in kinds:
-            how = "streamed" if self.streamed else "held in memory"
+        augments = _STREAMED_AUGMENTS if self.streamed else _IN_MEMORY_AUGMENTS
+        if self.augment not in augments:
+            place = "streamed" if self.streamed else "held in memory"
             raise ValueError(
-                f"data.augment = {self.augment} of {self.name}, {how}: expected one of "
-                f"{', '.join(kinds)}"
+                f"data.augment = {self.augment} of {self.name}, {place}: expected one of "
+                f"{', '.join(augments)}"
             )
-        if self.test_share is not None and not self.name.startswith(FOLDER_PREFIX):
+        if self.test_fraction is not None and not self.name.startswith(FOLDER_PREFIX):
             raise ValueError(
-                f"data.test_share = {self.test_share:g} of {self.name}: expected "
-                f"{FOLDER_PREFIX}PATH: other sets have a test part"
+                f"data.test_fraction = {self.test_fraction:g} of {self.name}: expected "
+                f"{FOLDER_PREFIX}PATH: other data sets have a test part"
             )
-        if self.imbalance is None and self.largest is not None:
+        if self.imbalance_factor is None and self.max_per_class is not None:
             raise ValueError(
-                f"data.largest = {self.largest} without data.imbalance: it is of a long tail: "
-                "say how long, such as data.imbalance = 100"
+                f"data.max_per_class = {self.max_per_class} without data.imbalance_factor: it is "
+                "the size of class 0 of a long tail: set data.imbalance_factor = 100"
             )
-        if self.imbalance is not None and (self.samples is not None or self.share < 1):
-            said = (
-                f"share = {self.share:g}" if self.samples is None else f"samples = {self.samples}"
-            )
+        if self.imbalance_factor is not None and (
+            self.subset_size is not None or self.subset_fraction < 1
+        ):
+            key = "subset_fraction" if self.subset_size is None else "subset_size"
             raise ValueError(
-                f"data.imbalance = {self.imbalance:g} and data.{said}: expected one of the two: a "
-                "long tail is made smaller by data.largest"
+                f"data.imbalance_factor = {self.imbalance_factor:g} and data.{key} = "
+                f"{getattr(self, key):g}: expected one of the two: data.max_per_class makes a long "
+                "tail smaller"
             )
-        if self.blacklist is not None and not self.streamed:
+        if self.exclude is not None and not self.streamed:
             raise ValueError(
-                f"data.blacklist = {self.blacklist} of {self.name}: expected a streamed set"
+                f"data.exclude = {self.exclude} of {self.name}: expected a streamed data set"
             )
         return self
 
     @property
     def streamed(self) -> bool:
-        """Whether the images stay in their files."""
+        """Whether images are decoded from their files batch by batch."""
         return (self.load or loading_modes(self.name)[0]) == "stream"
 
     @property
-    def side(self) -> int:
-        """The side of images in files."""
-        return self.pixels or (224 if self.streamed else 64)
+    def resolved_size(self) -> int:
+        """Height and width of images that are read from files, in pixels."""
+        return self.image_size or (224 if self.streamed else 64)

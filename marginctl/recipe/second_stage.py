@@ -35,13 +35,14 @@ class Second(BaseModel):
     def over(self, optim: BaseModel, train: BaseModel) -> dict[str, Any]:
         """The sections `optim` and `train` of the second stage, from those of the first.
 
-        What becomes of training images (`train.reference`, `train.lipschitz`) is recorded in the
+        What becomes of training images (`train.reference_run`, `train.gradient_norm_samples`) is
+        recorded in the
         first stage alone.
         """
         own = self.model_dump(exclude_none=True)
         of_optim = {key: value for key, value in own.items() if key in type(optim).model_fields}
         of_train = {key: value for key, value in own.items() if key not in of_optim}
-        of_train |= {"reference": None, "groups": 5, "lipschitz": 0}
+        of_train |= {"reference_run": None, "difficulty_groups": 5, "gradient_norm_samples": 0}
         return {
             "optim": optim.model_copy(update=of_optim),
             "train": train.model_copy(update=of_train),

@@ -39,9 +39,9 @@ class Optim(BaseModel):
 
     optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
     lr: Rate = "cosine(end=0,start=0.1)"
-    lr_by: Annotated[Literal["step", "epoch"], Field(description="when a scheduled rate moves")] = (
-        "step"
-    )
+    lr_interval: Annotated[
+        Literal["step", "epoch"], Field(description="when a scheduled rate moves")
+    ] = "step"
     momentum: Annotated[float, Field(ge=0, lt=1, description="of sgd alone")] = 0.9
     nesterov: bool = False
     weight_decay: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] = 5e-4
@@ -63,7 +63,7 @@ class Training(BaseModel):
 
     epochs: Annotated[int, Field(ge=1, le=100_000)] = 10
     batch_size: Annotated[int, Field(ge=1, le=1_000_000)] = 128
-    accumulate: Annotated[
+    grad_accum_steps: Annotated[
         int, Field(ge=1, le=10_000, description="parts of a batch, one after the other")
     ] = 1
     precision: Annotated[
@@ -82,17 +82,17 @@ class Training(BaseModel):
         bool, Field(description="statistics over all processes of a torchrun")
     ] = False
     evaluate_every: Annotated[int, Field(ge=1, description="epochs; the last one always")] = 1
-    reference: Annotated[
+    reference_run: Annotated[
         str | None,
         Field(
             description="folder of a finished trial: its losses say how hard each training image "
             "is, and what becomes of easy and hard ones is recorded"
         ),
     ] = None
-    groups: Annotated[
+    difficulty_groups: Annotated[
         int, Field(ge=2, le=100, description="of training images by difficulty, of equal size")
     ] = 5
-    lipschitz: Annotated[
+    gradient_norm_samples: Annotated[
         int,
         Field(
             ge=0,
@@ -104,9 +104,10 @@ class Training(BaseModel):
 
     @model_validator(mode="after")
     def _fits(self) -> "Training":
-        if self.reference is None and self.groups != 5:
+        if self.reference_run is None and self.difficulty_groups != 5:
             raise ValueError(
-                f"train.groups = {self.groups} without train.reference: name a finished trial "
+                f"train.difficulty_groups = {self.difficulty_groups} without "
+                "train.reference_run: name a finished trial "
                 "whose losses make the groups"
             )
         return self
@@ -128,7 +129,7 @@ class TrainRecipe(BaseModel):
     objectives: Annotated[list[str], Field(min_length=1)] = ["soft"]
     optim: Optim = Optim()
     train: Training = Training()
-    second: Annotated[
+    second_stage: Annotated[
         Second | None,
         Field(description="a second stage, with a new classifier on the frozen backbone"),
     ] = None
@@ -149,7 +150,7 @@ class TrainRecipe(BaseModel):
     seeds: Seeds = [0]
     grid: Annotated[
         dict[str, Annotated[list[Any], Field(min_length=1)]],
-        Field(description="dotted keys such as data.share, each with the values to try"),
+        Field(description="dotted keys such as data.subset_fraction, each with the values to try"),
     ] = {}
 
     @field_validator("objectives", mode="before")
@@ -239,19 +240,19 @@ class TrainRecipe(BaseModel):
 
     def in_stage(self) -> Self:
         """A setting's recipe with the sections that its own stage trains with."""
-        if self.second is None:
+        if self.second_stage is None:
             return self
-        return self.model_copy(update=self.second.over(self.optim, self.train))
+        return self.model_copy(update=self.second_stage.over(self.optim, self.train))
 
 
 def _stages(setting: dict[str, Any], made: R) -> list[tuple[dict[str, Any], R]]:
     """A setting for each stage of a recipe without a grid; itself where there is but one."""
-    if made.second is None:
+    if made.second_stage is None:
         return [(setting, made)]
-    first = made.model_copy(update={"second": None})
+    first = made.model_copy(update={"second_stage": None})
     return [
         ({**setting, "stage": "first"}, first),
-        ({**setting, "stage": str(made.second)}, made),
+        ({**setting, "stage": str(made.second_stage)}, made),
     ]
 
 

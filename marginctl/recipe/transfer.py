@@ -15,7 +15,7 @@ Method = Literal["probe", "fine-tune"]
 _Strength = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
 
 # Of the mean loss: scikit-learn's C is 1 / (n strength). Ours: the paper does not say.
-STRENGTHS = (10.0, 1.0, 0.1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
+L2_PENALTIES = (10.0, 1.0, 0.1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
 
 
 class Probe(BaseModel):
@@ -27,18 +27,18 @@ class Probe(BaseModel):
         Literal["standardised", "unit", "raw"],
         Field(description="by mean and deviation of the training part, of length 1, or as is"),
     ] = "standardised"
-    strengths: Annotated[
+    l2_penalties: Annotated[
         list[_Strength],
         Field(min_length=1, max_length=100, description="of the penalty, to choose from"),
-    ] = list(STRENGTHS)
-    share: Annotated[
+    ] = list(L2_PENALTIES)
+    validation_fraction: Annotated[
         float, Field(gt=0, lt=1, description="of the training part, on which one is chosen")
     ] = 0.2
     tolerance: Annotated[
         float, Field(ge=1e-10, le=1e-2, description="on the gradient's largest entry")
     ] = 1e-6
 
-    @field_validator("strengths")
+    @field_validator("l2_penalties")
     @classmethod
     def _from_strong_to_weak(cls, strengths: list[float]) -> list[float]:
         return sorted(set(strengths), reverse=True)
@@ -48,7 +48,7 @@ class TransferOptim(CosifyOptim):
     """How the weights are moved in fine-tuning: Table 8 of the temperature paper (Table 4b)."""
 
     lr: Rate = "cosine(end=0,start=0.1)"
-    backbone: Annotated[
+    backbone_lr_factor: Annotated[
         float,
         Field(gt=0, le=1, description="the backbone's rate, of 1 that the class weights have"),
     ] = 0.01
@@ -67,14 +67,14 @@ class TransferRecipe(CosifyRecipe):
     `objectives`, `optim`, `train` and `blocks` are those of fine-tuning alone.
     """
 
-    least: ClassVar[dict[str, Any]] = {"task": "transfer", "starts": ["start"]}
+    least: ClassVar[dict[str, Any]] = {"task": "transfer", "source_models": ["source"]}
     own_keys: ClassVar[tuple[str, ...]] = (
-        *("method", "blocks", "optim.backbone"),
+        *("method", "blocks", "optim.backbone_lr_factor"),
         *(f"probe.{key}" for key in Probe.model_fields),
     )
 
     task: Literal["transfer"]  # type: ignore[assignment]
-    starts: Annotated[
+    source_models: Annotated[
         list[Annotated[str, Field(min_length=1)]],
         Field(
             min_length=1,
@@ -82,7 +82,9 @@ class TransferRecipe(CosifyRecipe):
             "ResNet50_Weights.IMAGENET1K_V1, efficientnet-lite0",
         ),
     ]
-    start: Annotated[str, Field(description="of one trial: which of them; not to be given")] = ""
+    source_model: Annotated[
+        str, Field(description="of one trial: which of them; not to be given")
+    ] = ""
     method: Method = "probe"
     probe: Probe = Probe()
     objectives: Annotated[list[str], Field(min_length=1)] = Field(default=["soft:bias=true"])
@@ -98,7 +100,7 @@ class TransferRecipe(CosifyRecipe):
             raise ValueError(f"{name}: transfer {does[name]}: leave it out")
         return written
 
-    @field_validator("starts")
+    @field_validator("source_models")
     @classmethod
     def _distinct_starts(cls, starts: list[str]) -> list[str]:
         return list(dict.fromkeys(starts))
@@ -138,13 +140,13 @@ class TransferRecipe(CosifyRecipe):
         """
         own = self.data.model_dump()
         if "stream" in loading_modes(self.data.name):
-            own["pixels"] = own["pixels"] or pixels
+            own["image_size"] = own["image_size"] or pixels
             if own["load"] is None and (data is None or data.streamed):
                 own["load"] = "stream"
         document = self.model_dump(exclude={"grid"})
         if self.method == "probe":
             document["train"]["precision"] = "fp32"  # so its features are
-        changed = {"starts": [start], "start": start, "model": model, "data": own}
+        changed = {"source_models": [start], "source_model": start, "model": model, "data": own}
         return type(self).model_validate(document | changed)
 
 

@@ -32,9 +32,9 @@ from marginctl.utils.text import did_you_mean
 
 
 def _stratified(value: Any) -> Any:
-    if isinstance(value, bool) or value == "rounded-up":
+    if isinstance(value, bool) or value == "equal-test-counts":
         return value
-    raise PydanticCustomError(OWN_WORDS, "expected true, false or rounded-up")
+    raise PydanticCustomError(OWN_WORDS, "expected true, false or equal-test-counts")
 
 
 def _with_number(written: Any) -> str:
@@ -56,7 +56,9 @@ class Protocol(BaseModel):
         list[Annotated[int, Field(ge=1, le=65536)]],
         Field(max_length=100, description="widths of the hidden layers, each with ReLU"),
     ] = [10, 10]
-    linear_feature: Annotated[bool, Field(description="the last hidden layer has no ReLU")] = False
+    linear_last_hidden: Annotated[bool, Field(description="the last hidden layer has no ReLU")] = (
+        False
+    )
     batch_norm: Annotated[
         Literal["none", "before-relu", "after-relu"], Field(description="in every hidden layer")
     ] = "none"
@@ -78,7 +80,7 @@ class Protocol(BaseModel):
     folds: Annotated[int, Field(ge=2, le=1_000_000)] = 10
     repeats: Annotated[int, Field(ge=1, le=100_000)] = 10
     stratified: Annotated[
-        bool | Literal["rounded-up"],
+        bool | Literal["equal-test-counts"],
         BeforeValidator(_stratified),
         Field(description="rounded-up: each fold tests the same number of rows of each class"),
     ] = False

@@ -101,7 +101,7 @@ def _of_trained(own: OfTrained, row: str, objective: str) -> Iterator[str]:
             mean = statistics.fmean(values)
             yield f"  {name}: mean {mean:.4f}, std {std}, n = {len(values)} seeds"
     recipe = runs[0].about["recipe"]
-    for section in ("data", "optim", "train", "second"):  # the last one over those before
+    for section in ("data", "optim", "train", "second_stage"):  # the last one over those before
         said = recipe.get(section) or {}
         shown = ", ".join(f"{k}={plain(v)}" for k, v in said.items() if v is not None)
         if shown:

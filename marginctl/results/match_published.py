@@ -179,7 +179,7 @@ def way_of(recipe: Recipe | TrainRecipe) -> Facts:
     """How a recipe without a grid trains: all that two comparable runs have in common."""
     if isinstance(recipe, TrainRecipe):
         way = recipe.model_dump(
-            include={"data", "model", "optim", "train", "second", "blocks", "method", "probe"}
+            include={"data", "model", "optim", "train", "second_stage", "blocks", "method", "probe"}
         )
         way["train"].pop("compile")  # changes how fast it is, not what is computed
         if isinstance(recipe, TransferRecipe):

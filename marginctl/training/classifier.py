@@ -49,7 +49,7 @@ class Classifier:
         name, options = parse_model(recipe.model)
         torch.manual_seed(torch_seed(seed, "weights"))
         self.model = create_backbone(name, options, images.channels, images.image_size)
-        stage = () if recipe.second is None else ("second stage",)
+        stage = () if recipe.second_stage is None else ("second stage",)
         torch.manual_seed(torch_seed(seed, "class weights", *stage))
         self.objective = Objective(spec, images.num_classes, self.model.feature_dim)
         memory = torch.channels_last if device_config.channels_last else torch.contiguous_format

@@ -29,7 +29,7 @@ class Diagnostics:
     """The records of a trial on training images, as its recipe asks for them.
 
     Args:
-        trial: `train.reference` and `train.lipschitz` of its recipe say what is recorded.
+        trial: `train.reference_run` and `train.gradient_norm_samples` of its recipe say what is recorded.
         images: that it trains on.
         trainer: of the trial, with the normalisation that it has.
         world: the processes that train together.
@@ -44,11 +44,13 @@ class Diagnostics:
         self._lipschitz: BatchLoader | None = None
         if trial.reference is not None:
             own = as_test_images(images, chosen(len(images.train_y), MOST_WATCHED, "curriculum"))
-            groups, device = trial.recipe.train.groups, trainer.device_config.device
+            groups, device = trial.recipe.train.difficulty_groups, trainer.device_config.device
             curriculum = DifficultyGroups(trial.reference, own, device, groups)
             self._curriculum = curriculum, _batches(own, trainer, world)
-        if trial.recipe.train.lipschitz:
-            rows = chosen(len(images.train_y), trial.recipe.train.lipschitz, "lipschitz")
+        if trial.recipe.train.gradient_norm_samples:
+            rows = chosen(
+                len(images.train_y), trial.recipe.train.gradient_norm_samples, "lipschitz"
+            )
             self._lipschitz = _batches(as_test_images(images, rows), trainer, world)
 
     def record(self, trainer: Trainer) -> dict[str, Any]:

@@ -54,7 +54,7 @@ class FrozenBlocks:
 
 def trainable_blocks(recipe: TrainRecipe) -> str:
     """Which blocks of a trial's network are trained: `1-4` all, `head` none but the classifier."""
-    if recipe.second is not None:
+    if recipe.second_stage is not None:
         return "head"
     return recipe.blocks if isinstance(recipe, CosifyRecipe) else "1-4"
 

@@ -50,7 +50,7 @@ def _groups(optim: Optim, network: nn.Module, backbone: nn.Module | None) -> lis
         return held
     own = {id(p) for p in backbone.parameters()}
     parts = (
-        ([p for p in held if id(p) in own], optim.backbone),
+        ([p for p in held if id(p) in own], optim.backbone_lr_factor),
         ([p for p in held if id(p) not in own], 1.0),
     )
     return [{"params": some, "times": times} for some, times in parts if some]

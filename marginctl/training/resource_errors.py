@@ -36,7 +36,8 @@ def one_line_errors(trial: object, train: Training, device: str) -> Iterator[Non
         if is_out_of_memory(error):
             raise ResourceError(
                 f"{trial}: {device} has no memory for train.batch_size = {train.batch_size} with "
-                f"train.accumulate = {train.accumulate}: raise the latter, or take a smaller model"
+                f"train.grad_accum_steps = {train.grad_accum_steps}: raise the "
+                "latter, or take a smaller model"
             ) from None
         if type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
             said = str(error).strip().splitlines() or [type(error).__name__]

@@ -116,7 +116,7 @@ def _difficulties(
     reference: Reference, images: ImageDataset, device: torch.device
 ) -> NDArray[np.float64]:
     """(N,) the cross-entropy of each image under the reference, in nats."""
-    said = f"train.reference = {reference.folder}"
+    said = f"train.reference_run = {reference.folder}"
     found, problems = checkpoint.load_latest(reference.folder, trial=reference.run["trial"])
     if found is None:
         raise RequestError(*problems, f"{said}: has no whole checkpoint: train it again")

@@ -150,7 +150,7 @@ class Trainer:
         self.optimizer.zero_grad(set_to_none=True)
         # the same number on every process, and no part of a single image
         size, whole = self._world.size, self.sizes[self.step % len(self.sizes)]
-        number = max(1, min(self.recipe.train.accumulate, whole // size // 2))
+        number = max(1, min(self.recipe.train.grad_accum_steps, whole // size // 2))
         parts = list(zip(x.tensor_split(number), y.tensor_split(number), strict=True))
         # DDP takes the mean over the processes, whose parts of the batch may differ in size
         for i, (part, labels) in enumerate(parts, 1):
@@ -163,7 +163,7 @@ class Trainer:
 
     def _rate(self) -> float:
         optim, steps = self.recipe.optim, len(self.sizes)
-        if optim.lr_by == "step":
+        if optim.lr_interval == "step":
             return rate_at(optim.lr, self.step, self.total)
         # the first epoch has the first value, the last epoch the last
         return rate_at(optim.lr, self.step // steps, max(1, self.recipe.train.epochs - 1))

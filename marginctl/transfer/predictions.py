@@ -41,7 +41,7 @@ def test_image_names(data: ImageData, images: ImageDataset, data_dir: Path) -> l
         return [images.test.path(row) for row in range(len(images.test))]
     if data.name.startswith(FOLDER_PREFIX):
         root = folders.resolve_path(data.name.removeprefix(FOLDER_PREFIX), data_dir)
-        _, test = folders.list_image_folder(data.name, root, test_share=data.test_share)
+        _, test = folders.list_image_folder(data.name, root, test_share=data.test_fraction)
         return [os.path.relpath(path, root) for files in test.values() for path in files]
     return [str(i) for i in range(len(images.test_y))]
 

@@ -57,19 +57,19 @@ def fit_probe(
         check: called at every step; what it raises ends the work.
     """
     began = time.perf_counter()
-    fitted_rows, held_rows, notes = split(train_y, classes, probe.share, seed)
+    fitted_rows, held_rows, notes = split(train_y, classes, probe.validation_fraction, seed)
     validation: list[dict[str, Any]] = []
-    chosen, near = probe.strengths[len(probe.strengths) // 2], None
-    if len(held_rows) and len(probe.strengths) > 1:
+    chosen, near = probe.l2_penalties[len(probe.l2_penalties) // 2], None
+    if len(held_rows) and len(probe.l2_penalties) > 1:
         part = features.train[fitted_rows]
         train, held = prepared(probe.features, part, features.train[held_rows])
         problem = ProbeProblem(train, train_y[fitted_rows], classes, check)
-        path = problem.path(probe.strengths, probe.tolerance)
+        path = problem.path(probe.l2_penalties, probe.tolerance)
         validation = [_validated(f, f.logits(held), train_y[held_rows]) for f in path]
         best = max(validation, key=lambda v: (v["top1"], -v["nll"]))
         chosen = best["strength"]
-        near = path[probe.strengths.index(chosen)]
-        notes += _edge(chosen, probe.strengths) + _open(path, probe.tolerance)
+        near = path[probe.l2_penalties.index(chosen)]
+        notes += _edge(chosen, probe.l2_penalties) + _open(path, probe.tolerance)
     elif not len(held_rows):
         notes.append(
             f"no class has 2 training images: strength {chosen:g} is the middle one, not chosen"
@@ -173,7 +173,9 @@ def _edge(chosen: float, strengths: list[float]) -> list[str]:
     edges = {strengths[0]: "largest", strengths[-1]: "smallest"}
     if chosen not in edges:
         return []
-    return [f"strength {chosen:g} is the {edges[chosen]} of probe.strengths: try others beyond it"]
+    return [
+        f"strength {chosen:g} is the {edges[chosen]} of probe.l2_penalties: try others beyond it"
+    ]
 
 
 def _open(path: list[FittedProbe], tolerance: float) -> list[str]:

@@ -20,7 +20,7 @@ needs_tensorboard = pytest.mark.skipif(
 )
 
 ARGUMENTS = ("train", "--data", "digits", "--model", "mlp:width=8", "--device", "cpu", "--quiet")
-ARGUMENTS += ("--set", "data.samples=200", "--objective", "cosine-ls", "--objective", "adacos")
+ARGUMENTS += ("--set", "data.subset_size=200", "--objective", "cosine-ls", "--objective", "adacos")
 
 
 def read(folder):

@@ -71,7 +71,7 @@ def test_each_row_is_equally_likely_in_each_fold():
 def test_rounded_up_every_fold_tests_the_same_number_of_each_class():
     """Haberman's 225 and 81 rows: 23 and 9 in each fold, where majority alone scores 23/32."""
     y = np.repeat([0, 1], [225, 81])
-    tests = partition(y, 10, stratified="rounded-up", seed=0, repeat=0)
+    tests = partition(y, 10, stratified="equal-test-counts", seed=0, repeat=0)
     assert all(np.bincount(y[tested]).tolist() == [23, 9] for tested in tests)
     assert set(np.concatenate(tests)) == set(range(306))
     assert all(len(set(tested)) == len(tested) for tested in tests)

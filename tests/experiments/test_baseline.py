@@ -12,7 +12,7 @@ from marginctl.utils.distributed import World
 from tests.training.made import CPU, images, run, trainer
 
 RECIPE = CosifyRecipe.model_validate(
-    {"task": "cosify", "start": "x", "model": "mlp:width=8", "data": {"name": "digits"}}
+    {"task": "cosify", "source_model": "x", "model": "mlp:width=8", "data": {"name": "digits"}}
 )
 
 

@@ -6,7 +6,17 @@ from PIL import Image
 
 from marginctl.experiments import estimate
 
-DRY = ("train", "--data", "digits", "--device", "cpu", "--set", "data.samples=200", "--epochs", "3")
+DRY = (
+    "train",
+    "--data",
+    "digits",
+    "--device",
+    "cpu",
+    "--set",
+    "data.subset_size=200",
+    "--epochs",
+    "3",
+)
 DRY += ("--set", "train.batch_size=50", "--dry-run")
 MLP = ("--model", "mlp:width=8")
 
@@ -61,7 +71,7 @@ def test_foreign_images_and_pairs_are_counted_once_and_a_kept_part_is_said(
     plan = marginctl(*DRY, *MLP, *more, "--json", "--out", tmp_path).json["dry_run"]
     assert plan["seconds"] - plain["seconds"] == pytest.approx(6 / 50 / 3)
     assert plan["not_counted"] == plain["not_counted"]
-    second = ("--set", "second={epochs: 1}")
+    second = ("--set", "second_stage={epochs: 1}")
     said = marginctl(*DRY, *MLP, *second, "--out", tmp_path).out.splitlines()[-1]
     assert said.endswith("bootstrap intervals, what a kept frozen part saves.")
 
@@ -134,7 +144,7 @@ def test_no_memory_is_said(marginctl, tmp_path, monkeypatch):
 
 
 def test_real_steps_are_timed_and_nothing_is_written(marginctl, tmp_path):
-    more = ("--set", "train.accumulate=2", "--set", "data.augment=crop", "--set")
+    more = ("--set", "train.grad_accum_steps=2", "--set", "data.augment=random-crop", "--set")
     ran = marginctl(*DRY, *MLP, *more, "train.compile=true", "--json", "--out", tmp_path / "runs")
     (row,) = ran.json["dry_run"]["rows"]
     assert row["timed_steps"] >= 2
@@ -147,7 +157,7 @@ def test_what_is_watched_is_counted(marginctl, timed, tmp_path):
     """Of 200 images: 50 of them forward and back at each of 3 evaluations are 3 steps of 50."""
     timed(lambda size: 1.0)
     plain = marginctl(*DRY, *MLP, "--json", "--out", tmp_path).json["dry_run"]["seconds"]
-    more = ("--set", "train.lipschitz=50", "--json", "--out", tmp_path)
+    more = ("--set", "train.gradient_norm_samples=50", "--json", "--out", tmp_path)
     watched = marginctl(*DRY, *MLP, *more).json["dry_run"]["seconds"]
     assert watched - plain == pytest.approx(3.125 * 3)
 
@@ -158,7 +168,7 @@ def test_of_files_a_long_epoch_is_begun(marginctl, tmp_path, data_dir):
     for name in ("train.txt", "val.txt"):
         (tmp_path / name).write_text("".join(lines))
     arguments = ("train", "--data", f"list:{tmp_path}", "--model", "mlp:width=4", "--epochs", "2")
-    small = ("--set", "data.pixels=16", "--set", "train.batch_size=8", "--device", "cpu")
+    small = ("--set", "data.image_size=16", "--set", "train.batch_size=8", "--device", "cpu")
     plan = marginctl(*arguments, *small, "--dry-run", "--json", "--out", tmp_path / "r").json
     (row,) = plan["dry_run"]["rows"]
     assert row["timed_steps"] >= 2

@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 QUICK = ("--data", "digits", "--model", "mlp:width=8", "--device", "cpu", "--quiet")
-SMALL = ("--epochs", "1", "--set", "data.samples=100", "--set", "train.batch_size=50")
+SMALL = ("--epochs", "1", "--set", "data.subset_size=100", "--set", "train.batch_size=50")
 NAME = "digits-mlp-width-8"
 
 
@@ -29,7 +29,7 @@ def trial(store, tmp_path):
 
 def asked(marginctl, reference, tmp_path, *more):
     return marginctl(
-        *("train", *QUICK, *SMALL, "--set", f"train.reference={reference}"),
+        *("train", *QUICK, *SMALL, "--set", f"train.reference_run={reference}"),
         *("--out", tmp_path / "out", *more),
     )
 
@@ -66,8 +66,10 @@ def test_what_is_no_reference_is_refused_in_a_line(marginctl, store, trial, tmp_
         assert not trial_ids(tmp_path)
 
     refused(tmp_path / "absent", "no trial is there: expected the folder of a finished trial")
-    refused(trial, "was trained on other images (digits) than digits", "--set", "data.samples=120")
-    refused(trial, "train.groups = 101", "--set", "train.groups=101")
+    refused(
+        trial, "was trained on other images (digits) than digits", "--set", "data.subset_size=120"
+    )
+    refused(trial, "train.difficulty_groups = 101", "--set", "train.difficulty_groups=101")
     whole = (trial / "result.json").read_text()
     (trial / "result.json").unlink()
     refused(trial, "that trial is not finished: expected the folder of a finished trial")
@@ -96,9 +98,14 @@ def test_a_diverged_reference_is_refused(marginctl, tmp_path):
 
 
 def test_groups_need_a_reference_and_images(marginctl, trial, tmp_path):
-    ran = marginctl("train", *QUICK, "--set", "train.groups=7", "--out", tmp_path / "out")
+    ran = marginctl(
+        "train", *QUICK, "--set", "train.difficulty_groups=7", "--out", tmp_path / "out"
+    )
     assert ran.status == 2
-    assert "train.groups = 7 without train.reference" in ran.err
-    few = ("--set", "data.samples=12", "--set", "train.groups=13")
+    assert "train.difficulty_groups = 7 without train.reference_run" in ran.err
+    few = ("--set", "data.subset_size=12", "--set", "train.difficulty_groups=13")
     ran = asked(marginctl, trial, tmp_path, *few)
-    assert "train.groups = 13 of 12 training images: expected at least one image in each" in ran.err
+    assert (
+        "train.difficulty_groups = 13 of 12 training images: expected at least one image in each"
+        in ran.err
+    )

@@ -23,7 +23,7 @@ def store(tmp_path_factory):
     from marginctl.cli import run
 
     out = tmp_path_factory.mktemp("start")
-    small = ("--set", "data.samples=100", "--epochs", "2", "--device", "cpu", "--quiet")
+    small = ("--set", "data.subset_size=100", "--epochs", "2", "--device", "cpu", "--quiet")
     asked = ("train", "--data", "digits", "--model", "mlp:width=8", *small, "--out", str(out))
     assert run(list(asked)) == 0
     return out / "digits-mlp-width-8"
@@ -31,7 +31,7 @@ def store(tmp_path_factory):
 
 def going_on(found, of, blocks="4"):
     """A trainer that stands at the start, with its own classifier."""
-    keys = {"task": "cosify", "start": "x", "blocks": blocks, "model": found.model}
+    keys = {"task": "cosify", "source_model": "x", "blocks": blocks, "model": found.model}
     recipe = CosifyRecipe.model_validate({**keys, "data": {"name": "digits"}})
     source_model.check(found, recipe, of)
     made = Trainer(recipe, found.spec, of, 0, CPU)
@@ -45,7 +45,7 @@ def test_of_a_run_and_of_its_checkpoint(store):
     found = [source_model.read(str(path)) for path in (store, trial, checkpoint)]
     assert len({one.weights for one in found}) == 1
     one = found[0]
-    assert (one.model, one.pixels, one.data.samples) == ("mlp:width=8", 8, 100)
+    assert (one.model, one.pixels, one.data.subset_size) == ("mlp:width=8", 8, 100)
     assert list(one.classes) == [str(digit) for digit in range(10)]
     assert one.record() == {"from": str(store), "weights_sha256": one.weights}
     assert one.objective["weight"].shape == (10, 8)

@@ -9,7 +9,7 @@ from marginctl.experiments.source_scale import by_path, kappa_of
 
 ASKED = "similarity=cosine;scale=fixed(from_run={},times=2)"
 QUICK = ("--data", "digits", "--model", "mlp", "--device", "cpu", "--quiet", "--epochs", "1")
-QUICK += ("--set", "data.samples=50", "--json")
+QUICK += ("--set", "data.subset_size=50", "--json")
 
 
 def scale(folder):

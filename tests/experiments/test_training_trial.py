@@ -9,31 +9,31 @@ TWICE = "similarity=cosine;scale=fixed(from_run=cosine-ls,times=2)"
 def trials(**changes):
     recipe = TrainRecipe.model_validate({"task": "train", "model": "mlp", **changes})
     settings = recipe.settings()
-    digests = {own.data.model_dump_json(): str(own.data.share) for _, own in settings}
+    digests = {own.data.model_dump_json(): str(own.data.subset_fraction) for _, own in settings}
     return expand(settings, digests, {}, {}, dict.fromkeys(digests.values(), ()))
 
 
 def test_a_second_stage_knows_its_first_one():
-    shares = {"grid": {"data.share": [0.5, 1.0]}}
+    shares = {"grid": {"data.subset_fraction": [0.5, 1.0]}}
     more = {"objectives": [TWICE, "soft", "cosine-ls"], "seeds": [3, 4, 5], **shares}
-    found = trials(second={"epochs": 2}, **more)
+    found = trials(second_stage={"epochs": 2}, **more)
     assert len(found) == len({trial.id for trial in found}) == 2 * 2 * 3 * 3
     for trial in found:
         assert (trial.first is None) == (trial.setting["stage"] == "first")
         if trial.first is not None:
             own, other = (
-                (str(t.objective), t.seed, t.data, t.setting["data.share"])
+                (str(t.objective), t.seed, t.data, t.setting["data.subset_fraction"])
                 for t in (trial, trial.first)
             )
             assert own == other
-            assert (trial.first.first, trial.first.recipe.second) == (None, None)
+            assert (trial.first.first, trial.first.recipe.second_stage) == (None, None)
             assert trial.identity["first"] == trial.first.id
     assert [t.id for t in found if t.first is None] == [t.id for t in trials(**more)]
 
 
 def test_a_second_stage_is_known_by_both():
-    (_, one), (_, longer) = (trials(second={"epochs": n}) for n in (1, 2))
-    (_, other) = trials(second={"epochs": 1}, train={"epochs": 3})
-    (_, drawn) = trials(second={"epochs": 1, "sampling": "random"})
+    (_, one), (_, longer) = (trials(second_stage={"epochs": n}) for n in (1, 2))
+    (_, other) = trials(second_stage={"epochs": 1}, train={"epochs": 3})
+    (_, drawn) = trials(second_stage={"epochs": 1, "sampling": "random"})
     assert len({t.id for t in (one, longer, other, drawn)}) == 4
     assert one.first.id == longer.first.id == drawn.first.id != other.first.id

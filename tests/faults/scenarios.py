@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 OUT = ("--out", "out")
-DIGITS = ("--data", "digits", "--device", "cpu", "--set", "data.samples=300")
+DIGITS = ("--data", "digits", "--device", "cpu", "--set", "data.subset_size=300")
 OFTEN = ("--checkpoint-minutes", "0")
 SEARCH = """
 paper: arcgrad

@@ -33,7 +33,7 @@ def other(folder, part):
 @pytest.mark.parametrize("part", ["train", "val"])
 def test_the_images_of_a_training(marginctl, tmp_path, photographs, part):
     name = f"folder:{photographs}"
-    line = ("train", "--data", name, "--set", "data.pixels=8", "--model", "mlp:width=4", *SMALL)
+    line = ("train", "--data", name, "--set", "data.image_size=8", "--model", "mlp:width=4", *SMALL)
     line += ("--out", tmp_path / "runs")
     assert "has changed" not in marginctl(*line).err
     first = records(tmp_path / "runs")
@@ -53,7 +53,7 @@ def test_the_images_of_a_training(marginctl, tmp_path, photographs, part):
 
 def test_the_images_of_a_transfer(marginctl, tmp_path, photographs):
     name = f"folder:{photographs}"
-    line = ("train", "--data", name, "--set", "data.pixels=8", "--model", "mlp:width=4", *SMALL)
+    line = ("train", "--data", name, "--set", "data.image_size=8", "--model", "mlp:width=4", *SMALL)
     assert marginctl(*line, "--out", tmp_path / "start").status == 0
     line = ("transfer", "--from", tmp_path / "start", "--data", name, *SMALL)
     line += ("--method", "probe", "--method", "fine-tune", "--out", tmp_path / "runs")
@@ -82,7 +82,7 @@ def test_the_outputs_that_a_map_was_fitted_on(marginctl, tmp_path):
 
 def test_the_images_vanish_in_the_middle(marginctl, tmp_path, photographs, monkeypatch):
     """Files that are read as they are needed: one line with the file, exit 2, and it resumes."""
-    line = ("train", "--data", f"folder:{photographs}", "--set", "data.pixels=8", "--set")
+    line = ("train", "--data", f"folder:{photographs}", "--set", "data.image_size=8", "--set")
     line += ("data.load=stream", "--model", "mlp:width=4", *SMALL, "--epochs", "4")
     line += ("--checkpoint-minutes", "0")
     assert marginctl(*line, "--out", tmp_path / "whole").status == 0

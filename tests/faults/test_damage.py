@@ -7,7 +7,7 @@ import pytest
 
 from tests.faults.harness import records
 
-DIGITS = ("--data", "digits", "--device", "cpu", "--set", "data.samples=100")
+DIGITS = ("--data", "digits", "--device", "cpu", "--set", "data.subset_size=100")
 TRAIN = ("train", *DIGITS, "--model", "mlp:width=8", "--objective", "adacos", "--epochs", "2")
 CROSS = ("uci-cv", "--dataset", "iris", "--repeats", "1", "--folds", "2", "--objective", "soft")
 CROSS += ("--set", "protocol.epochs=2", "--workers", "1")

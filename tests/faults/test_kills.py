@@ -12,7 +12,7 @@ from tests.faults.scenarios import SCENARIOS
 pytest.importorskip("fcntl")
 
 
-FEW = ["--set", "data.samples=60"]
+FEW = ["--set", "data.subset_size=60"]
 
 
 def dies_at(number):
@@ -44,7 +44,7 @@ SHORT = pytest.mark.parametrize(
     ("name", "more"),
     [
         ("calibrate", ["--repeats", "1", "--bootstrap", "0"]),
-        ("transfer", ["--seeds", "1", "--set", "probe.strengths=[0.1]", *FEW]),
+        ("transfer", ["--seeds", "1", "--set", "probe.l2_penalties=[0.1]", *FEW]),
     ],
 )
 

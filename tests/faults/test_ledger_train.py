@@ -26,7 +26,7 @@ from tests.faults.harness import records
 from tests.training.made import trainer as made_trainer
 
 BASE = ("train", "--data", "digits", "--device", "cpu", "--quiet", "--json", "--epochs", "3")
-BASE += ("--set", "data.samples=100", "--set", "train.batch_size=30")  # 4 steps an epoch
+BASE += ("--set", "data.subset_size=100", "--set", "train.batch_size=30")  # 4 steps an epoch
 SMALL = (*BASE, "--model", "mlp:width=8")
 OFTEN = ("--checkpoint-minutes", "0")
 
@@ -63,14 +63,24 @@ def photographs(tmp_path_factory):
     return root
 
 
-CORRUPTED = ("data.samples=null", "data.share=0.07", "data.label_noise=0.3")
+CORRUPTED = ("data.subset_size=null", "data.subset_fraction=0.07", "data.label_noise=0.3")
 COMBINED = [
-    ("soft", "adamw", "one-cycle(peak=0.01)", (*CORRUPTED, "data.augment=crop")),
-    ("center", "adam", "cosine(start=0.01,end=0)", ("train.accumulate=3",)),
-    ("adacos", "sgd", "exponential(start=0.1,end=0.001)", ("optim.lr_by=epoch",)),
-    ("cosine-learned", "adamw", "0.01", ("data.augment=crop-flip", "optim.lr_by=epoch")),
+    ("soft", "adamw", "one-cycle(peak=0.01)", (*CORRUPTED, "data.augment=random-crop")),
+    ("center", "adam", "cosine(start=0.01,end=0)", ("train.grad_accum_steps=3",)),
+    ("adacos", "sgd", "exponential(start=0.1,end=0.001)", ("optim.lr_interval=epoch",)),
+    (
+        "cosine-learned",
+        "adamw",
+        "0.01",
+        ("data.augment=random-crop-flip", "optim.lr_interval=epoch"),
+    ),
     ("sphereface", "sgd", "warm-up(end=0.01)", ("optim.nesterov=true", *CORRUPTED)),
-    ("cosine-ls", "adam", "one-cycle(peak=0.01)", ("train.accumulate=2", "train.precision=bf16")),
+    (
+        "cosine-ls",
+        "adam",
+        "one-cycle(peak=0.01)",
+        ("train.grad_accum_steps=2", "train.precision=bf16"),
+    ),
 ]
 
 
@@ -383,7 +393,9 @@ def test_a_pipe_in_the_place_of_a_record_is_not_waited_for(marginctl, tmp_path):
     assert json.loads(run.read_text())["task"] == "train"
 
 
-RECIPE = "task: train\ndata: {name: digits, samples: 100}\nmodel: mlp:width=8\ntrain: {epochs: 1}\n"
+RECIPE = (
+    "task: train\ndata: {name: digits, subset_size: 100}\nmodel: mlp:width=8\ntrain: {epochs: 1}\n"
+)
 
 
 @pytest.mark.parametrize("shipped", [False, True])
@@ -401,7 +413,7 @@ def test_the_recipe_that_was_written_is_run_again(
     else:  # a name of more than 60 characters, cut at a sign
         name = "x" * 47 + "a  b é"
         shutil.copytree(photographs, tmp_path / name)
-        sets = ("--set", "data.pixels=8", "--set", "train.batch_size=8", "--epochs", "1")
+        sets = ("--set", "data.image_size=8", "--set", "train.batch_size=8", "--epochs", "1")
         arguments = ("train", "--data", f"folder:{name}", "--model", "mlp:width=8", *sets)
     assert marginctl(*arguments, *common, "--out", out).status == 0
     (written,) = out.rglob("*.yaml")

@@ -14,7 +14,7 @@ import pytest
 from tests.faults.harness import Command, records, wait_until_gone
 
 ARGUMENTS = ["train", "--data", "digits", "--model", "mlp:width=8", "--device", "cpu", "--json"]
-ARGUMENTS += ["--set", "data.samples=100", "--set", "train.batch_size=10", "--epochs", "2"]
+ARGUMENTS += ["--set", "data.subset_size=100", "--set", "train.batch_size=10", "--epochs", "2"]
 COMMAND = Command([*ARGUMENTS, "--objective", "adacos", "--checkpoint-minutes", "0"])
 
 # The sixth step takes an hour, as one on slow files may.
@@ -80,7 +80,8 @@ def test_blanks_umlauts_and_a_home_that_cannot_be_written(tmp_path):
     )
     subprocess.run([sys.executable, "-c", make, root / "Bilder à b"], check=True)
     recipe.write_text(
-        f'task: train\ndata: {{name: "folder:{root}/Bilder à b", pixels: 8}}\nmodel: mlp:width=4\n'
+        f'task: train\ndata: {{name: "folder:{root}/Bilder à b", image_size: 8}}\n'
+        "model: mlp:width=4\n"
         "train: {epochs: 1, batch_size: 2}\n",
         encoding="utf-8",
     )

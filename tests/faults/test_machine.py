@@ -15,7 +15,7 @@ import pytest
 
 from tests.faults.harness import records, small_disk
 
-DIGITS = ("--data", "digits", "--device", "cpu", "--set", "data.samples=100")
+DIGITS = ("--data", "digits", "--device", "cpu", "--set", "data.subset_size=100")
 TRAIN = ("train", *DIGITS, "--model", "mlp:width=8", "--objective", "adacos", "--epochs", "2")
 CROSS = ("uci-cv", "--dataset", "iris", "--repeats", "1", "--folds", "2", "--objective", "soft")
 CROSS += ("--set", "protocol.epochs=2", "--workers", "1")
@@ -40,7 +40,7 @@ def commands(made, disk):
     out = ("--out", disk / "runs")
     trial = next((made / "store").glob("digits*"))
     probe = ("transfer", "--from", trial, *DIGITS, "--method", "probe")
-    probe += ("--set", "probe.strengths=[0.1]")
+    probe += ("--set", "probe.l2_penalties=[0.1]")
     calibrate = ("calibrate", made / "o.npz", "--method", "vector", "--bootstrap", "0")
     return {
         "train": (*TRAIN, *out),

@@ -35,7 +35,7 @@ def command(tmp_path_factory):
         [
             *("train", "--data", f"folder:{root}", "--model", "mlp:width=8", "--device", "cpu"),
             *("--set", "data.load=stream", "--set", "data.augment=imagenet", "--epochs", "3"),
-            *("--set", "data.pixels=32", "--set", "train.batch_size=2", "--json"),
+            *("--set", "data.image_size=32", "--set", "train.batch_size=2", "--json"),
             *("--checkpoint-minutes", "0"),
         ]
     )

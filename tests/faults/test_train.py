@@ -14,7 +14,7 @@ COMMAND = Command(
     [
         *("train", "--data", "digits", "--model", "mnist-cnn:feature_dim=16", "--device", "cpu"),
         *("--objective", "adacos", "--epochs", "12", "--checkpoint-minutes", "0.001"),
-        *("--set", "data.augment=crop", "--json"),
+        *("--set", "data.augment=random-crop", "--json"),
     ]
 )
 

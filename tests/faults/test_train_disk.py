@@ -12,7 +12,14 @@ from marginctl.training import checkpoint
 from tests.faults.harness import records, small_disk
 
 ARGUMENTS = ("train", "--data", "digits", "--model", "mlp:width=16", "--device", "cpu", "--quiet")
-ARGUMENTS += ("--set", "data.samples=100", "--set", "train.batch_size=50", "--objective", "adacos")
+ARGUMENTS += (
+    "--set",
+    "data.subset_size=100",
+    "--set",
+    "train.batch_size=50",
+    "--objective",
+    "adacos",
+)
 ARGUMENTS += ("--checkpoint-minutes", "0", "--epochs", "2", "--json")
 
 FULL = re.compile(

@@ -41,7 +41,7 @@ def make(draft: Draft) -> Case:
     arguments = ["train", "--data", "folder:set", "--model", "mlp:width=4", "--epochs", "1"]
     arguments += [
         "--set",
-        f"data.pixels={stream.choice([1, 8, 8, 30])}",
+        f"data.image_size={stream.choice([1, 8, 8, 30])}",
         "--set",
         f"data.load={load}",
     ]

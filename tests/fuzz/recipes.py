@@ -35,7 +35,7 @@ def make(draft: Draft) -> Case:
     sets = _overrides(stream)
     if stream.random() < 0.5 or task not in ("uci-cv", "train", "cosify", "transfer"):
         return Case(("recipes", "validate", "recipe.yaml", *sets))
-    words = ("data", "model", "start")
+    words = ("data", "model", "source_model")
     offline = ("--offline",) if task == "uci-cv" else ()
     arguments = (task, "recipe.yaml", *sets, "--dry-run", "--json", "--device", "cpu")
     return Case((*arguments, *offline, "--data-dir", str(draft.base / "data")), words)
@@ -45,14 +45,21 @@ def _overrides(stream: Random) -> list[str]:
     keys = ["protocol.lr", "protocol.epochs", "optim.lr", "data.name", "model", "grid", "seeds", ""]
     keys += [
         "objectives",
-        "grid.data.samples",
+        "grid.data.subset_size",
         "train.epochs",
         "a.b.c",
         "protocol",
         "task",
         "paper",
     ]
-    keys += ["data.samples", "data.pixels", "optim.schedule", "protocol.hidden", ".", "tuning"]
+    keys += [
+        "data.subset_size",
+        "data.image_size",
+        "optim.schedule",
+        "protocol.hidden",
+        ".",
+        "tuning",
+    ]
     sets = []
     for _ in range(stream.choice([0, 0, 0, 1, 2])):
         equals = stream.choice(["=", "=", "=", "", "=="])

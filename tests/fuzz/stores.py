@@ -19,14 +19,14 @@ from tests.fuzz.draft import Case, Draft
 from tests.fuzz.outputs import payload
 from tests.fuzz.values import BYTES, DOCUMENT, as_json, places
 
-SMALL = ["--data", "digits", "--set", "data.samples=60", "--device", "cpu", "--quiet"]
+SMALL = ["--data", "digits", "--set", "data.subset_size=60", "--device", "cpu", "--quiet"]
 TRAIN = ["train", *SMALL, "--model", "mlp:width=4", "--epochs", "1"]
 TRAIN += ["--objective", "soft", "--objective", "cosine-ls"]
 UCI = ["uci-cv", "--dataset", "iris", "--objective", "soft", "--folds", "2", "--repeats", "1"]
 UCI += ["--set", "protocol.epochs=1", "--workers", "1", "--quiet"]
 COSIFY = ["cosify", *SMALL, "--from", "store/digits-mlp-width-4", "--blocks", "4", "--epochs", "1"]
 PROBE = ["transfer", *SMALL, "--from", "store/digits-mlp-width-4", "--method", "probe"]
-PROBE += ["--set", "probe.strengths=[0.1]"]
+PROBE += ["--set", "probe.l2_penalties=[0.1]"]
 STARTED = [TRAIN, UCI, PROBE]
 
 

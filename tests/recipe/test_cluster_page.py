@@ -35,7 +35,15 @@ def test_its_commands_are_accepted(line, marginctl, tmp_path, monkeypatch):
         assert "no dask scheduler answers there" in ran.err
         return
     if arguments[0] == "train":
-        arguments += ["--data", "digits", "--model", "mlp", "--dry-run", "--set", "data.samples=50"]
+        arguments += [
+            "--data",
+            "digits",
+            "--model",
+            "mlp",
+            "--dry-run",
+            "--set",
+            "data.subset_size=50",
+        ]
         arguments += ["--set", "data.augment=none", "--set", "train.batch_size=10"]
     ran = marginctl(*arguments)
     assert ran.status == 0, ran.err

@@ -9,7 +9,7 @@ from marginctl.recipe.image_data import ImageData
 
 
 def recipe(**keys):
-    return CosifyRecipe.model_validate({"task": "cosify", "start": "runs/x", **keys})
+    return CosifyRecipe.model_validate({"task": "cosify", "source_model": "runs/x", **keys})
 
 
 def test_what_is_left_out_is_table_8():
@@ -36,19 +36,23 @@ def test_blocks_in_a_grid_name_the_rows():
 
 
 def test_what_the_start_adds():
-    trained = ImageData(name="cifar-100", samples=500, augment="crop")
+    trained = ImageData(name="cifar-100", subset_size=500, augment="random-crop")
     made = recipe(data={"augment": "none"}).from_start("resnet18", trained, 32)
     assert (made.model, made.data.name) == ("resnet18", "cifar-100")
-    assert (made.data.samples, made.data.augment) == (500, "none")
+    assert (made.data.subset_size, made.data.augment) == (500, "none")
     other = recipe(data={"name": "digits"}).from_start("resnet18", trained, 32)
-    assert (other.data.name, other.data.samples, other.data.pixels) == ("digits", None, None)
+    assert (other.data.name, other.data.subset_size, other.data.image_size) == (
+        "digits",
+        None,
+        None,
+    )
     files = recipe(data={"name": "folder:x"}).from_start("resnet18", None, 96)
-    assert files.data.pixels == 96
-    kept = recipe(data={"name": "folder:x", "pixels": 64}).from_start("resnet18", None, 96)
-    assert kept.data.pixels == 64
+    assert files.data.image_size == 96
+    kept = recipe(data={"name": "folder:x", "image_size": 64}).from_start("resnet18", None, 96)
+    assert kept.data.image_size == 64
     listed = {"data.name": ["digits", "folder:x"]}
     for _, made in recipe(grid=listed).from_start("resnet18", None, 96).settings():
-        assert made.data.pixels == 96  # also where no set of files is named but in the grid
+        assert made.data.image_size == 96  # also where no set of files is named but in the grid
 
 
 @pytest.mark.parametrize(
@@ -58,7 +62,7 @@ def test_what_the_start_adds():
             {"model": "resnet34"},
             "model = resnet34: the network of runs/x is resnet18: leave 'model' out",
         ),
-        ({}, "start = runs/x: nothing says its images: name some: --data"),
+        ({}, "source_model = runs/x: nothing says its images: name some: --data"),
         (
             {"data": {"name": "folder:x", "augment": "imagenet"}},
             "data.augment = imagenet of folder:x, held in memory",

@@ -14,7 +14,7 @@ def recipe(**changes):
 
 
 def test_the_first_stage_is_the_recipe_without_the_second():
-    (first, plain), (second, whole) = recipe(second={}).settings()
+    (first, plain), (second, whole) = recipe(second_stage={}).settings()
     assert (first, second) == ({"stage": "first"}, {"stage": "second"})
     assert plain == plain.in_stage() == recipe()
     assert TrainRecipe.model_validate(whole.model_dump()) == whole  # as run.json has it
@@ -29,20 +29,30 @@ def test_the_first_stage_is_the_recipe_without_the_second():
 def test_what_the_second_stage_says_is_its_own():
     said = {"epochs": 3, "lr": "cosine(start=0.5,end=0)", "weight_decay": 0.0}
     said |= {"batch_size": 8, "sampling": "random"}
-    train = {"epochs": 7, "reference": "x", "groups": 3, "lipschitz": 4, "accumulate": 2}
-    (_, first), (setting, second) = recipe(second=said, train=train).settings()
+    train = {
+        "epochs": 7,
+        "reference_run": "x",
+        "difficulty_groups": 3,
+        "gradient_norm_samples": 4,
+        "grad_accum_steps": 2,
+    }
+    (_, first), (setting, second) = recipe(second_stage=said, train=train).settings()
     own = second.in_stage()
     assert (own.train.epochs, own.train.batch_size, own.train.sampling) == (3, 8, "random")
-    assert (own.train.reference, own.train.groups, own.train.lipschitz) == (None, 5, 0)
-    assert (own.train.accumulate, own.optim.momentum) == (2, 0.5)
+    assert (
+        own.train.reference_run,
+        own.train.difficulty_groups,
+        own.train.gradient_norm_samples,
+    ) == (None, 5, 0)
+    assert (own.train.grad_accum_steps, own.optim.momentum) == (2, 0.5)
     assert (own.optim.lr, own.optim.weight_decay) == ("cosine(end=0,start=0.5)", 0)
-    assert (first.train.epochs, first.train.reference) == (7, "x")
+    assert (first.train.epochs, first.train.reference_run) == (7, "x")
     assert setting["stage"].startswith("second:epochs=3:sampling=random:lr=cosine(")
 
 
 def test_a_grid_has_both_stages_of_each_value():
-    found = recipe(second={"epochs": 2}, grid={"data.share": [0.5, 1.0]}).settings()
-    assert [(s["data.share"], s["stage"]) for s, _ in found] == [
+    found = recipe(second_stage={"epochs": 2}, grid={"data.subset_fraction": [0.5, 1.0]}).settings()
+    assert [(s["data.subset_fraction"], s["stage"]) for s, _ in found] == [
         *((0.5, "first"), (0.5, "second:epochs=2")),
         *((1.0, "first"), (1.0, "second:epochs=2")),
     ]
@@ -59,23 +69,32 @@ def test_a_grid_has_both_stages_of_each_value():
 )
 def test_what_is_wrong_in_a_second_stage(second, said):
     with pytest.raises(ValidationError, match=said) as caught:
-        recipe(second=second)
+        recipe(second_stage=second)
     assert len(caught.value.errors()) == 1
 
 
 def test_cosify_has_one_stage():
-    with pytest.raises(ValidationError, match="second: a stage of marginctl train"):
-        CosifyRecipe.model_validate({"task": "cosify", "start": "x", "second": {}})
+    with pytest.raises(ValidationError, match="second_stage: a stage of marginctl train"):
+        CosifyRecipe.model_validate({"task": "cosify", "source_model": "x", "second_stage": {}})
 
 
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        ({"largest": 5}, "data.largest = 5 without data.imbalance: it is of a long tail: say how"),
-        ({"imbalance": 10, "share": 0.5}, "data.imbalance = 10 and data.share = 0.5: expected one"),
-        ({"imbalance": 10, "samples": 9}, "data.imbalance = 10 and data.samples = 9: expected one"),
-        ({"imbalance": 0.5}, "greater than or equal to 1"),
-        ({"imbalance": 10, "largest": 0}, "greater than or equal to 1"),
+        (
+            {"max_per_class": 5},
+            "data.max_per_class = 5 without data.imbalance_factor: it is the size",
+        ),
+        (
+            {"imbalance_factor": 10, "subset_fraction": 0.5},
+            "data.imbalance_factor = 10 and data.subset_fraction = 0.5: expected one",
+        ),
+        (
+            {"imbalance_factor": 10, "subset_size": 9},
+            "data.imbalance_factor = 10 and data.subset_size = 9: expected one",
+        ),
+        ({"imbalance_factor": 0.5}, "greater than or equal to 1"),
+        ({"imbalance_factor": 10, "max_per_class": 0}, "greater than or equal to 1"),
     ],
 )
 def test_what_is_wrong_in_a_long_tail(data, said):

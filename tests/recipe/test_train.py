@@ -15,16 +15,16 @@ from marginctl.utils.text import short
     [
         ({"name": "digits"}, False, 64),
         ({"name": "folder:x"}, False, 64),
-        ({"name": "folder:x", "pixels": 32}, False, 32),
+        ({"name": "folder:x", "image_size": 32}, False, 32),
         ({"name": "folder:x", "load": "stream"}, True, 224),
         ({"name": "list:x"}, True, 224),
-        ({"name": "imagenet", "pixels": 160}, True, 160),
+        ({"name": "imagenet", "image_size": 160}, True, 160),
         ({"name": "places-365", "load": "stream"}, True, 224),
     ],
 )
 def test_what_suits_a_set(data, streamed, side):
     found = ImageData.model_validate(data)
-    assert (found.streamed, found.side) == (streamed, side)
+    assert (found.streamed, found.resolved_size) == (streamed, side)
 
 
 @pytest.mark.parametrize(
@@ -33,23 +33,24 @@ def test_what_suits_a_set(data, streamed, side):
         ({"name": "imagenet", "load": "memory"}, "data.load = memory of imagenet: expected stream"),
         ({"name": "mnist", "load": "stream"}, "data.load = stream of mnist: expected memory"),
         (
-            {"name": "list:x", "augment": "crop"},
-            "data.augment = crop of list:x, streamed: expected one of none, flip, crop-flip, "
-            "scaled-flip, imagenet",
+            {"name": "list:x", "augment": "random-crop"},
+            "data.augment = random-crop of list:x, streamed: expected one of none, flip, "
+            "random-crop-flip, random-resized-crop-flip, imagenet",
         ),
         (
             {"name": "folder:x", "augment": "imagenet"},
             "data.augment = imagenet of folder:x, held in memory: expected one of none, flip, "
-            "crop, crop-flip",
+            "random-crop, random-crop-flip",
         ),
         (
-            {"name": "cifar-100", "augment": "scaled-flip"},
-            "data.augment = scaled-flip of cifar-100, held in memory: expected one of none, flip, "
-            "crop, crop-flip",
+            {"name": "cifar-100", "augment": "random-resized-crop-flip"},
+            "data.augment = random-resized-crop-flip of cifar-100, held in "
+            "memory: expected one of none, flip, "
+            "random-crop, random-crop-flip",
         ),
         (
-            {"name": "digits", "blacklist": "b.txt"},
-            "data.blacklist = b.txt of digits: expected a streamed set",
+            {"name": "digits", "exclude": "b.txt"},
+            "data.exclude = b.txt of digits: expected a streamed data set",
         ),
     ],
 )
@@ -71,7 +72,7 @@ BROKEN = """\
 task: train
 data:
   name: digts
-  share: 2.0
+  subset_fraction: 2.0
 model: resnt18
 objectives: [sofd, "arcgrad:scale=-1"]
 optim:
@@ -80,7 +81,7 @@ optim:
 train: {epochs: 0, precision: fp8}
 seeds: [-1]
 grid:
-  data.share: [0.5, 2.0]
+  data.subset_fraction: [0.5, 2.0]
   train.epochz: [1]
   model: [mlp, "mlp:width=0"]
   optim.lr: [0.1, slow]
@@ -99,7 +100,7 @@ def test_every_error_at_once_with_its_line(tmp_path):
     path.write_text(BROKEN)
     expected = [
         ("3: unknown image set 'digts'", "Did you mean 'digits'?"),
-        ("4: data.share = 2.0: expected less than or equal to 1", ""),
+        ("4: data.subset_fraction = 2.0: expected less than or equal to 1", ""),
         ("5: unknown model 'resnt18'", "Did you mean 'resnet18'?"),
         ("6: unknown objective 'sofd'", "Did you mean 'soft'?"),
         ("6: objective 'arcgrad': scale = '-1': expected a finite number above 0", ""),
@@ -108,7 +109,7 @@ def test_every_error_at_once_with_its_line(tmp_path):
         ("10: train.epochs = 0: expected greater than or equal to 1", ""),
         ("10: train.precision = 'fp8': expected 'auto', 'fp32', 'bf16' or 'fp16'", ""),
         ("11: seeds.0 = -1: expected greater than or equal to 0", ""),
-        ("13: grid.data.share.1 = 2.0: expected less than or equal to 1", ""),
+        ("13: grid.data.subset_fraction.1 = 2.0: expected less than or equal to 1", ""),
         ("14: grid: unknown key 'train.epochz'", "Did you mean 'train.epochs'?"),
         ("15: model 'mlp': width = '0': expected a whole number at least 1", ""),
         ("16: grid.optim.lr.1 = 'slow': expected a number above 0", ""),

@@ -5,40 +5,40 @@ from pydantic import ValidationError
 
 from marginctl.recipe import TransferRecipe, load_any, shipped
 from marginctl.recipe.load import Source
-from marginctl.recipe.transfer import STRENGTHS
+from marginctl.recipe.transfer import L2_PENALTIES
 
 
 def recipe(**more):
-    return TransferRecipe.model_validate({"task": "transfer", "starts": ["a"], **more})
+    return TransferRecipe.model_validate({"task": "transfer", "source_models": ["a"], **more})
 
 
 def test_what_is_left_out_is_table_8s_and_ours():
     made = recipe()
     assert (made.method, made.train.epochs, made.train.batch_size) == ("probe", 60, 128)
-    assert (made.optim.lr, made.optim.backbone) == ("cosine(end=0,start=0.1)", 0.01)
+    assert (made.optim.lr, made.optim.backbone_lr_factor) == ("cosine(end=0,start=0.1)", 0.01)
     assert (made.optim.momentum, made.optim.weight_decay) == (0.9, 1e-4)
     assert made.objectives == ["soft:bias=true"]
-    assert made.probe.strengths == list(STRENGTHS) == sorted(STRENGTHS, reverse=True)
+    assert made.probe.l2_penalties == list(L2_PENALTIES) == sorted(L2_PENALTIES, reverse=True)
 
 
-def test_starts_and_strengths_stand_once_strengths_from_strong_to_weak():
-    made = recipe(starts=["b", "a", "b"], probe={"strengths": [0.1, 10.0, 0.1]})
-    assert made.starts == ["b", "a"]
-    assert made.probe.strengths == [10.0, 0.1]
+def test_source_models_and_penalties_are_distinct_and_penalties_descend():
+    made = recipe(source_models=["b", "a", "b"], probe={"l2_penalties": [0.1, 10.0, 0.1]})
+    assert made.source_models == ["b", "a"]
+    assert made.probe.l2_penalties == [10.0, 0.1]
 
 
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"starts": []}, "at least 1 item"),
-        ({"data": {"augment": "crop"}}, "data.augment = crop"),
+        ({"source_models": []}, "at least 1 item"),
+        ({"data": {"augment": "random-crop"}}, "data.augment = random-crop"),
         ({"ood": ["mnist"]}, "transfer tells no foreign images apart"),
         ({"pairs": ["a.txt"]}, "pairs: transfer verifies none: leave it out"),
         ({"method": "finetune"}, "'probe' or 'fine-tune'"),
-        ({"probe": {"share": 1.0}}, "less than 1"),
-        ({"probe": {"strengths": []}}, "at least 1 item"),
-        ({"optim": {"backbone": 0.0}}, "greater than 0"),
-        ({"grid": {"optim.backbone": [2.0]}}, "less than or equal to 1"),
+        ({"probe": {"validation_fraction": 1.0}}, "less than 1"),
+        ({"probe": {"l2_penalties": []}}, "at least 1 item"),
+        ({"optim": {"backbone_lr_factor": 0.0}}, "greater than 0"),
+        ({"grid": {"optim.backbone_lr_factor": [2.0]}}, "less than or equal to 1"),
         (
             {"objectives": ["similarity=cosine;scale=fixed(from_run=runs/x,times=2)"]},
             "transfer takes no scale from a run",
@@ -51,22 +51,24 @@ def test_what_does_not_fit_is_refused(more, said):
 
 
 def test_augmentation_is_for_fine_tuning():
-    assert recipe(method="fine-tune", data={"augment": "crop"}).data.augment == "crop"
+    assert recipe(method="fine-tune", data={"augment": "random-crop"}).data.augment == "random-crop"
 
 
 def test_images_are_prepared_as_those_of_the_start():
     own = recipe(data={"name": "folder:x"}, grid={"method": ["probe", "fine-tune"]})
     (_, probe), (_, tuned) = own.settings()
     made = probe.for_start("b", "resnet18", probe.data, 32)
-    assert (made.start, made.starts, made.model) == ("b", ["b"], "resnet18")
-    assert (made.data.side, made.data.streamed) == (32, False)
+    assert (made.source_model, made.source_models, made.model) == ("b", ["b"], "resnet18")
+    assert (made.data.resolved_size, made.data.streamed) == (32, False)
     assert made.train.precision == "fp32"  # its features are
     of_weights = tuned.for_start("w", "resnet18", None, 224)
-    assert (of_weights.data.side, of_weights.data.streamed) == (224, True)
+    assert (of_weights.data.resolved_size, of_weights.data.streamed) == (224, True)
     assert of_weights.train.precision == "auto"
-    asked = recipe(data={"name": "folder:x", "pixels": 64, "load": "memory"}, method="fine-tune")
+    asked = recipe(
+        data={"name": "folder:x", "image_size": 64, "load": "memory"}, method="fine-tune"
+    )
     made = asked.for_start("w", "resnet18", None, 224)
-    assert (made.data.side, made.data.streamed) == (64, False)
+    assert (made.data.resolved_size, made.data.streamed) == (64, False)
 
 
 @pytest.mark.parametrize("name", [n for n in shipped() if "transfer" in n or "table1" in n])

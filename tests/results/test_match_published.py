@@ -26,7 +26,7 @@ def objectives_of(recipe):
     """The objectives by which a report tells runs apart: of transfer, those of its networks."""
     if not isinstance(recipe, TransferRecipe):
         return recipe.objectives
-    of_starts = [load_any(find(start.removeprefix("runs/"))) for start in recipe.starts]
+    of_starts = [load_any(find(start.removeprefix("runs/"))) for start in recipe.source_models]
     return [objective for start in of_starts for objective in start.objectives]
 
 
@@ -139,7 +139,7 @@ def test_angles_become_radians():
         ({}, True),
         ({"train__compile": True}, True),
         ({"train__epochs": 49}, False),
-        ({"data__share": 0.5}, False),
+        ({"data__subset_fraction": 0.5}, False),
         ({"optim__weight_decay": 5e-4}, False),
         ({"optim__colour": "red"}, False),  # of another version
     ],

@@ -79,11 +79,11 @@ def test_verdicts(accuracies, verdict):
 
 
 def test_other_settings_are_named_and_nothing_is_claimed():
-    made = runs("soft:bias=true", [71.4, 71.3], train__epochs=10, data__samples=5000)
+    made = runs("soft:bias=true", [71.4, 71.3], train__epochs=10, data__subset_size=5000)
     cell = judge(TABLE2, made).cells[SOFT]
     assert cell.verdict is Verdict.not_comparable
-    assert cell.differing == {"data.samples": (5000, None), "train.epochs": (10, 50)}
-    assert said_of(cell).endswith("data.samples = 5000, not none; train.epochs = 10, not 50")
+    assert cell.differing == {"data.subset_size": (5000, None), "train.epochs": (10, 50)}
+    assert said_of(cell).endswith("data.subset_size = 5000, not none; train.epochs = 10, not 50")
     both = judge(TABLE2, [*made, *runs("soft:bias=true", [71.4, 71.35])]).cells[SOFT]
     assert both.n == 2  # the comparable ones alone
     assert both.differing == {}

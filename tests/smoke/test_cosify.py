@@ -12,7 +12,7 @@ from marginctl.runs.run_dir import digest
 
 pytestmark = pytest.mark.smoke
 
-SMALL = ("--data", "digits", "--device", "cpu", "--set", "data.samples=300", "--quiet")
+SMALL = ("--data", "digits", "--device", "cpu", "--set", "data.subset_size=300", "--quiet")
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ QUICK = ("--device", "cpu", "--epochs", 1, "--quiet")
 @pytest.fixture
 def starts(marginctl, tmp_path):
     """Two networks of one kind."""
-    small = ("--data", "digits", "--set", "data.samples=100", "--model", "mlp:width=8")
+    small = ("--data", "digits", "--set", "data.subset_size=100", "--model", "mlp:width=8")
     objectives = ("--objective", "soft", "--objective", "cosine-ls")
     assert marginctl("train", *small, *QUICK, *objectives, "--out", tmp_path / "start").status == 0
     return [path.parent for path in sorted((tmp_path / "start").rglob("run.json"))]
@@ -171,8 +171,8 @@ def test_a_result_that_lacks_what_tables_show_is_left_out(marginctl, tmp_path, s
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((), "key 'start' is missing: add it, or give --from"),
-        (("--from", ""), "--from: start = '': expected at least 1 character"),
+        ((), "key 'source_model' is missing: add it, or give --from"),
+        (("--from", ""), "--from: source_model = '': expected at least 1 character"),
         (("--from", "x", "--blocks", "4,3-4"), "expected '1-4', '2-4', '3-4', '4' or 'head'"),
     ],
 )

@@ -6,7 +6,16 @@ import pytest
 
 pytestmark = pytest.mark.smoke
 
-SMALL = ("--set", "data.samples=600", "--set", "optim.lr=0.02", "--epochs", "2", "--device", "cpu")
+SMALL = (
+    "--set",
+    "data.subset_size=600",
+    "--set",
+    "optim.lr=0.02",
+    "--epochs",
+    "2",
+    "--device",
+    "cpu",
+)
 
 
 @pytest.fixture(scope="module")

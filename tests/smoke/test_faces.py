@@ -50,7 +50,14 @@ def store(tmp_path_factory):
 
 
 def trained(marginctl, faces, store, *more):
-    data = ("--set", "data.test_share=0.1", "--set", "data.pixels=16", "--set", "data.augment=none")
+    data = (
+        "--set",
+        "data.test_fraction=0.1",
+        "--set",
+        "data.image_size=16",
+        "--set",
+        "data.augment=none",
+    )
     rate = (
         "--set",
         "optim.lr=polynomial(start=0.05,end=0,power=2)",
@@ -138,7 +145,14 @@ def test_the_report_has_a_column_of_it(marginctl, faces, store):
 def test_images_elsewhere_and_in_colour_for_a_network_of_streamed_ones(marginctl, faces, tmp_path):
     """Whole squares, streamed: prepared as in memory, and verified from a list elsewhere."""
     stream = ("--set", "data.load=stream", "--set", "data.augment=flip")
-    data = ("--data", "folder:known", "--set", "data.test_share=0.1", "--set", "data.pixels=16")
+    data = (
+        "--data",
+        "folder:known",
+        "--set",
+        "data.test_fraction=0.1",
+        "--set",
+        "data.image_size=16",
+    )
     options = ("--objective", "soft", "--epochs", "1", "--device", "cpu", "--quiet", "--json")
     ran = marginctl(
         *("train", *data, *stream, "--model", "mlp:width=32,depth=1,embedding=8", *options),

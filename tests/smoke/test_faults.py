@@ -28,7 +28,7 @@ def test_a_table_that_has_changed(marginctl, tmp_path):
 @pytest.mark.parametrize("command", ["train", "uci-cv"])
 def test_a_damaged_file_beside_a_result(marginctl, tmp_path, command, name):
     lines = {
-        "train": ("--data", "digits", "--set", "data.samples=100", "--model", "mlp:width=8"),
+        "train": ("--data", "digits", "--set", "data.subset_size=100", "--model", "mlp:width=8"),
         "uci-cv": ("--dataset", "iris", "--folds", "2", "--repeats", "1", "--workers", "1"),
     }
     epochs = {"train": ("--epochs", "1"), "uci-cv": ("--set", "protocol.epochs=1")}

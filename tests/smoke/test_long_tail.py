@@ -16,12 +16,12 @@ pytestmark = pytest.mark.smoke
 
 RECIPE = """
 task: train
-data: {name: digits, imbalance: 20, largest: 140}
+data: {name: digits, imbalance_factor: 20, max_per_class: 140}
 model: "mnist-cnn:feature_dim=8"
 objectives: [soft, cosine-ls]
 optim: {optimizer: adam, lr: 0.01, weight_decay: 0}
 train: {epochs: 2, batch_size: 50, precision: fp32}
-second: {epochs: 2, lr: 0.02}
+second_stage: {epochs: 2, lr: 0.02}
 """
 COUNTS = [140, 100, 71, 51, 36, 26, 19, 13, 9, 7]
 QUIET = ("--device", "cpu", "--quiet", "--out")
@@ -73,7 +73,7 @@ def test_both_stages_stand_side_by_side(marginctl, recipe, tmp_path):
     assert said.count(f"stage={second}") > 2
     cell = f"digits, mnist-cnn:feature_dim=8, stage={second}/soft"
     told = marginctl("report", out, "--explain", cell).out
-    assert "\n  second: epochs=2, sampling=class-balanced, lr=0.02\n" in told
+    assert "\n  second_stage: epochs=2, sampling=class-balanced, lr=0.02\n" in told
     made = marginctl("report", out, "--format", "json").json["trained"]
     assert [len(one["cells"]) for one in made] == [4]  # one table
     assert {t["measure"] for t in made[0]["tests"]} >= {"many", "medium", "few"}
@@ -98,11 +98,14 @@ def backbone_of(out, record):
 def test_a_first_stage_that_is_done_is_not_done_again(marginctl, recipe, tmp_path):
     """The first stage is the trial of the recipe without a second one, and serves several."""
     out, objective = tmp_path / "out", ("--objective", "soft")
-    assert marginctl("train", recipe, "--set", "second=null", *objective, *QUIET, out).status == 0
+    assert (
+        marginctl("train", recipe, "--set", "second_stage=null", *objective, *QUIET, out).status
+        == 0
+    )
     (plain,) = results(out).values()
     weights = backbone_of(out, plain)
     for epochs in (1, 2):
-        own = ("--set", f"second.epochs={epochs}", "--set", "second.sampling=random")
+        own = ("--set", f"second_stage.epochs={epochs}", "--set", "second_stage.sampling=random")
         assert marginctl("train", recipe, *own, *objective, *QUIET, out).status == 0
     assert results(out, "first")["soft"]["trial"] == plain["trial"]
     assert results(out, "first")["soft"]["timing"] == plain["timing"]
@@ -154,7 +157,7 @@ def test_a_first_stage_without_a_network_fails_the_second(marginctl, recipe, tmp
     assert ran.status == 1
     assert "stage=second:epochs=2:lr=0.02 / soft (seed 0): not trained: its first stage" in ran.err
     assert "Traceback" not in ran.err
-    assert marginctl(*asked, "--set", "second=null", *QUIET, out).status == 0
+    assert marginctl(*asked, "--set", "second_stage=null", *QUIET, out).status == 0
     for file in out.rglob("*.pt"):
         file.unlink()
     ran = marginctl(*asked, *QUIET, out)
@@ -164,7 +167,7 @@ def test_a_first_stage_without_a_network_fails_the_second(marginctl, recipe, tmp
 
 def test_a_new_head_on_what_cosify_starts_from(marginctl, recipe, tmp_path):
     start = tmp_path / "start"
-    alone = ("--objective", "soft", "--set", "second=null")
+    alone = ("--objective", "soft", "--set", "second_stage=null")
     assert marginctl("train", recipe, *alone, *QUIET, start).status == 0
     ran = marginctl(
         *("cosify", "--from", start / "tail", "--blocks", "head", "--epochs", 1, "--json"),
@@ -207,8 +210,16 @@ def test_lists_of_a_long_tail_in_two_stages(marginctl, lists, tmp_path):
         "--model",
         "mlp:width=8",
     )
-    asked += ("--set", "data.pixels=16", "--set", "data.augment=crop-flip", "--epochs", 1, "--set")
-    asked += ("train.batch_size=10", "--set", "second.epochs=1", *QUIET, tmp_path / "out")
+    asked += (
+        "--set",
+        "data.image_size=16",
+        "--set",
+        "data.augment=random-crop-flip",
+        "--epochs",
+        1,
+        "--set",
+    )
+    asked += ("train.batch_size=10", "--set", "second_stage.epochs=1", *QUIET, tmp_path / "out")
     ran = marginctl(*asked, "--json")
     assert (ran.status, ran.err) == (0, "")
     assert len(ran.json["cells"]) == 2
@@ -236,11 +247,17 @@ def test_lists_of_a_long_tail_in_two_stages(marginctl, lists, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        (["second.blocks=4"], "unknown key"),
-        (["second.epochs=0"], "second.epochs = 0: expected greater than or equal to 1"),
-        (["second=2"], "second = 2"),
-        (["data.samples=100"], "data.imbalance = 20 and data.samples = 100: expected one of"),
-        (["data.largest=150"], "data.largest = 150: class 0 ('0') of digits has 142 training"),
+        (["second_stage.blocks=4"], "unknown key"),
+        (["second_stage.epochs=0"], "second_stage.epochs = 0: expected greater than or equal to 1"),
+        (["second_stage=2"], "second_stage = 2"),
+        (
+            ["data.subset_size=100"],
+            "data.imbalance_factor = 20 and data.subset_size = 100: expected one of",
+        ),
+        (
+            ["data.max_per_class=150"],
+            "data.max_per_class = 150: class 0 ('0') of digits has 142 training",
+        ),
         (["train.sampling=balanced"], "expected 'random' or 'class-balanced'"),
     ],
 )

@@ -19,7 +19,8 @@ def store(tmp_path_factory):
     recipe.write_text(
         "paper: large-margin\ntask: train\nmodel: mlp:width=16\n"
         f"objectives: {list(OBJECTIVES)}\noptim: {{optimizer: adam, lr: 0.01}}\n"
-        "train: {epochs: 2, batch_size: 100}\nseeds: [0, 1]\ngrid: {data.share: [0.5, 1.0]}\n"
+        "train: {epochs: 2, batch_size: 100}\nseeds: [0, 1]\ngrid: "
+        "{data.subset_fraction: [0.5, 1.0]}\n"
     )
     quick = ["--folds", "3", "--repeats", "1", "--set", "protocol.epochs=2", "--quiet"]
     for line in (
@@ -59,7 +60,14 @@ def test_training_from_a_list_of_files(marginctl, tmp_path, data_dir):
     for name in ("train.txt", "val.txt"):
         (tmp_path / name).write_text("".join(lines[::4]))
     arguments = ("train", "--data", f"list:{tmp_path}", "--model", "mnist-cnn", "--epochs", "1")
-    small = ("--set", "data.pixels=32", "--set", "data.augment=scaled-flip", "--device", "cpu")
+    small = (
+        "--set",
+        "data.image_size=32",
+        "--set",
+        "data.augment=random-resized-crop-flip",
+        "--device",
+        "cpu",
+    )
     ran = marginctl(*arguments, *small, "--out", tmp_path / "runs", "--json")
     assert ran.status == 0, ran.err
     assert ran.json["cells"][0]["n"] == 1

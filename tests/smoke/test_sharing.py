@@ -11,7 +11,7 @@ pytestmark = pytest.mark.smoke
 TWICE = "similarity=cosine;scale=fixed(from_run=cosine-ls,times=2)"
 COMMAND = ["train", "--data", "digits", "--model", "mlp:width=8", "--device", "cpu", "--json"]
 COMMAND += ["--objective", "cosine-ls", "--objective", TWICE]
-COMMAND += ["--seeds", "2", "--epochs", "1", "--set", "data.samples=100"]
+COMMAND += ["--seeds", "2", "--epochs", "1", "--set", "data.subset_size=100"]
 
 
 def test_a_trial_that_is_taken_comes_last_and_so_does_what_needs_it(marginctl, tmp_path):

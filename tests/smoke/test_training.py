@@ -15,7 +15,7 @@ from tests.conftest import Ran
 pytestmark = pytest.mark.smoke
 
 QUICK = ("--data", "digits", "--model", "mnist-cnn:feature_dim=16", "--device", "cpu")
-SMALL = ("--set", "data.samples=300", "--set", "train.batch_size=50", "--set")
+SMALL = ("--set", "data.subset_size=300", "--set", "train.batch_size=50", "--set")
 HUGE = ("--set", "optim.optimizer=sgd", "--set", "optim.lr=1e6")
 SMALL += ("optim.optimizer=adam", "--set", "optim.lr=0.01")
 
@@ -137,11 +137,11 @@ def test_a_recipe_with_a_grid(marginctl, tmp_path):
     path.write_text(
         """# Label noise.
 task: train
-data: {name: digits, samples: 200, augment: crop}
+data: {name: digits, subset_size: 200, augment: random-crop}
 model: mlp:width=16
 objectives: [soft, arcgrad]
 optim: {optimizer: adam, lr: 1e-2}
-train: {epochs: 2, batch_size: 50, accumulate: 2, evaluate_every: 2}
+train: {epochs: 2, batch_size: 50, grad_accum_steps: 2, evaluate_every: 2}
 grid: {data.label_noise: [0.0, 0.4], train.batch_size: [50]}
 """
     )
@@ -162,8 +162,11 @@ grid: {data.label_noise: [0.0, 0.4], train.batch_size: [50]}
         (("--set", "optim.lrr=0.1"), "unknown key 'optim.lrr'"),
         (("--set", "train.epochs=0"), "train.epochs = 0: expected greater than or equal to 1"),
         (("--set", "grid={data.shar: [1]}"), "grid: unknown key 'data.shar'"),
-        (("--set", "grid={data.share: [2.0]}"), "grid.data.share.0 = 2.0: expected less than"),
-        (("--set", "data.samples=3"), "count = 3: expected 10 (one of each class) .. 1437"),
+        (
+            ("--set", "grid={data.subset_fraction: [2.0]}"),
+            "grid.data.subset_fraction.0 = 2.0: expected less than",
+        ),
+        (("--set", "data.subset_size=3"), "count = 3: expected 10 (one of each class) .. 1437"),
         (("--model", "vgg16"), "model 'vgg16': images with side = 8: expected at least 32"),
         (("--seed", "1", "--seeds", "2"), "--seed and --seeds: give one of them"),
         (("--device", "cuda:99"), "--device cuda:99: this machine has"),
@@ -221,7 +224,7 @@ def pictures(tmp_path_factory):
     ],
 )
 def test_every_backbone_learns_a_folder_of_pictures(marginctl, pictures, tmp_path, model):
-    small = ("--set", "data.pixels=32", "--set", "train.batch_size=8", "--set", "optim.lr=0.01")
+    small = ("--set", "data.image_size=32", "--set", "train.batch_size=8", "--set", "optim.lr=0.01")
     arguments = ("train", "--data", f"folder:{pictures}", "--model", model, *small)
     ran = marginctl(*arguments, "--epochs", "1", "--out", tmp_path, "--json", "--device", "cpu")
     assert ran.status == 0, ran.err
@@ -231,7 +234,7 @@ def test_every_backbone_learns_a_folder_of_pictures(marginctl, pictures, tmp_pat
 
 @pytest.mark.parametrize("name", ["mnist", "cifar-100"])
 def test_real_images(marginctl, tmp_path, data_dir, name):
-    few = ("--set", "data.samples=300", "--set", "data.label_noise=0.1", "--epochs", "1")
+    few = ("--set", "data.subset_size=300", "--set", "data.label_noise=0.1", "--epochs", "1")
     ran = marginctl(
         *("train", "--data", name, "--model", "mlp:width=16", "--data-dir", data_dir),
         *(*few, "--out", tmp_path, "--json"),
@@ -255,7 +258,16 @@ def test_the_benchmark_of_training(marginctl):
     assert "DataLoader, " in printed.out
 
 
-MLP = ("--model", "mlp:width=8", "--set", "data.samples=100", "--epochs", "3", "--device", "cpu")
+MLP = (
+    "--model",
+    "mlp:width=8",
+    "--set",
+    "data.subset_size=100",
+    "--epochs",
+    "3",
+    "--device",
+    "cpu",
+)
 
 
 def result_in(out):
@@ -312,7 +324,7 @@ def test_other_versions_train_anew(marginctl, tmp_path, monkeypatch):
 
 def test_report_keeps_what_differs_apart(marginctl, tmp_path):
     arguments = ("train", *MLP, "--out", tmp_path)
-    for more in ((), ("--set", "data.samples=200"), ("--set", "optim.lr=0.01")):
+    for more in ((), ("--set", "data.subset_size=200"), ("--set", "optim.lr=0.01")):
         assert marginctl(*arguments, *more).status == 0
     document = marginctl("report", tmp_path, "--format", "json").json
     assert document["problems"] == []
@@ -333,7 +345,7 @@ def test_other_images_need_not_be_as_many(marginctl, pictures, tmp_path):
                 target = tmp_path / "more" / part / label / f"{i}.png"
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(pictures / part / label / f"{i % 2}.png", target)
-    small = ("--set", "data.pixels=8", "--set", "train.batch_size=2", "--device", "cpu")
+    small = ("--set", "data.image_size=8", "--set", "train.batch_size=2", "--device", "cpu")
     arguments = ("--data", f"folder:{tmp_path / 'more'}", "--model", "mlp:width=4", *small)
     assert marginctl("train", *arguments, "--epochs", "1", "--out", tmp_path / "r").status == 0
     run = next((tmp_path / "r").rglob("run.json")).parent
@@ -344,7 +356,7 @@ def test_other_images_need_not_be_as_many(marginctl, pictures, tmp_path):
 
 def test_what_a_network_cannot_do_is_one_line(marginctl, tmp_path, pictures):
     out = ("--out", tmp_path / "runs", "--device", "cpu")
-    small = ("--set", "data.samples=11", "--set", "train.batch_size=1", "--epochs", "1")
+    small = ("--set", "data.subset_size=11", "--set", "train.batch_size=1", "--epochs", "1")
     ran = marginctl("train", "--model", "resnet18", *small, *out)
     assert ran.status == 2
     assert "batch normalisation needs more than one value a channel" in ran.err

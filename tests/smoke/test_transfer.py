@@ -48,14 +48,14 @@ def convolutional(tmp_path_factory, photographs):
 
     store = tmp_path_factory.mktemp("convolutional")
     arguments = ["train", "--data", f"folder:{photographs}", "--model", "mobilenet:width=0.1"]
-    arguments += ["--set", "data.pixels=16", "--epochs", "1", "--out", str(store), *SMALL]
+    arguments += ["--set", "data.image_size=16", "--epochs", "1", "--out", str(store), *SMALL]
     assert run(arguments) == 0
     return store
 
 
 def test_a_sweep_of_networks_is_probed_row_by_row(marginctl, networks, tmp_path):
     arguments = ("transfer", "--from", networks, "--data", "digits", "--out", tmp_path, *SMALL)
-    few = ("--set", "probe.strengths=[0.1, 0.01]", "--set", "data.samples=300")
+    few = ("--set", "probe.l2_penalties=[0.1, 0.01]", "--set", "data.subset_size=300")
     planned = marginctl(*arguments, *few, "--dry-run").out
     assert "features of 660 images: about" in planned
     assert planned.splitlines()[-1].endswith("bootstrap intervals, the fit of a probe.")
@@ -121,7 +121,7 @@ def test_a_sweep_of_networks_is_probed_row_by_row(marginctl, networks, tmp_path)
 def test_fine_tuning_beside_a_probe(marginctl, networks, tmp_path):
     arguments = ("transfer", "--from", networks, "--data", "digits", "--out", tmp_path, *SMALL)
     more = ("--method", "fine-tune", "--method", "probe", "--epochs", "2")
-    more += ("--objective", "cosine:scale=10", "--set", "data.samples=200")
+    more += ("--objective", "cosine:scale=10", "--set", "data.subset_size=200")
     found = marginctl(*arguments, *more, "--json", "--predictions", tmp_path / "p.csv")
     assert found.status == 0, found.err
     methods = {(c["method"], c["classifier"]) for c in found.json["cells"]}
@@ -161,7 +161,7 @@ def test_a_folder_without_parts_is_divided_as_the_recipe_says(
     marginctl, convolutional, photographs, tmp_path
 ):
     data = f"folder:{photographs / 'train'}"
-    share = ("--set", "data.test_share=0.5")
+    share = ("--set", "data.test_fraction=0.5")
     arguments = ("transfer", "--from", convolutional, "--data", data, *share, "--out", tmp_path)
     found = marginctl(*arguments, "--json", "--predictions", tmp_path / "p.csv", *SMALL)
     assert found.status == 0, found.err
@@ -171,7 +171,7 @@ def test_a_folder_without_parts_is_divided_as_the_recipe_says(
     assert len(set(tested)) == 7
     assert all((photographs / "train" / name).is_file() for name in tested)
     # a network trained so is evaluated on its test part alone
-    small = ("--model", "mlp:width=4", "--epochs", "1", "--set", "data.pixels=8", *SMALL)
+    small = ("--model", "mlp:width=4", "--epochs", "1", "--set", "data.image_size=8", *SMALL)
     assert marginctl("train", "--data", data, *share, "--out", tmp_path / "t", *small).status == 0
     trial = next((tmp_path / "t").rglob("result.json")).parent
     found = marginctl("eval", trial, "--json", "--device", "cpu")
@@ -229,9 +229,9 @@ def test_what_is_wrong_with_a_folder_is_one_line(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--data", "digits"), "key 'starts' is missing"),
+        (("--data", "digits"), "key 'source_models' is missing"),
         (("--from", "NETWORKS"), "data.name is missing"),
-        (("--from", "gone/", "--data", "digits"), "start = gone/: is not there"),
+        (("--from", "gone/", "--data", "digits"), "source_model = gone/: is not there"),
         (("--from", "EMPTY", "--data", "digits"), "no finished trial is there"),
         (("--from", "NETWORKS", "--data", "nothing"), "unknown image set 'nothing'"),
         (("--from", "NETWORKS", "--data", "folder:gone"), "gone/train"),
@@ -252,8 +252,8 @@ def test_what_is_wrong_with_a_folder_is_one_line(
             "model = resnet18: the network of",
         ),
         (
-            ("--from", "NETWORKS", "--data", "digits", "--set", "probe.strengths=[0]"),
-            "probe.strengths.0 = 0",
+            ("--from", "NETWORKS", "--data", "digits", "--set", "probe.l2_penalties=[0]"),
+            "probe.l2_penalties.0 = 0",
         ),
         (("--from", "NETWORKS", "--data", "PHOTOGRAPHS"), "is no mlp:width=16 for images of 3 x"),
     ],
@@ -276,9 +276,9 @@ def test_a_trial_that_cannot_be_a_start_is_left_out_and_said(marginctl, networks
     first, *_ = sorted(store.rglob("result.json"))
     first.unlink()
     arguments = ("transfer", "--from", store, "--data", "digits", "--out", tmp_path / "r", *SMALL)
-    few = ("--set", "probe.strengths=[0.1]", "--set", "data.samples=100")
+    few = ("--set", "probe.l2_penalties=[0.1]", "--set", "data.subset_size=100")
     ran = marginctl(*arguments, *few, "--json")
-    assert f"starts = {first.parent}: is not finished" in ran.err
+    assert f"source_models = {first.parent}: is not finished" in ran.err
     assert sum(cell["n"] for cell in ran.json["cells"]) == 3
     # one trial alone, and its checkpoint, are the same network
     trial = sorted(store.rglob("result.json"))[0].parent
@@ -288,7 +288,7 @@ def test_a_trial_that_cannot_be_a_start_is_left_out_and_said(marginctl, networks
 
 
 def test_a_record_that_was_changed_is_named_by_a_report(marginctl, networks, tmp_path):
-    few = ("--set", "probe.strengths=[0.1]", "--set", "data.samples=100", *SMALL)
+    few = ("--set", "probe.l2_penalties=[0.1]", "--set", "data.subset_size=100", *SMALL)
     marginctl("transfer", "--from", networks, "--data", "digits", "--out", tmp_path, *few)
     path = next(tmp_path.rglob("result.json"))
     from marginctl.runs.run_dir import digest, result_in

@@ -61,7 +61,14 @@ def steps_in(out, kind):
 
 
 TRAIN = ("train", "--data", "digits", "--model", "mlp:width=8", "--device", "cpu", "--epochs", "3")
-TRAIN += ("--set", "data.samples=100", "--set", "train.batch_size=50", "--checkpoint-minutes", "0")
+TRAIN += (
+    "--set",
+    "data.subset_size=100",
+    "--set",
+    "train.batch_size=50",
+    "--checkpoint-minutes",
+    "0",
+)
 
 
 @pytest.mark.parametrize("keep", [1, 2])

@@ -40,13 +40,17 @@ def test_images_to_look_at_are_training_images():
 
 RECIPE = """\
 task: train
-data: {name: digits, samples: 200, augment: crop}
+data: {name: digits, subset_size: 200, augment: random-crop}
 model: "mnist-cnn:feature_dim=8"
 objectives: ["gradient-decay:beta=warm-up(end=1)"]
 optim: {optimizer: adam, lr: 0.01}
 train: {epochs: 3, batch_size: 50, evaluate_every: 2, precision: fp32}
 """
-WATCHED = ("train.reference=REFERENCE", "train.groups=4", "train.lipschitz=30")
+WATCHED = (
+    "train.reference_run=REFERENCE",
+    "train.difficulty_groups=4",
+    "train.gradient_norm_samples=30",
+)
 
 
 class Listener:

@@ -15,7 +15,7 @@ def trainer(model, blocks, pixels=8, channels=1, n=16, size=8, augment="none", e
     made = CosifyRecipe.model_validate(
         {
             "task": "cosify",
-            "start": "start",
+            "source_model": "source",
             "blocks": blocks,
             "model": model,
             "data": {"name": "digits", "augment": augment},
@@ -34,7 +34,7 @@ def changed(before, after):
     return {name for name in after if not torch.equal(before[name], after[name])}
 
 
-@pytest.mark.parametrize("augment", ["none", "crop"])
+@pytest.mark.parametrize("augment", ["none", "random-crop"])
 @pytest.mark.parametrize("blocks", ["1-4", "2-4", "3-4", "4"])
 def test_only_the_named_blocks_and_the_classifier_change(blocks, augment):
     trained = trainer("mnist-cnn:feature_dim=8", blocks, augment=augment)
@@ -51,16 +51,16 @@ def test_only_the_named_blocks_and_the_classifier_change(blocks, augment):
     assert {n for n, p in named.items() if p in held} == {n for n in named if n.startswith(moving)}
 
 
-@pytest.mark.parametrize("augment", ["none", "crop"])
+@pytest.mark.parametrize("augment", ["none", "random-crop"])
 def test_a_second_stage_trains_a_new_classifier_alone(augment):
     """Also of a network that has no blocks; the classifier is another one than the first's."""
-    changes = {"second": {"epochs": 2}, "data": {"augment": augment}}
+    changes = {"second_stage": {"epochs": 2}, "data": {"augment": augment}}
     for model in ("mnist-cnn:feature_dim=8", "torchvision/shufflenet_v2_x0_5"):
         own = recipe(model=model, train={"batch_size": 25}, **changes)
         of = images(n=60, tests=6, pixels=32, channels=3)
         first, trained = (
             Trainer(r.in_stage(), parse("cosine").spec, of, 0, CPU)
-            for r in (own.model_copy(update={"second": None}), own)
+            for r in (own.model_copy(update={"second_stage": None}), own)
         )
         assert not torch.equal(first.objective.weight, trained.objective.weight)
         assert (first.total, trained.total) == (3 * 3, 2 * 3)

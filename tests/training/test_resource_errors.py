@@ -7,7 +7,14 @@ from torch._inductor.exc import InvalidCxxCompiler
 from marginctl.training import trainer
 
 TRAIN = ("train", "--data", "digits", "--model", "mlp:width=8", "--device", "cpu", "--epochs", "2")
-TRAIN += ("--set", "data.samples=100", "--set", "train.batch_size=50", "--checkpoint-minutes", "0")
+TRAIN += (
+    "--set",
+    "data.subset_size=100",
+    "--set",
+    "train.batch_size=50",
+    "--checkpoint-minutes",
+    "0",
+)
 
 
 def too_large():
@@ -24,7 +31,7 @@ def no_compiler():
 
 MEMORY = (
     "error: digits, mlp:width=8 / soft (seed 0): cpu has no memory for train.batch_size = 50 with "
-    "train.accumulate = 1: raise the latter, or take a smaller model"
+    "train.grad_accum_steps = 1: raise the latter, or take a smaller model"
 )
 COMPILER = "error: digits, mlp:width=8 / soft (seed 0): train.compile = true: No working C++ compil"
 

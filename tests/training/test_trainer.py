@@ -22,7 +22,7 @@ def test_equals_a_plain_loop():
     """SGD with momentum and decay on a schedule, by hand, from the same initial weights."""
     data = images()
     changes = {
-        "optim": {"lr": "exponential(start=0.1,end=0.001)", "lr_by": "epoch"},
+        "optim": {"lr": "exponential(start=0.1,end=0.001)", "lr_interval": "epoch"},
         "model": "mlp:width=6",
     }
     ours = trainer("lm-softmax:bias=true", of=data, **changes)
@@ -52,7 +52,9 @@ def test_equals_a_plain_loop():
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
 def test_a_batch_in_parts_is_the_batch(optimizer):
     changes = {"model": "mlp:width=6", "optim": {"optimizer": optimizer, "lr": 0.01}}
-    whole, parts = (trainer(train={"accumulate": n, "batch_size": 10}, **changes) for n in (1, 3))
+    whole, parts = (
+        trainer(train={"grad_accum_steps": n, "batch_size": 10}, **changes) for n in (1, 3)
+    )
     run(whole)
     run(parts)
     for a, b in zip(whole.model.parameters(), parts.model.parameters(), strict=True):
@@ -65,11 +67,11 @@ def test_a_batch_in_parts_is_the_batch(optimizer):
         ("adacos", {}),
         ("center", {"optim": {"optimizer": "adam", "lr": 0.01}}),
         ("cosine-learned", {"optim": {"optimizer": "adamw", "lr": 0.01}}),
-        ("gradient-decay:beta=warm-up(end=1)", {"data": {"augment": "crop-flip"}}),
-        ("soft", {"optim": {"lr": "one-cycle(peak=0.1)"}, "train": {"accumulate": 2}}),
+        ("gradient-decay:beta=warm-up(end=1)", {"data": {"augment": "random-crop-flip"}}),
+        ("soft", {"optim": {"lr": "one-cycle(peak=0.1)"}, "train": {"grad_accum_steps": 2}}),
         ("l-gm", {"optim": {"optimizer": "adam", "lr": "cosine(start=0.01,end=0)"}}),
         ("center", {"device_config": FP16, "optim": {"optimizer": "adamw", "lr": 0.01}}),
-        ("adacos", {"device_config": FP16, "train": {"accumulate": 2}}),
+        ("adacos", {"device_config": FP16, "train": {"grad_accum_steps": 2}}),
     ],
 )
 def test_resumed_at_every_step_is_the_same_to_the_bit(objective, changes):
@@ -201,7 +203,7 @@ def test_auto_precision_is_one_that_the_device_has():
     ],
 )
 def test_nll_of_a_training_line_is_of_the_logits_without_margin(objective, loss_is_nll):
-    made = trainer(objective, train={"epochs": 1, "batch_size": 10, "accumulate": 2})
+    made = trainer(objective, train={"epochs": 1, "batch_size": 10, "grad_accum_steps": 2})
     seen = []
 
     def look(module, arguments, loss):
@@ -244,4 +246,4 @@ def test_a_checkpoint_knows_the_side_of_its_images(tmp_path):
 
     made = trainer("soft")
     assert made.state()["pixels"] == made.batches.train.x.shape[-1]
-    assert _other("folder:pictures", ImageData(name="cifar-100"), 32, tmp_path).side == 32
+    assert _other("folder:pictures", ImageData(name="cifar-100"), 32, tmp_path).resolved_size == 32

@@ -6,7 +6,7 @@ from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 
 from marginctl.metrics.reliability import nll
-from marginctl.recipe.transfer import STRENGTHS
+from marginctl.recipe.transfer import L2_PENALTIES
 from marginctl.transfer import logistic_regression
 from marginctl.transfer.logistic_regression import ProbeProblem
 
@@ -61,7 +61,7 @@ def test_two_classes_are_those_of_scikit_learn_at_twice_the_strength(digits):
 
 def test_a_path_ends_where_each_fit_does_with_less_work(digits):
     x, y = digits
-    strengths = STRENGTHS[:6]
+    strengths = L2_PENALTIES[:6]
     problem = ProbeProblem((x - x.mean(0)) / (x.std(0) + 1e-9), y, 10)
     path = problem.path(strengths, 1e-6)
     cold = [problem.fit(strength, 1e-6) for strength in strengths]

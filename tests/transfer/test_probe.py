@@ -49,11 +49,11 @@ def test_without_a_second_image_of_any_class_nothing_is_chosen():
 
 def test_the_record_says_how_each_strength_did_and_that_the_edge_was_chosen():
     (x, y), (other, test_y) = made(60), made(300, 1)
-    probe = Probe(strengths=[1e-1, 10.0, 1.0])
-    assert probe.strengths == [10.0, 1.0, 1e-1]
+    probe = Probe(l2_penalties=[1e-1, 10.0, 1.0])
+    assert probe.l2_penalties == [10.0, 1.0, 1e-1]
     record = fit_probe(SplitFeatures(x, other), y, test_y, 3, probe, 0).record
     of_each = record["validation"]["strengths"]
-    assert [v["strength"] for v in of_each] == probe.strengths
+    assert [v["strength"] for v in of_each] == probe.l2_penalties
     assert all(v["converged"] and v["gradient"] <= 1e-6 for v in of_each)
     best = max(of_each, key=lambda v: (v["top1"], -v["nll"]))
     assert record["strength"] == best["strength"]

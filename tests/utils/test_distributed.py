@@ -13,7 +13,7 @@ from PIL import Image
 
 RECIPE = """
 task: train
-data: {name: digits, samples: 407}
+data: {name: digits, subset_size: 407}
 model: mlp:width=16
 objectives: [adacos, center]
 optim: {optimizer: adam, lr: 0.005}
@@ -132,7 +132,7 @@ def test_one_that_is_killed_ends_the_other_and_a_restart_resumes(tmp_path, recip
 
 def test_foreign_images_a_scale_from_a_run_and_a_start_over_two_processes(tmp_path, marginctl):
     small = ("--set", "train.batch_size=50", "--epochs", "1", "--device", "cpu", "--quiet")
-    asked = ("train", "--data", "digits", "--set", "data.samples=101", "--model", "mlp:width=8")
+    asked = ("train", "--data", "digits", "--set", "data.subset_size=101", "--model", "mlp:width=8")
     assert marginctl(*asked, *small, "--out", tmp_path / "start").status == 0
     (start,) = (path.parent for path in (tmp_path / "start").rglob("run.json"))
     tests = tmp_path / "odd" / "val" / "a"  # 3 images: one more for one of the processes
@@ -176,7 +176,12 @@ def test_foreign_images_a_scale_from_a_run_and_a_start_over_two_processes(tmp_pa
 def test_two_stages_over_two_processes(tmp_path, recipe, marginctl):
     program = tmp_path / "compare.py"
     program.write_text(COMPARE)
-    tail = ("data.samples=null", "data.imbalance=20", "data.largest=140", "second.epochs=2")
+    tail = (
+        "data.subset_size=null",
+        "data.imbalance_factor=20",
+        "data.max_per_class=140",
+        "second_stage.epochs=2",
+    )
     more = [part for setting in (*tail, "train.epochs=2") for part in ("--set", setting)]
     arguments = ("train", recipe, *more, "--objective", "adacos", "--device", "cpu", "--json")
     process = torchrun([program], tmp_path, *arguments, "--out", tmp_path / "two")

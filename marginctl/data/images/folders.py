@@ -68,7 +68,7 @@ def list_image_folder(
     for part in (tested,) if test_only else (root / "train", tested):
         if not os.path.isdir(part):
             flat = not any(os.path.isdir(root / p) for p in PARTS) and os.path.isdir(root)
-            divided = f"; a training divides {root}/CLASS/IMAGE: data.test_share = 0.2"
+            divided = f"; a training divides {root}/CLASS/IMAGE: data.test_fraction = 0.2"
             raise MissingDataError(
                 f"{at}: no folder {part}: expected {root}/train/CLASS/IMAGE and "
                 f"{root}/val/CLASS/IMAGE (or test in place of val){divided * flat}"
@@ -101,7 +101,7 @@ def _divided(
     for part in PARTS:
         if os.path.isdir(root / part):
             raise RequestError(
-                f"{at}: data.test_share = {share:g} of a folder with {root / part}: leave it out"
+                f"{at}: data.test_fraction = {share:g} of a folder with {root / part}: leave it out"
             )
     if not os.path.isdir(root):
         raise MissingDataError(f"{at}: no folder {root}: expected {root}/CLASS/IMAGE")

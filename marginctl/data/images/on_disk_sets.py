@@ -286,7 +286,7 @@ def _without(rows: Rows, name: str, blacklist: Path) -> Rows:
     unknown = [n for n in names if n not in used]
     if unknown or not kept:
         said = f"'{unknown[0]}' is no test image of {name}" if unknown else "leaves no test image"
-        raise RequestError(f"data.blacklist = {blacklist}: {said}: expected names of some of them")
+        raise RequestError(f"data.exclude = {blacklist}: {said}: expected names of some of them")
     return kept
 
 

@@ -81,7 +81,8 @@ def long_tailed(images: Kind, imbalance: float, *, largest: int | None = None, s
     for c, (asked, n) in enumerate(zip(kept, there, strict=True)):
         if asked > n:
             raise RequestError(
-                f"data.largest = {first}: class {c} ('{images.classes[c]}') of {images.name} has "
+                f"data.max_per_class = {first}: class {c} ('{images.classes[c]}') "
+                f"of {images.name} has "
                 f"{n} training images, and the long tail asks for {asked}: make 'largest' smaller"
             )
     return images.select(_first_of_each(images.train_y, kept, seed))

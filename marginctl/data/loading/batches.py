@@ -137,7 +137,7 @@ class InMemoryLoader(BatchLoader):
         images: the data.
         device: where they are kept, as uint8.
         seed: of orders and augmentation.
-        augment: `none`, `flip`, `crop` or `crop-flip`.
+        augment: `none`, `flip`, `random-crop` or `random-crop-flip`.
         channels_last: the memory format of the batches.
         world: the processes that train together: each has its part of every batch.
     """
@@ -204,7 +204,7 @@ class InMemoryLoader(BatchLoader):
             offsets = torch.full_like(offsets, PADDING)
         rows = offsets[0][:, None] + torch.arange(height, device=self._device)
         columns = offsets[1][:, None] + torch.arange(width, device=self._device)
-        if self._augment != "crop":
+        if self._augment != "random-crop":
             mirrored = torch.as_tensor(stream.random(whole)[own] < 0.5, device=self._device)
             columns = torch.where(mirrored[:, None], columns.flip(1), columns)
         every = torch.arange(count, device=self._device)[:, None, None]

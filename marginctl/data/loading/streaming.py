@@ -48,7 +48,8 @@ class ImageTransform:
     """Cuts an image to a square of `pixels`, at random where it is augmented.
 
     `none` scales the shorter side to pixels x 256/224 and cuts the centre out; so are test images.
-    `crop-flip` cuts at a random place of that and mirrors at random. `scaled-flip` scales a random
+    `random-crop-flip` cuts at a random place of that and mirrors at random.
+    `random-resized-crop-flip` scales a random
     part of random shape (Szegedy 2014) and mirrors at random, as is usual for ImageNet. `imagenet`
     changes colours and light too. `whole` is the largest centred square, scaled, as images in
     memory are; `flip` mirrors it at random: aligned faces lose nothing.
@@ -78,7 +79,7 @@ def _transforms(pixels: int, augment: str) -> Callable[["Image"], Tensor]:
     """Gives (3, pixels, pixels) uint8. torchvision takes seconds to import: where it is needed."""
     from torchvision.transforms import v2
 
-    if augment in ("scaled-flip", "imagenet"):
+    if augment in ("random-resized-crop-flip", "imagenet"):
         part = v2.RandomResizedCrop(pixels, AREA, SHAPE, antialias=True)
         colours = [v2.ColorJitter(JITTER, JITTER, JITTER)] if augment == "imagenet" else []
         steps = [part, v2.RandomHorizontalFlip(), *colours]
@@ -88,7 +89,7 @@ def _transforms(pixels: int, augment: str) -> Callable[["Image"], Tensor]:
     else:
         scaled = v2.Resize(round(pixels * 256 / 224), antialias=True)
         cut = v2.CenterCrop(pixels) if augment == "none" else v2.RandomCrop(pixels)
-        mirrored = [v2.RandomHorizontalFlip()] if augment == "crop-flip" else []
+        mirrored = [v2.RandomHorizontalFlip()] if augment == "random-crop-flip" else []
         steps = [scaled, cut, *mirrored]
     composed: Callable[[Image], Tensor] = v2.Compose([*steps, v2.PILToTensor()])
     return composed

@@ -25,9 +25,9 @@ PANEL = (4.6, 3.2)  # inches
 APART = 0.05  # inches between the error bars of two lines
 MANY_TIMES = 20  # the largest value over the smallest, above which an axis is logarithmic
 UNITS = {
-    "data.share": "share of the training images",
+    "data.subset_fraction": "share of the training images",
     "data.label_noise": "share of wrong labels",
-    "data.samples": "training images",
+    "data.subset_size": "training images",
     "train.epochs": "epochs of training",
     "train.batch_size": "images a batch",
 }

@@ -73,7 +73,7 @@ def class_angles(trial: "Trial", networks: Path) -> Array:
     layers = len(trial.protocol.hidden)
     for i in range(layers):
         x = x @ own[f"weight{i}"] + own[f"bias{i}"]
-        if i < layers - 1 or not trial.protocol.linear_feature:
+        if i < layers - 1 or not trial.protocol.linear_last_hidden:
             x = np.maximum(x, 0)
     lengths = np.linalg.norm(x, axis=1, keepdims=True)
     weight = own["class_weight"]

@@ -45,7 +45,7 @@ def curriculum(table: Trained, groups: Sequence[Group], said: Reasons) -> Figure
         if series:
             found[group.row, group.objective] = series
         else:
-            said.add("no curriculum by epoch: train.reference records it", group)
+            said.add("no curriculum by epoch: train.reference_run records it", group)
     rows = by_row(g for g in groups if (g.row, g.objective) in found)
     if not found or too_many(2 * len(found), said):
         return None

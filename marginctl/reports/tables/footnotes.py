@@ -34,7 +34,8 @@ def legend(grid: Grid, made: Comparisons | None) -> list[str]:
         )
     if made and made.cells and made.overlapping:
         lines.append(
-            "folds overlap (stratified: rounded-up): n counts some rows twice, and these tests are "
+            "folds overlap (stratified: equal-test-counts): n counts some rows "
+            "twice, and these tests are "
             "too sure of themselves"
         )
     for reason in dict.fromkeys(c.untrained for c in cells if c.untrained):

@@ -28,7 +28,7 @@ def as_json(
     return {
         "schema": 1,
         "command": "transfer",
-        "recipe": recipe.model_dump(exclude={"about", "start"}),
+        "recipe": recipe.model_dump(exclude={"about", "source_model"}),
         "cells": [
             {
                 "start": row[0],

@@ -255,14 +255,14 @@ def test_what_cannot_be_divided(flat, pets):
         RequestError, load_in_memory, "folder:pets", pets.parent, test_share=0.5
     )
     said = refusal(MissingDataError, load_in_memory, "folder:flat", flat.parent)
-    assert f"a training divides {flat}/CLASS/IMAGE: data.test_share = 0.2" in said
+    assert f"a training divides {flat}/CLASS/IMAGE: data.test_fraction = 0.2" in said
     with pytest.raises(MissingDataError, match="no folder"):
         load_in_memory("folder:gone", flat.parent, test_share=0.5)
     (flat / "empty").mkdir()
     assert "no images in" in refusal(
         RequestError, load_in_memory, "folder:flat", flat.parent, test_share=0.5
     )
-    document = {"task": "train", "data": {"name": "digits", "test_share": 0.5}}
+    document = {"task": "train", "data": {"name": "digits", "test_fraction": 0.5}}
     assert "expected folder:PATH" in refusal(RequestError, check, TrainRecipe, document, {}, "r")
     for name in ("cat", "dog"):
         for file in list((flat / name).iterdir())[1:]:

@@ -162,7 +162,7 @@ def test_test_images_that_are_left_out(listed, tmp_path):
         line = refusal(
             RequestError, load_on_disk, "list:lists", tmp_path, 32, blacklist="black.txt"
         )
-        assert line.startswith(f"data.blacklist = {black}: {said}")
+        assert line.startswith(f"data.exclude = {black}: {said}")
 
 
 # --- corruption

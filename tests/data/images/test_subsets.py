@@ -220,7 +220,8 @@ def test_a_long_tail_is_nested_and_the_test_part_stays(data):
         ({"imbalance": 2, "largest": 0}, "long tail: largest = 0: expected 1 or more"),
         (
             {"imbalance": 2, "largest": 100},
-            "data.largest = 100: class 2 ('c') of made-up has 25 training images, and the long "
+            "data.max_per_class = 100: class 2 ('c') of made-up has 25 training "
+            "images, and the long "
             "tail asks for 62: make 'largest' smaller",
         ),
     ],

@@ -58,7 +58,7 @@ def test_flip_mirrors_and_cuts_nothing():
         assert torch.allclose(a, b.flip(-1) if was else b, atol=1e-5)
 
 
-@pytest.mark.parametrize("augment", ["crop", "crop-flip"])
+@pytest.mark.parametrize("augment", ["random-crop", "random-crop-flip"])
 def test_augmented_images_are_windows_of_the_padded_ones(augment):
     data = images(n=40, channels=3)
     made = batches(data, augment)
@@ -84,7 +84,7 @@ def test_augmented_images_are_windows_of_the_padded_ones(augment):
         places.add(hits[0][:2])
         windows[hits[0][2]] += 1
     assert len(places) > 15
-    assert (windows[True] > 5) == (augment == "crop-flip")
+    assert (windows[True] > 5) == (augment == "random-crop-flip")
 
 
 def _window(image, top, left, flip):
@@ -93,30 +93,30 @@ def _window(image, top, left, flip):
 
 
 def test_an_epoch_goes_on_from_any_batch():
-    made = batches(images(), "crop-flip")
+    made = batches(images(), "random-crop-flip")
     whole = list(made.train_batches(3, 8))
-    rest = list(batches(images(), "crop-flip").train_batches(3, 8, first=4))
+    rest = list(batches(images(), "random-crop-flip").train_batches(3, 8, first=4))
     assert len(rest) == len(whole) - 4
     for (x, y), (again, labels) in zip(whole[4:], rest, strict=True):
         assert torch.equal(x, again)
         assert torch.equal(y, labels)
-    other = next(batches(images(), "crop-flip", seed=1).train_batches(3, 8))
+    other = next(batches(images(), "random-crop-flip", seed=1).train_batches(3, 8))
     assert not torch.equal(other[0], whole[0][0])
 
 
 def test_test_images_come_once_in_order():
     data = images(tests=21)
-    xs, ys = zip(*batches(data, "crop-flip").test_batches(8), strict=True)
+    xs, ys = zip(*batches(data, "random-crop-flip").test_batches(8), strict=True)
     assert np.array_equal(torch.cat(ys).numpy(), data.test_y)
     assert len(torch.cat(xs)) == 21
 
 
 def test_processes_share_every_batch():
     """The parts of two processes together are the batch of one, augmented alike."""
-    alone = batches(images(n=53), "crop-flip")
+    alone = batches(images(n=53), "random-crop-flip")
     parts = [
         InMemoryLoader(
-            *(images(n=53), torch.device("cpu"), 0, "crop-flip"),
+            *(images(n=53), torch.device("cpu"), 0, "random-crop-flip"),
             channels_last=True,
             world=World(rank, 2),
         )
@@ -171,7 +171,7 @@ def test_a_class_without_images_is_never_drawn():
     assert set(drawn_labels(made, 0).tolist()) == {0, 2}
 
 
-@pytest.mark.parametrize("augment", ["none", "crop"])
+@pytest.mark.parametrize("augment", ["none", "random-crop"])
 def test_balanced_batches_are_the_same_for_two_processes_and_from_any_place_on(augment):
     data = images(n=55)
     whole, *halves = (

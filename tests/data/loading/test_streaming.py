@@ -79,7 +79,9 @@ def test_an_epoch_holds_every_image_once_and_epochs_differ(photographs, number_o
     assert orders[0] != orders[1]
 
 
-@pytest.mark.parametrize("augment", ["none", "crop-flip", "scaled-flip", "imagenet"])
+@pytest.mark.parametrize(
+    "augment", ["none", "random-crop-flip", "random-resized-crop-flip", "imagenet"]
+)
 def test_batches_do_not_depend_on_processes_nor_on_the_place(photographs, monkeypatch, augment):
     found = {}
     for number in (0, 1, 2):
@@ -135,7 +137,7 @@ def test_crop_flip_cuts_windows_of_the_scaled_image():
     grid[..., 0], grid[..., 1] = 5 * np.arange(32)[:, None], 5 * np.arange(32)
     image, places, flips = Image.fromarray(grid), set(), 0
     for row in range(60):
-        x, light = ImageTransform(28, "crop-flip", 0, 0)(image, row)
+        x, light = ImageTransform(28, "random-crop-flip", 0, 0)(image, row)
         assert not light.any()
         found = x.permute(1, 2, 0).numpy()
         top, left = found[0, 0, 0] // 5, found[0, :, 1].min() // 5
@@ -159,7 +161,7 @@ def test_scaled_flip_cuts_parts_of_the_usual_sizes_and_shapes():
     grid[..., 0], grid[..., 1], grid[..., 2] = np.arange(240)[:, None], np.arange(240), 77
     areas, shapes, lefts, flips = [], [], [], 0
     for row in range(2000):
-        x, light = ImageTransform(16, "scaled-flip", 0, 0)(Image.fromarray(grid), row)
+        x, light = ImageTransform(16, "random-resized-crop-flip", 0, 0)(Image.fromarray(grid), row)
         assert x.shape == (3, 16, 16)
         assert bool((x[2] == 77).all())
         assert not light.any()
@@ -253,7 +255,12 @@ def test_the_number_of_workers(monkeypatch):
 def test_a_resumed_training_is_the_same_with_other_workers(photographs, monkeypatch):
     """Killed in the middle of an epoch, and resumed with two workers in place of none."""
     changes = {
-        "data": {"name": "folder:photos", "load": "stream", "augment": "imagenet", "pixels": 28},
+        "data": {
+            "name": "folder:photos",
+            "load": "stream",
+            "augment": "imagenet",
+            "image_size": 28,
+        },
         "train": {"batch_size": 4, "epochs": 2},
     }
     monkeypatch.setattr(workers, "worker_count", lambda: 0)

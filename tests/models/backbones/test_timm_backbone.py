@@ -130,7 +130,7 @@ def test_its_parameters_are_trained():
 
 @needs_timm
 def test_a_training_with_one(marginctl, tmp_path):
-    arguments = ("train", "--data", "digits", "--set", "data.samples=100", "--epochs", "1")
+    arguments = ("train", "--data", "digits", "--set", "data.subset_size=100", "--epochs", "1")
     arguments += ("--set", "train.precision=fp32")
     out = ("--out", tmp_path, "--device", "cpu", "--json")
     ran = marginctl(*arguments, "--model", "timm/test_resnet", *out)

@@ -104,7 +104,14 @@ def test_rho_is_drawn_where_it_is_and_its_lack_is_told(three):
 def test_an_objective_looks_alike_in_all_rows(tmp_path):
     names = ["soft", "adacos", "arcgrad"]
     runs = [
-        run(tmp_path, o, 0, [line(1, 50), line(2, 60)], setting={"data.share": s}, objectives=names)
+        run(
+            tmp_path,
+            o,
+            0,
+            [line(1, 50), line(2, 60)],
+            setting={"data.subset_fraction": s},
+            objectives=names,
+        )
         for s, there in ((0.5, names), (1.0, names[1:]))
         for o in there
     ]
@@ -117,10 +124,10 @@ def test_an_objective_looks_alike_in_all_rows(tmp_path):
 
 def test_too_many_panels_are_refused_by_a_reason(tmp_path):
     runs = [
-        run(tmp_path, "soft", 0, [line(1, 50)], setting={"data.share": s})
+        run(tmp_path, "soft", 0, [line(1, 50)], setting={"data.subset_fraction": s})
         for s in np.linspace(0.1, 1, 61)
     ]
     made, said = table(*runs), Reasons()
     assert curves(made, groups(made), said) is None
     assert "122 panels: at most 120" in said.lines()[0]
-    assert math.isclose(runs[-1].record["setting"]["data.share"], 1)
+    assert math.isclose(runs[-1].record["setting"]["data.subset_fraction"], 1)

@@ -28,7 +28,7 @@ def test_points_are_means_of_the_last_epoch_and_bars_their_spread(tmp_path, seed
                 o,
                 s,
                 [line(1, 1), line(2, top)],
-                setting={"data.share": share},
+                setting={"data.subset_fraction": share},
                 objectives=["soft", "lm-softmax"],
             )
             for (o, share), of in tops.items()
@@ -39,7 +39,7 @@ def test_points_are_means_of_the_last_epoch_and_bars_their_spread(tmp_path, seed
     figure = sweep(made, groups(made), said)
     assert said.lines() == []
     (axes,) = figure.subfigs[0].axes
-    assert axes.get_xlabel() == "share of the training images (data.share)"
+    assert axes.get_xlabel() == "share of the training images (data.subset_fraction)"
     assert [c.get_label() for c in axes.containers] == ["soft", "lm-softmax"]
     for objective, container in zip(("soft", "lm-softmax"), axes.containers, strict=True):
         line_ = container.lines[0]
@@ -53,7 +53,10 @@ def test_points_are_means_of_the_last_epoch_and_bars_their_spread(tmp_path, seed
             else:
                 assert high - mean == pytest.approx(statistics.stdev(values))
                 assert mean - low == pytest.approx(statistics.stdev(values))
-    assert figure.subfigs[0].get_suptitle() == f"digits, mlp; along data.share; n = {seeds} seeds"
+    assert (
+        figure.subfigs[0].get_suptitle()
+        == f"digits, mlp; along data.subset_fraction; n = {seeds} seeds"
+    )
     figure.draw_without_rendering()
     low, high = axes.get_xlim()
     assert low < 0.5 < 0.9 < high < 1.1
@@ -67,7 +70,11 @@ def test_two_keys_have_panels_for_each(tmp_path):
                 "soft",
                 0,
                 [line(1, noise * 10 + epochs)],
-                setting={"data.label_noise": noise, "train.epochs": epochs, "data.augment": "crop"},
+                setting={
+                    "data.label_noise": noise,
+                    "train.epochs": epochs,
+                    "data.augment": "random-crop",
+                },
             )
             for noise in (0.1, 0.2)
             for epochs in (1, 100)
@@ -76,16 +83,16 @@ def test_two_keys_have_panels_for_each(tmp_path):
     figure = sweep(made, groups(made), Reasons())
     titles = [block.get_suptitle() for block in figure.subfigs]
     assert titles == [
-        "digits, mlp, epochs=1, augment=crop; along data.label_noise; n = 1 seed",
-        "digits, mlp, epochs=100, augment=crop; along data.label_noise; n = 1 seed",
-        "digits, mlp, label_noise=0.1, augment=crop; along train.epochs; n = 1 seed",
-        "digits, mlp, label_noise=0.2, augment=crop; along train.epochs; n = 1 seed",
+        "digits, mlp, epochs=1, augment=random-crop; along data.label_noise; n = 1 seed",
+        "digits, mlp, epochs=100, augment=random-crop; along data.label_noise; n = 1 seed",
+        "digits, mlp, label_noise=0.1, augment=random-crop; along train.epochs; n = 1 seed",
+        "digits, mlp, label_noise=0.2, augment=random-crop; along train.epochs; n = 1 seed",
     ]
     assert [b.axes[0].get_xscale() for b in figure.subfigs] == ["linear", "linear", "log", "log"]
     assert figure.subfigs[3].axes[0].containers[0].lines[0].get_ydata() == pytest.approx([3, 102])
 
 
-@pytest.mark.parametrize("setting", [{}, {"data.augment": "crop"}, {"optim.nesterov": True}])
+@pytest.mark.parametrize("setting", [{}, {"data.augment": "random-crop"}, {"optim.nesterov": True}])
 def test_without_numbers_there_is_no_sweep(tmp_path, setting):
     made, said = table(run(tmp_path, "soft", 0, [line(1, 50)], setting=setting)), Reasons()
     assert sweep(made, groups(made), said) is None

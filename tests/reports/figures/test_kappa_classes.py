@@ -15,8 +15,10 @@ def tables(folder):
             run(folder / "a", "soft", 0, [line(1, 50)], state={"rho": 1.0}),
         ),
         table(
-            kappa_run(folder / "b", 1000, 0, 16.0, 8, 9, 10, 20, 30, setting={"data.share": 0.5}),
-            kappa_run(folder / "b", 10, 0, 6.0, setting={"data.share": 0.2}),
+            kappa_run(
+                folder / "b", 1000, 0, 16.0, 8, 9, 10, 20, 30, setting={"data.subset_fraction": 0.5}
+            ),
+            kappa_run(folder / "b", 10, 0, 6.0, setting={"data.subset_fraction": 0.2}),
         ),
     ]
 
@@ -37,8 +39,8 @@ def test_points_are_means_over_the_seeds_by_classes(tmp_path):
     (legend,) = figure.legends
     assert [text.get_text().replace("\n", " ") for text in legend.get_texts()] == [
         "digits, mlp; cosine-ls",
-        "digits, mlp, share=0.2; cosine-ls",
-        "digits, mlp, share=0.5; cosine-ls",
+        "digits, mlp, subset_fraction=0.2; cosine-ls",
+        "digits, mlp, subset_fraction=0.5; cosine-ls",
     ]
     assert "n = 1 to 2 seeds" in figure.subfigs[0].get_suptitle()
     figure.draw_without_rendering()

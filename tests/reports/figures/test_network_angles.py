@@ -13,10 +13,10 @@ from marginctl.reports.figures.network_angles import class_angles
 from tests.crossval.made import dataset
 
 
-@pytest.mark.parametrize("linear_feature", [False, True])
-def test_angles_equal_those_of_the_network_alone(tmp_path, linear_feature):
+@pytest.mark.parametrize("linear_last_hidden", [False, True])
+def test_angles_equal_those_of_the_network_alone(tmp_path, linear_last_hidden):
     protocol = Protocol(
-        hidden=[7, 6], folds=3, repeats=1, epochs=4, lr=0.01, linear_feature=linear_feature
+        hidden=[7, 6], folds=3, repeats=1, epochs=4, lr=0.01, linear_last_hidden=linear_last_hidden
     )
     trial = Trial(dataset(), parse("arcgrad"), protocol, 0)
     (stack,) = trial.stacks

@@ -69,7 +69,9 @@ def test_a_block_for_each_set_of_the_other_options_and_a_line_for_each_row(tmp_p
     names = ("arcface:scale=30", "arcface", "arcface:scale=30,margin=0.3", "arcface:margin=0.3")
     made = table(
         *(
-            finished(tmp_path, name, 0, 10 * i + 50 * share, setting={"data.share": share})
+            finished(
+                tmp_path, name, 0, 10 * i + 50 * share, setting={"data.subset_fraction": share}
+            )
             for i, name in enumerate(names)
             for share in (0.5, 1.0)
         )
@@ -80,20 +82,20 @@ def test_a_block_for_each_set_of_the_other_options_and_a_line_for_each_row(tmp_p
     }
     assert found == {
         "arcface along scale": {
-            "digits, mlp, share=0.5": ([20, 30], [35, 25]),
-            "digits, mlp, share=1.0": ([20, 30], [60, 50]),
+            "digits, mlp, subset_fraction=0.5": ([20, 30], [35, 25]),
+            "digits, mlp, subset_fraction=1.0": ([20, 30], [60, 50]),
         },
         "arcface:scale=30 along margin": {
-            "digits, mlp, share=0.5": ([0.1, 0.3], [25, 45]),
-            "digits, mlp, share=1.0": ([0.1, 0.3], [50, 70]),
+            "digits, mlp, subset_fraction=0.5": ([0.1, 0.3], [25, 45]),
+            "digits, mlp, subset_fraction=1.0": ([0.1, 0.3], [50, 70]),
         },
         "arcface:margin=0.3 along scale": {
-            "digits, mlp, share=0.5": ([20, 30], [55, 45]),
-            "digits, mlp, share=1.0": ([20, 30], [80, 70]),
+            "digits, mlp, subset_fraction=0.5": ([20, 30], [55, 45]),
+            "digits, mlp, subset_fraction=1.0": ([20, 30], [80, 70]),
         },
         "arcface along margin": {
-            "digits, mlp, share=0.5": ([0.1, 0.3], [35, 55]),
-            "digits, mlp, share=1.0": ([0.1, 0.3], [60, 80]),
+            "digits, mlp, subset_fraction=0.5": ([0.1, 0.3], [35, 55]),
+            "digits, mlp, subset_fraction=1.0": ([0.1, 0.3], [60, 80]),
         },
     }
     assert {b.axes[0].get_xscale() for b in figure.subfigs} == {"linear"}

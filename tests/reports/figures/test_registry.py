@@ -25,7 +25,7 @@ def store(tmp_path_factory):
         "model: mlp\n"
         "objectives: [cosine-ls, 'lm-softmax:strength=0.5']\n"
         "train: {epochs: 2}\n"
-        "grid: {data.share: [0.1, 0.2]}\n"
+        "grid: {data.subset_fraction: [0.1, 0.2]}\n"
         "seeds: [0, 1]\n"
     )
     arguments = ["train", str(folder / "share.yaml"), "--out", str(folder / "runs"), "--quiet"]

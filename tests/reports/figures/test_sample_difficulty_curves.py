@@ -43,7 +43,7 @@ def made(tmp_path):
 def test_a_line_a_group_and_the_shares_below(made):
     said = Reasons()
     figure = curriculum(made, groups(made), said)
-    assert said.lines() == ["soft: no curriculum by epoch: train.reference records it"]
+    assert said.lines() == ["soft: no curriculum by epoch: train.reference_run records it"]
     (block,) = figure.subfigs
     above, other, below, _ = block.axes
     assert (above.get_title(), other.get_title()) == ("gradient-decay:beta=0.1", "gradient-decay")

@@ -28,4 +28,4 @@ def test_a_long_name_is_broken():
         "margin=0.1,",
         "gradient=exact",
     ]
-    assert legend_text("digits, mlp,share=0.1;soft", 80) == "digits, mlp, share=0.1; soft"
+    assert legend_text("digits, mlp,share=0.1;soft", 80) == "digits, mlp, subset_fraction=0.1; soft"

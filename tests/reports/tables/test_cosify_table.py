@@ -83,7 +83,7 @@ def test_what_was_not_measured_is_told(capsys):
 
 
 def test_json_has_both():
-    recipe = CosifyRecipe.model_validate({"task": "cosify", "start": "runs/x"})
+    recipe = CosifyRecipe.model_validate({"task": "cosify", "source_model": "runs/x"})
     document = as_json(RECORDS, recipe, [])
     assert document["command"] == "cosify"
     (before,) = document["before"]
