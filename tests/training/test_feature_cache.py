@@ -72,7 +72,7 @@ def test_a_second_stage_trains_a_new_classifier_alone(augment):
 
 
 def test_kept_features_are_drawn_by_class_as_images_are():
-    own = recipe(second={"epochs": 1}, train={"batch_size": 10})
+    own = recipe(second_stage={"epochs": 1}, train={"batch_size": 10})
     kept, whole = (
         Trainer(own.in_stage(), parse("cosine").spec, images(n=60), 0, CPU) for _ in range(2)
     )
