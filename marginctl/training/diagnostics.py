@@ -29,7 +29,8 @@ class Diagnostics:
     """The records of a trial on training images, as its recipe asks for them.
 
     Args:
-        trial: `train.reference_run` and `train.gradient_norm_samples` of its recipe say what is recorded.
+        trial: `train.reference_run` and `train.gradient_norm_samples` of its recipe say what is
+            recorded.
         images: that it trains on.
         trainer: of the trial, with the normalisation that it has.
         world: the processes that train together.
