@@ -118,7 +118,7 @@ def command(
     from marginctl.data.tabular.custom import read_csv_files
     from marginctl.experiments.uci_cv_session import Session
     from marginctl.experiments.uci_cv_trial import cost_of
-    from marginctl.papers import table as published
+    from marginctl.papers import published_means
     from marginctl.recipe import find
     from marginctl.reports.figures.grid import check, draw
     from marginctl.reports.formats.output import print_tables
@@ -186,7 +186,7 @@ def command(
             list(rows) or [d.name for d in session.datasets],
             session.recipe.objectives,
             seeds=len(session.recipe.seeds),
-            published=published(session.recipe.paper, session.recipe.table),
+            published=published_means(session.recipe.paper, session.recipe.table),
             skipped=session.skipped,
             settings={r: (t.dataset.name, t.setting.changed) for r, t in rows.items() if t.setting},
             row_of={trial.id: trial.row for trial in session.trials},

@@ -1,38 +1,47 @@
-"""Published values as data: one YAML file a paper."""
+"""Published values: the tables and claims of each paper, read from its folder of recipes."""
 
 from functools import cache
 from pathlib import Path
 
 from marginctl.errors import RequestError
-from marginctl.papers.published import Claim, Measure, Paper, Published, PublishedTable, Value, read
+from marginctl.papers.published import (
+    Claim,
+    Paper,
+    PublishedMean,
+    PublishedTable,
+    PublishedValue,
+    Quantity,
+    read_paper,
+)
+from marginctl.recipe.load import PUBLISHED, paper_folders
 from marginctl.utils.text import did_you_mean
 
 __all__ = [
     "Claim",
-    "Measure",
     "Paper",
-    "Published",
+    "PublishedMean",
     "PublishedTable",
-    "Value",
+    "PublishedValue",
+    "Quantity",
     "check_paper",
     "papers",
+    "published_means",
     "published_table",
-    "table",
 ]
 
 
 def papers() -> list[Paper]:
-    """All papers, by their names."""
-    return [_paper(path) for path in _files().values()]
+    """Return all papers, sorted by name."""
+    return [_paper(name, folder) for name, folder in paper_folders().items()]
 
 
 def check_paper(name: str) -> None:
-    """Refuses a paper that we hold nothing of.
+    """Refuse an unknown paper.
 
     Raises:
-        RequestError: no such paper.
+        RequestError: there is no such paper.
     """
-    known = list(_files())
+    known = list(paper_folders())
     if name not in known:
         raise RequestError(
             f"unknown paper '{name}': expected one of {', '.join(known)}."
@@ -41,19 +50,19 @@ def check_paper(name: str) -> None:
 
 
 def published_table(paper: str, number: str) -> PublishedTable:
-    """A table of a paper.
+    """Return a table of a paper.
 
     Args:
         paper: its name, such as `arcgrad`.
-        number: the table's, as printed, such as `I`; with its part where it has parts (`12c`).
+        number: the table's number as printed, such as `I`, with its part if it has parts (`12c`).
 
     Raises:
-        RequestError: no such paper, or no such table of it.
+        RequestError: there is no such paper, or it has no such table.
     """
     check_paper(paper)
-    tables = _paper(_files()[paper]).tables
+    tables = _paper(paper, paper_folders()[paper]).tables
     if number not in tables:
-        known = ", ".join(tables) or "none, it has claims alone"
+        known = ", ".join(tables) or "none (it has claims only)"
         raise RequestError(
             f"unknown table '{number}' of {paper}: expected one of {known}."
             + did_you_mean(number, tables)
@@ -61,29 +70,25 @@ def published_table(paper: str, number: str) -> PublishedTable:
     return tables[number]
 
 
-def table(paper: str | None, name: str | None) -> dict[tuple[str, str], Published]:
-    """The cells of a table of cross-validations by (data set, objective); empty where we hold none.
+def published_means(paper: str | None, number: str | None) -> dict[tuple[str, str], PublishedMean]:
+    """Return the cells of a cross-validation table by (data set, objective).
+
+    Empty if we hold no such table, or if its cells are selected by other keys.
 
     Args:
         paper: a paper's name, such as `arcgrad`.
-        name: the table's number as printed, such as `I`.
+        number: the table's number as printed, such as `I`.
     """
-    if paper not in _files():
-        return {}
-    found = _paper(_files()[paper]).tables.get(name or "")
+    folder = paper_folders().get(paper or "")
+    table = _paper(str(paper), folder).tables.get(number or "") if folder else None
     cells = {}
-    for place, cell in found.cells.items() if found else ():
-        selection = found.where(*place) if found else {}
-        if isinstance(cell, Published) and set(selection) == {"dataset", "objective"}:
+    for key, cell in table.cells.items() if table else ():
+        selection = table.selections[key] if table else {}
+        if isinstance(cell, PublishedMean) and set(selection) == {"dataset", "objective"}:
             cells[str(selection["dataset"]), str(selection["objective"])] = cell
     return cells
 
 
-def _files() -> dict[str, Path]:
-    """The file of each paper, by its name."""
-    return {path.stem: path for path in sorted(Path(__file__).parent.glob("*.yaml"))}
-
-
 @cache
-def _paper(path: Path) -> Paper:
-    return read(path)
+def _paper(name: str, folder: Path) -> Paper:
+    return read_paper(name, folder / PUBLISHED)

@@ -1,40 +1,46 @@
-"""Published tables and claims as frozen data, read from the YAML file of a paper."""
+"""The published tables and claims of a paper, and the schema of the published.yaml that holds them.
+
+The head of recipes/arcgrad/published.yaml explains the keys of such a file.
+"""
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from marginctl.models.registry import canonical_model
 from marginctl.objectives.parsing import parse
-from marginctl.papers.schema import (
-    CELL,
-    NOT_AVAILABLE,
-    NOT_PRINTED,
-    Direction,
-    Line,
-    MeasureOf,
-    Metric,
-    PaperFile,
-    Scalar,
-    TableFile,
-    Unit,
-    Where,
-)
 from marginctl.utils import yaml
 
-Place = tuple[str, str]  # the labels of a row and a column
+NOT_AVAILABLE = "not available"  # the paper has a number here, but its text available to us has not
+NOT_PRINTED = "-"  # the paper itself has no number here
+
+Metric = Literal[
+    "accuracy", "error", "angle", "time", "average precision", "scale", "count", "setting"
+]
+Unit = Literal["percent", "rad", "ms", "none"]
+Direction = Literal["higher", "lower", "none"]
+Scalar = str | int | float | bool
+Selection = dict[str, Scalar]  # dotted key of a recipe -> value
+CellKey = tuple[str, str]  # the labels of a row and a column
+
+_NUMBER = r"\d+(?:\.\d+)?"
+_CELL = re.compile(rf"(?P<mean>{_NUMBER})(?:\s*±\s*(?P<std>{_NUMBER}))?")
 _OPTION = "objective."  # a key such as objective.strength sets an option of the objective
 
 
 @dataclass(frozen=True)
-class Value:
+class PublishedValue:
     """A published number in the unit of its cell.
 
     Attributes:
-        mean: the number; where the paper averages, the average.
-        std: the printed standard deviation, None where there is none.
-        n: how many repeats are behind them, None where the paper does not say.
+        mean: the number; the average where the paper averages.
+        std: the printed standard deviation, None if there is none.
+        n: the number of repeats, None if the paper does not give it.
     """
 
     mean: float
@@ -43,24 +49,24 @@ class Value:
 
 
 @dataclass(frozen=True)
-class Published(Value):
-    """A published number with its spread and its n, so that another mean can be tested with it."""
+class PublishedMean(PublishedValue):
+    """A published mean with its standard deviation and n."""
 
     std: float
     n: int
 
 
 @dataclass(frozen=True)
-class Measure:
-    """What a cell measures.
+class Quantity:
+    """What a cell holds, and which number of a run fills it.
 
     Attributes:
-        metric: what is measured. `error` is 100 less the accuracy that `field` names.
-        unit: of the number. Records hold angles in degrees.
-        direction: which way is better.
-        delta: the half-width, in that unit, within which another number counts as reproduced. It
-            is our choice; None where we make none.
-        field: the dotted path, in a result record, of what fills the cell.
+        metric: `error` is 100 minus the accuracy at `field`.
+        unit: of the number. Runs record angles in degrees.
+        direction: which direction is better.
+        delta: the equivalence margin in that unit: half the width of the range in which another
+            number counts as reproduced. It is our choice; None where we make none.
+        field: the dotted path in result.json of the number that fills the cell.
     """
 
     metric: Metric
@@ -70,12 +76,12 @@ class Measure:
     field: str | None
 
     @property
-    def places(self) -> int:
-        """How many decimal places its numbers are shown with."""
+    def decimals(self) -> int:
+        """Return the number of decimal places to show."""
         return 4 if self.metric == "average precision" else 2
 
-    def of(self, recorded: float) -> float:
-        """The cell's number from what a record holds at `field`."""
+    def convert(self, recorded: float) -> float:
+        """Return the cell's number for the number that a run recorded at `field`."""
         if self.metric == "error":
             return 100 - recorded
         return math.radians(recorded) if self.unit == "rad" else recorded
@@ -86,49 +92,32 @@ class PublishedTable:
     """A table of a paper.
 
     Attributes:
-        paper, number: where it stands; the number as printed, with its part where it has parts.
-        caption: what it holds, in our words.
-        base: what its cells measure, where their row or column says nothing else.
-        n: repeats behind each number, None where the paper does not say.
-        recipes: the shipped recipes whose runs fill it, the one to prefer first.
+        paper, number: the number as printed, with its part if it has parts.
+        caption: what the table holds, in our words.
+        quantity: what its cells hold unless their row or column overrides it.
+        n: repeats behind each number, None if the paper does not give it.
+        recipes: the shipped recipes whose runs fill the table, the preferred one first.
         rows, columns: their labels, in order.
-        cells: the numbers by their labels; None where the cell is not available. A cell that the
-            paper itself leaves empty is not there.
-        settings: the same of a table that holds settings: text as printed.
+        cells: the numbers by their labels; None where the number is not available to us. Cells
+            that the paper leaves empty are left out.
+        settings: the cells of a table of settings: text as printed.
         absent: why no number of the table is available to us, else None.
+        selections, quantities: the selection and the quantity of every cell.
     """
 
     paper: str
     number: str
     caption: str
-    base: Measure
+    quantity: Quantity
     n: int | None
     recipes: tuple[str, ...]
     rows: tuple[str, ...]
     columns: tuple[str, ...]
-    cells: Mapping[Place, Value | None]
-    settings: Mapping[Place, str]
+    cells: Mapping[CellKey, PublishedValue | None]
+    settings: Mapping[CellKey, str]
     absent: str | None
-    _where: Mapping[Place, Where]
-    _measures: Mapping[Place, Measure]
-
-    def where(self, row: str, column: str) -> Where:
-        """What selects the runs of a cell: dotted key of the recipe -> value, canonical.
-
-        `objective` and `dataset` are those of the result record.
-
-        Raises:
-            KeyError: no such row or column.
-        """
-        return dict(self._where[row, column])
-
-    def measure(self, row: str, column: str) -> Measure:
-        """What a cell measures.
-
-        Raises:
-            KeyError: no such row or column.
-        """
-        return self._measures[row, column]
+    selections: Mapping[CellKey, Selection]
+    quantities: Mapping[CellKey, Quantity]
 
     @property
     def available(self) -> int:
@@ -143,13 +132,13 @@ class PublishedTable:
 
 @dataclass(frozen=True)
 class Claim:
-    """What a paper says without a table of numbers.
+    """A statement of a paper that is not a table of numbers.
 
     Attributes:
         id: our name for it.
         statement: in our words.
-        recipes: the shipped recipes whose runs decide it; none yet, where empty.
-        test: the test that decides it, None where a run has to.
+        recipes: the shipped recipes whose runs decide it.
+        test: the test that decides it, None if runs decide it.
     """
 
     id: str
@@ -169,84 +158,175 @@ class Paper:
     claims: tuple[Claim, ...]
 
 
-def read(path: Path) -> Paper:
-    """The paper of a YAML file, named by its stem.
+def _number_as_text(cell: Any) -> Any:
+    """Return a YAML number as text; other values are left to the schema."""
+    is_number = isinstance(cell, int | float) and not isinstance(cell, bool)
+    return repr(cell) if is_number else cell
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class _Override(_Strict):
+    """The parts of a quantity that a row or a column overrides."""
+
+    metric: Metric | None = None
+    unit: Unit | None = None
+    direction: Direction | None = None
+    delta: Annotated[float | None, Field(gt=0)] = None
+    field: str | None = None
+
+
+class _Column(_Strict):
+    label: Annotated[str, Field(min_length=1)]
+    where: Selection = {}
+    quantity: _Override = _Override()
+
+
+class _Row(_Column):
+    """A row with its cells, in the order of the columns."""
+
+    cells: list[Annotated[str, BeforeValidator(_number_as_text)]]
+
+
+class _Table(_Strict):
+    caption: Annotated[str, Field(min_length=1)]
+    metric: Metric
+    unit: Unit
+    direction: Direction
+    delta: Annotated[float | None, Field(gt=0)] = None
+    n: Annotated[int | None, Field(ge=1)] = None
+    recipes: list[str] = []
+    field: str | None = None
+    where: Selection = {}
+    columns: list[_Column] = []
+    rows: list[_Row] = []
+    absent: str | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "_Table":
+        problems = [] if bool(self.rows) != bool(self.absent) else ["expected rows, or absent"]
+        if bool(self.recipes) != bool(self.field):
+            problems.append("recipes and field: expected both, or neither")
+        for kind, lines in (("row", self.rows), ("column", self.columns)):
+            labels = [line.label for line in lines]
+            duplicates = sorted({label for label in labels if labels.count(label) > 1})
+            problems += [f"{kind} '{label}' is a duplicate" for label in duplicates]
+        for row in self.rows:
+            if len(row.cells) != len(self.columns):
+                problems.append(
+                    f"row '{row.label}': {len(row.cells)} cells for {len(self.columns)} columns"
+                )
+            if self.metric != "setting":
+                problems += [
+                    f"row '{row.label}': cell '{cell}': expected a number, 'mean±std', "
+                    f"'{NOT_AVAILABLE}' or '{NOT_PRINTED}'"
+                    for cell in row.cells
+                    if cell not in (NOT_AVAILABLE, NOT_PRINTED) and not _CELL.fullmatch(cell)
+                ]
+            problems += [
+                f"row '{row.label}' and column '{column.label}' both set '{key}'"
+                for column in self.columns
+                for key in sorted(set(row.where) & set(column.where))
+            ]
+        if problems:
+            raise ValueError("\n".join(problems))
+        return self
+
+
+class _Claim(_Strict):
+    id: Annotated[str, Field(pattern=r"^[a-z0-9-]+$")]
+    statement: Annotated[str, Field(min_length=1)]
+    recipes: list[str] = []
+    test: Annotated[str | None, Field(pattern=r"^tests/[\w/]+\.py::\w+$")] = None
+
+
+class _PaperFile(_Strict):
+    title: str
+    source: str
+    tables: dict[str, _Table] = {}
+    claims: list[_Claim] = []
+
+    @model_validator(mode="after")
+    def _unique_claims(self) -> "_PaperFile":
+        ids = [claim.id for claim in self.claims]
+        if len(set(ids)) < len(ids):
+            raise ValueError("claims: an id is a duplicate")
+        return self
+
+
+def read_paper(name: str, path: Path) -> Paper:
+    """Read the published.yaml of a paper.
 
     Raises:
-        RequestError: it is not YAML, or names an objective or a model that there is not.
-        pydantic.ValidationError: it does not fit the schema; all that is wrong, together.
+        RequestError: it is not YAML, or names an unknown objective or model.
+        pydantic.ValidationError: it does not fit the schema; all problems together.
     """
-    file = PaperFile.model_validate(yaml.read(path)[0])
-    name = path.stem
+    file = _PaperFile.model_validate(yaml.read(path)[0])
     return Paper(
         name,
         file.title,
         file.source,
-        {number: _table(name, number, table) for number, table in file.tables.items()},
-        tuple(Claim(c.id, c.statement, tuple(c.recipe or ()), c.test) for c in file.claims),
+        {number: _published_table(name, number, table) for number, table in file.tables.items()},
+        tuple(Claim(c.id, c.statement, tuple(c.recipes), c.test) for c in file.claims),
     )
 
 
-def _table(paper: str, number: str, file: TableFile) -> PublishedTable:
-    base = Measure(file.metric, file.unit, file.direction, file.delta, file.field)
-    cells: dict[Place, Value | None] = {}
-    settings: dict[Place, str] = {}
-    where: dict[Place, Where] = {}
-    measures: dict[Place, Measure] = {}
+def _published_table(paper: str, number: str, file: _Table) -> PublishedTable:
+    default = Quantity(file.metric, file.unit, file.direction, file.delta, file.field)
+    cells: dict[CellKey, PublishedValue | None] = {}
+    settings: dict[CellKey, str] = {}
+    selections: dict[CellKey, Selection] = {}
+    quantities: dict[CellKey, Quantity] = {}
     for row in file.rows:
         for column, text in zip(file.columns, row.cells, strict=True):
-            place = (row.label, column.label)
-            where[place] = _selection(file, row, column)
-            measures[place] = _changed(_changed(base, column.measure), row.measure)
+            key = (row.label, column.label)
+            selections[key] = _selection(file, row, column)
+            overrides = (line.quantity.model_dump(exclude_unset=True) for line in (column, row))
+            quantities[key] = default
+            for override in overrides:
+                quantities[key] = replace(quantities[key], **override)
             if file.metric == "setting":
-                settings[place] = text
+                settings[key] = text
             elif text != NOT_PRINTED:
-                cells[place] = None if text == NOT_AVAILABLE else _value(text, file.n)
+                cells[key] = None if text == NOT_AVAILABLE else _value(text, file.n)
     return PublishedTable(
         paper=paper,
         number=number,
         caption=file.caption,
-        base=base,
+        quantity=default,
         n=file.n,
-        recipes=tuple(file.recipe or ()),
+        recipes=tuple(file.recipes),
         rows=tuple(row.label for row in file.rows),
         columns=tuple(column.label for column in file.columns),
         cells=cells,
         settings=settings,
         absent=file.absent,
-        _where=where,
-        _measures=measures,
+        selections=selections,
+        quantities=quantities,
     )
 
 
-def _changed(measure: Measure, own: MeasureOf) -> Measure:
-    return replace(measure, **own.model_dump(exclude_unset=True))
+def _value(text: str, n: int | None) -> PublishedValue:
+    match = _CELL.fullmatch(text)
+    assert match is not None
+    mean, std = float(match["mean"]), match["std"]
+    if std is None or n is None:
+        return PublishedValue(mean, None if std is None else float(std), n)
+    return PublishedMean(mean, float(std), n)
 
 
-def _value(text: str, n: int | None) -> Value:
-    """The number of a cell that fits `CELL`."""
-    found = CELL.fullmatch(text)
-    assert found is not None
-    mean = float(found["mean"])
-    if found["std"] is None:
-        return Value(mean, None, n)
-    std = float(found["std"])
-    return Value(mean, std, None) if n is None else Published(mean, std, n)
-
-
-def _selection(file: TableFile, row: Line, column: Line) -> Where:
-    """The union of what table, row and column say, with canonical names."""
-    union: Where = {**file.where, **row.where, **column.where}
+def _selection(file: _Table, row: _Row, column: _Column) -> Selection:
+    """Return the union of the selections of table, row and column, with canonical names."""
+    union: Selection = {**file.where, **row.where, **column.where}
     options = {k.removeprefix(_OPTION): v for k, v in union.items() if k.startswith(_OPTION)}
     selection = {k: v for k, v in union.items() if not k.startswith(_OPTION)}
     if "objective" in selection:
-        selection["objective"] = _objective(str(selection["objective"]), options)
+        name = str(selection["objective"])
+        written = ",".join(f"{key}={value}" for key, value in options.items())
+        separator = "," if ":" in name else ":"
+        selection["objective"] = str(parse(f"{name}{separator}{written}" if written else name))
     if "model" in selection:
         selection["model"] = canonical_model(str(selection["model"]))
     return selection
-
-
-def _objective(name: str, options: Mapping[str, Scalar]) -> str:
-    given = ",".join(f"{key}={value}" for key, value in options.items())
-    joined = (("," if ":" in name else ":") + given) if given else ""
-    return str(parse(name + joined))

@@ -24,6 +24,7 @@ TASKS: Mapping[str, type[Recipe] | type[TrainRecipe]] = {
     "cosify": CosifyRecipe,
     "transfer": TransferRecipe,
 }
+PUBLISHED = "published.yaml"  # the published values of a paper, in the folder of its recipes
 R = TypeVar("R", bound=BaseModel)
 
 
@@ -40,6 +41,14 @@ def shipped() -> dict[str, Path]:
     return {
         path.relative_to(folder).with_suffix("").as_posix(): path
         for path in sorted(folder.rglob("*.yaml"))
+        if path.name != PUBLISHED
+    }
+
+
+def paper_folders() -> dict[str, Path]:
+    """Return the folder of each paper by its name: those that hold its published values."""
+    return {
+        path.parent.name: path.parent for path in sorted(shipped_folder().glob(f"*/{PUBLISHED}"))
     }
 
 

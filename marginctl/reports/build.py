@@ -7,7 +7,7 @@ from typing import Any
 
 from marginctl.metrics.registry import MEASURES, detection_of, lists_of, sides_of, verification_of
 from marginctl.papers import papers as all_papers
-from marginctl.papers import published_table, table
+from marginctl.papers import published_means, published_table
 from marginctl.recipe import TrainRecipe
 from marginctl.reports.tables import builders
 from marginctl.reports.tables.cv_table import title
@@ -225,4 +225,4 @@ def _keys(recipes: Iterable[str]) -> list[str]:
 
 def is_of_folds(judged: JudgedTable) -> bool:
     """Whether it is of cross-validation, whose own table has the published values beside ours."""
-    return bool(table(judged.table.paper, judged.table.number))
+    return bool(published_means(judged.table.paper, judged.table.number))

@@ -11,7 +11,7 @@ from typing import Any
 
 from marginctl.crossval.search_space import row_name
 from marginctl.errors import RequestError
-from marginctl.papers import table as published
+from marginctl.papers import published_means
 from marginctl.results.cv_cells import Collector
 from marginctl.results.load_run import MARKS, Run, read_run
 from marginctl.runs.run_dir import digest
@@ -42,7 +42,7 @@ class Table:
         """Rows and columns in the recipe's order; what it does not name comes after."""
         runs = list(self.runs.values())
         first = runs[0].about["recipe"]
-        known = list(published(self.paper, self.table))
+        known = list(published_means(self.paper, self.table))
         asked = first["datasets"]
         rows = list(dict.fromkeys([d for d, _ in known])) if asked == "all" else list(asked)
         columns = [*first["objectives"], *dict.fromkeys(o for _, o in known)]
@@ -60,7 +60,7 @@ class Table:
             list(settings) or datasets,
             objectives,
             seeds=1,
-            published={} if self.grid else published(self.paper, self.table),
+            published={} if self.grid else published_means(self.paper, self.table),
             settings=settings,
             row_of={run.record["trial"]: row for (row, _, _), run in self.runs.items()},
         )

@@ -8,7 +8,7 @@ from typing import Any
 
 from marginctl.objectives.parsing import parse
 from marginctl.objectives.spec import remark_for_two, untrained
-from marginctl.papers import Published
+from marginctl.papers import PublishedMean
 from marginctl.results.statistics import DECIMALS
 
 
@@ -33,7 +33,7 @@ class Cell:
     std: float
     n: int
     seconds: float
-    paper: Published | None
+    paper: PublishedMean | None
     untrained: str | None
     diverged: int
     collapsed: int
@@ -50,7 +50,7 @@ class Cell:
         return "; ".join(parts) or None
 
 
-def cell(records: Iterable[Mapping[str, Any]], paper: Published | None) -> Cell:
+def cell(records: Iterable[Mapping[str, Any]], paper: PublishedMean | None) -> Cell:
     """The cell that the records of one data set and objective (one a seed) make together."""
     records = list(records)
     accuracies = [a for record in records for repeat in record["accuracies"] for a in repeat]
@@ -90,7 +90,7 @@ class Collector:
         objectives: Iterable[str],
         *,
         seeds: int,
-        published: Mapping[tuple[str, str], Published],
+        published: Mapping[tuple[str, str], PublishedMean],
         skipped: Iterable[tuple[str, str]] = (),
         settings: Mapping[str, tuple[str, dict[str, Any]]] | None = None,
         row_of: Mapping[str, str] | None = None,

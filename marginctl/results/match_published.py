@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from marginctl.crossval.search_space import settings_in
 from marginctl.errors import RequestError
 from marginctl.papers import PublishedTable
-from marginctl.papers.published import Measure, Place
+from marginctl.papers.published import CellKey, Quantity
 from marginctl.recipe import TASKS, Recipe, TrainRecipe, TransferRecipe, find, load_any
 from marginctl.results.collect import Collected, Run
 
@@ -34,7 +34,7 @@ class Filling:
     differing: Mapping[str, tuple[Any, Any]]
 
 
-def fillings(table: PublishedTable, runs: Iterable[Run]) -> dict[Place, Filling]:
+def fillings(table: PublishedTable, runs: Iterable[Run]) -> dict[CellKey, Filling]:
     """Our numbers for each cell of a table that has some.
 
     A run is comparable where it trains exactly as a shipped recipe of the table does, by whatever
@@ -47,7 +47,7 @@ def fillings(table: PublishedTable, runs: Iterable[Run]) -> dict[Place, Filling]
         table: from `published_table`.
         runs: finished runs, from `collect`; what one of them repeats, `collect` has left out.
     """
-    wheres = [table.where(*place) for place in table.cells]
+    wheres = [table.selections[place] for place in table.cells]
     asked = {(str(where.get("objective")), _dataset_of(where)) for where in wheres}
     by_objective: dict[tuple[str, str | None], list[Known]] = {}
     read: dict[int, tuple[Facts, Facts, tuple[str | None, str | None]] | None] = {}
@@ -71,29 +71,29 @@ def fillings(table: PublishedTable, runs: Iterable[Run]) -> dict[Place, Filling]
         for name in table.recipes
         for made in variants(load_any(find(name)))
     ]
-    cells: dict[Place, Filling] = {}
+    cells: dict[CellKey, Filling] = {}
     for place, cell in table.cells.items():
-        where, measure = table.where(*place), table.measure(*place)
+        where, quantity = table.selections[place], table.quantities[place]
         objective = str(where.get("objective"))
         candidates = by_objective.get((objective, _dataset_of(where)), [])
-        if cell is None or measure.field is None or not candidates:
+        if cell is None or quantity.field is None or not candidates:
             continue
         asks = {k: v for k, v in where.items() if k not in ("objective", "dataset")}
         targets = [way for way, facts in ways if all(facts.get(k) == v for k, v in asks.items())]
         for way in targets:
             group = [k for k in candidates if k.way == way and matches(where, k.facts)]
             if group:
-                cells[place] = _filling(group, measure, {})
+                cells[place] = _filling(group, quantity, {})
                 break
         else:
             named = (table.paper, table.number)
             made_for = [k for k in candidates if k.table == named and _is_reduced(asks, k.facts)]
             if made_for and targets:
-                cells[place] = _nearest(made_for, targets, measure)
+                cells[place] = _nearest(made_for, targets, quantity)
     return cells
 
 
-def filled(table: PublishedTable, runs: Iterable[Run]) -> dict[Place, list[float]]:
+def filled(table: PublishedTable, runs: Iterable[Run]) -> dict[CellKey, list[float]]:
     """The numbers of comparable runs for each cell of a table that has some, as `fillings`."""
     return {
         place: list(found.numbers)
@@ -125,24 +125,24 @@ class Known:
 
 
 def _filling(
-    group: list[Known], measure: Measure, differing: Mapping[str, tuple[Any, Any]]
+    group: list[Known], quantity: Quantity, differing: Mapping[str, tuple[Any, Any]]
 ) -> Filling:
     numbers = [
-        measure.of(number)
+        quantity.convert(number)
         for known in group
-        for number in numbers_at(known.run.record, measure.field)
+        for number in numbers_at(known.run.record, quantity.field)
     ]
     return Filling(tuple(known.run for known in group), tuple(numbers), differing)
 
 
-def _nearest(made_for: list[Known], targets: list[Facts], measure: Measure) -> Filling:
+def _nearest(made_for: list[Known], targets: list[Facts], quantity: Quantity) -> Filling:
     """Of ways that differ from the table's, the one with the fewest differences."""
     ranked = sorted(
         ((_differing(k.way, way), i, k) for way in targets for i, k in enumerate(made_for)),
         key=lambda entry: (len(entry[0]), entry[1]),
     )
     differing, _, first = ranked[0]
-    return _filling([k for k in made_for if k.way == first.way], measure, differing)
+    return _filling([k for k in made_for if k.way == first.way], quantity, differing)
 
 
 def _differing(ours: Facts, theirs: Facts) -> dict[str, tuple[Any, Any]]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from marginctl.papers import PublishedTable
-from marginctl.papers.published import Measure, Place, Value
+from marginctl.papers.published import CellKey, PublishedValue, Quantity
 from marginctl.results.collect import Run
 from marginctl.results.match_published import Filling, fillings
 from marginctl.results.statistics import student_quantile
@@ -49,8 +49,8 @@ class Judged:
 
     row: str
     column: str
-    published: Value | None
-    measure: Measure
+    published: PublishedValue | None
+    quantity: Quantity
     runs: tuple[Run, ...]
     mean: float | None
     std: float | None
@@ -69,7 +69,7 @@ class JudgedTable:
     """A published table, judged cell by cell."""
 
     table: PublishedTable
-    cells: Mapping[Place, Judged]
+    cells: Mapping[CellKey, Judged]
 
     @property
     def shown(self) -> bool:
@@ -86,14 +86,14 @@ def judge(table: PublishedTable, runs: Iterable[Run]) -> JudgedTable:
     """Judges every cell of a table by the finished runs."""
     ours = fillings(table, runs)
     cells = {
-        place: _judged(place, value, table.measure(*place), ours.get(place))
+        place: _judged(place, value, table.quantities[place], ours.get(place))
         for place, value in table.cells.items()
     }
     return JudgedTable(table, _with_best(table, cells))
 
 
 def interval(
-    mean: float, std: float | None, n: int, published: Value
+    mean: float, std: float | None, n: int, published: PublishedValue
 ) -> tuple[float | None, float | None, str | None]:
     """The 95 % interval of ours less the published number, and what it rests on.
 
@@ -132,7 +132,9 @@ def interval(
     return difference - half, difference + half, remark
 
 
-def _judged(place: Place, value: Value | None, measure: Measure, ours: Filling | None) -> Judged:
+def _judged(
+    place: CellKey, value: PublishedValue | None, quantity: Quantity, ours: Filling | None
+) -> Judged:
     numbers = ours.numbers if ours else ()
     n = len(numbers)
     mean = statistics.fmean(numbers) if n else None
@@ -148,17 +150,17 @@ def _judged(place: Place, value: Value | None, measure: Measure, ours: Filling |
     else:
         difference = mean - value.mean
         low, high, reason = interval(mean, std, n, value)
-        verdict = _verdict(low, high, measure.delta)
+        verdict = _verdict(low, high, quantity.delta)
         if differing:
             verdict, reason = Verdict.not_comparable, _said(differing)
-        elif measure.delta is None:
+        elif quantity.delta is None:
             reason = "; ".join(filter(None, [reason, "no delta: nothing counts as reproduced"]))
     row, column = place
     return Judged(
         row=row,
         column=column,
         published=value,
-        measure=measure,
+        quantity=quantity,
         runs=runs,
         mean=mean,
         std=std,
@@ -187,18 +189,18 @@ def _said(differing: Mapping[str, tuple[Any, Any]]) -> str:
     return "; ".join(shown)
 
 
-def _with_best(table: PublishedTable, cells: Mapping[Place, Judged]) -> dict[Place, Judged]:
-    """Marks the best of the cells that differ in the objective alone and measure the same."""
-    groups: dict[Any, list[Place]] = {}
+def _with_best(table: PublishedTable, cells: Mapping[CellKey, Judged]) -> dict[CellKey, Judged]:
+    """Marks the best of the cells that differ in the objective alone and quantity the same."""
+    groups: dict[Any, list[CellKey]] = {}
     for place, judged in cells.items():
-        ranked = judged.measure.direction != "none" and not judged.differing
+        ranked = judged.quantity.direction != "none" and not judged.differing
         if judged.mean is not None and ranked:
-            where = {k: v for k, v in table.where(*place).items() if k != "objective"}
-            key = (tuple(sorted(where.items(), key=str)), judged.measure)
+            where = {k: v for k, v in table.selections[place].items() if k != "objective"}
+            key = (tuple(sorted(where.items(), key=str)), judged.quantity)
             groups.setdefault(key, []).append(place)
-    best: set[Place] = set()
-    for (_, measure), places in groups.items():
-        shown = {place: round(cells[place].mean or 0.0, measure.places) for place in places}
-        wanted = (max if measure.direction == "higher" else min)(shown.values())
+    best: set[CellKey] = set()
+    for (_, quantity), places in groups.items():
+        shown = {place: round(cells[place].mean or 0.0, quantity.decimals) for place in places}
+        wanted = (max if quantity.direction == "higher" else min)(shown.values())
         best |= {place for place, number in shown.items() if number == wanted and len(places) > 1}
     return {place: replace(judged, best=place in best) for place, judged in cells.items()}

@@ -12,12 +12,12 @@ from marginctl.crossval.stack import COST_KEYS, cost_side_by_side, folds_of
 from marginctl.errors import MarginctlError, RequestError
 from marginctl.experiments.uci_cv_session import Session
 from marginctl.experiments.uci_cv_trial import Trial, cost_of, seconds_of
-from marginctl.papers import Published, table
+from marginctl.papers import PublishedMean, published_means
 from marginctl.reports.tables.search_table import Leaderboard
 from marginctl.search.successive_halving import Part, SearchResult, a_setting, run
 
 
-def published_for(session: Session) -> dict[tuple[str, str], Published]:
+def published_for(session: Session) -> dict[tuple[str, str], PublishedMean]:
     """The table that the search is to come near.
 
     Raises:
@@ -30,7 +30,7 @@ def published_for(session: Session) -> dict[tuple[str, str], Published]:
             f"--search: the recipe {session.name} has no section 'search': add one with the "
             "values to try (see marginctl recipes show arcgrad/table1-search)"
         )
-    found = table(recipe.paper, recipe.table)
+    found = published_means(recipe.paper, recipe.table)
     columns = {objective for _, objective in found}
     missing = [o for o in [*recipe.objectives, *recipe.search.options] if o not in columns]
     if not found or missing:
@@ -90,7 +90,7 @@ def _kinds(grid: Grid, numbers: IntArray) -> Counter[tuple[int, int]]:
 
 def search(
     session: Session,
-    published: Mapping[tuple[str, str], Published],
+    published: Mapping[tuple[str, str], PublishedMean],
     *,
     workers: int,
     board: Leaderboard,

@@ -18,11 +18,11 @@ from marginctl.crossval.stack import companies, lanes_at_once
 from marginctl.data.tabular.dataset import TabularDataset
 from marginctl.experiments.uci_cv_trial import Trial
 from marginctl.objectives.parsing import parse
-from marginctl.papers import Published
-from marginctl.papers.distance import Distance, distance
+from marginctl.papers import PublishedMean
 from marginctl.recipe import Recipe
+from marginctl.search.distance import Distance, distance
 
-Cells = dict[tuple[str, str], Published]
+Cells = dict[tuple[str, str], PublishedMean]
 THIRDS = 3  # parts of the data sets: chosen on two, scored on the other
 ALL = "all"
 TRIALS = 10_000  # of a part of a round: small enough for memory, large enough to fill workers
@@ -69,7 +69,7 @@ class Match:
 def match(
     tried: Tried,
     variants: Mapping[str, Sequence[str]],
-    published: Mapping[tuple[str, str], Published],
+    published: Mapping[tuple[str, str], PublishedMean],
     chosen_on: Sequence[str],
     scored_on: Sequence[str] | None = None,
 ) -> Match:
@@ -83,7 +83,7 @@ def match(
     for column, names in variants.items():
         of_paper = {d: published.get((d, column)) for d in chosen_on}
 
-        def away(name: str, of_paper: dict[str, Published | None] = of_paper) -> float:
+        def away(name: str, of_paper: dict[str, PublishedMean | None] = of_paper) -> float:
             found = [
                 abs(tried.cells[d, name].mean - cell.mean)
                 for d, cell in of_paper.items()
@@ -169,7 +169,7 @@ Train = Callable[[dict[Trial, Setting], Part], Mapping[Trial, Mapping[str, Any]]
 def run(
     recipe: Recipe,
     datasets: Sequence[TabularDataset],
-    published: Mapping[tuple[str, str], Published],
+    published: Mapping[tuple[str, str], PublishedMean],
     train: Train,
 ) -> SearchResult:
     """Runs all rounds, each in parts: of millions of trials the nearest alone are kept in memory.
@@ -249,7 +249,7 @@ def gather(
         number: Tried(
             settings[number],
             {
-                place: Published(statistics.fmean(a), statistics.stdev(a), len(a))
+                place: PublishedMean(statistics.fmean(a), statistics.stdev(a), len(a))
                 for place, a in cells.items()
             },
         )

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from marginctl.data.tabular.uci import uci_definitions
-from marginctl.papers import Published, papers, published_table
-from marginctl.papers.published import Value, read
+from marginctl.papers import PublishedMean, PublishedValue, papers, published_table
+from marginctl.papers.published import read_paper
 from marginctl.recipe import shipped
 
 ROOT = Path(__file__).parents[2]
@@ -155,7 +155,7 @@ def test_a_cell_is_what_the_paper_prints(place):
         return
     mean, std = want if isinstance(want, tuple) else (want, None)
     assert (cell.mean, cell.std, cell.n) == (mean, std, found.n)
-    assert isinstance(cell, Published) == (std is not None and found.n is not None)
+    assert isinstance(cell, PublishedMean) == (std is not None and found.n is not None)
 
 
 def test_every_table_has_its_cells():
@@ -179,7 +179,7 @@ def test_the_counts_of_table_2_are_those_that_the_data_are_checked_with():
     found = published_table(A, "II")
     keys = {"Classes": "classes", "Feature": "features", "Instance": "instances"}
     for row in found.rows:
-        published = uci_definitions()[found.where(row, "Classes")["dataset"]]["published"]
+        published = uci_definitions()[found.selections[row, "Classes"]["dataset"]]["published"]
         for column, key in keys.items():
             assert found.cells[row, column].mean == published[key]
 
@@ -197,7 +197,7 @@ def test_what_the_papers_say_of_their_own_numbers():
     assert best == {**dict.fromkeys(("CIFAR10+", "CIFAR10", "Top-1"), "ArcGrad"), "Top-5": "Center"}
     one, two = published_table(L, "1"), published_table(L, "2")
     assert one.cells["D(q)", "0.3"] == two.cells["Ours", "Error rate"]
-    assert one.where("D(q)", "0.3") == two.where("Ours", "Error rate")
+    assert one.selections["D(q)", "0.3"] == two.selections["Ours", "Error rate"]
     three = published_table(L, "3")
     for column in three.columns:
         errors = [three.cells[row, column].mean for row in three.rows]
@@ -216,42 +216,44 @@ def test_a_cosified_network_from_scratch_is_trained_with_one_scale():
     assert len(set(numbers)) == len(numbers) == 3 * 14 + 30
 
 
-def test_where_is_the_union_with_canonical_names():
+def test_a_selection_is_the_union_with_canonical_names():
     one = published_table(L, "1")
     shared = {"data.name": "cifar-100", "model": "layer13"}
-    assert one.where("D(q)", "0.3") == {**shared, "objective": "lm-softmax:bias=true"}
+    assert one.selections["D(q)", "0.3"] == {**shared, "objective": "lm-softmax:bias=true"}
     want = "lm-softmax:bias=true,divergence=u-q,strength=0.9"
-    assert one.where("D(u||q)", "0.9") == {**shared, "objective": want}
-    assert published_table(A, "I").where("Iris", "ArcGrad5") == {
+    assert one.selections["D(u||q)", "0.9"] == {**shared, "objective": want}
+    assert published_table(A, "I").selections["Iris", "ArcGrad5"] == {
         "dataset": "iris",
         "objective": "arcgrad:scale=5",
     }
     with pytest.raises(KeyError):
-        one.where("D(q)", "1.0")
+        one.selections["D(q)", "1.0"]
 
 
 def test_the_row_of_twice_kappa_is_a_scale_from_a_run():
     nine = published_table(T, "9")
-    assert nine.where("kappa = 2 kappa*", "DenseNet161") == {
+    assert nine.selections["kappa = 2 kappa*", "DenseNet161"] == {
         "data.name": "imagenet",
         "model": "torchvision/densenet161",
         "objective": "similarity=cosine;scale=fixed(from_run=cosine-ls,times=2)",
     }
-    assert nine.measure("kappa = 2 kappa*", "DenseNet161").field == "last.top1"
+    assert nine.quantities["kappa = 2 kappa*", "DenseNet161"].field == "last.top1"
 
 
-def test_measures():
+def test_quantities():
     five = published_table(A, "V")
-    assert five.measure("Soft", "Top-1").field == "last.top1"
-    assert five.measure("Soft", "Top-5").field == "last.top5"
-    assert five.measure("Soft", "Top-5").of(89.5) == 89.5
-    assert published_table(L, "2").measure("Ours", "Error rate").of(72.73) == pytest.approx(27.27)
-    six = published_table(A, "VI").measure("Intra", "Soft")
+    assert five.quantities["Soft", "Top-1"].field == "last.top1"
+    assert five.quantities["Soft", "Top-5"].field == "last.top5"
+    assert five.quantities["Soft", "Top-5"].convert(89.5) == 89.5
+    assert published_table(L, "2").quantities["Ours", "Error rate"].convert(72.73) == pytest.approx(
+        27.27
+    )
+    six = published_table(A, "VI").quantities["Intra", "Soft"]
     assert (six.unit, six.direction, six.field) == ("rad", "lower", "evaluation.angles.wc_intra")
-    assert six.of(180) == pytest.approx(math.pi)
+    assert six.convert(180) == pytest.approx(math.pi)
     ten = published_table(T, "10")
-    assert ten.measure("block 4", "ImageNet, accuracy").unit == "percent"
-    assert ten.measure("block 4", "MISS, Z_max").unit == "none"
+    assert ten.quantities["block 4", "ImageNet, accuracy"].unit == "percent"
+    assert ten.quantities["block 4", "MISS, Z_max"].unit == "none"
 
 
 def test_every_claim_and_table_names_recipes_and_tests_that_there_are():
@@ -287,19 +289,19 @@ tables:
 def read_file(tmp_path, text):
     path = tmp_path / "paper.yaml"
     path.write_text(text)
-    return read(path)
+    return read_paper("paper", path)
 
 
-def test_a_file_is_read_as_it_is_written(tmp_path):
+def test_cells_of_a_file(tmp_path):
     found = read_file(tmp_path, FILE).tables["1"]
     assert found.cells == {
-        ("x", "a"): Value(10.0, None, None),
-        ("x", "b"): Value(2.0, None, None),
-        ("y", "a"): Value(10.5, 0.1, None),
+        ("x", "a"): PublishedValue(10.0, None, None),
+        ("x", "b"): PublishedValue(2.0, None, None),
+        ("y", "a"): PublishedValue(10.5, 0.1, None),
         ("z", "a"): None,
-        ("z", "b"): Value(0.7, None, None),
+        ("z", "b"): PublishedValue(0.7, None, None),
     }
-    assert found.where("x", "b") == {"objective": "arcgrad"}
+    assert found.selections["x", "b"] == {"objective": "arcgrad"}
     assert (found.available, found.not_available) == (4, 1)
 
 
@@ -310,18 +312,18 @@ def test_a_file_is_read_as_it_is_written(tmp_path):
         ("[1e1, 2]", "[1e1, true]", "valid string"),
         ("[1e1, 2]", "[1e1, 2..5]", "cell '2..5': expected a number"),
         ("[1e1, 2]", "[1e1, -2]", "cell '-2': expected a number"),
-        ("label: y", "label: x", "row 'x' stands twice"),
-        ("label: b", "label: a", "column 'a' stands twice"),
+        ("label: y", "label: x", "row 'x' is a duplicate"),
+        ("label: b", "label: a", "column 'a' is a duplicate"),
         ("unit: percent", "unit: parsecs", "unit"),
         ("direction: lower", "direction: lower\n    delta: 0", "greater than 0"),
         ("direction: lower", "direction: lower\n    absent: it is there", "rows, or absent"),
-        ("direction: lower", "direction: lower\n    recipe: [mnist]", "recipe and field"),
+        ("direction: lower", "direction: lower\n    recipes: [mnist]", "recipes and field"),
         ("direction: lower", "direction: lower\n    colour: red", "colour"),
-        ("{label: x,", "{label: x, where: {objective: soft},", "both say 'objective'"),
-        ("title: A paper", "claims: [{id: A, statement: x, recipe: null}]\ntitle: A", "pattern"),
+        ("{label: x,", "{label: x, where: {objective: soft},", "both set 'objective'"),
+        ("title: A paper", "claims: [{id: A, statement: x, recipes: [soft]}]\ntitle: A", "pattern"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_said(tmp_path, old, new, message):
+def test_an_invalid_file_is_refused_with_the_reason(tmp_path, old, new, message):
     assert FILE.count(old)
     with pytest.raises(ValueError, match=message):
         read_file(tmp_path, FILE.replace(old, new))

@@ -38,12 +38,12 @@ def test_every_cell_that_a_recipe_fills_has_its_trial(table):
         place
         for place, cell in table.cells.items()
         if cell is not None
-        and table.measure(*place).field
-        and not any(matches(table.where(*place), f) for f in facts)
+        and table.quantities[place].field
+        and not any(matches(table.selections[place], f) for f in facts)
     }
     assert without == set()
     for name in table.recipes:
-        selected = [table.where(*p) for p in table.cells if table.measure(*p).field]
+        selected = [table.selections[p] for p in table.cells if table.quantities[p].field]
         assert any(matches(where, f) for where in selected for f in trials(name)), name
 
 
@@ -53,9 +53,9 @@ def test_no_trial_fills_two_cells_with_one_number(table):
     for name in table.recipes:
         for facts in trials(name):
             fields = [
-                table.measure(*place).field
+                table.quantities[place].field
                 for place in table.cells
-                if table.measure(*place).field and matches(table.where(*place), facts)
+                if table.quantities[place].field and matches(table.selections[place], facts)
             ]
             assert len(set(fields)) == len(fields)
 

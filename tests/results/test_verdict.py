@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from marginctl.papers import published_table
-from marginctl.papers.published import Value
+from marginctl.papers import PublishedValue, published_table
 from marginctl.reports.tables.published_table import of_judged, said_of
 from marginctl.results.verdict import Verdict, interval, judge
 from tests.results.test_match_published import crossvalidated, trained
@@ -26,7 +25,7 @@ def test_the_interval_is_welchs(n):
         float(ours.mean()),
         float(ours.std(ddof=1)),
         n,
-        Value(float(theirs.mean()), float(theirs.std(ddof=1)), 7),
+        PublishedValue(float(theirs.mean()), float(theirs.std(ddof=1)), 7),
     )
     expected = stats.ttest_ind(ours, theirs, equal_var=False).confidence_interval(0.95)
     assert (low, high) == pytest.approx((expected.low, expected.high), rel=1e-10)
@@ -34,16 +33,20 @@ def test_the_interval_is_welchs(n):
 
 
 def test_what_an_interval_rests_on_where_a_spread_is_missing():
-    low, high, remark = interval(10.0, 0.5, 4, Value(9.0, None, None))
+    low, high, remark = interval(10.0, 0.5, 4, PublishedValue(9.0, None, None))
     half = stats.t.ppf(0.975, 3) * 0.5 / 2
     assert (low, high) == pytest.approx((1 - half, 1 + half))
     assert remark == "the paper gives no spread: its number is taken as exact"
-    low, high, remark = interval(10.0, None, 1, Value(9.0, 0.2, 3))
+    low, high, remark = interval(10.0, None, 1, PublishedValue(9.0, 0.2, 3))
     half = stats.t.ppf(0.975, 2) * 0.2 * math.sqrt(1 + 1 / 3)
     assert (low, high) == pytest.approx((1 - half, 1 + half))
     assert "n = 1" in remark
-    assert interval(10.0, None, 1, Value(9.0, None, 3)) == (None, None, "n = 1: no interval")
-    low, high, remark = interval(10.0, 0.5, 4, Value(9.0, 0.3, None))
+    assert interval(10.0, None, 1, PublishedValue(9.0, None, 3)) == (
+        None,
+        None,
+        "n = 1: no interval",
+    )
+    low, high, remark = interval(10.0, 0.5, 4, PublishedValue(9.0, 0.3, None))
     error = math.sqrt(0.25 / 4 + 0.09)
     df = error**4 / ((0.25 / 4) ** 2 / 3)
     assert high - low == pytest.approx(2 * stats.t.ppf(0.975, df) * error)
@@ -133,7 +136,7 @@ def test_the_order_of_the_runs_changes_nothing():
 
 
 def test_no_spread_is_no_certainty():
-    assert interval(22.3, 0.0, 2, Value(22.0, None, None)) == (
+    assert interval(22.3, 0.0, 2, PublishedValue(22.0, None, None)) == (
         None,
         None,
         "no spread over n = 2: no interval",

@@ -10,7 +10,7 @@ from marginctl.crossval.search_space import Grid, grid_size, variants_of
 from marginctl.data.tabular.uci import load_uci as uci
 from marginctl.errors import RequestError
 from marginctl.experiments.uci_cv_trial import estimated_seconds
-from marginctl.papers import Published
+from marginctl.papers import PublishedMean
 from marginctl.recipe import Protocol, Recipe, Round, Search, find, load
 from marginctl.search import successive_halving
 from marginctl.search.successive_halving import ALL, run, selections, trials_of
@@ -80,7 +80,7 @@ def searched(made, accuracy, published):
 
 def test_the_nearest_setting_is_found_and_the_others_are_dropped():
     made = recipe(rounds=[Round(repeats=1, keep=2), Round(repeats=2, keep=1)])
-    published = {(d, o): Published(80.0, 1.0, 100) for d in NAMES for o in ("soft", "arcface")}
+    published = {(d, o): PublishedMean(80.0, 1.0, 100) for d in NAMES for o in ("soft", "arcface")}
     result, trained = searched(made, lambda t: 100 * t.protocol.lr + 60, published)
     assert trained == [(1, {1, 2, 3, 4, 5, 6}), (2, {3, 4})]
     assert result.rounds == [{"repeats": 1, "settings": 6}, {"repeats": 2, "settings": 2}]
@@ -93,7 +93,7 @@ def test_the_nearest_setting_is_found_and_the_others_are_dropped():
 def test_a_held_out_part_has_no_say_in_what_it_is_scored_with():
     """Each part is matched by another setting: the score on it is that of the others' choice."""
     lr_of = {"a": 0.1, "d": 0.1, "b": 0.2, "e": 0.2, "c": 0.2, "f": 0.2}
-    published = {(d, o): Published(80.0, 1.0, 100) for d in NAMES for o in ("soft", "arcface")}
+    published = {(d, o): PublishedMean(80.0, 1.0, 100) for d in NAMES for o in ("soft", "arcface")}
 
     def accuracy(trial):
         return 80 + 100 * abs(trial.protocol.lr - lr_of[trial.dataset.name])
@@ -112,7 +112,7 @@ def test_a_column_is_run_in_its_nearest_way():
         "soft": ["soft"],
         "arcface": ["arcface", "arcface:margin=0.5", "arcface:scale=64"],
     }
-    published = {(d, o): Published(80.0, 1.0, 100) for d in NAMES for o in ("soft", "arcface")}
+    published = {(d, o): PublishedMean(80.0, 1.0, 100) for d in NAMES for o in ("soft", "arcface")}
     result, _ = searched(
         made, lambda t: 80 if str(t.objective) in ("soft", "arcface:scale=64") else 70, published
     )
@@ -145,7 +145,7 @@ def test_a_bad_search_is_named(tmp_path, section, message):
 def test_a_round_in_parts_finds_what_it_finds_at_once(monkeypatch):
     """What trains side by side stays together, and each selection keeps its own nearest."""
     made = recipe(rounds=[Round(repeats=1, keep=2), Round(repeats=2, keep=1)])
-    published = {(d, o): Published(80.0, 1.0, 100) for d in NAMES for o in ("soft", "arcface")}
+    published = {(d, o): PublishedMean(80.0, 1.0, 100) for d in NAMES for o in ("soft", "arcface")}
 
     def accuracy(trial):
         return 100 * trial.protocol.lr + 55 + trial.protocol.epochs + ord(trial.dataset.name) % 3

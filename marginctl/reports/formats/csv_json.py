@@ -38,10 +38,10 @@ def _published_json(judged: JudgedTable) -> dict[str, Any]:
         {
             "row": c.row,
             "column": c.column,
-            "metric": c.measure.metric,
-            "unit": c.measure.unit,
-            "direction": c.measure.direction,
-            "delta": c.measure.delta,
+            "metric": c.quantity.metric,
+            "unit": c.quantity.unit,
+            "direction": c.quantity.direction,
+            "delta": c.quantity.delta,
             "published": None
             if c.published is None
             else {"mean": c.published.mean, "std": c.published.std, "n": c.published.n},

@@ -67,7 +67,7 @@ def verdicts_of(
     """The judged cells that these very runs gave, by data set and objective."""
     found = {}
     for place, cell in judged.cells.items() if judged else ():
-        where = judged.table.where(*place) if judged else {}
+        where = judged.table.selections[place] if judged else {}
         own = (str(where.get("dataset")), str(where.get("objective")))
         if cell.runs and {r.path for r in cell.runs} <= {r.path for r in runs.get(own, ())}:
             found[own] = cell

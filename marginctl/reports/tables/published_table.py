@@ -20,11 +20,13 @@ def of_judged(judged: JudgedTable, *, key: str) -> Table:
     for label in table.rows:
         found = [judged.cells.get((label, column)) for column in table.columns]
         rows.append(Row(label, tuple(None if j is None else _of_judged(j) for j in found)))
-    unit = {"percent": " in percent", "none": ""}.get(table.base.unit, f" in {table.base.unit}")
+    unit = {"percent": " in percent", "none": ""}.get(
+        table.quantity.unit, f" in {table.quantity.unit}"
+    )
     return Table(
         key=key,
         title=f"{table.paper}, table {table.number}: {table.caption}",
-        caption=f"{table.base.metric.capitalize()}{unit}: ours, mean ± standard deviation; "
+        caption=f"{table.quantity.metric.capitalize()}{unit}: ours, mean ± standard deviation; "
         "published values below ours.",
         label_heading="",
         columns=table.columns,
@@ -36,7 +38,7 @@ def of_judged(judged: JudgedTable, *, key: str) -> Table:
 
 
 def _of_judged(cell: Judged) -> Cell:
-    places = cell.measure.places
+    places = cell.quantity.decimals
     text = "-"
     if cell.mean is not None:
         spread_of = "" if cell.std is None else f" ± {cell.std:.{places}f}"
@@ -62,7 +64,7 @@ def said_of(cell: Judged) -> str:
     """A judged cell in a sentence: the difference, its interval, what it rests on."""
     parts = [str(cell.verdict)]
     if cell.difference is not None:
-        places = cell.measure.places
+        places = cell.quantity.decimals
         between = f" (95 %: {_between(cell)})" if cell.low is not None else ""
         parts.append(f"difference {cell.difference:+.{places}f}{between}, n = {cell.n}")
     return "; ".join([*parts, *([cell.reason] if cell.reason else [])])
@@ -72,7 +74,7 @@ def _between(cell: Judged) -> str:
     """The interval of the difference, `-` where there is none."""
     if cell.low is None or cell.high is None:
         return "-"
-    return f"{cell.low:+.{cell.measure.places}f} to {cell.high:+.{cell.measure.places}f}"
+    return f"{cell.low:+.{cell.quantity.decimals}f} to {cell.high:+.{cell.quantity.decimals}f}"
 
 
 def _differences(judged: JudgedTable) -> tuple[Table, ...]:
@@ -82,7 +84,7 @@ def _differences(judged: JudgedTable) -> tuple[Table, ...]:
     for cell in judged.cells.values():
         if cell.difference is not None:
             entry = _of_judged(cell)
-            shown = f"{cell.difference:+.{cell.measure.places}f}"
+            shown = f"{cell.difference:+.{cell.quantity.decimals}f}"
             lines.append(
                 [
                     *(cell.row, cell.column, entry.text, str(cell.n), entry.below, shown),
@@ -98,7 +100,9 @@ def _differences(judged: JudgedTable) -> tuple[Table, ...]:
 def verdict_notes(judged: JudgedTable) -> list[str]:
     """How many cells have each verdict, what it means, and why cells are not comparable."""
     counts = ", ".join(f"{n} {SYMBOLS[v]} {v}" for v, n in judged.counts().items())
-    deltas = sorted({c.measure.delta for c in judged.cells.values() if c.measure.delta is not None})
+    deltas = sorted(
+        {c.quantity.delta for c in judged.cells.values() if c.quantity.delta is not None}
+    )
     within = " or ".join(f"{d:g}" for d in deltas) if deltas else "no delta is set"
     lines = [
         f"verdicts: {counts}",

@@ -12,10 +12,10 @@ from rich.table import Table
 from marginctl.console.progress import LOG_EVERY, SILENT_AT_MOST, Display
 from marginctl.crossval.search_space import Setting, variants_of
 from marginctl.experiments.uci_cv_trial import Trial
-from marginctl.papers import Published
-from marginctl.papers.distance import Distance, distance, row_medians
+from marginctl.papers import PublishedMean
 from marginctl.recipe import Recipe
 from marginctl.reports.formats.text_table import print_rows
+from marginctl.search.distance import Distance, distance, row_medians
 from marginctl.search.successive_halving import Match, Part, SearchResult, gather, match
 
 SHOWN = 10
@@ -34,7 +34,7 @@ class Leaderboard(Display):
     """
 
     def __init__(
-        self, recipe: Recipe, published: Mapping[tuple[str, str], Published], *, quiet: bool
+        self, recipe: Recipe, published: Mapping[tuple[str, str], PublishedMean], *, quiet: bool
     ) -> None:
         super().__init__(shown=not quiet)
         self._published, self._quiet = published, quiet
@@ -132,7 +132,7 @@ class Leaderboard(Display):
 
 
 def comparisons(
-    published: Mapping[tuple[str, str], Published], datasets: Sequence[str]
+    published: Mapping[tuple[str, str], PublishedMean], datasets: Sequence[str]
 ) -> dict[str, Distance]:
     """What the distances are to be read beside: a table that knows nothing of the methods."""
     of_rows = {place: cell for place, cell in published.items() if place[0] in datasets}
@@ -142,7 +142,7 @@ def comparisons(
 def as_json(
     recipe: Recipe,
     result: SearchResult,
-    published: Mapping[tuple[str, str], Published],
+    published: Mapping[tuple[str, str], PublishedMean],
     datasets: Sequence[str],
     skipped: Sequence[tuple[str, str]],
 ) -> dict[str, Any]:
@@ -165,7 +165,7 @@ def as_json(
 
 
 def _residuals(
-    found: Match, published: Mapping[tuple[str, str], Published]
+    found: Match, published: Mapping[tuple[str, str], PublishedMean]
 ) -> list[dict[str, Any]]:
     """The nearest setting cell by cell: what is left, to suggest the next space."""
     return [
@@ -196,7 +196,7 @@ def _held_out_mean(result: SearchResult) -> dict[str, float] | None:
 def print_result(
     recipe: Recipe,
     result: SearchResult,
-    published: Mapping[tuple[str, str], Published],
+    published: Mapping[tuple[str, str], PublishedMean],
     datasets: Sequence[str],
 ) -> None:
     """Prints the settings of the last round, the held-out score, and what to read them beside."""

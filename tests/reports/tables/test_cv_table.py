@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from marginctl.papers import Published
+from marginctl.papers import PublishedMean
 from marginctl.reports.formats.markdown import markdown
 from marginctl.reports.formats.terminal import rich_table
 from marginctl.reports.tables.builders import of_grid
@@ -87,7 +87,7 @@ def test_ties_share_a_win_and_incomplete_rows_count_nowhere():
 def test_notes():
     made = cell(
         [record(objective="adacos", classes=2, diverged=[1], collapsed=[0, 2])],
-        Published(50.0, 1.0, 100),
+        PublishedMean(50.0, 1.0, 100),
     )
     assert made.note == (
         "scale is 0 for two classes: AdaCos cannot learn; untrained network; "
@@ -106,7 +106,7 @@ RECORDS = [
     record("haberman", "soft", ((70.0, 70.0), (70.0, 70.0)), classes=2, collapsed=[0, 1, 2, 3]),
     record("haberman", "arcgrad:scale=5", ((60.0, 70.0), (60.0, 70.0)), classes=2),
 ]
-PUBLISHED = {("iris", "soft"): Published(96.8, 6.76, 100)}
+PUBLISHED = {("iris", "soft"): PublishedMean(96.8, 6.76, 100)}
 
 
 def test_golden_markdown():

@@ -121,9 +121,9 @@ def _segments(tables: Iterable[JudgedTable]) -> tuple[Segment, ...]:
 
 def _largest(placed: Placed, judged: JudgedTable) -> Iterable[tuple[str, str]]:
     """The cells that differ most; those in the table's own unit first."""
-    base = judged.table.base.unit
+    base = judged.table.quantity.unit
     differing = [c for c in judged.cells.values() if c.verdict is Verdict.differs]
-    differing.sort(key=lambda c: (c.measure.unit != base, -abs(c.difference or 0.0)))
+    differing.sort(key=lambda c: (c.quantity.unit != base, -abs(c.difference or 0.0)))
     rows = [row.label for row in placed.sheet.rows]
     for cell in differing[:LARGEST]:
         place = (rows.index(cell.row), placed.sheet.columns.index(cell.column))
@@ -138,7 +138,7 @@ def difference(cell: Judged) -> str:
     """Ours less the published number, with its interval: `+0.44 [-0.10, +0.98]`."""
     if cell.difference is None:
         return ""
-    places = cell.measure.places
+    places = cell.quantity.decimals
     text = f"{cell.difference:+.{places}f}"
     if cell.low is not None and cell.high is not None:
         text += f" [{cell.low:+.{places}f}, {cell.high:+.{places}f}]"

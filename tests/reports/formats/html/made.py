@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from marginctl.papers import published_table
-from marginctl.papers.published import Value
+from marginctl.papers import PublishedValue, published_table
 from marginctl.reports.formats.html.page import Comparison, PaperSection, Report
 from marginctl.reports.tables.published_table import of_judged
 from marginctl.reports.tables.table import Cell, Row, Table
@@ -65,8 +64,8 @@ def judged(verdicts=tuple(Verdict), runs=(), reason=None):
         there = verdict not in (Verdict.missing, Verdict.not_available)
         cells[place] = Judged(
             *place,
-            published=None if verdict is Verdict.not_available else Value(90.0, 1.0, 100),
-            measure=table.measure(*place),
+            published=None if verdict is Verdict.not_available else PublishedValue(90.0, 1.0, 100),
+            quantity=table.quantities[place],
             runs=tuple(runs) if there else (),
             mean=91.0 + i if there else None,
             std=0.5 if there else None,

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from marginctl.papers import Published, table
-from marginctl.papers.distance import distance, row_medians
+from marginctl.papers import PublishedMean, published_means
+from marginctl.search.distance import distance, row_medians
 
-TABLE = table("arcgrad", "I")
+TABLE = published_means("arcgrad", "I")
 # AdaCos with two classes: untrained networks, in which nothing of the methods shows.
 UNTRAINED = {
     (d, "adacos")
@@ -42,17 +42,17 @@ def test_the_row_medians_are_where_all_methods_are_equal():
 
 def test_every_figure_by_hand():
     published = {
-        ("a", "x"): Published(80.0, 10.0, 100),
-        ("a", "y"): Published(84.0, 10.0, 100),
-        ("a", "z"): Published(90.0, 5.0, 100),
-        ("b", "x"): Published(50.0, 0.0, 100),
+        ("a", "x"): PublishedMean(80.0, 10.0, 100),
+        ("a", "y"): PublishedMean(84.0, 10.0, 100),
+        ("a", "z"): PublishedMean(90.0, 5.0, 100),
+        ("b", "x"): PublishedMean(50.0, 0.0, 100),
     }
     ours = {
-        ("a", "x"): Published(82.0, 10.0, 25),
-        ("a", "y"): Published(81.0, 8.0, 25),
-        ("a", "z"): Published(90.0, 5.0, 25),
-        ("b", "x"): Published(53.0, 0.0, 25),
-        ("c", "x"): Published(1.0, 1.0, 25),  # not in the paper
+        ("a", "x"): PublishedMean(82.0, 10.0, 25),
+        ("a", "y"): PublishedMean(81.0, 8.0, 25),
+        ("a", "z"): PublishedMean(90.0, 5.0, 25),
+        ("b", "x"): PublishedMean(53.0, 0.0, 25),
+        ("c", "x"): PublishedMean(1.0, 1.0, 25),  # not in the paper
     }
     found = distance(ours, published)
     assert found.cells == 4
@@ -76,5 +76,5 @@ def test_noise_is_the_difference_of_two_runs():
     """Against a simulation."""
     rng = np.random.default_rng(0)
     a, b = (80 + 8 / math.sqrt(100) * rng.standard_normal(200_000) for _ in range(2))
-    cell = {("a", "x"): Published(80.0, 8.0, 100)}
+    cell = {("a", "x"): PublishedMean(80.0, 8.0, 100)}
     assert distance(cell, cell).noise == pytest.approx(np.abs(a - b).mean(), rel=0.01)

@@ -1,4 +1,4 @@
-"""How far a table of ours is from a published one."""
+"""The distance between a cross-validation table of ours and a published one."""
 
 import math
 import statistics
@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from marginctl.papers import Published
+from marginctl.papers import PublishedMean
 
-Cells = Mapping[tuple[str, str], Published]
+Cells = Mapping[tuple[str, str], PublishedMean]
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def row_medians(published: Cells) -> Cells:
     for (dataset, _), cell in published.items():
         rows.setdefault(dataset, []).append(cell.mean)
     return {
-        (dataset, objective): Published(statistics.median(rows[dataset]), cell.std, cell.n)
+        (dataset, objective): PublishedMean(statistics.median(rows[dataset]), cell.std, cell.n)
         for (dataset, objective), cell in published.items()
     }
 
