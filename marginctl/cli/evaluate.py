@@ -106,8 +106,8 @@ def command(
     from marginctl.data.images.registry import parse_ood_name
     from marginctl.data.tabular.uci import default_data_dir
     from marginctl.experiments import evaluate, evaluate_pretrained
-    from marginctl.metrics.network_metrics import as_text
     from marginctl.models.pretrained import is_weights_name
+    from marginctl.reports.evaluation_text import evaluation_lines
     from marginctl.reports.figures.style import check_path
     from marginctl.reports.formats.text_table import print_lines
     from marginctl.runs.atomic_io import check_outputs
@@ -138,7 +138,7 @@ def command(
     if json:
         print_json(found)
     else:
-        print_lines(as_text(title, found))
+        print_lines(evaluation_lines(title, found))
 
 
 def _refuse(given: Mapping[str, Any], why: str) -> None:
@@ -164,7 +164,7 @@ def _verify(
 ) -> None:
     """`eval --pairs`."""
     from marginctl.experiments.evaluate_pairs import title, verify
-    from marginctl.metrics.verification import as_text
+    from marginctl.reports.evaluation_text import verification_lines
     from marginctl.reports.formats.text_table import print_lines
     from marginctl.runs.atomic_io import check_outputs
     from marginctl.utils.device import resolve_device
@@ -180,4 +180,4 @@ def _verify(
     else:
         print_lines([title(found.document)])
         for one in found.document["verification"]:
-            print_lines(as_text(one))
+            print_lines(verification_lines(one))

@@ -17,7 +17,7 @@ from marginctl.utils.seed import generator
 
 Floats = NDArray[np.float64]
 
-METRICS = ("ap_in", "ap_out", "auroc", "fpr_at_95_tpr")
+METRICS = ("aupr_in", "aupr_out", "auroc", "fpr95")
 RESAMPLES = 200
 LEVEL = 0.95  # of the intervals
 BINS = 40  # of the histograms
@@ -48,13 +48,13 @@ def confidence_scores(outputs: Outputs) -> dict[str, Floats | None]:
 
     A score is None where it is not finite of every image.
 
-    - z_max: the largest similarity, without scale: of cosine objectives the largest cosine.
+    - max_similarity: the largest, without scale: the largest cosine of a cosine objective.
     - feature_norm: the feature's Euclidean norm; left out where the network has no features.
-    - max_probability: the largest of softmax(logits).
+    - msp: the largest of softmax(logits).
     - negative_entropy: sum of p ln p of those probabilities, in nats: the entropy, negated.
     - energy: ln sum exp(logits), which is the free energy of Liu 2020, negated.
     """
-    found = {"z_max": outputs.similarities.max(1)}
+    found = {"max_similarity": outputs.similarities.max(1)}
     if outputs.features.shape[1]:
         found["feature_norm"] = np.linalg.norm(outputs.features, axis=1)
     logits = outputs.logits
@@ -63,14 +63,14 @@ def confidence_scores(outputs: Outputs) -> dict[str, Floats | None]:
     probabilities[~np.isfinite(logits).all(1)] = np.nan
     logs = np.log(np.where(probabilities > 0, probabilities, 1.0))
     found |= {
-        "max_probability": probabilities.max(1),
+        "msp": probabilities.max(1),
         "negative_entropy": (probabilities * logs).sum(1),
         "energy": logsumexp(logits, axis=1),
     }
     return {name: s if bool(np.isfinite(s).all()) else None for name, s in found.items()}
 
 
-SCORES = ("z_max", "feature_norm", "max_probability", "negative_entropy", "energy")
+SCORES = ("max_similarity", "feature_norm", "msp", "negative_entropy", "energy")
 
 
 def detection_metrics(
@@ -95,14 +95,14 @@ def detection_metrics(
 
     Returns:
         A JSON document: `miss`, `ood` (a list), `groups` (means over the sets of a group) and
-        `bootstrap`; null with its reason under `reasons`, never NaN.
+        `n_bootstrap`; null with its reason under `reasons`, never NaN.
     """
     reasons: dict[str, str] = {}
     own = confidence_scores(inside)
     right = inside.similarities.argmax(1) == labels
     miss = _part(
         _rows(own, right), _rows(own, ~right), int(right.sum()), int((~right).sum()), resamples,
-        curves, "miss", reasons,
+        curves, "misclassification", reasons,
     )  # fmt: skip
     ood = []
     for one in foreign:
@@ -113,10 +113,10 @@ def detection_metrics(
         )  # fmt: skip
         ood.append({"name": one.name, "group": one.group, "digest": one.digest, **found})
     return {
-        "miss": miss,
+        "misclassification": miss,
         "ood": ood,
         "groups": _groups(ood),
-        "bootstrap": resamples,
+        "n_bootstrap": resamples,
         "reasons": reasons,
     }
 
@@ -166,10 +166,10 @@ def bootstrap_metrics(
 ) -> dict[str, dict[str, Any]]:
     """The metrics of each score with their 95 % percentile bootstrap intervals.
 
-    - ap_in: average precision, inside is positive, by the score.
-    - ap_out: average precision, outside is positive, by the negated score.
+    - aupr_in: average precision, inside is positive, by the score.
+    - aupr_out: average precision, outside is positive, by the negated score.
     - auroc: the share of pairs in which inside has the larger score; a tie is half a pair.
-    - fpr_at_95_tpr: the share of the outside at or above the largest threshold that at least 95 %
+    - fpr95: the share of the outside at or above the largest threshold that at least 95 %
       of the inside are at or above.
 
     Both sides are drawn again within themselves, by one fixed seed; all scores see the same draws.
@@ -219,8 +219,8 @@ class RankedScores:
     With T_k and F_k the inside and the outside at or above the k-th largest of all distinct scores,
     P and Q the whole of them, and t_k, f_k what stands at that score:
 
-        ap_in  = sum_k t_k/P * T_k/(T_k + F_k)
-        ap_out = sum_k f_k/Q * (Q - F_{k-1})/(Q - F_{k-1} + P - T_{k-1})
+        aupr_in  = sum_k t_k/P * T_k/(T_k + F_k)
+        aupr_out = sum_k f_k/Q * (Q - F_{k-1})/(Q - F_{k-1} + P - T_{k-1})
         auroc  = sum_k f_k (T_{k-1} + t_k/2)/(P Q)
     """
 
@@ -244,12 +244,12 @@ class RankedScores:
         t_before, f_before = (np.append(0, x[:-1]) for x in (t, f))
         t_here, f_here = t - t_before, f - f_before
         # where nothing stands above (or below), nothing stands at the score either: 0 of 1
-        ap_in = (t_here * t / np.maximum(t + f, 1)).sum() / p
+        aupr_in = (t_here * t / np.maximum(t + f, 1)).sum() / p
         below = (q - f_before) + (p - t_before)
-        ap_out = (f_here * (q - f_before) / np.maximum(below, 1)).sum() / q
+        aupr_out = (f_here * (q - f_before) / np.maximum(below, 1)).sum() / q
         auroc = (f_here * (t_before + t_here / 2)).sum() / (p * q)
         threshold = (20 * t >= 19 * p).argmax()  # the first with 95 %, in whole numbers
-        return np.array([ap_in, ap_out, auroc, f[threshold] / q])
+        return np.array([aupr_in, aupr_out, auroc, f[threshold] / q])
 
 
 def _curves(inside: Floats, outside: Floats) -> dict[str, Any]:

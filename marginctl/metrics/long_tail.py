@@ -61,17 +61,3 @@ def long_tail_accuracy(
             has = "test image of a class" if len(classes) else "class"
             reasons[name] = f"no {has} with {WORDS[name]}"
     return record | {"reasons": reasons}
-
-
-def as_text(record: dict[str, Any]) -> list[str]:
-    """The groups for a reader, a line each."""
-    lines = []
-    whole = sum(record[name]["classes"] for name in WORDS)
-    for name, said in WORDS.items():
-        of = record[name]
-        shown = record["reasons"].get(name)
-        if shown is None:
-            classes = f"{of['classes']} of {whole} classes have {said}"
-            shown = f"{100 * of['accuracy']:.2f} %  ({classes}; n = {of['images']})"
-        lines.append(f"{name + '-shot':<11} {shown}")
-    return lines

@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from marginctl.metrics import accuracy, angles, long_tail, reliability
-from marginctl.reports.tables import detection_table
+from marginctl.metrics import accuracy, angles, reliability
 
 Floats = NDArray[np.float64]
 
@@ -76,51 +75,3 @@ def classification_metrics(
     else:
         document["confusion"] = accuracy.confusion_matrix(labels, predicted, count).tolist()
     return document
-
-
-def as_text(title: str, document: dict[str, Any]) -> list[str]:
-    """The numbers of `eval` for a reader, a line each, under a title."""
-    low, high = document["top1_interval"]
-    lines = [
-        title,
-        f"top-1     {document['top1']:.2f} %  (95 %: {low:.2f} to {high:.2f}, Wilson, "
-        f"n = {document['n']})",
-    ]
-    if document["top5"] is not None:
-        lines.append(f"top-5     {document['top5']:.2f} %")
-    if "shots" in document:
-        lines += long_tail.as_text(document["shots"])
-    if document["nll"] is not None:
-        found = document["calibration"]
-        lines += [
-            f"NLL       {document['nll']:.4f}",
-            f"Brier     {document['brier']:.4f}",
-            f"ECE, MCE  {100 * found['ece']:.2f} %, {100 * found['mce']:.2f} %  "
-            f"({found['bins']} bins)",
-            f"mean bias rho  {document['rho']:.4f}",
-        ]
-    if document["angles"] is not None:
-        found = document["angles"]
-        shown = {
-            "W-Inter": found["w_inter"],
-            "C-Inter (centers)": found["c_inter_centers"],
-            "C-Inter (centers and weights)": found["c_inter_weights"],
-            "WC-Intra": found["wc_intra"],
-            "to the own weight": found["intra_weight"],
-            "to the own center": found["intra_center"],
-        }
-        said = [f"{name} {v:.2f}" for name, v in shown.items() if v is not None]
-        lines.append("angles in degrees: " + ", ".join(said))
-    rows = sorted(
-        (r for r in document["per_class"] if r["accuracy"] is not None),
-        key=lambda r: (r["accuracy"], r["class"]),
-    )
-    worst = ", ".join(f"{r['name']} {100 * r['accuracy']:.1f} % of {r['n']}" for r in rows[:5])
-    lines.append(f"lowest classes: {worst}")
-    lines += [f"{key}: {why}" for key, why in document["reasons"].items()]
-    lines += detection_table.as_text(document["detection"])
-    if "calibrated" in document:
-        from marginctl.calibration import apply
-
-        lines += apply.as_text(document["calibrated"])
-    return lines

@@ -42,21 +42,25 @@ MEASURES: Mapping[str, Measure] = {
     "mce": Measure("MCE %", ("evaluation", "calibration", "mce"), 100.0),
     "nll": Measure("NLL", ("last", "nll"), places=4),
     "brier": Measure("Brier", ("evaluation", "brier"), places=4),
-    "many": Measure("many-shot %", ("evaluation", "shots", "many", "accuracy"), 100.0, higher=True),
-    "medium": Measure(
-        "medium-shot %", ("evaluation", "shots", "medium", "accuracy"), 100.0, higher=True
+    "many": Measure(
+        "many-shot %", ("evaluation", "long_tail", "many", "accuracy"), 100.0, higher=True
     ),
-    "few": Measure("few-shot %", ("evaluation", "shots", "few", "accuracy"), 100.0, higher=True),
+    "medium": Measure(
+        "medium-shot %", ("evaluation", "long_tail", "medium", "accuracy"), 100.0, higher=True
+    ),
+    "few": Measure(
+        "few-shot %", ("evaluation", "long_tail", "few", "accuracy"), 100.0, higher=True
+    ),
 }
 SHOTS = ("many", "medium", "few")  # of classes, by their training images
 CALIBRATION = ("ece", "mce", "nll", "brier")
 KAPPA = Measure("kappa*", ("state", "optimal_scale", "mean"))
 
 # Of detection, those of the temperature paper's Table 10, and the AUROC beside them.
-MISS = "miss"
+MISS = "misclassification"
 PAIRS = "pairs "  # before the name of a list, in that of its measures
-METRICS = {"ap_in": "AP-in", "auroc": "AUROC"}
-SCORES = {"z_max": "z_max", "feature_norm": "norm"}
+METRICS = {"aupr_in": "AP-in", "auroc": "AUROC"}
+SCORES = {"max_similarity": "max similarity", "feature_norm": "norm"}
 
 
 def sides_of(records: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -79,7 +83,7 @@ def _name_of(one: Any) -> str | None:
 
 
 def detection_of(side: str) -> dict[str, Measure]:
-    """The measures of one side by their names, such as `miss ap_in z_max`: shares."""
+    """The measures of one side by their names, such as `miss aupr_in max_similarity`: shares."""
     place = (MISS,) if side == MISS else ("ood", side)
     said = "MISS" if side == MISS else f"OOD {side}"
     return {

@@ -4,7 +4,6 @@ How the temperature paper's face recognition (Table 6) is tested; its text on it
 so that the protocol is LFW's: the threshold of each fold is chosen on the others.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -138,30 +137,3 @@ def _equal_error_rate(t: Floats, f: Floats) -> float:
     before, after = rejected[k - 1] - accepted[k - 1], accepted[k] - rejected[k]
     share = before / (before + after)
     return float(accepted[k - 1] + share * (accepted[k] - accepted[k - 1]))
-
-
-def as_text(found: Mapping[str, Any]) -> list[str]:
-    """The numbers of one list of pairs for a reader, a line each."""
-    pairs = f"{count_noun(found['n_same'], 'pair')} of one identity, {found['n_different']} of two"
-    lines = [f"{found['name']}: {pairs}, {found['images']} images"]
-    if found["accuracy"] is not None:
-        lines.append(
-            f"  accuracy  {found['accuracy']:.2f} % +- {found['std']:.2f}  "
-            f"(n = {found['folds']} folds, {_FOLDS[found['folds_from']]})"
-        )
-    if found["auroc"] is not None:
-        low, high = found["auroc_interval"]
-        lines.append(f"  AUROC     {found['auroc']:.4f}  (95 %: {low:.4f} to {high:.4f})")
-        lines.append(f"  EER       {100 * found['eer']:.2f} %")
-    tar = [f"{rate} {100 * v:.2f} %" for rate, v in found["tar_at_far"].items() if v is not None]
-    lines += [f"  TAR at FAR  {', '.join(tar)}"] * bool(tar)
-    lacking: dict[str, list[str]] = {}  # by the reason: that of several rates is the same
-    for what, why in found["reasons"].items():
-        lacking.setdefault(why, []).append(what.removeprefix("tar_at_far "))
-    return lines + [
-        f"  no {'TAR at FAR ' * (what[0] in found['tar_at_far'])}{', '.join(what)}: {why}"
-        for why, what in lacking.items()
-    ]
-
-
-_FOLDS = {"file": "those of the file", "order": "contiguous parts of each kind"}

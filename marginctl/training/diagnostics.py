@@ -64,7 +64,9 @@ class Diagnostics:
         if self._curriculum is not None:
             curriculum, batches = self._curriculum
             tested = trainer.predict(batches=batches, part="training")
-            found["curriculum"] = curriculum.record(trainer.objective, tested) | {"seed": SEED}
+            found["sample_difficulty"] = curriculum.record(trainer.objective, tested) | {
+                "seed": SEED
+            }
         if self._lipschitz is not None:
             record = input_gradient.record(trainer, self._lipschitz, self._world)
             found[input_gradient.NAME] = record | {"seed": SEED}

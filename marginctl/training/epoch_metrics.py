@@ -118,7 +118,7 @@ def long_tail_record(tested: Predictions, train_y: NDArray[np.int64]) -> dict[st
     counts = np.bincount(train_y, minlength=tested.similarities.shape[1])
     predicted = tested.similarities.argmax(1).numpy()
     found = long_tail.long_tail_accuracy(counts, tested.labels.numpy(), predicted)
-    return {} if found is None else {"shots": found}
+    return {} if found is None else {"long_tail": found}
 
 
 def evaluation_record(

@@ -16,7 +16,7 @@ from marginctl.data.loading.batches import BatchLoader
 from marginctl.training.trainer import DivergedError, Trainer
 from marginctl.utils.distributed import World
 
-NAME = "loss_gradient_norm_by_image"  # in a line of metrics.jsonl
+NAME = "input_gradient_norm"  # in a line of metrics.jsonl
 BATCH = 64  # images at once, for whose gradients there must be memory
 
 

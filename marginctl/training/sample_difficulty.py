@@ -85,7 +85,7 @@ class DifficultyGroups:
         return {
             "n": len(labels),
             "groups": groups,
-            "confidences": {"bins": BINS, "convention": CONVENTION, "counts": counts},
+            "confidence_histogram": {"bins": BINS, "convention": CONVENTION, "counts": counts},
         }
 
 

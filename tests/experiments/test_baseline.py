@@ -39,7 +39,7 @@ def test_it_is_what_the_network_was_measured_as(objective):
     assert record["top1"] == pytest.approx(100 * right)
     assert (record["n"], record["reason"]) == (21, None)
     assert record["interval"][0] < record["top1"] <= record["interval"][1]
-    assert record["detection"]["miss"]["n_out"] == round(21 * (1 - right))
+    assert record["detection"]["misclassification"]["n_out"] == round(21 * (1 - right))
     assert (record["kappa"] is None) == (objective == "l-gm")
 
 

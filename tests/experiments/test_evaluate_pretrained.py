@@ -126,7 +126,7 @@ def test_errors_and_foreign_images_are_told_apart(marginctl, hub, photographs, t
     ran = marginctl(*arguments, *foreign, "--json")
     assert ran.status == 0, ran.err
     found = ran.json["detection"]
-    assert found["miss"]["n_in"] + found["miss"]["n_out"] == 7
+    assert found["misclassification"]["n_in"] + found["misclassification"]["n_out"] == 7
     noise, digits = found["ood"]
     assert (noise["n_in"], noise["n_out"], digits["n_out"]) == (7, 1, 360)
 
@@ -137,12 +137,12 @@ def test_errors_and_foreign_images_are_told_apart(marginctl, hub, photographs, t
     own = [largest(Image.open(file)) for file in files]
     grey = largest(Image.open(other / "grey.png"))
     above = sum(z > grey for z in own) / 7
-    assert noise["scores"]["z_max"]["auroc"] == pytest.approx(above)
+    assert noise["scores"]["max_similarity"]["auroc"] == pytest.approx(above)
     from marginctl.data.images.in_memory import load_in_memory
 
     test = load_in_memory("digits", tmp_path).test_x[..., 0]
     z = [largest(Image.fromarray(x)) for x in test[:3]]
-    low = digits["scores"]["z_max"]["histogram"]["edges"]
+    low = digits["scores"]["max_similarity"]["histogram"]["edges"]
     assert min(low) - 1e-4 <= min(z) <= max(z) <= max(low) + 1e-4
 
 

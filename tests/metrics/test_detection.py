@@ -66,9 +66,9 @@ def test_scores_are_what_their_names_say():
     found = detection.confidence_scores(made)
     assert tuple(found) == SCORES
     p = np.exp(made.logits) / np.exp(made.logits).sum(1, keepdims=True)
-    assert found["z_max"] == pytest.approx(made.similarities.max(1))
+    assert found["max_similarity"] == pytest.approx(made.similarities.max(1))
     assert found["feature_norm"] == pytest.approx(np.sqrt((made.features**2).sum(1)))
-    assert found["max_probability"] == pytest.approx(p.max(1))
+    assert found["msp"] == pytest.approx(p.max(1))
     assert found["negative_entropy"] == pytest.approx((p * np.log(p)).sum(1))
     assert found["energy"] == pytest.approx(np.log(np.exp(made.logits).sum(1)))
 
@@ -86,14 +86,14 @@ def test_miss_is_right_against_wrong_and_ood_is_all_against_the_foreign():
     found = detection_metrics(own, labels, [OODOutputs("others", None, "d", other)], 10)
     z = own.similarities.max(1)
     for part, inside, outside in (
-        (found["miss"], z[right], z[~right]),
+        (found["misclassification"], z[right], z[~right]),
         (found["ood"][0], z, other.similarities.max(1)),
     ):
         assert (part["n_in"], part["n_out"]) == (len(inside), len(outside))
-        ours = [part["scores"]["z_max"][metric] for metric in METRICS]
+        ours = [part["scores"]["max_similarity"][metric] for metric in METRICS]
         assert ours == pytest.approx(by_sklearn(inside, outside))
     assert found["ood"][0]["name"] == "others"
-    assert (found["groups"], found["bootstrap"], found["reasons"]) == ({}, 10, {})
+    assert (found["groups"], found["n_bootstrap"], found["reasons"]) == ({}, 10, {})
 
 
 def test_groups_have_the_means_of_their_sets():
@@ -112,9 +112,9 @@ def test_what_cannot_be_told_is_null_with_its_reason():
     own = outputs(20)
     every = own.similarities.argmax(1)
     found = detection_metrics(own, every, [], 5)
-    assert found["miss"]["scores"] == dict.fromkeys(SCORES)
-    assert "no image is misclassified" in found["reasons"]["miss"]
-    assert "correctly" in detection_metrics(own, 3 - every, [], 5)["reasons"]["miss"]
+    assert found["misclassification"]["scores"] == dict.fromkeys(SCORES)
+    assert "no image is misclassified" in found["reasons"]["misclassification"]
+    assert "correctly" in detection_metrics(own, 3 - every, [], 5)["reasons"]["misclassification"]
 
     other = outputs(10, seed=1)
     other.logits[3, 2] = np.inf
@@ -125,20 +125,20 @@ def test_what_cannot_be_told_is_null_with_its_reason():
     assert [name for name in SCORES if scores[name] is None] == list(SCORES[2:])
     assert found["reasons"]["ood x energy"] == "a score is not finite"
     assert found["groups"]["far"]["energy"] is None
-    assert found["groups"]["far"]["z_max"] is not None
+    assert found["groups"]["far"]["max_similarity"] is not None
     json.dumps(found, allow_nan=False)
 
     bare = Outputs(np.zeros((20, 0)), own.logits, own.similarities)
     found = detection_metrics(bare, (every + np.arange(20) % 2) % 4, [], 5)
-    assert found["miss"]["scores"]["feature_norm"] is None
-    assert found["reasons"]["miss feature_norm"] == "the network has no features"
+    assert found["misclassification"]["scores"]["feature_norm"] is None
+    assert found["reasons"]["misclassification feature_norm"] == "the network has no features"
 
 
 def test_curves_are_the_histograms_and_the_roc():
     own, other = outputs(300, shift=1.0), outputs(200, seed=1)
     foreign = [OODOutputs("x", None, "d", other)]
     found = detection_metrics(own, np.zeros(300, np.int64), foreign, 2, curves=True)
-    one = found["ood"][0]["scores"]["z_max"]
+    one = found["ood"][0]["scores"]["max_similarity"]
     z = np.concatenate([own.similarities.max(1), other.similarities.max(1)])
     edges = one["histogram"]["edges"]
     assert (len(edges), edges[0], edges[-1]) == (41, z.min(), z.max())

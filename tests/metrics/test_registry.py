@@ -2,11 +2,11 @@
 
 from marginctl.metrics.registry import MEASURES, detection_of, measure_named, sides_of
 
-SCORES = {"z_max": {"ap_in": 0.9, "auroc": 0.8}, "feature_norm": None}
+SCORES = {"max_similarity": {"aupr_in": 0.9, "auroc": 0.8}, "feature_norm": None}
 RECORD = {
     "evaluation": {
         "detection": {
-            "miss": {"scores": dict.fromkeys(SCORES)},
+            "misclassification": {"scores": dict.fromkeys(SCORES)},
             "ood": [{"name": "mnist", "scores": {}}, {"name": "folder:a b", "scores": SCORES}],
         }
     }
@@ -15,31 +15,45 @@ RECORD = {
 
 def test_sides_are_those_of_any_record():
     old = {"evaluation": {"brier": 1.0}}
-    assert sides_of([old, {"evaluation": None}, RECORD]) == ["miss", "mnist", "folder:a b"]
+    assert sides_of([old, {"evaluation": None}, RECORD]) == [
+        "misclassification",
+        "mnist",
+        "folder:a b",
+    ]
     assert sides_of([old]) == []
 
 
 def test_a_damaged_record_has_no_sides_and_no_numbers():
-    for detection in (5, {"miss": 3, "ood": [7, {"name": []}]}, {"ood": {"name": "x"}}):
+    for detection in (
+        5,
+        {"misclassification": 3, "ood": [7, {"name": []}]},
+        {"ood": {"name": "x"}},
+    ):
         record = {"evaluation": {"detection": detection}}
-        assert sides_of([record]) in ([], ["miss"])
-        assert detection_of("mnist")["mnist auroc z_max"].of(record) is None
+        assert sides_of([record]) in ([], ["misclassification"])
+        assert detection_of("mnist")["mnist auroc max_similarity"].of(record) is None
     assert sides_of([{"evaluation": [1]}]) == []
 
 
 def test_a_measure_finds_its_number_or_none():
     found = detection_of("folder:a b")
-    assert found["folder:a b ap_in z_max"].of(RECORD) == 0.9
+    assert found["folder:a b aupr_in max_similarity"].of(RECORD) == 0.9
     assert found["folder:a b auroc feature_norm"].of(RECORD) is None
-    assert detection_of("miss")["miss auroc z_max"].of(RECORD) is None
-    assert detection_of("svhn")["svhn auroc z_max"].of(RECORD) is None
+    assert (
+        detection_of("misclassification")["misclassification auroc max_similarity"].of(RECORD)
+        is None
+    )
+    assert detection_of("svhn")["svhn auroc max_similarity"].of(RECORD) is None
 
 
 def test_measures_are_named_as_they_are_shown():
     assert measure_named("ece") is MEASURES["ece"]
-    assert measure_named("miss ap_in feature_norm").label == "MISS AP-in norm"
-    assert measure_named("folder:a b auroc z_max").label == "OOD folder:a b AUROC z_max"
-    assert all(m.higher for m in detection_of("miss").values())
+    assert measure_named("misclassification aupr_in feature_norm").label == "MISS AP-in norm"
+    assert (
+        measure_named("folder:a b auroc max_similarity").label
+        == "OOD folder:a b AUROC max similarity"
+    )
+    assert all(m.higher for m in detection_of("misclassification").values())
 
 
 def test_what_is_no_number_is_none():

@@ -7,7 +7,6 @@ import pytest
 from sklearn.metrics import roc_auc_score, roc_curve
 
 from marginctl.metrics.verification import (
-    as_text,
     best_threshold,
     cosine_similarities,
     verification_metrics,
@@ -79,13 +78,10 @@ def test_what_there_are_too_few_pairs_for_is_null_with_its_reason():
     assert (found["accuracy"], found["std"], found["folds"]) == (None, None, 0)
     assert (found["auroc"], found["eer"]) == (1.0, 0.0)
     assert set(found["tar_at_far"].values()) == {None}
-    text = as_text({**found, "name": "p.txt", "images": 5, "folds_from": "order"})
-    assert text[0] == "p.txt: 2 pairs of one identity, 1 of two, 5 images"
-    assert text[-2:] == [
-        "  no accuracy: 1 pair of a kind: no two folds",
-        "  no TAR at FAR 0.1, 0.01, 0.001, 0.0001: 1 pair of two identities: fewer than one at "
-        "this rate",
-    ]
+    assert found["reasons"] == {"accuracy": "1 pair of a kind: no two folds"} | {
+        f"tar_at_far {rate}": "1 pair of two identities: fewer than one at this rate"
+        for rate in ("0.1", "0.01", "0.001", "0.0001")
+    }
     scores, same, folds = drawn(0, 1000)
     tar = verification_metrics(scores, same, folds, resamples=5)["tar_at_far"]
     assert [rate for rate, value in tar.items() if value is None] == ["0.001", "0.0001"]

@@ -43,8 +43,8 @@ def test_before_and_after_side_by_side(marginctl, store):
     records = results(store)
     source = json.loads(next((store / "start").rglob("result.json")).read_text())
     assert before["top1"] == source["last"]["top1"]
-    own, theirs = (r["evaluation"]["detection"]["miss"] for r in (records[0], source))
-    assert before["detection"]["miss"] == theirs != own
+    own, theirs = (r["evaluation"]["detection"]["misclassification"] for r in (records[0], source))
+    assert before["detection"]["misclassification"] == theirs != own
     assert all(r["before"] == records[0]["before"] and r["task"] == "cosify" for r in records)
     table = marginctl(*arguments, "--format", "csv").out.splitlines()
     assert len(table) == 4

@@ -34,7 +34,7 @@ def test_a_training_records_what_its_networks_tell_apart(marginctl, data_dir, st
     ran = trained(marginctl, store, "--json")
     assert ran.status == 0, ran.err
     cell = ran.json["cells"][0]
-    assert 0 < cell["detection"]["miss ap_in z_max"]["mean"] <= 1
+    assert 0 < cell["detection"]["misclassification aupr_in max_similarity"]["mean"] <= 1
     results = sorted(store.rglob("result.json"))
     assert len(results) == 4
     assert all(path.stat().st_size < 40_000 for path in results)
@@ -45,9 +45,9 @@ def test_a_training_records_what_its_networks_tell_apart(marginctl, data_dir, st
         ("digits", None),
     ]
     assert (fashion["n_in"], fashion["n_out"], digits["n_out"]) == (10_000, 10_000, 360)
-    assert found["miss"]["n_in"] + found["miss"]["n_out"] == 10_000
-    low, high = fashion["scores"]["z_max"]["auroc_interval"]
-    assert low < fashion["scores"]["z_max"]["auroc"] < high
+    assert found["misclassification"]["n_in"] + found["misclassification"]["n_out"] == 10_000
+    low, high = fashion["scores"]["max_similarity"]["auroc_interval"]
+    assert low < fashion["scores"]["max_similarity"]["auroc"] < high
     assert found["groups"]["near"]["energy"]["auroc"] == fashion["scores"]["energy"]["auroc"]
     run = json.loads((results[0].parent / "run.json").read_text())
     assert run["ood"] == [["near", fashion["digest"]], [None, digits["digest"]]]
@@ -63,14 +63,17 @@ def test_eval_finds_what_the_training_recorded(marginctl, data_dir, store, tmp_p
     assert ran.status == 0, ran.err
     assert (ran.err, figure.stat().st_size > 10_000) == (f"wrote {figure}\n", True)
     found = ran.json["detection"]
-    for ours, theirs in ((found["miss"], record["miss"]), (found["ood"][0], record["ood"][0])):
+    for ours, theirs in (
+        (found["misclassification"], record["misclassification"]),
+        (found["ood"][0], record["ood"][0]),
+    ):
         for name, score in theirs["scores"].items():
             for key, value in score.items():
                 assert ours["scores"][name][key] == pytest.approx(value), (name, key)
-    assert len(found["miss"]["scores"]["z_max"]["roc"]) == 101
+    assert len(found["misclassification"]["scores"]["max_similarity"]["roc"]) == 101
     text = marginctl("eval", folder, "--device", "cpu").out
     assert "right (in)" in text
-    assert f"{record['miss']['scores']['z_max']['ap_in']:8.4f}" in text
+    assert f"{record['misclassification']['scores']['max_similarity']['aupr_in']:8.4f}" in text
     assert "OOD" not in text
 
 
@@ -79,7 +82,7 @@ def test_the_report_shows_them_in_every_format(marginctl, data_dir, store, tmp_p
         file = tmp_path / f"report.{kind}"
         assert marginctl("report", store, "--format", kind, "--output", file).status == 0
         out = file.read_text().replace("\\_", "_").replace("<wbr>", "")
-        assert "MISS AP-in z_max" in out, kind
+        assert "MISS AP-in max similarity" in out, kind
         assert "OOD fashion-mnist AUROC norm" in out, kind
     document = marginctl("report", store, "--format", "json").json
     tests = document["trained"][0]["tests"]

@@ -119,7 +119,7 @@ def test_eval_verifies_as_the_training_did_and_keeps_the_scores(marginctl, faces
     text = marginctl(*arguments, "--flip").out
     assert "each with its mirror image's, 32 numbers" in text
     assert "pairs.txt: 100 pairs of one identity, 100 of two" in text
-    assert "(n = 10 folds, those of the file)" in text
+    assert "(n = 10 folds of the file)" in text
     assert "no TAR at FAR 0.001, 0.0001: 100 pairs of two identities: the rate is less" in text
 
 

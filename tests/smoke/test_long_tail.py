@@ -55,7 +55,7 @@ def test_both_stages_stand_side_by_side(marginctl, recipe, tmp_path):
     labels = load_in_memory("digits", tmp_path).test_y
     number = [int(np.isin(labels, c).sum()) for c in ([0], [1, 2, 3, 4, 5], [6, 7, 8, 9])]
     for cell, record in zip(ran.json["cells"], ran_records(out, rows), strict=True):
-        groups = record["evaluation"]["shots"]
+        groups = record["evaluation"]["long_tail"]
         assert [groups[name]["images"] for name in ("many", "medium", "few")] == number
         shares = [groups[name]["accuracy"] for name in ("many", "medium", "few")]
         assert np.dot(shares, number) / 3.6 == pytest.approx(record["last"]["top1"])
@@ -79,11 +79,11 @@ def test_both_stages_stand_side_by_side(marginctl, recipe, tmp_path):
     assert {t["measure"] for t in made[0]["tests"]} >= {"many", "medium", "few"}
     own = results(out, "second")["soft"]
     found = marginctl("eval", out / "tail" / own["trial"], "--json").json
-    assert found["shots"] == own["evaluation"]["shots"]
+    assert found["long_tail"] == own["evaluation"]["long_tail"]
     text = marginctl("eval", out / "tail" / own["trial"]).out
     assert "few-shot " in text
     other = marginctl("eval", out / "tail" / own["trial"], "--data", "digits", "--json").json
-    assert "shots" not in other
+    assert "long_tail" not in other
 
 
 def ran_records(out, rows):
@@ -224,7 +224,7 @@ def test_lists_of_a_long_tail_in_two_stages(marginctl, lists, tmp_path):
     assert (ran.status, ran.err) == (0, "")
     assert len(ran.json["cells"]) == 2
     record = results(tmp_path / "out", "second")["soft"]
-    shots = record["evaluation"]["shots"]
+    shots = record["evaluation"]["long_tail"]
     assert [shots[name]["images"] for name in ("many", "medium", "few")] == [0, 2, 4]
     assert shots["reasons"] == {"many": "no class with more than 100 training images"}
     for line, said in (

@@ -122,14 +122,14 @@ def whole(reference, tmp_path_factory):
 
 def test_evaluated_epochs_have_the_records(whole):
     *_, lines = whole
-    assert ["curriculum" in line for line in lines] == [False, True, True]
+    assert ["sample_difficulty" in line for line in lines] == [False, True, True]
     assert [input_gradient.NAME in line for line in lines] == [False, True, True]
     for line in lines[1:]:
-        own = line["curriculum"]
+        own = line["sample_difficulty"]
         assert (own["n"], own["seed"]) == (200, 0)
         assert [own["groups"][n]["n"] for n in own["groups"]] == [50] * 4
         assert sum(g["gradient_share"] for g in own["groups"].values()) == pytest.approx(1)
-        assert sum(own["confidences"]["counts"]) == 200
+        assert sum(own["confidence_histogram"]["counts"]) == 200
         assert line[input_gradient.NAME]["n"] == 30
         assert 0 < line[input_gradient.NAME]["mean"] < line[input_gradient.NAME]["max"]
 
@@ -162,7 +162,7 @@ def test_watching_changes_no_weight(whole, tmp_path):
     plain, lines = trained(session(tmp_path), "plain")
     assert plain["weights_sha256"] == record["weights_sha256"]
     assert plain["trial"] != record["trial"]
-    assert not any("curriculum" in line or input_gradient.NAME in line for line in lines)
+    assert not any("sample_difficulty" in line or input_gradient.NAME in line for line in lines)
 
 
 @pytest.mark.parametrize("after", [5, 9])

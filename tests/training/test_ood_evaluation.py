@@ -64,4 +64,4 @@ def test_outputs_that_are_not_finite_are_null_with_their_reason(monkeypatch):
     foreign = predict_ood(made, [OODDataset(None, other)], own, None)
     found = detection_record(tested, foreign, 5)
     assert set(found["ood"][0]["scores"].values()) == {None}
-    assert found["reasons"]["ood made z_max"] == "a score is not finite"
+    assert found["reasons"]["ood made max_similarity"] == "a score is not finite"

@@ -90,7 +90,7 @@ def test_a_record_is_what_the_groups_have_by_hand():
         assert one["gradient_share"] == pytest.approx(norms[group].sum() / norms.sum())
     assert sum(found["groups"][n]["gradient_share"] for n in "12") == pytest.approx(1)
     counts, _ = np.histogram(own, bins=20, range=(0, 1))  # no confidence lies on an edge
-    assert found["confidences"]["counts"] == counts.tolist()
+    assert found["confidence_histogram"]["counts"] == counts.tolist()
 
 
 def test_gradients_of_zero_have_no_shares():
@@ -110,7 +110,7 @@ def test_infinite_logits_are_null():
     found = by_hand([range(20), range(20, 40)]).record(objective, infinite)
     assert found["groups"]["1"]["confidence"] is None
     assert found["groups"]["1"]["nll"] is None
-    assert found["confidences"]["counts"] is None
+    assert found["confidence_histogram"]["counts"] is None
 
 
 def test_training_goes_on_as_without_a_look():

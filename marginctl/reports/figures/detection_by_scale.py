@@ -50,7 +50,7 @@ def detection(table: Trained, groups: Sequence[Group], said: Reasons) -> Figure 
     bar = spread_text("error bar", (len(g.runs) for g in having))
     caption = (
         f"After the last epoch, mean over the seeds; {bar}. In, the correctly classified (MISS) or "
-        "all test images (OOD), is the positive class. z_max: the largest similarity; "
+        "all test images (OOD), is the positive class. max similarity: the largest, without scale; "
         "norm: the feature's."
     )
     heights = {name: len(METRICS) * PANEL[1] for name in blocks}

@@ -11,7 +11,7 @@ from marginctl.reports.figures.style import COLORS, line, save, styled
 from marginctl.reports.tables.detection_table import titled
 
 PANEL = (3.3, 2.7)  # inches
-SHOWN = {"z_max": "z_max: largest similarity", "feature_norm": "feature_norm: ||x||"}
+SHOWN = {"max_similarity": "max similarity", "feature_norm": "feature_norm: ||x||"}
 # in colours that no score has
 SIDES = {"inside": ("in: right, or its own", COLORS[5]), "outside": ("out", COLORS[6])}
 

@@ -22,8 +22,8 @@ PANEL = (3.0, 2.3)  # inches
 COLUMNS = 4
 QUANTITIES = {"confidence": "mean confidence", "gradient_share": "share of the gradient"}
 
-_GROUPS = ("curriculum", "groups")
-_NORM = ("loss_gradient_norm_by_image", "mean")
+_GROUPS = ("sample_difficulty", "groups")
+_NORM = ("input_gradient_norm", "mean")
 
 
 def curriculum(table: Trained, groups: Sequence[Group], said: Reasons) -> Figure | None:

@@ -67,7 +67,7 @@ def _measures(records: Sequence[Mapping[str, Any]]) -> list[Measure]:
     ]
     befores = [{"evaluation": record["before"]} for record in records]
     detected = [
-        detection_of(side)[f"{side} ap_in {score}"]
+        detection_of(side)[f"{side} aupr_in {score}"]
         for side in sides_of([*records, *befores])
         for score in SCORES
     ]

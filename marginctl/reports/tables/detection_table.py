@@ -38,7 +38,7 @@ def as_text(detection: Mapping[str, Any]) -> list[str]:
 
 def titled(detection: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """Every pair of sides by its name, with how many images are in and out."""
-    miss = detection["miss"]
+    miss = detection["misclassification"]
     found = {f"MISS: {miss['n_in']} right (in), {miss['n_out']} wrong (out)": miss}
     for one in detection["ood"]:
         group = "" if one["group"] is None else f" ({one['group']})"

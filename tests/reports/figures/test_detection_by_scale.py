@@ -7,11 +7,11 @@ from tests.reports.figures.made import line, run, table
 
 def found(miss, ood=None):
     def side(value):
-        both = {"ap_in": value, "auroc": value / 2}
-        return {"scores": {"z_max": both, "feature_norm": None}}
+        both = {"aupr_in": value, "auroc": value / 2}
+        return {"scores": {"max_similarity": both, "feature_norm": None}}
 
     others = [] if ood is None else [{"name": "mnist", **side(ood)}]
-    return {"evaluation": {"detection": {"miss": side(miss), "ood": others}}}
+    return {"evaluation": {"detection": {"misclassification": side(miss), "ood": others}}}
 
 
 def drawn(*runs):
@@ -50,7 +50,10 @@ def test_older_results_are_named_and_left_out(tmp_path):
 
 
 def test_a_number_that_is_null_is_no_point(tmp_path):
-    nothing = {"miss": {"scores": {"z_max": None, "feature_norm": None}}, "ood": []}
+    nothing = {
+        "misclassification": {"scores": {"max_similarity": None, "feature_norm": None}},
+        "ood": [],
+    }
     figure, said = drawn(run(tmp_path, "soft", 0, [line(1, 50)], evaluation={"detection": nothing}))
     assert figure is None
     assert said == ["soft: no number of evaluation.detection in result.json"]

@@ -29,10 +29,10 @@ def test_a_row_for_miss_and_for_each_foreign_set(saved, tmp_path):
     miss, ood = saved[0].subfigs
     assert ood.get_suptitle() == "OOD mnist (near): 50 in, 30 out"
     z, _, roc = ood.axes
-    inside = found["ood"][0]["scores"]["z_max"]["histogram"]["inside"]
+    inside = found["ood"][0]["scores"]["max_similarity"]["histogram"]["inside"]
     bars = z.patches[1]  # the outline over the filled one
     assert bars.get_data().values.tolist() == pytest.approx([2 * n for n in inside])
-    assert [line.get_label() for line in roc.lines][::5] == ["z_max", "chance"]
+    assert [line.get_label() for line in roc.lines][::5] == ["max_similarity", "chance"]
     assert roc.lines[0].get_ydata()[-1] == 100
     assert miss.axes[1].get_xlabel() == "feature_norm: ||x||"
 
@@ -41,7 +41,7 @@ def test_what_has_no_two_sides_is_said(saved, tmp_path):
     own = outputs(20, 0)
     found = detection_metrics(own, own.similarities.argmax(1), [], 5, curves=True)
     reason = detection_of_run.draw("made", found, tmp_path / "a.png")
-    assert (reason, saved) == (f"miss: {found['reasons']['miss']}", [])
+    assert (reason, saved) == (f"misclassification: {found['reasons']['misclassification']}", [])
 
 
 def test_a_file_that_cannot_be_written_is_refused(tmp_path):

@@ -9,13 +9,13 @@ from tests.reports.figures.made import line, run, table
 
 def looked(epoch, easy, hard, norm=None):
     """A line with two groups: their confidences, and shares that are a tenth of them."""
-    long_tail_accuracy = {
+    groups = {
         number: {"confidence": value, "gradient_share": value / 10}
         for number, value in (("1", easy), ("2", hard))
     }
-    more = {"curriculum": {"groups": long_tail_accuracy}}
+    more = {"sample_difficulty": {"groups": groups}}
     if norm is not None:
-        more["loss_gradient_norm_by_image"] = {"mean": norm}
+        more["input_gradient_norm"] = {"mean": norm}
     return line(epoch, 50, **more)
 
 
@@ -82,7 +82,7 @@ def test_norms_are_a_line_an_objective(made):
     assert drawn.get_ydata() == pytest.approx([2.5, 4])
     assert len(panel.collections) == 1
     assert said.lines() == [
-        "gradient-decay, soft: no loss_gradient_norm_by_image.mean by epoch",
+        "gradient-decay, soft: no input_gradient_norm.mean by epoch",
     ]
 
 

@@ -10,16 +10,19 @@ from marginctl.reports.tables.cosify_table import as_json, print_as
 from marginctl.reports.tables.metric_tables import metric_tables
 from marginctl.reports.tables.train_table import rows_of
 
-NAMES = ["data, model", "objective", "n", "top-1 %", "kappa*", "MISS AP-in z_max"]
-NAMES += ["MISS AP-in norm", "OOD cifar-10 AP-in z_max", "OOD cifar-10 AP-in norm"]
+NAMES = ["data, model", "objective", "n", "top-1 %", "kappa*", "MISS AP-in max similarity"]
+NAMES += ["MISS AP-in norm", "OOD cifar-10 AP-in max similarity", "OOD cifar-10 AP-in norm"]
 
 
 def detection(ap):
     def scores(value):
-        return {name: {"ap_in": value, "auroc": value - 0.1} for name in ("z_max", "feature_norm")}
+        return {
+            name: {"aupr_in": value, "auroc": value - 0.1}
+            for name in ("max_similarity", "feature_norm")
+        }
 
     return {
-        "miss": {"scores": scores(ap)},
+        "misclassification": {"scores": scores(ap)},
         "ood": [{"name": "cifar-10", "scores": scores(ap - 0.2)}],
     }
 
