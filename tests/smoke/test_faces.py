@@ -120,7 +120,7 @@ def test_eval_verifies_as_the_training_did_and_keeps_the_scores(marginctl, faces
     assert "each with its mirror image's, 32 numbers" in text
     assert "pairs.txt: 100 pairs of one identity, 100 of two" in text
     assert "(n = 10 folds of the file)" in text
-    assert "no TAR at FAR 0.001, 0.0001: 100 pairs of two identities: the rate is less" in text
+    assert "no TAR at FAR 0.001, 0.0001: 100 pairs of two identities: fewer than one" in text
 
 
 def test_eval_on_the_same_folder_tests_no_image_that_was_trained_on(marginctl, faces, store):
