@@ -8,16 +8,15 @@ import statistics
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from marginctl.crossval.executors import ProcessExecutor
 from marginctl.crossval.reference_trainer import train_network
-from marginctl.crossval.stack import Stack, stacks
-from marginctl.crossval.worker import train, worker_pool
+from marginctl.crossval.stack import Stack, build_stacks
 from marginctl.data.tabular.dataset import TabularDataset
 from marginctl.data.tabular.uci import default_data_dir, load_uci
 from marginctl.objectives.parsing import parse
@@ -47,9 +46,9 @@ def _threads(number: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _ours(cut: list[Stack], pool: Executor) -> float:
+def _ours(cut: list[Stack], pool: ProcessExecutor) -> float:
     started = time.perf_counter()
-    for future in [pool.submit(train, stack, "cpu") for stack in cut]:
+    for future in [pool.submit(stack, "cpu") for stack in cut]:
         future.result()
     return time.perf_counter() - started
 
@@ -119,12 +118,12 @@ def run(
     shape = protocol(epochs)
     networks = shape.folds * shape.repeats
     rows: list[dict[str, Any]] = []
-    pools = {count: worker_pool(count)[0] for count in many}
+    pools = {count: ProcessExecutor(count) for count in many}
     try:
         for name in names:
             dataset = load_uci(name, data_dir or default_data_dir())
-            cut = stacks(dataset, parse("soft"), shape, seed=0)
-            short = stacks(dataset, parse("soft"), protocol(1), seed=0)
+            cut = build_stacks(dataset, parse("soft"), shape, seed=0)
+            short = build_stacks(dataset, parse("soft"), protocol(1), seed=0)
             sides: dict[str, dict[str, Callable[[], float]]] = {
                 "marginctl": {f"{n} processes": partial(_ours, cut, pools[n]) for n in many},
                 "scikit-learn": {

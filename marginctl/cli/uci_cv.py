@@ -1,6 +1,7 @@
 """marginctl uci-cv."""
 
 import enum
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +12,7 @@ from marginctl.cli.options import Format, integer, print_json
 from marginctl.errors import MarginctlError, RequestError
 
 if TYPE_CHECKING:
-    from marginctl.crossval.dask_executor import Cluster
+    from marginctl.crossval.dask_executor import DaskExecutor
     from marginctl.experiments.uci_cv_session import Session
 
 
@@ -25,7 +26,7 @@ def command(
         str | None,
         typer.Argument(
             metavar="RECIPE",
-            help="A shipped recipe's name, or a file; else arcgrad/table1, or own-data with --csv.",
+            help="Shipped recipe or file (default: arcgrad/table1; own-data with --csv).",
             autocompletion=completion.recipe,
         ),
     ] = None,
@@ -34,47 +35,49 @@ def command(
         typer.Option(
             "--dataset",
             metavar="NAME",
-            help="A data set; repeatable.",
+            help="UCI data set, or all; repeatable.",
             autocompletion=completion.uci_set,
         ),
     ] = None,
     objective: options.Objectives = None,
     csv: Annotated[
         list[Path] | None,
-        typer.Option("--csv", metavar="FILE", help="A table of your own; repeatable."),
+        typer.Option("--csv", metavar="FILE", help="Your CSV file; repeatable."),
     ] = None,
     target: Annotated[
         list[str] | None,
         typer.Option(
-            "--target", metavar="COLUMN", help="Its class: one for all files, or one for each."
+            "--target", metavar="COLUMN", help="Label column: one for all files, or one per file."
         ),
     ] = None,
     train_csv: Annotated[
-        Path | None, typer.Option("--train-csv", metavar="FILE", help="With --test-csv: one split.")
+        Path | None,
+        typer.Option("--train-csv", metavar="FILE", help="Training CSV; requires --test-csv."),
     ] = None,
     test_csv: Annotated[
-        Path | None, typer.Option("--test-csv", metavar="FILE", help="Tested, never trained.")
+        Path | None,
+        typer.Option("--test-csv", metavar="FILE", help="Held-out test CSV; requires --train-csv."),
     ] = None,
     folds: Annotated[
         int | None,
-        typer.Option("--folds", metavar="N", parser=integer(2), help="Folds of a repeat."),
+        typer.Option("--folds", metavar="N", parser=integer(2), help="Folds per repeat."),
     ] = None,
     repeats: Annotated[
         int | None,
         typer.Option(
-            "--repeats", metavar="N", parser=integer(1), help="Repeats, each with new partitions."
+            "--repeats", metavar="N", parser=integer(1), help="Repeats, each with new folds."
         ),
     ] = None,
     search: Annotated[
         bool,
         typer.Option(
-            "--search", help="Search the recipe's space for the protocol behind its table."
+            "--search", help="Search the recipe's space for the published table's protocol."
         ),
     ] = False,
     baseline: options.Baseline = None,
     predictions: Annotated[
         Path | None,
-        typer.Option("--predictions", metavar="FILE", help="Write every test prediction (CSV)."),
+        typer.Option("--predictions", metavar="FILE", help="Write per-row test predictions (CSV)."),
     ] = None,
     save_models: Annotated[
         Path | None,
@@ -82,7 +85,7 @@ def command(
     ] = None,
     figure: Annotated[
         Path | None,
-        typer.Option("--figure", metavar="FILE", help="Draw what the recipe's grid shows."),
+        typer.Option("--figure", metavar="FILE", help="Plot the grid results."),
     ] = None,
     table_format: options.TableFormat = Format.table,
     json: options.Json = False,
@@ -91,30 +94,32 @@ def command(
     out: options.Out = Path("runs"),
     data_dir: options.DataDir = None,
     offline: Annotated[
-        bool, typer.Option("--offline", help="Fetch no data set that is not there.")
+        bool, typer.Option("--offline", help="Do not download missing data sets.")
     ] = False,
     device: options.Device = "auto",
     workers: options.Workers = None,
     backend: Annotated[
-        Backend, typer.Option("--backend", help="Where networks train: here, or a dask cluster.")
+        Backend, typer.Option("--backend", help="Execution backend.")
     ] = Backend.processes,
     scheduler: Annotated[
         str | None,
         typer.Option(
-            "--scheduler", metavar="ADDRESS", help="Of dask: tcp://HOST:PORT, or its JSON file."
+            "--scheduler",
+            metavar="ADDRESS",
+            help="Dask scheduler: tcp://HOST:PORT, or its JSON file.",
         ),
     ] = None,
     dry_run: options.DryRun = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Cross-validate objectives on tables: ArcGrad's Table I, or your own choice.
+    """Cross-validate objectives on tabular data: ArcGrad's Table I, UCI sets or your CSV file.
 
-    Trains folds x repeats small networks for every data set and objective, and prints mean and
-    standard deviation of their test accuracies beside the published ones. Finished trials are kept
-    in the run store: the same command again resumes, or prints the table at once.
+    Trains folds x repeats small networks for every data set and objective, and prints the mean and
+    standard deviation of their test accuracies with the published values. The runs folder keeps
+    finished trials: the same command again resumes, or prints the table at once.
     """
     from marginctl.console.progress import Progress, say
-    from marginctl.crossval.dask_executor import cluster_for
+    from marginctl.crossval.dask_executor import open_dask_executor
     from marginctl.data.tabular.custom import read_csv_files
     from marginctl.experiments.uci_cv_session import Session
     from marginctl.experiments.uci_cv_trial import cost_of
@@ -128,6 +133,7 @@ def command(
     from marginctl.results.cv_cells import Collector
     from marginctl.runs.atomic_io import check_outputs
     from marginctl.runs.run_dir import NETWORKS, PREDICTIONS
+    from marginctl.utils.text import count_noun
 
     if search and (predictions or save_models or figure):
         raise RequestError(
@@ -161,7 +167,7 @@ def command(
     if not quiet:
         say(line for _, understood in own for line in understood.lines())
     if search:
-        with cluster_for(backend, scheduler, workers, needed=True) as cluster:
+        with open_dask_executor(backend, scheduler, workers, needed=True) as cluster:
             _search(session, workers, cluster, dry_run=dry_run, json=json, quiet=quiet)
         return
     compared_with = chosen_baseline(session.recipe.objectives, baseline)
@@ -169,7 +175,7 @@ def command(
         read = [*(csv or []), *filter(None, (train_csv, test_csv)), find(recipe).path]
         check_outputs(predictions, save_models, read)
     todo = session.unfinished()
-    with cluster_for(backend, scheduler, workers, needed=bool(todo)) as cluster:
+    with open_dask_executor(backend, scheduler, workers, needed=bool(todo)) as cluster:
         count = session.workers(workers, cluster) if todo else 1
         if dry_run:
             plan = session.plan(todo, count)
@@ -177,8 +183,9 @@ def command(
                 print_json({"schema": 1, "command": "uci-cv", "dry_run": plan})
             else:
                 print(
-                    f"{plan['trials']} trials, {plan['to_do']} to do: {plan['networks']} networks, "
-                    f"{count} workers, about {plan['seconds']:.0f} s; runs in {plan['folder']}"
+                    f"{count_noun(plan['trials'], 'trial')}, {plan['to_do']} pending: "
+                    f"{count_noun(plan['networks'], 'network')}, {count_noun(count, 'worker')}, "
+                    f"about {plan['seconds']:.0f} s; runs folder: {plan['folder']}"
                 )
             return
         rows = session.rows
@@ -221,36 +228,37 @@ def command(
 def _search(
     session: "Session",
     workers: int | None,
-    cluster: "Cluster | None",
+    cluster: "DaskExecutor | None",
     *,
     dry_run: bool,
     json: bool,
     quiet: bool,
 ) -> None:
     from marginctl.reports.tables import search_table
-    from marginctl.search.run_search import plan, published_for, search
+    from marginctl.search.run_search import plan, published_cells, search
+    from marginctl.utils.text import count_noun
 
-    published = published_for(session)
+    published = published_cells(session)
     count = session.workers(workers, cluster)
     planned = plan(session, count)
     line = (
-        f"{planned['settings']} of {planned['grid']} settings: at most {planned['networks']} "
-        f"networks, {count} workers, about {planned['seconds'] / 60:.0f} min; "
-        f"runs in {planned['folder']}"
+        f"{planned.settings} of {count_noun(planned.grid, 'setting')}: at most "
+        f"{count_noun(planned.networks, 'network')}, {count_noun(count, 'worker')}, about "
+        f"{planned.seconds / 60:.0f} min; runs folder: {planned.folder}"
     )
     if dry_run:
         if json:
-            print_json({"schema": 1, "command": "uci-cv --search", "dry_run": planned})
+            document = {"schema": 1, "command": "uci-cv --search", "dry_run": asdict(planned)}
+            print_json(document)
         else:
             print(line)
         return
     with search_table.Leaderboard(session.recipe, published, quiet=quiet) as board:
         if not quiet:
             board.message(line)
-        result = search(session, published, workers=count, board=board, cluster=cluster)
+        result = search(session, published, workers=count, progress=board, cluster=cluster)
     names = [d.name for d in session.datasets]
     if json:
-        found = search_table.as_json(session.recipe, result, published, names, session.skipped)
-        print_json(found)
+        print_json(search_table.as_json(session.recipe, result, published, names, session.skipped))
     else:
         search_table.print_result(session.recipe, result, published, names)

@@ -1,7 +1,7 @@
-"""The workers of a dask cluster as a crew: a stack is a task.
+"""The dask executor: the workers of a dask cluster train stacks, a task each.
 
-A worker that is killed takes no result along: the scheduler gives its stacks to another one. How
-networks are stacked depends on the protocol alone, so the results are those of this machine.
+A worker that is killed loses no results: the scheduler gives its stacks to another one. How
+networks are stacked depends on the protocol alone, so the results equal those of this machine.
 """
 
 import contextlib
@@ -18,52 +18,54 @@ from pathlib import Path
 from typing import Any
 
 from marginctl import NUMERICS
+from marginctl.crossval.executors import train
 from marginctl.crossval.stack import Stack
-from marginctl.crossval.worker import reporting_to, stopped_by, train
 from marginctl.errors import MarginctlError, RequestError
 from marginctl.runs.run_dir import versions
 
-PATIENCE = 10.0  # seconds: a scheduler that is there answers sooner
-COUNTED = 2.0  # seconds between two looks at how many workers there are
+CONNECT_TIMEOUT = 10.0  # seconds: a running scheduler answers sooner
+RECOUNT_INTERVAL = 2.0  # seconds between two requests for the number of workers
 KEPT = "finished trials are kept: the same command again resumes"
 
 
-def made_with() -> dict[str, Any]:
-    """What a worker must have in common with the process that asks: as trials are told apart."""
-    found: dict[str, Any] = {k: v for k, v in versions().items() if k != "python"}
-    return found | {"numerics": NUMERICS}
+def numeric_environment() -> dict[str, Any]:
+    """Return the versions that a worker must share with the submitting process."""
+    packages: dict[str, Any] = {k: v for k, v in versions().items() if k != "python"}
+    return packages | {"numerics": NUMERICS}
 
 
-def train_there(asked_with: dict[str, Any], packed: bytes) -> dict[str, Any]:
-    """What a worker of the cluster runs.
+def train_on_worker(expected: dict[str, Any], packed: bytes) -> dict[str, Any]:
+    """Train a stack on a worker of the cluster.
 
     Args:
-        asked_with: `made_with` of the process that asks.
-        packed: the arguments of `train`, which another version could not even read.
+        expected: `numeric_environment` of the submitting process.
+        packed: the pickled arguments of `train`, which another version might be unable to load.
 
     Returns:
-        `trained`; or `misfit`, why this worker may not train.
+        `trained`; or `mismatch`, the reason why this worker may not train.
     """
     from distributed import get_worker
 
     worker = get_worker()
-    own = made_with()
-    for name, wanted in asked_with.items():
-        if own.get(name) != wanted:
-            return {"misfit": f"{worker.address} has {name} {own.get(name)}, this is {wanted}"}
+    actual = numeric_environment()
+    for name, version in expected.items():
+        if actual.get(name) != version:
+            return {
+                "mismatch": f"{worker.address} has {name} {actual.get(name)}, expected {version} "
+                "as in this process"
+            }
     if worker.state.nthreads != 1:
         return {
-            "misfit": f"{worker.address} has {worker.state.nthreads} threads, expected 1: start "
-            "its workers with --nthreads 1, and as many as there are cores"
+            "mismatch": f"{worker.address} has {worker.state.nthreads} threads, expected 1: start "
+            "its workers with --nthreads 1, one per core"
         }
     task = worker.state.tasks[worker.get_current_task()]
-    # a call that was interrupted, or whose process was killed, wants no more of its stacks
-    with stopped_by(lambda: task.state == "cancelled"), reporting_to(lambda cost: None):
-        return {"trained": train(*pickle.loads(packed))}
+    # a task is cancelled when its command was interrupted or killed
+    return {"trained": train(*pickle.loads(packed), cancelled=lambda: task.state == "cancelled")}
 
 
-class Cluster:
-    """The workers of a dask scheduler.
+class DaskExecutor:
+    """Trains on the workers of a dask scheduler.
 
     Raises:
         RequestError: dask is not installed, or no scheduler answers at the address.
@@ -78,144 +80,146 @@ class Cluster:
             raise RequestError(
                 "--backend dask: dask is not installed: pip install 'marginctl[dask]'"
             ) from None
-        logging.getLogger("distributed").setLevel(logging.CRITICAL)  # errors are told in one line
+        # its errors are reported in one line below
+        logging.getLogger("distributed").setLevel(logging.CRITICAL)
         client: Any = distributed.Client
+        timeouts = {"distributed.comm.timeouts.connect": f"{CONNECT_TIMEOUT}s"}
         try:
-            where = _answering(address)
-            with _quietly(), config.set({"distributed.comm.timeouts.connect": f"{PATIENCE}s"}):
-                self._client = client(where, timeout=PATIENCE, set_as_default=False)
-        except Exception as error:  # a file or a service of another kind: anything may come
-            said = str(error).strip().splitlines()
+            resolved = _resolve_address(address)
+            with _no_warnings(), config.set(timeouts):
+                self._client = client(resolved, timeout=CONNECT_TIMEOUT, set_as_default=False)
+        except Exception as error:  # a wrong file or another service may raise anything
+            lines = str(error).strip().splitlines()
             raise RequestError(
                 f"--scheduler {address}: no dask scheduler answers there "
-                f"({said[0] if said else type(error).__name__}): expected its address, such as "
+                f"({lines[0] if lines else type(error).__name__}): expected its address, such as "
                 "tcp://host:8786, or the file of dask scheduler --scheduler-file"
             ) from None
-        self._executor = self._client.get_executor(pure=False)
-        self._asked: set[Future[Any]] = set()
-        self._cost, self._workers, self._counted = 0.0, 0, 0.0
+        self._pool = self._client.get_executor(pure=False)
+        self._submitted: set[Future[Any]] = set()
+        self._cost, self._workers, self._counted_at = 0.0, 0, 0.0
 
-    def workers(self) -> int:
-        """How many workers there are now."""
-        if time.monotonic() - self._counted > COUNTED:
-            with contextlib.suppress(Exception):  # the next result, or none, says what is wrong
+    def num_workers(self) -> int:
+        """Return the current number of workers."""
+        if time.monotonic() - self._counted_at > RECOUNT_INTERVAL:
+            with contextlib.suppress(Exception):  # a lost scheduler shows at the next result
                 self._workers = len(self._client.nthreads())
-            self._counted = time.monotonic()
+            self._counted_at = time.monotonic()
         return self._workers
 
-    def submit(self, stack: Stack, device: str, keep: frozenset[str]) -> "Future[Any]":
-        packed = pickle.dumps((stack, device, keep))
+    def submit(self, stack: Stack, device: str, outputs: frozenset[str]) -> "Future[Any]":
+        packed = pickle.dumps((stack, device, outputs))
         future: Future[Any] = Future()
         try:
-            with _quietly():
-                asked = self._executor.submit(train_there, made_with(), packed)
+            with _no_warnings():
+                task = self._pool.submit(train_on_worker, numeric_environment(), packed)
         except Exception as error:
-            future.set_exception(_GoneError(str(error)))
+            future.set_exception(_LostSchedulerError(str(error)))
             return future
-        self._asked.add(asked)
-        asked.add_done_callback(functools.partial(self._done, future, stack.cost))
+        self._submitted.add(task)
+        task.add_done_callback(functools.partial(self._forward, future, stack.cost))
         return future
 
-    def _done(self, future: "Future[Any]", cost: float, asked: "Future[Any]") -> None:
-        """Passes the end of a task on, as that of `train`."""
-        self._asked.discard(asked)
+    def _forward(self, future: "Future[Any]", cost: float, task: "Future[Any]") -> None:
+        """Set a future to the outcome of its dask task."""
+        self._submitted.discard(task)
         try:
-            found = asked.result()
+            outcome = task.result()
         except Exception as error:  # CancelledError among them
             future.set_exception(error)
             return
-        if "misfit" in found:
-            future.set_exception(_MisfitError(found["misfit"]))
+        if "mismatch" in outcome:
+            future.set_exception(_MismatchError(outcome["mismatch"]))
             return
         self._cost += cost
-        future.set_result(found["trained"])
+        future.set_result(outcome["trained"])
 
-    def at_once(self) -> int:
-        return 2 * max(1, self.workers())
+    def capacity(self) -> int:
+        return 2 * max(1, self.num_workers())
 
-    def trained(self) -> float:
+    def completed_cost(self) -> float:
         return self._cost
 
-    def lost(self, error: BaseException) -> MarginctlError | None:
+    def fatal_error(self, error: BaseException) -> MarginctlError | None:
         from distributed.scheduler import KilledWorker
 
-        if isinstance(error, _MisfitError):
+        if isinstance(error, _MismatchError):
             return RequestError(
-                f"--scheduler {self.address}: {error}: install the same there: {KEPT}"
+                f"--scheduler {self.address}: {error}: install the same versions there: {KEPT}"
             )
-        if isinstance(error, CancelledError | _GoneError):
-            return MarginctlError(f"the dask scheduler at {self.address} has gone: {KEPT}")
+        if isinstance(error, CancelledError | _LostSchedulerError):
+            return MarginctlError(f"lost the dask scheduler at {self.address}: {KEPT}")
         if isinstance(error, KilledWorker):
             return MarginctlError(
-                f"workers of {self.address} were killed at one stack again and again, perhaps for "
-                f"lack of memory: {KEPT}"
+                f"workers of {self.address} were repeatedly killed while training one stack, "
+                f"perhaps for lack of memory: {KEPT}"
             )
         if "deserializ" in str(error) or isinstance(error, ModuleNotFoundError):
             return RequestError(
-                f"--scheduler {self.address}: it or a worker cannot read our tasks: expected the "
-                f"same marginctl, torch and dask there as here: {KEPT}"
+                f"--scheduler {self.address}: its scheduler or a worker cannot load our tasks: "
+                f"expected the same versions of marginctl, torch and dask as here: {KEPT}"
             )
         return None
 
-    def stop(self) -> None:
-        for asked in list(self._asked):
-            asked.cancel()
+    def cancel(self) -> None:
+        for task in list(self._submitted):
+            task.cancel()
 
-    def close(self) -> None:
-        """Nothing is left, and the next round of a search may come."""
+    def shutdown(self) -> None:
+        """Do nothing: the next round of a search uses the same connection."""
 
-    def leave(self) -> None:
-        """Leaves the scheduler, which drops what this call has asked for."""
+    def disconnect(self) -> None:
+        """Disconnect from the scheduler, which drops the tasks of this command."""
         with contextlib.suppress(Exception):
             self._client.close(timeout=1.0)
 
 
-class _MisfitError(Exception):
-    """A worker has other versions."""
+class _MismatchError(Exception):
+    """A worker has other versions or more than one thread."""
 
 
-class _GoneError(Exception):
-    """The scheduler takes no task."""
+class _LostSchedulerError(Exception):
+    """The scheduler accepts no tasks."""
 
 
-def _answering(written: str) -> str:
-    """The address that is written, or that its file has, once something answers there.
+def _resolve_address(address_or_file: str) -> str:
+    """Return the scheduler's address, given as such or by its file, once something answers there.
 
-    A client that cannot connect leaves threads that complain when the program ends, so a plain
+    A client that cannot connect leaves threads that log errors when the program ends, so a plain
     socket tries first.
     """
     from distributed.comm.addressing import get_address_host_port
 
-    is_file = Path(written).is_file()
-    address = json.loads(Path(written).read_text("utf-8"))["address"] if is_file else written
+    path = Path(address_or_file)
+    address = json.loads(path.read_text("utf-8"))["address"] if path.is_file() else address_or_file
     host, port = get_address_host_port(address)
-    socket.create_connection((host, port), timeout=PATIENCE).close()
+    socket.create_connection((host, port), timeout=CONNECT_TIMEOUT).close()
     return str(address)
 
 
 @contextlib.contextmanager
-def _quietly() -> Iterator[None]:
-    """No warnings of dask's: of versions, which `made_with` compares, and of large tasks."""
+def _no_warnings() -> Iterator[None]:
+    """Hide dask's warnings: of versions, which `train_on_worker` checks, and of large tasks."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
 
 
 @contextlib.contextmanager
-def cluster_for(
+def open_dask_executor(
     backend: str, scheduler: str | None, workers: int | None, *, needed: bool
-) -> Iterator[Cluster | None]:
-    """The cluster that `--backend` and `--scheduler` name, connected; None for processes here.
+) -> Iterator[DaskExecutor | None]:
+    """Connect to the cluster that `--backend` and `--scheduler` name; None for local processes.
 
     Args:
-        needed: whether anything is to be trained; without it none is asked.
+        needed: whether anything is to be trained; if not, no connection is made.
 
     Raises:
-        RequestError: options that do not go together, or as `Cluster`.
+        RequestError: the options contradict each other, or as `DaskExecutor`.
     """
     if backend == "processes":
         if scheduler is not None:
-            raise RequestError(f"--scheduler {scheduler}: goes with --backend dask: add it")
+            raise RequestError(f"--scheduler {scheduler}: requires --backend dask: add it")
         yield None
         return
     if scheduler is None:
@@ -225,14 +229,13 @@ def cluster_for(
         )
     if workers is not None:
         raise RequestError(
-            f"--workers {workers}: with --backend dask the scheduler's own do the work: leave it "
-            "out"
+            f"--workers {workers}: with --backend dask the cluster's workers train: leave it out"
         )
     if not needed:
         yield None
         return
-    cluster = Cluster(scheduler)
+    executor = DaskExecutor(scheduler)
     try:
-        yield cluster
+        yield executor
     finally:
-        cluster.leave()
+        executor.disconnect()

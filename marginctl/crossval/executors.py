@@ -1,111 +1,271 @@
-"""Who trains the stacks of a call: this process, processes beside it, or a dask cluster.
+"""Executors that train stacks: serial, and processes of this machine.
 
-joblib is not used for it. Its `Parallel` takes a list and gives results: what is submitted while
-others run, a stop that a worker sees at its next epoch, and the cost that workers have trained so
-far would each need what is here, on top of joblib's own processes.
+joblib is not used. Its `Parallel` takes a list and returns results: submitting tasks while others
+run, cancelling a worker at its next epoch, and the cost that the workers have completed so far
+would each need the code below, on top of joblib's own processes.
 """
 
+import contextlib
+import multiprocessing
+import os
+import signal
+import threading
 import time
-from collections.abc import Callable
-from concurrent.futures import Executor, Future
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from multiprocessing import connection
 from typing import Any, Protocol
 
 from marginctl.crossval.stack import Stack
-from marginctl.crossval.worker import reporting_to, train, worker_pool
 from marginctl.errors import MarginctlError
+from marginctl.runs.run_dir import NETWORKS, PREDICTIONS
 
 
-class Crew(Protocol):
-    """Trains stacks; the process that asks for them alone writes the run store."""
+class StackExecutor(Protocol):
+    """Trains stacks; only the process that submits them writes run directories."""
 
-    def submit(self, stack: Stack, device: str, keep: frozenset[str]) -> "Future[Any]":
-        """A future of what `worker.train` gives."""
+    def submit(self, stack: Stack, device: str, outputs: frozenset[str]) -> "Future[Any]":
+        """Return a future of the stack's `TrainedStack`; see `train`."""
 
-    def at_once(self) -> int:
-        """How many stacks are best under way: each worker has one, and the next one is there."""
+    def capacity(self) -> int:
+        """Return how many stacks to submit ahead: one per worker, and those that come next."""
 
-    def trained(self) -> float:
-        """The cost of what has been trained so far."""
+    def completed_cost(self) -> float:
+        """Return the cost of what has been trained so far."""
 
-    def lost(self, error: BaseException) -> MarginctlError | None:
-        """What ends the call, where a stack's error is none of its training."""
+    def fatal_error(self, error: BaseException) -> MarginctlError | None:
+        """Return the error that ends the command, if `error` is a failure of the executor."""
 
-    def stop(self) -> None:
-        """Ends what is being trained at its next epoch."""
+    def cancel(self) -> None:
+        """Stop the training of stacks at their next epoch."""
 
-    def close(self) -> None:
-        """Drops what has not begun, and waits for what has."""
+    def shutdown(self) -> None:
+        """Drop the stacks that have not begun, and wait for the others."""
 
 
-class Alone:
-    """Trains in this process, within `submit`."""
+class CancelledTrainingError(Exception):
+    """The training of a stack was cancelled."""
 
-    def __init__(self, hears: Callable[[float], None]) -> None:
-        self._hears, self._cost = hears, 0.0
 
-    def submit(self, stack: Stack, device: str, keep: frozenset[str]) -> "Future[Any]":
+@dataclass(frozen=True)
+class TrainedStack:
+    """The results of a stack and the requested outputs.
+
+    Attributes:
+        result: a `StackResult`, whose module imports torch.
+        predictions, arrays: for predictions.csv and networks.npz, where requested.
+        chosen: of a tuned stack, the index of each network's candidate.
+    """
+
+    result: Any
+    predictions: list[tuple[Any, ...]] | None = None
+    arrays: dict[str, Any] | None = None
+    chosen: list[int] | None = None
+
+
+class _CostReporter:
+    """Reports the cost of finished epochs now and then, and raises where training is cancelled."""
+
+    INTERVAL = 0.2  # seconds
+
+    def __init__(self, report: Callable[[float], None], cancelled: Callable[[], bool]) -> None:
+        self._report, self._cancelled = report, cancelled
+        self._unreported, self._last = 0.0, time.monotonic()
+
+    def add(self, cost: float) -> None:
+        if self._cancelled():
+            raise CancelledTrainingError
+        self._unreported += cost
+        if time.monotonic() - self._last > self.INTERVAL:
+            self.flush()
+
+    def flush(self) -> None:
+        self._report(self._unreported)
+        self._unreported, self._last = 0.0, time.monotonic()
+
+
+def train(
+    stack: Stack,
+    device: str,
+    outputs: frozenset[str] = frozenset(),
+    *,
+    report: Callable[[float], None] = lambda cost: None,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> TrainedStack:
+    """Train a stack with one thread.
+
+    Args:
+        device: a torch device.
+        outputs: files to make besides the result: PREDICTIONS, NETWORKS.
+        report: called with the cost of the epochs since its last call.
+        cancelled: whether to stop; asked at every epoch.
+
+    Raises:
+        CancelledTrainingError: `cancelled` returned true.
+    """
+    if cancelled():
+        raise CancelledTrainingError
+    from marginctl.crossval.stacked_trainer import train_stack
+
+    reporter = _CostReporter(report, cancelled)
+    cost_per_epoch = stack.cost / stack.protocol.epochs
+    with _one_thread():
+        chosen = None
+        if stack.tuning is None:
+            result, trained = train_stack(
+                stack, device, on_epoch=lambda: reporter.add(cost_per_epoch)
+            )
+            networks = [trained]
+        else:
+            from marginctl.crossval.nested_cv import train_tuned
+
+            result, networks, chosen = train_tuned(stack, device, reporter.add)
+        predictions = None
+        if PREDICTIONS in outputs:
+            predictions = sorted(
+                (row for n in networks for row in n.test_predictions()), key=lambda r: r[1:3]
+            )
+        arrays = networks[0].arrays() if NETWORKS in outputs else None
+    reporter.flush()
+    return TrainedStack(result, predictions, arrays, chosen)
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """Use one torch thread inside: two processes train faster than two threads."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    # Vanishing gradients of saturated networks are denormal numbers, which are slow.
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(False)
+        torch.set_num_threads(threads)
+
+
+class SerialExecutor:
+    """Trains in this process, within `submit`.
+
+    Args:
+        on_cost: called with the cost of what has been trained so far.
+    """
+
+    def __init__(self, on_cost: Callable[[float], None]) -> None:
+        self._on_cost, self._cost = on_cost, 0.0
+
+    def submit(self, stack: Stack, device: str, outputs: frozenset[str]) -> "Future[Any]":
         future: Future[Any] = Future()
         try:
-            with reporting_to(self._add):
-                future.set_result(train(stack, device, keep))
+            future.set_result(train(stack, device, outputs, report=self._add))
         except Exception as error:
             future.set_exception(error)
         return future
 
     def _add(self, cost: float) -> None:
         self._cost += cost
-        self._hears(self._cost)
+        self._on_cost(self._cost)
 
-    def at_once(self) -> int:
+    def capacity(self) -> int:
         return 1
 
-    def trained(self) -> float:
+    def completed_cost(self) -> float:
         return self._cost
 
-    def lost(self, error: BaseException) -> MarginctlError | None:
+    def fatal_error(self, error: BaseException) -> MarginctlError | None:
         return None
 
-    def stop(self) -> None:
-        """Nothing is being trained when this is called."""
+    def cancel(self) -> None:
+        """Do nothing: no stack is being trained outside `submit`."""
 
-    def close(self) -> None:
-        """Nothing is left."""
+    def shutdown(self) -> None:
+        """Do nothing: no stack is left."""
 
 
-class Processes:
-    """Trains in processes of this machine, one thread each."""
+class ProcessExecutor:
+    """Trains in processes of this machine, one thread each.
+
+    Cancelling sets a flag that workers read at their next epoch. A worker is never killed: it
+    might be sending a result, and the pool would wait for the rest of it for ever.
+    """
 
     def __init__(self, workers: int) -> None:
         self._workers = workers
-        executor, self._counter, self._stop = worker_pool(workers)
-        self._executor: Executor = executor
+        context = multiprocessing.get_context("spawn")
+        self._cost, self._cancelled = context.Value("d", 0.0), context.Value("b", 0)
+        shared = (self._cost, self._cancelled)
+        self._pool = ProcessPoolExecutor(workers, context, _start_worker, shared)
 
-    def submit(self, stack: Stack, device: str, keep: frozenset[str]) -> "Future[Any]":
+    def submit(
+        self, stack: Stack, device: str, outputs: frozenset[str] = frozenset()
+    ) -> "Future[Any]":
         try:
-            return self._executor.submit(train, stack, device, keep)
+            return self._pool.submit(_train_in_worker, stack, device, outputs)
         except BrokenProcessPool as error:
             future: Future[Any] = Future()
             future.set_exception(error)
             return future
 
-    def at_once(self) -> int:
+    def capacity(self) -> int:
         return self._workers + 1
 
-    def trained(self) -> float:
-        return float(self._counter.value)
+    def completed_cost(self) -> float:
+        return float(self._cost.value)
 
-    def lost(self, error: BaseException) -> MarginctlError | None:
+    def fatal_error(self, error: BaseException) -> MarginctlError | None:
         if not isinstance(error, BrokenProcessPool):
             return None
-        time.sleep(0.3)  # a signal to the whole group may have ended a starting worker: ours first
+        # A signal to the whole process group may have killed a starting worker: handle ours first.
+        time.sleep(0.3)
         return MarginctlError(
             "a worker process was killed, perhaps for lack of memory: finished trials are kept: "
             "run the same command again, with fewer --workers"
         )
 
-    def stop(self) -> None:
-        self._stop.value = 1
+    def cancel(self) -> None:
+        self._cancelled.value = 1
 
-    def close(self) -> None:
-        self._executor.shutdown(cancel_futures=True)
+    def shutdown(self) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+
+class _Worker:
+    """State of a worker process that its parent shares: completed cost, and the cancel flag."""
+
+    cost: Any = None
+    cancelled: Any = None
+
+    @classmethod
+    def add_cost(cls, cost: float) -> None:
+        with cls.cost.get_lock():
+            cls.cost.value += cost
+
+
+def _start_worker(cost: Any, cancelled: Any) -> None:
+    """Initialize a worker process."""
+    # A terminal or a scheduler signals the whole group: the parent decides what that means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
+    _Worker.cost, _Worker.cancelled = cost, cancelled
+
+
+def _exit_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        connection.wait([parent.sentinel])
+        os._exit(1)
+
+
+def _train_in_worker(stack: Stack, device: str, outputs: frozenset[str]) -> TrainedStack:
+    return train(
+        stack,
+        device,
+        outputs,
+        report=_Worker.add_cost,
+        cancelled=lambda: bool(_Worker.cancelled.value),
+    )

@@ -1,4 +1,4 @@
-"""Repeated k-fold partitions."""
+"""Repeated k-fold partitions, and the preprocessing that is fitted inside a fold."""
 
 from typing import Literal
 
@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from marginctl.utils.seed import generator
 
 IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float64]
 
 
 def partition(
@@ -17,31 +18,31 @@ def partition(
     stratified: bool | Literal["equal-test-counts"],
     seed: int,
     repeat: int,
-    inside: int | None = None,
+    outer_fold: int | None = None,
 ) -> list[IntArray]:
-    """The rows that each fold of one repeat tests, in rising order.
+    """Return the test rows of each fold of one repeat, in ascending order.
 
     Fold sizes differ by at most one row. With `stratified`, the number of rows of each class also
     differs by at most one between folds; a class with fewer rows than folds is absent from some.
-    Every row is in exactly one fold, so each is tested exactly once a repeat.
+    Every row is in exactly one fold, so each is tested exactly once per repeat.
 
-    With `equal-test-counts` every fold tests the same number of rows of each class, n / k rounded
-    up: the
-    last folds take rows that others test too. Not a partition; a published table may hide one.
+    With `equal-test-counts`, every fold tests the same number of rows of each class, n / k rounded
+    up: the last folds reuse rows that other folds test too. This is not a partition, but a
+    published table may have been computed this way.
 
     Args:
         labels: (n,) class of each row.
         folds: k, from 2 to n.
-        seed, repeat: name the partition; it is a function of them and of the labels alone.
-        inside: the fold whose training rows are partitioned once more, in nested cross-validation.
+        seed, repeat: identify the partition, which is a function of them and of the labels alone.
+        outer_fold: in nested cross-validation, the fold whose training rows are partitioned.
     """
     n = len(labels)
-    within = () if inside is None else ("inside", inside)
-    order = generator(seed, "partition", repeat, *within).permutation(n)
+    stream = () if outer_fold is None else ("inside", outer_fold)
+    order = generator(seed, "partition", repeat, *stream).permutation(n)
     if stratified == "equal-test-counts":
-        of_class = [order[labels[order] == c] for c in np.unique(labels)]
+        rows_by_class = [order[labels[order] == c] for c in np.unique(labels)]
         return [
-            np.sort(np.concatenate([_share(r, fold, folds) for r in of_class]))
+            np.sort(np.concatenate([_equal_part(rows, fold, folds) for rows in rows_by_class]))
             for fold in range(folds)
         ]
     if stratified:
@@ -49,8 +50,34 @@ def partition(
     return [np.sort(order[fold::folds]) for fold in range(folds)]
 
 
-def _share(rows: IntArray, fold: int, folds: int) -> IntArray:
-    """A fold's rows of one class: as many in every fold, the last ones shifted back into `rows`."""
+def _equal_part(rows: IntArray, fold: int, folds: int) -> IntArray:
+    """Return a fold's part of `rows`: ceil(n / k) rows, the last parts shifted back to fit."""
     size = -(-len(rows) // folds)
     first = min(fold * size, len(rows) - size)
     return rows[first : first + size]
+
+
+def scaling_statistics(
+    x: FloatArray, train: IntArray, scaling: str
+) -> tuple[FloatArray, FloatArray]:
+    """Return what is subtracted from each column and what it is then multiplied by, (d,) each.
+
+    Both come from the training rows alone. A column that is constant there is only centred.
+    `standard`: mean and standard deviation (ddof 0); `minmax`: to 0 .. 1; `none`: 0 and 1.
+    """
+    if scaling == "none":
+        return np.zeros(x.shape[1]), np.ones(x.shape[1])
+    rows = x[train]
+    if scaling == "standard":
+        shift, spread = rows.mean(0), rows.std(0)
+    else:
+        shift = rows.min(0)
+        spread = rows.max(0) - shift
+    constant = rows.min(0) == rows.max(0)
+    return np.where(constant, rows[0], shift), 1 / np.where(constant, 1.0, spread)
+
+
+def class_weights(y: IntArray, train: IntArray, num_classes: int) -> FloatArray:
+    """Return (C,) weights of a training row by class, so that all classes weigh the same."""
+    counts = np.bincount(y[train], minlength=num_classes)
+    return len(train) / (num_classes * np.maximum(counts, 1))

@@ -8,116 +8,120 @@ from typing import Any
 import numpy as np
 
 from marginctl.crossval.folds import partition
-from marginctl.crossval.stack import NetworkRows, Stack, StackTuning, companies
+from marginctl.crossval.stack import NetworkSplit, Stack, StackTuning, group_stackable
 from marginctl.crossval.stacked_networks import StackedNetworks
 from marginctl.crossval.stacked_trainer import StackResult, train_stack
 
 
 def train_tuned(
-    stack: Stack, device: str, spent: Callable[[float], None]
+    stack: Stack, device: str, report_cost: Callable[[float], None]
 ) -> tuple[StackResult, list[StackedNetworks], list[int]]:
-    """Trains a stack whose method has candidates.
+    """Train a stack whose method has candidates.
 
-    The training rows of every network are cut into inner folds; every candidate is trained on all
-    but one of them and tested on that one, in turn. The candidate with most rows right (the first
-    of a tie) is trained on all training rows. The test fold is seen by that network alone.
+    The training rows of every network are divided into inner folds; every candidate is trained on
+    all but one of them and tested on that one, in turn. The candidate with most correct rows (the
+    first of a tie) is trained on all training rows. Only that network sees the test fold.
 
     Args:
         stack: with a tuning.
         device: a torch device.
-        spent: hears of the cost of every epoch that is done.
+        report_cost: called with the cost of every finished epoch.
 
     Returns:
-        The result of the networks with their chosen candidates, in the order of their numbers; the
-        networks, a stack for the candidates that train side by side; and the number of each one's
+        The result of the networks with their chosen candidates, by network number; the trained
+        networks, a stack for each group of stackable candidates; and the index of each network's
         candidate.
     """
     started = time.perf_counter()
     tuning = stack.tuning
     assert tuning is not None
-    outer = sorted(stack.networks, key=lambda n: (n.repeat, n.fold))
+    outer = _by_number(stack)
     scores = np.empty((len(tuning.candidates), len(outer)), np.int64)
-    together = _together(tuning)
-    for numbers in together:
-        rows = [replace(n, lane=lane) for n in inner_rows(stack) for lane in range(len(numbers))]
-        inner = of_candidates(stack, numbers, rows)
-        result, _ = train_stack(inner, device, on_epoch=_reporting(inner, spent))
-        shape = (len(numbers), len(outer), tuning.inner_folds)
-        scores[numbers] = result.correct.reshape(shape).sum(2)
+    groups = _stackable_candidates(tuning)
+    for group in groups:
+        splits = [replace(n, variant=v) for n in inner_splits(stack) for v in range(len(group))]
+        inner = candidate_stack(stack, group, splits)
+        result, _ = train_stack(inner, device, on_epoch=_epoch_callback(inner, report_cost))
+        shape = (len(group), len(outer), tuning.inner_folds)
+        scores[group] = result.correct.reshape(shape).sum(2)
     chosen = np.argmax(scores, axis=0)
 
     merged: dict[str, Any] = {}
     networks = []
-    for numbers in together:
-        # in the order in which the stack gives its results: by lane, then by number
-        places = np.concatenate([np.flatnonzero(chosen == i) for i in numbers])
-        if not len(places):
+    for group in groups:
+        # in the order of a stack's results: by variant, then by network number
+        positions = np.concatenate([np.flatnonzero(chosen == i) for i in group])
+        if not len(positions):
             continue
-        lanes = {number: lane for lane, number in enumerate(numbers)}
-        rows = [replace(outer[p], lane=lanes[int(chosen[p])]) for p in places]
-        final = of_candidates(stack, numbers, rows)
-        result, trained = train_stack(final, device, on_epoch=_reporting(final, spent))
+        variants = {index: variant for variant, index in enumerate(group)}
+        splits = [replace(outer[p], variant=variants[int(chosen[p])]) for p in positions]
+        final = candidate_stack(stack, group, splits)
+        result, trained = train_stack(final, device, on_epoch=_epoch_callback(final, report_cost))
         networks.append(trained)
         for key, values in vars(result).items():
             if key not in ("seconds", "losses"):
-                merged.setdefault(key, np.empty(len(outer), values.dtype))[places] = values
-        # candidates may train for different numbers of epochs: the last loss of each is kept
-        merged.setdefault("losses", np.empty((len(outer), 1)))[places] = result.losses[:, -1:]
+                merged.setdefault(key, np.empty(len(outer), values.dtype))[positions] = values
+        # candidates may have different numbers of epochs: only the last loss of each is stored
+        merged.setdefault("losses", np.empty((len(outer), 1)))[positions] = result.losses[:, -1:]
     result = StackResult(**merged, seconds=time.perf_counter() - started)
     return result, networks, [int(i) for i in chosen]
 
 
-def _together(tuning: StackTuning) -> list[list[int]]:
-    """The numbers of the candidates that train side by side."""
+def _by_number(stack: Stack) -> list[NetworkSplit]:
+    return sorted(stack.networks, key=lambda n: (n.repeat, n.fold))
+
+
+def _stackable_candidates(tuning: StackTuning) -> list[list[int]]:
+    """Group the indices of candidates that can share a stack."""
     by_objective: dict[str, list[int]] = {}
     for i, candidate in enumerate(tuning.candidates):
         by_objective.setdefault(str(candidate.objective), []).append(i)
     return [
-        [numbers[i] for i in company]
-        for numbers in by_objective.values()
-        for company in companies([tuning.candidates[i].setting.protocol for i in numbers])
+        [indices[i] for i in group]
+        for indices in by_objective.values()
+        for group in group_stackable([tuning.candidates[i].setting.protocol for i in indices])
     ]
 
 
-def of_candidates(stack: Stack, numbers: list[int], rows: list[NetworkRows]) -> Stack:
-    """The stack of candidates that train side by side, on given rows with their lanes."""
+def candidate_stack(stack: Stack, group: list[int], splits: list[NetworkSplit]) -> Stack:
+    """Return the stack that trains a group of candidates on the given splits."""
     assert stack.tuning is not None
-    candidates = [stack.tuning.candidates[i] for i in numbers]
+    candidates = [stack.tuning.candidates[i] for i in group]
     return replace(
         stack,
         objective=candidates[0].objective,
         protocol=candidates[0].setting.protocol,
-        given=tuple(rows),
+        custom_splits=tuple(splits),
         tuning=None,
-        beside=tuple(c.setting.protocol for c in candidates),
+        batched_with=tuple(c.setting.protocol for c in candidates),
     )
 
 
-def inner_rows(stack: Stack) -> list[NetworkRows]:
-    """The inner networks of every network: the same for all candidates.
+def inner_splits(stack: Stack) -> list[NetworkSplit]:
+    """Return the inner splits of every network, which all candidates share.
 
-    An inner network is named by its fold, numbered on from the outer ones, so that its initial
-    weights and batches are its own.
+    Inner folds are numbered on from the outer ones, so that an inner network's initial weights
+    and batches are its own.
     """
     tuning = stack.tuning
     assert tuning is not None
-    rows = []
-    for network in sorted(stack.networks, key=lambda n: (n.repeat, n.fold)):
+    splits = []
+    for network in _by_number(stack):
         first = stack.folds + network.fold * tuning.inner_folds
-        tests = partition(
+        folds = partition(
             stack.dataset.y[network.train],
             tuning.inner_folds,
             stratified=stack.protocol.stratified,
             seed=stack.seed,
             repeat=network.repeat,
-            inside=network.fold,
+            outer_fold=network.fold,
         )
-        for i, tested in enumerate(tests):
-            train, test = np.delete(network.train, tested), network.train[tested]
-            rows.append(NetworkRows(network.repeat, first + i, train, test))
-    return rows
+        for i, positions in enumerate(folds):
+            train, test = np.delete(network.train, positions), network.train[positions]
+            splits.append(NetworkSplit(network.repeat, first + i, train, test))
+    return splits
 
 
-def _reporting(stack: Stack, spent: Callable[[float], None]) -> Callable[[], None]:
-    an_epoch = stack.cost / stack.protocol.epochs
-    return lambda: spent(an_epoch)
+def _epoch_callback(stack: Stack, report_cost: Callable[[float], None]) -> Callable[[], None]:
+    cost_per_epoch = stack.cost / stack.protocol.epochs
+    return lambda: report_cost(cost_per_epoch)

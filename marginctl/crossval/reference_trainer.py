@@ -1,7 +1,7 @@
-"""The plain way: one network at a time, with torch's modules, autograd and optimiser.
+"""The reference trainer: one network at a time, with torch's modules, autograd and optimizer.
 
-It trains the same networks as the engine (partitions, initial weights, batch orders), so it is the
-reference that the engine is checked and timed against.
+It trains the same networks as the stacked engine (partitions, initial weights, batch orders), so
+the engine is checked and timed against it.
 """
 
 import itertools
@@ -10,25 +10,19 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from marginctl.crossval.stack import (
-    BatchOrder,
-    NetworkRows,
-    Stack,
-    class_weights,
-    initial_weights,
-    scaling_statistics,
-)
+from marginctl.crossval.folds import class_weights, scaling_statistics
+from marginctl.crossval.stack import BatchOrder, NetworkSplit, Stack, initial_weights
 from marginctl.objectives.module import Objective
 from marginctl.objectives.schedules import rate_at
 
 
-class Network(nn.Module):
+class ReferenceNetwork(nn.Module):
     """Linear and ReLU layers, then the objective's classifier."""
 
-    def __init__(self, stack: Stack, rows: NetworkRows, dtype: torch.dtype) -> None:
+    def __init__(self, stack: Stack, split: NetworkSplit, dtype: torch.dtype) -> None:
         super().__init__()
         dataset, widths = stack.dataset, stack.widths
-        shift, factor = scaling_statistics(dataset.x, rows.train, stack.protocol.scaling)
+        shift, factor = scaling_statistics(dataset.x, split.train, stack.protocol.scaling)
         self.register_buffer("shift", torch.as_tensor(shift))
         self.register_buffer("factor", torch.as_tensor(factor))
         layers: list[nn.Module] = []
@@ -42,20 +36,20 @@ class Network(nn.Module):
             if protocol.batch_norm == "after-relu":
                 layers.append(nn.BatchNorm1d(outputs, dtype=dtype))
         self.layers = nn.Sequential(*layers)
-        counts = None
+        weights = None
         if stack.protocol.class_weights == "balanced":
-            counts = torch.as_tensor(class_weights(dataset.y, rows.train, dataset.num_classes))
+            weights = torch.as_tensor(class_weights(dataset.y, split.train, dataset.num_classes))
         self.objective = Objective(
-            stack.objective.spec, dataset.num_classes, widths[-1], dtype, counts
+            stack.objective.spec, dataset.num_classes, widths[-1], dtype, weights
         )
-        drawn = initial_weights(stack, rows)
+        initial = initial_weights(stack, split)
         with torch.no_grad():
             for i, layer in enumerate(self.linear_layers):
-                layer.weight.copy_(torch.as_tensor(drawn[f"weight{i}"].T))
-                layer.bias.copy_(torch.as_tensor(drawn[f"bias{i}"]))
-            self.objective.weight.copy_(torch.as_tensor(drawn["class_weight"]))
+                layer.weight.copy_(torch.as_tensor(initial[f"weight{i}"].T))
+                layer.bias.copy_(torch.as_tensor(initial[f"bias{i}"]))
+            self.objective.weight.copy_(torch.as_tensor(initial["class_weight"]))
             if self.objective.bias is not None:
-                self.objective.bias.copy_(torch.as_tensor(drawn["class_bias"]))
+                self.objective.bias.copy_(torch.as_tensor(initial["class_bias"]))
         self.dtype = dtype
 
     @property
@@ -63,7 +57,7 @@ class Network(nn.Module):
         return [layer for layer in self.layers if isinstance(layer, nn.Linear)]
 
     def features(self, x: Tensor) -> Tensor:
-        """(N, d) raw float64 columns -> (N, width)."""
+        """Return the features (N, width) of unscaled float64 rows (N, d)."""
         scaled = (x - self.get_buffer("shift")) * self.get_buffer("factor")
         features: Tensor = self.layers(scaled.to(self.dtype))
         return features
@@ -71,34 +65,34 @@ class Network(nn.Module):
 
 def train_network(
     stack: Stack,
-    rows: NetworkRows,
+    split: NetworkSplit,
     dtype: torch.dtype = torch.float32,
     steps: int | None = None,
-) -> Network:
-    """Trains one network of a stack by itself, for its protocol's epochs or a number of steps."""
-    protocol = stack.lanes[rows.lane]
-    network = Network(stack, rows, dtype)
+) -> ReferenceNetwork:
+    """Train one network of a stack by itself, for its protocol's epochs or a number of steps."""
+    protocol = stack.variants[split.variant]
+    network = ReferenceNetwork(stack, split, dtype)
     kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
     extra = {"momentum": protocol.momentum} if protocol.optimizer == "sgd" else {}
     optimizer = kind[protocol.optimizer](
         network.parameters(), weight_decay=protocol.weight_decay, **extra
     )
     x, y = torch.as_tensor(stack.dataset.x), torch.as_tensor(stack.dataset.y)
-    order = BatchOrder(stack.seed, rows)
-    total = protocol.epochs * -(-len(rows.train) // protocol.batch_size)
-    taken = 0
+    order = BatchOrder(stack.seed, split)
+    total = protocol.epochs * -(-len(split.train) // protocol.batch_size)
+    step = 0
     for _ in range(protocol.epochs):
-        of_epoch = torch.as_tensor(np.array(order.next_epoch()))
-        for batch in torch.split(of_epoch, protocol.batch_size):
-            if taken == steps:
+        epoch_rows = torch.as_tensor(np.array(order.next_epoch()))
+        for batch in torch.split(epoch_rows, protocol.batch_size):
+            if step == steps:
                 return network
-            network.objective.set_progress(taken, total)
-            optimizer.param_groups[0]["lr"] = rate_at(protocol.lr, taken, total)
+            network.objective.set_progress(step, total)
+            optimizer.param_groups[0]["lr"] = rate_at(protocol.lr, step, total)
             optimizer.zero_grad()
             network.layers.train(len(batch) > 1)  # one row has no variance
             network.objective(network.features(x[batch]), y[batch]).backward()
             optimizer.step()
-            taken += 1
+            step += 1
     network.objective.set_progress(total, total)
     network.layers.eval()
     return network

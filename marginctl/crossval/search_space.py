@@ -1,4 +1,4 @@
-"""What a search or a tuning tries: protocols from a grid, and the ways to run a method."""
+"""Search spaces: grids of protocols, and the alternative objectives of a table's column."""
 
 import math
 import random
@@ -13,10 +13,10 @@ from marginctl.errors import RequestError
 from marginctl.objectives.parsing import ObjectiveName, parse
 from marginctl.recipe import Protocol, Recipe, Space
 
-# What may differ between networks that train side by side: they take the same steps, each at its
-# own rate.
-LANE_KEYS = frozenset({"lr", "momentum", "weight_decay"})
-MOST_SETTINGS = 10_000_000  # of a grid: their numbers alone fit into memory
+# The keys in which the networks of one stack may differ: they take the same steps, each at its
+# own learning rate.
+VARIANT_KEYS = frozenset({"lr", "momentum", "weight_decay"})
+MAX_SETTINGS = 10_000_000  # of a grid: their numbers alone fit into memory
 
 IntArray = NDArray[np.int64]
 
@@ -26,25 +26,25 @@ class Setting:
     """One protocol of a grid.
 
     Attributes:
-        number: from 1, in the order of the grid; the same whatever else is tried.
-        changed: the keys of the grid, for a reader.
+        number: from 1, in the order of the grid, whichever settings are sampled.
+        changed: the keys of the grid with this setting's values.
     """
 
     number: int
     protocol: Protocol
     changed: dict[str, Any]
 
-    def repeated(self, repeats: int) -> "Setting":
+    def with_repeats(self, repeats: int) -> "Setting":
         protocol = self.protocol.model_copy(update={"repeats": repeats})
         return Setting(self.number, protocol, self.changed)
 
     def __str__(self) -> str:
-        return said(self.changed)
+        return format_setting(self.changed)
 
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """One of the settings that a tuned method chooses from."""
+    """An objective with a setting that a tuned column may choose."""
 
     objective: ObjectiveName
     setting: Setting
@@ -54,134 +54,134 @@ class Candidate:
 
 
 def grid_size(space: Space) -> int:
-    """How many settings the grid has."""
+    """Return the number of settings of a space's grid."""
     return math.prod(len(values) for values in space.protocol.values())
 
 
 class Grid:
-    """The settings of a space, made one by one: there may be millions of them.
+    """The settings of a space, created one by one because there may be millions.
 
-    Numbers count from 0 in the order of the grid; a setting's own number counts from 1.
+    Indices count from 0 in the order of the grid; a setting's `number` counts from 1.
 
     Raises:
-        RequestError: more settings than can be drawn from.
+        RequestError: the grid has more than `MAX_SETTINGS` settings.
     """
 
     def __init__(self, space: Space, base: Protocol) -> None:
         self._space, self._base = space, base
         self.size = grid_size(space)
-        if self.size > MOST_SETTINGS:
+        if self.size > MAX_SETTINGS:
             raise RequestError(
-                f"a grid of {self.size} settings: expected at most {MOST_SETTINGS}: name fewer "
+                f"a grid of {self.size} settings: expected at most {MAX_SETTINGS}: name fewer "
                 "values"
             )
 
-    def setting(self, number: int) -> Setting:
-        return _setting(self._base, self._space, number)
+    def setting(self, index: int) -> Setting:
+        return _setting(self._base, self._space, index)
 
-    def drawn(self) -> IntArray:
-        """(n,) numbers in their order: all, or as many as the space asks for, by its seed.
+    def sample(self) -> IntArray:
+        """Return the sorted indices of the settings to try: all, or as many as the space asks for.
 
-        What is drawn has all its rates and decays, which train side by side at little more cost.
+        A sampled setting brings its variants, which are trained in its stack at little more cost.
         """
-        every = np.arange(self.size)
+        all_indices = np.arange(self.size)
         if self._space.settings is None:
-            return every
-        company = self.index(every, exclude=LANE_KEYS)
-        chosen = list(range(int(company[-1]) + 1))
-        random.Random(self._space.seed).shuffle(chosen)
-        place = np.empty(len(chosen), np.int64)
-        place[chosen] = np.arange(len(chosen))
-        in_turn = np.argsort(place[company], kind="stable")
-        return np.sort(in_turn[: self._space.settings])
+            return all_indices
+        group = self.group_ids(all_indices, exclude=VARIANT_KEYS)
+        shuffled = list(range(int(group[-1]) + 1))
+        random.Random(self._space.seed).shuffle(shuffled)
+        rank = np.empty(len(shuffled), np.int64)
+        rank[shuffled] = np.arange(len(shuffled))
+        by_rank = np.argsort(rank[group], kind="stable")
+        return np.sort(by_rank[: self._space.settings])
 
-    def companies(self, numbers: IntArray) -> list[IntArray]:
-        """The numbers that can train side by side, together, in the order of the first of each."""
-        company = self.index(numbers, exclude=LANE_KEYS)
-        by_company = np.argsort(company, kind="stable")
-        edges = np.flatnonzero(np.diff(company[by_company])) + 1
-        found: list[IntArray] = np.split(numbers[by_company], edges)
-        return sorted(found, key=lambda members: int(members[0])) if len(numbers) else []
+    def stackable_groups(self, indices: IntArray) -> list[IntArray]:
+        """Group the indices of settings that can share a stack, in the order of the first."""
+        group = self.group_ids(indices, exclude=VARIANT_KEYS)
+        by_group = np.argsort(group, kind="stable")
+        edges = np.flatnonzero(np.diff(group[by_group])) + 1
+        groups: list[IntArray] = np.split(indices[by_group], edges)
+        return sorted(groups, key=lambda members: int(members[0])) if len(indices) else []
 
-    def index(
+    def group_ids(
         self,
-        numbers: IntArray,
+        indices: IntArray,
         *,
         include: Collection[str] = tuple(Protocol.model_fields),
         exclude: Collection[str] = (),
     ) -> IntArray:
-        """(n,): equal for settings that differ in other keys alone."""
-        found = np.zeros(len(numbers), np.int64)
+        """Return (n,) ids, equal for settings that agree in the included keys."""
+        ids = np.zeros(len(indices), np.int64)
         stride = self.size
         for key, values in self._space.protocol.items():
             stride //= len(values)
             if key in include and key not in exclude:
-                found = found * len(values) + numbers // stride % len(values)
-        return found
+                ids = ids * len(values) + indices // stride % len(values)
+        return ids
 
 
-def settings_in(recipe: Recipe) -> list[Setting]:
-    """The settings of a recipe's grid; without one, its protocol alone."""
+def grid_settings(recipe: Recipe) -> list[Setting]:
+    """Return the settings of a recipe's grid; without a grid, its protocol alone."""
     if not recipe.grid:
         return [Setting(1, recipe.protocol, {})]
     grid = Grid(Space(protocol=recipe.grid), recipe.protocol)
-    return [grid.setting(number) for number in range(grid.size)]
+    return [grid.setting(index) for index in range(grid.size)]
 
 
-def candidates_of(space: Space, base: Protocol, column: str) -> tuple[Candidate, ...]:
-    """What a tuned column chooses from: each way of running it, with each setting of the grid.
+def tuning_candidates(space: Space, base: Protocol, column: str) -> tuple[Candidate, ...]:
+    """Return what a tuned column chooses from: each alternative with each setting of the grid.
 
-    Where the space has a number of settings, every column gets that many (or all that it has), so
-    that a method with more options is not tried more often.
+    Where the space limits the number of settings, every column gets that many (or all that it
+    has), so that a method with more options is not tried more often.
     """
-    ways = ways_of(space, column)
+    objectives = alternatives(space, column)
     size = grid_size(space)
-    drawn = _drawn(size * len(ways), space.settings, space.seed)
+    sampled = _sample(size * len(objectives), space.settings, space.seed)
     return tuple(
-        Candidate(parse(ways[number // size]), _setting(base, space, number % size))
-        for number in drawn
+        Candidate(parse(objectives[index // size]), _setting(base, space, index % size))
+        for index in sampled
     )
 
 
-def ways_of(space: Space, column: str) -> list[str]:
-    """A column's objectives: as it is written, and the other ways that are declared."""
+def alternatives(space: Space, column: str) -> list[str]:
+    """Return a column's objectives: the column's own, and the alternatives that are declared."""
     return list(dict.fromkeys([column, *space.options.get(column, [])]))
 
 
-def variants_of(recipe: Recipe) -> dict[str, list[str]]:
-    """Of every column of a search, the ways in which it is run."""
+def column_alternatives(recipe: Recipe) -> dict[str, list[str]]:
+    """Return the alternative objectives of every column of a search."""
     assert recipe.search is not None
-    return {column: ways_of(recipe.search, column) for column in recipe.objectives}
+    return {column: alternatives(recipe.search, column) for column in recipe.objectives}
 
 
-def _drawn(total: int, asked: int | None, seed: int) -> Sequence[int]:
-    if asked is None or asked >= total:
+def _sample(total: int, count: int | None, seed: int) -> Sequence[int]:
+    if count is None or count >= total:
         return range(total)
-    return sorted(random.Random(seed).sample(range(total), asked))
+    return sorted(random.Random(seed).sample(range(total), count))
 
 
-def _setting(base: Protocol, space: Space, number: int) -> Setting:
+def _setting(base: Protocol, space: Space, index: int) -> Setting:
     changed: dict[str, Any] = {}
-    rest = number
+    rest = index
     for key, values in reversed(space.protocol.items()):
         rest, i = divmod(rest, len(values))
         changed[key] = values[i]
     changed = {key: changed[key] for key in space.protocol}
-    return Setting(number + 1, Protocol.model_validate({**base.model_dump(), **changed}), changed)
+    return Setting(index + 1, Protocol.model_validate({**base.model_dump(), **changed}), changed)
 
 
-def said(changed: Mapping[str, Any]) -> str:
-    """What a setting of a grid changes, for a reader: `hidden=4x10, lr=0.01`."""
-    return ", ".join(f"{k}={_plain(v)}" for k, v in changed.items())
+def format_setting(changed: Mapping[str, Any]) -> str:
+    """Return the values of a grid's setting as text: `hidden=4x10, lr=0.01`."""
+    return ", ".join(f"{k}={_format_value(v)}" for k, v in changed.items())
 
 
 def row_name(dataset: str, changed: Mapping[str, Any]) -> str:
-    """The row of a table: the data set, and the setting of a grid."""
-    return f"{dataset}, {said(changed)}" if changed else dataset
+    """Return the name of a table's row: the data set, and the setting of a grid."""
+    return f"{dataset}, {format_setting(changed)}" if changed else dataset
 
 
-def _plain(value: Any) -> str:
-    """`10-20`, and `4x10` for four layers of one width."""
+def _format_value(value: Any) -> str:
+    """Return a list of widths as `10-20`, and four layers of one width as `4x10`."""
     if not isinstance(value, list):
         return f"{value}"
     if len(value) > 2 and len(set(value)) == 1:

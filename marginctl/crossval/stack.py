@@ -1,4 +1,4 @@
-"""What one stack of networks is: plain data, made without torch and sent to a worker."""
+"""Stacks: the networks that are trained in one batch of tensors, as plain data without torch."""
 
 import itertools
 import math
@@ -7,37 +7,36 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
-from marginctl.crossval.folds import IntArray, partition
-from marginctl.crossval.search_space import LANE_KEYS, Candidate
+from marginctl.crossval.folds import FloatArray, IntArray, partition
+from marginctl.crossval.search_space import VARIANT_KEYS, Candidate
 from marginctl.data.tabular.dataset import TabularDataset
-from marginctl.objectives.parsing import ObjectiveName, parse
+from marginctl.objectives.parsing import ObjectiveName
 from marginctl.recipe import Protocol
 from marginctl.utils.seed import generator
 
-# A stack's weights, gradients and moments are kept about this small: smaller stacks spend their
-# time in calls, and one stack a trial would keep a single core busy. At widths 64-64 on 2 CPU
+# A stack's weights, gradients and moments take about this much: smaller stacks spend their time
+# in calls, and one stack per trial would keep a single core busy. At widths 64-64 on 2 CPU
 # cores, 4 MiB took 0.63 s where 2 MiB took 0.77 s and 1 MiB 1.06 s (best of 5).
 STACK_BYTES = 4 * 2**20
-# Protocols that train side by side: each of their trials records all of them.
-MOST_LANES = 64
+# The most variants in one stack: each of their trials records all of them.
+MAX_VARIANTS = 64
 
 
 @dataclass(frozen=True, eq=False)
-class NetworkRows:
-    """The rows that one network (one fold of one repeat) trains and is tested on."""
+class NetworkSplit:
+    """The training and test rows of one network: one fold of one repeat."""
 
     repeat: int
     fold: int
     train: IntArray
     test: IntArray
-    lane: int = 0  # of the stack's lanes, the one that it trains by
+    variant: int = 0  # index of the protocol in `Stack.variants` that the network is trained by
 
 
 @dataclass(frozen=True, eq=False)
 class StackTuning:
-    """What each network of a stack chooses from, by inner folds of its training rows."""
+    """The candidates that each network chooses from, by inner folds of its training rows."""
 
     candidates: tuple[Candidate, ...]
     inner_folds: int
@@ -45,59 +44,67 @@ class StackTuning:
 
 @dataclass(frozen=True, eq=False)
 class Stack:
-    """Networks that train side by side: some folds of some repeats, one objective, one seed.
+    """Networks that are trained together: some folds of some repeats, one objective, one seed.
 
-    How a trial is cut into stacks depends on the protocol and the data set alone, never on what
-    else was asked for: the same network is always computed in the same company.
+    How a trial is divided into stacks depends on the protocol and the data set alone, never on
+    the other requested trials: a network is always trained in the same stack.
+
+    Attributes:
+        first, last: the stack holds the networks first .. last - 1, numbered repeat * folds + fold.
+        tuning: candidates of nested cross-validation, if any.
+        custom_splits: splits to use instead of those of the folds.
+        batched_with: the protocols of the stack where there are several, `protocol` among them.
+            They differ only in `VARIANT_KEYS`.
     """
 
     dataset: TabularDataset
     objective: ObjectiveName
     protocol: Protocol
     seed: int
-    first: int  # numbered repeat * folds + fold; this stack holds first .. last - 1
+    first: int
     last: int
     tuning: "StackTuning | None" = None
-    given: tuple[NetworkRows, ...] | None = None  # other rows than those of the folds
-    beside: tuple[Protocol, ...] = ()  # protocols that train side by side; none: `protocol` alone
+    custom_splits: tuple[NetworkSplit, ...] | None = None
+    batched_with: tuple[Protocol, ...] = ()
 
     @cached_property
-    def networks(self) -> list[NetworkRows]:
-        """The stack's networks, those with most training rows first."""
-        if self.given is not None:
-            return self._in_order(self.given)
-        rows = []
+    def networks(self) -> list[NetworkSplit]:
+        """The splits of the stack's networks, those with most training rows first."""
+        if self.custom_splits is not None:
+            return self._sorted(self.custom_splits)
+        splits = []
         tests: dict[int, list[IntArray]] = {}
         for number in range(self.first, self.last):
             repeat, fold = divmod(number, self.folds)
             if repeat not in tests:
-                tests[repeat] = self._tested(repeat)
+                tests[repeat] = self._test_rows(repeat)
             test = tests[repeat][fold]
             train = np.delete(np.arange(self.dataset.num_rows), test)
-            rows += [
-                NetworkRows(repeat, fold, train, test, lane) for lane in range(len(self.lanes))
+            splits += [
+                NetworkSplit(repeat, fold, train, test, variant)
+                for variant in range(len(self.variants))
             ]
-        return self._in_order(rows)
+        return self._sorted(splits)
 
-    def _in_order(self, rows: Iterable[NetworkRows]) -> list[NetworkRows]:
-        """Networks with most batches first; those that share an optimiser's group in a row."""
-        return sorted(rows, key=lambda n: (-self.batches_of(n), n.lane, -len(n.train)))
+    def _sorted(self, splits: Iterable[NetworkSplit]) -> list[NetworkSplit]:
+        """Sort by number of batches, most first; the optimizer's groups stay contiguous."""
+        return sorted(splits, key=lambda n: (-self.num_batches(n), n.variant, -len(n.train)))
 
-    def batches_of(self, network: NetworkRows) -> int:
-        """Batches in an epoch of one network."""
+    def num_batches(self, network: NetworkSplit) -> int:
+        """Return the number of batches in an epoch of a network."""
         return -(-len(network.train) // self.protocol.batch_size)
 
     @property
-    def lanes(self) -> tuple[Protocol, ...]:
-        """The protocols of the stack, which differ in what `LANE_KEYS` names alone."""
-        return self.beside or (self.protocol,)
+    def variants(self) -> tuple[Protocol, ...]:
+        """The protocols of the stack, which differ only in `VARIANT_KEYS`."""
+        return self.batched_with or (self.protocol,)
 
     @property
     def folds(self) -> int:
-        return folds_of(self.dataset, self.protocol)
+        return num_folds(self.dataset, self.protocol)
 
-    def _tested(self, repeat: int) -> list[IntArray]:
-        """The test rows of each fold."""
+    def _test_rows(self, repeat: int) -> list[IntArray]:
+        """Return the test rows of each fold."""
         if self.dataset.fixed_test is not None:
             return [np.sort(self.dataset.fixed_test)]
         return partition(
@@ -114,105 +121,122 @@ class Stack:
 
     @property
     def widths(self) -> list[int]:
-        """Lengths of the input, of each hidden layer, and so of the feature at the end."""
+        """The input's dimension and each hidden layer's; the last one is the feature's."""
         return [self.dataset.num_features, *self.protocol.hidden]
 
     @property
     def cost(self) -> float:
-        """Relative time that the stack takes, for estimates of the time left."""
-        number: float = (self.last - self.first) * len(self.lanes)
-        share = 1 - 1 / self.protocol.folds
-        if self.given is not None:
-            number = len(self.given)
-            share = max(len(rows.train) for rows in self.given) / self.dataset.num_rows
+        """The relative training time of the stack, for estimates of the remaining time."""
+        count: float = (self.last - self.first) * len(self.variants)
+        fraction = 1 - 1 / self.protocol.folds
+        if self.custom_splits is not None:
+            count = len(self.custom_splits)
+            fraction = max(len(s.train) for s in self.custom_splits) / self.dataset.num_rows
         if self.tuning is None:
-            return self._cost_of(self.protocol, number, share)
-        inner = share * (1 - 1 / self.tuning.inner_folds)
+            return _training_cost(self.dataset, self.protocol, count, fraction)
+        inner = fraction * (1 - 1 / self.tuning.inner_folds)
         protocols = [candidate.setting.protocol for candidate in self.tuning.candidates]
-        tried = [self._cost_of(p, number * self.tuning.inner_folds, inner) for p in protocols]
-        # which are chosen is not known: as if each were, by as many networks
-        final = [self._cost_of(p, number / len(protocols), share) for p in protocols]
-        return sum(tried) + sum(final)
-
-    def _cost_of(self, protocol: Protocol, number: float, share: float) -> float:
-        steps = math.ceil(self.dataset.num_rows * share / protocol.batch_size)
-        widths = [self.dataset.num_features, *protocol.hidden]
-        parameters = _parameters(widths, self.dataset.num_classes)
-        a_network = 8 + parameters * protocol.batch_size / 8000
-        return protocol.epochs * steps * (300 + number * a_network)
+        search = [
+            _training_cost(self.dataset, p, count * self.tuning.inner_folds, inner)
+            for p in protocols
+        ]
+        # the choices are not known yet: assume that each candidate is chosen equally often
+        final = [
+            _training_cost(self.dataset, p, count / len(protocols), fraction) for p in protocols
+        ]
+        return sum(search) + sum(final)
 
 
-def companies(protocols: Sequence[Protocol]) -> list[list[int]]:
-    """Which of the protocols can train side by side: their numbers, in the order of the first."""
-    found: dict[str, list[int]] = {}
-    for i, protocol in enumerate(protocols):
-        found.setdefault(protocol.model_dump_json(exclude=set(LANE_KEYS)), []).append(i)
-    return list(found.values())
+def _training_cost(
+    dataset: TabularDataset, protocol: Protocol, count: float, train_fraction: float
+) -> float:
+    """Return the cost of `count` networks trained together on a fraction of the rows."""
+    steps = math.ceil(dataset.num_rows * train_fraction / protocol.batch_size)
+    parameters = _num_parameters(dataset, protocol)
+    per_network = 8 + parameters * protocol.batch_size / 8000
+    return protocol.epochs * steps * (300 + count * per_network)
 
 
-def folds_of(dataset: TabularDataset, protocol: Protocol) -> int:
-    """Folds of a repeat; a fixed test set counts as one."""
+def _num_parameters(dataset: TabularDataset, protocol: Protocol) -> int:
+    widths = [dataset.num_features, *protocol.hidden]
+    layers = sum(a * b + b for a, b in itertools.pairwise(widths))
+    return layers + dataset.num_classes * widths[-1]
+
+
+def num_folds(dataset: TabularDataset, protocol: Protocol) -> int:
+    """Return the folds of a repeat; a fixed test set counts as one."""
     return protocol.folds if dataset.fixed_test is None else 1
 
 
-def _parameters(widths: list[int], num_classes: int) -> int:
-    layers = sum(a * b + b for a, b in itertools.pairwise(widths))
-    return layers + num_classes * widths[-1]
+def group_stackable(protocols: Sequence[Protocol]) -> list[list[int]]:
+    """Group the indices of protocols that can share a stack, in the order of the first of each."""
+    groups: dict[str, list[int]] = {}
+    for i, protocol in enumerate(protocols):
+        groups.setdefault(protocol.model_dump_json(exclude=set(VARIANT_KEYS)), []).append(i)
+    return list(groups.values())
 
 
-def stacks(
+def build_stacks(
     dataset: TabularDataset,
     objective: ObjectiveName,
     protocol: Protocol,
     seed: int,
     tuning: StackTuning | None = None,
-    beside: tuple[Protocol, ...] = (),
+    batched_with: tuple[Protocol, ...] = (),
 ) -> list[Stack]:
-    """Cuts a trial's folds x repeats networks into stacks of nearly equal size.
+    """Divide a trial's folds x repeats networks into stacks of nearly equal size.
 
-    With protocols that train side by side there is one, for `lanes_at_once` has seen to its size.
+    Several variants make one stack: the caller limits their number to `max_variants`.
     """
-    if beside:
-        networks = folds_of(dataset, protocol) * protocol.repeats
-        return [Stack(dataset, objective, protocol, seed, 0, networks, beside=beside)]
-    networks = folds_of(dataset, protocol) * protocol.repeats
-    number = min(networks, math.ceil(_stack_bytes(dataset, protocol) / STACK_BYTES))
-    edges = [networks * i // number for i in range(number + 1)]
+    if batched_with:
+        networks = num_folds(dataset, protocol) * protocol.repeats
+        return [Stack(dataset, objective, protocol, seed, 0, networks, batched_with=batched_with)]
     return [
         Stack(dataset, objective, protocol, seed, first, last, tuning)
-        for first, last in itertools.pairwise(edges)
+        for first, last in _stack_ranges(dataset, protocol)
     ]
 
 
-def lanes_at_once(dataset: TabularDataset, protocol: Protocol) -> int:
-    """How many protocols may train side by side in one stack: 1 where one has a stack's size."""
-    return max(1, min(MOST_LANES, STACK_BYTES // _stack_bytes(dataset, protocol)))
-
-
-COST_KEYS = frozenset({"hidden", "epochs", "batch_size"})  # of a protocol, all that `cost` reads
-
-
-def cost_side_by_side(dataset: TabularDataset, protocol: Protocol, lanes: int) -> float:
-    """The cost of one objective and seed with so many protocols that differ in `LANE_KEYS`."""
-    size = lanes_at_once(dataset, protocol)
-
-    def one(number: int) -> float:
-        beside = (protocol,) * number if number > 1 else ()
-        return sum(s.cost for s in stacks(dataset, parse("soft"), protocol, 0, None, beside))
-
-    whole, rest = divmod(lanes, size)
-    return whole * one(size) + (one(rest) if rest else 0.0)
+def _stack_ranges(dataset: TabularDataset, protocol: Protocol) -> list[tuple[int, int]]:
+    networks = num_folds(dataset, protocol) * protocol.repeats
+    number = min(networks, math.ceil(_stack_bytes(dataset, protocol) / STACK_BYTES))
+    edges = [networks * i // number for i in range(number + 1)]
+    return list(itertools.pairwise(edges))
 
 
 def _stack_bytes(dataset: TabularDataset, protocol: Protocol) -> int:
-    """Of all networks of a trial in float32: weights, gradients and two moments."""
-    widths = [dataset.num_features, *protocol.hidden]
-    one_network = 4 * 4 * _parameters(widths, dataset.num_classes)
-    return folds_of(dataset, protocol) * protocol.repeats * one_network
+    """Return the bytes of a trial's weights, gradients and two moments in float32."""
+    one_network = 4 * 4 * _num_parameters(dataset, protocol)
+    return num_folds(dataset, protocol) * protocol.repeats * one_network
 
 
-def initial_weights(stack: Stack, network: NetworkRows) -> dict[str, NDArray[np.float64]]:
-    """The initial weights of one network, shared by all objectives.
+def max_variants(dataset: TabularDataset, protocol: Protocol) -> int:
+    """Return how many variants fit into one stack: 1 where a single one fills it."""
+    return max(1, min(MAX_VARIANTS, STACK_BYTES // _stack_bytes(dataset, protocol)))
+
+
+COST_KEYS = frozenset({"hidden", "epochs", "batch_size"})  # the protocol's keys that `cost` reads
+
+
+def variants_cost(dataset: TabularDataset, protocol: Protocol, count: int) -> float:
+    """Return the cost of `count` variants of a protocol, for one objective and one seed."""
+    size = max_variants(dataset, protocol)
+    networks = num_folds(dataset, protocol) * protocol.repeats
+    fraction = 1 - 1 / protocol.folds
+
+    def stack_cost(variants: int) -> float:
+        ranges = _stack_ranges(dataset, protocol) if variants == 1 else [(0, networks)]
+        return sum(
+            _training_cost(dataset, protocol, (last - first) * variants, fraction)
+            for first, last in ranges
+        )
+
+    full, rest = divmod(count, size)
+    return full * stack_cost(size) + (stack_cost(rest) if rest else 0.0)
+
+
+def initial_weights(stack: Stack, network: NetworkSplit) -> dict[str, FloatArray]:
+    """Return the initial weights of one network, which all objectives share.
 
     By default uniform in +-1/sqrt(inputs), as `torch.nn.Linear` draws them. Keys: `weight0` (in,
     out) and `bias0` (out,) for each hidden layer, and `class_weight` (C, d), `class_bias` (C,);
@@ -220,9 +244,7 @@ def initial_weights(stack: Stack, network: NetworkRows) -> dict[str, NDArray[np.
     """
     kind, widths, num_classes = stack.protocol.initialization, stack.widths, stack.num_classes
 
-    def uniform(
-        name: str, shape: tuple[int, ...], inputs: int, outputs: int
-    ) -> NDArray[np.float64]:
+    def uniform(name: str, shape: tuple[int, ...], inputs: int, outputs: int) -> FloatArray:
         bound = 1 / math.sqrt(inputs)
         if kind != "default" and len(shape) == 1:
             bound = 0.0
@@ -238,55 +260,29 @@ def initial_weights(stack: Stack, network: NetworkRows) -> dict[str, NDArray[np.
         if stack.protocol.batch_norm != "none":
             weights[f"norm_weight{i}"] = np.ones(outputs)
             weights[f"norm_bias{i}"] = np.zeros(outputs)
-    ends = (widths[-1], num_classes)
-    weights["class_weight"] = uniform("class_weight", (num_classes, widths[-1]), *ends)
-    weights["class_bias"] = uniform("class_bias", (num_classes,), *ends)
+    fans = (widths[-1], num_classes)
+    weights["class_weight"] = uniform("class_weight", (num_classes, widths[-1]), *fans)
+    weights["class_bias"] = uniform("class_bias", (num_classes,), *fans)
     return weights
 
 
 class BatchOrder:
     """The order in which one network sees its training rows, epoch after epoch.
 
-    Each network has its own stream, so its order does not depend on its company. Orders are drawn
-    for ten epochs at a time, which costs a tenth of the calls.
+    Each network has its own random stream, so its order does not depend on its stack. Orders are
+    drawn for ten epochs at a time, which costs a tenth of the calls.
     """
 
     EPOCHS = 10
 
-    def __init__(self, seed: int, network: NetworkRows) -> None:
+    def __init__(self, seed: int, network: NetworkSplit) -> None:
         self._stream = generator(seed, "batches", network.repeat, network.fold)
         self._rows = np.broadcast_to(network.train, (self.EPOCHS, len(network.train)))
         self._drawn = self._rows[:0]
 
     def next_epoch(self) -> IntArray:
-        """(n_train,) row numbers."""
+        """Return the row numbers of the next epoch, (n_train,)."""
         if not len(self._drawn):
             self._drawn = self._stream.permuted(self._rows, axis=1)
         order, self._drawn = self._drawn[0], self._drawn[1:]
         return np.asarray(order)
-
-
-def scaling_statistics(
-    x: NDArray[np.float64], train: IntArray, scaling: str
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """What is subtracted from each column and what it is then multiplied by, (d,) each.
-
-    Both come from the training rows alone. A column that is constant there is only centred.
-    `standard`: mean and standard deviation (ddof 0); `minmax`: to 0 .. 1; `none`: 0 and 1.
-    """
-    if scaling == "none":
-        return np.zeros(x.shape[1]), np.ones(x.shape[1])
-    rows = x[train]
-    if scaling == "standard":
-        shift, spread = rows.mean(0), rows.std(0)
-    else:
-        shift = rows.min(0)
-        spread = rows.max(0) - shift
-    constant = rows.min(0) == rows.max(0)
-    return np.where(constant, rows[0], shift), 1 / np.where(constant, 1.0, spread)
-
-
-def class_weights(y: IntArray, train: IntArray, num_classes: int) -> NDArray[np.float64]:
-    """(C,): what a training row of each class counts, so that all classes count the same."""
-    counts = np.bincount(y[train], minlength=num_classes)
-    return len(train) / (num_classes * np.maximum(counts, 1))

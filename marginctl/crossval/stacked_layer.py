@@ -1,37 +1,38 @@
-"""A hidden layer of a stack of networks, forward and backward written out."""
+"""A hidden layer of a stack of networks, with its forward and backward pass written out."""
 
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-EPSILON, MOMENTUM = 1e-5, 0.1  # of batch normalisation: PyTorch's defaults
+EPSILON, MOMENTUM = 1e-5, 0.1  # of batch normalisation, as PyTorch's defaults
 
 
 @dataclass(frozen=True)
-class Rows:
-    """Which rows of a batch count, for batch normalisation.
+class BatchRows:
+    """The valid rows of a batch, for batch normalisation.
 
-    A network with one row left has no variance: it is normalised by what it has seen so far.
+    A network with a single row left has no variance: the row is normalised by the running
+    statistics.
     """
 
-    share: Tensor  # (S', B, 1): 1 / count where a row counts, else 0
-    several: Tensor  # (S', 1, 1): more than one counts
-    unbiased: Tensor  # (S', 1, 1): count / (count - 1), and 1 for one
+    weight: Tensor  # (S', B, 1): 1 / count where a row is valid, else 0
+    has_variance: Tensor  # (S', 1, 1): more than one row is valid
+    correction: Tensor  # (S', 1, 1): count / (count - 1), and 1 for a single row
 
     @classmethod
-    def of(cls, share: Tensor) -> "Rows":
-        """From (S', B): a row's share of its batch, 0 where it does not count."""
-        count = (share > 0).sum(1).to(share.dtype).view(-1, 1, 1)
-        return cls(share.unsqueeze(-1), count > 1, count / (count - 1).clamp(min=1))
+    def from_weights(cls, weight: Tensor) -> "BatchRows":
+        """Create from the rows' weights in the batch's mean, (S', B), 0 where invalid."""
+        count = (weight > 0).sum(1).to(weight.dtype).view(-1, 1, 1)
+        return cls(weight.unsqueeze(-1), count > 1, count / (count - 1).clamp(min=1))
 
 
-class Layer:
-    """Linear, batch normalisation where asked for, ReLU; views of the first S' networks' tensors.
+class StackedLayer:
+    """A linear layer with ReLU and optional batch normalisation, for the first S' networks.
 
     Args:
         norm: `none`, `before-relu` or `after-relu`.
-        relu: whether there is a ReLU; without one, the two places of batch normalisation are one.
+        relu: whether there is a ReLU; without one, both kinds of batch normalisation are the same.
     """
 
     def __init__(
@@ -49,45 +50,49 @@ class Layer:
         self.bias = weights[f"bias{i}"].unsqueeze(1)  # (S', 1, out)
         self.weight_gradient = gradients[f"weight{i}"]
         self.bias_gradient = gradients[f"bias{i}"].unsqueeze(1)
-        self._before = _BatchNorm(weights, gradients, running, i) if norm == "before-relu" else None
-        self._after = _BatchNorm(weights, gradients, running, i) if norm == "after-relu" else None
+        self._before = (
+            _StackedBatchNorm(weights, gradients, running, i) if norm == "before-relu" else None
+        )
+        self._after = (
+            _StackedBatchNorm(weights, gradients, running, i) if norm == "after-relu" else None
+        )
         self._relu = relu
 
-    def train(self, x: Tensor, rows: Rows) -> Tensor:
-        """(S', B, in) -> (S', B, out); keeps what `backward` needs."""
+    def forward_train(self, x: Tensor, rows: BatchRows) -> Tensor:
+        """Return the output (S', B, out) of inputs (S', B, in), and store what `backward` needs."""
         self._input = x
         out = torch.bmm(x, self.weight).add_(self.bias)
         if self._before is not None:
-            out = self._before.train(out, rows)
+            out = self._before.forward_train(out, rows)
         if self._relu:
             out = out.relu_()
         self._activated = out
-        return out if self._after is None else self._after.train(out, rows)
+        return out if self._after is None else self._after.forward_train(out, rows)
 
-    def backward(self, upstream: Tensor, rows: Rows) -> Tensor:
-        """Writes the gradients; (S', B, out) -> the gradient of the linear part's output."""
+    def backward(self, upstream: Tensor, rows: BatchRows) -> Tensor:
+        """Write the parameters' gradients; return the gradient of the linear part's output."""
         if self._after is not None:
             upstream = self._after.backward(upstream, rows)
         if self._relu:
-            upstream.mul_(self._activated.sign_())  # ReLU's mask, in place: the last use
+            upstream.mul_(self._activated.sign_())  # ReLU's mask, in place: this is its last use
         if self._before is not None:
             upstream = self._before.backward(upstream, rows)
         torch.bmm(self._input.transpose(1, 2), upstream, out=self.weight_gradient)
         torch.sum(upstream, 1, keepdim=True, out=self.bias_gradient)
         return upstream
 
-    def evaluate(self, x: Tensor) -> Tensor:
-        """(S', B, in) -> (S', B, out), by the running statistics."""
+    def forward_eval(self, x: Tensor) -> Tensor:
+        """Return the output (S', B, out), normalised by the running statistics."""
         out = torch.bmm(x, self.weight).add_(self.bias)
         if self._before is not None:
-            out = self._before.evaluate(out)
+            out = self._before.forward_eval(out)
         if self._relu:
             out = out.relu_()
-        return out if self._after is None else self._after.evaluate(out)
+        return out if self._after is None else self._after.forward_eval(out)
 
 
-class _BatchNorm:
-    """Over the rows of each network that count, as `torch.nn.BatchNorm1d`."""
+class _StackedBatchNorm:
+    """Batch normalisation over the valid rows of each network, as `torch.nn.BatchNorm1d`."""
 
     def __init__(
         self,
@@ -103,29 +108,29 @@ class _BatchNorm:
         self.mean = running[f"mean{i}"].unsqueeze(1)
         self.variance = running[f"variance{i}"].unsqueeze(1)
 
-    def train(self, x: Tensor, rows: Rows) -> Tensor:
-        mean = (x * rows.share).sum(1, keepdim=True)
-        variance = ((x - mean).square_() * rows.share).sum(1, keepdim=True)
-        unbiased = variance * rows.unbiased
-        # one row has neither: it is normalised by what has been seen, and adds nothing to it
-        mean = torch.where(rows.several, mean, self.mean)
-        variance = torch.where(rows.several, variance, self.variance)
+    def forward_train(self, x: Tensor, rows: BatchRows) -> Tensor:
+        mean = (x * rows.weight).sum(1, keepdim=True)
+        variance = ((x - mean).square_() * rows.weight).sum(1, keepdim=True)
+        unbiased = variance * rows.correction
+        # a single row is normalised by the running statistics, and does not update them
+        mean = torch.where(rows.has_variance, mean, self.mean)
+        variance = torch.where(rows.has_variance, variance, self.variance)
         self.mean.lerp_(mean, MOMENTUM)
-        self.variance.lerp_(torch.where(rows.several, unbiased, self.variance), MOMENTUM)
+        self.variance.lerp_(torch.where(rows.has_variance, unbiased, self.variance), MOMENTUM)
         self._factor = (variance + EPSILON).rsqrt_()
         self._normalized = (x - mean).mul_(self._factor)
         return self._normalized * self.weight + self.bias
 
-    def backward(self, upstream: Tensor, rows: Rows) -> Tensor:
-        """`upstream` is 0 where a row does not count, and so is what is returned."""
+    def backward(self, upstream: Tensor, rows: BatchRows) -> Tensor:
+        """Return the input's gradient, which like `upstream` is 0 in invalid rows."""
         along = upstream * self._normalized
         torch.sum(along, 1, keepdim=True, out=self.weight_gradient)
         torch.sum(upstream, 1, keepdim=True, out=self.bias_gradient)
-        # through the mean and the variance, where they are the batch's own
-        through = rows.share * rows.several
+        # through the mean and the variance, where these come from the batch
+        through = rows.weight * rows.has_variance
         pulled = through * (self.bias_gradient + self._normalized * self.weight_gradient)
         return (upstream - pulled).mul_(self.weight * self._factor)
 
-    def evaluate(self, x: Tensor) -> Tensor:
+    def forward_eval(self, x: Tensor) -> Tensor:
         factor = self.weight * (self.variance + EPSILON).rsqrt()
         return (x - self.mean) * factor + self.bias

@@ -1,4 +1,4 @@
-"""The networks of a stack as stacked tensors: forward and backward pass, and what they predict."""
+"""The networks of a stack as stacked tensors: forward and backward pass, and predictions."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,16 +9,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from marginctl.crossval.stack import Stack, class_weights, initial_weights, scaling_statistics
-from marginctl.crossval.stacked_layer import Layer, Rows
+from marginctl.crossval.folds import class_weights, scaling_statistics
+from marginctl.crossval.stack import Stack, initial_weights
+from marginctl.crossval.stacked_layer import BatchRows, StackedLayer
 from marginctl.objectives.functional import ObjectiveFunction
 
 
 @dataclass(frozen=True)
-class _First:
-    """Views of everything that belongs to the first S' networks of a stack."""
+class _Views:
+    """Views of the tensors of the first S' networks of a stack."""
 
-    layers: list[Layer]
+    layers: list[StackedLayer]
     weights: dict[str, Tensor]
     gradients: dict[str, Tensor]
     state: dict[str, Tensor]
@@ -33,7 +34,7 @@ class StackedNetworks:
         self.objective = ObjectiveFunction(stack.objective.spec, dataset.num_classes)
 
         # Centred on the column medians in float64 first, so that float32 keeps the digits of a
-        # column like 1,600,000,000 +- 1,000; the fold's own statistics are subtracted after.
+        # column like 1,600,000,000 +- 1,000; the fold's statistics are subtracted after.
         scaled = protocol.scaling != "none"
         self.center = np.median(dataset.x, axis=0) if scaled else np.zeros(dataset.num_features)
         x = dataset.x - self.center
@@ -46,35 +47,35 @@ class StackedNetworks:
         self.class_weights: Tensor | None = None
         if protocol.class_weights == "balanced":
             classes = dataset.num_classes
-            of_each = [class_weights(dataset.y, n.train, classes) for n in stack.networks]
-            self.class_weights = self._tensor(np.stack(of_each))
+            weights = [class_weights(dataset.y, n.train, classes) for n in stack.networks]
+            self.class_weights = self._tensor(np.stack(weights))
 
-        of_number = {(n.repeat, n.fold): initial_weights(stack, n) for n in stack.networks}
-        drawn = [of_number[n.repeat, n.fold] for n in stack.networks]
-        names = [n for n in drawn[0] if n != "class_bias" or self.objective.has_bias]
-        self.weights = {name: self._tensor(np.stack([d[name] for d in drawn])) for name in names}
+        by_fold = {(n.repeat, n.fold): initial_weights(stack, n) for n in stack.networks}
+        initial = [by_fold[n.repeat, n.fold] for n in stack.networks]
+        names = [n for n in initial[0] if n != "class_bias" or self.objective.has_bias]
+        self.weights = {name: self._tensor(np.stack([w[name] for w in initial])) for name in names}
         self.state = self.objective.init_state(self.weights["class_weight"])
         self.weights |= {name: self.state[name] for name in self.objective.trained}
         self.gradients = {name: torch.zeros_like(w) for name, w in self.weights.items()}
-        held = {*self.objective.trained, *self.objective.schedules}
-        self.moved = [name for name in self.state if name not in held]
-        # what batch normalisation has seen
+        not_updated = {*self.objective.trained, *self.objective.schedules}
+        self.updated_state = [name for name in self.state if name not in not_updated]
+        # running statistics of batch normalisation
         self.running: dict[str, Tensor] = {}
         for i, width in enumerate(protocol.hidden if protocol.batch_norm != "none" else []):
-            self.running[f"mean{i}"] = self._tensor(np.zeros((len(drawn), width)))
-            self.running[f"variance{i}"] = self._tensor(np.ones((len(drawn), width)))
-        self._views: dict[int, _First] = {}
+            self.running[f"mean{i}"] = self._tensor(np.zeros((len(initial), width)))
+            self.running[f"variance{i}"] = self._tensor(np.ones((len(initial), width)))
+        self._views: dict[int, _Views] = {}
 
     def _tensor(self, array: NDArray[np.float64]) -> Tensor:
         return torch.as_tensor(array, dtype=self.dtype, device=self.device)
 
     def inputs(self, rows: Tensor) -> Tensor:
-        """Scaled features (S, L, d) of row numbers (S, L)."""
+        """Return the scaled inputs (S, L, d) of row numbers (S, L)."""
         x = self.x.index_select(0, rows.reshape(-1)).view(*rows.shape, -1)
         return x.sub_(self.shift).mul_(self.factor)
 
-    def first(self, count: int) -> "_First":
-        """Views of the first `count` networks' tensors."""
+    def views(self, count: int) -> "_Views":
+        """Return views of the first `count` networks' tensors."""
         if count not in self._views:
             weights = {name: weight[:count] for name, weight in self.weights.items()}
             gradients = {name: gradient[:count] for name, gradient in self.gradients.items()}
@@ -82,24 +83,27 @@ class StackedNetworks:
             running = {name: value[:count] for name, value in self.running.items()}
             last = len(self.stack.protocol.hidden) - 1
             layers = [
-                Layer(
-                    *(weights, gradients, running, i),
+                StackedLayer(
+                    weights,
+                    gradients,
+                    running,
+                    i,
                     norm=self.stack.protocol.batch_norm,
                     relu=i < last or not self.stack.protocol.linear_last_hidden,
                 )
                 for i in range(last + 1)
             ]
-            self._views[count] = _First(layers, weights, gradients, state)
+            self._views[count] = _Views(layers, weights, gradients, state)
         return self._views[count]
 
     def set_progress(self, epoch: int, batch: int, batches: list[int]) -> None:
-        """Sets what follows a schedule, each network by its own number of batches an epoch."""
+        """Set scheduled values, for each network by its own number of batches per epoch."""
         epochs = self.stack.protocol.epochs
         for name, schedule in self.objective.schedules.items():
-            of_count = {
+            value_by_count = {
                 n: schedule.value(epoch * n + min(batch, n), epochs * n) for n in set(batches)
             }
-            self.state[name].copy_(self._tensor(np.array([of_count[n] for n in batches])))
+            self.state[name].copy_(self._tensor(np.array([value_by_count[n] for n in batches])))
 
     @torch.no_grad()
     def backward(
@@ -108,25 +112,25 @@ class StackedNetworks:
         y: Tensor,
         valid: Tensor | None,
         row_weight: Tensor,
-        rows: Rows,
+        rows: BatchRows,
     ) -> Tensor:
-        """Writes the gradient of each network's mean loss; returns these losses (S',).
+        """Write the gradient of each network's mean loss; return these losses (S',).
 
         Args:
             x: (S', B, d) scaled features, for the first S' networks.
             y: (S', B) their classes.
-            valid: (S', B) which of them count, or None for all.
+            valid: (S', B) mask of the rows to use, or None for all.
             row_weight: (S', B) 1/count where valid, else 0.
-            rows: the same for batch normalisation.
+            rows: the valid rows, for batch normalisation.
         """
-        networks = self.first(len(x))
+        networks = self.views(len(x))
         if self.class_weights is not None:
             row_weight = row_weight * self.class_weights[: len(x)].gather(-1, y)
             row_weight /= row_weight.sum(-1, keepdim=True)
         features = x
         for layer in networks.layers:
-            features = layer.train(features, rows)
-        loss, after, head = self.objective.gradient(
+            features = layer.forward_train(features, rows)
+        loss, new_state, head = self.objective.gradient(
             features,
             networks.weights["class_weight"],
             y,
@@ -135,8 +139,8 @@ class StackedNetworks:
             row_weight=row_weight,
             bias=networks.weights.get("class_bias"),
         )
-        for name in self.moved:
-            networks.state[name].copy_(after[name])
+        for name in self.updated_state:
+            networks.state[name].copy_(new_state[name])
         networks.gradients["class_weight"].copy_(head.weights)
         if head.bias is not None:
             networks.gradients["class_bias"].copy_(head.bias)
@@ -152,8 +156,8 @@ class StackedNetworks:
 
     @torch.no_grad()
     def predict(self) -> NDArray[np.int64]:
-        """(S, n): the class that each network predicts for every row of the data set."""
-        return self._over_rows(
+        """Return the class that each network predicts for every row of the data set, (S, n)."""
+        return self._evaluate_in_blocks(
             lambda features, weight, bias: self.objective.similarities(
                 features, weight, bias
             ).argmax(-1)
@@ -161,52 +165,52 @@ class StackedNetworks:
 
     @torch.no_grad()
     def confidence(self) -> NDArray[np.float64]:
-        """(S, n): the largest softmax probability of each network for every row."""
-        return self._over_rows(
+        """Return the largest softmax probability of each network for every row, (S, n)."""
+        return self._evaluate_in_blocks(
             lambda features, weight, bias: (
                 self.objective.logits(features, weight, self.state, bias).softmax(-1).amax(-1)
             )
         )
 
-    def _over_rows(
-        self, compute: Callable[[Tensor, Tensor, Tensor | None], Tensor], rows_at_once: int = 256
+    def _evaluate_in_blocks(
+        self, compute: Callable[[Tensor, Tensor, Tensor | None], Tensor], block_size: int = 256
     ) -> NDArray[Any]:
         weight, bias = self.weights["class_weight"], self.weights.get("class_bias")
         blocks = []
-        for first in range(0, len(self.x), rows_at_once):
-            last = min(first + rows_at_once, len(self.x))
+        for first in range(0, len(self.x), block_size):
+            last = min(first + block_size, len(self.x))
             rows = torch.arange(first, last, device=self.device)
             x = self.inputs(rows.expand(len(self.shift), -1))
             features = x
-            for layer in self.first(len(x)).layers:
-                features = layer.evaluate(features)
+            for layer in self.views(len(x)).layers:
+                features = layer.forward_eval(features)
             blocks.append(compute(features, weight, bias))
         return torch.cat(blocks, 1).cpu().numpy()
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """All that predicts, in the order of the networks' numbers: to be saved.
+        """Return all arrays that a prediction needs, in the order of the networks' numbers.
 
-        A raw row x gives the inputs (x - input_shift) * input_factor, (S, d) each.
+        The inputs of an unscaled row x are (x - input_shift) * input_factor, (S, d) each.
         """
         shift = self.shift[:, 0].cpu().double().numpy() + self.center
-        kept = {"input_shift": shift, "input_factor": self.factor[:, 0].cpu().numpy()}
+        arrays = {"input_shift": shift, "input_factor": self.factor[:, 0].cpu().numpy()}
         for name, value in {**self.weights, **self.state, **self.running}.items():
-            kept[name] = value.cpu().numpy()
-        return {name: value[self.in_order] for name, value in kept.items()}
+            arrays[name] = value.cpu().numpy()
+        return {name: value[self.result_order] for name, value in arrays.items()}
 
     def test_predictions(self) -> list[tuple[int, int, int, int, float]]:
-        """(row, repeat, fold, predicted class, confidence) of every test row of every network."""
+        """Return (row, repeat, fold, predicted class, confidence) of each network's test rows."""
         predicted, confidence = self.predict(), self.confidence()
-        found = []
-        for i in self.in_order:
+        predictions = []
+        for i in self.result_order:
             network = self.stack.networks[i]
             for row in network.test:
-                at = (int(row), network.repeat, network.fold)
-                found.append((*at, int(predicted[i, row]), float(confidence[i, row])))
-        return found
+                key = (int(row), network.repeat, network.fold)
+                predictions.append((*key, int(predicted[i, row]), float(confidence[i, row])))
+        return predictions
 
     @property
-    def in_order(self) -> NDArray[np.int64]:
-        """Positions in the stack by lane and number: the stack has most batches first."""
-        numbers = [(n.fold, n.repeat, n.lane) for n in self.stack.networks]
+    def result_order(self) -> NDArray[np.int64]:
+        """The networks' positions in the stack, sorted by variant and network number."""
+        numbers = [(n.fold, n.repeat, n.variant) for n in self.stack.networks]
         return np.lexsort(np.transpose(numbers))

@@ -1,4 +1,4 @@
-"""The steps of a stack: its batches of an epoch, and one optimiser for networks that differ."""
+"""Batches and optimizer of a stack, whose networks may have different rates and batch counts."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from marginctl.crossval.stacked_layer import Rows
+from marginctl.crossval.stacked_layer import BatchRows
 from marginctl.crossval.stacked_networks import StackedNetworks
 from marginctl.objectives.schedules import rate_at
 
@@ -17,23 +17,24 @@ OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
 }
 
 
-class StackOptimizer:
-    """torch's optimiser over a stack in which networks may take different steps.
+class StackedOptimizer:
+    """torch's optimizer over a stack in which networks may take different steps.
 
-    Networks of one lane with the same number of batches an epoch form a group with parameters of
-    its own, so that each network's steps are counted exactly, at its lane's rate; a group without
-    a batch is left out of a step by having no gradient.
+    Networks of one variant with the same number of batches per epoch form a parameter group, so
+    that each network's steps are counted exactly, at its variant's rate; a group without a batch
+    is left out of a step by having no gradient.
     """
 
     def __init__(self, networks: StackedNetworks) -> None:
         stack = networks.stack
-        kinds = [(stack.batches_of(n), n.lane) for n in stack.networks]
-        edges = [0] + [i for i in range(1, len(kinds)) if kinds[i] != kinds[i - 1]]
+        group_keys = [(stack.num_batches(n), n.variant) for n in stack.networks]
+        edges = [0]
+        edges += [i for i in range(1, len(group_keys)) if group_keys[i] != group_keys[i - 1]]
         groups = []
         self._gradients = []
-        for first, last in zip(edges, [*edges[1:], len(kinds)], strict=True):
-            batches, lane = kinds[first]
-            protocol = stack.lanes[lane]
+        for first, last in zip(edges, [*edges[1:], len(group_keys)], strict=True):
+            batches, variant = group_keys[first]
+            protocol = stack.variants[variant]
             group = {
                 "params": [torch.nn.Parameter(w[first:last]) for w in networks.weights.values()],
                 "lr": rate_at(protocol.lr, 0, 1),
@@ -44,41 +45,41 @@ class StackOptimizer:
             groups.append(group)
             gradients = [g[first:last] for g in networks.gradients.values()]
             self._gradients.append((batches, protocol, gradients))
-        self._torch = OPTIMIZERS[stack.protocol.optimizer](groups)
+        self._optimizer = OPTIMIZERS[stack.protocol.optimizer](groups)
 
     def step(self, epoch: int, batch: int) -> None:
-        """Moves the networks that have a batch of this number (from 0)."""
+        """Update the networks that have a batch of this number (from 0)."""
         for group, (batches, protocol, gradients) in zip(
-            self._torch.param_groups, self._gradients, strict=True
+            self._optimizer.param_groups, self._gradients, strict=True
         ):
             if isinstance(protocol.lr, str):
                 step = epoch * batches + min(batch, batches)
                 group["lr"] = rate_at(protocol.lr, step, protocol.epochs * batches)
             for parameter, gradient in zip(group["params"], gradients, strict=True):
                 parameter.grad = gradient if batch < batches else None
-        self._torch.step()
+        self._optimizer.step()
 
 
 @dataclass(frozen=True)
 class Batch:
-    """One batch of an epoch, for the networks that still have rows for it (the first S')."""
+    """One batch of an epoch, for the networks that still have rows (the first S')."""
 
     number: int
-    start: int  # its columns of the epoch's order
-    stop: int
-    valid: Tensor | None  # (S', B), None where all rows count
-    row_weight: Tensor  # (S', B): a row's share of its batch
-    share: Tensor  # (S',): the batch's share of the epoch
-    rows: Rows  # for batch normalisation
+    start: int  # first column of the epoch's order
+    stop: int  # one past the last column
+    valid: Tensor | None  # (S', B), None where all rows are valid
+    row_weight: Tensor  # (S', B): a row's weight in the batch's mean
+    batch_weight: Tensor  # (S',): the batch's weight in the epoch's mean
+    rows: BatchRows
 
 
-def batches_in_epoch(counts: list[int], size: int, networks: StackedNetworks) -> list[Batch]:
-    """The batches of an epoch.
+def epoch_batches(counts: list[int], size: int, networks: StackedNetworks) -> list[Batch]:
+    """Return the batches of an epoch.
 
     Args:
         counts: (S,) training rows of each network, most first.
-        size: rows of a whole batch.
-        networks: whose device and dtype the tensors have.
+        size: rows of a full batch.
+        networks: give the tensors' device and dtype.
     """
     batches = []
     for number, start in enumerate(range(0, max(counts), size)):
@@ -86,7 +87,7 @@ def batches_in_epoch(counts: list[int], size: int, networks: StackedNetworks) ->
         longest = max(active)
         count = torch.tensor(active, device=networks.device)
         valid = torch.arange(longest, device=networks.device) < count[:, None]
-        share = count / torch.tensor(counts[: len(active)], device=networks.device)
+        batch_weight = count / torch.tensor(counts[: len(active)], device=networks.device)
         row_weight = valid.to(networks.dtype) / count[:, None]
         batches.append(
             Batch(
@@ -95,8 +96,8 @@ def batches_in_epoch(counts: list[int], size: int, networks: StackedNetworks) ->
                 start + longest,
                 valid if longest != min(active) else None,
                 row_weight,
-                share.to(networks.dtype),
-                Rows.of(row_weight),
+                batch_weight.to(networks.dtype),
+                BatchRows.from_weights(row_weight),
             )
         )
     return batches

@@ -1,4 +1,4 @@
-"""Trains a stack of small networks side by side with batched matrix products: the loop.
+"""The training loop of a stack of small networks, by batched matrix products.
 
 Every tensor has the network as its first dimension. The backward pass is written out, the
 objective's part by part, in fewer passes than autograd takes.
@@ -14,28 +14,28 @@ from numpy.typing import NDArray
 
 from marginctl.crossval.stack import BatchOrder, Stack
 from marginctl.crossval.stacked_networks import StackedNetworks
-from marginctl.crossval.stacked_optimizer import StackOptimizer, batches_in_epoch
+from marginctl.crossval.stacked_optimizer import StackedOptimizer, epoch_batches
 
-GATHER_BYTES = 2**20
+GATHER_BYTES = 2**20  # of input rows that are gathered at a time
 
 
 @dataclass(frozen=True)
 class StackResult:
-    """What a stack of S networks gave, by lane and by number (repeat * folds + fold)."""
+    """The results of S networks, by variant and by network number (repeat * folds + fold)."""
 
-    correct: NDArray[np.int64]  # (S,) test rows predicted right
-    tested: NDArray[np.int64]  # (S,) test rows
-    diverged: NDArray[np.bool_]  # (S,) the loss was not finite; frozen before that epoch
+    correct: NDArray[np.int64]  # (S,) correctly classified test rows
+    tested: NDArray[np.int64]  # (S,) all test rows
+    diverged: NDArray[np.bool_]  # (S,) the loss was not finite; weights are those before that epoch
     collapsed: NDArray[np.bool_]  # (S,) one class predicted for every row, training rows included
     losses: NDArray[np.float64]  # (S, epochs) mean training loss of each epoch
     seconds: float
 
-    def of_lane(self, lane: int, lanes: int) -> "StackResult":
-        """The part of one of `lanes` lanes with as many networks each."""
-        size = len(self.correct) // lanes
-        own = slice(lane * size, (lane + 1) * size)
-        arrays = {key: value[own] for key, value in vars(self).items() if key != "seconds"}
-        return StackResult(**arrays, seconds=self.seconds / lanes)
+    def select_variant(self, variant: int, num_variants: int) -> "StackResult":
+        """Return the results of one of `num_variants` variants of as many networks each."""
+        size = len(self.correct) // num_variants
+        part = slice(variant * size, (variant + 1) * size)
+        arrays = {key: value[part] for key, value in vars(self).items() if key != "seconds"}
+        return StackResult(**arrays, seconds=self.seconds / num_variants)
 
 
 def train_stack(
@@ -44,47 +44,48 @@ def train_stack(
     dtype: torch.dtype = torch.float32,
     on_epoch: Callable[[], None] = lambda: None,
 ) -> tuple[StackResult, StackedNetworks]:
-    """Trains and tests the networks of a stack.
+    """Train and test the networks of a stack.
 
-    A network whose loss or weights are not finite after an epoch is put back to its weights before
-    that epoch, takes no further part, and is marked as diverged; no other network is touched.
+    A network whose loss or weights are not finite after an epoch is reset to its weights before
+    that epoch, is trained no further and is marked as diverged; no other network is affected.
 
     Args:
-        stack: what to train.
         device: a torch device.
         dtype: of weights and arithmetic; float32, and float64 to check against a reference.
-        on_epoch: called after each epoch, to report progress.
+        on_epoch: called after each epoch.
     """
     started = time.perf_counter()
     networks = StackedNetworks(stack, torch.device(device), dtype)
     counts = [len(network.train) for network in stack.networks]
     size = stack.protocol.batch_size
-    batches = batches_in_epoch(counts, size, networks)
+    batches = epoch_batches(counts, size, networks)
     # Rows are gathered for a few batches at a time, which costs fewer calls.
-    a_batch = len(counts) * size * (networks.x.shape[1] + 2) * networks.x.element_size()
-    at_once = max(1, GATHER_BYTES // a_batch)
-    blocks = [(batches[i].start, batches[i : i + at_once]) for i in range(0, len(batches), at_once)]
-    batches_of = [stack.batches_of(network) for network in stack.networks]
-    optimizer = StackOptimizer(networks)
-    # lanes share their batches, as objectives do
+    batch_bytes = len(counts) * size * (networks.x.shape[1] + 2) * networks.x.element_size()
+    per_block = max(1, GATHER_BYTES // batch_bytes)
+    blocks = [
+        (batches[i].start, batches[i : i + per_block]) for i in range(0, len(batches), per_block)
+    ]
+    batch_counts = [stack.num_batches(network) for network in stack.networks]
+    optimizer = StackedOptimizer(networks)
+    # variants share their batches, as objectives do
     orders = {(n.repeat, n.fold): BatchOrder(stack.seed, n) for n in stack.networks}
     rows = np.zeros((len(counts), max(counts)), np.int64)
     losses = torch.zeros(stack.protocol.epochs, len(counts), dtype=dtype, device=networks.device)
     healthy = torch.ones(len(counts), dtype=torch.bool, device=networks.device)
-    movable = {**networks.weights, **networks.state, **networks.running}
-    last_good = {name: value.clone() for name, value in movable.items()}
-    for epoch, loss_of_epoch in enumerate(losses):
-        drawn = {number: order.next_epoch() for number, order in orders.items()}
+    tensors = {**networks.weights, **networks.state, **networks.running}
+    last_good = {name: value.clone() for name, value in tensors.items()}
+    for epoch, epoch_loss in enumerate(losses):
+        epoch_orders = {key: order.next_epoch() for key, order in orders.items()}
         for i, network in enumerate(stack.networks):
-            rows[i, : counts[i]] = drawn[network.repeat, network.fold]
-        order_of_epoch = torch.as_tensor(rows, device=networks.device)
+            rows[i, : counts[i]] = epoch_orders[network.repeat, network.fold]
+        epoch_rows = torch.as_tensor(rows, device=networks.device)
         for start, block in blocks:
-            rows_of_block = order_of_epoch[:, start : start + size * len(block)]
-            x, y = networks.inputs(rows_of_block), networks.y[rows_of_block]
+            block_rows = epoch_rows[:, start : start + size * len(block)]
+            x, y = networks.inputs(block_rows), networks.y[block_rows]
             for batch in block:
                 columns = slice(batch.start - start, batch.stop - start)
-                active = len(batch.share)
-                networks.set_progress(epoch, batch.number, batches_of)
+                active = len(batch.batch_weight)
+                networks.set_progress(epoch, batch.number, batch_counts)
                 loss = networks.backward(
                     x[:active, columns],
                     y[:active, columns],
@@ -92,20 +93,20 @@ def train_stack(
                     batch.row_weight,
                     batch.rows,
                 )
-                loss_of_epoch[:active].addcmul_(loss, batch.share)
+                epoch_loss[:active].addcmul_(loss, batch.batch_weight)
                 optimizer.step(epoch, batch.number)
-        healthy &= loss_of_epoch.isfinite()
+        healthy &= epoch_loss.isfinite()
         for weight in networks.weights.values():
             healthy &= weight.reshape(len(weight), -1).sum(1).isfinite()
-        for name, value in movable.items():
-            kept = healthy.view(-1, *[1] * (value.dim() - 1))
+        for name, value in tensors.items():
+            mask = healthy.view(-1, *[1] * (value.dim() - 1))
             last_good[name].copy_(
-                value if healthy.all() else torch.where(kept, value, last_good[name])
+                value if healthy.all() else torch.where(mask, value, last_good[name])
             )
         on_epoch()
-    for name, value in movable.items():
+    for name, value in tensors.items():
         value.copy_(last_good[name])
-    networks.set_progress(stack.protocol.epochs, 0, batches_of)
+    networks.set_progress(stack.protocol.epochs, 0, batch_counts)
 
     predicted = networks.predict()
     hits = predicted == stack.dataset.y
@@ -118,6 +119,6 @@ def train_stack(
         seconds=time.perf_counter() - started,
     )
     per_network = {
-        key: value[networks.in_order] for key, value in vars(result).items() if key != "seconds"
+        key: value[networks.result_order] for key, value in vars(result).items() if key != "seconds"
     }
     return StackResult(**per_network, seconds=result.seconds), networks

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from marginctl.crossval.executors import Alone, Crew, Processes
+from marginctl.crossval.executors import ProcessExecutor, SerialExecutor, StackExecutor
 from marginctl.experiments.uci_cv_record import is_result
 from marginctl.experiments.uci_cv_trial import Trial
 from marginctl.runs.atomic_io import write_arrays, write_atomically, write_csv
@@ -33,7 +33,7 @@ class Listener(Protocol):
 
 @dataclass
 class _Running:
-    """Trials that are trained side by side, each with its locked folder; most often one alone."""
+    """Trials that are trained in the same stacks, each with its locked folder; usually one."""
 
     trials: list[tuple[Trial, TrialFolder]]
     results: list[Any]
@@ -58,7 +58,7 @@ def execute(
     listener: Listener,
     recipe: dict[str, Any],
     keep: frozenset[str] = frozenset(),
-    cluster: Crew | None = None,
+    cluster: StackExecutor | None = None,
 ) -> Outcome:
     """Computes the trials that have no result in `folder` yet.
 
@@ -73,7 +73,7 @@ def execute(
         listener: hears of every finished trial, of the progress and of messages.
         recipe: the resolved recipe, kept in each run.json.
         keep: files that a trial must have beside its result: PREDICTIONS, NETWORKS.
-        cluster: trains in the place of processes here.
+        cluster: an executor that replaces local processes.
 
     Raises:
         StorageError: the folder cannot be written.
@@ -87,12 +87,14 @@ def execute(
     if changed is not None:
         listener.message(changed)
     workers = max(1, min(workers, sum(len(side_by_side[0].stacks) for side_by_side in pending)))
-    crew = cluster or (Alone(listener.progress) if workers == 1 else Processes(workers))
-    run.crew = crew
+    executor: StackExecutor = cluster or (
+        SerialExecutor(listener.progress) if workers == 1 else ProcessExecutor(workers)
+    )
+    run.executor = executor
     finished_normally = False
     try:
         while pending or run.futures or run.elsewhere:
-            while pending and len(run.futures) < crew.at_once():
+            while pending and len(run.futures) < executor.capacity():
                 run.start(pending.popleft())
             if run.futures:
                 ready, _ = wait(run.futures, timeout=0.2, return_when=FIRST_COMPLETED)
@@ -101,13 +103,13 @@ def execute(
             elif run.elsewhere:
                 time.sleep(0.2)
                 run.look_elsewhere()
-            listener.progress(crew.trained())
+            listener.progress(executor.completed_cost())
         finished_normally = True
     finally:
         if not finished_normally:
             _leave_at_once_when_asked_again()
-            crew.stop()
-        crew.close()
+            executor.cancel()
+        executor.shutdown()
         run.unlock_all()
     return run.outcome
 
@@ -132,7 +134,7 @@ class _Run:
     ) -> None:
         self.folder, self.device, self.listener = folder, device, listener
         self.recipe, self.keep = recipe, keep
-        self.crew: Crew = Alone(listener.progress)
+        self.executor: StackExecutor = SerialExecutor(listener.progress)
         self.outcome = Outcome()
         self.futures: dict[Future[Any], tuple[_Running, int]] = {}
         self.elsewhere: list[Trial] = []
@@ -148,7 +150,7 @@ class _Run:
         return True
 
     def start(self, trials: list[Trial]) -> None:
-        """Begins the training of trials that are trained side by side."""
+        """Begin the training of trials that share their stacks."""
         stacks = trials[0].stacks
         running = _Running([], [None] * len(stacks), len(stacks))
         try:
@@ -160,7 +162,7 @@ class _Run:
             _unlock(running)
             raise
         for i, stack in enumerate(stacks if running.trials else []):
-            self.futures[self.crew.submit(stack, self.device, self.keep)] = (running, i)
+            self.futures[self.executor.submit(stack, self.device, self.keep)] = (running, i)
 
     def about(self, trial: Trial) -> dict[str, Any]:
         """The content of a trial's run.json."""
@@ -195,7 +197,7 @@ class _Run:
         running, i = self.futures.pop(future)
         running.left -= 1
         error = future.exception()
-        lost = self.crew.lost(error) if error is not None else None
+        lost = self.executor.fatal_error(error) if error is not None else None
         if lost is not None:
             _unlock(running)
             raise lost from None
@@ -212,7 +214,7 @@ class _Run:
             else:
                 for trial, folder in running.trials:
                     chosen = [c for r in running.results for c in r.chosen or ()]
-                    results = [trial.own_part(r.result) for r in running.results]
+                    results = [trial.select_result(r.result) for r in running.results]
                     metrics, result = trial.record(results, chosen)
                     kept = self._write_kept(trial, folder.path, running)
                     self._keep(trial, folder.finish(metrics, {**result, **kept}), reused=False)
@@ -221,7 +223,9 @@ class _Run:
 
     def _write_kept(self, trial: Trial, path: Path, running: _Running) -> dict[str, str | None]:
         """Writes the files that were asked for; their digests, for the result."""
-        assert not (self.keep and trial.beside), "a stack's files would be those of all its lanes"
+        assert not (self.keep and trial.batched_with), (
+            "a stack's files would be those of all its variants"
+        )
         if PREDICTIONS in self.keep:
             rows = [row for r in running.results for row in r.predictions]
             write_csv(path / PREDICTIONS, trial.prediction_rows(rows))
@@ -262,10 +266,10 @@ class _Run:
 
 
 def _together(trials: list[Trial]) -> list[list[Trial]]:
-    """The trials that are trained side by side, in the order of the first of each."""
+    """Group the trials that share their stacks, in the order of the first of each."""
     found: dict[Hashable, list[Trial]] = {}
     for trial in trials:
-        found.setdefault(trial.company, []).append(trial)
+        found.setdefault(trial.stack_key, []).append(trial)
     return list(found.values())
 
 

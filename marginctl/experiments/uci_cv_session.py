@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from marginctl import recipe as recipes
-from marginctl.crossval.dask_executor import Cluster
+from marginctl.crossval.dask_executor import DaskExecutor
 from marginctl.data.fetch import NO_NETWORK, fetch_missing
 from marginctl.data.tabular.dataset import TabularDataset
 from marginctl.data.tabular.uci import MissingDataError, default_data_dir, is_missing, load_uci
@@ -195,15 +195,17 @@ class Session:
             content = self.networks_of(trial).read_bytes()
             write_bytes_atomically(folder / f"{trial.id}.npz", content)
 
-    def workers(self, asked: int | None, cluster: Cluster | None = None) -> int:
+    def workers(self, asked: int | None, cluster: DaskExecutor | None = None) -> int:
         """Processes for what is unfinished: one a core, and one alone on an accelerator."""
         if cluster is not None:
-            return max(1, cluster.workers())
+            return max(1, cluster.num_workers())
         if asked is not None:
             return asked
         return usable_cores() if self.device == "cpu" else 1
 
-    def execute(self, workers: int, listener: Listener, cluster: Cluster | None = None) -> Outcome:
+    def execute(
+        self, workers: int, listener: Listener, cluster: DaskExecutor | None = None
+    ) -> Outcome:
         return execute(
             self.trials,
             self.folder,

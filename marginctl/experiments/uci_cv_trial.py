@@ -11,8 +11,14 @@ from typing import Any
 import numpy as np
 
 from marginctl import NUMERICS
-from marginctl.crossval.search_space import LANE_KEYS, Setting, candidates_of, row_name, settings_in
-from marginctl.crossval.stack import Stack, StackTuning, folds_of, stacks
+from marginctl.crossval.search_space import (
+    VARIANT_KEYS,
+    Setting,
+    grid_settings,
+    row_name,
+    tuning_candidates,
+)
+from marginctl.crossval.stack import Stack, StackTuning, build_stacks, num_folds
 from marginctl.data.tabular.dataset import TabularDataset
 from marginctl.errors import RequestError
 from marginctl.objectives.parsing import ObjectiveName, parse
@@ -30,7 +36,8 @@ class Trial:
     protocol: Protocol
     seed: int
     tuning: StackTuning | None = None
-    beside: tuple[Protocol, ...] = ()  # that train side by side, this among them: one tuple for all
+    # the protocols of the stack where there are several, this among them: one tuple for all trials
+    batched_with: tuple[Protocol, ...] = ()
     setting: Setting | None = None  # of a grid
 
     @property
@@ -52,10 +59,14 @@ class Trial:
             "numerics": NUMERICS,
             **({"extensions": others} if others else {}),
             **({"tuning": self._tuning} if self.tuning else {}),
-            # the last bits of a network may depend on its company
+            # the last bits of a network may depend on its stack
             **(
-                {"beside": [p.model_dump(include=set(LANE_KEYS)) for p in self.beside]}
-                if self.beside
+                {
+                    "batched_with": [
+                        p.model_dump(include=set(VARIANT_KEYS)) for p in self.batched_with
+                    ]
+                }
+                if self.batched_with
                 else {}
             ),
         }
@@ -79,21 +90,21 @@ class Trial:
 
     @cached_property
     def stacks(self) -> list[Stack]:
-        return stacks(
-            self.dataset, self.objective, self.protocol, self.seed, self.tuning, self.beside
+        return build_stacks(
+            self.dataset, self.objective, self.protocol, self.seed, self.tuning, self.batched_with
         )
 
     @property
-    def company(self) -> Hashable:
-        """Equal for the trials that are trained side by side."""
-        if not self.beside:
+    def stack_key(self) -> Hashable:
+        """Equal for the trials that share their stacks."""
+        if not self.batched_with:
             return self.id
-        return id(self.beside), self.dataset.name, str(self.objective), self.seed
+        return id(self.batched_with), self.dataset.name, str(self.objective), self.seed
 
     @property
     def networks(self) -> int:
         """The networks whose test accuracies make the cell."""
-        return folds_of(self.dataset, self.protocol) * self.protocol.repeats
+        return num_folds(self.dataset, self.protocol) * self.protocol.repeats
 
     @property
     def trained(self) -> int:
@@ -102,16 +113,16 @@ class Trial:
             return self.networks
         return self.networks * (1 + len(self.tuning.candidates) * self.tuning.inner_folds)
 
-    def own_part(self, result: Any) -> Any:
-        """This trial's part of the result of a stack."""
-        if not self.beside:
+    def select_result(self, result: Any) -> Any:
+        """Return this trial's part of a stack's result."""
+        if not self.batched_with:
             return result
-        return result.of_lane(self.beside.index(self.protocol), len(self.beside))
+        return result.select_variant(self.batched_with.index(self.protocol), len(self.batched_with))
 
     @property
     def cost(self) -> float:
-        """Relative time that it takes; trials side by side share theirs."""
-        return sum(stack.cost for stack in self.stacks) / max(1, len(self.beside))
+        """The relative training time; trials that share their stacks share its cost."""
+        return sum(stack.cost for stack in self.stacks) / max(1, len(self.batched_with))
 
     def prediction_rows(self, found: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
         """Lines of predictions.csv, the names of its columns first.
@@ -135,7 +146,7 @@ class Trial:
         Args:
             chosen: of a tuned trial, the number of each network's candidate.
         """
-        shape = (self.protocol.repeats, folds_of(self.dataset, self.protocol))
+        shape = (self.protocol.repeats, num_folds(self.dataset, self.protocol))
         correct = np.concatenate([r.correct for r in results]).reshape(shape)
         tested = np.concatenate([r.tested for r in results]).reshape(shape)
         fixed = self.dataset.fixed_test
@@ -201,7 +212,7 @@ def expand(recipe: Recipe, datasets: Iterable[TabularDataset]) -> list[Trial]:
         if d.fixed_test is not None and recipe.protocol.repeats < 2
     ]
     problems += [
-        f"data set '{d.name}': every class has one row, which every rounded-up fold tests: "
+        f"data set '{d.name}': every class has one row, which every equal-test-counts fold tests: "
         "expected some to train on: leave protocol.stratified out"
         for d in datasets
         if recipe.protocol.stratified == "equal-test-counts"
@@ -212,12 +223,12 @@ def expand(recipe: Recipe, datasets: Iterable[TabularDataset]) -> list[Trial]:
     tunings: dict[str, StackTuning | None] = dict.fromkeys(recipe.objectives)
     if recipe.tuning is not None:
         for column in recipe.objectives:
-            candidates = candidates_of(recipe.tuning, recipe.protocol, column)
+            candidates = tuning_candidates(recipe.tuning, recipe.protocol, column)
             tunings[column] = StackTuning(candidates, recipe.tuning.inner_folds)
     return [
         Trial(dataset, parse(column), setting.protocol, seed, tunings[column], setting=setting)
         for dataset in datasets
-        for setting in settings_in(recipe)
+        for setting in grid_settings(recipe)
         for column in recipe.objectives
         for seed in recipe.seeds
     ]
@@ -245,9 +256,9 @@ def warnings(datasets: Iterable[TabularDataset], protocol: Protocol) -> list[str
 
 
 def cost_of(trials: Iterable[Trial]) -> float:
-    """What trials cost together: those that train side by side are paid for once, all of them."""
-    companies = {trial.company: trial for trial in trials}
-    return sum(trial.cost * max(1, len(trial.beside)) for trial in companies.values())
+    """Return the total cost of trials; a shared stack is paid for once, with all its variants."""
+    by_stack = {trial.stack_key: trial for trial in trials}
+    return sum(trial.cost * max(1, len(trial.batched_with)) for trial in by_stack.values())
 
 
 # Units of `cost` that one worker gets through in a second, measured on 2 CPU cores.

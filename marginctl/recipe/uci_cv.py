@@ -82,7 +82,7 @@ class Protocol(BaseModel):
     stratified: Annotated[
         bool | Literal["equal-test-counts"],
         BeforeValidator(_stratified),
-        Field(description="rounded-up: each fold tests the same number of rows of each class"),
+        Field(description="equal-test-counts: all folds test the same number of rows per class"),
     ] = False
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from marginctl.crossval.search_space import settings_in
+from marginctl.crossval.search_space import grid_settings
 from marginctl.errors import RequestError
 from marginctl.papers import PublishedTable
 from marginctl.papers.published import CellKey, Quantity
@@ -171,7 +171,7 @@ def variants(recipe: Recipe | TrainRecipe) -> list[Recipe | TrainRecipe]:
         return [made for _, made in recipe.settings()]
     return [
         recipe.model_copy(update={"protocol": setting.protocol, "grid": {}})
-        for setting in settings_in(recipe)
+        for setting in grid_settings(recipe)
     ]
 
 

@@ -1,1 +1,1 @@
-"""The search for the protocol behind a published table."""
+"""The search for the unpublished protocol behind a published table."""

@@ -1,28 +1,53 @@
-"""A call of `uci-cv --search`: its rounds over worker processes, in the run store."""
+"""`uci-cv --search`: the published table, the plan, and the rounds over the session's executor."""
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 
-from marginctl.crossval.dask_executor import Cluster
-from marginctl.crossval.search_space import LANE_KEYS, Grid, IntArray, Setting
-from marginctl.crossval.stack import COST_KEYS, cost_side_by_side, folds_of
+from marginctl.crossval.dask_executor import DaskExecutor
+from marginctl.crossval.search_space import VARIANT_KEYS, Grid, IntArray, Setting
+from marginctl.crossval.stack import COST_KEYS, num_folds, variants_cost
 from marginctl.errors import MarginctlError, RequestError
+from marginctl.experiments.uci_cv_execution import Listener
 from marginctl.experiments.uci_cv_session import Session
 from marginctl.experiments.uci_cv_trial import Trial, cost_of, seconds_of
 from marginctl.papers import PublishedMean, published_means
-from marginctl.reports.tables.search_table import Leaderboard
-from marginctl.search.successive_halving import Part, SearchResult, a_setting, run
+from marginctl.search.successive_halving import Part, SearchResult, halve, trials_per_setting
 
 
-def published_for(session: Session) -> dict[tuple[str, str], PublishedMean]:
-    """The table that the search is to come near.
+class SearchProgress(Listener, Protocol):
+    """What a search reports to, besides the progress of its trials."""
+
+    def begin(self, part: Part, trials: Mapping[Trial, Setting], cost: float) -> None:
+        """Begin a part of a round.
+
+        Args:
+            trials: all trials of the part.
+            cost: of the trials that are to be trained.
+        """
+
+
+@dataclass(frozen=True)
+class SearchPlan:
+    """An upper bound of what a search does, and an estimate of its time."""
+
+    grid: int  # settings of the grid
+    settings: int  # settings that are tried
+    networks: int
+    workers: int
+    seconds: float
+    folder: str
+
+
+def published_cells(session: Session) -> dict[tuple[str, str], PublishedMean]:
+    """Return the published cells that the search compares with, by data set and column.
 
     Raises:
-        RequestError: the recipe has no search, names no table that we hold, or a column or an
-            option that the table has not.
+        RequestError: the recipe has no search, or names no table, column or option that was
+            published.
     """
     recipe = session.recipe
     if recipe.search is None:
@@ -30,62 +55,58 @@ def published_for(session: Session) -> dict[tuple[str, str], PublishedMean]:
             f"--search: the recipe {session.name} has no section 'search': add one with the "
             "values to try (see marginctl recipes show arcgrad/table1-search)"
         )
-    found = published_means(recipe.paper, recipe.table)
-    columns = {objective for _, objective in found}
+    published = published_means(recipe.paper, recipe.table)
+    columns = {objective for _, objective in published}
     missing = [o for o in [*recipe.objectives, *recipe.search.options] if o not in columns]
-    if not found or missing:
-        named = f"'{missing[0]}'" if found else f"paper {recipe.paper}, table {recipe.table}"
+    if not published or missing:
+        name = f"'{missing[0]}'" if published else f"paper {recipe.paper}, table {recipe.table}"
         raise RequestError(
-            f"--search: nothing published for {named}: expected a table that we hold, such as "
+            f"--search: no published values for {name}: expected an available table, such as "
             "paper: arcgrad, table: I, and its columns"
         )
     names = {d.name for d in session.datasets}
-    if not any(dataset in names for dataset, _ in found):
-        raise RequestError("--search: none of the table's data sets is here: run data fetch uci")
-    return {place: cell for place, cell in found.items() if place[1] in recipe.objectives}
+    if not any(dataset in names for dataset, _ in published):
+        raise RequestError(
+            "--search: none of the table's data sets is available: run marginctl data fetch uci"
+        )
+    return {key: cell for key, cell in published.items() if key[1] in recipe.objectives}
 
 
-def plan(session: Session, workers: int) -> dict[str, Any]:
-    """What the search would do, at most, and about how long it would take: for --dry-run.
+def plan(session: Session, workers: int) -> SearchPlan:
+    """Return what the search would do at most, for --dry-run.
 
     Raises:
-        RequestError: more settings than can be tried.
+        RequestError: the grid is too large.
     """
     recipe = session.recipe
     assert recipe.search is not None
     grid = Grid(recipe.search, recipe.protocol)
-    left = numbers = grid.drawn()
-    networks, seconds = 0, 0.0
-    ways = a_setting(recipe, session.datasets) // len(session.datasets)
+    remaining = sampled = grid.sample()
+    networks, cost = 0, 0.0
+    trials_per_dataset = trials_per_setting(recipe, session.datasets) // len(session.datasets)
     for stage in recipe.search.rounds:
-        for (first, lanes), count in _kinds(grid, left).items():
-            protocol = grid.setting(first).repeated(stage.repeats).protocol
+        for (example, variants), count in _count_kinds(grid, remaining).items():
+            protocol = grid.setting(example).with_repeats(stage.repeats).protocol
             for dataset in session.datasets:
-                size = folds_of(dataset, protocol) * protocol.repeats
-                networks += count * lanes * ways * size
-                seconds += count * ways * cost_side_by_side(dataset, protocol, lanes)
-        # each of the selections may keep other settings
-        left = left[: 4 * stage.keep]
-    return {
-        "grid": grid.size,
-        "settings": len(numbers),
-        "networks": networks,
-        "workers": workers,
-        "seconds": seconds_of(seconds, workers),
-        "folder": str(session.folder),
-    }
+                size = num_folds(dataset, protocol) * protocol.repeats
+                networks += count * variants * trials_per_dataset * size
+                cost += count * trials_per_dataset * variants_cost(dataset, protocol, variants)
+        # each of the four selections may keep different settings
+        remaining = remaining[: 4 * stage.keep]
+    seconds = seconds_of(cost, workers)
+    return SearchPlan(grid.size, len(sampled), networks, workers, seconds, str(session.folder))
 
 
-def _kinds(grid: Grid, numbers: IntArray) -> Counter[tuple[int, int]]:
-    """Settings of one cost and in companies of one size: an example and that size, how many."""
-    company = grid.index(numbers, exclude=LANE_KEYS)
-    _, first, members = np.unique(company, return_index=True, return_counts=True)
-    cost = grid.index(numbers[first], include=COST_KEYS)
+def _count_kinds(grid: Grid, indices: IntArray) -> Counter[tuple[int, int]]:
+    """Count the stackable groups by cost and size: (index of an example, size) -> groups."""
+    group = grid.group_ids(indices, exclude=VARIANT_KEYS)
+    _, first, sizes = np.unique(group, return_index=True, return_counts=True)
+    cost = grid.group_ids(indices[first], include=COST_KEYS)
     examples: dict[int, int] = {}
-    for key, number in zip(cost.tolist(), numbers[first].tolist(), strict=True):
-        examples.setdefault(key, number)
-    pairs = zip(cost.tolist(), members.tolist(), strict=True)
-    return Counter((examples[key], lanes) for key, lanes in pairs)
+    for key, index in zip(cost.tolist(), indices[first].tolist(), strict=True):
+        examples.setdefault(key, index)
+    pairs = zip(cost.tolist(), sizes.tolist(), strict=True)
+    return Counter((examples[key], variants) for key, variants in pairs)
 
 
 def search(
@@ -93,21 +114,21 @@ def search(
     published: Mapping[tuple[str, str], PublishedMean],
     *,
     workers: int,
-    board: Leaderboard,
-    cluster: Cluster | None = None,
+    progress: SearchProgress,
+    cluster: DaskExecutor | None = None,
 ) -> SearchResult:
-    """Runs the rounds; what is in the run store is not trained again.
+    """Run the rounds of a search; trials with a result are not trained again.
 
     Raises:
         MarginctlError: a trial failed.
     """
 
     def train(trials: dict[Trial, Setting], part: Part) -> Mapping[Trial, Mapping[str, Any]]:
-        of_round = session.with_trials(list(trials))
-        board.begin(part, trials, cost_of(of_round.unfinished()))
-        outcome = of_round.execute(workers, board, cluster)
+        part_session = session.with_trials(list(trials))
+        progress.begin(part, trials, cost_of(part_session.unfinished()))
+        outcome = part_session.execute(workers, progress, cluster)
         if outcome.failed:
             raise MarginctlError(*outcome.failed.values())
         return outcome.records
 
-    return run(session.recipe, session.datasets, published, train)
+    return halve(session.recipe, session.datasets, published, train)

@@ -1,9 +1,9 @@
-"""Successive halving over repeats, and a selection whose score it has not seen.
+"""Successive halving over repeats, with selections that are scored on held-out data sets.
 
-Each round trains every surviving setting at its number of repeats, and keeps the nearest to the
-published table. To choose on some data sets and be scored on others, a selection must not have
-looked at the others in any round: so each selection (on all data sets, and on two thirds of them,
-in turn) keeps its own survivors, and a round trains them all.
+Each round trains every remaining setting with the round's number of repeats, and keeps those
+nearest to the published table. A selection that is scored on held-out data sets must not have
+seen them in any round. So each selection (on all data sets, and on two thirds of them, in turn)
+keeps its own settings, and a round trains the settings of all selections.
 """
 
 import statistics
@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from marginctl.crossval.search_space import Grid, IntArray, Setting, variants_of
-from marginctl.crossval.stack import companies, lanes_at_once
+from marginctl.crossval.search_space import Grid, IntArray, Setting, column_alternatives
+from marginctl.crossval.stack import group_stackable, max_variants
 from marginctl.data.tabular.dataset import TabularDataset
 from marginctl.experiments.uci_cv_trial import Trial
 from marginctl.objectives.parsing import parse
@@ -23,38 +23,42 @@ from marginctl.recipe import Recipe
 from marginctl.search.distance import Distance, distance
 
 Cells = dict[tuple[str, str], PublishedMean]
-THIRDS = 3  # parts of the data sets: chosen on two, scored on the other
+PARTS = 3  # of the data sets: a setting is selected on two and scored on the third
 ALL = "all"
-TRIALS = 10_000  # of a part of a round: small enough for memory, large enough to fill workers
-LISTED = 1000  # settings of the last round that are shown
+TRIALS_PER_PART = 10_000  # of a round: small enough for memory, large enough to fill the workers
+MAX_LISTED = 1000  # settings of the last round in the result
 
 
 @dataclass
-class Tried:
-    """A setting with the cells that it has so far, of every variant of every column."""
+class Evaluation:
+    """A setting and its cells, for every alternative objective of every column."""
 
     setting: Setting
     cells: Cells = field(default_factory=dict)
-    missing: int = 0
 
 
 @dataclass(frozen=True)
 class Match:
-    """A setting beside the published table."""
+    """A setting compared with the published table.
+
+    Attributes:
+        objectives: column -> the alternative objective that is nearest.
+        cells: the columns' cells, with these objectives.
+    """
 
     setting: Setting
-    objectives: Mapping[str, str]  # column -> the variant that is nearest
+    objectives: Mapping[str, str]
     distance: Distance
-    cells: Cells  # of the columns, in these variants
+    cells: Cells
 
-    def away(self, by: str) -> tuple[float, int]:
-        """The distance that a search sorts by, and the setting's number for a tie."""
-        of = {
+    def sort_key(self, criterion: str) -> tuple[float, int]:
+        """Return the distance to sort by, and the setting's number to break ties."""
+        distances = {
             "points": self.distance.mean_absolute,
             "effects": self.distance.effects_mean_absolute,
             "stds": self.distance.std_mean_absolute,
         }
-        return of[by], self.setting.number
+        return distances[criterion], self.setting.number
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -67,96 +71,102 @@ class Match:
 
 
 def match(
-    tried: Tried,
-    variants: Mapping[str, Sequence[str]],
+    evaluation: Evaluation,
+    alternatives: Mapping[str, Sequence[str]],
     published: Mapping[tuple[str, str], PublishedMean],
-    chosen_on: Sequence[str],
+    selected_on: Sequence[str],
     scored_on: Sequence[str] | None = None,
 ) -> Match:
-    """The distance of a setting, each column in its nearest variant.
+    """Compare a setting with the published table, each column by its nearest alternative.
 
     Args:
-        chosen_on: the data sets on which the variants are chosen.
+        alternatives: the objectives of each column.
+        selected_on: the data sets on which the nearest alternatives are selected.
         scored_on: the data sets of the distance; None for the same.
     """
     nearest: dict[str, str] = {}
-    for column, names in variants.items():
-        of_paper = {d: published.get((d, column)) for d in chosen_on}
+    for column, names in alternatives.items():
+        targets = {d: published.get((d, column)) for d in selected_on}
 
-        def away(name: str, of_paper: dict[str, PublishedMean | None] = of_paper) -> float:
-            found = [
-                abs(tried.cells[d, name].mean - cell.mean)
-                for d, cell in of_paper.items()
-                if cell is not None and (d, name) in tried.cells
+        def error(name: str, targets: dict[str, PublishedMean | None] = targets) -> float:
+            errors = [
+                abs(evaluation.cells[d, name].mean - cell.mean)
+                for d, cell in targets.items()
+                if cell is not None and (d, name) in evaluation.cells
             ]
-            return statistics.fmean(found) if found else 0.0
+            return statistics.fmean(errors) if errors else 0.0
 
-        nearest[column] = min(names, key=away)
-    ours = {
-        (d, column): tried.cells[d, name]
+        nearest[column] = min(names, key=error)
+    scored_on = scored_on or selected_on
+    cells = {
+        (d, column): evaluation.cells[d, name]
         for column, name in nearest.items()
-        for d in scored_on or chosen_on
-        if (d, name) in tried.cells
+        for d in scored_on
+        if (d, name) in evaluation.cells
     }
-    return Match(tried.setting, nearest, distance(ours, published, scored_on or chosen_on), ours)
+    return Match(evaluation.setting, nearest, distance(cells, published, scored_on), cells)
 
 
 def selections(names: Sequence[str]) -> dict[str, tuple[list[str], list[str]]]:
-    """Each selection's data sets: those it chooses on, and those it is scored on.
+    """Return the data sets that each selection selects on, and those that it is scored on.
 
-    `all` chooses on all and is scored on all; with three data sets or more, every third of them
-    (in the order of their names) is held out in turn.
+    `all` selects and scores on all data sets; with three or more, every third of them (in the
+    order of their names) is held out in turn.
     """
-    found = {ALL: (list(names), list(names))}
+    result = {ALL: (list(names), list(names))}
     ordered = sorted(names)
-    for i in range(THIRDS if len(ordered) >= THIRDS else 0):
-        held = ordered[i::THIRDS]
-        found[f"part {i + 1}"] = ([n for n in ordered if n not in held], held)
-    return found
+    for i in range(PARTS if len(ordered) >= PARTS else 0):
+        held_out = ordered[i::PARTS]
+        result[f"part {i + 1}"] = ([n for n in ordered if n not in held_out], held_out)
+    return result
 
 
 @dataclass
 class SearchResult:
-    """What the last round leaves.
+    """The result of a search.
 
     Attributes:
+        rounds: repeats and number of settings of each round.
         matches: the settings of the last round, nearest first.
-        held_out: of each part of the data sets, what the selection on the others chose, with its
-            distance there.
-        trained: networks, the reused ones included.
+        held_out: for each part of the data sets, the setting selected on the other parts, with
+            its distance on this part.
+        networks: the number of networks, reused results included.
     """
 
     rounds: list[dict[str, int]]
     matches: list[Match]
     held_out: list[tuple[list[str], Match]]
-    trained: int
+    networks: int
 
 
-def trials_of(
+def round_trials(
     settings: Sequence[Setting], datasets: Sequence[TabularDataset], recipe: Recipe
 ) -> dict[Trial, Setting]:
-    """The trials of a round; settings that differ in rates and decay train side by side.
+    """Return the trials of a round; settings that differ in `VARIANT_KEYS` share their stacks.
 
-    The settings of the round alone say which those are, not what is left of it after a kill.
+    Stacks depend on the round's settings alone, not on the trials that remain after a kill.
     """
-    names = [name for column in variants_of(recipe).values() for name in column]
+    names = [name for column in column_alternatives(recipe).values() for name in column]
     trials = {}
-    for together in companies([s.protocol for s in settings]):
+    for group in group_stackable([s.protocol for s in settings]):
         for dataset in datasets:
-            size = lanes_at_once(dataset, settings[together[0]].protocol)
-            for first in range(0, len(together), size):
-                side_by_side = [settings[i] for i in together[first : first + size]]
-                beside = tuple(s.protocol for s in side_by_side) if len(side_by_side) > 1 else ()
+            size = max_variants(dataset, settings[group[0]].protocol)
+            for first in range(0, len(group), size):
+                stacked = [settings[i] for i in group[first : first + size]]
+                batched_with = tuple(s.protocol for s in stacked) if len(stacked) > 1 else ()
                 for name in dict.fromkeys(names):
+                    objective = parse(name)
                     for seed in recipe.seeds:
-                        for setting in side_by_side:
-                            made = Trial(dataset, parse(name), setting.protocol, seed, None, beside)
-                            trials[made] = setting
+                        for setting in stacked:
+                            trial = Trial(
+                                dataset, objective, setting.protocol, seed, None, batched_with
+                            )
+                            trials[trial] = setting
     return trials
 
 
 class Part(NamedTuple):
-    """A part of a round: its number and how many there are, both of the round and of the part."""
+    """A part of a round: the numbers of the round and of the part, and the parts of the round."""
 
     round: int
     part: int
@@ -166,91 +176,96 @@ class Part(NamedTuple):
 Train = Callable[[dict[Trial, Setting], Part], Mapping[Trial, Mapping[str, Any]]]
 
 
-def run(
+def halve(
     recipe: Recipe,
     datasets: Sequence[TabularDataset],
     published: Mapping[tuple[str, str], PublishedMean],
     train: Train,
 ) -> SearchResult:
-    """Runs all rounds, each in parts: of millions of trials the nearest alone are kept in memory.
+    """Run all rounds, each in parts, and keep in memory only the nearest of millions of trials.
 
     Args:
-        train: gives the records of a part's trials.
+        train: returns the records of a part's trials.
 
     Raises:
-        RequestError: more settings than can be tried.
+        RequestError: the grid is too large.
     """
     assert recipe.search is not None
-    by = recipe.search.nearest_by
+    criterion = recipe.search.nearest_by
     grid = Grid(recipe.search, recipe.protocol)
-    variants, names = variants_of(recipe), [d.name for d in datasets]
-    alive, rounds, trained = grid.drawn(), [], 0
-    chosen: dict[str, set[int]] | None = None  # of each selection; None: all
+    alternatives, splits = column_alternatives(recipe), selections([d.name for d in datasets])
+    remaining, rounds, networks = grid.sample(), [], 0
+    kept: dict[str, set[int]] | None = None  # setting numbers of each selection; None: all
     for number, stage in enumerate(recipe.search.rounds, 1):
-        ranked: dict[str, list[tuple[Match, Tried]]] = {key: [] for key in selections(names)}
-        cut = parts_of(grid, alive, a_setting(recipe, datasets))
-        for i, part in enumerate(cut, 1):
-            settings = [grid.setting(n).repeated(stage.repeats) for n in part.tolist()]
-            trials = trials_of(settings, datasets, recipe)
-            tried = gather(trials, train(trials, Part(number, i, len(cut))))
-            trained += sum(trial.networks for trial in trials)
-            for key, (on, _) in selections(names).items():
-                own = [t for n, t in tried.items() if chosen is None or n in chosen[key]]
-                found = ranked[key] + [(match(t, variants, published, on), t) for t in own]
-                found.sort(key=lambda pair: pair[0].away(by))
-                ranked[key] = found[: max(stage.keep, LISTED)]
-        rounds.append({"repeats": stage.repeats, "settings": len(alive)})
-        chosen = {
-            key: {m.setting.number for m, _ in found[: stage.keep]} for key, found in ranked.items()
+        ranked: dict[str, list[tuple[Match, Evaluation]]] = {key: [] for key in splits}
+        parts = split_round(grid, remaining, trials_per_setting(recipe, datasets))
+        for i, part in enumerate(parts, 1):
+            settings = [grid.setting(n).with_repeats(stage.repeats) for n in part.tolist()]
+            trials = round_trials(settings, datasets, recipe)
+            evaluations = evaluate(trials, train(trials, Part(number, i, len(parts))))
+            networks += sum(trial.networks for trial in trials)
+            for key, (selected_on, _) in splits.items():
+                new = [e for n, e in evaluations.items() if kept is None or n in kept[key]]
+                pairs = ranked[key] + [
+                    (match(e, alternatives, published, selected_on), e) for e in new
+                ]
+                pairs.sort(key=lambda pair: pair[0].sort_key(criterion))
+                ranked[key] = pairs[: max(stage.keep, MAX_LISTED)]
+        rounds.append({"repeats": stage.repeats, "settings": len(remaining)})
+        kept = {
+            key: {m.setting.number for m, _ in pairs[: stage.keep]} for key, pairs in ranked.items()
         }
-        alive = np.array(sorted(set().union(*chosen.values()))) - 1
-    held_out = []
-    for key, (on, held) in selections(names).items():
-        if key != ALL:
-            held_out.append((held, match(ranked[key][0][1], variants, published, on, held)))
-    return SearchResult(rounds, [m for m, _ in ranked[ALL]], held_out, trained)
+        remaining = np.array(sorted(set().union(*kept.values()))) - 1
+    held_out = [
+        (scored_on, match(ranked[key][0][1], alternatives, published, selected_on, scored_on))
+        for key, (selected_on, scored_on) in splits.items()
+        if key != ALL
+    ]
+    return SearchResult(rounds, [m for m, _ in ranked[ALL]], held_out, networks)
 
 
-def a_setting(recipe: Recipe, datasets: Sequence[TabularDataset]) -> int:
-    """The trials of one setting."""
-    names = {name for column in variants_of(recipe).values() for name in column}
+def trials_per_setting(recipe: Recipe, datasets: Sequence[TabularDataset]) -> int:
+    """Return the number of trials of one setting."""
+    names = {name for column in column_alternatives(recipe).values() for name in column}
     return len(datasets) * len(names) * len(recipe.seeds)
 
 
-def parts_of(grid: Grid, numbers: IntArray, trials: int) -> list[IntArray]:
-    """Cuts a round into parts of about `TRIALS` trials; who trains side by side stays together.
+def split_round(grid: Grid, indices: IntArray, trials_each: int) -> list[IntArray]:
+    """Split a round's settings into parts of about `TRIALS_PER_PART` trials.
+
+    Settings that can share a stack stay together.
 
     Args:
-        trials: of one setting.
+        trials_each: the number of trials of one setting.
     """
     parts: list[list[IntArray]] = []
     room = 0
-    for company in grid.companies(numbers):
+    for group in grid.stackable_groups(indices):
         if room <= 0:
             parts.append([])
-            room = TRIALS
-        parts[-1].append(company)
-        room -= len(company) * trials
+            room = TRIALS_PER_PART
+        parts[-1].append(group)
+        room -= len(group) * trials_each
     return [np.concatenate(part) for part in parts]
 
 
-def gather(
+def evaluate(
     trials: Mapping[Trial, Setting], records: Mapping[Trial, Mapping[str, Any]]
-) -> dict[int, Tried]:
-    """The cells of each setting, seeds together."""
+) -> dict[int, Evaluation]:
+    """Return the cells of each setting, over all seeds."""
     accuracies: dict[int, dict[tuple[str, str], list[float]]] = {}
     settings: dict[int, Setting] = {}
     for trial, setting in trials.items():
         settings[setting.number] = setting
-        of_setting = accuracies.setdefault(setting.number, {})
-        of_cell = of_setting.setdefault((trial.dataset.name, str(trial.objective)), [])
-        of_cell += [a for repeat in records[trial]["accuracies"] for a in repeat]
+        cells = accuracies.setdefault(setting.number, {})
+        values = cells.setdefault((trial.dataset.name, str(trial.objective)), [])
+        values += [a for repeat in records[trial]["accuracies"] for a in repeat]
     return {
-        number: Tried(
+        number: Evaluation(
             settings[number],
             {
-                place: PublishedMean(statistics.fmean(a), statistics.stdev(a), len(a))
-                for place, a in cells.items()
+                key: PublishedMean(statistics.fmean(a), statistics.stdev(a), len(a))
+                for key, a in cells.items()
             },
         )
         for number, cells in accuracies.items()

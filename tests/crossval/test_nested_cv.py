@@ -6,21 +6,21 @@ import numpy as np
 import pytest
 
 from marginctl.crossval.folds import partition
-from marginctl.crossval.nested_cv import inner_rows, train_tuned
-from marginctl.crossval.search_space import candidates_of
-from marginctl.crossval.stack import NetworkRows, Stack, StackTuning
+from marginctl.crossval.nested_cv import inner_splits, train_tuned
+from marginctl.crossval.search_space import tuning_candidates
+from marginctl.crossval.stack import NetworkSplit, Stack, StackTuning
 from marginctl.crossval.stacked_trainer import train_stack
 from marginctl.experiments.uci_cv_trial import expand
 from marginctl.objectives.parsing import parse
 from marginctl.recipe import Protocol, Recipe, Tuning
-from tests.crossval.made import dataset
+from tests.crossval.factories import dataset
 
 BASE = Protocol(hidden=[6], folds=3, repeats=2, epochs=6, batch_size=8)
 SPACE = Tuning(protocol={"lr": [1e-6, 0.03, 0.1], "epochs": [4, 6]}, inner_folds=2)
 
 
 def tuned(data, space=SPACE, column="arcgrad"):
-    candidates = candidates_of(space, BASE, column)
+    candidates = tuning_candidates(space, BASE, column)
     tuning = StackTuning(candidates, space.inner_folds)
     return Stack(data, parse(column), BASE, 0, 0, 6, tuning)
 
@@ -31,7 +31,7 @@ def train(stack):
 
 def test_the_inner_folds_part_each_network_s_training_rows():
     stack = tuned(dataset())
-    inner = inner_rows(stack)
+    inner = inner_splits(stack)
     assert len(inner) == 6 * 2
     assert len({(n.repeat, n.fold) for n in inner}) == 12
     outer = sorted(stack.networks, key=lambda n: (n.repeat, n.fold))
@@ -42,8 +42,8 @@ def test_the_inner_folds_part_each_network_s_training_rows():
         for n in own:
             assert not set(n.train) & set(n.test)
             assert not set(network.test) & {*n.train, *n.test}
-    different = partition(np.zeros(20, int), 2, stratified=False, seed=0, repeat=0, inside=1)
-    other = partition(np.zeros(20, int), 2, stratified=False, seed=0, repeat=0, inside=2)
+    different = partition(np.zeros(20, int), 2, stratified=False, seed=0, repeat=0, outer_fold=1)
+    other = partition(np.zeros(20, int), 2, stratified=False, seed=0, repeat=0, outer_fold=2)
     assert not np.array_equal(different, other)
 
 
@@ -52,7 +52,7 @@ def test_equals_a_plain_nested_loop():
     stack = tuned(dataset())
     result, _, chosen = train(stack)
     outer = sorted(stack.networks, key=lambda n: (n.repeat, n.fold))
-    inner = inner_rows(stack)
+    inner = inner_splits(stack)
     for i, network in enumerate(outer):
         scores = []
         for candidate in stack.tuning.candidates:
@@ -63,14 +63,16 @@ def test_equals_a_plain_nested_loop():
                     objective=candidate.objective,
                     protocol=candidate.setting.protocol,
                     tuning=None,
-                    given=(rows,),
+                    custom_splits=(rows,),
                 )
                 right += train_stack(alone)[0].correct[0]
             scores.append(right)
         best = int(np.argmax(scores))
         assert chosen[i] == best
         candidate = stack.tuning.candidates[best]
-        final = replace(stack, protocol=candidate.setting.protocol, tuning=None, given=(network,))
+        final = replace(
+            stack, protocol=candidate.setting.protocol, tuning=None, custom_splits=(network,)
+        )
         assert result.correct[i] == train_stack(final)[0].correct[0]
         assert result.tested[i] == len(network.test)
     assert {stack.tuning.candidates[c].setting.changed["lr"] for c in chosen} <= {0.03, 0.1}
@@ -86,8 +88,8 @@ def test_test_rows_have_no_say():
     y = data.y.copy()
     y[outer[0].test] = (y[outer[0].test] + 1) % 3
     _, _, before = train(stack)
-    given = tuple(NetworkRows(n.repeat, n.fold, n.train, n.test) for n in outer[:1])
-    moved = replace(stack, dataset=replace(data, y=y), given=given)
+    splits = tuple(NetworkSplit(n.repeat, n.fold, n.train, n.test) for n in outer[:1])
+    moved = replace(stack, dataset=replace(data, y=y), custom_splits=splits)
     _, _, after = train(moved)
     assert after == before[:1]
 

@@ -8,13 +8,14 @@ import torch
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
 from marginctl.crossval import stacked_trainer
+from marginctl.crossval.folds import scaling_statistics
 from marginctl.crossval.reference_trainer import train_network
-from marginctl.crossval.stack import BatchOrder, Stack, scaling_statistics, stacks
+from marginctl.crossval.stack import BatchOrder, Stack, build_stacks
 from marginctl.crossval.stacked_trainer import train_stack
 from marginctl.objectives.parsing import parse
 from marginctl.objectives.presets import PRESETS
 from marginctl.recipe import Protocol
-from tests.crossval.made import dataset
+from tests.crossval.factories import dataset
 
 COLUMNS = ["soft", "center", "m-soft", "arcface", "adacos", "arcgrad:scale=30", "arcgrad:scale=5"]
 
@@ -60,7 +61,7 @@ def largest_difference(stack, networks):
 
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("objective", [*COLUMNS, "soft:bias=true", *OTHERS])
-def test_stacked_equals_one_at_a_time(objective, classes):
+def test_stacked_equals_reference(objective, classes):
     """41 rows in 3 folds: 27 or 28 training rows, so last batches of 3 or 4 rows; 20 steps."""
     protocol = Protocol(hidden=[6, 5], folds=3, repeats=2, batch_size=8, epochs=5, lr=0.01)
     stack = whole(dataset(c=classes), objective, protocol)
@@ -100,7 +101,7 @@ def test_stacked_equals_one_at_a_time(objective, classes):
 @pytest.mark.parametrize(
     "objective", ["center", "adacos", "l-gm:margin=linear(start=0,end=1)", "cosine-learned"]
 )
-def test_stacked_equals_one_at_a_time_for_every_protocol(objective, changes):
+def test_stacked_equals_reference_for_every_protocol(objective, changes):
     protocol = Protocol(
         **{"hidden": [6, 5], "folds": 3, "repeats": 1, "batch_size": 8, "epochs": 4, "lr": 0.01}
         | changes
@@ -111,7 +112,7 @@ def test_stacked_equals_one_at_a_time_for_every_protocol(objective, changes):
     assert largest_difference(stack, networks) < (1e-8 if "adamw" in changes.values() else 1e-10)
 
 
-def test_predictions_and_accuracies_equal_one_at_a_time():
+def test_predictions_and_accuracies_equal_reference():
     protocol = Protocol(hidden=[8], folds=4, repeats=2, epochs=60, lr=0.03)
     stack = whole(dataset(), "arcgrad", protocol)
     result, _ = train_stack(stack, dtype=torch.float64)
@@ -126,7 +127,7 @@ def test_predictions_and_accuracies_equal_one_at_a_time():
     assert result.correct.sum() / result.tested.sum() > 0.6
 
 
-def test_a_network_does_not_depend_on_its_company():
+def test_a_network_does_not_depend_on_its_stack():
     """In float32 too: the same network in a stack of 6 and in a stack of 3."""
     protocol = Protocol(hidden=[6], folds=3, repeats=2, epochs=4)
     full = whole(dataset(), "arcgrad", protocol)
@@ -191,7 +192,7 @@ def test_a_class_that_is_missing_from_a_training_fold():
         assert not result.diverged.any()
 
 
-def test_a_network_that_diverges_is_frozen_and_the_others_go_on(monkeypatch):
+def test_a_diverged_network_is_frozen_and_the_others_continue(monkeypatch):
     protocol = Protocol(hidden=[6], folds=3, repeats=1, epochs=4, lr=0.01, batch_size=41)
     stack = whole(dataset(counts=[14, 14, 14]), "soft", protocol)
     clean, clean_networks = train_stack(stack)
@@ -234,10 +235,10 @@ def test_a_network_that_predicts_one_class_is_marked_collapsed():
     assert not even.collapsed.any()
 
 
-def test_how_a_trial_is_cut_depends_on_the_protocol_alone():
+def test_stacks_depend_on_the_protocol_alone():
     protocol = Protocol(hidden=[64, 64])
     cuts = [
-        [(s.first, s.last) for s in stacks(dataset(), parse(o), protocol, seed)]
+        [(s.first, s.last) for s in build_stacks(dataset(), parse(o), protocol, seed)]
         for o in COLUMNS
         for seed in (0, 1)
     ]
@@ -257,7 +258,7 @@ def test_batch_orders_are_permutations_that_differ_by_epoch_and_network():
     assert BatchOrder(1, stack.networks[0]).next_epoch().tolist() != epochs[0]
 
 
-LANES = [
+VARIANTS = [
     {"lr": 0.01, "weight_decay": 0.0},
     {"lr": "cosine(start=0.05,end=0)", "weight_decay": 0.01},
     {"lr": 0.003, "weight_decay": 5e-4, "momentum": 0.5},
@@ -266,27 +267,27 @@ LANES = [
 
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
 @pytest.mark.parametrize("objective", ["center", "adacos", "gradient-decay:beta=warm-up(end=1)"])
-def test_protocols_side_by_side_equal_each_by_itself(optimizer, objective):
-    """27 and 28 rows in batches of 9: networks of one lane also differ in their batches."""
+def test_variants_in_one_stack_equal_each_variant_alone(optimizer, objective):
+    """27 and 28 rows in batches of 9: networks of one variant also differ in their batches."""
     base = {"hidden": [6, 5], "folds": 3, "repeats": 2, "batch_size": 9, "epochs": 4}
-    lanes = tuple(Protocol(**base, optimizer=optimizer, **own) for own in LANES)
-    stack = replace(whole(dataset(), objective, lanes[0]), beside=lanes)
+    variants = tuple(Protocol(**base, optimizer=optimizer, **own) for own in VARIANTS)
+    stack = replace(whole(dataset(), objective, variants[0]), batched_with=variants)
     result, networks = train_stack(stack, dtype=torch.float64)
     assert largest_difference(stack, networks) < 1e-10
-    for i, lane in enumerate(lanes):
-        alone, _ = train_stack(whole(dataset(), objective, lane), dtype=torch.float64)
-        own = result.of_lane(i, len(lanes))
+    for i, variant in enumerate(variants):
+        alone, _ = train_stack(whole(dataset(), objective, variant), dtype=torch.float64)
+        own = result.select_variant(i, len(variants))
         assert own.correct.tolist() == alone.correct.tolist()
         assert own.tested.tolist() == alone.tested.tolist()
         assert own.losses == pytest.approx(alone.losses, abs=1e-10)
 
 
-def test_a_lane_that_diverges_leaves_the_others_alone():
+def test_a_variant_that_diverges_does_not_affect_the_others():
     base = {"hidden": [6], "folds": 3, "repeats": 1, "epochs": 5, "optimizer": "sgd"}
-    lanes = tuple(Protocol(**base, lr=lr) for lr in (0.01, 1e6))
-    stack = replace(whole(dataset(), "soft", lanes[0]), beside=lanes)
+    variants = tuple(Protocol(**base, lr=lr) for lr in (0.01, 1e6))
+    stack = replace(whole(dataset(), "soft", variants[0]), batched_with=variants)
     result, _ = train_stack(stack)
-    alone, _ = train_stack(whole(dataset(), "soft", lanes[0]))
-    assert result.of_lane(0, 2).correct.tolist() == alone.correct.tolist()
-    assert result.of_lane(0, 2).diverged.sum() == 0
-    assert result.of_lane(1, 2).diverged.all()
+    alone, _ = train_stack(whole(dataset(), "soft", variants[0]))
+    assert result.select_variant(0, 2).correct.tolist() == alone.correct.tolist()
+    assert result.select_variant(0, 2).diverged.sum() == 0
+    assert result.select_variant(1, 2).diverged.all()

@@ -11,7 +11,7 @@ import sys
 import numpy as np
 import torch
 
-from marginctl.crossval.stack import stacks
+from marginctl.crossval.stack import build_stacks
 from marginctl.crossval.stacked_trainer import train_stack
 from marginctl.data.tabular.dataset import TabularDataset
 from marginctl.objectives.parsing import parse
@@ -30,7 +30,7 @@ def rejected(repetitions: int) -> tuple[float, float]:
         for _ in range(2):
             x = stream.normal(size=(100, 5))
             data = TabularDataset("noise", x, y, ("0", "1"), tuple("abcde"))
-            (stack,) = stacks(data, parse("soft"), protocol, seed=repetition)
+            (stack,) = build_stacks(data, parse("soft"), protocol, seed=repetition)
             result, _ = train_stack(stack)
             accuracies.append(result.correct / result.tested)
         differences = accuracies[0] - accuracies[1]

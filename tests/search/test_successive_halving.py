@@ -1,4 +1,4 @@
-"""The rounds of a search, on made records."""
+"""The rounds of a search, on synthetic records."""
 
 import json
 import subprocess
@@ -6,15 +6,15 @@ import sys
 
 import pytest
 
-from marginctl.crossval.search_space import Grid, grid_size, variants_of
+from marginctl.crossval.search_space import Grid, column_alternatives, grid_size
 from marginctl.data.tabular.uci import load_uci as uci
 from marginctl.errors import RequestError
 from marginctl.experiments.uci_cv_trial import estimated_seconds
 from marginctl.papers import PublishedMean
 from marginctl.recipe import Protocol, Recipe, Round, Search, find, load
 from marginctl.search import successive_halving
-from marginctl.search.successive_halving import ALL, run, selections, trials_of
-from tests.crossval.made import dataset
+from marginctl.search.successive_halving import ALL, halve, round_trials, selections
+from tests.crossval.factories import dataset
 
 BASE = Protocol(folds=3, repeats=2)
 NAMES = ["a", "b", "c", "d", "e", "f"]
@@ -32,10 +32,10 @@ def recipe(**search):
 
 def settings_of(space, base):
     grid = Grid(space, base)
-    return [grid.setting(number) for number in grid.drawn().tolist()]
+    return [grid.setting(number) for number in grid.sample().tolist()]
 
 
-def test_the_grid_is_counted_through_once():
+def test_a_grid_numbers_its_settings():
     settings = settings_of(recipe().search, BASE)
     assert [s.number for s in settings] == [1, 2, 3, 4, 5, 6]
     pairs = [(s.protocol.lr, s.protocol.epochs) for s in settings]
@@ -43,7 +43,7 @@ def test_the_grid_is_counted_through_once():
     assert all(s.protocol.folds == 3 for s in settings)
 
 
-def test_a_draw_is_the_same_twice_and_part_of_the_grid():
+def test_a_sample_is_reproducible_and_part_of_the_grid():
     all_of_them = {s.number: s for s in settings_of(recipe().search, BASE)}
     drawn = settings_of(recipe(settings=3).search, BASE)
     assert drawn == settings_of(recipe(settings=3).search, BASE)
@@ -62,8 +62,8 @@ def test_every_third_data_set_is_held_out_in_turn():
     assert list(selections(["a", "b"])) == [ALL]
 
 
-def searched(made, accuracy, published):
-    """Runs a search whose networks have the accuracy that `accuracy(trial)` says."""
+def run_search(made, accuracy, published):
+    """Run a search whose networks have the accuracy `accuracy(trial)`."""
     datasets = [dataset(name=name) for name in NAMES]
     trained = []
 
@@ -75,22 +75,22 @@ def searched(made, accuracy, published):
             for t in trials
         }
 
-    return run(made, datasets, published, train), trained
+    return halve(made, datasets, published, train), trained
 
 
-def test_the_nearest_setting_is_found_and_the_others_are_dropped():
+def test_the_nearest_setting_is_kept():
     made = recipe(rounds=[Round(repeats=1, keep=2), Round(repeats=2, keep=1)])
     published = {(d, o): PublishedMean(80.0, 1.0, 100) for d in NAMES for o in ("soft", "arcface")}
-    result, trained = searched(made, lambda t: 100 * t.protocol.lr + 60, published)
+    result, trained = run_search(made, lambda t: 100 * t.protocol.lr + 60, published)
     assert trained == [(1, {1, 2, 3, 4, 5, 6}), (2, {3, 4})]
     assert result.rounds == [{"repeats": 1, "settings": 6}, {"repeats": 2, "settings": 2}]
     assert [m.setting.number for m in result.matches] == [3, 4]
     assert result.matches[0].distance.mean_absolute == pytest.approx(0)
     assert [m.distance.mean_absolute for _, m in result.held_out] == [pytest.approx(0)] * 3
-    assert result.trained == 6 * 12 * 3 + 2 * 12 * 6
+    assert result.networks == 6 * 12 * 3 + 2 * 12 * 6
 
 
-def test_a_held_out_part_has_no_say_in_what_it_is_scored_with():
+def test_a_held_out_part_does_not_influence_its_selection():
     """Each part is matched by another setting: the score on it is that of the others' choice."""
     lr_of = {"a": 0.1, "d": 0.1, "b": 0.2, "e": 0.2, "c": 0.2, "f": 0.2}
     published = {(d, o): PublishedMean(80.0, 1.0, 100) for d in NAMES for o in ("soft", "arcface")}
@@ -99,21 +99,21 @@ def test_a_held_out_part_has_no_say_in_what_it_is_scored_with():
         return 80 + 100 * abs(trial.protocol.lr - lr_of[trial.dataset.name])
 
     made = recipe(rounds=[Round(repeats=1, keep=1), Round(repeats=2, keep=1)])
-    result, _ = searched(made, accuracy, published)
+    result, _ = run_search(made, accuracy, published)
     # b and e held out: a and d are matched by 0.1, c and f by 0.2, and the first of a tie is taken
     assert [m.setting.protocol.lr for _, m in result.held_out] == [0.2, 0.1, 0.1]
     assert result.held_out[0][1].distance.mean_absolute == pytest.approx(10)
     assert result.matches[0].setting.protocol.lr == 0.2
 
 
-def test_a_column_is_run_in_its_nearest_way():
+def test_a_column_uses_its_nearest_alternative():
     made = recipe(options={"arcface": ["arcface:margin=0.5", "arcface:scale=64"]})
-    assert variants_of(made) == {
+    assert column_alternatives(made) == {
         "soft": ["soft"],
         "arcface": ["arcface", "arcface:margin=0.5", "arcface:scale=64"],
     }
     published = {(d, o): PublishedMean(80.0, 1.0, 100) for d in NAMES for o in ("soft", "arcface")}
-    result, _ = searched(
+    result, _ = run_search(
         made, lambda t: 80 if str(t.objective) in ("soft", "arcface:scale=64") else 70, published
     )
     assert result.matches[0].objectives == {"soft": "soft", "arcface": "arcface:scale=64"}
@@ -132,7 +132,7 @@ def test_a_column_is_run_in_its_nearest_way():
         ("protocol: {lr: [0.1]}\n  rounds: [{repeat: 1}]", "unknown key 'search.rounds.0.repeat'"),
     ],
 )
-def test_a_bad_search_is_named(tmp_path, section, message):
+def test_an_invalid_search_is_refused(tmp_path, section, message):
     from marginctl.recipe import Source, load
 
     path = tmp_path / "r.yaml"
@@ -142,20 +142,20 @@ def test_a_bad_search_is_named(tmp_path, section, message):
     assert message in str(caught.value)
 
 
-def test_a_round_in_parts_finds_what_it_finds_at_once(monkeypatch):
-    """What trains side by side stays together, and each selection keeps its own nearest."""
+def test_a_round_in_parts_equals_a_single_part(monkeypatch):
+    """Settings that share a stack stay together, and each selection keeps its own nearest."""
     made = recipe(rounds=[Round(repeats=1, keep=2), Round(repeats=2, keep=1)])
     published = {(d, o): PublishedMean(80.0, 1.0, 100) for d in NAMES for o in ("soft", "arcface")}
 
     def accuracy(trial):
         return 100 * trial.protocol.lr + 55 + trial.protocol.epochs + ord(trial.dataset.name) % 3
 
-    at_once, _ = searched(made, accuracy, published)
-    monkeypatch.setattr(successive_halving, "TRIALS", 1)
-    in_parts, trained = searched(made, accuracy, published)
+    at_once, _ = run_search(made, accuracy, published)
+    monkeypatch.setattr(successive_halving, "TRIALS_PER_PART", 1)
+    in_parts, trained = run_search(made, accuracy, published)
     assert [numbers for number, numbers in trained if number == 1] == [{1, 3, 5}, {2, 4, 6}]
     assert in_parts.rounds == at_once.rounds
-    assert in_parts.trained == at_once.trained
+    assert in_parts.networks == at_once.networks
     for one, other in (
         (in_parts.matches, at_once.matches),
         *zip(([m] for _, m in in_parts.held_out), ([m] for _, m in at_once.held_out), strict=True),
@@ -179,7 +179,7 @@ search:
 """
 
 
-def test_a_million_settings_are_planned_in_little_memory(tmp_path, marginctl):
+def test_planning_a_million_settings_takes_little_memory(tmp_path, marginctl):
     """Ten million trials and more are refused in one line."""
     path = tmp_path / "million.yaml"
     path.write_text(MILLION.format(hundred=", ".join(map(str, range(1, 101)))))
@@ -203,7 +203,7 @@ def test_a_million_settings_are_planned_in_little_memory(tmp_path, marginctl):
     assert "a grid of 11000000 settings: expected at most 10000000" in refused.err
 
 
-def test_a_plan_counts_as_its_trials_do(marginctl, tmp_path):
+def test_a_plan_equals_the_sum_over_its_trials(marginctl, tmp_path):
     """The arithmetic by kinds of settings against the sum over every trial."""
     path = tmp_path / "near.yaml"
     path.write_text(
@@ -213,7 +213,7 @@ def test_a_plan_counts_as_its_trials_do(marginctl, tmp_path):
     line = ["uci-cv", "--search", path, "--dry-run", "--json", "--workers", "1"]
     planned = marginctl(*line, "--out", tmp_path).json["dry_run"]
     made = load(find(str(path)))
-    settings = [s.repeated(1) for s in settings_of(made.search, made.protocol)]
-    trials = trials_of(settings, [uci(n, tmp_path) for n in made.datasets], made)
+    settings = [s.with_repeats(1) for s in settings_of(made.search, made.protocol)]
+    trials = round_trials(settings, [uci(n, tmp_path) for n in made.datasets], made)
     assert planned["networks"] == sum(trial.networks for trial in trials)
     assert planned["seconds"] == pytest.approx(estimated_seconds(trials, 1), abs=1.01)

@@ -125,7 +125,7 @@ def _plain(text):
 
 def test_a_dry_run_trains_nothing(marginctl, tmp_path, quick):
     ran = marginctl("uci-cv", *quick, "--out", tmp_path / "runs", "--dry-run")
-    assert ran.out.startswith("14 trials, 14 to do: 84 networks, 1 workers, about ")
+    assert ran.out.startswith("14 trials, 14 pending: 84 networks, 1 worker, about ")
     assert not (tmp_path / "runs").exists()
 
 
@@ -287,7 +287,7 @@ def test_a_search_finds_resumes_and_says_how_near_it_is(marginctl, tmp_path):
     assert planned.out.startswith("4 of 4 settings: at most ")
     first = marginctl(*arguments, "--json")
     assert first.status == 0
-    assert "round 2: 2 settings at 2 repeats" in first.err
+    assert "round 2: 2 settings, 2 repeats" in first.err
     document = first.json
     assert document["rounds"][0] == {"repeats": 1, "settings": 4}
     best = document["leaderboard"][0]
@@ -298,8 +298,11 @@ def test_a_search_finds_resumes_and_says_how_near_it_is(marginctl, tmp_path):
     stamps = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("result.json")}
     again = marginctl(*arguments)
     assert {p: p.stat().st_mtime_ns for p in tmp_path.rglob("result.json")} == stamps
-    # rates train side by side: one that is lost is trained in the same company again
-    lost, kept = next(p for p in stamps if "beside" in (p.parent / "run.json").read_text()), {}
+    # learning rates share a stack: a result that is lost is trained in the same stack again
+    lost, kept = (
+        next(p for p in stamps if "batched_with" in (p.parent / "run.json").read_text()),
+        {},
+    )
     for key in ("accuracies", "diverged", "collapsed"):
         kept[key] = json.loads(lost.read_text())[key]
     lost.unlink()
@@ -318,7 +321,7 @@ def test_a_search_finds_resumes_and_says_how_near_it_is(marginctl, tmp_path):
     assert "has no section 'search'" in refused.err
     unknown = marginctl(*arguments, "--objective", "cosine")
     assert unknown.status == 2
-    assert "nothing published for 'cosine'" in unknown.err
+    assert "no published values for 'cosine'" in unknown.err
 
 
 def test_a_search_on_a_terminal(marginctl, tmp_path, monkeypatch):

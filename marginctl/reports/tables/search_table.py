@@ -1,4 +1,4 @@
-"""What a search shows: while it runs, and at its end."""
+"""Tables of a protocol search: the leaderboard while it runs, and its result."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -9,28 +9,27 @@ from rich.console import Group
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-from marginctl.console.progress import LOG_EVERY, SILENT_AT_MOST, Display
-from marginctl.crossval.search_space import Setting, variants_of
+from marginctl.console.progress import LOG_EVERY, SILENT_AT_MOST, Display, minutes
+from marginctl.crossval.search_space import Setting, column_alternatives
 from marginctl.experiments.uci_cv_trial import Trial
 from marginctl.papers import PublishedMean
 from marginctl.recipe import Recipe
 from marginctl.reports.formats.text_table import print_rows
-from marginctl.search.distance import Distance, distance, row_medians
-from marginctl.search.successive_halving import Match, Part, SearchResult, gather, match
+from marginctl.search.successive_halving import Match, Part, SearchResult, evaluate, match
 
-SHOWN = 10
-SHOWN_AS = {"points": "points", "effects": "points of effect", "stds": "points of deviation"}
+LEADERS = 10
+UNITS = {"points": "points", "effects": "points (effects)", "stds": "points (stds)"}
 
 
 class Leaderboard(Display):
-    """Shows the nearest settings so far, and about how long a round takes.
+    """Shows the nearest settings so far, and the estimated remaining time of a round.
 
-    Hears of trials as `execute`'s listener. A setting enters the board when all its trials are in.
+    It is the listener of `execute`. A setting enters the board when all its trials are done.
 
     Args:
-        recipe: with the search.
-        published: the table to come near.
-        quiet: whether to leave out all but messages.
+        recipe: with a search.
+        published: the table to compare with.
+        quiet: whether to show messages only.
     """
 
     def __init__(
@@ -39,85 +38,81 @@ class Leaderboard(Display):
         super().__init__(shown=not quiet)
         self._published, self._quiet = published, quiet
         assert recipe.search is not None
-        self._by, self._variants = recipe.search.nearest_by, variants_of(recipe)
-        self._said = time.monotonic()
+        self._criterion = recipe.search.nearest_by
+        self._alternatives = column_alternatives(recipe)
+        self._last_line = time.monotonic()
         self._title = ""
         self._trials: Mapping[Trial, Setting] = {}
         self._by_id: dict[str, Trial] = {}
+        self._by_setting: dict[int, list[Trial]] = {}
         self._records: dict[Trial, Mapping[str, Any]] = {}
-        self._left: dict[int, int] = {}
         self._matches: list[Match] = []
-        self._tried, self._done, self._total, self._cost = 0, 0, 0.0, 0.0
+        self._settings_done, self._total, self._cost = 0, 0.0, 0.0
         self._started = time.monotonic()
 
     def begin(self, part: Part, trials: Mapping[Trial, Setting], cost: float) -> None:
-        """A part of a round begins.
-
-        Args:
-            trials: all of the part.
-            cost: of those that are to be trained.
-        """
+        """Begin a part of a round, as `SearchProgress.begin`."""
+        self._trials, self._records = trials, {}
         self._by_id = {trial.id: trial for trial in trials}
-        self._trials = trials
-        self._records, self._left = {}, {}
-        for setting in trials.values():
-            self._left[setting.number] = self._left.get(setting.number, 0) + 1
+        self._by_setting = {}
+        for trial, setting in trials.items():
+            self._by_setting.setdefault(setting.number, []).append(trial)
         repeats = next(iter(trials.values())).protocol.repeats
         number = f"round {part.round}"
         if part.parts > 1:
             number += f", part {part.part} of {part.parts}"
-        self._title = f"{number}: {len(self._left)} settings at {repeats} repeats"
+        self._title = f"{number}: {len(self._by_setting)} settings, {repeats} repeats"
         if part.part == 1:
             self._matches = []
-        self._tried, self._done, self._total, self._cost = 0, 0, cost, 0.0
+        self._settings_done, self._total, self._cost = 0, cost, 0.0
         self._started = time.monotonic()
         if not self._quiet:
-            self.message(f"{self._title}: {len(trials)} trials")
+            self.message(f"{self._title}, {len(trials)} trials")
 
     def done(self, record: dict[str, Any], *, reused: bool) -> None:
-        """A trial is done."""
+        """Add the record of a finished trial."""
         trial = self._by_id[record["trial"]]
         self._records[trial] = record
-        self._done += 1
-        setting = self._trials[trial]
-        self._left[setting.number] -= 1
-        if self._left[setting.number]:
+        number = self._trials[trial].number
+        trials = {t: self._trials[t] for t in self._by_setting[number]}
+        if not all(t in self._records for t in trials):
             return
-        own = {t: s for t, s in self._trials.items() if s.number == setting.number}
-        datasets = list(dict.fromkeys(t.dataset.name for t in own))
-        found = match(
-            gather(own, self._records)[setting.number], self._variants, self._published, datasets
-        )
-        self._tried += 1
-        self._matches = sorted([*self._matches, found], key=lambda m: m.away(self._by))[:SHOWN]
+        datasets = list(dict.fromkeys(t.dataset.name for t in trials))
+        evaluation = evaluate(trials, self._records)[number]
+        found = match(evaluation, self._alternatives, self._published, datasets)
+        self._settings_done += 1
+        ranked = sorted([*self._matches, found], key=lambda m: m.sort_key(self._criterion))
+        self._matches = ranked[:LEADERS]
         now = time.monotonic()
-        if not (reused or self._quiet or self._live) and now - self._said > LOG_EVERY:
-            self._said = now
+        if not (reused or self._quiet or self._live) and now - self._last_line > LOG_EVERY:
+            self._last_line = now
             best = self._matches[0]
             self.message(
-                f"{self._tried}/{len(self._left)} settings, {self._time_left()}; nearest: "
-                f"{best.away(self._by)[0]:.2f} {SHOWN_AS[self._by]} with {best.setting}"
+                f"{self._settings_done}/{len(self._by_setting)} settings, {self._time_left()}; "
+                f"nearest: {best.sort_key(self._criterion)[0]:.2f} {UNITS[self._criterion]} with "
+                f"{best.setting}"
             )
 
     def progress(self, cost: float) -> None:
         self._cost = cost
         now = time.monotonic()
-        if not (self._live or self._quiet) and now - self._said > SILENT_AT_MOST:
-            self._said = now
-            share = cost / self._total if self._total else 1.0
-            self.message(f"{share:.0%} of the round trained, {self._time_left()}")
+        if not (self._live or self._quiet) and now - self._last_line > SILENT_AT_MOST:
+            self._last_line = now
+            fraction = cost / self._total if self._total else 1.0
+            self.message(f"round {fraction:.0%} trained, {self._time_left()}")
 
     def _time_left(self) -> str:
-        gone = time.monotonic() - self._started
+        elapsed = time.monotonic() - self._started
         if self._cost <= 0 or self._cost >= self._total:
-            return f"{gone / 60:.1f} min gone"
-        left = gone / self._cost * (self._total - self._cost)
-        return f"{gone / 60:.1f} min gone, about {left / 60:.1f} left"
+            return f"elapsed {minutes(elapsed)}"
+        left = elapsed / self._cost * (self._total - self._cost)
+        return f"elapsed {minutes(elapsed)}, ETA {minutes(left)}"
 
     def _render(self) -> Group:
         table = Table(box=box.SIMPLE_HEAD, title=self._title, pad_edge=False)
-        for column in ("nearest settings", "points", "effects", "stds"):
-            table.add_column(column, justify="left" if column[0] == "n" else "right")
+        table.add_column("nearest settings")
+        for column in ("points", "effects", "stds"):
+            table.add_column(column, justify="right")
         for found in self._matches:
             d = found.distance
             numbers = (d.mean_absolute, d.effects_mean_absolute, d.std_mean_absolute)
@@ -125,18 +120,18 @@ class Leaderboard(Display):
         bar = Table.grid(padding=(0, 1))
         bar.add_row(
             ProgressBar(total=max(self._total, 1.0), completed=self._cost, width=30),
-            f"{self._done}/{len(self._by_id)} trials",
+            f"{len(self._records)}/{len(self._by_id)} trials",
             self._time_left(),
         )
         return Group(table, bar)
 
 
-def comparisons(
+def reference_distances(
     published: Mapping[tuple[str, str], PublishedMean], datasets: Sequence[str]
 ) -> dict[str, Distance]:
-    """What the distances are to be read beside: a table that knows nothing of the methods."""
-    of_rows = {place: cell for place, cell in published.items() if place[0] in datasets}
-    return {"each row at its own median": distance(row_medians(of_rows), of_rows)}
+    """Return the distances to compare with: of a table that ignores the methods."""
+    rows = {key: cell for key, cell in published.items() if key[0] in datasets}
+    return {"each row at its own median": distance(row_medians(rows), rows)}
 
 
 def as_json(
@@ -146,20 +141,20 @@ def as_json(
     datasets: Sequence[str],
     skipped: Sequence[tuple[str, str]],
 ) -> dict[str, Any]:
-    """The document that --json prints."""
-    beside = comparisons(published, datasets)
+    """Return the document of --json."""
+    references = reference_distances(published, datasets)
     return {
         "schema": 1,
         "command": "uci-cv --search",
         "protocol": recipe.protocol.model_dump(),
         "search": recipe.search.model_dump() if recipe.search else None,
         "rounds": result.rounds,
-        "networks": result.trained,
+        "networks": result.networks,
         "leaderboard": [found.as_json() for found in result.matches],
         "residuals": _residuals(result.matches[0], published),
-        "held_out": [{"datasets": held, **found.as_json()} for held, found in result.held_out],
+        "held_out": [{"datasets": names, **found.as_json()} for names, found in result.held_out],
         "held_out_mean": _held_out_mean(result),
-        "compared_with": {name: d.as_json() for name, d in beside.items()},
+        "compared_with": {name: d.as_json() for name, d in references.items()},
         "skipped": [{"dataset": d, "reason": r} for d, r in skipped],
     }
 
@@ -167,7 +162,7 @@ def as_json(
 def _residuals(
     found: Match, published: Mapping[tuple[str, str], PublishedMean]
 ) -> list[dict[str, Any]]:
-    """The nearest setting cell by cell: what is left, to suggest the next space."""
+    """Return the nearest setting's differences by cell, which may suggest the next space."""
     return [
         {
             "dataset": dataset,
@@ -183,7 +178,7 @@ def _residuals(
 
 
 def _held_out_mean(result: SearchResult) -> dict[str, float] | None:
-    """Of all held-out cells together: points, and effects."""
+    """Return the mean distances over all held-out cells."""
     if not result.held_out:
         return None
     cells = sum(found.distance.cells for _, found in result.held_out)
@@ -199,32 +194,33 @@ def print_result(
     published: Mapping[tuple[str, str], PublishedMean],
     datasets: Sequence[str],
 ) -> None:
-    """Prints the settings of the last round, the held-out score, and what to read them beside."""
+    """Print the settings of the last round, the held-out score and the reference distances."""
     rows = [{**_row(found.distance), "setting": str(found.setting)} for found in result.matches]
-    for name, d in comparisons(published, datasets).items():
+    for name, d in reference_distances(published, datasets).items():
         rows.append({**_row(d), "stds": "", "setting": f"({name})"})  # the paper's own stds
     columns = ["points", "rms", "z", "effects", "stds", "rank corr.", "same best", "setting"]
     print_rows(rows, columns)
     best = result.matches[0]
-    ways = {c: n for c, n in best.objectives.items() if c != n}
-    if ways:
-        print("nearest: " + ", ".join(f"{c} as {n}" for c, n in ways.items()))
+    changed = {c: n for c, n in best.objectives.items() if c != n}
+    if changed:
+        print("nearest: " + ", ".join(f"{c} as {n}" for c, n in changed.items()))
     mean = _held_out_mean(result)
     if mean is not None:
-        for held, found in result.held_out:
+        for names, found in result.held_out:
             print(
-                f"held out {', '.join(held)}: {found.distance.mean_absolute:.2f} points, effects "
-                f"{found.distance.effects_mean_absolute:.2f}; chosen on the others: {found.setting}"
+                f"held out {', '.join(names)}: {found.distance.mean_absolute:.2f} points, effects "
+                f"{found.distance.effects_mean_absolute:.2f}; selected on the other data sets: "
+                f"{found.setting}"
             )
         print(
-            f"held out in all: {mean['mean_absolute']:.2f} points, effects "
+            f"held out, mean: {mean['mean_absolute']:.2f} points, effects "
             f"{mean['effects_mean_absolute']:.2f}"
         )
     noise = best.distance.noise
     print(
-        f"{result.trained} networks; two runs of one protocol differ by about {noise:.2f} points. "
-        "points: mean absolute difference of the cells; effects: the same of each cell less its "
-        "row's median"
+        f"{result.networks} networks; two runs of one protocol differ by about {noise:.2f} points. "
+        "points: mean absolute difference of the cells; effects: the same after each row's median "
+        "is subtracted"
     )
 
 

@@ -10,7 +10,7 @@ from marginctl.experiments.uci_cv_trial import Trial
 from marginctl.objectives.parsing import parse
 from marginctl.recipe import Protocol
 from marginctl.reports.figures.network_angles import class_angles
-from tests.crossval.made import dataset
+from tests.crossval.factories import dataset
 
 
 @pytest.mark.parametrize("linear_last_hidden", [False, True])
