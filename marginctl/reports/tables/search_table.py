@@ -15,6 +15,7 @@ from marginctl.experiments.uci_cv_trial import Trial
 from marginctl.papers import PublishedMean
 from marginctl.recipe import Recipe
 from marginctl.reports.formats.text_table import print_rows
+from marginctl.search.distance import Distance, distance, row_medians
 from marginctl.search.successive_halving import Match, Part, SearchResult, evaluate, match
 
 LEADERS = 10
