@@ -15,7 +15,7 @@ from marginctl.calibration.outputs import Kind, Labels, Outputs, Predicted
 from marginctl.errors import RequestError
 from marginctl.metrics import reliability
 from marginctl.runs.atomic_io import write_output
-from marginctl.runs.safe_read import AbsentError, DamageError, read_text
+from marginctl.runs.safe_read import CorruptFileError, MissingFileError, read_text
 
 KIND = "marginctl calibration map"
 
@@ -68,9 +68,9 @@ def read(path: Path) -> FittedMap:
     """
     try:
         document = json.loads(read_text(path))
-    except AbsentError:
+    except MissingFileError:
         raise RequestError(f"--calibration {path}: cannot be read: No such file") from None
-    except DamageError as error:
+    except CorruptFileError as error:
         raise RequestError(
             f"--calibration {path}: {error}: expected a map that marginctl calibrate --save has "
             "written"

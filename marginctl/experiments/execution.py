@@ -9,9 +9,9 @@ from marginctl.experiments.training_record import is_run
 from marginctl.experiments.training_session import At, Session
 from marginctl.experiments.training_trial import Trial, needs, scale_of
 from marginctl.objectives.spec import from_run
-from marginctl.runs.data_changes import note_on_changed_data
-from marginctl.runs.run_dir import Found, TrialFolder, parse_run
-from marginctl.runs.safe_read import DamageError, read_text
+from marginctl.runs.data_changes import changed_data_note
+from marginctl.runs.run_dir import RunDir, SavedResult, parse_run
+from marginctl.runs.safe_read import CorruptFileError, read_text
 
 if TYPE_CHECKING:
     from marginctl.experiments.run_trial import Keeping, Stop
@@ -52,7 +52,7 @@ def run(
         if todo:
             session.write_recipe()
             known = (session.about(t) for t in todo if from_run(t.spec) is None)
-            changed = note_on_changed_data(session.folder, known)
+            changed = changed_data_note(session.folder, known)
             if changed is not None:
                 listener.message(changed)
         call = _Call(session, listener, world, stop, Keeping(minutes, keep), on_done)
@@ -136,15 +136,15 @@ class _Call:
         self.outcome.failed.append(f"{trial}: not trained: {lacking}")
         return None
 
-    def _done(self, trial: Trial, folder: TrialFolder) -> dict[str, Any] | None:
+    def _done(self, trial: Trial, folder: RunDir) -> dict[str, Any] | None:
         """The record of a trial whose folder's lock is held; of several processes the first's."""
         from marginctl.training import resource_errors
         from marginctl.utils.precision import device_config_for
 
         session, world = self._session, self._world
         found = world.broadcast_object(session.find(trial) if world.is_main_process else None)
-        if found.reason and world.is_main_process:
-            self._listener.message(found.reason)
+        if found.problem and world.is_main_process:
+            self._listener.message(found.problem)
         device_config = device_config_for(session.device, trial.recipe.train.precision)
         about = {"precision": device_config.precision, "processes": world.size}
         if found.result is not None:
@@ -154,7 +154,7 @@ class _Call:
         if trial.first is not None:
             trial = replace(trial, start=_network_of(session, trial.first))
         if world.is_main_process:
-            folder.begin(session.about(trial) | about)
+            folder.start(session.about(trial) | about)
         with resource_errors.one_line_errors(trial, trial.recipe.train, session.device):
             at = At(device_config, self._keeping, self._stop, self._listener, world, self._befores)
             return session.compute(trial, folder, at)
@@ -191,8 +191,8 @@ def _wait(held: list[Trial], world: "World", stop: "Stop", listener: Any | None)
 def _told_anew(
     session: Session,
     trial: Trial,
-    folder: TrialFolder,
-    found: Found,
+    folder: RunDir,
+    found: SavedResult,
     about: dict[str, Any],
 ) -> dict[str, Any]:
     """The record of a finished trial as this call's grid has it, and a run.json beside it."""
@@ -200,11 +200,11 @@ def _told_anew(
     own = {"row": trial.row, "setting": dict(trial.setting)}
     path = folder.path / "run.json"
     try:
-        there = found.whole and parse_run(read_text(path), (is_run,)) is not None
-    except DamageError:
+        there = found.run_json_intact and parse_run(read_text(path), (is_run,)) is not None
+    except CorruptFileError:
         there = False
     if not there:
-        folder.begin(session.about(trial) | about)
+        folder.start(session.about(trial) | about)
     if there and own.items() <= found.result.items():
         return found.result
-    return folder.told_anew(found.result | own)
+    return folder.write_result(found.result | own)

@@ -6,7 +6,7 @@ from typing import Any
 from marginctl.errors import RequestError
 from marginctl.experiments.training_record import is_run
 from marginctl.runs.run_dir import parse_run
-from marginctl.runs.safe_read import DamageError, read_text
+from marginctl.runs.safe_read import CorruptFileError, read_text
 from marginctl.training import checkpoint
 
 
@@ -46,7 +46,7 @@ def run_of(folder: Path) -> dict[str, Any]:
     path = folder / "run.json"
     try:
         run = parse_run(read_text(path), (is_run,))
-    except DamageError:
+    except CorruptFileError:
         run = None
     if run is None:
         raise RequestError(f"{path}: is missing, damaged or not of marginctl train")

@@ -8,8 +8,8 @@ from typing import Any
 from marginctl.data.images.base import ImageDataset
 from marginctl.errors import RequestError
 from marginctl.experiments.training_record import is_run, why_no_result
-from marginctl.runs.run_dir import parse_run, result_in
-from marginctl.runs.safe_read import AbsentError, DamageError, read_text
+from marginctl.runs.run_dir import parse_result, parse_run
+from marginctl.runs.safe_read import CorruptFileError, MissingFileError, read_text
 
 
 @dataclass(frozen=True)
@@ -96,15 +96,15 @@ def read_trained(
     """
     try:
         run = parse_run(read_text(folder / "run.json"), (is_run,))
-    except DamageError as error:
+    except CorruptFileError as error:
         raise UnfitError(f"its run.json {error}") from None
     if run is None or run["task"] in without:
         raise OtherCommandError("is of another command")
     try:
-        record = result_in(read_text(folder / "result.json"))
-    except AbsentError:
+        record = parse_result(read_text(folder / "result.json"))
+    except MissingFileError:
         raise UnfitError("is not finished") from None
-    except DamageError as error:
+    except CorruptFileError as error:
         raise UnfitError(f"its result.json {error}") from None
     if why_no_result(record) is not None:
         raise UnfitError("its result.json is none of marginctl train")

@@ -13,7 +13,7 @@ from marginctl.data.images.base import ImageDataset
 from marginctl.errors import MarginctlError, RequestError
 from marginctl.experiments.training_record import Metrics, result_of
 from marginctl.experiments.training_trial import Trial
-from marginctl.runs.run_dir import NUMERIC_PACKAGES, TrialFolder, versions
+from marginctl.runs.run_dir import NUMERIC_PACKAGES, RunDir, versions
 from marginctl.training import checkpoint
 from marginctl.training.diagnostics import Diagnostics
 from marginctl.training.epoch_metrics import (
@@ -83,7 +83,7 @@ class Keeping:
 def run_trial(
     trial: Trial,
     images: ImageDataset,
-    folder: TrialFolder,
+    folder: RunDir,
     device_config: DeviceConfig,
     keeping: Keeping,
     stop: Stop,
@@ -210,10 +210,10 @@ def run_trial(
         evaluation |= {"verification": [one.record() for one in pairs]} if pairs else {}
     digest = None if diverged else trainer.weights_digest()
     record = result_of(trial, metrics.lines, evaluation, digest, diverged)
-    return folder.finish_appended(record | dict(more or {}))
+    return folder.write_result(record | dict(more or {}))
 
 
-def _resumed(trial: Trial, folder: TrialFolder) -> tuple[dict[str, Any] | None, list[str]]:
+def _resumed(trial: Trial, folder: RunDir) -> tuple[dict[str, Any] | None, list[str]]:
     """The state to go on from, unless other versions have written it; and what there is to say."""
     found, problems = checkpoint.load_latest(folder.path, trial=trial.id)
     if found is None:

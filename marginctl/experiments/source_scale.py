@@ -15,8 +15,8 @@ from marginctl.experiments.reference_run import folders_of
 from marginctl.experiments.training_record import is_run, why_no_result
 from marginctl.objectives.parsing import Composition, ObjectiveName, parse
 from marginctl.objectives.spec import FromRun, Spec, from_run, with_number
-from marginctl.runs.run_dir import parse_run, result_in
-from marginctl.runs.safe_read import AbsentError, DamageError, read_text
+from marginctl.runs.run_dir import parse_result, parse_run
+from marginctl.runs.safe_read import CorruptFileError, MissingFileError, read_text
 
 
 @dataclass(frozen=True)
@@ -109,15 +109,15 @@ def _read(folder: Path, said: str) -> tuple[dict[str, Any], dict[str, Any] | Non
     """run.json and result.json of a trial; None for a result that is not there yet."""
     try:
         run = parse_run(read_text(folder / "run.json"), (is_run,))
-    except DamageError as error:
+    except CorruptFileError as error:
         raise RequestError(f"{said}: {folder.name}/run.json {error}: train it again") from None
     if run is None:
         raise RequestError(f"{said}: {folder.name} is no trial of marginctl train: name one")
     try:
-        record = result_in(read_text(folder / "result.json"))
-    except AbsentError:
+        record = parse_result(read_text(folder / "result.json"))
+    except MissingFileError:
         return run, None
-    except DamageError as error:
+    except CorruptFileError as error:
         raise RequestError(f"{said}: {folder.name}/result.json {error}: train it again") from None
     why = why_no_result(record)
     if why is not None:

@@ -15,7 +15,7 @@ from marginctl.objectives import plugins
 from marginctl.objectives.parsing import parse
 from marginctl.objectives.spec import from_run
 from marginctl.recipe import TASKS, TrainRecipe
-from marginctl.runs.atomic_io import unwritable, write_json_lines
+from marginctl.runs.atomic_io import write_error, write_json_lines
 from marginctl.runs.validation import READ, Objective, Percent, Timing, misfit, reason_of
 
 Task = Literal["train", "cosify", "transfer"]
@@ -214,7 +214,7 @@ class Metrics:
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
-            raise StorageError(unwritable(self._path, len(written), error)) from None
+            raise StorageError(write_error(self._path, len(written), error)) from None
 
 
 def result_of(

@@ -23,7 +23,7 @@ from marginctl.objectives.parsing import parse
 from marginctl.objectives.plugins import origins
 from marginctl.recipe import CosifyRecipe, TrainRecipe
 from marginctl.runs.atomic_io import write_atomically
-from marginctl.runs.run_dir import Found, TrialFolder
+from marginctl.runs.run_dir import RunDir, SavedResult
 from marginctl.utils.device import resolve_device
 
 if TYPE_CHECKING:
@@ -130,8 +130,8 @@ class Session:
             read,
         )
 
-    def folder_of(self, trial: Trial) -> TrialFolder:
-        return TrialFolder(self.folder / trial.id)
+    def folder_of(self, trial: Trial) -> RunDir:
+        return RunDir(self.folder / trial.id)
 
     def steps(self, trial: Trial) -> int:
         """How many steps a trial takes, about: a short last batch may join the one before."""
@@ -167,11 +167,11 @@ class Session:
 
         return plan(self)
 
-    def find(self, trial: Trial) -> Found:
+    def find(self, trial: Trial) -> SavedResult:
         """The result of a trial, if there is a whole one."""
-        return self.folder_of(trial).find((), is_result)
+        return self.folder_of(trial).load_result((), is_result)
 
-    def compute(self, trial: Trial, folder: TrialFolder, at: "At") -> dict[str, Any] | None:
+    def compute(self, trial: Trial, folder: RunDir, at: "At") -> dict[str, Any] | None:
         """Does a trial, with its folder's lock held; of several processes the first has its record.
 
         Raises:

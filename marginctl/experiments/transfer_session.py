@@ -28,7 +28,7 @@ from marginctl.models.registry import check_image_shape, parse_model
 from marginctl.recipe import TrainRecipe, TransferRecipe
 from marginctl.recipe.transfer import names_images
 from marginctl.runs.atomic_io import write_csv
-from marginctl.runs.run_dir import PREDICTIONS, Found, TrialFolder, file_digest
+from marginctl.runs.run_dir import PREDICTIONS, RunDir, SavedResult, file_digest
 from marginctl.transfer import cached_features
 from marginctl.transfer.predictions import prediction_rows
 from marginctl.transfer.probe import fit_probe
@@ -105,19 +105,17 @@ class TransferSession(Session):
         """The run store: the trials' folder without the recipe's name, which may have a folder."""
         return self.folder.parents[self.name.count("/")]
 
-    def find(self, trial: Trial) -> Found:
+    def find(self, trial: Trial) -> SavedResult:
         needed = (PREDICTIONS,) if _probes(trial) else ()
-        return self.folder_of(trial).find(needed, is_result)
+        return self.folder_of(trial).load_result(needed, is_result)
 
-    def compute(self, trial: Trial, folder: TrialFolder, at: At) -> dict[str, Any] | None:
+    def compute(self, trial: Trial, folder: RunDir, at: At) -> dict[str, Any] | None:
         assert isinstance(trial, TransferTrial)
         for line in self.left_out if trial is self.trials[0] else ():
             at.listener.message(line)
         return (self._probe if _probes(trial) else self._fine_tune)(trial, folder, at)
 
-    def _fine_tune(
-        self, trial: TransferTrial, folder: TrialFolder, at: At
-    ) -> dict[str, Any] | None:
+    def _fine_tune(self, trial: TransferTrial, folder: RunDir, at: At) -> dict[str, Any] | None:
         more = {"method": trial.transfer.method, "probe": None}
         images = self.images[trial.data]
         return run_trial(
@@ -125,7 +123,7 @@ class TransferSession(Session):
             more=more,
         )
 
-    def _probe(self, trial: TransferTrial, folder: TrialFolder, at: At) -> dict[str, Any]:
+    def _probe(self, trial: TransferTrial, folder: RunDir, at: At) -> dict[str, Any]:
         began = time.perf_counter()
         images, recipe = self.images[trial.data], trial.transfer
 

@@ -16,8 +16,8 @@ from marginctl.crossval.executors import ProcessExecutor, SerialExecutor, StackE
 from marginctl.experiments.uci_cv_record import is_result
 from marginctl.experiments.uci_cv_trial import Trial
 from marginctl.runs.atomic_io import write_arrays, write_atomically, write_csv
-from marginctl.runs.data_changes import note_on_changed_data
-from marginctl.runs.run_dir import KEPT, NETWORKS, PREDICTIONS, TrialFolder, file_digest
+from marginctl.runs.data_changes import changed_data_note
+from marginctl.runs.run_dir import DIGEST_KEYS, NETWORKS, PREDICTIONS, RunDir, file_digest
 
 
 class Listener(Protocol):
@@ -35,7 +35,7 @@ class Listener(Protocol):
 class _Running:
     """Trials that are trained in the same stacks, each with its locked folder; usually one."""
 
-    trials: list[tuple[Trial, TrialFolder]]
+    trials: list[tuple[Trial, RunDir]]
     results: list[Any]
     left: int
     error: BaseException | None = None
@@ -83,7 +83,7 @@ def execute(
     pending = deque(_together([t for t in trials if not run.reuse(t)]))
     if not pending:
         return run.outcome
-    changed = note_on_changed_data(folder, (run.about(t) for ts in pending for t in ts))
+    changed = changed_data_note(folder, (run.about(t) for ts in pending for t in ts))
     if changed is not None:
         listener.message(changed)
     workers = max(1, min(workers, sum(len(side_by_side[0].stacks) for side_by_side in pending)))
@@ -141,10 +141,10 @@ class _Run:
 
     def reuse(self, trial: Trial, *, quietly: bool = False) -> bool:
         """Takes a result that is there; says why one that is there cannot be used."""
-        found = TrialFolder(self.folder / trial.id).find(self.keep, is_result)
-        if found.reason and not quietly:
-            self.listener.message(found.reason)
-        if found.result is None or not found.whole:
+        found = RunDir(self.folder / trial.id).load_result(self.keep, is_result)
+        if found.problem and not quietly:
+            self.listener.message(found.problem)
+        if found.result is None or not found.run_json_intact:
             return False
         self._keep(trial, found.result, reused=True)
         return True
@@ -170,9 +170,9 @@ class _Run:
         own = {**self.recipe, "protocol": trial.protocol.model_dump()}
         return {"trial": trial.id, **trial.identity, "device": self.device, "recipe": own}
 
-    def _begin(self, trial: Trial) -> TrialFolder | None:
+    def _begin(self, trial: Trial) -> RunDir | None:
         """The trial's locked folder, or None where another process has it or has finished it."""
-        folder = TrialFolder(self.folder / trial.id)
+        folder = RunDir(self.folder / trial.id)
         if not folder.try_lock():
             self.listener.message(
                 f"{trial}: another process is at work on it: waiting for its result"
@@ -180,12 +180,14 @@ class _Run:
             self.elsewhere.append(trial)
             return None
         try:
-            found = folder.find(self.keep, is_result)  # another process may have finished it since
-            if found.result is None or not found.whole:
-                folder.begin(self.about(trial))
+            found = folder.load_result(
+                self.keep, is_result
+            )  # another process may have finished it since
+            if found.result is None or not found.run_json_intact:
+                folder.start(self.about(trial))
             if found.result is None:
                 return folder
-            record = found.result if found.whole else folder.told_anew(found.result)
+            record = found.result if found.run_json_intact else folder.write_result(found.result)
         except BaseException:
             folder.unlock()
             raise
@@ -233,7 +235,7 @@ class _Run:
             names = running.results[0].arrays
             stacked = {n: [r.arrays[n] for r in running.results] for n in names}
             write_arrays(path / NETWORKS, stacked)
-        return {KEPT[name]: file_digest(path / name) for name in self.keep}
+        return {DIGEST_KEYS[name]: file_digest(path / name) for name in self.keep}
 
     def look_elsewhere(self) -> None:
         waiting, self.elsewhere = self.elsewhere, []
@@ -241,7 +243,7 @@ class _Run:
         for trial in waiting:
             if self.reuse(trial, quietly=True):
                 continue
-            folder = TrialFolder(self.folder / trial.id)
+            folder = RunDir(self.folder / trial.id)
             if folder.try_lock():  # the other process is gone and left no result
                 folder.unlock()
                 free.append(trial)
@@ -258,7 +260,7 @@ class _Run:
         self.outcome.records[trial] = record
         self.listener.done(record, reused=reused)
 
-    def _fail(self, trial: Trial, folder: TrialFolder, error: BaseException) -> None:
+    def _fail(self, trial: Trial, folder: RunDir, error: BaseException) -> None:
         path = folder.path / "error.txt"
         write_atomically(path, "".join(traceback.format_exception(error)))
         reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"

@@ -17,7 +17,7 @@ from marginctl.experiments.uci_cv_trial import Trial, estimated_seconds, expand,
 from marginctl.objectives.parsing import parse
 from marginctl.objectives.plugins import origins
 from marginctl.runs.atomic_io import write_bytes_atomically, write_output
-from marginctl.runs.run_dir import NETWORKS, PREDICTIONS, TrialFolder
+from marginctl.runs.run_dir import NETWORKS, PREDICTIONS, RunDir
 from marginctl.utils.device import resolve_device, usable_cores
 
 
@@ -151,7 +151,9 @@ class Session:
     def unfinished(self) -> list[Trial]:
         """The trials without a result that can be used."""
         return [
-            t for t in self.trials if self._folder_of(t).find(self.keep, is_result).result is None
+            t
+            for t in self.trials
+            if self._folder_of(t).load_result(self.keep, is_result).result is None
         ]
 
     def plan(self, todo: Sequence[Trial], workers: int) -> dict[str, Any]:
@@ -165,8 +167,8 @@ class Session:
             "folder": str(self.folder),
         }
 
-    def _folder_of(self, trial: Trial) -> TrialFolder:
-        return TrialFolder(self.folder / trial.id)
+    def _folder_of(self, trial: Trial) -> RunDir:
+        return RunDir(self.folder / trial.id)
 
     def gather_predictions(self, target: Path, outcome: Outcome) -> None:
         """Writes the test predictions of all finished trials into one CSV file.

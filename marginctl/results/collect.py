@@ -15,7 +15,7 @@ from marginctl.papers import published_means
 from marginctl.results.cv_cells import Collector
 from marginctl.results.load_run import MARKS, Run, read_run
 from marginctl.runs.run_dir import digest
-from marginctl.runs.safe_read import DamageError
+from marginctl.runs.safe_read import CorruptFileError
 from marginctl.utils.text import printable
 
 __all__ = ["Collected", "Run", "Table", "Trained", "collect", "trial_folders"]
@@ -120,8 +120,8 @@ def collect(stores: Iterable[Path], read: Callable[[str], Run] = read_run) -> Co
         for folder in trial_folders(stores, collected.problems):
             try:
                 gathered.take(read(folder))
-            except DamageError as error:
-                collected.problems.append(printable(f"{folder}: {error}: left out"))
+            except CorruptFileError as error:
+                collected.problems.append(printable(f"{folder}: {error}: skipped"))
     for runs in [made.runs for made in gathered.tables.values()] + [
         made.runs for made in gathered.trained.values()
     ]:
@@ -179,7 +179,7 @@ class _Gathered:
             self._leave_out(min(run, other, key=lambda r: r.started), "a later run has that cell")
 
     def _leave_out(self, run: Run, why: str) -> None:
-        self._problems.append(printable(f"{run.path}: {why}: left out"))
+        self._problems.append(printable(f"{run.path}: {why}: skipped"))
 
     def _table_of(self, run: Run) -> Table | Trained:
         recipe, setting = run.about["recipe"], run.record.get("setting") or {}
@@ -234,7 +234,7 @@ def _keep_newest_data(runs: dict[tuple[str, str, int], Run], problems: list[str]
             newest[row] = run
     for place, run in list(runs.items()):
         if run.about["data"] != newest[place[0]].about["data"]:
-            problems.append(printable(f"{run.path}: '{place[0]}' held other data then: left out"))
+            problems.append(printable(f"{run.path}: '{place[0]}' held other data then: skipped"))
             del runs[place]
 
 
@@ -269,7 +269,7 @@ def _below(store: str, problems: list[str]) -> Iterator[str]:
                 there = list(entries)
         except OSError as error:
             problems.append(
-                printable(f"{folder}: cannot be read: {error.strerror or error}: left out")
+                printable(f"{folder}: cannot be read: {error.strerror or error}: skipped")
             )
             continue
         if any(entry.name in MARKS for entry in there):

@@ -14,8 +14,8 @@ from marginctl.experiments import training_record as training
 from marginctl.experiments import transfer_record as transfer
 from marginctl.experiments import uci_cv_record as crossval
 from marginctl.objectives.parsing import parse
-from marginctl.runs.run_dir import FOREIGN, result_in
-from marginctl.runs.safe_read import AbsentError, DamageError, document_in, read_text
+from marginctl.runs.run_dir import OTHER_TRIAL, parse_result
+from marginctl.runs.safe_read import CorruptFileError, MissingFileError, parse_document, read_text
 from marginctl.utils.text import printable
 
 # The files and folders of a trial, by which its folder is known.
@@ -62,23 +62,23 @@ def read_run(folder: str) -> Run:
     Control characters in what a table shows are escaped; runs of one recipe share one object.
 
     Raises:
-        DamageError: it is not finished, or not whole; the line says why, without the folder.
+        CorruptFileError: it is not finished, or not whole; the line says why, without the folder.
     """
     about, why_no_result = read_about(folder)
     try:
         text = read_text(os.path.join(folder, "result.json"))
-    except AbsentError:
+    except MissingFileError:
         failed = os.path.lexists(os.path.join(folder, "error.txt"))
-        raise DamageError("failed, see error.txt" if failed else "not finished") from None
-    except DamageError as error:
-        raise DamageError(f"result.json {error}") from None
+        raise CorruptFileError("failed, see error.txt" if failed else "not finished") from None
+    except CorruptFileError as error:
+        raise CorruptFileError(f"result.json {error}") from None
     try:
-        record = result_in(text)
-    except DamageError as error:
-        raise DamageError(f"result.json {error}") from None
+        record = parse_result(text)
+    except CorruptFileError as error:
+        raise CorruptFileError(f"result.json {error}") from None
     why = why_no_result(record) or _contradiction(about, record)
     if why is not None:
-        raise DamageError(f"result.json {FOREIGN} ({why})")
+        raise CorruptFileError(f"result.json {OTHER_TRIAL} ({why})")
     record = _shown(text, record)
     if about.get("task") == "transfer":
         record = transfer.as_trained(record)
@@ -89,32 +89,32 @@ def read_about(folder: str) -> tuple[dict[str, Any], _Why]:
     """What run.json says, and what checks a result of its task.
 
     Raises:
-        DamageError: it is missing or damaged.
+        CorruptFileError: it is missing or damaged.
     """
     try:
         text = read_text(os.path.join(folder, "run.json"))
-        about = document_in(text)
-    except DamageError as error:
-        raise DamageError(f"run.json {error}") from None
+        about = parse_document(text)
+    except CorruptFileError as error:
+        raise CorruptFileError(f"run.json {error}") from None
     task = str(about.get("task", "uci-cv"))
     if task not in _TASKS:
-        raise DamageError(
+        raise CorruptFileError(
             f"run.json is of the task {task[:40]!r}: expected one of {', '.join(_TASKS)}"
         )
     missing = _missing_extensions(about)
     if missing:
-        raise DamageError(
+        raise CorruptFileError(
             f"needs {missing}, which is not here: install it, or name it in MARGINCTL_EXTENSIONS"
         )
     why_no_run, why_no_result = _TASKS[task]
     why = why_no_run(about)
     if why is not None:
-        raise DamageError(f"run.json is damaged ({why})")
+        raise CorruptFileError(f"run.json is corrupt ({why})")
     about = _shown(text, about)
     try:
         written = json.dumps(about["recipe"], allow_nan=False)
     except ValueError:
-        raise DamageError("run.json is damaged (a number is infinite)") from None
+        raise CorruptFileError("run.json is corrupt (a number is infinite)") from None
     return about | {"recipe": _shared(written)}, why_no_result
 
 

@@ -1,1 +1,1 @@
-"""The run store: one folder a trial, written atomically, resumed by its presence."""
+"""Run directories: one folder for each trial, written atomically; a result marks it as finished."""

@@ -1,49 +1,48 @@
-"""Data whose content has changed since trials were done on it: said where they are done again."""
+"""Detection of data whose content has changed since finished trials used it."""
 
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from marginctl.runs.run_dir import digest
-from marginctl.runs.safe_read import DamageError, document_in, read_text
+from marginctl.runs.safe_read import CorruptFileError, parse_document, read_text
 
-# What two trials that differ in nothing but the content of their data do not share.
-_OWN = {"trial", "data", "data_identity", "device", "setting", "precision", "processes", "recipe"}
-_OWN |= {"schema", "versions", "git_commit", "timing"}
+# Keys of run.json in which trials may differ that differ only in the content of their data.
+_VARYING = {"trial", "data", "data_identity", "device", "setting", "precision", "processes"}
+_VARYING |= {"recipe", "schema", "versions", "git_commit", "timing"}
 
 
-def note_on_changed_data(folder: Path, todo: Iterable[Mapping[str, Any]]) -> str | None:
-    """A line where trials that are to be done have been done on other content of the same data.
+def changed_data_note(folder: Path, pending: Iterable[Mapping[str, Any]]) -> str | None:
+    """Return a note if finished trials of pending ones used other content of the same data.
 
     Args:
-        folder: a recipe's in a run store.
-        todo: what run.json will say of each of them.
+        folder: the runs of one recipe.
+        pending: the run.json documents of the trials to run.
     """
-    asked = {_without_content(about): about for about in todo}
-    if not asked or not folder.is_dir():
+    by_key = {_key_without_content(info): info for info in pending}
+    if not by_key or not folder.is_dir():
         return None
     changed: dict[str, int] = {}
     for path in sorted(folder.glob("*/run.json")):
         try:
-            run = document_in(read_text(path))
-            about = asked.get(_without_content(run))
-        except (DamageError, ValueError):
+            run = parse_document(read_text(path))
+            info = by_key.get(_key_without_content(run))
+        except (CorruptFileError, ValueError):
             continue
-        done = os.path.exists(path.parent / "result.json")
-        if done and about is not None and about["data"] != run.get("data"):
-            name = str(about.get("dataset") or _of_recipe(about)["name"])
+        finished = (path.parent / "result.json").exists()
+        if finished and info is not None and info["data"] != run.get("data"):
+            name = str(info.get("dataset") or _data_section(info)["name"])
             changed[name] = changed.get(name, 0) + 1
     if not changed:
         return None
-    which = ", ".join(f"{name} (finished trials: {count})" for name, count in changed.items())
-    return f"{folder}: the content of the data has changed since: {which}: computed anew beside"
+    names = ", ".join(f"{name} (finished trials: {count})" for name, count in changed.items())
+    return f"{folder}: the data has changed since: {names}: recomputing; the old runs stay"
 
 
-def _without_content(run: Mapping[str, Any]) -> str:
-    return digest([{k: v for k, v in run.items() if k not in _OWN}, _of_recipe(run)])
+def _key_without_content(run: Mapping[str, Any]) -> str:
+    return digest([{k: v for k, v in run.items() if k not in _VARYING}, _data_section(run)])
 
 
-def _of_recipe(run: Mapping[str, Any]) -> Any:
+def _data_section(run: Mapping[str, Any]) -> Any:
     recipe = run.get("recipe")
     return recipe.get("data") if isinstance(recipe, Mapping) else None

@@ -1,4 +1,4 @@
-"""Trial folders: `<out>/<recipe name>/<trial id>/` with run.json, metrics.jsonl, result.json."""
+"""Run directories `<out>/<recipe name>/<trial id>/`: run.json, metrics.jsonl and result.json."""
 
 import contextlib
 import errno
@@ -18,15 +18,26 @@ import filelock
 
 import marginctl
 from marginctl.errors import StorageError
-from marginctl.runs.atomic_io import sweep_temporaries, unwritable, write_json, write_json_lines
-from marginctl.runs.safe_read import SCHEMA, AbsentError, DamageError, document_in, read_text
+from marginctl.runs.atomic_io import (
+    remove_stale_temporaries,
+    write_error,
+    write_json,
+    write_json_lines,
+)
+from marginctl.runs.safe_read import (
+    SCHEMA,
+    CorruptFileError,
+    MissingFileError,
+    parse_document,
+    read_text,
+)
 
-# Files that a trial may have beside its result, where they were asked for.
+# Files that a run directory may hold besides its result, on request.
 PREDICTIONS = "predictions.csv"
 NETWORKS = "checkpoints/networks.npz"
-# Where result.json keeps the digest of each.
-KEPT = {PREDICTIONS: "predictions_sha256", NETWORKS: "weights_sha256"}
-# A result computed under other versions of these is not resumed: it may differ.
+# The keys of result.json that hold their digests.
+DIGEST_KEYS = {PREDICTIONS: "predictions_sha256", NETWORKS: "weights_sha256"}
+# A result from other versions of these packages is recomputed: it may differ.
 NUMERIC_PACKAGES = ("torch", "numpy")
 
 
@@ -34,12 +45,12 @@ _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=F
 
 
 def digest(document: Any) -> str:
-    """SHA-256 of a JSON document, independent of the order of keys."""
+    """Return the SHA-256 of a JSON document, independent of the order of its keys."""
     return hashlib.sha256(_CANONICAL.encode(document).encode()).hexdigest()
 
 
 def file_digest(path: Path) -> str | None:
-    """SHA-256 of a file, None where it cannot be read; a pipe is not waited for."""
+    """Return the SHA-256 of a file, None if it cannot be read or is not a regular file."""
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
     except OSError:
@@ -48,24 +59,24 @@ def file_digest(path: Path) -> str | None:
 
 @functools.cache
 def versions() -> dict[str, str]:
-    """Versions of what a result may depend on, read without importing it."""
-    found = {"marginctl": marginctl.__version__, "python": platform.python_version()}
+    """Return the versions that a result may depend on, without importing the packages."""
+    result = {"marginctl": marginctl.__version__, "python": platform.python_version()}
     for package in NUMERIC_PACKAGES:
         try:
-            found[package] = version(package)
+            result[package] = version(package)
         except PackageNotFoundError:
-            found[package] = "unknown"
-    return found
+            result[package] = "unknown"
+    return result
 
 
 @functools.cache
 def git_commit() -> str | None:
-    """The commit of marginctl's own checkout, `+changes` where files differ; None elsewhere."""
+    """Return the commit of marginctl's checkout, with `+changes` if files differ; else None."""
     root = Path(marginctl.__file__).parent.parent
     if not (root / ".git").exists():
         return None
     try:
-        asked = subprocess.run(
+        described = subprocess.run(
             ["git", "-C", str(root), "describe", "--always", "--abbrev=40", "--dirty=+changes"],
             capture_output=True,
             text=True,
@@ -74,64 +85,65 @@ def git_commit() -> str | None:
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    return asked.stdout.strip() or None
+    return described.stdout.strip() or None
 
 
-FOREIGN = "is not a result of this trial"
+OTHER_TRIAL = "is not a result of this trial"
 
 
-def result_in(text: str) -> dict[str, Any]:
-    """The record in the text of a result.json, without its checksum.
+def parse_result(text: str) -> dict[str, Any]:
+    """Return the record in the text of a result.json, without its checksum.
 
     Raises:
-        DamageError: it is not whole.
+        CorruptFileError: it is not valid JSON, or its checksum does not match.
     """
-    record = document_in(text)
-    said = record.pop("sha256", None)
+    record = parse_document(text)
+    checksum = record.pop("sha256", None)
     try:
-        fits = said == digest(record)
+        matches = checksum == digest(record)
     except ValueError:  # 1e999 is read as infinity
-        raise DamageError("is damaged (a number is infinite)") from None
-    if not fits:
-        raise DamageError("is damaged (its checksum does not fit)")
+        raise CorruptFileError("is corrupt (a number is infinite)") from None
+    if not matches:
+        raise CorruptFileError("is corrupt (checksum mismatch)")
     return record
 
 
 def parse_run(text: str, kinds: Iterable[Callable[[Any], bool]]) -> dict[str, Any] | None:
-    """The content of a run.json, or None where it is of none of the kinds."""
+    """Return the document of a run.json, None if it is corrupt or of none of the kinds."""
     try:
-        document = document_in(text)
-    except DamageError:
+        document = parse_document(text)
+    except CorruptFileError:
         return None
-    return document if any(is_run(document) for is_run in kinds) else None
+    return document if any(is_kind(document) for is_kind in kinds) else None
 
 
 @dataclass(frozen=True)
-class Found:
-    """What a trial folder holds: a result, or the reason why there is none to use.
+class SavedResult:
+    """The result that a run directory holds, or the reason why it cannot be used.
 
     Attributes:
-        reason: only where something is there that cannot be used.
-        whole: whether run.json is as it was written; else `begin` writes it anew.
+        result: None if there is no usable result.
+        problem: a message for the user, None if nothing is wrong.
+        run_json_intact: whether run.json is unchanged; if not, `start` has to write it again.
     """
 
     result: dict[str, Any] | None
-    reason: str | None = None
-    whole: bool = True
+    problem: str | None = None
+    run_json_intact: bool = True
 
 
-class TrialFolder:
-    """One trial's folder. Write only with its lock held."""
+class RunDir:
+    """The directory of one trial. Write to it only while you hold its lock."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock = filelock.FileLock(path / ".lock", thread_local=False)
 
     def try_lock(self) -> bool:
-        """Takes the lock; False where another process holds it. A killed holder holds nothing.
+        """Take the lock; False if another process holds it. The lock of a killed process is free.
 
         Raises:
-            StorageError: the folder cannot be made or written.
+            StorageError: the folder cannot be created or written.
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -140,58 +152,62 @@ class TrialFolder:
             return False
         except OSError as error:
             if error.errno == errno.EROFS and self.path.is_dir():
-                return True  # nobody writes there: what is done can be read
-            raise StorageError(unwritable(self.path, 0, error)) from None
+                return True  # nobody can write here: finished results can be read
+            raise StorageError(write_error(self.path, 0, error)) from None
         for folder in (self.path, (self.path / NETWORKS).parent):
-            sweep_temporaries(folder)
+            remove_stale_temporaries(folder)
         return True
 
     def unlock(self) -> None:
         self._lock.release()
 
-    def find(
+    def load_result(
         self,
-        needed: Iterable[str] = (),
+        required: Iterable[str] = (),
         is_result: Callable[[dict[str, Any]], bool] = lambda record: True,
-    ) -> Found:
-        """Reads the result, if there is a whole one from the same numerics.
+    ) -> SavedResult:
+        """Load the result if it is intact and from the same versions of the numeric packages.
 
         Args:
-            needed: files that must be there beside it, with the digests that it names.
-            is_result: whether a record has what a result of this kind must have.
+            required: files that must exist besides it and match the digests that it holds.
+            is_result: whether a record has all that a result of this kind must have.
         """
         path = self.path / "result.json"
         try:
-            record = result_in(read_text(path))
-        except AbsentError:
-            return Found(None)
-        except DamageError as error:
-            return Found(None, f"{path}: {error}: computed anew")
+            record = parse_result(read_text(path))
+        except MissingFileError:
+            return SavedResult(None)
+        except CorruptFileError as error:
+            return SavedResult(None, f"{path}: {error}: recomputing")
         if not is_result(record) or record["trial"] != self.path.name:
-            return Found(None, f"{path}: {FOREIGN}: computed anew")
-        now = versions()
+            return SavedResult(None, f"{path}: {OTHER_TRIAL}: recomputing")
+        current = versions()
         for package in NUMERIC_PACKAGES:
-            then = record["versions"].get(package)
-            if then != now[package]:
-                return Found(
+            recorded = record["versions"].get(package)
+            if recorded != current[package]:
+                return SavedResult(
                     None,
-                    f"{path}: from {package} {then}, this is {now[package]}: computed anew",
+                    f"{path}: from {package} {recorded}, this is {current[package]}: recomputing",
                 )
-        for name in needed:
-            kept = record.get(KEPT[name])
-            if kept is None or kept != file_digest(self.path / name):
-                return Found(None, f"{self.path}: has no whole {name}: computed anew")
-        written = record["timing"].get("sha256", {})  # results of old have none
-        for name in written:
-            if written[name] == file_digest(self.path / name):
+        for name in required:
+            checksum = record.get(DIGEST_KEYS[name])
+            if checksum is None or checksum != file_digest(self.path / name):
+                return SavedResult(None, f"{self._missing_or_corrupt(name)}: recomputing")
+        checksums = record["timing"].get("sha256", {})
+        for name in checksums:
+            if checksums[name] == file_digest(self.path / name):
                 continue
             if name == "run.json":
-                return Found(record, f"{self.path}: has no whole run.json: written anew", False)
-            return Found(None, f"{self.path}: has no whole {name}: computed anew")
-        return Found(record)
+                problem = f"{self._missing_or_corrupt(name)}: writing it again"
+                return SavedResult(record, problem, False)
+            return SavedResult(None, f"{self._missing_or_corrupt(name)}: recomputing")
+        return SavedResult(record)
 
-    def begin(self, document: dict[str, Any]) -> None:
-        """Writes run.json: what this trial is and what it is computed with."""
+    def _missing_or_corrupt(self, name: str) -> str:
+        return f"{self.path}: {name} is missing or corrupt"
+
+    def start(self, document: dict[str, Any]) -> None:
+        """Write run.json: what this trial is and what it is computed with."""
         timing = {
             "started": time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime()),
             "host": {"machine": platform.machine(), "system": platform.system()},
@@ -205,34 +221,28 @@ class TrialFolder:
         }
         write_json(self.path / "run.json", run)
         with contextlib.suppress(OSError):
-            (self.path / "error.txt").unlink()  # of an earlier try
+            (self.path / "error.txt").unlink()  # from an earlier attempt
 
     def finish(self, metrics: Iterable[dict[str, Any]], result: dict[str, Any]) -> dict[str, Any]:
-        """Writes metrics.jsonl and then, last, result.json, whose presence means done."""
+        """Write metrics.jsonl and then result.json, which marks the trial as finished."""
         write_json_lines(self.path / "metrics.jsonl", metrics)
-        return self.finish_appended(result)
+        return self.write_result(result)
 
-    def finish_appended(self, result: dict[str, Any]) -> dict[str, Any]:
-        """`finish` where metrics.jsonl has been written line by line.
+    def write_result(self, result: dict[str, Any]) -> dict[str, Any]:
+        """Write result.json with the versions and the digests of run.json and metrics.jsonl.
 
-        The digests of the files beside it are part of its timing, as the seconds in these are.
+        The digests are part of its timing, like the seconds in these files.
 
         Raises:
-            StorageError: it cannot be written, or one of these files has gone in the meantime.
+            StorageError: it cannot be written, or one of these files has been removed.
         """
-        written = {name: file_digest(self.path / name) for name in ("metrics.jsonl", "run.json")}
-        for name in (name for name, found in written.items() if found is None):
+        checksums = {name: file_digest(self.path / name) for name in ("metrics.jsonl", "run.json")}
+        for name in (name for name, checksum in checksums.items() if checksum is None):
             raise StorageError(
-                f"{self.path}: {name} has gone while the trial was at work: was the folder moved "
-                "or removed? Without a result: run the same command again"
+                f"{self.path}: {name} was removed while the trial ran, so that no result can be "
+                "written: run the same command again"
             )
-        timing = {**result["timing"], "sha256": written}
+        timing = {**result["timing"], "sha256": checksums}
         record = {"schema": SCHEMA, **result, "timing": timing, "versions": versions()}
         write_json(self.path / "result.json", {**record, "sha256": digest(record)})
         return record
-
-    def told_anew(self, record: dict[str, Any]) -> dict[str, Any]:
-        """Writes a record that `find` has read, changed or beside a changed run.json, once more."""
-        return self.finish_appended(
-            {k: v for k, v in record.items() if k not in ("schema", "versions")}
-        )

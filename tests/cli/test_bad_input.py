@@ -142,7 +142,7 @@ def test_outputs_that_cannot_be_written_are_said_before_training(marginctl, tmp_
     before = table.read_text()
     own = ("uci-cv", "--csv", table, "--target", "b", *quick, "--out", tmp_path / "runs")
     for arguments, message in (
-        (("--predictions", table), "is read by this command"),
+        (("--predictions", table), "is an input of this command"),
         (("--predictions", tmp_path), "is a folder: name a file"),
         (("--predictions", table / "p.csv"), "its folder cannot be written"),
         (("--save-models", table / "x"), "its folder cannot be written"),

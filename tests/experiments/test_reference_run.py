@@ -74,7 +74,7 @@ def test_what_is_no_reference_is_refused_in_a_line(marginctl, store, trial, tmp_
     (trial / "result.json").unlink()
     refused(trial, "that trial is not finished: expected the folder of a finished trial")
     (trial / "result.json").write_text(whole.replace("soft", "sofd"))
-    refused(trial, "its result.json is damaged")
+    refused(trial, "its result.json is corrupt")
     (trial / "result.json").write_text(whole)
     shutil.copytree(trial, tmp_path / "two" / "a")
     shutil.copytree(trial, tmp_path / "two" / "b")

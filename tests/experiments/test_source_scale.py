@@ -53,7 +53,7 @@ def test_what_has_no_number_is_said_in_one_line(store, tmp_path, marginctl):
     refused(store, "kappa. of 2 settings or objectives")
     text = (first / "result.json").read_text()
     (first / "result.json").write_text(text[: len(text) // 2])
-    refused(first, "result.json is damaged")
+    refused(first, "result.json is corrupt")
     (second / "result.json").unlink()
     refused(second, "is not finished")
     (second / "run.json").write_text("{}")

@@ -46,7 +46,7 @@ def test_the_images_of_a_training(marginctl, tmp_path, photographs, part):
     assert "was trained on other content" in ran.err
     ran = marginctl(*line)
     assert ran.status == 0
-    assert f"has changed since: {name} (finished trials: 1): computed anew beside" in ran.err
+    assert f"the data has changed since: {name} (finished trials: 1): recomputing" in ran.err
     assert first.items() < records(tmp_path / "runs").items()
     assert "has changed" not in marginctl(*line).err
 
@@ -62,7 +62,7 @@ def test_the_images_of_a_transfer(marginctl, tmp_path, photographs):
     other(photographs, "val")
     ran = marginctl(*line)
     assert ran.status == 0
-    assert f"has changed since: {name} (finished trials: 2): computed anew beside" in ran.err
+    assert f"the data has changed since: {name} (finished trials: 2): recomputing" in ran.err
     assert first.items() < records(tmp_path / "runs").items()
 
 

@@ -58,7 +58,10 @@ def commands(made, disk):
 
 OF_RUNS = ["train", "cosify", "probe", "uci-cv"]
 OF_FILES = ["predictions", "probe predictions", "map", "figure", "report", "figures"]
-WHY = {True: ("Finished trials are kept: ", "--out"), False: ("make room, or name another file",)}
+WHY = {
+    True: ("Finished trials are kept: ", "--out"),
+    False: ("free some space, or name another file",),
+}
 
 
 def content(folder):

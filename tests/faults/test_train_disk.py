@@ -24,8 +24,8 @@ ARGUMENTS += ("--checkpoint-minutes", "0", "--epochs", "2", "--json")
 
 FULL = re.compile(
     r"error: (?P<path>\S+): the disk is full: (?P<needed>\d+) bytes needed, (?P<free>\d+) free\. "
-    r"Finished trials are kept: make room and run the same command again, or name another folder "
-    r"with --out\n"
+    r"Finished trials are kept: free some space and run the same command again, or name another "
+    r"folder with --out\n"
 )
 
 

@@ -3,12 +3,12 @@
 import json
 import os
 import shutil
-import socket
 from pathlib import Path
 
 import pytest
 
 from marginctl.results.collect import Run, collect, trial_folders
+from marginctl.runs import safe_read
 from tests.reports.stores import another, change_result, change_run, copied, make, trial
 
 FORMATS = ("table", "markdown", "latex", "csv", "json", "html")
@@ -65,16 +65,6 @@ def huge(path):
         file.truncate(40 * 2**20)  # of zeros, which take no room
 
 
-def plugged(path):
-    here = Path.cwd()
-    os.chdir(path.parent)  # a socket's path is short
-    try:
-        with socket.socket(socket.AF_UNIX) as made:
-            made.bind(path.name)
-    finally:
-        os.chdir(here)
-
-
 def other_task(folder):
     there = next(p for p in folder.parent.parent.rglob("result.json") if "digits" in str(p))
     shutil.copy(there, folder / "result.json")
@@ -84,34 +74,34 @@ NAN = '{"schema": 1, "trial": NaN}'
 NOT_THIS = "result.json is not a result of this trial "
 DAMAGE = {
     "no run.json": ("u", only("result.json", "metrics.jsonl"), "run.json is missing"),
-    "an empty run.json": ("u", text("run.json", " \n"), "run.json is damaged (empty)"),
-    "a torn run.json": ("t", cut("run.json"), "run.json is damaged (no whole JSON: line "),
+    "an empty run.json": ("u", text("run.json", " \n"), "run.json is corrupt (empty)"),
+    "a torn run.json": ("t", cut("run.json"), "run.json is corrupt (invalid JSON: line "),
     "run.json in Latin-1": ("u", text("run.json", b'{"a": "\xe9"}'), "(not UTF-8: byte 7)"),
-    "a list": ("u", text("run.json", "[1]"), "run.json is damaged (a list: expected an object)"),
-    "null": ("u", text("run.json", "null"), "run.json is damaged ('None': expected an object)"),
+    "a list": ("u", text("run.json", "[1]"), "run.json is corrupt (a list: expected an object)"),
+    "null": ("u", text("run.json", "null"), "run.json is corrupt ('None': expected an object)"),
     "a seed in words": (
         "t",
         run(seed="x"),
-        "run.json is damaged (seed = 'x': expected an integer",
+        "run.json is corrupt (seed = 'x': expected an integer",
     ),
-    "no numerics": ("u", run(numerics=...), "run.json is damaged ('numerics' is missing)"),
+    "no numerics": ("u", run(numerics=...), "run.json is corrupt ('numerics' is missing)"),
     "a recipe without folds": (
         "u",
         run(recipe__protocol={}),
         "(protocol without folds and repeats)",
     ),
-    "no recipe": ("t", run(recipe=...), "run.json is damaged ('recipe' is missing)"),
+    "no recipe": ("t", run(recipe=...), "run.json is corrupt ('recipe' is missing)"),
     "a future schema": ("u", run(schema=2), "run.json has schema = '2': expected 1"),
     "a huge run.json": ("u", replaced("run.json", huge), "run.json is too large: 41943040 bytes"),
-    "a folder run.json": ("u", replaced("run.json", Path.mkdir), "run.json is a folder: expected"),
-    "NaN in run.json": ("t", text("run.json", NAN), "damaged (NaN, which is no JSON)"),
-    "deep JSON": ("u", text("run.json", "[" * 10**5), "run.json is damaged (nested too deeply)"),
+    "a folder run.json": ("u", replaced("run.json", Path.mkdir), "run.json is not a regular file"),
+    "NaN in run.json": ("t", text("run.json", NAN), "corrupt (NaN, which is not JSON)"),
+    "deep JSON": ("u", text("run.json", "[" * 10**5), "run.json is corrupt (nested too deeply)"),
     "infinite": (
         *(
             "u",
             lambda f: text("run.json", (f / "run.json").read_text().replace("0.003", "1e999"))(f),
         ),
-        "run.json is damaged (a number is infinite)",
+        "run.json is corrupt (a number is infinite)",
     ),
     "another task": ("u", run(task="sing"), "run.json is of the task 'sing': expected one of"),
     "no such task": ("u", run(task=["train"]), "run.json is of the task "),
@@ -125,20 +115,20 @@ DAMAGE = {
         run(recipe__train__x=1),
         "none of this version: unknown key 'train.x'",
     ),
-    "a torn result": ("u", cut("result.json"), "result.json is damaged (no whole JSON: line "),
-    "an empty result": ("t", text("result.json", ""), "result.json is damaged (empty)"),
-    "a result in Latin-1": ("u", text("result.json", b"\xff"), "result.json is damaged (not UTF-8"),
-    "NaN in a result": ("u", text("result.json", NAN), "damaged (NaN, which is no JSON)"),
+    "a torn result": ("u", cut("result.json"), "result.json is corrupt (invalid JSON: line "),
+    "an empty result": ("t", text("result.json", ""), "result.json is corrupt (empty)"),
+    "a result in Latin-1": ("u", text("result.json", b"\xff"), "result.json is corrupt (not UTF-8"),
+    "NaN in a result": ("u", text("result.json", NAN), "corrupt (NaN, which is not JSON)"),
     "infinite result": (
         *("u", text("result.json", '{"a": 1e999, "sha256": ""}')),
-        "result.json is damaged (a number is infinite)",
+        "result.json is corrupt (a number is infinite)",
     ),
     "a flipped digit": (
         *(
             "u",
             lambda f: text("result.json", (f / "result.json").read_text().replace("51", "52"))(f),
         ),
-        "result.json is damaged (its checksum does not fit)",
+        "result.json is corrupt (checksum mismatch)",
     ),
     "a future result": ("t", result(schema=9), "result.json has schema = '9': expected 1"),
     "of another trial": (
@@ -155,25 +145,27 @@ DAMAGE = {
     "no versions": ("t", result(versions=...), NOT_THIS + "('versions' is missing)"),
     "no time": ("t", result(timing={}), NOT_THIS + "('timing.seconds' is missing)"),
     "no such objective": ("u", result(objective="nix"), NOT_THIS + "(unknown objective 'nix'"),
-    "a folder result.json": ("u", replaced("result.json", Path.mkdir), "result.json is a folder"),
+    "a folder result.json": (
+        "u",
+        replaced("result.json", Path.mkdir),
+        "result.json is not a regular file",
+    ),
     "a dangling link": (
         *("u", replaced("result.json", lambda p: p.symlink_to("nowhere"))),
-        "result.json is a link to nothing",
+        "not finished",
     ),
     "a loop of links": (
         *("u", replaced("result.json", lambda p: p.symlink_to("result.json"))),
         "result.json cannot be read: Too many levels of symbolic links",
     ),
-    "a pipe": ("u", replaced("result.json", os.mkfifo), "result.json is a pipe: expected a file"),
     "a pipe run.json": (
         "t",
         replaced("run.json", os.mkfifo),
-        "run.json is a pipe: expected a file",
+        "run.json is not a regular file",
     ),
-    "a socket": ("u", replaced("result.json", plugged), "result.json is a socket: expected a file"),
     "a device": (
         *("u", replaced("result.json", lambda p: p.symlink_to("/dev/zero"))),
-        "result.json is a device: expected a file",
+        "result.json is not a regular file",
     ),
     "a huge result": ("t", replaced("result.json", huge), "result.json is too large"),
     "unreadable": ("u", lambda folder: None, "result.json cannot be read: Permission denied"),
@@ -184,7 +176,7 @@ DAMAGE = {
     "unfinished": ("t", only("run.json", ".lock", "checkpoints", "metrics.jsonl"), "not finished"),
     "checkpoints alone": ("t", only("checkpoints"), "run.json is missing"),
     "metrics alone": ("u", only("metrics.jsonl"), "run.json is missing"),
-    "a name\n\x1b[31m with blanks é": ("u", cut("result.json"), "result.json is damaged"),
+    "a name\n\x1b[31m with blanks é": ("u", cut("result.json"), "result.json is corrupt"),
 }
 
 
@@ -194,14 +186,15 @@ def damaged(whole, tmp_path, monkeypatch):
     store = copied(whole, tmp_path / "store")
     for name, (kind, damage, _) in DAMAGE.items():
         damage(copied(trial(whole, NAMES[kind]), store / "damage" / name))
-    opened = os.open
 
     def refuse(path, *arguments, **options):
         if "unreadable" in str(path) and str(path).endswith("result.json"):
             raise PermissionError(13, "Permission denied", str(path))
-        return opened(path, *arguments, **options)
+        return open(path, *arguments, **options)
 
-    monkeypatch.setattr(os, "open", refuse)  # permission bits do not hold root back
+    monkeypatch.setattr(
+        safe_read, "open", refuse, raising=False
+    )  # permission bits do not hold root back
     return store
 
 
@@ -223,7 +216,7 @@ def test_every_damage_is_named_in_every_format_and_the_whole_runs_are_shown(
             shown = name.encode("unicode_escape").decode().replace("\\xe9", "é")
             (line,) = (s for s in lines if s.startswith(f"{damaged / 'damage' / shown}: "))
             assert message in line
-            assert line.endswith(": left out")
+            assert line.endswith(": skipped")
         if form == "json":
             assert ran.json["problems"] == lines
             assert {**ran.json, "problems": []} == before
@@ -281,7 +274,7 @@ def test_of_two_runs_of_one_cell_the_later_stays(whole, tmp_path):
         change_run(new, numerics=numerics)
     collected = collect([store])
     assert [p.partition(": ")[2] for p in collected.problems] == [
-        "a later run has that cell: left out"
+        "a later run has that cell: skipped"
     ] * 2
     kept = {r.about["numerics"] for t in collected.tables for r in t.runs.values()}
     assert 99 in kept
@@ -296,8 +289,8 @@ def test_a_row_holds_one_data_set(whole, tmp_path):
     problems = [p.partition(": ")[2] for p in collect([store]).problems]
     assert (
         problems
-        == ["'iris' held other data then: left out"] * 2
-        + ["'digits, mlp' held other data then: left out"] * 2
+        == ["'iris' held other data then: skipped"] * 2
+        + ["'digits, mlp' held other data then: skipped"] * 2
     )
 
 
@@ -309,7 +302,7 @@ def test_a_trial_in_two_stores_is_one_and_other_numbers_are_said(whole, tmp_path
     change_result(trial(store, "iris-soft"), accuracies=[[1.0, 2.0, 3.0]] * 2)
     (line,) = collect([whole, store]).problems
     assert ": the same trial as " in line
-    assert line.endswith(", with other numbers: left out")
+    assert line.endswith(", with other numbers: skipped")
 
 
 def test_diverged_and_collapsed_runs_are_counted(marginctl, whole, tmp_path):
@@ -357,10 +350,13 @@ def test_reading_many_runs_does_a_bounded_work_for_each(whole, tmp_path, monkeyp
         for seed in range(number):
             another(one, store / f"{start}-{seed}", seed=seed)
     opened, read, parsed = [], [], []
-    opens, validate, parse = os.open, TrainRecipe.model_validate, validation.parse
-    monkeypatch.setattr(
-        os, "open", lambda p, *a, **k: opened.append(Path(p).name) or opens(p, *a, **k)
-    )
+    validate, parse = TrainRecipe.model_validate, validation.parse
+
+    def count(path, *arguments, **options):
+        opened.append(Path(path).name)
+        return open(path, *arguments, **options)
+
+    monkeypatch.setattr(safe_read, "open", count, raising=False)
     monkeypatch.setattr(
         TrainRecipe, "model_validate", lambda *a, **k: read.append(a) or validate(*a, **k)
     )

@@ -125,7 +125,7 @@ def test_damaged_runs_are_named(marginctl, whole, tmp_path):
     (trial(other, "iris-soft") / "result.json").write_text("{")
     ran = marginctl("report", "--diff", whole, other)
     assert ran.status == 0
-    assert "result.json is damaged" in ran.err
+    assert "result.json is corrupt" in ran.err
     assert "3 cells in both" in ran.out
 
 

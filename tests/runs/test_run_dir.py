@@ -14,13 +14,13 @@ import pytest
 from marginctl.errors import StorageError
 from marginctl.runs import atomic_io, run_dir
 from marginctl.runs.atomic_io import TEMPORARY, write_atomically, write_json
-from marginctl.runs.run_dir import TrialFolder, digest, file_digest, git_commit, versions
+from marginctl.runs.run_dir import RunDir, digest, file_digest, git_commit, versions
 
 
 def finished(path):
-    folder = TrialFolder(path)
+    folder = RunDir(path)
     assert folder.try_lock()
-    folder.begin({"trial": "t"})
+    folder.start({"trial": "t"})
     result = {"trial": "t", "accuracies": [[1.0]], "timing": {"seconds": 0.5}}
     folder.finish([{"epoch": 1, "loss": 0.5}], result)
     folder.unlock()
@@ -29,9 +29,9 @@ def finished(path):
 
 def test_a_finished_trial_is_found(tmp_path):
     folder = finished(tmp_path / "t")
-    found = folder.find()
-    assert found.reason is None
-    assert found.result["accuracies"] == [[1.0]]
+    saved = folder.load_result()
+    assert saved.problem is None
+    assert saved.result["accuracies"] == [[1.0]]
     run = json.loads((folder.path / "run.json").read_text())
     assert run["versions"] == versions()
     assert set(run["timing"]) == {"started", "host"}
@@ -41,7 +41,7 @@ def test_a_finished_trial_is_found(tmp_path):
 
 
 def test_nothing_there_is_no_result_and_no_complaint(tmp_path):
-    assert TrialFolder(tmp_path / "t").find() == run_dir.Found(None)
+    assert RunDir(tmp_path / "t").load_result() == run_dir.SavedResult(None)
 
 
 @pytest.mark.parametrize("at", ["every byte"])
@@ -52,11 +52,11 @@ def test_a_flipped_or_missing_byte_anywhere_is_seen(tmp_path, at):
     for i in range(len(whole)):
         for damaged in (whole[:i], whole[:i] + bytes([whole[i] ^ 1]) + whole[i + 1 :]):
             path.write_bytes(damaged)
-            found = folder.find()
-            if found.result is not None:  # blanks between tokens carry nothing
+            saved = folder.load_result()
+            if saved.result is not None:  # blanks between tokens carry nothing
                 assert json.loads(damaged) == json.loads(whole)
             else:
-                assert "computed anew" in found.reason
+                assert "recomputing" in saved.problem
 
 
 @pytest.mark.parametrize("name", ["run.json", "metrics.jsonl"])
@@ -67,10 +67,10 @@ def test_a_flipped_or_missing_byte_beside_it_is_seen(tmp_path, name):
     for i in range(0, len(whole), 7):
         for damaged in (whole[:i], whole[:i] + bytes([whole[i] ^ 1]) + whole[i + 1 :]):
             path.write_bytes(damaged)
-            found = folder.find()
-            assert f"has no whole {name}" in found.reason
+            saved = folder.load_result()
+            assert f"{name} is missing or corrupt" in saved.problem
             # what a result says does not hang on run.json, which is written anew
-            assert (found.result is not None, found.whole) == (
+            assert (saved.result is not None, saved.run_json_intact) == (
                 (True, False) if name == "run.json" else (False, True)
             )
 
@@ -78,7 +78,7 @@ def test_a_flipped_or_missing_byte_beside_it_is_seen(tmp_path, name):
 @pytest.mark.parametrize("content", ["", "[]", "null", "3", "{}", '{"sha256": 1}', "\x00"])
 def test_foreign_content_is_damage(tmp_path, content):
     (tmp_path / "result.json").write_text(content)
-    assert "damaged" in TrialFolder(tmp_path).find().reason
+    assert "corrupt" in RunDir(tmp_path).load_result().problem
 
 
 @pytest.mark.parametrize("package", ["torch", "numpy"])
@@ -86,9 +86,9 @@ def test_another_version_starts_anew_and_says_so(tmp_path, package, monkeypatch)
     folder = finished(tmp_path / "t")
     newer = {**versions(), package: "99.1"}
     monkeypatch.setattr(run_dir, "versions", lambda: newer)
-    found = folder.find()
-    assert found.result is None
-    assert f"from {package} {versions()[package]}, this is 99.1: computed anew" in found.reason
+    saved = folder.load_result()
+    assert saved.result is None
+    assert f"from {package} {versions()[package]}, this is 99.1: recomputing" in saved.problem
 
 
 def test_writing_is_atomic_when_killed_at_any_step(tmp_path, monkeypatch):
@@ -109,7 +109,7 @@ def test_writing_is_atomic_when_killed_at_any_step(tmp_path, monkeypatch):
 
 def test_stale_temporaries_are_swept_with_the_lock(tmp_path):
     (tmp_path / f"{TEMPORARY}xyz").write_text("half")
-    folder = TrialFolder(tmp_path)
+    folder = RunDir(tmp_path)
     assert folder.try_lock()
     folder.unlock()
     assert not list(tmp_path.glob(f"{TEMPORARY}*"))
@@ -137,11 +137,11 @@ def test_a_folder_that_cannot_be_made_is_one_line(tmp_path):
     with pytest.raises(StorageError, match="cannot be written"):
         write_atomically(tmp_path / "file" / "x.json", "")
     with pytest.raises(StorageError, match="cannot be written"):
-        TrialFolder(tmp_path / "file" / "t").try_lock()
+        RunDir(tmp_path / "file" / "t").try_lock()
 
 
 def _hold(path, ready):
-    folder = TrialFolder(path)
+    folder = RunDir(path)
     assert folder.try_lock()
     ready.set()
     time.sleep(60)
@@ -153,7 +153,7 @@ def test_a_second_process_sees_the_lock_and_takes_over_a_dead_ones(tmp_path):
     process = context.Process(target=_hold, args=(tmp_path, ready))
     process.start()
     assert ready.wait(60)
-    folder = TrialFolder(tmp_path)
+    folder = RunDir(tmp_path)
     assert not folder.try_lock()
     os.kill(process.pid, signal.SIGKILL)
     process.join()

@@ -148,7 +148,7 @@ def test_samples_of_their_own_to_fit_on(marginctl, files):
         (("o.npz", "--calibration", "first.npz", "--split", "0.3"), "either samples of their own"),
         (("o.npz", "--calibration", "absent.npz"), "absent.npz: cannot be read: No such file"),
         (("o.npz", "--save", "m.json"), "--save: one map is saved: name its method"),
-        (("o.npz", "--save", "o.npz", "--method", "vector"), "o.npz: is read by this command"),
+        (("o.npz", "--save", "o.npz", "--method", "vector"), "o.npz: is an input of this command"),
         (("o.npz", "--figure", "f.txt"), "expected a file name ending in .png, .svg, .pdf"),
         (("absent",), "is not there: expected a run of marginctl train, or .npz with logits"),
         (("o.txt",), "expected the folder of a trial of marginctl train"),

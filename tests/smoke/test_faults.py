@@ -19,7 +19,7 @@ def test_a_table_that_has_changed(marginctl, tmp_path):
     table.write_text(table.read_text().replace("6,1,a", "6,1,b"))
     ran = marginctl(*line)
     assert ran.status == 0
-    assert "has changed since: flowers.csv (finished trials: 1): computed anew beside" in ran.err
+    assert "the data has changed since: flowers.csv (finished trials: 1): recomputing" in ran.err
     assert first.items() < records(tmp_path / "runs").items()
     assert "has changed" not in marginctl(*line).err
 
@@ -39,6 +39,6 @@ def test_a_damaged_file_beside_a_result(marginctl, tmp_path, command, name):
     path.write_bytes(path.read_bytes()[:-9])
     ran = marginctl(*line)
     assert ran.status == 0
-    assert f"{path.parent}: has no whole {name}: " in ran.err
+    assert f"{path.parent}: {name} is missing or corrupt: " in ran.err
     assert records(tmp_path) == before
     assert "has no whole" not in marginctl(*line).err

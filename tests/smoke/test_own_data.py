@@ -94,7 +94,7 @@ def test_predictions_of_a_finished_trial_are_computed_when_asked_for(marginctl, 
     ]
     first = marginctl(*arguments, "--json").json
     ran = marginctl(*arguments, "--json", "--predictions", tmp_path / "p.csv")
-    assert "has no whole predictions.csv: computed anew" in ran.err
+    assert "predictions.csv is missing or corrupt: recomputing" in ran.err
     assert ran.json["cells"][0]["mean"] == first["cells"][0]["mean"]
     assert len((tmp_path / "p.csv").read_text().splitlines()) == 61
 

@@ -56,9 +56,9 @@ def test_damaged_runs_are_named_and_the_rest_is_shown(marginctl, store, quick):
     (store / "notes.txt").write_text("hello")
     ran = marginctl("report", store)
     assert ran.status == 0
-    assert f"{soft}: result.json is damaged" in ran.err
-    assert f"{center}: not finished: left out" in ran.err
-    assert f"{store / 'foreign'}: run.json is damaged (a list" in ran.err
+    assert f"{soft}: result.json is corrupt" in ran.err
+    assert f"{center}: not finished: skipped" in ran.err
+    assert f"{store / 'foreign'}: run.json is corrupt (a list" in ran.err
     assert len(ran.err.splitlines()) == 3
     assert "scale=5" in ran.out
     (arcgrad / "run.json").unlink()
@@ -108,7 +108,7 @@ def test_whole_but_foreign_results_are_left_out_and_computed_anew(marginctl, sto
     if changes != {"versions": {}}:  # that is enough to be shown, but not to be resumed
         assert f"{folder}: result.json is not a result of this trial (" in ran.err
     mended = marginctl(*arguments)
-    assert "computed anew" in mended.err
+    assert "recomputing" in mended.err
     for a, b in zip(before, mended.json["cells"], strict=True):
         assert {**a, "seconds": 0} == {**b, "seconds": 0}
 
@@ -144,7 +144,7 @@ def test_other_protocols_are_other_tables_and_later_data_wins(marginctl, store, 
     (twin / "run.json").write_text(json.dumps(about))
     (twin / "result.json").write_text(json.dumps({**result, "sha256": digest(result)}))
     ran = marginctl("report", store)
-    assert f"{run.parent}: a later run has that cell: left out" in ran.err
+    assert f"{run.parent}: a later run has that cell: skipped" in ran.err
 
 
 def test_mistakes(marginctl, tmp_path, store):

@@ -60,7 +60,7 @@ def test_the_runs_of_a_store_are_counted(marginctl, tmp_path, quick):
     counts = {t["table"]: t["filled"] for t in ran.json["papers"][0]["tables"]}
     assert counts == {**dict.fromkeys(("II", "III", "IV", "V", "VI", "VII"), 0), "I": 1}
     assert len(ran.json["problems"]) == 1
-    assert "run.json is damaged (a list" in ran.err
+    assert "run.json is corrupt (a list" in ran.err
     assert "filled" in marginctl("report", "--list", tmp_path).out.splitlines()[0]
 
 

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from marginctl.runs.run_dir import TrialFolder
+from marginctl.runs.run_dir import RunDir
 
 pytestmark = pytest.mark.smoke
 TWICE = "similarity=cosine;scale=fixed(from_run=cosine-ls,times=2)"
@@ -21,7 +21,7 @@ def test_a_trial_that_is_taken_comes_last_and_so_does_what_needs_it(marginctl, t
     assert len(trials) == 4
     taken = next(p.parent for p in trials if "cosine-ls-0" in p.parent.name)
     store = tmp_path / "shared"
-    folder = TrialFolder(store / taken.relative_to(tmp_path / "alone"))
+    folder = RunDir(store / taken.relative_to(tmp_path / "alone"))
     assert folder.try_lock()
 
     def leave_when_the_others_are_done():

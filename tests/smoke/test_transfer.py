@@ -291,9 +291,9 @@ def test_a_record_that_was_changed_is_named_by_a_report(marginctl, networks, tmp
     few = ("--set", "probe.l2_penalties=[0.1]", "--set", "data.subset_size=100", *SMALL)
     marginctl("transfer", "--from", networks, "--data", "digits", "--out", tmp_path, *few)
     path = next(tmp_path.rglob("result.json"))
-    from marginctl.runs.run_dir import digest, result_in
+    from marginctl.runs.run_dir import digest, parse_result
 
-    record = result_in(path.read_text())
+    record = parse_result(path.read_text())
     del record["start"]["row"]
     path.write_text(json.dumps({**record, "sha256": digest(record)}))
     assert "'start.row' is missing" in marginctl("report", tmp_path).err

@@ -12,7 +12,7 @@ from marginctl.experiments.run_trial import Keeping, Stop, StoppedRunError, run_
 from marginctl.experiments.training_record import is_result
 from marginctl.experiments.training_session import Session
 from marginctl.models.backbone import create_backbone
-from marginctl.runs.run_dir import TrialFolder
+from marginctl.runs.run_dir import RunDir
 from marginctl.training import input_gradient
 from marginctl.training.checkpoint import weights_digest
 from marginctl.training.diagnostics import as_test_images, chosen
@@ -81,9 +81,9 @@ def session(folder, *overrides):
 def trained(opened, name, listener=None, stop=None):
     """Runs the only trial in a folder of its own; the lines of its metrics without times."""
     (trial,) = opened.trials
-    folder = TrialFolder(opened.folder / name)
+    folder = RunDir(opened.folder / name)
     assert folder.try_lock()
-    folder.begin({"trial": trial.id})
+    folder.start({"trial": trial.id})
     device_config = device_config_for("cpu", "fp32")
     record = run_trial(
         trial,

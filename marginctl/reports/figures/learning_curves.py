@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marginctl.results.collect import Run, Trained
-from marginctl.runs.safe_read import DamageError, read_bytes
+from marginctl.runs.safe_read import CorruptFileError, read_bytes
 
 FloatArray = NDArray[np.float64]
 
@@ -145,7 +145,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     """
     try:
         text = read_bytes(path).decode("utf-8", "replace")
-    except DamageError:
+    except CorruptFileError:
         return []
     lines = {}
     for written in text.split("\n"):
