@@ -149,9 +149,9 @@ def command(
     asked = Asked(0.5 if split is None else split, repeats or 10, bins, bootstrap, seed)
     found = calibrate(outputs, fitting, method or [], asked, LogLine(quiet=quiet))
     if figure is not None:
-        from marginctl.reports.figures.reliability_of_calibration import draw
+        from marginctl.reports.figures.reliability_diagram import draw_calibration
 
-        draw(title_of(found.document), found.before, found.after, figure)
+        draw_calibration(title_of(found.document), found.before, found.after, figure)
     if save is not None:
         io.write(save, next(iter(found.maps.values())))
     say(f"wrote {path}" for path in (figure, save) if path is not None)

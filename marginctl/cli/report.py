@@ -10,7 +10,7 @@ import typer
 from marginctl.cli import options
 from marginctl.cli.options import ReportFormat, print_json
 from marginctl.errors import RequestError
-from marginctl.reports.figures import KINDS
+from marginctl.reports.figures.registry import FIGURES
 
 
 class FigureFormat(enum.StrEnum):
@@ -53,7 +53,7 @@ def command(
     figures: Annotated[
         Path | None,
         typer.Option(
-            "--figures", metavar="DIR", help="Draw the runs of train: a file a table and kind."
+            "--figures", metavar="DIR", help="Folder for the figures of the runs of train."
         ),
     ] = None,
     kind: Annotated[
@@ -61,12 +61,12 @@ def command(
         typer.Option(
             "--kind",
             metavar="KIND",
-            help=f"Which of --figures, else all: {', '.join(KINDS)}; repeatable.",
+            help=f"Figure type (default: all): {', '.join(FIGURES)}; repeatable.",
         ),
     ] = None,
     figure_format: Annotated[
         FigureFormat | None,
-        typer.Option("--figure-format", help="Of --figures; png where not given."),
+        typer.Option("--figure-format", help="Figure format (default: png)."),
     ] = None,
     report_format: Annotated[
         ReportFormat,
@@ -145,15 +145,20 @@ def command(
         draw(assembled.tables[0].compared, figure)
         say([f"wrote {figure}"])
     if figures:
-        from marginctl.reports.figures.registry import draw_all
+        from marginctl.reports.figures.draw import draw_figures
 
         shown = replace(
             collected,
             tables=[t.table for t in assembled.tables],
             trained=[t.trained for t in assembled.trained],
         )
-        written, skipped = draw_all(shown, figures, kind or [], figure_format or "png")
-        say([*(f"wrote {path}" for path in written), *(f"not drawn: {line}" for line in skipped)])
+        written, skipped = draw_figures(shown, figures, kind or [], figure_format or "png")
+        say(
+            [
+                *(f"wrote {path}" for path in written),
+                *(f"figure omitted: {line}" for line in skipped),
+            ]
+        )
     if explain:
         lines = explained(explain, assembled)
         with to_file(output) as wrote:

@@ -125,7 +125,7 @@ def command(
     from marginctl.experiments.uci_cv_trial import cost_of
     from marginctl.papers import published_means
     from marginctl.recipe import find
-    from marginctl.reports.figures.grid import check, draw
+    from marginctl.reports.figures.uci_cv_grid import check_figure, draw
     from marginctl.reports.formats.output import print_tables
     from marginctl.reports.tables import cv_table
     from marginctl.reports.tables.builders import of_grid
@@ -145,7 +145,7 @@ def command(
     own = read_csv_files(csv or [], target or [], (train_csv, test_csv))
     keep = [PREDICTIONS] * (predictions is not None) + [NETWORKS] * (save_models is not None)
     if figure:
-        keep += check(figure, recipe, set_ or [], objective)
+        keep += check_figure(figure, recipe, set_ or [], objective)
     session = Session.open(
         recipe,
         overrides=set_ or [],

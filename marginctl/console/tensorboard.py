@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from marginctl.errors import RequestError
 from marginctl.experiments.training_trial import Trial
-from marginctl.reports.figures.learning_curves import read_lines
+from marginctl.results.load_run import read_metrics
 from marginctl.runs.atomic_io import check_writable
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class TensorBoard:
         own = self._folder / trial.id
         before = list(own.glob(f"{PREFIX}*"))
         self._path = own / f"{PREFIX}{time.time_ns()}.marginctl"
-        lines = read_lines(self._session.folder_of(trial).path / "metrics.jsonl")
+        lines = read_metrics(self._session.folder_of(trial).path / "metrics.jsonl")
         self._append(_version() + events(lines))
         for path in before:
             path.unlink(missing_ok=True)

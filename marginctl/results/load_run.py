@@ -15,7 +15,7 @@ from marginctl.experiments import transfer_record as transfer
 from marginctl.experiments import uci_cv_record as crossval
 from marginctl.objectives.parsing import parse
 from marginctl.runs.run_dir import OTHER_TRIAL, parse_result
-from marginctl.runs.safe_read import CorruptFileError, MissingFileError, parse_document, read_text
+from marginctl.runs.safe_read import CorruptFileError, MissingFileError, parse_document, read_bytes, read_text
 from marginctl.utils.text import printable
 
 # The files and folders of a trial, by which its folder is known.
@@ -160,3 +160,23 @@ def _printable(value: Any) -> Any:
     if isinstance(value, dict):
         return {printable(key): _printable(item) for key, item in value.items()}
     return value
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """Return the records of a metrics.jsonl in the order of their epochs.
+
+    An incomplete line, or one without an epoch, is left out; a missing file has no records.
+    """
+    try:
+        text = read_bytes(path).decode("utf-8", "replace")
+    except CorruptFileError:
+        return []
+    records = {}
+    for line in text.split("\n"):
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(record, dict) and isinstance(record.get("epoch"), int):
+            records[record["epoch"]] = record
+    return [records[epoch] for epoch in sorted(records)]

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from marginctl.cli import run
+from marginctl.reports.figures.registry import FIGURES
 from marginctl.runs.run_dir import digest
 from tests.fuzz.draft import Case, Draft
 from tests.fuzz.outputs import payload
@@ -55,7 +56,7 @@ def make(draft: Draft) -> Case:
         ["report", "store", "--format", table],
         ["report", "store", "--format", "json"],
         ["report", "store", "--format", "html", "--output", "page.html"],
-        ["report", "store", "--figures", "figures", "--kind", stream.choice(FIGURES)],
+        ["report", "store", "--figures", "figures", "--kind", stream.choice(list(FIGURES))],
         ["report", "--diff", "store", str(draft.base / "store"), "--format", "json"],
         ["report", "--list", "store", "--format", "json"],
         ["report", "store", "--explain", "iris/soft", "--format", "json"],
@@ -73,18 +74,6 @@ def make(draft: Draft) -> Case:
     if arguments[0] == "calibrate":
         arguments += ["--method", "temperature", "--device", "cpu"]
     return Case(tuple(arguments), ("run.json", "result.json", "store", "checkpoint"))
-
-
-FIGURES = [
-    "curves",
-    "kappa",
-    "sweep",
-    "reliability",
-    "detection",
-    "curriculum",
-    "angles",
-    "example",
-]
 
 
 def _file(stream: Random, store: Path, name: str) -> Path | None:

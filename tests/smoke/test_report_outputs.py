@@ -44,7 +44,15 @@ def test_latex_and_figures(marginctl, store, tmp_path):
     assert r"\begin{tabular}" in marginctl("report", store, "--format", "latex").out
     ran = marginctl("report", store, "--figures", tmp_path)
     drawn = {path.stem.partition("-")[2] for path in tmp_path.glob("*.png")}
-    assert {"curves", "rho", "angles", "kappa", "sweep", "options", "reliability"} <= drawn
+    assert {
+        "curves",
+        "rho",
+        "angles",
+        "scale",
+        "grid-sweep",
+        "option-sweep",
+        "reliability",
+    } <= drawn
     assert ran.status == 0
 
 

@@ -1,26 +1,29 @@
-"""Histograms of the angle to the own class weight as training goes on: ArcGrad's Fig. 4."""
+"""Histograms of the angle to the target's class weight over training: ArcGrad's Fig. 4."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from marginctl.reports.figures.learning_curves import (
+from marginctl.reports.figures.layout import Block, compose, objective_indices
+from marginctl.reports.figures.seed_groups import (
     FloatArray,
-    Group,
-    Reasons,
+    Omissions,
+    SeedGroup,
+    SeedTable,
+    available,
     by_row,
-    inside,
     is_number,
+    lookup,
     number,
+    seeds_text,
 )
-from marginctl.reports.figures.panels import add_head, block_title, looks, sheet, title_of, too_many
 from marginctl.reports.figures.style import COLORS, legend_text
-from marginctl.results.collect import Trained
 
 PANEL = (3.1, 1.75)  # inches
-ROW_NAME = 20  # letters beside a row
+ROW_LETTERS = 20  # of an objective's name beside its row
 
 
 @dataclass(frozen=True)
@@ -29,108 +32,87 @@ class Histogram:
 
     Attributes:
         edges: (B + 1,) in degrees, from 0 to 180.
-        shares: (B,) in percent of the images.
+        percent: (B,) of the images.
         mean: in degrees.
     """
 
     edges: FloatArray
-    shares: FloatArray
+    percent: FloatArray
     mean: float
 
 
-def angles(table: Trained, groups: Sequence[Group], said: Reasons) -> Figure | None:
-    """Columns for the first, the middle and the last epoch; rows for the objectives.
-
-    Args:
-        table: whose runs are drawn.
-        groups: of them; those on no cosine or angle are left out.
-        said: gets a reason for what could not be drawn.
-
-    Returns:
-        None where nothing can be drawn.
-    """
-    found = {}
-    for group in groups:
-        by_epoch = histograms(group)
-        if by_epoch:
-            found[group.row, group.objective] = first_middle_last(by_epoch)
-        else:
-            said.add(
-                "no objective.target_angle by epoch: objectives on a cosine or an angle have it",
-                group,
-            )
-    rows = {
-        row: [g for g in together if (row, g.objective) in found]
-        for row, together in by_row(groups).items()
-    }
-    rows = {row: together for row, together in rows.items() if together}
+def angle_histograms(table: SeedTable, omissions: Omissions) -> Figure | None:
+    """Draw the first, the middle and the last epoch in columns, the objectives in rows."""
+    reason = "no objective.target_angle by epoch: objectives on a cosine or an angle record it"
+    found = available(table.groups, _first_middle_last, omissions, reason)
     columns = max(map(len, found.values()), default=0)
-    if not found or too_many(len(found) * columns, said):
-        return None
-    highest = max(h.shares.max() for shown in found.values() for h in shown.values())
-    look = looks(groups)
-    figure, blocks = sheet(
-        "Shares are means over the seeds; the dashed line is the mean angle.",
-        {block_title(row, together): PANEL[1] * len(together) for row, together in rows.items()},
-        PANEL[0] * max(columns, 2),
+    highest = max((h.percent.max() for by in found.values() for h in by.values()), default=0.0)
+    indices = objective_indices(table.groups)
+    blocks = []
+    for row, groups in by_row(found).items():
+
+        def draw(panels: Any, groups: Sequence[SeedGroup] = groups) -> None:
+            for line, group in zip(panels, groups, strict=True):
+                color = COLORS[indices[group.objective] % len(COLORS)]
+                line[0].set_ylabel(f"{legend_text(group.objective, ROW_LETTERS)}\nimages (%)")
+                for panel, (epoch, histogram) in zip(line, found[group].items(), strict=False):
+                    _draw_histogram(panel, epoch, histogram, color)
+            for panel in panels[-1]:
+                panel.set_xlabel("angle to the target's class weight (degrees)")
+            panels[0, 0].set(xlim=(0, 180), ylim=(0, 1.05 * highest), xticks=range(0, 181, 45))
+
+        blocks.append(
+            Block(
+                f"{row}; {seeds_text(groups)}",
+                (len(groups), columns),
+                draw,
+                PANEL[1],
+                {"sharex": True, "sharey": True},
+            )
+        )
+    caption = "Percentages are means over the seeds; the dashed line is the mean angle."
+    return compose(table.title, caption, blocks, PANEL[0], omissions)
+
+
+def _draw_histogram(panel: Any, epoch: int, histogram: Histogram, color: str) -> None:
+    panel.bar(
+        histogram.edges[:-1],
+        histogram.percent,
+        width=np.diff(histogram.edges),
+        align="edge",
+        color=color,
+        edgecolor="white",
+        linewidth=0.5,
     )
-    for block, (row, together) in zip(blocks, rows.items(), strict=True):
-        panels = block.subplots(len(together), columns, squeeze=False, sharex=True, sharey=True)
-        for line, group in zip(panels, together, strict=True):
-            shown = found[row, group.objective]
-            line[0].set_ylabel(f"{legend_text(group.objective, ROW_NAME)}\nimages (%)")
-            for panel in line[len(shown) :]:
-                panel.set_visible(False)
-            for panel, (epoch, histogram) in zip(line, shown.items(), strict=False):
-                panel.bar(
-                    histogram.edges[:-1],
-                    histogram.shares,
-                    width=np.diff(histogram.edges),
-                    align="edge",
-                    color=COLORS[look[group.objective] % len(COLORS)],
-                    edgecolor="white",
-                    linewidth=0.5,
-                )
-                panel.axvline(histogram.mean, color="0.35", linestyle="--", linewidth=1.2)
-                panel.set_title(f"epoch {epoch}: mean {histogram.mean:.1f}°", fontsize=8)
-        for panel in panels[-1]:
-            panel.set_xlabel("angle to the own class (degrees)")
-        panels[0, 0].set(xlim=(0, 180), ylim=(0, 1.05 * highest), xticks=range(0, 181, 45))
-    add_head(figure, title_of(table), ())
-    return figure
+    panel.axvline(histogram.mean, color="0.35", linestyle="--", linewidth=1.2)
+    panel.set_title(f"epoch {epoch}: mean {histogram.mean:.1f}°", fontsize=8)
 
 
-def first_middle_last(by_epoch: dict[int, Histogram]) -> dict[int, Histogram]:
-    """Of the epochs, in their order, the first, the middle one and the last."""
-    epochs = list(by_epoch)
-    chosen = dict.fromkeys((epochs[0], epochs[(len(epochs) - 1) // 2], epochs[-1]))
-    return {epoch: by_epoch[epoch] for epoch in chosen}
-
-
-def histograms(group: Group) -> dict[int, Histogram]:
-    """By epoch, for the epochs that all seeds have; seeds without any are left out."""
-    of_seeds = [
-        {line["epoch"]: h for line in lines if (h := _read(line)) is not None}
-        for lines in group.lines
+def _first_middle_last(group: SeedGroup) -> dict[int, Histogram]:
+    """Return the histograms of three epochs of those that all seeds have."""
+    by_seed = [
+        {r["epoch"]: h for r in records if (h := _histogram(r)) is not None}
+        for records in group.epochs
     ]
-    having = [seed for seed in of_seeds if seed]
-    common = sorted(set.intersection(*map(set, having))) if having else []
-    made = {}
-    for epoch in common:
-        each = [seed[epoch] for seed in having]
-        if len({len(h.edges) for h in each}) == 1:
-            shares = np.stack([h.shares for h in each]).mean(0)
-            mean = sum(h.mean for h in each) / len(each)
-            made[epoch] = Histogram(each[0].edges, shares, mean)
-    return made
+    recorded = [seed for seed in by_seed if seed]
+    common = sorted(set.intersection(*map(set, recorded))) if recorded else []
+    epochs = [e for e in common if len({len(seed[e].edges) for seed in recorded}) == 1]
+    if not epochs:
+        return {}
+    found = {}
+    for epoch in dict.fromkeys((epochs[0], epochs[(len(epochs) - 1) // 2], epochs[-1])):
+        each = [seed[epoch] for seed in recorded]
+        percent = np.stack([h.percent for h in each]).mean(0)
+        found[epoch] = Histogram(each[0].edges, percent, sum(h.mean for h in each) / len(each))
+    return found
 
 
-def _read(line: dict[str, object]) -> Histogram | None:
-    """The histogram of one line of one seed."""
-    record = inside(line, "objective", "target_angle")
-    counts, mean, width = inside(record, "histogram"), number(record, "mean"), number(record, "bin")
-    whole = isinstance(counts, list) and all(map(is_number, counts)) and sum(counts) > 0
-    if not whole or mean is None or width is None or width * len(counts) != 180:
+def _histogram(record: dict[str, Any]) -> Histogram | None:
+    """Return the histogram of one record of metrics.jsonl, None where it has none."""
+    angle = lookup(record, "objective", "target_angle")
+    counts, mean, width = lookup(angle, "histogram"), number(angle, "mean"), number(angle, "bin")
+    counted = isinstance(counts, list) and all(map(is_number, counts)) and sum(counts) > 0
+    if not counted or mean is None or width is None or width * len(counts) != 180:
         return None
-    shares: FloatArray = 100 * np.array(counts, np.float64) / sum(counts)
-    return Histogram(np.linspace(0, 180, len(counts) + 1), shares, mean)
+    percent: FloatArray = 100 * np.array(counts, np.float64) / sum(counts)
+    return Histogram(np.linspace(0, 180, len(counts) + 1), percent, mean)

@@ -1,4 +1,4 @@
-"""The critical-difference diagram: average ranks, and which of them cannot be told apart."""
+"""The critical-difference diagram: average ranks, and which do not differ significantly."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,19 +8,19 @@ from marginctl.reports.figures.style import check_path, save, styled
 from marginctl.results.compare_folds import Comparisons
 from marginctl.results.statistics import critical_difference
 
-ROW = 0.32  # inches for a method
+ROW_HEIGHT = 0.32  # inches per method
 
 
 def cliques(ranks: Mapping[str, float], difference: float) -> list[tuple[float, float]]:
-    """The largest groups of neighbouring ranks that lie within the critical difference.
+    """Return the largest groups of neighbouring ranks within the critical difference.
 
     Args:
         ranks: average rank of each method.
-        difference: the critical one; ranks that lie it apart, or less, are not told apart.
+        difference: the critical difference; ranks at most so far apart do not differ significantly.
 
     Returns:
-        (lowest, highest) rank of each group of two methods or more, in order; the same twice for
-        methods that share a rank and are told apart from all others.
+        (lowest, highest) rank of each group of two or more methods, in order; the same rank twice
+        for methods that share it and differ from all others.
     """
     values = sorted(ranks.values())
     spans: list[tuple[float, float]] = []
@@ -34,7 +34,7 @@ def cliques(ranks: Mapping[str, float], difference: float) -> list[tuple[float, 
 
 @styled()
 def draw(compared: Comparisons, path: Path) -> None:
-    """Draws the average ranks over the complete data sets, 1 the best, with Nemenyi's difference.
+    """Write the diagram of average ranks over the complete data sets, with Nemenyi's difference.
 
     Raises:
         RequestError: fewer than three methods or five data sets, or a file that cannot be written.
@@ -44,26 +44,26 @@ def draw(compared: Comparisons, path: Path) -> None:
     if methods < 3 or datasets < 5:
         raise RequestError(
             f"--figure: {methods} methods on {datasets} complete data sets: expected at least 3 on "
-            "5, for ranks that say something"
+            "5"
         )
     from matplotlib.figure import Figure
 
     difference = critical_difference(methods, datasets)
     ordered = sorted(compared.ranks.items(), key=lambda item: (item[1], item[0]))
-    spans = cliques(compared.ranks, difference)
-    bars = 0.25 * len(spans) + 0.3
+    groups = cliques(compared.ranks, difference)
+    bars = 0.25 * len(groups) + 0.3
     rows = (methods + 1) // 2
-    figure = Figure(figsize=(8.5, 1.3 + bars + ROW * rows), layout="constrained")
+    figure = Figure(figsize=(8.5, 1.3 + bars + ROW_HEIGHT * rows), layout="constrained")
     axes = figure.subplots()
     axes.set_xlim(1, methods)
-    bottom = bars + ROW * rows
+    bottom = bars + ROW_HEIGHT * rows
     axes.set_ylim(bottom, -0.7)
     axes.axis("off")
     axes.plot([1, methods], [0, 0], color="black", linewidth=1)
     for tick in range(1, methods + 1):
         axes.plot([tick, tick], [-0.06, 0], color="black", linewidth=1)
         axes.text(tick, -0.1, str(tick), ha="center", va="bottom", fontsize=9)
-    axes.text(methods, -0.45, "average rank, 1 the best", ha="right", va="bottom", fontsize=9)
+    axes.text(methods, -0.45, "average rank (1 = best)", ha="right", va="bottom", fontsize=9)
     axes.plot([1, 1 + difference], [-0.45, -0.45], color="black", linewidth=2)
     axes.text(
         1,
@@ -73,12 +73,12 @@ def draw(compared: Comparisons, path: Path) -> None:
         va="bottom",
         fontsize=9,
     )
-    for i, (low, high) in enumerate(spans):
+    for i, (low, high) in enumerate(groups):
         y = 0.2 + 0.25 * i
         axes.plot([low - 0.03, high + 0.03], [y, y], color="black", linewidth=3)
     for i, (name, rank) in enumerate(ordered):
         left = i < rows
-        height = bars + ROW * (i if left else methods - 1 - i) + 0.1
+        height = bars + ROW_HEIGHT * (i if left else methods - 1 - i) + 0.1
         edge = 1 if left else methods
         axes.plot([rank, rank, edge], [0, height, height], color="0.45", linewidth=0.8)
         axes.text(

@@ -1,211 +1,181 @@
-"""What trained runs recorded epoch by epoch, gathered over their seeds."""
+"""Curves by epoch: loss and accuracy, mean bias, sample difficulty, input-gradient norm."""
 
-import json
-import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
-from marginctl.results.collect import Run, Trained
-from marginctl.runs.safe_read import CorruptFileError, read_bytes
+from marginctl.reports.figures.layout import Block, compose, group_blocks, objective_indices
+from marginctl.reports.figures.seed_groups import (
+    Omissions,
+    SeedGroup,
+    SeedTable,
+    Series,
+    by_row,
+    lookup,
+    seeds_text,
+    spread,
+    spread_text,
+)
+from marginctl.reports.figures.style import legend_text, line_style
 
-FloatArray = NDArray[np.float64]
+PANEL = (4.6, 2.7)  # inches
+DIFFICULTY_PANEL = (3.0, 2.3)  # inches
+DIFFICULTY_COLUMNS = 4
+DIFFICULTY_LABELS = {"confidence": "mean confidence", "gradient_share": "fraction of the gradient"}
 
-FEW = 5  # with fewer seeds a standard deviation says little: their range is shown
+_DIFFICULTY = ("sample_difficulty", "groups")
 
 
-@dataclass(frozen=True)
-class Series:
-    """A number by epoch.
+def learning_curves(table: SeedTable, omissions: Omissions) -> Figure | None:
+    """Draw training loss and test top-1 by epoch, with the error on the right-hand axis."""
+    caption = (
+        "Losses with different margins, scales or regularizers are not comparable; the accuracy is "
+        "that of the test images."
+    )
+    quantities = {"training loss (nats)": ("train", "loss"), "test top-1 (%)": ("test", "top1")}
+    figure = _by_epoch(table, omissions, quantities, caption)
+    for block in figure.subfigs if figure else ():
+        right = block.axes[1].secondary_yaxis("right", functions=(_complement, _complement))
+        right.set_ylabel("test error (%)")
+    return figure
 
-    Attributes:
-        epochs: (E,), those that all seeds have.
-        values: (n, E), a row a seed.
+
+def mean_bias(table: SeedTable, omissions: Omissions) -> Figure | None:
+    """Draw the mean bias rho of the test images by epoch (Large Margin, eq. 7 and Fig. 3)."""
+    caption = (
+        "rho: the mean over the test images of ln sum exp(f_c - max f_c) over the non-target "
+        "classes: from 0 to ln(C - 1), where these logits are equal (Large Margin in Softmax, "
+        "eq. 7)."
+    )
+    quantities = {"mean bias rho (nats)": ("objective", "rho")}
+    return _by_epoch(table, omissions, quantities, caption)
+
+
+def input_gradient_norm(table: SeedTable, omissions: Omissions) -> Figure | None:
+    """Draw the mean input-gradient norm of the loss by epoch: a local Lipschitz estimate."""
+    caption = (
+        "The Euclidean norm of the gradient of an image's loss, with the margin, with respect to "
+        "the normalised image, in evaluation mode: the mean over the same training images."
+    )
+    quantities = {"mean |dJ(x)/dx| (nats)": ("input_gradient_norm", "mean")}
+    return _by_epoch(table, omissions, quantities, caption)
+
+
+def sample_difficulty(table: SeedTable, omissions: Omissions) -> Figure | None:
+    """Draw confidence and gradient fraction of training images by epoch and difficulty group."""
+    found: dict[SeedGroup, dict[tuple[str, str], Series]] = {}
+    for group in table.groups:
+        series = _difficulty_series(group)
+        if series:
+            found[group] = series
+        else:
+            omissions.add("no sample difficulty by epoch: train.reference_run records it", group)
+    counts = [len(one.values) for by_number in found.values() for one in by_number.values()]
+    caption = (
+        f"Mean over the seeds; {spread_text('band', counts)}. Training images in groups of equal "
+        "size by their loss under a trained reference network. Confidence: the probability of the "
+        "true class, without margin. Fraction of the gradient: the sum over the group's images of "
+        "|dJ/dx| with respect to the feature x, with the margin, divided by the sum over all."
+    )
+    height = DIFFICULTY_PANEL[1]
+    blocks = group_blocks(
+        found,
+        _draw_difficulty,
+        row_heights=(height, height),
+        max_columns=DIFFICULTY_COLUMNS,
+        sharey="row",
+    )
+    return compose(table.title, caption, blocks, DIFFICULTY_PANEL[0], omissions)
+
+
+def _complement(percent: Any) -> Any:
+    return 100 - percent
+
+
+def _by_epoch(
+    table: SeedTable,
+    omissions: Omissions,
+    quantities: Mapping[str, tuple[str, ...]],
+    caption: str,
+) -> Figure | None:
+    """Return a block per row, with a panel per quantity and a line per objective.
+
+    Args:
+        table: whose runs are drawn.
+        omissions: gets a reason for each quantity that a group did not record.
+        quantities: axis label -> path in a record of metrics.jsonl.
+        caption: what the quantities are.
     """
+    found: dict[tuple[SeedGroup, str], Series] = {}
+    for group in table.groups:
+        for label, path in quantities.items():
+            series = group.series(*path)
+            if series is None:
+                omissions.add(f"no {'.'.join(path)} by epoch", group)
+            else:
+                found[group, label] = series
+    rows = {group.row for group, _ in found}
+    indices = objective_indices(table.groups)
+    blocks = []
+    for row, groups in by_row(group for group in table.groups if group.row in rows).items():
 
-    epochs: NDArray[np.int64]
-    values: FloatArray
+        def draw(panels: Any, groups: Sequence[SeedGroup] = groups) -> None:
+            for panel, label in zip(panels[0], quantities, strict=True):
+                for group in groups:
+                    if (group, label) in found:
+                        name = legend_text(group.objective)
+                        draw_series(panel, found[group, label], name, indices[group.objective])
+                set_epoch_axis(panel)
+                panel.set_ylabel(label)
+
+        title = f"{row}; {seeds_text(groups)}"
+        blocks.append(Block(title, (1, len(quantities)), draw, PANEL[1]))
+    band = spread_text("band", (len(series.values) for series in found.values()))
+    return compose(
+        table.title, f"Mean over the seeds; {band}. {caption}", blocks, PANEL[0], omissions
+    )
 
 
-@dataclass(frozen=True)
-class Spread:
-    """Mean and band over seeds, each (E,): the range of fewer than `FEW`, else +- std (ddof 1)."""
-
-    mean: FloatArray
-    low: FloatArray
-    high: FloatArray
-
-
-@dataclass(frozen=True)
-class Group:
-    """The seeds of one row and objective whose loss stayed finite, in their order.
-
-    Attributes:
-        row: data, model and setting.
-        runs: by seed; none of them diverged.
-        diverged: how many did.
-    """
-
-    row: str
-    objective: str
-    runs: Sequence[Run]
-    diverged: int
-
-    @cached_property
-    def lines(self) -> list[list[dict[str, Any]]]:
-        """The whole lines of each run's metrics.jsonl."""
-        return [read_lines(run.path / "metrics.jsonl") for run in self.runs]
-
-    def by_epoch(self, *path: str) -> Series | None:
-        """The number below `path` in every line; seeds without it are left out.
-
-        Returns:
-            None where no epoch has it in all of the other seeds.
-        """
-        found = [
-            {line["epoch"]: n for line in lines if (n := number(line, *path)) is not None}
-            for lines in self.lines
-        ]
-        having = [of_seed for of_seed in found if of_seed]
-        common = sorted(set.intersection(*map(set, having))) if having else []
-        if not common:
-            return None
-        return Series(
-            np.array(common, np.int64), np.array([[one[e] for e in common] for one in having])
+def draw_series(panel: Any, series: Series, label: str, index: int) -> None:
+    """Draw a line of the mean over the seeds, and a band around it where there are several."""
+    drawn = spread(series.values)
+    style = line_style(index, len(series.epochs))
+    panel.plot(series.epochs, drawn.mean, label=label, **style)
+    if len(series.values) > 1:
+        panel.fill_between(
+            series.epochs, drawn.low, drawn.high, color=style["color"], alpha=0.15, linewidth=0
         )
 
 
-@dataclass
-class Reasons:
-    """What could not be drawn: each reason once, with the groups that it holds of."""
-
-    found: dict[str, list[Group]] = field(default_factory=dict)
-
-    def add(self, reason: str, group: Group | None = None) -> None:
-        """Notes a reason; without a group it holds of the whole figure."""
-        self.found.setdefault(reason, []).extend([group] if group else [])
-
-    def lines(self) -> list[str]:
-        """A line a reason, naming the objectives."""
-        lines = []
-        for reason, together in self.found.items():
-            names = ", ".join(dict.fromkeys(group.objective for group in together))
-            rows = len({group.row for group in together})
-            where = f" (in {rows} rows)" if rows > 1 else ""
-            lines.append(f"{names}{where}: {reason}" if names else reason)
-        return lines
+def set_epoch_axis(panel: Any) -> None:
+    """Label the horizontal axis as epochs, with integer ticks."""
+    panel.set_xlabel("epoch")
+    panel.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
 
 
-def groups(table: Trained) -> list[Group]:
-    """A table's runs by row and objective.
-
-    Rows are in the order of their settings, numbers by their size; objectives in the recipe's
-    order, others after them.
-    """
-    runs = list(table.runs.values())
-    asked = runs[0].about["recipe"]["objectives"] if runs else []
-    place = {objective: i for i, objective in enumerate(asked)}
-    found: dict[tuple[str, str], list[Run]] = {}
-    for run in sorted(
-        runs, key=lambda r: (_in_order(r), place.get(r.record["objective"], len(place)))
-    ):
-        found.setdefault((run.record["row"], run.record["objective"]), []).append(run)
-    made = []
-    for (row, objective), together in found.items():
-        whole = [run for run in together if run.record["diverged"] is None]
-        whole.sort(key=lambda run: int(run.record["seed"]))
-        made.append(Group(row, objective, whole, len(together) - len(whole)))
-    return made
+def _difficulty_series(group: SeedGroup) -> dict[tuple[str, str], Series]:
+    """Return the series by (quantity, difficulty group) of the first record that has any."""
+    records = [record for by_seed in group.epochs for record in by_seed]
+    numbers = next((n for r in records if isinstance(n := lookup(r, *_DIFFICULTY), dict)), {})
+    return {
+        (quantity, number): series
+        for quantity in DIFFICULTY_LABELS
+        for number in numbers
+        if (series := group.series(*_DIFFICULTY, number, quantity)) is not None
+    }
 
 
-def _in_order(run: Run) -> Any:
-    recipe = run.about["recipe"]
-    setting = run.record["setting"].values()
-    by_size = [(0, v, "") if is_number(v) else (1, 0, str(v)) for v in setting]
-    return recipe["data"]["name"], str(recipe.get("model")), by_size, run.record["row"]
-
-
-def by_row(groups: Iterable[Group]) -> dict[str, list[Group]]:
-    """The groups of each row, in their order."""
-    rows: dict[str, list[Group]] = {}
-    for group in groups:
-        rows.setdefault(group.row, []).append(group)
-    return rows
-
-
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The lines of a metrics.jsonl in the order of their epochs.
-
-    A line that is torn or of another kind is left out; a file that is not there has none.
-    """
-    try:
-        text = read_bytes(path).decode("utf-8", "replace")
-    except CorruptFileError:
-        return []
-    lines = {}
-    for written in text.split("\n"):
-        try:
-            line = json.loads(written)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(line, dict) and isinstance(line.get("epoch"), int):
-            lines[line["epoch"]] = line
-    return [lines[epoch] for epoch in sorted(lines)]
-
-
-def inside(record: Any, *path: str) -> Any:
-    """What stands below the keys of a record, None where nothing does."""
-    for key in path:
-        record = record.get(key) if isinstance(record, dict) else None
-    return record
-
-
-def number(record: Any, *path: str) -> float | None:
-    """A finite number below the keys of a record, else None."""
-    value = inside(record, *path)
-    return float(value) if is_number(value) else None
-
-
-def is_number(value: Any) -> bool:
-    """Whether it is a finite number, and no bool."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def spread(values: FloatArray) -> Spread:
-    """Mean and band over the seeds of values (n, E)."""
-    mean = values.mean(0)
-    if len(values) < FEW:
-        return Spread(mean, values.min(0), values.max(0))
-    std = values.std(0, ddof=1)
-    return Spread(mean, mean - std, mean + std)
-
-
-def spread_text(kind: str, counts: Iterable[int]) -> str:
-    """What a band or an error bar shows, for a caption, where objectives have so many seeds."""
-    several = [n for n in counts if n > 1]
-    said = []
-    if any(n < FEW for n in several):
-        said.append("lowest to highest seed")
-    if any(n >= FEW for n in several):
-        said.append("± standard deviation over the seeds")
-    if not said:
-        return f"one seed: no {kind}"
-    if len(said) == 2:
-        said = [f"{said[0]} (n < {FEW})", f"{said[1]} (n ≥ {FEW})"]
-    return f"{kind}: {'; '.join(said)}"
-
-
-def seeds_text(groups: Iterable[Group]) -> str:
-    """`n = 3 seeds`, or the least and the most, and how many diverged."""
-    together = list(groups)
-    counts = sorted(len(group.runs) for group in together)
-    least, most = counts[0], counts[-1]
-    said = f"n = {most}" if least == most else f"n = {least} to {most}"
-    diverged = sum(group.diverged for group in together)
-    lost = f", {diverged} diverged: left out" if diverged else ""
-    return f"{said} seed{'s' if most != 1 else ''}{lost}"
+def _draw_difficulty(
+    panels: Sequence[Any], _: SeedGroup, found: Mapping[tuple[str, str], Series], first: bool
+) -> None:
+    for panel, (quantity, label) in zip(panels, DIFFICULTY_LABELS.items(), strict=True):
+        set_epoch_axis(panel)
+        panel.set_ylim(0, 1)
+        panel.set_ylabel(label if first else "")
+        numbers = [number for recorded, number in found if recorded == quantity]
+        for i, number in enumerate(numbers):
+            ends = {numbers[0]: " (easiest)", numbers[-1]: " (hardest)"}
+            name = f"group {number}{ends.get(number, '')}"
+            draw_series(panel, found[quantity, number], name, i)

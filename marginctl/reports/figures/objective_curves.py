@@ -1,4 +1,4 @@
-"""The figures that are redrawn by hand: an objective's logit, loss and gradient along one axis."""
+"""Curves of objectives: target logit, loss and gradient along one axis of feature space."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -18,29 +18,39 @@ from marginctl.objectives.parsing import parse
 from marginctl.objectives.schedules import Schedule
 from marginctl.objectives.spec import Spec
 from marginctl.objectives.theory import arcgrad_gap
-from marginctl.reports.figures.style import check_path, legend_text, line, save, styled
+from marginctl.reports.figures.style import check_path, legend_text, line_style, save, styled
 
 POINTS = 721
-MOST_CLASSES = 2000  # the figure holds weights for all of them
-FEATURE_NORM = 10.0  # of features on an angle's axis, for scales that look at it
+MAX_CLASSES = 2000  # the weights of all classes are in memory
+FEATURE_NORM = 10.0  # on the angle axis, for scales that depend on it
 DISTANCE = 4.0  # between the means of a Gaussian similarity
 
 
 @dataclass(frozen=True)
 class Axis:
-    """A line through feature space, along which the target's class gains or loses."""
+    """A line through feature space along which an objective is drawn.
 
-    title: str  # what is held, above the row
+    Attributes:
+        title: what is fixed, above the row of panels.
+        label: of the horizontal axes.
+        positions: on the line.
+        features_and_weights: from positions and C.
+        logit: label of the first panel, the target's logit or the regularizers' part of the loss.
+        gradient: label of the last panel.
+        ticks: of the horizontal axes, None for matplotlib's choice.
+    """
+
+    title: str
     label: str
     positions: NDArray[np.float64]
-    place: Callable[[Tensor, int], tuple[Tensor, Tensor]]  # positions, C -> features, weights
-    first: str  # the quantity of the first panel
+    features_and_weights: Callable[[Tensor, int], tuple[Tensor, Tensor]]
+    logit: str
     gradient: str
     ticks: Sequence[float] | None = None
 
 
 def _angles(theta: Tensor, classes: int) -> tuple[Tensor, Tensor]:
-    """Features at angle theta (degrees) to class 0, orthogonal to all others."""
+    """Return features at angle theta (degrees) to class 0, orthogonal to all others."""
     weights = torch.eye(classes, classes + 1, dtype=theta.dtype)
     features = torch.zeros(len(theta), classes + 1, dtype=theta.dtype)
     radians = theta.detach() * (math.pi / 180)
@@ -49,20 +59,20 @@ def _angles(theta: Tensor, classes: int) -> tuple[Tensor, Tensor]:
 
 
 def _probabilities(p: Tensor, classes: int) -> tuple[Tensor, Tensor]:
-    """Logits whose plain softmax gives p to class 0 and the same to all others."""
+    """Return logits whose plain softmax is p for class 0 and equal for all others."""
     features = torch.zeros(len(p), classes, dtype=p.dtype)
     features[:, 0] = (p / (1 - p)).log() + math.log(classes - 1)
     return features, torch.eye(classes, dtype=p.dtype)
 
 
-def _others(q: Tensor, classes: int) -> tuple[Tensor, Tensor]:
-    """Three classes: q and 1 - q are the softmax over the two that are not the target."""
+def _non_targets(q: Tensor, classes: int) -> tuple[Tensor, Tensor]:
+    """Return three classes: q and 1 - q are the softmax over the two non-target classes."""
     zeros = torch.zeros_like(q)
     return torch.stack([zeros, q.log(), (1 - q).log()], 1), torch.eye(3, dtype=q.dtype)
 
 
 def _distances(distance: Tensor, classes: int) -> tuple[Tensor, Tensor]:
-    """Features on the way from the mean of class 0 to that of class 1."""
+    """Return features between the means of class 0 and class 1."""
     weights = torch.zeros(classes, classes, dtype=distance.dtype)
     weights[1:, 1:] = torch.eye(classes - 1, dtype=distance.dtype) * DISTANCE
     features = torch.zeros(len(distance), classes, dtype=distance.dtype)
@@ -72,87 +82,90 @@ def _distances(distance: Tensor, classes: int) -> tuple[Tensor, Tensor]:
 
 AXES: Mapping[str, Axis] = {
     "angle": Axis(
-        "{classes} classes; features of norm 10, orthogonal to all weights but their own",
-        "angle to the own class weight (degrees)",
+        "{classes} classes; features of norm 10, orthogonal to all other class weights",
+        "angle to the target's class weight (degrees)",
         np.linspace(0.25, 179.75, POINTS),
         _angles,
-        "target's logit in training",
+        "target's training logit",
         "d loss / d angle (per radian)",
         (0, 45, 90, 135, 180),
     ),
     "probability": Axis(
-        "{classes} classes; the other logits are alike",
-        "probability of the target by the plain softmax, p",
+        "{classes} classes; equal non-target logits",
+        "probability p of the target (plain softmax)",
         np.linspace(0.001, 0.999, POINTS),
         _probabilities,
-        "target's logit in training",
-        "- d loss / d target's similarity",
+        "target's training logit",
+        "- d loss / d target similarity",
     ),
-    "others": Axis(
-        "3 classes: two that are not the target, of probabilities q and 1 - q; its logit is 0",
+    "non-targets": Axis(
+        "3 classes: two non-target classes of probabilities q and 1 - q; target logit 0",
         "q",
         np.linspace(0.001, 0.999, POINTS),
-        _others,
+        _non_targets,
         "strength x divergence",
         "d loss / d logit of q",
     ),
     "distance": Axis(
-        "{classes} means at distance 4 from the own, features between it and another",
-        "distance to the own mean",
+        "{classes} class means at distance 4; features between the target's and another",
+        "distance to the target's mean",
         np.linspace(0.0, DISTANCE, POINTS),
         _distances,
-        "target's logit in training",
+        "target's training logit",
         "d loss / d distance",
     ),
 }
 
 
-def axis_of(spec: Spec) -> str:
-    """The name of the axis on which an objective shows what it does."""
+def axis_name(spec: Spec) -> str:
+    """Return the name of the axis in `AXES` on which an objective is drawn."""
     if spec.similarity.kind == "linear" and any(
         r.kind == "non-target-uniformity" for r in spec.regularizers
     ):
-        return "others"
-    own = {"linear": "probability", "gaussian": "distance"}
-    return own.get(spec.similarity.kind, "angle")
+        return "non-targets"
+    names = {"linear": "probability", "gaussian": "distance"}
+    return names.get(spec.similarity.kind, "angle")
 
 
-def curves(written: str, classes: int) -> dict[str, NDArray[np.float64]]:
-    """What the three panels show along the objective's axis: `first`, `loss` and `gradient`.
+def compute_curves(objective: str, classes: int) -> dict[str, NDArray[np.float64]]:
+    """Return `position`, `logit`, `loss` and `gradient` along the objective's axis.
 
-    All come from the objective itself, in float64. `first` is the target's logit with margin, or
-    the regularisers' part of the loss where they are the axis. A schedule stands at its beginning.
+    All are computed by the objective itself, in float64. `logit` is the target's logit with margin,
+    or the regularizers' part of the loss on the axis of non-target classes. A schedule has its
+    first value.
     """
-    spec = parse(written).spec
-    name = axis_of(spec)
+    spec = parse(objective).spec
+    name = axis_name(spec)
     axis = AXES[name]
     positions = torch.as_tensor(axis.positions)
-    features, weights = axis.place(positions, classes)
+    features, weights = axis.features_and_weights(positions, classes)
     function = ObjectiveFunction(spec, len(weights))
     targets = torch.zeros(len(features), dtype=torch.long)
     state = function.init_state(weights)
     bias = torch.zeros(len(weights), dtype=weights.dtype) if function.has_bias else None
     leaf = features.clone().requires_grad_()
     loss, _ = function(leaf, weights, targets, None, state, bias=bias, training=False)
-    (slope,) = torch.autograd.grad(loss.sum(), leaf)
+    (feature_gradient,) = torch.autograd.grad(loss.sum(), leaf)
     if name == "angle":  # along the circle of the features
         radians = positions * (math.pi / 180)
-        along = slope[:, -1] * radians.cos() - slope[:, 0] * radians.sin()
-        gradient = along * FEATURE_NORM
+        tangent = feature_gradient[:, -1] * radians.cos() - feature_gradient[:, 0] * radians.sin()
+        gradient = tangent * FEATURE_NORM
     elif name == "probability":
-        gradient = -slope[:, 0]
+        gradient = -feature_gradient[:, 0]
     else:
-        gradient = slope[:, 1]
-    if name == "others":
+        gradient = feature_gradient[:, 1]
+    if name == "non-targets":
         plain = ObjectiveFunction(replace(spec, regularizers=()), len(weights))
-        start = plain.init_state(weights)
-        without, _ = plain(features, weights, targets, None, start, bias=bias, training=False)
-        first = loss.detach() - without
+        plain_state = plain.init_state(weights)
+        plain_loss, _ = plain(
+            features, weights, targets, None, plain_state, bias=bias, training=False
+        )
+        logit = loss.detach() - plain_loss
     else:
-        first = function.training_logits(features, weights, targets, state, bias)[:, 0]
+        logit = function.training_logits(features, weights, targets, state, bias)[:, 0]
     return {
         "position": axis.positions,
-        "first": first.numpy(),
+        "logit": logit.numpy(),
         "loss": loss.detach().numpy(),
         "gradient": gradient.numpy(),
     }
@@ -160,32 +173,32 @@ def curves(written: str, classes: int) -> dict[str, NDArray[np.float64]]:
 
 @styled()
 def draw(names: Sequence[str], classes: int, path: Path) -> None:
-    """Writes a figure with a row of three panels for each axis that the objectives need.
+    """Write a figure with a row of three panels for each axis that the objectives need.
 
     Raises:
-        RequestError: an unknown objective, more than `MOST_CLASSES` classes, or a file that cannot
+        RequestError: an unknown objective, more than `MAX_CLASSES` classes, or a file that cannot
             be written.
     """
     check_path("--plot", path)
-    if classes > MOST_CLASSES:
-        raise RequestError(f"--classes {classes}: expected at most {MOST_CLASSES} with --plot")
-    rows: dict[str, list[str]] = {}
+    if classes > MAX_CLASSES:
+        raise RequestError(f"--classes {classes}: expected at most {MAX_CLASSES} with --plot")
+    by_axis: dict[str, list[str]] = {}
     for name in dict.fromkeys(str(parse(n)) for n in names):
-        rows.setdefault(axis_of(parse(name).spec), []).append(name)
-    labels = {name: _legend(name, classes) for written in rows.values() for name in written}
+        by_axis.setdefault(axis_name(parse(name).spec), []).append(name)
+    labels = {name: _legend(name, classes) for members in by_axis.values() for name in members}
     heights = [
-        max(3.9, 0.14 * sum(1.5 + labels[name].count("\n") for name in written))
-        for written in rows.values()
+        max(3.9, 0.14 * sum(1.5 + labels[name].count("\n") for name in members))
+        for members in by_axis.values()
     ]
     figure = Figure(figsize=(16, sum(heights)), layout="constrained")
-    panels = figure.subplots(len(rows), 3, squeeze=False, height_ratios=heights)
-    for row, (axis, written) in zip(panels, rows.items(), strict=True):
-        _row(row, AXES[axis], written, classes, labels)
+    panels = figure.subplots(len(by_axis), 3, squeeze=False, height_ratios=heights)
+    for row, (axis, members) in zip(panels, by_axis.items(), strict=True):
+        _draw_row(row, AXES[axis], members, classes, labels)
     save(figure, path)
 
 
 def _gap(spec: Spec, classes: int) -> float | None:
-    """ArcGrad's eq. 19 in degrees; None for an objective without a fixed scale on the angle."""
+    """Return ArcGrad's eq. 19 in degrees; None without a fixed scale on the angle."""
     value = dict(spec.scale.options).get("value")
     if spec.similarity.kind != "angle" or not isinstance(value, float) or value <= 0:
         return None
@@ -193,28 +206,28 @@ def _gap(spec: Spec, classes: int) -> float | None:
 
 
 def _legend(name: str, classes: int) -> str:
-    """What the legend says of an objective, in lines of a few words."""
+    """Return the legend text of an objective, in short lines."""
     spec = parse(name).spec
     if (gap := _gap(spec, classes)) is not None:
         name += f" (eq. 19: gap {gap:.1f} degrees)"
-    if any(isinstance(o, Schedule) for _, made in spec.parts for _, o in made.options):
-        name += " (as it starts)"
+    if any(isinstance(value, Schedule) for _, part in spec.parts for _, value in part.options):
+        name += " (first value)"
     return legend_text(name)
 
 
-def _row(
+def _draw_row(
     panels: NDArray[np.object_],
     axis: Axis,
-    written: Sequence[str],
+    objectives: Sequence[str],
     classes: int,
     labels: Mapping[str, str],
 ) -> None:
-    quantities = {"first": axis.first, "loss": "loss", "gradient": axis.gradient}
-    for i, name in enumerate(written):
-        found = curves(name, classes)
-        style = line(i)  # what coincides shows by its dashes
+    quantities = {"logit": axis.logit, "loss": "loss", "gradient": axis.gradient}
+    for i, name in enumerate(objectives):
+        curves = compute_curves(name, classes)
+        style = line_style(i)  # coinciding lines differ by their dashes
         for panel, quantity in zip(panels, quantities, strict=True):
-            panel.plot(found["position"], found[quantity], label=labels[name], **style)
+            panel.plot(curves["position"], curves[quantity], label=labels[name], **style)
         gap = _gap(parse(name).spec, classes)
         if gap is not None and gap <= 90:
             panels[2].axvline(90 - gap, linestyle=":", color=style["color"], linewidth=1)

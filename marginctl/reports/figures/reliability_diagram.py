@@ -1,89 +1,112 @@
-"""Reliability diagrams: accuracy by confidence, and how many images have it."""
+"""Reliability diagrams: accuracy by confidence, with a histogram of the confidence."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure, SubFigure
+from matplotlib.figure import Figure
 
 from marginctl.metrics.reliability import Bin, Reliability
-from marginctl.reports.figures.learning_curves import Group, Reasons, by_row, inside, number
-from marginctl.reports.figures.panels import add_head, blocks_of, sheet, title_of, too_many
-from marginctl.reports.figures.style import COLORS, legend_text
-from marginctl.results.collect import Trained
+from marginctl.reports.figures.layout import Block, compose, group_blocks
+from marginctl.reports.figures.seed_groups import (
+    Omissions,
+    SeedGroup,
+    SeedTable,
+    available,
+    lookup,
+    number,
+)
+from marginctl.reports.figures.style import COLORS, legend_text, save, styled
 
-PANEL = (2.9, 3.6)  # inches, with the histogram
+WIDTH = 2.9  # inches of a panel
+HEIGHTS = (2.5, 1.1)  # inches of a diagram and its histogram
 COLUMNS = 4
 
 
 @dataclass(frozen=True)
-class Pooled:
-    """The bins of all seeds' images together, and the mean of the seeds' own errors."""
+class Diagram:
+    """The bins of one diagram, and its expected calibration error."""
 
     reliability: Reliability
     ece: float
 
 
-def reliability(table: Trained, groups: Sequence[Group], said: Reasons) -> Figure | None:
-    """A diagram an objective, of the last epoch, with the histogram of the confidence below.
+def reliability_diagrams(table: SeedTable, omissions: Omissions) -> Figure | None:
+    """Draw a diagram per objective, of the last epoch, with the histogram of the confidence."""
+    reason = "no evaluation.calibration in result.json"
+    found = available(table.groups, pooled, omissions, reason)
+    highest = _highest(found.values())
+
+    def draw(panels: Sequence[Any], group: SeedGroup, diagram: Diagram, first: bool) -> None:
+        _draw(panels, group.objective, diagram, highest, "images" if first else None)
+
+    blocks = group_blocks(found, draw, row_heights=HEIGHTS, max_columns=COLUMNS, sharex=True)
+    caption = (
+        "After the last epoch, the test images of all seeds pooled. Confidence: the largest "
+        "probability. ECE: expected calibration error, the mean over the seeds."
+    )
+    return compose(table.title, caption, blocks, WIDTH, omissions)
+
+
+@styled()
+def draw_calibration(
+    title: str, before: Reliability, after: Mapping[str, Reliability], path: Path
+) -> None:
+    """Write the diagrams of `calibrate`: before, and after each method.
 
     Args:
-        table: whose runs are drawn.
-        groups: of them.
-        said: gets a reason for what could not be drawn.
+        title: above all.
+        before: of the uncalibrated probabilities.
+        after: by method; `none` is left out.
+        path: a file of one of `FORMATS`.
 
-    Returns:
-        None where nothing can be drawn.
+    Raises:
+        RequestError: the file cannot be written.
     """
-    found = {}
-    for group in groups:
-        one = pooled(group)
-        if one is None:
-            said.add("no evaluation.calibration in result.json", group)
-        else:
-            found[group.row, group.objective] = one
-    rows = by_row(g for g in groups if (g.row, g.objective) in found)
-    if not found or too_many(2 * len(found), said):
-        return None
-    columns, heights = blocks_of(rows, COLUMNS, PANEL[1])
+    methods = {name: found for name, found in after.items() if name != "none"}
+    diagrams = {name: Diagram(r, r.ece) for name, r in ({"before": before} | methods).items()}
+    highest = _highest(diagrams.values())
+    columns = min(COLUMNS, len(diagrams))
+    rows = -(-len(diagrams) // columns)
+
+    def draw(panels: Any) -> None:
+        for i, (name, diagram) in enumerate(diagrams.items()):
+            row, column = divmod(i, columns)
+            unit = None if column else "samples"
+            _draw(panels[2 * row : 2 * row + 2, column], name, diagram, highest, unit)
+
+    options = {"height_ratios": [*HEIGHTS] * rows, "sharex": True}
+    block = Block("", (2 * rows, columns), draw, sum(HEIGHTS) / 2, options)
     caption = (
-        "After the last epoch; the test images of all seeds together. Confidence: the largest "
-        "probability. ECE: expected calibration error, the mean of the seeds' own."
+        "First split, held-out samples. Confidence: the probability of the predicted class. ECE: "
+        "expected calibration error."
     )
-    figure, blocks = sheet(caption, heights, PANEL[0] * max(columns, 2))
-    every: list[Any] = []
-    most = fullest(one.reliability for one in found.values())
-    for block, (row, together) in zip(blocks, rows.items(), strict=True):
-        drawn = {g.objective: found[row, g.objective] for g in together}
-        every += add_diagrams(block, drawn, columns, most)
-    add_head(figure, title_of(table), every)
-    return figure
+    save(compose(title, caption, [block], WIDTH, Omissions()), path)
 
 
-def fullest(diagrams: Iterable[Reliability]) -> float:
-    """Percent of the images in the fullest bin of all diagrams."""
-    return 100 * max(b.count / one.n for one in diagrams for b in one.bins)
+def pooled(group: SeedGroup) -> Diagram | None:
+    """Return the bins of all seeds' images pooled, and the mean of the seeds' errors.
 
-
-def pooled(group: Group) -> Pooled | None:
-    """The seeds' diagrams in one; seeds without one, or with other bins, are left out."""
-    made = [
+    Seeds without a diagram, or with other bins than the first, are left out.
+    """
+    found = [
         (bins, ece)
         for run in group.runs
         if (bins := _bins(run.record)) is not None
         and (ece := number(run.record, "evaluation", "calibration", "ece")) is not None
     ]
-    made = [(bins, ece) for bins, ece in made if _edges(bins) == _edges(made[0][0])]
-    if not made:
+    found = [(bins, ece) for bins, ece in found if _edges(bins) == _edges(found[0][0])]
+    if not found:
         return None
-    together = tuple(_together(same) for same in zip(*(bins for bins, _ in made), strict=True))
-    return Pooled(Reliability(together), float(np.mean([ece for _, ece in made])))
+    merged = tuple(_merged(same) for same in zip(*(bins for bins, _ in found), strict=True))
+    return Diagram(Reliability(merged), float(np.mean([ece for _, ece in found])))
 
 
 def _bins(record: Any) -> tuple[Bin, ...] | None:
-    """The bins in a result, None where it has none or a count does not fit them."""
-    written = inside(record, "evaluation", "calibration", "reliability")
+    """Return the bins of a result, None where it has none or they are empty."""
+    written = lookup(record, "evaluation", "calibration", "reliability")
     try:
         bins = tuple(
             Bin(b["lo"], b["hi"], b["count"], b["confidence"], b["accuracy"]) for b in written
@@ -97,41 +120,38 @@ def _edges(bins: Sequence[Bin]) -> list[tuple[float, float]]:
     return [(b.lo, b.hi) for b in bins]
 
 
-def _together(same: Sequence[Bin]) -> Bin:
-    """One bin of several seeds: its samples together."""
-    count = sum(b.count for b in same)
-    confidence = sum(b.count * b.confidence for b in same if b.confidence is not None)
-    accuracy = sum(b.count * b.accuracy for b in same if b.accuracy is not None)
+def _merged(bins: Sequence[Bin]) -> Bin:
+    """Return one bin with the samples of the same bin of several seeds."""
+    count = sum(b.count for b in bins)
+    confidence = sum(b.count * b.confidence for b in bins if b.confidence is not None)
+    accuracy = sum(b.count * b.accuracy for b in bins if b.accuracy is not None)
     if not count:
-        return Bin(same[0].lo, same[0].hi, 0, None, None)
-    return Bin(same[0].lo, same[0].hi, count, confidence / count, accuracy / count)
+        return Bin(bins[0].lo, bins[0].hi, 0, None, None)
+    return Bin(bins[0].lo, bins[0].hi, count, confidence / count, accuracy / count)
 
 
-def add_diagrams(
-    block: SubFigure, drawn: dict[str, Pooled], columns: int, most: float, unit: str = "images"
-) -> list[Any]:
-    """The diagrams of a row; `most`: percent of the images in the fullest bin of the figure."""
-    rows = -(-len(drawn) // columns)
-    grid = block.subplots(
-        2 * rows, columns, squeeze=False, height_ratios=[3, 1.3] * rows, sharex=True
-    )
-    places = [(grid[2 * i, j], grid[2 * i + 1, j]) for i in range(rows) for j in range(columns)]
-    for place in places[len(drawn) :]:
-        for panel in place:
-            panel.set_visible(False)
-    for j, ((above, below), (name, one)) in enumerate(zip(places, drawn.items(), strict=False)):
-        above.set_title(f"{legend_text(name)}\nECE {100 * one.ece:.2f} %")
-        _diagram(above, one.reliability)
-        _histogram(below, one.reliability)
-        below.set_ylim(0, 1.1 * most)
-        if j % columns == 0:
-            above.set_ylabel("accuracy (%)")
-            below.set_ylabel(f"{unit} (%)")
-    return [above for above, _ in places[: len(drawn)]]
+def _highest(diagrams: Iterable[Diagram]) -> float:
+    """Return the percentage of the samples in the fullest bin of all diagrams."""
+    percents = [100 * b.count / d.reliability.n for d in diagrams for b in d.reliability.bins]
+    return max(percents, default=0.0)
 
 
-def _diagram(panel: Any, found: Reliability) -> None:
-    bins = [b for b in found.bins if b.accuracy is not None and b.confidence is not None]
+def _draw(
+    panels: Sequence[Any], name: str, diagram: Diagram, highest: float, unit: str | None
+) -> None:
+    """Draw a diagram and its histogram; `unit`, of the samples, labels a first column."""
+    above, below = panels
+    above.set_title(f"{legend_text(name)}\nECE {100 * diagram.ece:.2f} %")
+    _draw_bins(above, diagram.reliability)
+    _draw_histogram(below, diagram.reliability)
+    below.set_ylim(0, 1.1 * highest)
+    if unit is not None:
+        above.set_ylabel("accuracy (%)")
+        below.set_ylabel(f"{unit} (%)")
+
+
+def _draw_bins(panel: Any, reliability: Reliability) -> None:
+    bins = [b for b in reliability.bins if b.accuracy is not None and b.confidence is not None]
     left, width = [100 * b.lo for b in bins], [100 * (b.hi - b.lo) for b in bins]
     accuracy = np.array([100 * (b.accuracy or 0) for b in bins])
     gap = np.array([100 * (b.confidence or 0) for b in bins]) - accuracy
@@ -143,7 +163,7 @@ def _diagram(panel: Any, found: Reliability) -> None:
         color=COLORS[5],
         edgecolor="white",
         linewidth=0.5,
-        label="accuracy in the bin",
+        label="accuracy",
     )
     panel.bar(
         left,
@@ -155,17 +175,19 @@ def _diagram(panel: Any, found: Reliability) -> None:
         edgecolor="0.1",
         hatch="////",
         linewidth=0.8,
-        label="from it to the mean confidence",
+        label="calibration gap",
     )
-    panel.plot([0, 100], [0, 100], color="0.2", linestyle="--", linewidth=1, label="calibrated")
+    panel.plot(
+        [0, 100], [0, 100], color="0.2", linestyle="--", linewidth=1, label="perfect calibration"
+    )
     panel.set(xlim=(0, 100), ylim=(0, 100), xticks=range(0, 101, 25), yticks=range(0, 101, 25))
 
 
-def _histogram(panel: Any, found: Reliability) -> None:
+def _draw_histogram(panel: Any, reliability: Reliability) -> None:
     panel.bar(
-        [100 * b.lo for b in found.bins],
-        [100 * b.count / found.n for b in found.bins],
-        [100 * (b.hi - b.lo) for b in found.bins],
+        [100 * b.lo for b in reliability.bins],
+        [100 * b.count / reliability.n for b in reliability.bins],
+        [100 * (b.hi - b.lo) for b in reliability.bins],
         align="edge",
         color="0.55",
         edgecolor="white",

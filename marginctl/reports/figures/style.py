@@ -1,4 +1,4 @@
-"""The one style of all figures, and the files that they are written to."""
+"""The style of all figures, and writing them to files."""
 
 import contextlib
 import io
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from marginctl.errors import RequestError
-from marginctl.reports.figures import KINDS
+from marginctl.reports.figures.registry import FIGURES
 from marginctl.runs.atomic_io import write_output
 from marginctl.utils.text import did_you_mean
 
@@ -34,11 +34,11 @@ STYLE: Any = {
     "axes.spines.right": False,
     "hatch.linewidth": 0.6,
     "savefig.dpi": 110,
-    "svg.hashsalt": "marginctl",  # ids that do not differ from run to run
+    "svg.hashsalt": "marginctl",  # the same ids in every run
 }
-# Colours for all eyes (Okabe and Ito 2008) but yellow, which white paper hides. Their number and
-# those of the dashes and the markers have no common divisor: no two of 105 lines look alike, and
-# neighbours differ in all three, so that they do so in grey, too.
+# Colours for all eyes (Okabe and Ito 2008) but yellow, which is invisible on white. The numbers of
+# colours, dashes and markers have no common divisor: no two of 105 lines look alike, and neighbours
+# differ in all three, so that they differ in grey, too.
 COLORS = ("#000000", "#D55E00", "#0072B2", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 DASHES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (6, 1.5, 1, 1.5, 1, 1.5)))
 MARKERS = ("o", "s", "^")
@@ -47,59 +47,63 @@ LEGEND_WIDTH = 36  # letters
 
 @contextlib.contextmanager
 def styled() -> Iterator[None]:
-    """The style, for what is drawn or written within; also a decorator."""
+    """Apply the style to what is drawn or written inside; also a decorator."""
     import matplotlib
 
     with matplotlib.rc_context(STYLE):
         yield
 
 
-def line(i: int, points: int | None = None) -> dict[str, Any]:
-    """How the i-th line of a figure looks, as options of `Axes.plot`.
+def line_style(index: int, points: int | None = None) -> dict[str, Any]:
+    """Return options of `Axes.plot` for one line of a figure.
 
     Args:
-        i: from 0.
-        points: how many it has, of which about ten get markers; None for a line without markers.
+        index: of the line, from 0.
+        points: of the line, of which about ten get markers; None for no markers.
     """
-    look: dict[str, Any] = {"color": COLORS[i % len(COLORS)], "linestyle": DASHES[i % len(DASHES)]}
+    style: dict[str, Any] = {
+        "color": COLORS[index % len(COLORS)],
+        "linestyle": DASHES[index % len(DASHES)],
+    }
     if points is not None:
-        look |= {"marker": MARKERS[i % len(MARKERS)], "markevery": max(1, points // 10)}
-    return look
+        style |= {"marker": MARKERS[index % len(MARKERS)], "markevery": max(1, points // 10)}
+    return style
 
 
 def legend_text(name: str, width: int = LEGEND_WIDTH) -> str:
-    """An objective or a row in lines of at most `width` letters, where it can be broken."""
+    """Break the name of an objective or a row into lines of at most `width` letters."""
     broken = re.sub("([;,]) ?", r"\1 ", name).replace("+", " + ")
     return textwrap.fill(broken, width)
 
 
 def check_kinds(kinds: Sequence[str]) -> None:
-    """Refuses a kind of figure that there is not.
+    """Check that all kinds of figures are known.
 
     Raises:
-        RequestError: naming those that there are.
+        RequestError: an unknown kind.
     """
     for kind in kinds:
-        if kind not in KINDS:
+        if kind not in FIGURES:
+            known = ", ".join(FIGURES)
             raise RequestError(
-                f"--kind {kind}: expected one of {', '.join(KINDS)}.{did_you_mean(kind, KINDS)}"
+                f"--kind {kind}: expected one of {known}.{did_you_mean(kind, FIGURES)}"
             )
 
 
 def check_path(option: str, path: Path) -> None:
-    """Refuses a path before anything is drawn.
+    """Check the path of a figure before anything is drawn.
 
     Raises:
-        RequestError: a file type other than `FORMATS`, or a folder that is not there.
+        RequestError: a file type that is not in `FORMATS`, or a folder that does not exist.
     """
     if path.suffix.lower() not in FORMATS:
         raise RequestError(f"{option} {path}: expected a file name ending in {', '.join(FORMATS)}")
     if not path.parent.is_dir():
-        raise RequestError(f"{option} {path}: there is no folder {path.parent}: make it first")
+        raise RequestError(f"{option} {path}: the folder {path.parent} does not exist: create it")
 
 
 def save(figure: Any, path: Path) -> None:
-    """Writes a matplotlib figure, whole or not at all: the same file for the same figure.
+    """Write a matplotlib figure atomically; the same figure gives the same file.
 
     Raises:
         StorageError: the file cannot be written.

@@ -1,25 +1,25 @@
-"""Histograms hold all images, of the first, the middle and the last epoch."""
+"""Angle histograms of the first, the middle and the last epoch."""
 
 import pytest
 
-from marginctl.reports.figures.angle_histograms import angles
-from marginctl.reports.figures.learning_curves import Reasons, groups
-from tests.reports.figures.made import line, run, table
+from marginctl.reports.figures.angle_histograms import angle_histograms
+from marginctl.reports.figures.seed_groups import Omissions
+from tests.reports.figures.factories import record, run, seed_table
 
 
 def angle_line(epoch, counts, mean):
-    record = {"mean": mean, "histogram": counts + [0] * (18 - len(counts)), "bin": 10}
-    return line(epoch, 50, objective={"target_angle": record})
+    angle = {"mean": mean, "histogram": counts + [0] * (18 - len(counts)), "bin": 10}
+    return record(epoch, 50, objective={"target_angle": angle})
 
 
-def test_shares_are_means_over_the_seeds_and_sum_to_all(tmp_path):
-    made = table(
+def test_percentages_are_means_over_the_seeds_and_sum_to_100(tmp_path):
+    table = seed_table(
         run(tmp_path, "arcgrad", 0, [angle_line(e, [e, 10 - e], 5.0 + e) for e in (1, 2, 3, 4, 5)]),
         run(tmp_path, "arcgrad", 1, [angle_line(e, [0, 0, 20], 25.0) for e in (1, 2, 3, 4, 5)]),
-        run(tmp_path, "soft", 0, [line(1, 50)]),
+        run(tmp_path, "soft", 0, [record(1, 50)]),
     )
-    said = Reasons()
-    figure = angles(made, groups(made), said)
+    omissions = Omissions()
+    figure = angle_histograms(table, omissions)
     panels = figure.subfigs[0].axes
     assert [p.get_title() for p in panels] == [
         "epoch 1: mean 15.5°",
@@ -34,23 +34,23 @@ def test_shares_are_means_over_the_seeds_and_sum_to_all(tmp_path):
         assert panel.lines[0].get_xdata()[0] == pytest.approx((5 + epoch + 25) / 2)
     assert panels[0].get_ylabel() == "arcgrad\nimages (%)"
     assert panels[0].get_xlim() == (0, 180)
-    assert said.lines()[0].startswith("soft: no objective.target_angle by epoch")
+    assert omissions.lines()[0].startswith("soft: no objective.target_angle by epoch")
 
 
 @pytest.mark.parametrize("epochs", [1, 2])
 def test_few_epochs_are_drawn_once_each(tmp_path, epochs):
     lines = [angle_line(e + 1, [3, 4], 9.0) for e in range(epochs)]
-    made = table(run(tmp_path, "adacos", 0, lines))
-    figure = angles(made, groups(made), Reasons())
+    table = seed_table(run(tmp_path, "adacos", 0, lines))
+    figure = angle_histograms(table, Omissions())
     assert len(figure.subfigs[0].axes) == epochs
 
 
 @pytest.mark.parametrize(
     "changes", [{"histogram": None}, {"histogram": [0] * 18}, {"bin": 7}, {"mean": None}]
 )
-def test_a_histogram_that_is_none_is_told(tmp_path, changes):
+def test_an_invalid_histogram_is_omitted_with_a_reason(tmp_path, changes):
     one = angle_line(1, [3, 4], 9.0)
     one["objective"]["target_angle"] |= changes
-    made, said = table(run(tmp_path, "adacos", 0, [one])), Reasons()
-    assert angles(made, groups(made), said) is None
-    assert len(said.lines()) == 1
+    table, omissions = seed_table(run(tmp_path, "adacos", 0, [one])), Omissions()
+    assert angle_histograms(table, omissions) is None
+    assert len(omissions.lines()) == 1

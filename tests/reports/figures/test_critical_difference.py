@@ -22,7 +22,7 @@ def test_the_critical_values_are_those_of_the_table(methods, q):
     assert found == pytest.approx(q * math.sqrt(methods * (methods + 1) / 120), rel=1e-3)
 
 
-def test_groups_are_the_largest_that_cannot_be_told_apart():
+def test_cliques_are_the_largest_groups_without_significant_difference():
     average = {"a": 1.0, "b": 1.5, "c": 2.4, "d": 4.0, "e": 4.0}
     assert cliques(average, 1.0) == [(1.0, 1.5), (1.5, 2.4), (4.0, 4.0)]
     assert cliques(average, 0.1) == [(4.0, 4.0)]
@@ -37,7 +37,7 @@ def nemenyi_p(k, n, difference):
 
 
 @pytest.mark.parametrize(("k", "n", "levels"), [(3, 5, 3), (5, 12, 4), (6, 8, 9), (7, 23, 30)])
-def test_groups_are_the_cliques_of_the_pairs_that_nemenyi_cannot_part(k, n, levels):
+def test_cliques_agree_with_pairwise_nemenyi_tests(k, n, levels):
     """Maximal cliques of the graph by brute force, in any order of methods and data sets."""
     stream = np.random.default_rng(k)
     for shift in (0.0, 0.7, 2.0):
@@ -65,7 +65,7 @@ def test_groups_are_the_cliques_of_the_pairs_that_nemenyi_cannot_part(k, n, leve
             assert np.ravel(spans) == pytest.approx(np.ravel(want))
 
 
-def test_it_is_drawn_and_needs_methods_and_data_sets(tmp_path):
+def test_draw_needs_three_methods_on_five_data_sets(tmp_path):
     average = {"soft": 1.8, "arcgrad": 2.0, "arcface": 2.2}
     for path in (tmp_path / "1.svg", tmp_path / "2.svg"):
         draw(Comparisons("soft", ranks=average, datasets=5), path)

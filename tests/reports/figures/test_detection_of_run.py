@@ -22,7 +22,7 @@ def saved(monkeypatch):
     return figures
 
 
-def test_a_row_for_miss_and_for_each_foreign_set(saved, tmp_path):
+def test_a_row_for_misclassification_and_for_each_ood_set(saved, tmp_path):
     foreign = [OODOutputs("mnist", "near", "d", outputs(30, 1))]
     found = detection_metrics(outputs(50, 0), np.zeros(50, np.int64), foreign, 5, curves=True)
     assert detection_of_run.draw("made", found, tmp_path / "a.png") is None
@@ -34,10 +34,10 @@ def test_a_row_for_miss_and_for_each_foreign_set(saved, tmp_path):
     assert bars.get_data().values.tolist() == pytest.approx([2 * n for n in inside])
     assert [line.get_label() for line in roc.lines][::5] == ["max_similarity", "chance"]
     assert roc.lines[0].get_ydata()[-1] == 100
-    assert miss.axes[1].get_xlabel() == "feature_norm: ||x||"
+    assert miss.axes[1].get_xlabel() == "feature norm ||x||"
 
 
-def test_what_has_no_two_sides_is_said(saved, tmp_path):
+def test_a_task_with_one_class_returns_the_reason(saved, tmp_path):
     own = outputs(20, 0)
     found = detection_metrics(own, own.similarities.argmax(1), [], 5, curves=True)
     reason = detection_of_run.draw("made", found, tmp_path / "a.png")

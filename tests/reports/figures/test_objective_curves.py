@@ -8,41 +8,41 @@ import pytest
 from marginctl.errors import RequestError
 from marginctl.objectives.presets import PRESETS
 from marginctl.objectives.theory import gradient_decay_slope
-from marginctl.reports.figures.objective_curves import axis_of, curves, draw
+from marginctl.reports.figures.objective_curves import axis_name, compute_curves, draw
 
 
-def test_gradient_decay_s_family_is_g_of_p():
+def test_gradient_decay_gradient_is_g_of_p():
     for beta in (0.1, 1.0, 5.0):
-        found = curves(f"gradient-decay:beta={beta}", 10)
+        found = compute_curves(f"gradient-decay:beta={beta}", 10)
         want = gradient_decay_slope(found["position"], beta)
         np.testing.assert_allclose(found["gradient"], want, rtol=1e-9)
 
 
 def test_large_margin_s_figure_4():
     """The divergences of {q, 1 - q} from {1/2, 1/2}."""
-    found = {d: curves(f"lm-softmax:strength=1,divergence={d}", 10) for d in ("q-u", "u-q")}
+    found = {d: compute_curves(f"lm-softmax:strength=1,divergence={d}", 10) for d in ("q-u", "u-q")}
     q = found["q-u"]["position"]
     of_qu = q * np.log(2 * q) + (1 - q) * np.log(2 * (1 - q))
     of_uq = -(np.log(2 * q) + np.log(2 * (1 - q))) / 2
-    np.testing.assert_allclose(found["q-u"]["first"], of_qu, atol=1e-12)
-    np.testing.assert_allclose(found["u-q"]["first"], of_uq, atol=1e-12)
-    both = curves("lm-softmax:strength=1", 10)["first"]
+    np.testing.assert_allclose(found["q-u"]["logit"], of_qu, atol=1e-12)
+    np.testing.assert_allclose(found["u-q"]["logit"], of_uq, atol=1e-12)
+    both = compute_curves("lm-softmax:strength=1", 10)["logit"]
     np.testing.assert_allclose(both, (of_qu + of_uq) / 2, atol=1e-12)
 
 
 @pytest.mark.parametrize("scale", [1, 40])
 def test_arcgrad_s_gradient_by_the_angle(scale):
     """s (1 - p): p the softmax of -s theta, the others at 90 degrees."""
-    found = curves(f"arcgrad:scale={scale}", 3)
+    found = compute_curves(f"arcgrad:scale={scale}", 3)
     theta = np.radians(found["position"])
     odds = 2 * np.exp(scale * (theta - math.pi / 2))
     np.testing.assert_allclose(found["gradient"], scale * odds / (1 + odds), rtol=1e-6)
-    np.testing.assert_allclose(found["first"], -scale * theta, rtol=1e-9)
+    np.testing.assert_allclose(found["logit"], -scale * theta, rtol=1e-9)
 
 
 @pytest.mark.parametrize("name", list(PRESETS))
 def test_every_preset_s_gradient_is_the_slope_of_its_loss(name):
-    found = curves(name, 5)
+    found = compute_curves(name, 5)
     assert all(np.isfinite(values).all() for values in found.values())
     along = {"angle": np.radians(found["position"]), "distance": found["position"]}
     x = along.get(axis_of_name(name))
@@ -56,7 +56,7 @@ def test_every_preset_s_gradient_is_the_slope_of_its_loss(name):
 def axis_of_name(name):
     from marginctl.objectives.parsing import parse
 
-    return axis_of(parse(name).spec)
+    return axis_name(parse(name).spec)
 
 
 @pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf"])
@@ -73,7 +73,7 @@ def test_a_figure_is_the_same_file_twice(tmp_path, suffix):
 def test_files_that_cannot_be_written_are_named(tmp_path):
     for path, message in (
         (tmp_path / "a.txt", "expected a file name ending in .png, .svg, .pdf"),
-        (tmp_path / "no" / "a.png", "there is no folder"),
+        (tmp_path / "no" / "a.png", "does not exist"),
     ):
         with pytest.raises(RequestError, match=message):
             draw(["soft"], 3, path)

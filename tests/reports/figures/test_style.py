@@ -2,19 +2,19 @@
 
 import numpy as np
 
-from marginctl.reports.figures.style import COLORS, DASHES, MARKERS, legend_text, line
+from marginctl.reports.figures.style import COLORS, DASHES, MARKERS, legend_text, line_style
 
 
-def test_no_two_lines_look_alike():
-    looks = [tuple(line(i, 10).values()) for i in range(105)]
+def test_line_styles_are_distinct():
+    looks = [tuple(line_style(i, 10).values()) for i in range(105)]
     assert len(set(looks)) == 105
-    in_grey = [(x["linestyle"], x["marker"]) for x in (line(i, 10) for i in range(15))]
+    in_grey = [(x["linestyle"], x["marker"]) for x in (line_style(i, 10) for i in range(15))]
     assert len(set(in_grey)) == len(DASHES) * len(MARKERS) == 15
-    assert [line(0, n)["markevery"] for n in (1, 10, 200)] == [1, 1, 20]
-    assert "marker" not in line(0)
+    assert [line_style(0, n)["markevery"] for n in (1, 10, 200)] == [1, 1, 20]
+    assert "marker" not in line_style(0)
 
 
-def test_all_colours_can_be_seen_on_white():
+def test_colours_contrast_with_white():
     for color in COLORS:
         rgb = np.array([int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)])
         linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
@@ -22,10 +22,10 @@ def test_all_colours_can_be_seen_on_white():
         assert contrast > 2, color
 
 
-def test_a_long_name_is_broken():
+def test_legend_text_breaks_long_names():
     assert legend_text("arcface:scale=20,margin=0.1,gradient=exact", 24).split("\n") == [
         "arcface:scale=20,",
         "margin=0.1,",
         "gradient=exact",
     ]
-    assert legend_text("digits, mlp,share=0.1;soft", 80) == "digits, mlp, subset_fraction=0.1; soft"
+    assert legend_text("digits, mlp,subset_fraction=0.1;soft", 80) == "digits, mlp, subset_fraction=0.1; soft"

@@ -7,27 +7,11 @@ from pathlib import Path
 from marginctl.errors import RequestError
 from marginctl.papers import papers
 from marginctl.reports.build import Assembled, OfTable, OfTrained
-from marginctl.reports.figures import KINDS
 from marginctl.reports.figures.critical_difference import draw
-from marginctl.reports.figures.registry import ALONE, draw_all
+from marginctl.reports.figures.draw import draw_figures
 from marginctl.reports.formats.html.page import Comparison, PaperSection, Picture, Report, page
 from marginctl.results.collect import Collected
 from marginctl.runs.run_dir import versions
-
-CAPTIONS = {
-    "curves": "Training loss and test accuracy by epoch",
-    "rho": "The mean bias rho by epoch (Large Margin in Softmax, eq. 7)",
-    "angles": "Angles of test features to their own class weight",
-    "kappa": "The scale by epoch",
-    "example": "One test image: its logits and its softmax (Temperature, Fig. 5)",
-    "sweep": "Test accuracy by setting",
-    "options": "Test accuracy and calibration error along an option of an objective",
-    "reliability": "Reliability: accuracy against confidence, and how many have it",
-    "detection": "Misclassified and foreign images told from the rest: average precision and AUROC",
-    "curriculum": "Easy and hard training images by epoch: confidence and share of the gradient",
-    "lipschitz": "How far a step in the image moves the loss, by epoch",
-    "kappa-classes": "kappa* by the number of classes (Temperature, Fig. 6)",
-}
 
 
 def page_of(assembled: Assembled, stores: Iterable[Path]) -> str:
@@ -83,11 +67,6 @@ def _ranks(own: OfTable) -> tuple[Picture, ...]:
 
 def _figures(own: OfTrained) -> tuple[Picture, ...]:
     """Every kind of figure that the runs allow."""
-    pictures = []
     with tempfile.TemporaryDirectory() as folder:
-        kinds = [kind for kind in KINDS if kind != ALONE]
-        written, _ = draw_all(Collected(trained=[own.trained]), Path(folder), kinds, "svg")
-        for path in written:
-            kind = next(kind for kind in CAPTIONS if path.stem.endswith(f"-{kind}"))
-            pictures.append(Picture(CAPTIONS[kind], path.read_text("utf-8")))
-    return tuple(pictures)
+        written, _ = draw_figures(Collected(trained=[own.trained]), Path(folder), [], "svg")
+        return tuple(Picture(caption, path.read_text("utf-8")) for path, caption in written.items())

@@ -9,7 +9,7 @@ from marginctl.crossval.stacked_trainer import train_stack
 from marginctl.experiments.uci_cv_trial import Trial
 from marginctl.objectives.parsing import parse
 from marginctl.recipe import Protocol
-from marginctl.reports.figures.network_angles import class_angles
+from marginctl.reports.figures.uci_cv_grid import class_angles
 from tests.crossval.factories import dataset
 
 

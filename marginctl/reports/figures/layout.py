@@ -1,0 +1,173 @@
+"""Figures of titled blocks of panels, with one title, one legend and one caption."""
+
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+from matplotlib.collections import PolyCollection
+from matplotlib.figure import Figure, SubFigure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.patches import Patch
+
+from marginctl.reports.figures.seed_groups import Omissions, SeedGroup, by_row, seeds_text
+from marginctl.reports.figures.style import legend_text
+
+T = TypeVar("T")
+
+MAX_PANELS = 120  # viewers do not open a taller file
+HEAD = 1.0  # inches for title, legend and caption
+BLOCK_TITLE = 0.35  # inches
+LETTER = 0.075  # inches
+CAPTION_SIZE = 7.5  # points
+
+
+@dataclass(frozen=True)
+class Block:
+    """A titled grid of panels.
+
+    Attributes:
+        title: above the panels.
+        shape: rows and columns of panels; panels without data are hidden.
+        draw: called with the panels, an array of that shape.
+        row_height: in inches.
+        options: of `Figure.subplots`.
+    """
+
+    title: str
+    shape: tuple[int, int]
+    draw: Callable[[Any], None]
+    row_height: float
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+def compose(
+    title: str,
+    caption: str,
+    blocks: Sequence[Block],
+    panel_width: float,
+    omissions: Omissions,
+    *,
+    min_columns: int = 2,
+    legend_columns: int = 3,
+) -> Figure | None:
+    """Return a figure of blocks below each other, None where there is nothing to draw.
+
+    Args:
+        title: above all.
+        caption: below all, broken into lines.
+        blocks: from the top.
+        panel_width: in inches.
+        omissions: gets a line where the figure would have more than `MAX_PANELS` panels.
+        min_columns: the figure is at least so many panels wide, for its texts.
+        legend_columns: of the legend, at most.
+    """
+    count = sum(block.shape[0] * block.shape[1] for block in blocks)
+    if count > MAX_PANELS:
+        omissions.add(
+            f"{count} panels: a figure has at most {MAX_PANELS}: name fewer folders as RUNS"
+        )
+    if not 0 < count <= MAX_PANELS:
+        return None
+    width = panel_width * max(min_columns, *(block.shape[1] for block in blocks))
+    heights = [block.shape[0] * block.row_height + BLOCK_TITLE for block in blocks]
+    figure = Figure(
+        figsize=(width, sum(heights) + HEAD), layout=ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.06)
+    )
+    letters = int(width / LETTER)
+    figure.supxlabel(
+        textwrap.fill(caption, int(1.15 * letters)), fontsize=CAPTION_SIZE, color="0.25"
+    )
+    parts = figure.subfigures(len(blocks), 1, squeeze=False, height_ratios=heights)[:, 0]
+    panels: list[Any] = []
+    for part, block in zip(parts, blocks, strict=True):
+        part.suptitle(textwrap.fill(block.title, letters), fontsize=9)
+        panels += _fill(part, block)
+    _add_head(figure, title, panels, legend_columns)
+    return figure
+
+
+def _fill(part: SubFigure, block: Block) -> list[Any]:
+    axes = part.subplots(*block.shape, squeeze=False, **block.options)
+    block.draw(axes)
+    for panel in axes.flat:
+        panel.set_visible(panel.has_data())
+    return list(axes.flat)
+
+
+def group_blocks(
+    found: Mapping[SeedGroup, T],
+    draw: Callable[[Sequence[Any], SeedGroup, T, bool], None],
+    *,
+    row_heights: Sequence[float],
+    max_columns: int,
+    **options: Any,
+) -> list[Block]:
+    """Return a block per row of a table, with a column of panels per group.
+
+    Args:
+        found: what is drawn of each group.
+        draw: called with a group's panels from the top, the group, what was found of it, and
+            whether the panels are the first of their row.
+        row_heights: of a group's panels, in inches.
+        max_columns: columns of groups, at most.
+        options: of `Figure.subplots`.
+    """
+    rows = by_row(found)
+    columns = min(max_columns, max(map(len, rows.values()), default=1))
+    depth = len(row_heights)
+    blocks = []
+    for row, groups in rows.items():
+        lines = -(-len(groups) // columns)
+
+        def draw_row(panels: Any, groups: Sequence[SeedGroup] = groups) -> None:
+            for i, group in enumerate(groups):
+                line, column = divmod(i, columns)
+                own_panels = panels[depth * line : depth * (line + 1), column]
+                own_panels[0].set_title(legend_text(group.objective))
+                draw(own_panels, group, found[group], column == 0)
+
+        blocks.append(
+            Block(
+                f"{row}; {seeds_text(groups)}",
+                (depth * lines, columns),
+                draw_row,
+                float(np.mean(row_heights)),
+                {"height_ratios": [*row_heights] * lines, **options},
+            )
+        )
+    return blocks
+
+
+def _add_head(figure: Figure, title: str, panels: Iterable[Any], columns: int) -> None:
+    """Add the title, and below it one legend for all that the panels label."""
+    handles: dict[str, Any] = {}
+    for panel in panels:
+        for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
+            handles.setdefault(label, _standalone(handle))
+    letters = int(0.8 * figure.get_figwidth() / LETTER)  # bold letters are wider
+    # as the legend's own title: constrained layout would draw two artists above the panels over
+    # each other
+    figure.legend(
+        list(handles.values()),
+        list(handles),
+        loc="outside upper center",
+        ncols=max(1, min(columns, len(handles))),
+        frameon=False,
+        title=textwrap.fill(title, letters),
+        title_fontproperties={"weight": "bold", "size": 10},
+    )
+
+
+def _standalone(handle: Any) -> Any:
+    """Return a legend handle of no subfigure: matplotlib before 3.11 refuses a band's own."""
+    if not isinstance(handle, PolyCollection):
+        return handle
+    face, width = (np.asarray(v)[0] for v in (handle.get_facecolor(), handle.get_linewidth()))
+    return Patch(facecolor=tuple(face), linewidth=float(width))
+
+
+def objective_indices(groups: Iterable[SeedGroup]) -> dict[str, int]:
+    """Return an index per objective, for one line style in all panels."""
+    return {name: i for i, name in enumerate(dict.fromkeys(g.objective for g in groups))}

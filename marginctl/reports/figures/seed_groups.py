@@ -1,0 +1,232 @@
+"""Trained runs grouped over their seeds, and what they recorded by epoch."""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from marginctl.results.collect import Run, Trained
+from marginctl.results.load_run import read_metrics
+from marginctl.runs.run_dir import digest
+
+T = TypeVar("T")
+FloatArray = NDArray[np.float64]
+
+FEW_SEEDS = 5  # with fewer, a standard deviation says little: their range is shown
+
+
+@dataclass(frozen=True)
+class Series:
+    """A number by epoch: epochs (E,), those that all seeds have; values (n, E), a row per seed."""
+
+    epochs: NDArray[np.int64]
+    values: FloatArray
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean and band over n seeds: the range where n < `FEW_SEEDS`, else +- std (ddof 1)."""
+
+    mean: FloatArray
+    low: FloatArray
+    high: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class SeedGroup:
+    """The runs of one row and objective, one per seed.
+
+    Attributes:
+        row: data, model and setting.
+        runs: by seed, without diverged ones.
+        diverged: number of runs whose loss was not finite.
+    """
+
+    row: str
+    objective: str
+    runs: Sequence[Run]
+    diverged: int
+
+    @cached_property
+    def epochs(self) -> list[list[dict[str, Any]]]:
+        """The records of metrics.jsonl, a list per run."""
+        return [read_metrics(run.path / "metrics.jsonl") for run in self.runs]
+
+    def series(self, *path: str) -> Series | None:
+        """Return the number below `path` by epoch, None where no epoch has it.
+
+        Seeds that never recorded it are left out; epochs that another seed lacks, too.
+        """
+        by_seed = [
+            {record["epoch"]: n for record in records if (n := number(record, *path)) is not None}
+            for records in self.epochs
+        ]
+        recorded = [seed for seed in by_seed if seed]
+        common = sorted(set.intersection(*map(set, recorded))) if recorded else []
+        if not common:
+            return None
+        values = np.array([[seed[epoch] for epoch in common] for seed in recorded])
+        return Series(np.array(common, np.int64), values)
+
+
+@dataclass(frozen=True, eq=False)
+class SeedTable:
+    """The groups of one recipe: rows by their settings, objectives in the recipe's order."""
+
+    recipe: str
+    title: str
+    file_name: str
+    groups: Sequence[SeedGroup]
+
+
+@dataclass
+class Omissions:
+    """What a figure leaves out: each reason once, with the groups that it concerns."""
+
+    groups_by_reason: dict[str, list[SeedGroup]] = field(default_factory=dict)
+
+    def add(self, reason: str, group: SeedGroup | None = None) -> None:
+        """Add a reason; without a group it concerns the whole figure."""
+        self.groups_by_reason.setdefault(reason, []).extend([group] if group else [])
+
+    def lines(self) -> list[str]:
+        """Return a line per reason, which names the objectives."""
+        lines = []
+        for reason, groups in self.groups_by_reason.items():
+            names = ", ".join(dict.fromkeys(group.objective for group in groups))
+            rows = len({group.row for group in groups})
+            where = f" (in {rows} rows)" if rows > 1 else ""
+            lines.append(f"{names}{where}: {reason}" if names else reason)
+        return lines
+
+
+def seed_tables(tables: Sequence[Trained]) -> list[SeedTable]:
+    """Return the seed groups of each table; file names differ by a digest where recipes do not."""
+    names = [re.sub(r"[^\w.]+", "-", table.recipe).strip("-.") or "runs" for table in tables]
+    uses = Counter(names)
+    found = []
+    for name, table in zip(names, tables, strict=True):
+        suffix = f"-{digest([table.recipe, table.training])[:8]}" if uses[name] > 1 else ""
+        reference = f", table {table.table}" if table.table else ""
+        title = table.recipe + (f" ({table.paper}{reference})" if table.paper else "")
+        groups = seed_groups(table.runs.values())
+        found.append(SeedTable(table.recipe, title, name + suffix, groups))
+    return found
+
+
+def seed_groups(runs: Iterable[Run]) -> list[SeedGroup]:
+    """Group the runs of one recipe by row and objective.
+
+    Rows are ordered by their settings, numbers by size; objectives are in the recipe's order,
+    others after them.
+    """
+    runs = list(runs)
+    listed = runs[0].about["recipe"]["objectives"] if runs else []
+    position = {objective: i for i, objective in enumerate(listed)}
+    found: dict[tuple[str, str], list[Run]] = {}
+    for run in sorted(
+        runs, key=lambda r: (_row_key(r), position.get(r.record["objective"], len(position)))
+    ):
+        found.setdefault((run.record["row"], run.record["objective"]), []).append(run)
+    groups = []
+    for (row, objective), members in found.items():
+        finite = [run for run in members if run.record["diverged"] is None]
+        finite.sort(key=lambda run: int(run.record["seed"]))
+        groups.append(SeedGroup(row, objective, finite, len(members) - len(finite)))
+    return groups
+
+
+def _row_key(run: Run) -> Any:
+    recipe = run.about["recipe"]
+    setting = run.record["setting"].values()
+    by_size = [(0, v, "") if is_number(v) else (1, 0, str(v)) for v in setting]
+    return recipe["data"]["name"], str(recipe.get("model")), by_size, run.record["row"]
+
+
+def available(
+    groups: Iterable[SeedGroup],
+    read: Callable[[SeedGroup], T | None],
+    omissions: Omissions,
+    reason: str,
+) -> dict[SeedGroup, T]:
+    """Return what `read` finds for each group; groups without it are omitted for `reason`."""
+    found = {}
+    for group in groups:
+        content = read(group)
+        if content:
+            found[group] = content
+        else:
+            omissions.add(reason, group)
+    return found
+
+
+def by_row(groups: Iterable[SeedGroup]) -> dict[str, list[SeedGroup]]:
+    """Return the groups of each row, in their order."""
+    rows: dict[str, list[SeedGroup]] = {}
+    for group in groups:
+        rows.setdefault(group.row, []).append(group)
+    return rows
+
+
+def lookup(record: Any, *path: str) -> Any:
+    """Return the value below nested keys of a record, None where a key is missing."""
+    for key in path:
+        record = record.get(key) if isinstance(record, Mapping) else None
+    return record
+
+
+def number(record: Any, *path: str) -> float | None:
+    """Return the finite number below nested keys of a record, else None."""
+    value = lookup(record, *path)
+    return float(value) if is_number(value) else None
+
+
+def is_number(value: Any) -> bool:
+    """Return whether a value is a finite number and no bool."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def spread(values: FloatArray) -> Spread:
+    """Return mean and band over the seeds of values (n, E)."""
+    mean = values.mean(0)
+    if len(values) < FEW_SEEDS:
+        return Spread(mean, values.min(0), values.max(0))
+    std = values.std(0, ddof=1)
+    return Spread(mean, mean - std, mean + std)
+
+
+def spread_text(mark: str, seed_counts: Iterable[int]) -> str:
+    """Return what a band or an error bar shows, for a caption.
+
+    Args:
+        mark: `band` or `error bar`.
+        seed_counts: the numbers of seeds of the drawn means.
+    """
+    several = [n for n in seed_counts if n > 1]
+    texts = []
+    if any(n < FEW_SEEDS for n in several):
+        texts.append("lowest to highest seed")
+    if any(n >= FEW_SEEDS for n in several):
+        texts.append("± standard deviation over the seeds")
+    if not texts:
+        return f"one seed: no {mark}"
+    if len(texts) == 2:
+        texts = [f"{texts[0]} (n < {FEW_SEEDS})", f"{texts[1]} (n ≥ {FEW_SEEDS})"]
+    return f"{mark}: {'; '.join(texts)}"
+
+
+def seeds_text(groups: Iterable[SeedGroup]) -> str:
+    """Return `n = 3 seeds`, or the range of the seed counts, and how many runs diverged."""
+    groups = list(groups)
+    counts = sorted(len(group.runs) for group in groups)
+    least, most = counts[0], counts[-1]
+    n = f"n = {most}" if least == most else f"n = {least} to {most}"
+    diverged = sum(group.diverged for group in groups)
+    omitted = f", {diverged} diverged (not drawn)" if diverged else ""
+    return f"{n} seed{'s' if most != 1 else ''}{omitted}"

@@ -1,0 +1,183 @@
+"""Figures of a uci-cv recipe with a grid: accuracy along it, or the angles of its networks."""
+
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from marginctl import recipe as recipes
+from marginctl.errors import RequestError
+from marginctl.metrics.reliability import softmax
+from marginctl.objectives.parsing import ObjectiveName, parse
+from marginctl.objectives.theory import arcgrad_gap
+from marginctl.reports.figures.style import COLORS, check_path, line_style, save, styled
+from marginctl.results.cv_cells import Grid
+from marginctl.runs.run_dir import NETWORKS
+from marginctl.utils.seed import generator
+
+if TYPE_CHECKING:
+    from marginctl.experiments.uci_cv_session import Session
+    from marginctl.experiments.uci_cv_trial import Trial
+
+PANEL = (5.0, 3.6)  # inches
+ANGLE_PANEL = (3.4, 3.0)  # inches
+
+Array = NDArray[np.float64]
+
+
+def check_figure(
+    path: Path, recipe: str, overrides: Iterable[str], objectives: Sequence[str] | None
+) -> list[str]:
+    """Check before training that `--figure` can be drawn.
+
+    Args:
+        path: of the figure.
+        recipe: name or file.
+        overrides: of its settings.
+        objectives: in place of the recipe's, or None.
+
+    Returns:
+        What the trials have to keep for the figure.
+
+    Raises:
+        RequestError: a bad path, a recipe whose grid has not one key, or angles of an objective
+            that has none.
+    """
+    check_path("--figure", path)
+    loaded = recipes.load(recipes.find(recipe), overrides)
+    if len(loaded.grid) != 1:
+        raise RequestError(
+            f"--figure: the recipe's grid has {len(loaded.grid)} keys: expected one, along which "
+            "it is drawn, such as grid: {hidden: [[10], [10, 10]]} (report --figure draws ranks)"
+        )
+    if loaded.figure == "accuracy":
+        return []
+    if loaded.protocol.batch_norm != "none" or "batch_norm" in loaded.grid:
+        raise RequestError("--figure: angles of networks with batch normalisation are not drawn")
+    if len(loaded.dataset_names) > 1 or len(loaded.seeds) > 1:
+        raise RequestError("--figure: angles are drawn for one data set and one seed")
+    for objective in objectives or loaded.objectives:
+        fixed_scale(parse(objective))
+    return [NETWORKS]
+
+
+@styled()
+def draw(session: "Session", grid: Grid, path: Path) -> None:
+    """Write the figure of a recipe whose grid has one key.
+
+    Raises:
+        RequestError: the file cannot be written.
+    """
+    figure = _angles(session) if session.recipe.figure == "angles" else _accuracy(grid)
+    save(figure, path)
+
+
+def _accuracy(grid: Grid) -> Any:
+    """Return a panel per data set: accuracy along the grid, a line per objective."""
+    from matplotlib.figure import Figure
+
+    datasets = list(dict.fromkeys(dataset for dataset, _ in grid.settings.values()))
+    figure = Figure(figsize=(PANEL[0] * len(datasets), PANEL[1]), layout="constrained")
+    panels = figure.subplots(1, len(datasets), squeeze=False)[0]
+    for axes, dataset in zip(panels, datasets, strict=True):
+        rows = {row: setting for row, (name, setting) in grid.settings.items() if name == dataset}
+        key, ticks = _ticks([next(iter(s.items())) for s in rows.values()])
+        for i, objective in enumerate(grid.objectives):
+            means = [grid.cells[row, objective].mean for row in rows]
+            axes.plot(ticks, means, label=objective, **line_style(i, len(means)))
+        counts = sorted({grid.cells[row, o].n for row in rows for o in grid.objectives})
+        n = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
+        axes.set_title(f"{dataset}, n = {n} folds")
+        axes.set_xlabel(key)
+        axes.set_ylabel("accuracy (%)")
+    panels[-1].legend()
+    return figure
+
+
+def _ticks(settings: list[tuple[str, Any]]) -> tuple[str, list[Any]]:
+    """Return the axis label and the positions of the settings: numbers where they are numbers."""
+    key, values = settings[0][0], [value for _, value in settings]
+    if key == "hidden":
+        return "hidden layers", [len(value) for value in values]
+    return key, values if all(isinstance(v, int | float) for v in values) else [*map(str, values)]
+
+
+def _angles(session: "Session") -> Any:
+    """Return ArcGrad's Fig. 1 of the first network of each objective (rows) and setting (columns).
+
+    Each sample has a point at its angle to the target's class weight (blue) and one at the angle to
+    every other class weight (orange), at a random radius; a line shows direction and size of the
+    gradient with respect to the angle, s (1 - p_y) and -s p_j, relative to the largest.
+    """
+    from matplotlib.figure import Figure
+
+    settings = list(dict.fromkeys(str(trial.setting) for trial in session.trials))
+    objectives = list(dict.fromkeys(str(trial.objective) for trial in session.trials))
+    shape = (len(objectives), len(settings))
+    size = (ANGLE_PANEL[0] * shape[1], ANGLE_PANEL[1] * shape[0])
+    figure = Figure(figsize=size, layout="constrained")
+    panels = figure.subplots(*shape, squeeze=False, subplot_kw={"projection": "polar"})
+    for trial in session.trials:
+        panel = panels[objectives.index(str(trial.objective)), settings.index(str(trial.setting))]
+        scale = fixed_scale(trial.objective)
+        theta = class_angles(trial, session.networks_of(trial))
+        _draw_angles(panel, theta, trial.dataset.y, scale)
+        gap = math.degrees(arcgrad_gap(scale, trial.dataset.num_classes))
+        panel.set_title(
+            f"{trial.objective}, {trial.setting}\ntheoretical gap {gap:.1f} degrees", fontsize=9
+        )
+    return figure
+
+
+def fixed_scale(objective: ObjectiveName) -> float:
+    """Return the scale of an objective on the angle.
+
+    Raises:
+        RequestError: another similarity, or a scale that changes.
+    """
+    spec = objective.spec
+    value = dict(spec.scale.options).get("value")
+    if spec.similarity.kind != "angle" or not isinstance(value, float):
+        raise RequestError(
+            f"--figure: {objective} is not on the angle with a fixed scale: expected "
+            "objectives such as arcgrad:scale=40"
+        )
+    return value
+
+
+def class_angles(trial: "Trial", networks: Path) -> Array:
+    """Return (n, C) angles in radians of the features to the class weights of network 0."""
+    with np.load(networks) as stored:
+        arrays = {name: stored[name][0].astype(np.float64) for name in stored.files}
+    x = (trial.dataset.x - arrays["input_shift"]) * arrays["input_factor"]
+    layers = len(trial.protocol.hidden)
+    for i in range(layers):
+        x = x @ arrays[f"weight{i}"] + arrays[f"bias{i}"]
+        if i < layers - 1 or not trial.protocol.linear_last_hidden:
+            x = np.maximum(x, 0)
+    lengths = np.linalg.norm(x, axis=1, keepdims=True)
+    weight = arrays["class_weight"]
+    weight = weight / np.linalg.norm(weight, axis=1, keepdims=True)
+    cosines = x / np.where(lengths == 0, 1, lengths) @ weight.T
+    return np.asarray(np.arccos(np.clip(cosines, -1, 1)))
+
+
+def _draw_angles(axes: Any, theta: Array, y: NDArray[np.int64], scale: float) -> None:
+    p = softmax(-scale * theta)
+    is_target = np.eye(theta.shape[1], dtype=bool)[y]
+    gradient = scale * (is_target - p)  # of the loss, with respect to each angle
+    radius = generator(0, "figure", "radius").uniform(1, 3, theta.shape)
+    longest = max(float(np.abs(gradient).max()), 1e-12)
+    for mask, color in ((is_target, COLORS[2]), (~is_target, COLORS[1])):
+        angle, r, pull = theta[mask], radius[mask], -gradient[mask] / longest
+        axes.plot(
+            np.stack([angle, angle + 0.35 * pull]), np.stack([r, r]), color=color, lw=0.5, alpha=0.5
+        )
+        axes.plot(angle, r, ".", color=color, markersize=2.5)
+    axes.set_thetamin(0)
+    axes.set_thetamax(180)
+    axes.set_rmax(3.3)
+    axes.set_rticks([])

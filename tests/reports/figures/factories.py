@@ -1,0 +1,68 @@
+"""Trained runs with known numbers, on the disk as `train` leaves them."""
+
+import json
+from pathlib import Path
+
+from marginctl.reports.figures.seed_groups import seed_tables
+from marginctl.results.collect import Run, Trained
+
+
+def record(epoch, top1, **more):
+    """Return a record of metrics.jsonl."""
+    return {"epoch": epoch, "train": {"loss": 100 - top1}, "test": {"top1": top1}, **more}
+
+
+def run(folder, objective, seed, records, *, setting=None, objectives=None, **result):
+    """Return a finished run with `records` of its epochs and more keys of its `result`."""
+    setting = setting or {}
+    path = Path(folder) / f"{objective}-{seed}-{'-'.join(map(str, setting.values()))}"
+    path.mkdir(parents=True)
+    (path / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in records))
+    changes = "".join(f", {key.partition('.')[2]}={value}" for key, value in setting.items())
+    about = {
+        "recipe": {
+            "data": {"name": "digits"},
+            "model": "mlp",
+            "objectives": objectives or [objective],
+        }
+    }
+    content = {
+        "row": f"digits, mlp{changes}",
+        "setting": setting,
+        "objective": objective,
+        "seed": seed,
+        "diverged": None,
+        "last": {"epoch": records[-1]["epoch"], **(records[-1].get("test") or {})},
+        **result,
+    }
+    return Run(path, about, content)
+
+
+def trained_table(*runs):
+    """Return the runs as `collect` finds them."""
+    by_place = {(r.record["row"], r.record["objective"], r.record["seed"]): r for r in runs}
+    return Trained("made", "arcgrad", "VII", {"data": {}, "optim": {}, "train": {}}, by_place)
+
+
+def seed_table(*runs):
+    """Return the runs as the figures take them."""
+    return seed_tables([trained_table(*runs)])[0]
+
+
+def kappa_run(folder, classes, seed, mean, *quantiles, objective="cosine-ls", **more):
+    """Return a run with kappa* and its quantiles of 5, 25, 50, 75 and 95 % of the images."""
+    names = ("0.05", "0.25", "0.5", "0.75", "0.95")
+    optimal = {"mean": mean, "quantiles": dict(zip(names, quantiles or [mean] * 5, strict=True))}
+    more = {"evaluation": {"angles": {"classes": classes}}, **more}
+    records = [record(1, 50)]
+    return run(folder, objective, seed, records, state={"optimal_scale": optimal}, **more)
+
+
+def calibration(*bins, ece=0.25):
+    """Return evaluation.calibration with bins (count, confidence, accuracy) of equal width."""
+    edges = [i / len(bins) for i in range(len(bins) + 1)]
+    written = [
+        {"lo": lo, "hi": hi, "count": n, "confidence": conf, "accuracy": acc}
+        for lo, hi, (n, conf, acc) in zip(edges[:-1], edges[1:], bins, strict=True)
+    ]
+    return {"calibration": {"ece": ece, "reliability": written}, "angles": None}
