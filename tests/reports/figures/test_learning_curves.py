@@ -179,7 +179,9 @@ def diagnosed(tmp_path):
 def test_difficulty_groups_have_a_line_each(diagnosed):
     omissions = Omissions()
     figure = sample_difficulty(diagnosed, omissions)
-    assert omissions.lines() == ["soft: no sample difficulty by epoch: train.reference_run records it"]
+    assert omissions.lines() == [
+        "soft: no sample difficulty by epoch: train.reference_run records it"
+    ]
     (block,) = figure.subfigs
     above, other, below, _ = block.axes
     assert (above.get_title(), other.get_title()) == ("gradient-decay:beta=0.1", "gradient-decay")

@@ -60,7 +60,9 @@ def tables(folder):
             run(folder / "a", "soft", 0, [record(1, 50)], state={"rho": 1.0}),
         ),
         seed_table(
-            kappa_run(folder / "b", 1000, 0, 16.0, 8, 9, 10, 20, 30, setting={"data.subset_fraction": 0.5}),
+            kappa_run(
+                folder / "b", 1000, 0, 16.0, 8, 9, 10, 20, 30, setting={"data.subset_fraction": 0.5}
+            ),
             kappa_run(folder / "b", 10, 0, 6.0, setting={"data.subset_fraction": 0.2}),
         ),
     ]

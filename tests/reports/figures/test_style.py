@@ -28,4 +28,7 @@ def test_legend_text_breaks_long_names():
         "margin=0.1,",
         "gradient=exact",
     ]
-    assert legend_text("digits, mlp,subset_fraction=0.1;soft", 80) == "digits, mlp, subset_fraction=0.1; soft"
+    assert (
+        legend_text("digits, mlp,subset_fraction=0.1;soft", 80)
+        == "digits, mlp, subset_fraction=0.1; soft"
+    )

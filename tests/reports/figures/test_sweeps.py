@@ -53,7 +53,10 @@ def test_points_are_means_of_the_last_epoch_and_bars_their_spread(tmp_path, seed
             else:
                 assert high - mean == pytest.approx(statistics.stdev(values))
                 assert mean - low == pytest.approx(statistics.stdev(values))
-    assert figure.subfigs[0].get_suptitle() == f"digits, mlp; along data.subset_fraction; n = {seeds} seeds"
+    assert (
+        figure.subfigs[0].get_suptitle()
+        == f"digits, mlp; along data.subset_fraction; n = {seeds} seeds"
+    )
     figure.draw_without_rendering()
     low, high = axes.get_xlim()
     assert low < 0.5 < 0.9 < high < 1.1
@@ -67,7 +70,11 @@ def test_two_keys_have_panels_for_each(tmp_path):
                 "soft",
                 0,
                 [record(1, noise * 10 + epochs)],
-                setting={"data.label_noise": noise, "train.epochs": epochs, "data.augment": "random-crop"},
+                setting={
+                    "data.label_noise": noise,
+                    "train.epochs": epochs,
+                    "data.augment": "random-crop",
+                },
             )
             for noise in (0.1, 0.2)
             for epochs in (1, 100)
@@ -158,7 +165,9 @@ def test_a_block_for_each_set_of_the_other_options_and_a_line_for_each_row(tmp_p
     names = ("arcface:scale=30", "arcface", "arcface:scale=30,margin=0.3", "arcface:margin=0.3")
     table = seed_table(
         *(
-            finished(tmp_path, name, 0, 10 * i + 50 * share, setting={"data.subset_fraction": share})
+            finished(
+                tmp_path, name, 0, 10 * i + 50 * share, setting={"data.subset_fraction": share}
+            )
             for i, name in enumerate(names)
             for share in (0.5, 1.0)
         )
@@ -286,7 +295,10 @@ def test_results_without_detection_are_omitted_with_a_reason(tmp_path):
 
 
 def test_null_is_not_drawn(tmp_path):
-    nothing = {"misclassification": {"scores": {"max_similarity": None, "feature_norm": None}}, "ood": []}
+    nothing = {
+        "misclassification": {"scores": {"max_similarity": None, "feature_norm": None}},
+        "ood": [],
+    }
     figure, omissions = drawn_detection(
         run(tmp_path, "soft", 0, [record(1, 50)], evaluation={"detection": nothing})
     )
