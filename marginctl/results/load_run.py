@@ -15,7 +15,13 @@ from marginctl.experiments import transfer_record as transfer
 from marginctl.experiments import uci_cv_record as crossval
 from marginctl.objectives.parsing import parse
 from marginctl.runs.run_dir import OTHER_TRIAL, parse_result
-from marginctl.runs.safe_read import CorruptFileError, MissingFileError, parse_document, read_bytes, read_text
+from marginctl.runs.safe_read import (
+    CorruptFileError,
+    MissingFileError,
+    parse_document,
+    read_bytes,
+    read_text,
+)
 from marginctl.utils.text import printable
 
 # The files and folders of a trial, by which its folder is known.
