@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marginctl.bench.train import median_interval
-from marginctl.metrics.reliability import FloatArray, nll
+from marginctl.metrics.arrays import FloatArray
+from marginctl.metrics.scoring_rules import nll
 from marginctl.recipe.transfer import L2_PENALTIES
 from marginctl.runs.run_dir import versions
 from marginctl.transfer.logistic_regression import FittedProbe, ProbeProblem

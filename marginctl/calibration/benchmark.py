@@ -14,7 +14,7 @@ from marginctl.calibration.outputs import FLOOR, Outputs, as_given
 from marginctl.calibration.scores import LEVEL, METRICS, Bootstrap, Measured, measure
 from marginctl.calibration.split import split
 from marginctl.errors import RequestError
-from marginctl.metrics.reliability import CONVENTION, Reliability
+from marginctl.metrics.calibration_error import CONVENTION, Reliability
 
 MOST_NUMBERS = 10_000  # of one map in the document; a larger one is in the file of --save alone
 

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from marginctl.calibration.fit import Fit
 from marginctl.calibration.outputs import Outputs, Predicted, as_given, from_probabilities
-from marginctl.metrics.reliability import FloatArray, bin_index
+from marginctl.metrics.arrays import FloatArray
+from marginctl.metrics.calibration_error import bin_index
 
 Map = Mapping[str, Sequence[float | None]]
 Fitter = Callable[[FloatArray, NDArray[np.bool_]], Map]

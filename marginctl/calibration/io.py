@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from marginctl.calibration.methods import METHODS
 from marginctl.calibration.outputs import Kind, Labels, Outputs, Predicted
 from marginctl.errors import RequestError
-from marginctl.metrics import reliability
+from marginctl.metrics import scoring_rules
 from marginctl.runs.atomic_io import write_output
 from marginctl.runs.safe_read import CorruptFileError, MissingFileError, read_text
 
@@ -44,7 +44,7 @@ class FittedMap:
 
     def predict(self, logits: NDArray[Any], labels: Labels) -> Predicted:
         """What the map makes of (N, C) logits."""
-        values = logits if self.input == "logits" else reliability.softmax(logits)
+        values = logits if self.input == "logits" else scoring_rules.softmax(logits)
         outputs = Outputs("", self.input, values, labels)
         return METHODS[self.method].apply(self.parameters, outputs)
 

@@ -8,9 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marginctl.errors import RequestError
-from marginctl.metrics import reliability
-from marginctl.metrics.accuracy import check_rows, row_blocks
-from marginctl.metrics.reliability import FloatArray
+from marginctl.metrics import scoring_rules
+from marginctl.metrics.arrays import FloatArray, check_rows, row_blocks
 
 Kind = Literal["logits", "probabilities"]
 Labels = NDArray[np.int64]
@@ -113,7 +112,7 @@ def checked_outputs(
         if kind == "probabilities":
             # a few digits of a file: no row sums to 1 exactly
             for rows in row_blocks(*x.shape):
-                part = reliability.check_probabilities(x[rows])
+                part = scoring_rules.check_probabilities(x[rows])
                 x[rows] = part / part.sum(axis=1, keepdims=True)
     except ValueError as error:
         raise RequestError(f"{name}: {error}") from None
@@ -161,7 +160,7 @@ def as_given(outputs: Outputs) -> Predicted:
 
 def from_logits(logits: NDArray[Any], classes: Labels | None = None) -> Predicted:
     """The softmax of (N, C) logits; `classes` where they are known to be the same as before."""
-    p = reliability.softmax(logits)
+    p = scoring_rules.softmax(logits)
     found = logits.argmax(axis=1) if classes is None else classes
     return Predicted(found, p[np.arange(len(p)), found], p, logits)
 

@@ -17,8 +17,7 @@ from scipy.optimize import minimize
 from marginctl.calibration import temperature
 from marginctl.calibration.fit import Fit
 from marginctl.calibration.outputs import Labels, Outputs, Predicted, from_logits
-from marginctl.metrics.accuracy import row_blocks
-from marginctl.metrics.reliability import FloatArray
+from marginctl.metrics.arrays import FloatArray, row_blocks
 
 # Of matrix scaling alone, and a choice of ours: ODIR (Kull et al. 2019, Sec. 3.4) adds
 # lambda mean_{i != j} W_ij^2 + mu mean_j b_j^2 to the mean NLL. W is in units of the logits' spread

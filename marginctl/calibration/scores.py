@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from marginctl.calibration.outputs import Labels, Predicted
-from marginctl.metrics import calibration_error, reliability
-from marginctl.metrics.reliability import FloatArray, Reliability
+from marginctl.metrics import calibration_error, scoring_rules
+from marginctl.metrics.arrays import FloatArray
+from marginctl.metrics.calibration_error import Reliability
 from marginctl.utils.seed import generator
 
 METRICS = ("accuracy", "ece", "mce", "adaptive_ece", "classwise_ece", "nll", "brier")
@@ -67,7 +68,7 @@ def measure(said: Predicted, labels: Labels, bins: int, bootstrap: Bootstrap) ->
         bootstrap: for the intervals.
     """
     samples = _samples(said, labels)
-    once = _of_draws(samples, bins, calibration_error.ones(len(labels)))
+    once = _of_draws(samples, bins, calibration_error.unit_weights(len(labels)))
     found = [_of_draws(samples, bins, counts) for counts in bootstrap.counts(len(labels))]
     ends = [(1 - LEVEL) / 2, (1 + LEVEL) / 2]
     intervals = {}
@@ -78,7 +79,7 @@ def measure(said: Predicted, labels: Labels, bins: int, bootstrap: Bootstrap) ->
         {name: float(once[name][0]) if name in once else None for name in METRICS},
         intervals,
         samples.reasons,
-        reliability.bin_by_confidence(said.confidence, samples.correct, bins),
+        calibration_error.bin_by_confidence(said.confidence, samples.correct, bins),
         said.classes,
     )
 
@@ -99,9 +100,9 @@ def _samples(said: Predicted, labels: Labels) -> _Samples:
     if p is None:
         found.reasons.update(dict.fromkeys(("classwise_ece", "nll", "brier"), TOP_ALONE))
         return found
-    found.terms["brier"] = reliability.brier_per_sample(p, labels)
+    found.terms["brier"] = scoring_rules.brier_per_sample(p, labels)
     if said.logits is not None:
-        nll = reliability.nll_per_sample(said.logits, labels)
+        nll = scoring_rules.nll_per_sample(said.logits, labels)
     else:
         with np.errstate(divide="ignore"):
             nll = -np.log(p[np.arange(len(p)), labels])

@@ -11,7 +11,7 @@ from scipy.optimize import brentq
 
 from marginctl.calibration.fit import Fit
 from marginctl.calibration.outputs import Labels, Outputs, Predicted, from_logits
-from marginctl.metrics.accuracy import row_blocks
+from marginctl.metrics.arrays import row_blocks
 
 # T lies between the spread of the logits times and over this number. A spread over T of 1e-4 is a
 # uniform distribution for any purpose, and one of 1e4 a certainty.

@@ -1,1 +1,1 @@
-"""What a trained classifier is worth: accuracy, calibration, and the angles it has learned."""
+"""Metrics of trained classifiers: arrays in, numbers out."""

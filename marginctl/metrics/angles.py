@@ -1,7 +1,7 @@
-"""The angles between features, their centers and class weights, in degrees; the mean bias rho.
+"""Angles between features, class centers and class weights, in degrees; the mean bias rho.
 
-ArcGrad's Table VI, which is in radians, by its eqs. 20-22. For objectives with a weight vector a
-class (cosine, angle, linear; a bias plays no part in an angle).
+The angles are those of ArcGrad's Table VI (in radians there), eqs. 20-22. They need an objective
+with one weight vector per class (cosine, angle, linear; a bias does not affect an angle).
 """
 
 from dataclasses import asdict, dataclass, field
@@ -10,12 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from marginctl.metrics.accuracy import Counts, check_classes, check_rows, row_blocks
+from marginctl.metrics.arrays import FloatArray, IntArray, check_labels, check_rows, row_blocks
 from marginctl.objectives import theory
 
-FloatArray = NDArray[np.float64]
-
-# A sum of vectors this much shorter than their lengths together is zero but for rounding.
+# A sum of vectors shorter than this fraction of the sum of their lengths is zero up to rounding.
 _ZERO = 1e-12
 
 
@@ -23,28 +21,28 @@ _ZERO = 1e-12
 class Angles:
     """Angles in degrees, <a, b> = arccos(a.b / |a||b|); Center_j is the mean feature of class j.
 
-    A number is None where nothing has the angle; `reasons` then says why. A class without samples
-    or with a center of zero has no center, and one with a weight of zero no weight: each is left
-    out of the means that need what it lacks. A feature of zero is left out of those over samples.
+    A mean without any angle is None, with its reason in `reasons`. Classes without samples, or
+    with a zero center, are left out of the means over centers; classes with a zero weight are left
+    out of those over weights, and samples with a zero feature out of those over samples.
 
     Attributes:
         w_inter: mean of <W_i, W_j> over all ordered pairs i != j (eq. 21).
-        w_inter_nearest: mean over i of the smallest <W_i, W_j>, j != i: what ArcFace, whose
-            metrics the paper says it uses, calls W-Inter.
+        w_inter_nearest: mean over i of the smallest <W_i, W_j>, j != i; this is ArcFace's
+            definition of W-Inter, and the paper says that it uses ArcFace's metrics.
         c_inter_centers: mean of <Center_i, Center_j> over i != j: eq. 22 as its text describes it.
         c_inter_centers_nearest: mean over i of the smallest <Center_i, Center_j>, j != i.
-        c_inter_weights: mean of <Center_i, W_j> over i != j: eq. 22 as printed, its missing index
-            put in.
+        c_inter_weights: mean of <Center_i, W_j> over i != j: eq. 22 as printed, with its missing
+            index added.
         wc_intra: mean over classes of <Center_j, W_j> (eq. 20).
         intra_weight: mean over samples of <x_i, W_y>.
         intra_center: mean over samples of <x_i, Center_y>; 0 for the only sample of a class.
         histogram: (180,) samples by <x_i, W_y>: whole degrees [k, k + 1), the last closed at 180.
-        samples, classes: how many there are.
-        zero_features: samples whose feature is zero.
-        empty_classes: classes without samples.
-        zero_centers: classes with samples whose center is zero.
-        zero_weights: classes whose weight is zero.
-        reasons: by the name of the number that is None.
+        samples, classes: their numbers.
+        zero_features: number of samples with a zero feature.
+        empty_classes: number of classes without samples.
+        zero_centers: number of classes that have samples and a zero center.
+        zero_weights: number of classes with a zero weight.
+        reasons: by the name of the mean that is None.
     """
 
     w_inter: float | None
@@ -65,12 +63,12 @@ class Angles:
     reasons: dict[str, str] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """The record; null with its reason under `reasons`, never NaN."""
+        """Return the record; a mean that is null has a reason under `reasons`."""
         return {"unit": "degrees"} | asdict(self) | {"histogram": list(self.histogram)}
 
 
 def compute_angles(features: ArrayLike, labels: ArrayLike, weights: ArrayLike) -> Angles:
-    """The angles of trained features and class weights.
+    """Return the angles between features and class weights.
 
     Args:
         features: (N, d), finite.
@@ -78,7 +76,7 @@ def compute_angles(features: ArrayLike, labels: ArrayLike, weights: ArrayLike) -
         weights: (C, d), finite.
 
     Raises:
-        ValueError: no sample, other shapes, a label outside its range, or a NaN or infinity.
+        ValueError: no sample, wrong shapes, a label out of range, a NaN or an infinity.
     """
     x, w = np.asarray(features), np.asarray(weights)
     for name, vectors, expected in (("features", x, "(N, d)"), ("weights", w, "(C, d)")):
@@ -88,38 +86,36 @@ def compute_angles(features: ArrayLike, labels: ArrayLike, weights: ArrayLike) -
             raise ValueError(f"{name}: {'no sample' if vectors is x else 'no class'}")
     if x.shape[1] != w.shape[1]:
         raise ValueError(f"weights: {w.shape[1]} dimensions, expected {x.shape[1]} as the features")
-    y = check_classes("labels", labels, len(w))
-    if len(y) != len(x):
-        raise ValueError(f"labels: {len(y)} of them, expected one for each of {len(x)} features")
-    _largest("weights", w)
+    y = check_labels(labels, len(w), "features", len(x))
+    _max_magnitude("weights", w)
 
-    w, has_weight = _unit(w.astype(np.float64))
+    w, has_weight = _normalize(w.astype(np.float64))
     centers, has_center = _centers(x, y, len(w))
     to_weight, to_center = np.empty(len(y)), np.empty(len(y))
     has_feature = np.empty(len(y), np.bool_)
     for rows in row_blocks(*x.shape):
-        part, has_feature[rows] = _unit(x[rows].astype(np.float64))
-        to_weight[rows] = _between(part, w[y[rows]])
-        to_center[rows] = _between(part, centers[y[rows]])
+        block, has_feature[rows] = _normalize(x[rows].astype(np.float64))
+        to_weight[rows] = _angle_between(block, w[y[rows]])
+        to_center[rows] = _angle_between(block, centers[y[rows]])
     to_weight = to_weight[has_feature & has_weight[y]]
     to_center = to_center[has_feature & has_center[y]]
 
     both = has_center & has_weight
-    w_inter, w_nearest = _pairs(w[has_weight], w[has_weight])
-    c_inter, c_nearest = _pairs(centers[has_center], centers[has_center])
-    numbers = {
+    w_inter, w_nearest = _pairwise_angles(w[has_weight], w[has_weight])
+    c_inter, c_nearest = _pairwise_angles(centers[has_center], centers[has_center])
+    means = {
         "w_inter": w_inter,
         "w_inter_nearest": w_nearest,
         "c_inter_centers": c_inter,
         "c_inter_centers_nearest": c_nearest,
-        "c_inter_weights": _pairs(centers[both], w[both])[0],
-        "wc_intra": _mean(_between(centers[both], w[both])),
+        "c_inter_weights": _pairwise_angles(centers[both], w[both])[0],
+        "wc_intra": _mean(_angle_between(centers[both], w[both])),
         "intra_weight": _mean(to_weight),
         "intra_center": _mean(to_center),
     }
     empty = np.bincount(y, minlength=len(w)) == 0
     return Angles(
-        **numbers,
+        **means,
         histogram=tuple(histogram(to_weight).tolist()),
         samples=len(y),
         classes=len(w),
@@ -127,7 +123,7 @@ def compute_angles(features: ArrayLike, labels: ArrayLike, weights: ArrayLike) -
         empty_classes=int(empty.sum()),
         zero_centers=int((~has_center & ~empty).sum()),
         zero_weights=int((~has_weight).sum()),
-        reasons={name: _REASONS[name] for name, value in numbers.items() if value is None},
+        reasons={name: _REASONS[name] for name, value in means.items() if value is None},
     )
 
 
@@ -143,8 +139,8 @@ _REASONS = {
 }
 
 
-def histogram(degrees: ArrayLike) -> Counts:
-    """(180,) counts of angles by whole degrees: [k, k + 1), the last closed at 180.
+def histogram(degrees: ArrayLike) -> IntArray:
+    """Return (180,) counts of angles by whole degrees: [k, k + 1), the last closed at 180.
 
     Args:
         degrees: (N,), from 0 to 180; may be empty.
@@ -159,7 +155,7 @@ def histogram(degrees: ArrayLike) -> Counts:
 
 
 def mean_bias(logits: ArrayLike, labels: ArrayLike) -> float:
-    """rho averaged over the samples (Large Margin, eq. 7 and Fig. 3): from 0 to ln(C - 1).
+    """Return the mean of rho over the samples (Large Margin, eq. 7 and Fig. 3), 0 to ln(C - 1).
 
     rho_i = ln sum_{c != y} exp(f_c - max_{c != y} f_c), by `theory.bias`; 0 with two classes.
 
@@ -168,10 +164,10 @@ def mean_bias(logits: ArrayLike, labels: ArrayLike) -> float:
         labels: (N,), from 0 to C - 1.
 
     Raises:
-        ValueError: no sample, other shapes, a label outside its range, or a logit not finite.
+        ValueError: no sample, wrong shapes, a label out of range, or a logit that is not finite.
     """
     f, y = check_rows("logits", logits, labels)
-    _largest("logits", f)
+    _max_magnitude("logits", f)
     total = 0.0
     for rows in row_blocks(*f.shape):
         with np.errstate(over="ignore"):  # logits too far apart to subtract: exp(-inf) = 0
@@ -179,67 +175,68 @@ def mean_bias(logits: ArrayLike, labels: ArrayLike) -> float:
     return total / len(y)
 
 
-def _largest(name: str, values: NDArray[Any]) -> float:
-    """The largest magnitude.
+def _max_magnitude(name: str, values: NDArray[Any]) -> float:
+    """Return the largest magnitude of a number.
 
     Raises:
-        ValueError: one is NaN or infinite.
+        ValueError: a number is NaN or infinite.
     """
     largest = 0.0
     for rows in row_blocks(*values.shape):
-        part = float(np.abs(values[rows].astype(np.float64)).max())
-        if not np.isfinite(part):
+        magnitude = float(np.abs(values[rows].astype(np.float64)).max())
+        if not np.isfinite(magnitude):
             raise ValueError(f"{name}: NaN or infinite")
-        largest = max(largest, part)
+        largest = max(largest, magnitude)
     return largest
 
 
-def _unit(vectors: FloatArray) -> tuple[FloatArray, NDArray[np.bool_]]:
-    """(n, d) -> vectors of length 1, and which are not zero (the others stay zero).
+def _normalize(vectors: FloatArray) -> tuple[FloatArray, NDArray[np.bool_]]:
+    """Return vectors (n, d) scaled to length 1, and which of them are not zero.
 
-    Divided by their largest number first: no square overflows, none vanishes.
+    Zero vectors stay zero. Each vector is first divided by its largest magnitude, so that no
+    square overflows or vanishes.
     """
     largest = np.abs(vectors).max(axis=1, keepdims=True)
-    there = largest > 0
-    unit = vectors / np.where(there, largest, 1)
+    nonzero = largest > 0
+    unit = vectors / np.where(nonzero, largest, 1)
     length = np.linalg.norm(unit, axis=1, keepdims=True)
-    unit /= np.where(there, length, 1)
-    return unit, there[:, 0]
+    unit /= np.where(nonzero, length, 1)
+    return unit, nonzero[:, 0]
 
 
 def _centers(
-    features: NDArray[Any], labels: Counts, num_classes: int
+    features: NDArray[Any], labels: IntArray, num_classes: int
 ) -> tuple[FloatArray, NDArray[np.bool_]]:
-    """(C, d) directions of the classes' mean features, and which classes have one.
+    """Return the (C, d) directions of the classes' mean features, and which classes have one.
 
-    The direction of a sum is that of the mean, with or without features of zero.
+    A sum has the direction of the mean, whether or not zero features are counted.
     """
-    scale = _largest("features", features) or 1.0
+    scale = _max_magnitude("features", features) or 1.0
     sums = np.zeros((num_classes, features.shape[1]))
     lengths = np.zeros(num_classes)
     for rows in row_blocks(*features.shape):
         order = np.argsort(labels[rows], kind="stable")
-        part = features[rows][order].astype(np.float64) / scale
-        there, first = np.unique(labels[rows][order], return_index=True)
-        sums[there] += np.add.reduceat(part, first, axis=0)
-        lengths[there] += np.add.reduceat(np.linalg.norm(part, axis=1), first)
+        block = features[rows][order].astype(np.float64) / scale
+        classes, first = np.unique(labels[rows][order], return_index=True)
+        sums[classes] += np.add.reduceat(block, first, axis=0)
+        lengths[classes] += np.add.reduceat(np.linalg.norm(block, axis=1), first)
     sums[np.linalg.norm(sums, axis=1) <= _ZERO * lengths] = 0
-    return _unit(sums)
+    return _normalize(sums)
 
 
-def _between(a: FloatArray, b: FloatArray) -> FloatArray:
-    """(n, d) unit vectors each -> (n,) angles of their rows: 2 atan2(|a - b|, |a + b|).
+def _angle_between(a: FloatArray, b: FloatArray) -> FloatArray:
+    """Return the (n,) angles between the rows of unit vectors a and b, (n, d) each.
 
-    (Kahan 2006.) Exact near 0 and 180, where the arccosine is not.
+    2 atan2(|a - b|, |a + b|) (Kahan 2006) is accurate near 0 and 180, where the arccosine is not.
     """
-    apart, together = np.linalg.norm(a - b, axis=1), np.linalg.norm(a + b, axis=1)
-    return np.asarray(np.degrees(2 * np.arctan2(apart, together)))
+    difference, total = np.linalg.norm(a - b, axis=1), np.linalg.norm(a + b, axis=1)
+    return np.asarray(np.degrees(2 * np.arctan2(difference, total)))
 
 
-def _pairs(a: FloatArray, b: FloatArray) -> tuple[float | None, float | None]:
-    """(K, d) unit vectors each -> the mean of <a_i, b_j> over i != j, and of min_j <a_i, b_j>.
+def _pairwise_angles(a: FloatArray, b: FloatArray) -> tuple[float | None, float | None]:
+    """Return the mean of <a_i, b_j> over i != j, and the mean over i of min_j <a_i, b_j>.
 
-    By the arccosine: good to a millionth of a degree.
+    a and b are unit vectors, (K, d) each. The arccosine is accurate to a millionth of a degree.
     """
     k = len(a)
     if k < 2:
@@ -247,10 +244,10 @@ def _pairs(a: FloatArray, b: FloatArray) -> tuple[float | None, float | None]:
     total = nearest = 0.0
     for rows in row_blocks(k, k):
         angles = np.degrees(np.arccos(np.clip(a[rows] @ b.T, -1, 1)))
-        own = np.arange(len(angles)), np.arange(rows.start, rows.stop)
-        angles[own] = 0
+        diagonal = np.arange(len(angles)), np.arange(rows.start, rows.stop)
+        angles[diagonal] = 0
         total += float(angles.sum())
-        angles[own] = np.inf
+        angles[diagonal] = np.inf
         nearest += float(angles.min(axis=1).sum())
     return total / (k * (k - 1)), nearest / k
 

@@ -1,115 +1,264 @@
-"""Calibration errors of weighted samples: each number for many bootstrap draws at once.
+"""Calibration errors: reliability diagrams, ECE, MCE, adaptive and classwise ECE.
 
-With N samples, draw d counts sample i w_di times, and the counts of a draw sum to N. Without
-weights there is one draw, that counts each sample once: the plain number. A gap is
-right_i - confidence_i, and |sum over a bin of w gap| / n_bin is |accuracy - mean confidence|.
+The errors take bootstrap weights and give one number per draw: draw d counts sample i w_di times,
+and the counts of a draw sum to N. `unit_weights` counts each sample once. The gap of a sample is
+correct_i - confidence_i, and |sum over a bin of w gap| / n_bin is |accuracy - mean confidence|.
 """
 
+from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.sparse import csr_matrix
+from numpy.typing import ArrayLike, NDArray
 
-from marginctl.metrics.accuracy import row_blocks
-from marginctl.metrics.reliability import FloatArray, bin_index
+from marginctl.metrics.arrays import FloatArray, IntArray, check_rows, row_blocks
+from marginctl.metrics.scoring_rules import check_probabilities
 
-Draws = FloatArray  # (D, N): how often each draw has each sample, whole numbers
+CONVENTION = "(lo, hi], the first closed at 0 too"
+
+Weights = FloatArray  # (D, N): how often each draw counts each sample, whole numbers
 
 
-def ones(n: int) -> Draws:
-    """(1, N): the one draw that has each sample once."""
+@dataclass(frozen=True)
+class Bin:
+    """The samples with a confidence in (lo, hi], or [0, hi] for the first bin.
+
+    Attributes:
+        count: number of samples.
+        confidence: mean confidence; None for an empty bin.
+        accuracy: fraction of correct samples; None for an empty bin.
+    """
+
+    lo: float
+    hi: float
+    count: int
+    confidence: float | None
+    accuracy: float | None
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """A reliability diagram as numbers, with ECE and MCE.
+
+    Attributes:
+        bins: of equal width, from 0 to 1.
+    """
+
+    bins: tuple[Bin, ...]
+
+    @property
+    def n(self) -> int:
+        """Number of samples."""
+        return sum(b.count for b in self.bins)
+
+    @property
+    def confidence(self) -> float:
+        """Mean confidence of all samples."""
+        return sum(b.count * b.confidence for b in self.bins if b.confidence is not None) / self.n
+
+    @property
+    def accuracy(self) -> float:
+        """Fraction of correct samples."""
+        return sum(b.count * b.accuracy for b in self.bins if b.accuracy is not None) / self.n
+
+    @property
+    def ece(self) -> float:
+        """Expected calibration error, sum_b n_b/N |acc_b - conf_b| (Guo et al. 2017, eq. 3)."""
+        return sum(b.count * gap for b, gap in self._gaps()) / self.n
+
+    @property
+    def mce(self) -> float:
+        """Maximum calibration error, max_b |acc_b - conf_b| over bins with samples (eq. 5)."""
+        return max(gap for _, gap in self._gaps())
+
+    def _gaps(self) -> list[tuple[Bin, float]]:
+        return [
+            (b, abs(b.accuracy - b.confidence))
+            for b in self.bins
+            if b.accuracy is not None and b.confidence is not None
+        ]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the record; the numbers of an empty bin are null, with a reason."""
+        return {
+            "n": self.n,
+            "bins": len(self.bins),
+            "convention": CONVENTION,
+            "ece": self.ece,
+            "mce": self.mce,
+            "confidence": self.confidence,
+            "accuracy": self.accuracy,
+            "reliability": [
+                asdict(b) | {"reason": None if b.count else "no sample in this bin"}
+                for b in self.bins
+            ],
+        }
+
+
+def reliability(probabilities: ArrayLike, labels: ArrayLike, bins: int = 15) -> Reliability:
+    """Return the reliability diagram of the largest probability of each sample.
+
+    Args:
+        probabilities: (N, C), rows that sum to 1; of equal probabilities the first is predicted.
+        labels: (N,), from 0 to C - 1.
+        bins: number of bins of equal width.
+
+    Raises:
+        ValueError: no sample, wrong shapes, a label out of range, rows that are not
+            probabilities, or fewer than one bin.
+    """
+    p, y = check_rows("probabilities", probabilities, labels)
+    confidence, correct = np.empty(len(y)), np.empty(len(y), np.bool_)
+    for rows in row_blocks(*p.shape):
+        block = check_probabilities(p[rows])
+        predicted = block.argmax(axis=1)
+        confidence[rows] = block[np.arange(len(block)), predicted]
+        correct[rows] = predicted == y[rows]
+    return bin_by_confidence(confidence, correct, bins)
+
+
+def bin_by_confidence(confidence: ArrayLike, correct: ArrayLike, bins: int = 15) -> Reliability:
+    """Return the reliability diagram of given confidences.
+
+    Bin i is (i/n, (i + 1)/n], the first [0, 1/n]. The edges are the float64 quotients, so that a
+    confidence of exactly k/n ends bin k. A float32 confidence is compared as the float64 number
+    that it equals: float32(0.2) is above 1/5.
+
+    Args:
+        confidence: (N,), from 0 to 1.
+        correct: (N,) of bool.
+        bins: n.
+
+    Raises:
+        ValueError: no sample, wrong shapes, a confidence outside 0 to 1, correct not of bool, or
+            fewer than one bin.
+    """
+    x, is_correct = np.asarray(confidence, np.float64), np.asarray(correct)
+    if x.ndim != 1 or is_correct.shape != x.shape:
+        shapes = f"{x.shape}, {is_correct.shape}"
+        raise ValueError(f"confidence, correct: shapes {shapes}, expected (N,)")
+    if not len(x):
+        raise ValueError("confidence: no sample")
+    if is_correct.dtype != np.bool_:
+        raise ValueError(f"correct: dtype {is_correct.dtype}, expected bool")
+    if not ((x >= 0) & (x <= 1)).all():
+        raise ValueError("confidence: expected 0 to 1")
+    if bins < 1:
+        raise ValueError(f"bins = {bins}: expected at least 1")
+    edges, index = bin_edges(bins).tolist(), bin_index(x, bins)
+    counts = np.bincount(index, minlength=bins).tolist()
+    sums = np.bincount(index, weights=x, minlength=bins).tolist()
+    hits = np.bincount(index[is_correct], minlength=bins).tolist()
+    return Reliability(
+        tuple(
+            Bin(lo, hi, n, total / n if n else None, right / n if n else None)
+            for (lo, hi), n, total, right in zip(pairwise(edges), counts, sums, hits, strict=True)
+        )
+    )
+
+
+def bin_edges(bins: int) -> FloatArray:
+    """Return the (bins + 1,) edges of bins of equal width, i/bins in float64."""
+    return np.arange(bins + 1) / bins
+
+
+def bin_index(values: NDArray[Any], bins: int) -> IntArray:
+    """Return the bin of each value, from 0: (lo, hi], the first closed at 0 too."""
+    return np.maximum(np.searchsorted(bin_edges(bins), values, side="left") - 1, 0)
+
+
+def unit_weights(n: int) -> Weights:
+    """Return (1, n) weights: one draw that counts each sample once."""
     return np.ones((1, n))
 
 
 def ece_and_mce(
-    confidence: FloatArray, correct: NDArray[np.bool_], bins: int, draws: Draws
+    confidence: FloatArray, correct: NDArray[np.bool_], bins: int, weights: Weights
 ) -> tuple[FloatArray, FloatArray]:
-    """(D,) ECE and (D,) MCE over bins of equal width (Guo et al. 2017, eqs. 3 and 5).
-
-    As `calibration.bin_by_confidence` has them; a bin without samples counts for nothing.
+    """Return (D,) ECE and (D,) MCE over bins of equal width, those of `bin_by_confidence`.
 
     Args:
         confidence: (N,), from 0 to 1.
         correct: (N,).
-        bins: their number.
-        draws: (D, N).
+        bins: number of bins; empty ones do not count.
+        weights: (D, N).
     """
-    inside = np.zeros((len(confidence), bins))
-    inside[np.arange(len(confidence)), bin_index(confidence, bins)] = 1
-    count = draws @ inside
-    gaps = np.abs(draws @ (inside * (correct - confidence)[:, None]))
-    mean = np.divide(gaps, count, out=np.zeros_like(gaps), where=count > 0)
-    return gaps.sum(axis=1) / len(confidence), mean.max(axis=1)
+    one_hot = np.zeros((len(confidence), bins))
+    one_hot[np.arange(len(confidence)), bin_index(confidence, bins)] = 1
+    counts = weights @ one_hot
+    gaps = np.abs(weights @ (one_hot * (correct - confidence)[:, None]))
+    mean_gaps = np.divide(gaps, counts, out=np.zeros_like(gaps), where=counts > 0)
+    return gaps.sum(axis=1) / len(confidence), mean_gaps.max(axis=1)
 
 
 def adaptive_ece(
-    confidence: FloatArray, correct: NDArray[np.bool_], bins: int, draws: Draws
+    confidence: FloatArray, correct: NDArray[np.bool_], bins: int, weights: Weights
 ) -> FloatArray:
-    """(D,) adaptive ECE: bins with nearly as many samples each (Nguyen and O'Connor 2015).
+    """Return (D,) adaptive ECE: bins of nearly equal mass (Nguyen and O'Connor 2015).
 
-    Sample i is in bin floor(bins x #{j: confidence_j < confidence_i} / N). Equal confidences are
-    so always together, and their order in the file plays no part; without ties the bins' sizes
-    differ by 1 at most.
+    Sample i is in bin floor(bins x #{j: confidence_j < confidence_i} / N). So equal confidences
+    share a bin and the order of the samples does not matter; without ties the bin sizes differ by
+    1 at most.
 
     Args:
         confidence: (N,).
         correct: (N,).
-        bins: their number.
-        draws: (D, N), whose counts are ranked anew.
+        bins: number of bins.
+        weights: (D, N); each draw has its own bins.
     """
     order = np.argsort(confidence, kind="stable")
     ordered, gaps = confidence[order], (correct - confidence)[order]
     first = np.searchsorted(ordered, ordered, side="left")
-    n, found = len(ordered), np.empty(len(draws))
-    for d, counts in enumerate(draws):
-        mine = counts[order]
-        below = np.concatenate([[0.0], np.cumsum(mine)])[first].astype(np.int64)
-        where = np.minimum(bins * below // n, bins - 1)  # what a draw lacks may stand behind all
-        found[d] = np.abs(np.bincount(where, mine * gaps, minlength=bins)).sum() / n
-    return found
+    n, errors = len(ordered), np.empty(len(weights))
+    for d, counts in enumerate(weights):
+        w = counts[order]
+        below = np.concatenate([[0.0], np.cumsum(w)])[first].astype(np.int64)
+        index = np.minimum(bins * below // n, bins - 1)  # a sample with w = 0 may rank behind all
+        errors[d] = np.abs(np.bincount(index, w * gaps, minlength=bins)).sum() / n
+    return errors
 
 
 def classwise_ece(
-    probabilities: FloatArray, labels: NDArray[np.int64], bins: int, draws: Draws
+    probabilities: FloatArray, labels: IntArray, bins: int, weights: Weights
 ) -> FloatArray:
-    """(D,) classwise ECE, 1/C sum_c ECE of p_c against [y = c] (Kull et al. 2019, eq. 3).
+    """Return (D,) classwise ECE, 1/C sum_c ECE of p_c against [y = c] (Kull et al. 2019, eq. 3).
 
-    Bins of equal width, for each class its own. A class without samples counts too: its
+    Each class has its own bins of equal width. A class without samples counts too: its
     probabilities should be 0.
 
     Args:
         probabilities: (N, C).
         labels: (N,).
-        bins: their number.
-        draws: (D, N).
+        bins: number of bins.
+        weights: (D, N).
     """
     n, c = probabilities.shape
-    total = np.zeros(len(draws))
+    total = np.zeros(len(weights))
     for classes in row_blocks(c, n):
-        part = probabilities[:, classes]
-        gaps = (labels[:, None] == np.arange(classes.start, classes.stop)) - part
-        total += _of_classes(part, gaps, bins, draws)
+        block = probabilities[:, classes]
+        gaps = (labels[:, None] == np.arange(classes.start, classes.stop)) - block
+        total += _sum_of_gaps(block, gaps, bins, weights)
     return np.asarray(total / (n * c))
 
 
-def _of_classes(
-    part: NDArray[Any], gaps: NDArray[np.float64], bins: int, draws: Draws
+def _sum_of_gaps(
+    probabilities: NDArray[Any], gaps: FloatArray, bins: int, weights: Weights
 ) -> FloatArray:
-    """(D,) sum over classes and bins of |sum of w gap|.
+    """Return (D,) sums over classes and bins of |sum of w gap|.
 
-    With many classes nearly all probabilities lie in the first bin: the others are few, and the
-    first is what they leave of the sum over all, which is one fast product.
+    With many classes nearly all probabilities lie in the first bin. The other bins are a sparse
+    product, and the first is the rest of the sum over all bins, which is one fast dense product.
     """
-    where = bin_index(part, bins)
-    samples, columns = np.nonzero(where)
-    above = csr_matrix(
-        (
-            gaps[samples, columns],
-            (columns * bins + where[samples, columns], samples),
-        ),
-        shape=(part.shape[1] * bins, len(part)),
+    from scipy.sparse import csr_matrix  # reports need the diagrams alone, without the import
+
+    index = bin_index(probabilities, bins)
+    num_classes = probabilities.shape[1]
+    samples, classes = np.nonzero(index)
+    sparse = csr_matrix(
+        (gaps[samples, classes], (classes * bins + index[samples, classes], samples)),
+        shape=(num_classes * bins, len(probabilities)),
     )
-    others = (above @ draws.T).reshape(part.shape[1], bins, -1)  # bin 0 is empty
-    first = (draws @ gaps).T - others.sum(axis=1)
+    others = (sparse @ weights.T).reshape(num_classes, bins, -1)  # bin 0 is empty
+    first = (weights @ gaps).T - others.sum(axis=1)
     return np.asarray(np.abs(others).sum(axis=(0, 1)) + np.abs(first).sum(axis=0))

@@ -1,7 +1,8 @@
-"""Detection of misclassified (MISS) and of foreign images (OOD) by how confident a network is.
+"""Misclassification and out-of-distribution (OOD) detection from confidence scores.
 
-The temperature paper (supplement, Table 10) gives average precisions of the largest similarity and
-of the feature's norm. It does not say which side is the positive one: both are here, each by name.
+The temperature paper (supplement, Table 10) reports average precisions of the largest similarity
+and of the feature norm. It does not say which side is the positive class: AUPR-In and AUPR-Out are
+both here.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,30 +13,35 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from marginctl.metrics.reliability import softmax
+from marginctl.metrics.arrays import FloatArray, IntArray
+from marginctl.metrics.scoring_rules import softmax
 from marginctl.utils.seed import generator
 
-Floats = NDArray[np.float64]
-
+SCORES = ("max_similarity", "feature_norm", "msp", "negative_entropy", "energy")
 METRICS = ("aupr_in", "aupr_out", "auroc", "fpr95")
-RESAMPLES = 200
+N_BOOTSTRAP = 200
 LEVEL = 0.95  # of the intervals
-BINS = 40  # of the histograms
-POINTS = 101  # of the ROC curves
+HISTOGRAM_BINS = 40
+ROC_POINTS = 101
+
+Scores = Mapping[str, FloatArray | None]  # by name; None where a score is not finite
 
 
 @dataclass(frozen=True)
 class Outputs:
-    """What a network makes of N images: features (N, d), d = 0 where it has none, and (N, C)."""
+    """The outputs of a network for N images: features (N, d), logits and similarities (N, C).
 
-    features: Floats
-    logits: Floats
-    similarities: Floats
+    d is 0 for a network without features.
+    """
+
+    features: FloatArray
+    logits: FloatArray
+    similarities: FloatArray
 
 
 @dataclass(frozen=True)
 class OODOutputs:
-    """A network's outputs on images of none of its classes, `near` to those, `far` or neither."""
+    """The outputs of a network for an OOD data set; `group` is near, far or None."""
 
     name: str
     group: str | None
@@ -43,219 +49,211 @@ class OODOutputs:
     outputs: Outputs
 
 
-def confidence_scores(outputs: Outputs) -> dict[str, Floats | None]:
-    """The scores of N images by name, (N,) each; a larger one says a more confident network.
+def confidence_scores(outputs: Outputs) -> dict[str, FloatArray | None]:
+    """Return the confidence scores of N images by name, (N,) each; None where one is not finite.
 
-    A score is None where it is not finite of every image.
-
-    - max_similarity: the largest, without scale: the largest cosine of a cosine objective.
-    - feature_norm: the feature's Euclidean norm; left out where the network has no features.
-    - msp: the largest of softmax(logits).
-    - negative_entropy: sum of p ln p of those probabilities, in nats: the entropy, negated.
-    - energy: ln sum exp(logits), which is the free energy of Liu 2020, negated.
+    - max_similarity: the largest similarity, without scale: the largest cosine of a cosine
+      objective.
+    - feature_norm: the Euclidean norm of the feature; absent where the network has no features.
+    - msp: the maximum softmax probability.
+    - negative_entropy: sum of p ln p of the softmax, in nats.
+    - energy: ln sum exp(logits), the negative free energy of Liu et al. 2020.
     """
-    found = {"max_similarity": outputs.similarities.max(1)}
+    scores = {"max_similarity": outputs.similarities.max(1)}
     if outputs.features.shape[1]:
-        found["feature_norm"] = np.linalg.norm(outputs.features, axis=1)
+        scores["feature_norm"] = np.linalg.norm(outputs.features, axis=1)
     logits = outputs.logits
-    # a softmax of what is not finite is none
     probabilities = softmax(np.where(np.isfinite(logits), logits, 0))
     probabilities[~np.isfinite(logits).all(1)] = np.nan
-    logs = np.log(np.where(probabilities > 0, probabilities, 1.0))
-    found |= {
+    log_probabilities = np.log(np.where(probabilities > 0, probabilities, 1.0))
+    scores |= {
         "msp": probabilities.max(1),
-        "negative_entropy": (probabilities * logs).sum(1),
+        "negative_entropy": (probabilities * log_probabilities).sum(1),
         "energy": logsumexp(logits, axis=1),
     }
-    return {name: s if bool(np.isfinite(s).all()) else None for name, s in found.items()}
-
-
-SCORES = ("max_similarity", "feature_norm", "msp", "negative_entropy", "energy")
+    return {name: s if bool(np.isfinite(s).all()) else None for name, s in scores.items()}
 
 
 def detection_metrics(
-    inside: Outputs,
-    labels: NDArray[np.int64],
-    foreign: Sequence[OODOutputs],
-    resamples: int = RESAMPLES,
+    outputs: Outputs,
+    labels: IntArray,
+    ood_sets: Sequence[OODOutputs],
+    n_bootstrap: int = N_BOOTSTRAP,
     *,
     curves: bool = False,
 ) -> dict[str, Any]:
-    """How well a network's scores tell its errors, and foreign images, from the rest.
+    """Return how well the confidence scores separate errors, and OOD images, from the rest.
 
-    MISS: inside are the test images whose largest similarity is their label's, outside the others.
-    OOD: inside are all test images, outside the foreign ones.
+    Misclassification: "in" are the correctly classified test images, "out" the others. OOD: "in"
+    are all test images, "out" the images of the OOD data set.
 
     Args:
-        inside: of N test images.
-        labels: (N,) theirs.
-        foreign: other sets of images, their names all different.
-        resamples: of each interval.
+        outputs: of N test images.
+        labels: (N,) of the test images.
+        ood_sets: OOD data sets with distinct names.
+        n_bootstrap: bootstrap samples of each interval.
         curves: whether each score has its `histogram` and `roc`, for figures.
 
     Returns:
-        A JSON document: `miss`, `ood` (a list), `groups` (means over the sets of a group) and
-        `n_bootstrap`; null with its reason under `reasons`, never NaN.
+        A JSON document: `misclassification`, `ood` (a list), `groups` (means over the near and the
+        far sets) and `n_bootstrap`; numbers that are null have a reason under `reasons`.
     """
     reasons: dict[str, str] = {}
-    own = confidence_scores(inside)
-    right = inside.similarities.argmax(1) == labels
-    miss = _part(
-        _rows(own, right), _rows(own, ~right), int(right.sum()), int((~right).sum()), resamples,
-        curves, "misclassification", reasons,
-    )  # fmt: skip
+    scores = confidence_scores(outputs)
+    correct = outputs.similarities.argmax(1) == labels
+
+    def compare(key: str, inside: Scores, outside: Scores, n_in: int, n_out: int) -> dict[str, Any]:
+        document, missing = _compare(inside, outside, n_in, n_out, n_bootstrap, curves=curves)
+        reasons.update({f"{key} {name}".strip(): reason for name, reason in missing.items()})
+        return document
+
+    n_correct = int(correct.sum())
+    misclassification = compare(
+        "misclassification",
+        _select(scores, correct),
+        _select(scores, ~correct),
+        n_correct,
+        len(labels) - n_correct,
+    )
     ood = []
-    for one in foreign:
-        n_out = len(one.outputs.logits)
-        found = _part(
-            own, confidence_scores(one.outputs), len(labels), n_out, resamples,
-            curves, f"ood {one.name}", reasons,
-        )  # fmt: skip
-        ood.append({"name": one.name, "group": one.group, "digest": one.digest, **found})
+    for ood_set in ood_sets:
+        outside, n_out = confidence_scores(ood_set.outputs), len(ood_set.outputs.logits)
+        document = compare(f"ood {ood_set.name}", scores, outside, len(labels), n_out)
+        about = {"name": ood_set.name, "group": ood_set.group, "digest": ood_set.digest}
+        ood.append(about | document)
     return {
-        "misclassification": miss,
+        "misclassification": misclassification,
         "ood": ood,
-        "groups": _groups(ood),
-        "n_bootstrap": resamples,
+        "groups": _group_means(ood),
+        "n_bootstrap": n_bootstrap,
         "reasons": reasons,
     }
 
 
-Found = Mapping[str, Floats | None]  # None: not finite
-
-
-def _rows(scores: Found, rows: NDArray[np.bool_]) -> dict[str, Floats | None]:
+def _select(scores: Scores, rows: NDArray[np.bool_]) -> Scores:
     return {name: None if s is None else s[rows] for name, s in scores.items()}
 
 
-def _part(
-    inside: Found,
-    outside: Found,
-    n_in: int,
-    n_out: int,
-    resamples: int,
-    curves: bool,
-    key: str,
-    reasons: dict[str, str],
-) -> dict[str, Any]:
-    """All scores of one pair of sides."""
+def _compare(
+    inside: Scores, outside: Scores, n_in: int, n_out: int, n_bootstrap: int, *, curves: bool
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the metrics of all scores, and the reasons of missing ones by the score's name."""
     document: dict[str, Any] = {"n_in": n_in, "n_out": n_out, "scores": dict.fromkeys(SCORES)}
     if not n_in or not n_out:
-        lacking = "misclassified" if n_in else "correctly classified"
-        reasons[key] = f"no image is {lacking}: there are no two sides to tell apart"
-        return document
-    pairs = {}
+        missing = "misclassified" if n_in else "correctly classified"
+        return document, {"": f"no image is {missing}: one side is empty"}
+    reasons, pairs = {}, {}
     for name in SCORES:
         if name not in inside:
-            reasons[f"{key} {name}"] = "the network has no features"
+            reasons[name] = "the network has no features"
             continue
         a, b = inside[name], outside[name]
         if a is None or b is None:
-            reasons[f"{key} {name}"] = "a score is not finite"
+            reasons[name] = "a score is not finite"
         else:
             pairs[name] = (a, b)
-    document["scores"] |= bootstrap_metrics(pairs, resamples)
+    document["scores"] |= bootstrap_metrics(pairs, n_bootstrap)
     if curves:
         for name, pair in pairs.items():
             document["scores"][name] |= _curves(*pair)
-    return document
+    return document, reasons
 
 
 def bootstrap_metrics(
-    pairs: Mapping[str, tuple[Floats, Floats]], resamples: int
+    pairs: Mapping[str, tuple[FloatArray, FloatArray]], n_bootstrap: int
 ) -> dict[str, dict[str, Any]]:
-    """The metrics of each score with their 95 % percentile bootstrap intervals.
+    """Return the metrics of each score with 95 % percentile bootstrap intervals.
 
-    - aupr_in: average precision, inside is positive, by the score.
-    - aupr_out: average precision, outside is positive, by the negated score.
-    - auroc: the share of pairs in which inside has the larger score; a tie is half a pair.
-    - fpr95: the share of the outside at or above the largest threshold that at least 95 %
-      of the inside are at or above.
+    - aupr_in: average precision with "in" as the positive class, ranked by the score.
+    - aupr_out: average precision with "out" as the positive class, ranked by the negated score.
+    - auroc: the fraction of pairs in which "in" has the larger score; a tie counts half.
+    - fpr95: the fraction of "out" at or above the largest threshold that keeps 95 % of "in".
 
-    Both sides are drawn again within themselves, by one fixed seed; all scores see the same draws.
+    The two sides are resampled separately from one fixed seed; all scores share the draws.
 
     Args:
-        pairs: by name, the scores (n_in,) of the inside and (n_out,) of the outside, finite, no
-            side empty; the same images in the same order under every name.
-        resamples: how many draws an interval rests on.
+        pairs: by name, the finite scores (n_in,) and (n_out,), neither empty, of the same images
+            in the same order under every name.
+        n_bootstrap: number of draws.
 
     Returns:
         By name: METRIC and METRIC_interval ([low, high]) of every metric.
     """
     if not pairs:
         return {}
-    first = next(iter(pairs.values()))
-    n_in, n_out = len(first[0]), len(first[1])
+    inside, outside = next(iter(pairs.values()))
     ranked = {name: RankedScores(*pair) for name, pair in pairs.items()}
-    points = {name: of(np.ones(n_in + n_out, np.int64)) for name, of in ranked.items()}
-    drawn: dict[str, list[Floats]] = {name: [] for name in pairs}
-    # one after the other: what they share stays in the processor's cache
-    for weights in _draws(n_in, n_out, resamples):
-        for name, of in ranked.items():
-            drawn[name].append(of(weights))
+    ones = np.ones(len(inside) + len(outside), np.int64)
+    draws: dict[str, list[FloatArray]] = {name: [] for name in pairs}
+    # one draw after the other: the scores share its weights, which stay in the processor's cache
+    for weights in _bootstrap_weights(len(inside), len(outside), n_bootstrap):
+        for name, scores in ranked.items():
+            draws[name].append(scores.metrics(weights))
     tail = (1 - LEVEL) / 2
-    found: dict[str, dict[str, Any]] = {}
-    for name, parts in drawn.items():
-        low, high = np.quantile(np.stack(parts), (tail, 1 - tail), axis=0)
-        found[name] = {}
+    documents: dict[str, dict[str, Any]] = {}
+    for name, scores in ranked.items():
+        values = scores.metrics(ones)
+        low, high = np.quantile(np.stack(draws[name]), (tail, 1 - tail), axis=0)
+        documents[name] = {}
         for i, metric in enumerate(METRICS):
-            found[name][metric] = float(points[name][i])
-            found[name][f"{metric}_interval"] = [float(low[i]), float(high[i])]
-    return found
+            documents[name][metric] = float(values[i])
+            documents[name][f"{metric}_interval"] = [float(low[i]), float(high[i])]
+    return documents
 
 
-def _draws(n_in: int, n_out: int, resamples: int) -> Iterator[NDArray[np.int64]]:
-    """How often each image is drawn, (n_in + n_out,), once for each resample."""
+def _bootstrap_weights(n_in: int, n_out: int, n_bootstrap: int) -> Iterator[IntArray]:
+    """Yield how often each image is drawn, (n_in + n_out,), for each bootstrap sample."""
     stream = generator(0, "detection", "bootstrap")
-    for _ in range(resamples):
+    for _ in range(n_bootstrap):
         yield np.concatenate(
             [np.bincount(stream.integers(n, size=n), minlength=n) for n in (n_in, n_out)]
         )
 
 
 class RankedScores:
-    """Two sides by falling score, sorted once: the metrics of any weights of their images.
+    """The scores of both sides, sorted once, for the metrics under any weights of the images.
 
-    With T_k and F_k the inside and the outside at or above the k-th largest of all distinct scores,
-    P and Q the whole of them, and t_k, f_k what stands at that score:
+    With T_k and F_k the weight of "in" and "out" at or above the k-th largest distinct score,
+    P and Q their totals, and t_k, f_k the weights at exactly that score:
 
         aupr_in  = sum_k t_k/P * T_k/(T_k + F_k)
         aupr_out = sum_k f_k/Q * (Q - F_{k-1})/(Q - F_{k-1} + P - T_{k-1})
-        auroc  = sum_k f_k (T_{k-1} + t_k/2)/(P Q)
+        auroc    = sum_k f_k (T_{k-1} + t_k/2)/(P Q)
     """
 
-    def __init__(self, inside: Floats, outside: Floats) -> None:
+    def __init__(self, inside: FloatArray, outside: FloatArray) -> None:
         values = np.concatenate([inside, outside])
         self._order = np.argsort(-values, kind="stable")
         self._inside = self._order < len(inside)
         falling = values[self._order]
         self._ends = np.append(np.flatnonzero(falling[1:] != falling[:-1]), len(values) - 1)
 
-    def curve(self, weights: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """T and F, (K,) each, of weights (n,)."""
-        here = weights[self._order]
-        t = (here * self._inside).cumsum()[self._ends]
-        return t, here.cumsum()[self._ends] - t
+    def curve(self, weights: IntArray) -> tuple[IntArray, IntArray]:
+        """Return T and F, (K,) each, under weights (n,)."""
+        ordered = weights[self._order]
+        t = (ordered * self._inside).cumsum()[self._ends]
+        return t, ordered.cumsum()[self._ends] - t
 
-    def __call__(self, weights: NDArray[np.int64]) -> Floats:
-        """(4,), in the order of METRICS."""
+    def metrics(self, weights: IntArray) -> FloatArray:
+        """Return (4,) metrics in the order of METRICS under weights (n,)."""
         t, f = self.curve(weights)
         p, q = t[-1], f[-1]
         t_before, f_before = (np.append(0, x[:-1]) for x in (t, f))
         t_here, f_here = t - t_before, f - f_before
-        # where nothing stands above (or below), nothing stands at the score either: 0 of 1
+        # an empty denominator has an empty numerator: 0/1
         aupr_in = (t_here * t / np.maximum(t + f, 1)).sum() / p
         below = (q - f_before) + (p - t_before)
         aupr_out = (f_here * (q - f_before) / np.maximum(below, 1)).sum() / q
         auroc = (f_here * (t_before + t_here / 2)).sum() / (p * q)
-        threshold = (20 * t >= 19 * p).argmax()  # the first with 95 %, in whole numbers
+        threshold = (20 * t >= 19 * p).argmax()  # the first that keeps 95 %, in integers
         return np.array([aupr_in, aupr_out, auroc, f[threshold] / q])
 
 
-def _curves(inside: Floats, outside: Floats) -> dict[str, Any]:
-    """`histogram`: counts in common bins; `roc`: the TPR at FPR = 0, 0.01 .. 1, inside positive."""
-    edges = np.histogram_bin_edges(np.concatenate([inside, outside]), BINS)
-    t, f = RankedScores(inside, outside).curve(np.ones(len(inside) + len(outside), np.int64))
+def _curves(inside: FloatArray, outside: FloatArray) -> dict[str, Any]:
+    """Return `histogram`, counts in common bins, and `roc`, the TPR at FPR = 0, 0.01 .. 1."""
+    edges = np.histogram_bin_edges(np.concatenate([inside, outside]), HISTOGRAM_BINS)
+    ones = np.ones(len(inside) + len(outside), np.int64)
+    t, f = RankedScores(inside, outside).curve(ones)
     fpr, tpr = (np.append(0, x) / x[-1] for x in (f, t))
     return {
         "histogram": {
@@ -263,19 +261,21 @@ def _curves(inside: Floats, outside: Floats) -> dict[str, Any]:
             "inside": np.histogram(inside, edges)[0].tolist(),
             "outside": np.histogram(outside, edges)[0].tolist(),
         },
-        "roc": np.interp(np.linspace(0, 1, POINTS), fpr, tpr).tolist(),
+        "roc": np.interp(np.linspace(0, 1, ROC_POINTS), fpr, tpr).tolist(),
     }
 
 
-def _groups(ood: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, dict[str, float] | None]]:
-    """The mean of each metric over the sets of a group; null where one of them has no number."""
-    found: dict[str, dict[str, dict[str, float] | None]] = {}
+def _group_means(
+    ood: Sequence[Mapping[str, Any]],
+) -> dict[str, dict[str, dict[str, float] | None]]:
+    """Return each metric's mean over the sets of a group; None where a set lacks the score."""
+    groups: dict[str, dict[str, dict[str, float] | None]] = {}
     for group in dict.fromkeys(one["group"] for one in ood if one["group"] is not None):
-        together = [one["scores"] for one in ood if one["group"] == group]
-        found[group] = {
-            name: {m: float(np.mean([scores[name][m] for scores in together])) for m in METRICS}
-            if all(scores[name] is not None for scores in together)
+        members = [one["scores"] for one in ood if one["group"] == group]
+        groups[group] = {
+            name: {m: float(np.mean([scores[name][m] for scores in members])) for m in METRICS}
+            if all(scores[name] is not None for scores in members)
             else None
             for name in SCORES
         }
-    return found
+    return groups

@@ -1,50 +1,50 @@
-"""Accuracy of the classes with many, with some and with few training images: long tails.
+"""Long-tailed recognition: the accuracy of many-, medium- and few-shot classes.
 
 The limits are those of Liu et al. 2019 (Large-Scale Long-Tailed Recognition in an Open World): more
-than 100 images, 20 to 100, fewer than 20. That the temperature paper's Table 7 has the same is our
-guess: its text is not to be had.
+than 100 training images, 20 to 100, fewer than 20. We assume them for the temperature paper's Table
+7, too: the paper's text available to us does not give its limits.
 """
 
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Classes = NDArray[np.int64]
+from marginctl.metrics.arrays import IntArray
 
-FEWEST, MOST = 20, 100  # training images of a class with neither few nor many
-WORDS = {
-    "many": f"more than {MOST} training images",
-    "medium": f"{FEWEST} to {MOST} training images",
-    "few": f"fewer than {FEWEST} training images",
+MEDIUM_SHOT = (20, 100)  # fewest and most training images of a medium-shot class
+DESCRIPTIONS = {
+    "many": f"more than {MEDIUM_SHOT[1]} training images",
+    "medium": f"{MEDIUM_SHOT[0]} to {MEDIUM_SHOT[1]} training images",
+    "few": f"fewer than {MEDIUM_SHOT[0]} training images",
 }
 
 
-def class_groups(counts: Sequence[int] | Classes) -> dict[str, Classes]:
-    """The classes of each group by its name, in order: `many`, `medium`, `few`.
+def class_groups(counts: Sequence[int] | IntArray) -> dict[str, IntArray]:
+    """Return the classes of the groups `many`, `medium` and `few`.
 
     Args:
         counts: (C,) training images of each class.
     """
     n = np.asarray(counts)
-    found = {"many": n > MOST, "medium": (n >= FEWEST) & (n <= MOST), "few": n < FEWEST}
-    return {name: np.flatnonzero(of) for name, of in found.items()}
+    fewest, most = MEDIUM_SHOT
+    groups = {"many": n > most, "medium": (n >= fewest) & (n <= most), "few": n < fewest}
+    return {name: np.flatnonzero(members) for name, members in groups.items()}
 
 
 def long_tail_accuracy(
-    counts: Classes, labels: Classes, predicted: Classes
+    counts: IntArray, labels: IntArray, predicted: IntArray
 ) -> dict[str, Any] | None:
-    """The accuracy of each group of classes, over the test images of its classes.
+    """Return the accuracy of each group of classes over the test images of its classes.
 
     Args:
         counts: (C,) training images of each class.
-        labels: (N,) of the test images.
+        labels: (N,) classes of the test images.
         predicted: (N,) classes.
 
     Returns:
-        By the group `accuracy`, a share, `classes` and `images` of the test part; null where a
-        group has none, and why under `reasons`. None where all classes are in one group.
+        By group `accuracy` (a fraction), `classes` and test `images`; null where a group is empty,
+        with its reason under `reasons`. None where all classes are in one group.
     """
     groups = class_groups(counts)
     if sum(len(classes) > 0 for classes in groups.values()) < 2:
@@ -52,12 +52,12 @@ def long_tail_accuracy(
     record: dict[str, Any] = {}
     reasons = {}
     for name, classes in groups.items():
-        own = np.isin(labels, classes)
-        n = int(own.sum())
-        right = int((predicted[own] == labels[own]).sum())
-        accuracy = right / n if n else None
+        in_group = np.isin(labels, classes)
+        n = int(in_group.sum())
+        correct = int((predicted[in_group] == labels[in_group]).sum())
+        accuracy = correct / n if n else None
         record[name] = {"accuracy": accuracy, "classes": len(classes), "images": n}
         if not n:
-            has = "test image of a class" if len(classes) else "class"
-            reasons[name] = f"no {has} with {WORDS[name]}"
+            missing = "test image of a class" if len(classes) else "class"
+            reasons[name] = f"no {missing} with {DESCRIPTIONS[name]}"
     return record | {"reasons": reasons}

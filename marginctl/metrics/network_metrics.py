@@ -1,48 +1,47 @@
-"""All that is said of a network on test images, from what it makes of them."""
+"""All metrics of a network on test images, from its outputs."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from marginctl.metrics import accuracy, angles, reliability
+from marginctl.metrics import accuracy, angles, scoring_rules
+from marginctl.metrics.arrays import FloatArray, IntArray
+from marginctl.metrics.calibration_error import reliability
 
-Floats = NDArray[np.float64]
-
-MOST_CONFUSED = 2000  # classes, of a confusion matrix
+MAX_CONFUSION_CLASSES = 2000  # the matrix of 100,000 identities would take 80 GB
 
 
 def classification_metrics(
-    features: Floats,
-    logits: Floats,
-    similarities: Floats,
-    labels: NDArray[np.int64],
+    features: FloatArray,
+    logits: FloatArray,
+    similarities: FloatArray,
+    labels: IntArray,
     classes: Sequence[str],
     bins: int,
-    weight: Floats | str,
+    weight: FloatArray | str,
 ) -> dict[str, Any]:
-    """Accuracy with its interval, likelihood, calibration, angles, and each class by itself.
+    """Return accuracy with its interval, likelihood, calibration, angles and per-class accuracy.
 
     Args:
         features: (N, d), finite; (N, 0) where the network has none.
         logits: (N, C).
-        similarities: (N, C), whose largest is what is predicted.
+        similarities: (N, C); the largest is the prediction.
         labels: (N,).
         classes: C names.
-        bins: of the calibration.
-        weight: (C, d) class weights, for the angles; or why there are none.
+        bins: bins of the calibration error.
+        weight: (C, d) class weights, for the angles; or the reason why there are none.
 
     Returns:
-        A JSON document; null with its reason under `reasons`, never NaN.
+        A JSON document; numbers that are null have a reason under `reasons`.
     """
     predicted = similarities.argmax(1)
-    right, n, count = int((predicted == labels).sum()), len(labels), len(classes)
+    correct, n, num_classes = int((predicted == labels).sum()), len(labels), len(classes)
     document: dict[str, Any] = {
         "n": n,
-        "top1": 100 * right / n,
-        "top1_interval": [100 * end for end in accuracy.wilson_interval(right, n)],
-        "top5": 100 * accuracy.top_k(similarities, labels, 5) if count > 5 else None,
+        "top1": 100 * correct / n,
+        "top1_interval": [100 * end for end in accuracy.wilson_interval(correct, n)],
+        "top5": None,
         "rho": None,
         "nll": None,
         "brier": None,
@@ -50,28 +49,31 @@ def classification_metrics(
         "angles": None,
         "reasons": {},
     }
-    if count <= 5:
-        document["reasons"]["top5"] = f"{count} classes"
+    reasons = document["reasons"]
+    if num_classes > 5:
+        document["top5"] = 100 * accuracy.top_k_accuracy(similarities, labels, 5)
+    else:
+        reasons["top5"] = f"{num_classes} classes"
     if np.isfinite(logits).all():
-        probabilities = reliability.softmax(logits)
-        document["nll"] = reliability.nll(logits, labels)
-        document["brier"] = reliability.brier(probabilities, labels)
-        document["calibration"] = reliability.reliability(probabilities, labels, bins).as_json()
+        probabilities = scoring_rules.softmax(logits)
+        document["nll"] = scoring_rules.nll(logits, labels)
+        document["brier"] = scoring_rules.brier(probabilities, labels)
+        document["calibration"] = reliability(probabilities, labels, bins).as_json()
         document["rho"] = angles.mean_bias(logits, labels)
     else:
-        for key in ("nll", "brier", "calibration", "rho"):
-            document["reasons"][key] = "logits are not finite"
+        reasons |= dict.fromkeys(("nll", "brier", "calibration", "rho"), "logits are not finite")
     if isinstance(weight, str):
-        document["reasons"]["angles"] = weight
+        reasons["angles"] = weight
     else:
         document["angles"] = angles.compute_angles(features, labels, weight).as_json()
     document["per_class"] = [
         {"name": classes[row["class"]], **row}
-        for row in accuracy.per_class_accuracy(labels, predicted, count)
+        for row in accuracy.per_class_accuracy(labels, predicted, num_classes)
     ]
-    document["confusion"] = None
-    if count > MOST_CONFUSED:  # of a hundred thousand identities it would be 80 GB
-        document["reasons"]["confusion"] = f"{count} classes, more than {MOST_CONFUSED}"
+    if num_classes > MAX_CONFUSION_CLASSES:
+        document["confusion"] = None
+        reasons["confusion"] = f"{num_classes} classes, more than {MAX_CONFUSION_CLASSES}"
     else:
-        document["confusion"] = accuracy.confusion_matrix(labels, predicted, count).tolist()
+        matrix = accuracy.confusion_matrix(labels, predicted, num_classes)
+        document["confusion"] = matrix.tolist()
     return document

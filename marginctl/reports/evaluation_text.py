@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from marginctl.calibration import apply
-from marginctl.metrics.long_tail import WORDS
+from marginctl.metrics.long_tail import DESCRIPTIONS
 from marginctl.reports.tables import detection_table
 from marginctl.utils.text import count_noun
 
@@ -64,8 +64,8 @@ def evaluation_lines(title: str, document: Mapping[str, Any]) -> list[str]:
 def long_tail_lines(record: Mapping[str, Any]) -> list[str]:
     """Return the accuracy of the many-, medium- and few-shot classes, one line each."""
     lines = []
-    num_classes = sum(record[name]["classes"] for name in WORDS)
-    for name, description in WORDS.items():
+    num_classes = sum(record[name]["classes"] for name in DESCRIPTIONS)
+    for name, description in DESCRIPTIONS.items():
         group = record[name]
         text = record["reasons"].get(name)
         if text is None:

@@ -9,10 +9,10 @@ import torch
 from numpy.typing import NDArray
 
 from marginctl.metrics import detection, long_tail
-from marginctl.metrics.accuracy import top_k
+from marginctl.metrics.accuracy import top_k_accuracy
 from marginctl.metrics.angles import histogram, mean_bias
 from marginctl.metrics.network_metrics import classification_metrics
-from marginctl.metrics.reliability import nll
+from marginctl.metrics.scoring_rules import nll
 from marginctl.objectives.module import Objective
 from marginctl.training.trainer import Predictions
 
@@ -25,13 +25,13 @@ def accuracy_record(tested: Predictions) -> dict[str, Any]:
     logits, labels = tested.logits.double().numpy(), tested.labels.numpy()
     scores = tested.similarities.numpy()
     record: dict[str, Any] = {
-        "top1": 100 * top_k(scores, labels, 1),
+        "top1": 100 * top_k_accuracy(scores, labels, 1),
         "nll": nll(logits, labels) if np.isfinite(logits).all() else None,
         "n": len(labels),
         "collapsed": bool((tested.similarities.argmax(1) == tested.similarities[0].argmax()).all()),
     }
     if tested.logits.shape[1] > 5:
-        record["top5"] = 100 * top_k(scores, labels, 5)
+        record["top5"] = 100 * top_k_accuracy(scores, labels, 5)
     return record
 
 
@@ -80,7 +80,7 @@ class OODPredictions:
 def detection_record(
     tested: Predictions,
     foreign: Sequence[OODPredictions] = (),
-    resamples: int = detection.RESAMPLES,
+    n_bootstrap: int = detection.N_BOOTSTRAP,
     *,
     curves: bool = False,
 ) -> dict[str, Any]:
@@ -89,7 +89,7 @@ def detection_record(
     Args:
         tested: on its own test images.
         foreign: on other images.
-        resamples: of each interval.
+        n_bootstrap: of each interval.
         curves: whether histograms and ROC curves are in it.
     """
     others = [
@@ -97,7 +97,7 @@ def detection_record(
         for one in foreign
     ]
     labels = tested.labels.numpy()
-    return detection.detection_metrics(_outputs(tested), labels, others, resamples, curves=curves)
+    return detection.detection_metrics(_outputs(tested), labels, others, n_bootstrap, curves=curves)
 
 
 def _outputs(tested: Predictions) -> detection.Outputs:

@@ -17,8 +17,9 @@ from marginctl.errors import RequestError
 from marginctl.experiments.reference_run import Reference
 from marginctl.experiments.source_scale import spec_of
 from marginctl.experiments.training_record import recipe_of
-from marginctl.metrics.accuracy import top_k
-from marginctl.metrics.reliability import CONVENTION, bin_index, nll_per_sample
+from marginctl.metrics.accuracy import top_k_accuracy
+from marginctl.metrics.calibration_error import CONVENTION, bin_index
+from marginctl.metrics.scoring_rules import nll_per_sample
 from marginctl.objectives.module import Objective
 from marginctl.training import checkpoint
 from marginctl.training.trainer import MISMATCH_ERRORS, DivergedError, Predictions, Trainer
@@ -76,7 +77,7 @@ class DifficultyGroups:
                 "n": len(rows),
                 "confidence": float(confidence[rows].mean()) if finite else None,
                 "nll": float(losses[rows].mean()) if finite else None,
-                "top1": 100 * top_k(scores[rows], labels[rows], 1),
+                "top1": 100 * top_k_accuracy(scores[rows], labels[rows], 1),
                 "gradient_share": float(norms[rows].sum() / whole) if shared else None,
             }
         counts = (

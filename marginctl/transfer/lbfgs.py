@@ -14,7 +14,7 @@ from functools import partial
 
 import numpy as np
 
-from marginctl.metrics.reliability import FloatArray
+from marginctl.metrics.arrays import FloatArray
 
 PAIRS = 20
 DECREASE, CURVATURE = 1e-4, 0.9  # of the strong Wolfe conditions (Nocedal and Wright 2006, eq. 3.7)

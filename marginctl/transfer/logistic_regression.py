@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from marginctl.metrics.reliability import FloatArray
+from marginctl.metrics.arrays import FloatArray
 from marginctl.transfer.lbfgs import Memory, minimize
 
 ITERATIONS = 5000

@@ -9,7 +9,8 @@ from marginctl.data.images import folders
 from marginctl.data.images.base import ImageDataset
 from marginctl.data.images.on_disk import OnDiskImages
 from marginctl.data.images.registry import FOLDER_PREFIX
-from marginctl.metrics.reliability import FloatArray, softmax
+from marginctl.metrics.arrays import FloatArray
+from marginctl.metrics.scoring_rules import softmax
 from marginctl.recipe.image_data import ImageData
 from marginctl.runs.atomic_io import csv_text, write_output
 

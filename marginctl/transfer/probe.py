@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marginctl.metrics.accuracy import wilson_interval
-from marginctl.metrics.reliability import FloatArray, nll
+from marginctl.metrics.arrays import FloatArray
+from marginctl.metrics.scoring_rules import nll
 from marginctl.recipe.transfer import Probe
 from marginctl.transfer.cached_features import SplitFeatures
 from marginctl.transfer.logistic_regression import FittedProbe, ProbeProblem

@@ -14,7 +14,7 @@ from marginctl.calibration.outputs import Outputs
 from marginctl.calibration.scores import METRICS
 from marginctl.calibration.split import split
 from marginctl.errors import RequestError
-from marginctl.metrics import reliability
+from marginctl.metrics import scoring_rules
 from tests.calibration.made import noisy, with_probabilities
 
 
@@ -31,8 +31,8 @@ def test_fitted_on_one_part_and_measured_on_the_other():
         t = temperature.fit(outputs.part(fit)).parameters["temperature"]
         assert entry["fits"][repeat]["temperature"] == t
         f, y = outputs.values[test], outputs.labels[test]
-        before.append(reliability.nll(f, y))
-        after.append(reliability.nll(f / t, y))
+        before.append(scoring_rules.nll(f, y))
+        after.append(scoring_rules.nll(f / t, y))
     assert entry["parameters"] == {"temperature": entry["fits"][0]["temperature"]}
     for part, values in (("before", before), ("after", after)):
         assert entry[part]["nll"] == pytest.approx(statistics.fmean(values))
@@ -89,7 +89,7 @@ def test_samples_of_their_own_to_fit_on():
     t = temperature.fit(fitting).parameters["temperature"]
     assert entry["parameters"]["temperature"] == t
     scaled = outputs.values / t
-    assert entry["after"]["nll"] == pytest.approx(reliability.nll(scaled, outputs.labels))
+    assert entry["after"]["nll"] == pytest.approx(scoring_rules.nll(scaled, outputs.labels))
     assert entry["after"]["std"]["nll"] is None
     assert entry["after"]["interval"] == {}
     split_of = document["split"]

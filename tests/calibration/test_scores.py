@@ -6,21 +6,21 @@ import pytest
 from marginctl.calibration import scores as module
 from marginctl.calibration.outputs import Predicted, as_given, from_probabilities
 from marginctl.calibration.scores import METRICS, TOP_ALONE, Bootstrap, measure
-from marginctl.metrics import reliability
+from marginctl.metrics import calibration_error, scoring_rules
 from tests.calibration.made import noisy, with_probabilities
 
 
 def test_numbers_are_those_of_the_plain_functions():
     outputs = noisy(300, 4, 3)
     found = measure(as_given(outputs), outputs.labels, 15, Bootstrap(0, 0))
-    p = reliability.softmax(outputs.values)
-    diagram = reliability.reliability(p, outputs.labels, 15)
+    p = scoring_rules.softmax(outputs.values)
+    diagram = calibration_error.reliability(p, outputs.labels, 15)
     assert found.reliability == diagram
     assert found.values["accuracy"] == pytest.approx(diagram.accuracy)
     assert found.values["ece"] == pytest.approx(diagram.ece, rel=1e-12)
     assert found.values["mce"] == pytest.approx(diagram.mce, rel=1e-12)
-    assert found.values["nll"] == pytest.approx(reliability.nll(outputs.values, outputs.labels))
-    assert found.values["brier"] == pytest.approx(reliability.brier(p, outputs.labels))
+    assert found.values["nll"] == pytest.approx(scoring_rules.nll(outputs.values, outputs.labels))
+    assert found.values["brier"] == pytest.approx(scoring_rules.brier(p, outputs.labels))
     assert set(found.values) == set(METRICS)
     assert (found.intervals, found.reasons) == ({}, {})
     of_p = with_probabilities(outputs)
@@ -30,7 +30,7 @@ def test_numbers_are_those_of_the_plain_functions():
 
 def test_intervals_are_quantiles_of_resampled_numbers(monkeypatch):
     outputs = noisy(80, 3, 3)
-    p = reliability.softmax(outputs.values)
+    p = scoring_rules.softmax(outputs.values)
     bootstrap = Bootstrap(200, 5)
     found = measure(as_given(outputs), outputs.labels, 10, bootstrap)
     draws = np.concatenate(list(bootstrap.counts(80)))
@@ -39,12 +39,12 @@ def test_intervals_are_quantiles_of_resampled_numbers(monkeypatch):
     each = {"accuracy": [], "ece": [], "mce": [], "nll": [], "brier": []}
     for draw in draws.astype(int):
         rows = np.repeat(np.arange(80), draw)
-        diagram = reliability.reliability(p[rows], outputs.labels[rows], 10)
+        diagram = calibration_error.reliability(p[rows], outputs.labels[rows], 10)
         each["accuracy"].append(diagram.accuracy)
         each["ece"].append(diagram.ece)
         each["mce"].append(diagram.mce)
-        each["nll"].append(reliability.nll(outputs.values[rows], outputs.labels[rows]))
-        each["brier"].append(reliability.brier(p[rows], outputs.labels[rows]))
+        each["nll"].append(scoring_rules.nll(outputs.values[rows], outputs.labels[rows]))
+        each["brier"].append(scoring_rules.brier(p[rows], outputs.labels[rows]))
     for name, values in each.items():
         assert found.intervals[name] == pytest.approx(np.quantile(values, [0.025, 0.975]))
     assert (

@@ -9,7 +9,7 @@ from scipy.optimize import minimize_scalar
 
 from marginctl.calibration import temperature
 from marginctl.calibration.outputs import Outputs
-from marginctl.metrics.reliability import nll
+from marginctl.metrics.scoring_rules import nll
 from tests.calibration.made import noisy, with_probabilities
 
 

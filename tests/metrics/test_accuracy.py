@@ -9,14 +9,9 @@ from hypothesis import strategies as st
 from scipy import stats
 from sklearn import metrics
 
-from marginctl.metrics import accuracy
-from marginctl.metrics.accuracy import (
-    check_rows,
-    confusion_matrix,
-    per_class_accuracy,
-    top_k,
-    wilson_interval,
-)
+from marginctl.metrics import arrays
+from marginctl.metrics.accuracy import confusion_matrix, per_class_accuracy, top_k_accuracy, wilson_interval
+from marginctl.metrics.arrays import check_rows
 
 
 def made(n, c, dtype=np.float64):
@@ -30,7 +25,7 @@ def test_top_k_is_that_of_scikit_learn(dtype):
     scores = scores.argsort(axis=1).astype(dtype)  # no ties, which the two break differently
     for k in (1, 2, 5, 6):
         theirs = metrics.top_k_accuracy_score(labels, scores, k=k, labels=range(7))
-        assert top_k(scores, labels, k) == pytest.approx(theirs, rel=1e-14)
+        assert top_k_accuracy(scores, labels, k) == pytest.approx(theirs, rel=1e-14)
 
 
 @given(
@@ -46,24 +41,24 @@ def test_top_k_is_that_of_scikit_learn(dtype):
 def test_of_equal_scores_the_lower_class_comes_first(rows, k):
     scores, labels = [s for s, _ in rows], [y for _, y in rows]
     hits = [y in sorted(range(len(s)), key=lambda c: (-s[c], c))[:k] for s, y in rows]
-    assert top_k(scores, labels, k) == sum(hits) / len(hits)
-    assert top_k(scores, labels, 1) == np.mean(np.argmax(scores, axis=1) == labels)
+    assert top_k_accuracy(scores, labels, k) == sum(hits) / len(hits)
+    assert top_k_accuracy(scores, labels, 1) == np.mean(np.argmax(scores, axis=1) == labels)
 
 
 def test_top_k_at_the_ends():
-    assert top_k([[0.0, 0.0]], [0], 1) == 1  # ties: as argmax
-    assert top_k([[0.0, 0.0]], [1], 1) == 0
-    assert top_k([[0.0, 0.0]], [1], 2) == top_k([[0.0, 0.0]], [1], 99) == 1
-    assert top_k([[3.0]], [0], 1) == 1  # one class
-    assert top_k([[1e30, -1e30, np.inf]], [0], 1) == 0
-    assert top_k([[-np.inf, -1e30, -np.inf]], [0], 2) == 1
+    assert top_k_accuracy([[0.0, 0.0]], [0], 1) == 1  # ties: as argmax
+    assert top_k_accuracy([[0.0, 0.0]], [1], 1) == 0
+    assert top_k_accuracy([[0.0, 0.0]], [1], 2) == top_k_accuracy([[0.0, 0.0]], [1], 99) == 1
+    assert top_k_accuracy([[3.0]], [0], 1) == 1  # one class
+    assert top_k_accuracy([[1e30, -1e30, np.inf]], [0], 1) == 0
+    assert top_k_accuracy([[-np.inf, -1e30, -np.inf]], [0], 2) == 1
 
 
 def test_by_blocks_it_is_the_same(monkeypatch):
     scores, labels = made(50, 4)
-    whole = top_k(scores, labels, 2)
-    monkeypatch.setattr(accuracy, "AT_ONCE", 12)
-    assert top_k(scores, labels, 2) == whole
+    whole = top_k_accuracy(scores, labels, 2)
+    monkeypatch.setattr(arrays, "BLOCK_SIZE", 12)
+    assert top_k_accuracy(scores, labels, 2) == whole
 
 
 @given(st.integers(1, 10**6), st.floats(0, 1), st.floats(0.01, 0.999))
@@ -113,18 +108,27 @@ def test_accuracy_of_each_class():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: top_k(np.empty((0, 3)), [], 1), "scores: no sample"),
-        (lambda: top_k([1.0, 2.0], [0], 1), "scores: shape (2,), expected (N, C)"),
-        (lambda: top_k(np.empty((2, 0)), [0, 0], 1), "scores: shape (2, 0), expected (N, C)"),
-        (lambda: top_k([["a"]], [0], 1), "scores: dtype <U1, expected real numbers"),
-        (lambda: top_k([[1.0, 2.0]], [0, 1], 1), "labels: 2 of them, expected one for each of 1"),
-        (lambda: top_k([[1.0, 2.0]], [[0]], 1), "labels: shape (1, 1), expected (N,)"),
-        (lambda: top_k([[1.0, 2.0]], [0.0], 1), "labels: dtype float64, expected an integer one"),
-        (lambda: top_k([[1.0, 2.0]], [True], 1), "labels: dtype bool"),
-        (lambda: top_k([[1.0, 2.0]], [-1], 1), "labels: -1, expected 0 to 1"),
-        (lambda: top_k([[1.0, 2.0]], [2], 1), "labels: 2, expected 0 to 1"),
-        (lambda: top_k([[1.0, 2.0]], [0], 0), "k = 0: expected at least 1"),
-        (lambda: top_k([[1.0, np.nan]], [0], 1), "scores: NaN"),
+        (lambda: top_k_accuracy(np.empty((0, 3)), [], 1), "scores: no sample"),
+        (lambda: top_k_accuracy([1.0, 2.0], [0], 1), "scores: shape (2,), expected (N, C)"),
+        (
+            lambda: top_k_accuracy(np.empty((2, 0)), [0, 0], 1),
+            "scores: shape (2, 0), expected (N, C)",
+        ),
+        (lambda: top_k_accuracy([["a"]], [0], 1), "scores: dtype <U1, expected real numbers"),
+        (
+            lambda: top_k_accuracy([[1.0, 2.0]], [0, 1], 1),
+            "labels: 2 of them, expected one for each of 1",
+        ),
+        (lambda: top_k_accuracy([[1.0, 2.0]], [[0]], 1), "labels: shape (1, 1), expected (N,)"),
+        (
+            lambda: top_k_accuracy([[1.0, 2.0]], [0.0], 1),
+            "labels: dtype float64, expected",
+        ),
+        (lambda: top_k_accuracy([[1.0, 2.0]], [True], 1), "labels: dtype bool"),
+        (lambda: top_k_accuracy([[1.0, 2.0]], [-1], 1), "labels: -1, expected 0 to 1"),
+        (lambda: top_k_accuracy([[1.0, 2.0]], [2], 1), "labels: 2, expected 0 to 1"),
+        (lambda: top_k_accuracy([[1.0, 2.0]], [0], 0), "k = 0: expected at least 1"),
+        (lambda: top_k_accuracy([[1.0, np.nan]], [0], 1), "scores: NaN"),
         (lambda: wilson_interval(0, 0), "n = 0: an interval needs at least 1 sample"),
         (lambda: wilson_interval(3, 2), "correct = 3: expected 0 to n = 2"),
         (lambda: wilson_interval(1, 2, 1.0), "level = 1.0: expected between 0 and 1"),

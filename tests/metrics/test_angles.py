@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from marginctl.metrics import accuracy
+from marginctl.metrics import arrays
 from marginctl.metrics.angles import compute_angles, histogram, mean_bias
 
 NUMBERS = [
@@ -140,7 +140,7 @@ def test_by_blocks_it_is_the_same(monkeypatch):
     x, y, w = made(70, 9, 5)
     logits = x @ w.T
     whole, bias = compute_angles(x, y, w), mean_bias(logits, y)
-    monkeypatch.setattr(accuracy, "AT_ONCE", 20)
+    monkeypatch.setattr(arrays, "BLOCK_SIZE", 20)
     parts = compute_angles(x, y, w)
     same(numbers(parts), numbers(whole))
     assert parts.histogram == whole.histogram

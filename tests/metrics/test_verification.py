@@ -28,7 +28,7 @@ def right(scores, same, threshold):
 @pytest.mark.parametrize("seed", range(4))
 def test_against_scikit_learn(seed, ties):
     scores, same, folds = drawn(seed, ties=ties)
-    found = verification_metrics(scores, same, folds, resamples=5)
+    found = verification_metrics(scores, same, folds, n_bootstrap=5)
     assert found["auroc"] == pytest.approx(roc_auc_score(same, scores), abs=1e-12)
     fpr, tpr, _ = roc_curve(same, scores, drop_intermediate=False)
     for rate in ("0.1", "0.01"):
@@ -45,7 +45,7 @@ def test_against_scikit_learn(seed, ties):
 @pytest.mark.parametrize("seed", range(4))
 def test_the_accuracy_is_that_of_trying_every_threshold_on_the_other_folds(seed, ties):
     scores, same, folds = drawn(seed, 120, ties)
-    found = verification_metrics(scores, same, folds, resamples=5)
+    found = verification_metrics(scores, same, folds, n_bootstrap=5)
     accuracies = []
     for fold in range(10):
         others, held = folds != fold, folds == fold
@@ -74,7 +74,7 @@ def test_the_best_threshold_at_the_ends_and_between_neighbours():
 
 def test_what_there_are_too_few_pairs_for_is_null_with_its_reason():
     scores, same = np.array([0.9, 0.8, 0.1]), np.array([True, True, False])
-    found = verification_metrics(scores, same, np.zeros(3, np.int64), resamples=5)
+    found = verification_metrics(scores, same, np.zeros(3, np.int64), n_bootstrap=5)
     assert (found["accuracy"], found["std"], found["folds"]) == (None, None, 0)
     assert (found["auroc"], found["eer"]) == (1.0, 0.0)
     assert set(found["tar_at_far"].values()) == {None}
@@ -83,13 +83,13 @@ def test_what_there_are_too_few_pairs_for_is_null_with_its_reason():
         for rate in ("0.1", "0.01", "0.001", "0.0001")
     }
     scores, same, folds = drawn(0, 1000)
-    tar = verification_metrics(scores, same, folds, resamples=5)["tar_at_far"]
+    tar = verification_metrics(scores, same, folds, n_bootstrap=5)["tar_at_far"]
     assert [rate for rate, value in tar.items() if value is None] == ["0.001", "0.0001"]
 
 
 def test_scores_that_are_all_alike_are_chance():
     same = np.arange(40) % 2 == 0
-    found = verification_metrics(np.zeros(40), same, np.arange(40) // 4, resamples=5)
+    found = verification_metrics(np.zeros(40), same, np.arange(40) // 4, n_bootstrap=5)
     assert (found["auroc"], found["eer"], found["accuracy"]) == (0.5, 0.5, 50.0)
 
 

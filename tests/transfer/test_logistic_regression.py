@@ -5,7 +5,7 @@ import pytest
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 
-from marginctl.metrics.reliability import nll
+from marginctl.metrics.scoring_rules import nll
 from marginctl.recipe.transfer import L2_PENALTIES
 from marginctl.transfer import logistic_regression
 from marginctl.transfer.logistic_regression import ProbeProblem

@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from marginctl.metrics.reliability import softmax
+from marginctl.metrics.scoring_rules import softmax
 from marginctl.reports.figures.layout import Block, compose
 from marginctl.reports.figures.seed_groups import (
     FloatArray,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from marginctl.metrics.reliability import Bin, Reliability
+from marginctl.metrics.calibration_error import Bin, Reliability
 from marginctl.reports.figures.layout import Block, compose, group_blocks
 from marginctl.reports.figures.seed_groups import (
     Omissions,

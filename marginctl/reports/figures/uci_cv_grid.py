@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from marginctl import recipe as recipes
 from marginctl.errors import RequestError
-from marginctl.metrics.reliability import softmax
+from marginctl.metrics.scoring_rules import softmax
 from marginctl.objectives.parsing import ObjectiveName, parse
 from marginctl.objectives.theory import arcgrad_gap
 from marginctl.reports.figures.style import COLORS, check_path, line_style, save, styled

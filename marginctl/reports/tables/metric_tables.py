@@ -6,7 +6,7 @@ Of networks that went on from another one, that one stands before them.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from marginctl.metrics.long_tail import WORDS
+from marginctl.metrics.long_tail import DESCRIPTIONS
 from marginctl.metrics.registry import (
     CALIBRATION,
     MEASURES,
@@ -44,7 +44,7 @@ def _lists(
     measures = {name: MEASURES[name] for name in SHOTS}
     lines = _measured(measures, {(c.row, c.objective): c.shots for c in cells}, compared)
     if lines:
-        said = "; ".join(f"{name}: {WORDS[name]}" for name in SHOTS)
+        said = "; ".join(f"{name}: {DESCRIPTIONS[name]}" for name in SHOTS)
         yield (
             f"Top-1 in percent of classes by their training images after the last epoch ({said}); "
             f"{notes.BETTER} {notes.WORSE} better or worse than {baseline}, tested as above",

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from marginctl.metrics.long_tail import WORDS
+from marginctl.metrics.long_tail import DESCRIPTIONS
 from marginctl.utils.text import count_noun
 
 SHORT = 20  # classes whose counts are all said
@@ -51,7 +51,7 @@ def _tail(of: dict[str, Any]) -> str:
     counts, groups = of["counts"], of["groups"]
     shown = " ".join(map(str, counts))
     shown = shown if len(counts) <= SHORT else f"from {max(counts)} down to {min(counts)}"
-    shots = ", ".join(f"{groups[name]} with {said}" for name, said in WORDS.items())
+    shots = ", ".join(f"{groups[name]} with {said}" for name, said in DESCRIPTIONS.items())
     return (
         f"{of['data']}: {count_noun(of['images'], 'training image')} of {len(counts)} classes: "
         f"{shown} ({shots})"

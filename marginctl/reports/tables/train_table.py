@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from marginctl.metrics.long_tail import WORDS
+from marginctl.metrics.long_tail import DESCRIPTIONS
 from marginctl.metrics.registry import (
     CALIBRATION,
     KAPPA,
@@ -206,7 +206,7 @@ def print_as(table_format: str, cells: list[Cell]) -> None:
         "test images, which flatters it; `of seeds` says which epoch it was. s/epoch: seconds of "
         "training an epoch, the median."
     )
-    said = "; ".join(f"{name}: classes with {WORDS[name]}" for name in shown)
+    said = "; ".join(f"{name}: classes with {DESCRIPTIONS[name]}" for name in shown)
     below += f" After the last epoch, over the test images of {said}." if shown else ""
     below += " Accuracy of pairs: after the last epoch, the mean over folds." if verified else ""
     print_table(table_format, names, rows, range(2, 7 + len(shown) + len(verified)), [below])

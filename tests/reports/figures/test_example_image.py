@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from marginctl.metrics.reliability import softmax
+from marginctl.metrics.scoring_rules import softmax
 from marginctl.reports.figures.example_image import example_image, smallest_set
 from marginctl.reports.figures.seed_groups import Omissions
 from tests.reports.figures.factories import record, run, seed_table

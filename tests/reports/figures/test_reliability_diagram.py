@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from marginctl.metrics.reliability import bin_by_confidence
+from marginctl.metrics.calibration_error import bin_by_confidence
 from marginctl.reports.figures import reliability_diagram
 from marginctl.reports.figures.reliability_diagram import (
     draw_calibration,
