@@ -10,7 +10,12 @@ from scipy import stats
 from sklearn import metrics
 
 from marginctl.metrics import arrays
-from marginctl.metrics.accuracy import confusion_matrix, per_class_accuracy, top_k_accuracy, wilson_interval
+from marginctl.metrics.accuracy import (
+    confusion_matrix,
+    per_class_accuracy,
+    top_k_accuracy,
+    wilson_interval,
+)
 from marginctl.metrics.arrays import check_rows
 
 

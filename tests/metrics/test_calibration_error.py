@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from torchmetrics.functional.classification import multiclass_calibration_error
 
 from marginctl.metrics import arrays
-from marginctl.metrics.calibration_error import adaptive_ece, bin_by_confidence, classwise_ece, ece_and_mce, reliability, unit_weights
+from marginctl.metrics.calibration_error import (
+    adaptive_ece,
+    bin_by_confidence,
+    classwise_ece,
+    ece_and_mce,
+    reliability,
+    unit_weights,
+)
 from marginctl.metrics.scoring_rules import softmax
 
 
