@@ -19,8 +19,8 @@ from marginctl import __version__
 from marginctl.data.status import dataset_status, image_set_names
 from marginctl.data.tabular.uci import DATA_DIR_VARIABLE, uci_definitions
 from marginctl.errors import RequestError
-from marginctl.recipe import summaries
-from marginctl.recipe.load import shipped_folder
+from marginctl.experiments.tasks import recipe_summaries
+from marginctl.recipe.load import recipes_folder
 from marginctl.utils.device import resolve_device, usable_cores
 
 LEAST_FREE_GIB = 2.0  # a store of networks and their features is soon as large
@@ -119,11 +119,11 @@ def _version(package: str) -> str | None:
 
 def _recipes() -> Iterator[Finding]:
     try:
-        count = len(summaries())
+        count = len(recipe_summaries())
     except RequestError as error:
         yield Finding("recipes", "problem", error.lines[0], "repair that file, or install again")
         return
-    found = f"{count} in {shipped_folder()}"
+    found = f"{count} in {recipes_folder()}"
     if count:
         yield Finding("recipes", "ok", found, "marginctl recipes list")
     else:

@@ -9,9 +9,9 @@ def _begun(begin: str, known: Iterable[str]) -> list[str]:
 
 def recipe(incomplete: str) -> list[str]:
     """Shipped recipes."""
-    from marginctl.recipe.load import shipped
+    from marginctl.recipe.load import shipped_recipes
 
-    return _begun(incomplete, shipped())
+    return _begun(incomplete, shipped_recipes())
 
 
 def objective(incomplete: str) -> list[str]:

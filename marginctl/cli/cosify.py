@@ -54,7 +54,7 @@ def command(
     and after. Finished trials are kept, unfinished ones have checkpoints: the same command again
     resumes.
     """
-    from marginctl.recipe import CosifyRecipe
+    from marginctl.recipe.cosify import CosifyRecipe
     from marginctl.reports.tables.cosify_table import as_json, print_as
 
     training_options.perform(

@@ -14,10 +14,10 @@ app = typer.Typer(help="The shipped recipes.", no_args_is_help=True)
 @app.command("list")
 def list_(json: options.Json = False) -> None:
     """List the shipped recipes."""
-    from marginctl.recipe import summaries
+    from marginctl.experiments.tasks import recipe_summaries
     from marginctl.reports.formats.text_table import print_rows
 
-    rows = summaries()
+    rows = recipe_summaries()
     if json:
         print_json(rows)
     else:
@@ -27,11 +27,11 @@ def list_(json: options.Json = False) -> None:
 @app.command()
 def show(recipe: options.RecipeName) -> None:
     """Print a recipe's file."""
-    from marginctl.recipe import find
+    from marginctl.recipe import find_recipe
     from marginctl.reports.formats.text_table import print_lines
     from marginctl.utils.yaml import read_text
 
-    source = find(recipe)
+    source = find_recipe(recipe)
     print_lines(read_text(source.path, str(source.path)).removesuffix("\n").split("\n"))
 
 
@@ -42,13 +42,14 @@ def validate(
 ) -> None:
     """Check recipes and print every error at once."""
     from marginctl.errors import RequestError
-    from marginctl.recipe import find, load_any
+    from marginctl.experiments.tasks import load_any_recipe
+    from marginctl.recipe import find_recipe
     from marginctl.reports.formats.text_table import print_lines
 
     problems: list[str] = []
     for name in recipe:
         try:
-            load_any(find(name), set_ or [])
+            load_any_recipe(find_recipe(name), set_ or [])
             print_lines([f"{name}: valid"])
         except RequestError as error:
             problems += error.lines
@@ -63,7 +64,7 @@ def copy(
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
     """Copy a recipe to a file of your own."""
-    from marginctl.recipe import copy as copy_recipe
+    from marginctl.recipe import copy_recipe
     from marginctl.reports.formats.text_table import print_lines
 
     print_lines([str(copy_recipe(recipe, to, force=force))])

@@ -13,7 +13,7 @@ from marginctl.errors import MarginctlError
 
 if TYPE_CHECKING:
     from marginctl.experiments.training_session import Session
-    from marginctl.recipe import TrainRecipe
+    from marginctl.recipe import ImageRecipe
 
 Recipe = Annotated[
     str | None,
@@ -87,7 +87,7 @@ class How:
 
 
 def perform(
-    schema: "type[TrainRecipe]",
+    schema: "type[ImageRecipe]",
     recipe: str | None,
     given: Mapping[str, tuple[str, Any]],
     how: How,

@@ -124,7 +124,7 @@ def command(
     from marginctl.experiments.uci_cv_session import Session
     from marginctl.experiments.uci_cv_trial import cost_of
     from marginctl.papers import published_means
-    from marginctl.recipe import find
+    from marginctl.recipe import find_recipe
     from marginctl.reports.figures.uci_cv_grid import check_figure, draw
     from marginctl.reports.formats.output import print_tables
     from marginctl.reports.tables import cv_table
@@ -172,7 +172,7 @@ def command(
         return
     compared_with = chosen_baseline(session.recipe.objectives, baseline)
     if not dry_run:
-        read = [*(csv or []), *filter(None, (train_csv, test_csv)), find(recipe).path]
+        read = [*(csv or []), *filter(None, (train_csv, test_csv)), find_recipe(recipe).path]
         check_outputs(predictions, save_models, read)
     todo = session.unfinished()
     with open_dask_executor(backend, scheduler, workers, needed=bool(todo)) as cluster:

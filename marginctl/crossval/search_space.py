@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from marginctl.errors import RequestError
 from marginctl.objectives.parsing import ObjectiveName, parse
-from marginctl.recipe import Protocol, Recipe, Space
+from marginctl.recipe import Protocol, SearchSpace, UciCvRecipe
 
 # The keys in which the networks of one stack may differ: they take the same steps, each at its
 # own learning rate.
@@ -53,7 +53,7 @@ class Candidate:
         return f"{self.objective}, {self.setting}" if self.setting.changed else str(self.objective)
 
 
-def grid_size(space: Space) -> int:
+def grid_size(space: SearchSpace) -> int:
     """Return the number of settings of a space's grid."""
     return math.prod(len(values) for values in space.protocol.values())
 
@@ -67,7 +67,7 @@ class Grid:
         RequestError: the grid has more than `MAX_SETTINGS` settings.
     """
 
-    def __init__(self, space: Space, base: Protocol) -> None:
+    def __init__(self, space: SearchSpace, base: Protocol) -> None:
         self._space, self._base = space, base
         self.size = grid_size(space)
         if self.size > MAX_SETTINGS:
@@ -120,15 +120,15 @@ class Grid:
         return ids
 
 
-def grid_settings(recipe: Recipe) -> list[Setting]:
+def grid_settings(recipe: UciCvRecipe) -> list[Setting]:
     """Return the settings of a recipe's grid; without a grid, its protocol alone."""
     if not recipe.grid:
         return [Setting(1, recipe.protocol, {})]
-    grid = Grid(Space(protocol=recipe.grid), recipe.protocol)
+    grid = Grid(SearchSpace(protocol=recipe.grid), recipe.protocol)
     return [grid.setting(index) for index in range(grid.size)]
 
 
-def tuning_candidates(space: Space, base: Protocol, column: str) -> tuple[Candidate, ...]:
+def tuning_candidates(space: SearchSpace, base: Protocol, column: str) -> tuple[Candidate, ...]:
     """Return what a tuned column chooses from: each alternative with each setting of the grid.
 
     Where the space limits the number of settings, every column gets that many (or all that it
@@ -143,12 +143,12 @@ def tuning_candidates(space: Space, base: Protocol, column: str) -> tuple[Candid
     )
 
 
-def alternatives(space: Space, column: str) -> list[str]:
+def alternatives(space: SearchSpace, column: str) -> list[str]:
     """Return a column's objectives: the column's own, and the alternatives that are declared."""
     return list(dict.fromkeys([column, *space.options.get(column, [])]))
 
 
-def column_alternatives(recipe: Recipe) -> dict[str, list[str]]:
+def column_alternatives(recipe: UciCvRecipe) -> dict[str, list[str]]:
     """Return the alternative objectives of every column of a search."""
     assert recipe.search is not None
     return {column: alternatives(recipe.search, column) for column in recipe.objectives}
@@ -160,7 +160,7 @@ def _sample(total: int, count: int | None, seed: int) -> Sequence[int]:
     return sorted(random.Random(seed).sample(range(total), count))
 
 
-def _setting(base: Protocol, space: Space, index: int) -> Setting:
+def _setting(base: Protocol, space: SearchSpace, index: int) -> Setting:
     changed: dict[str, Any] = {}
     rest = index
     for key, values in reversed(space.protocol.items()):

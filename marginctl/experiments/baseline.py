@@ -13,7 +13,7 @@ from marginctl.experiments.evaluate_pretrained import classes_of
 from marginctl.experiments.source_model import Start
 from marginctl.metrics.accuracy import wilson_interval
 from marginctl.objectives.least_squares import least_squares_scale
-from marginctl.recipe import TrainRecipe
+from marginctl.recipe import ImageRecipe
 from marginctl.training.checkpoint import check_shapes
 from marginctl.training.epoch_metrics import accuracy_record, detection_record
 from marginctl.training.ood_evaluation import predict_ood
@@ -24,7 +24,7 @@ from marginctl.utils.precision import DeviceConfig
 
 def before_record(
     start: Start,
-    recipe: TrainRecipe,
+    recipe: ImageRecipe,
     images: ImageDataset,
     foreign: Sequence[OODDataset],
     device_config: DeviceConfig,

@@ -11,11 +11,12 @@ from marginctl.data.images.on_disk_sets import load_on_disk
 from marginctl.data.images.registry import LIST_PREFIX
 from marginctl.data.images.subsets import label_noise, long_tailed, subsample
 from marginctl.errors import RequestError
-from marginctl.recipe import TrainRecipe
+from marginctl.experiments.tasks import load_task_recipe
+from marginctl.recipe import ImageRecipe
 from marginctl.recipe.image_data import ImageData
 from marginctl.utils.device import world_size
 
-R = TypeVar("R", bound=TrainRecipe)
+R = TypeVar("R", bound=ImageRecipe)
 MOST_SCORES = 4 * 2**30  # bytes, of the scores of all test images
 
 
@@ -38,14 +39,14 @@ def read_recipe(
     if out.exists() and not out.is_dir():
         raise RequestError(f"--out {out}: is a file: name a folder")
     if name is None:
-        document = {"task": schema.least["task"]}
-        return recipes.check(schema, document, {}, "recipe", overrides, options), None, None
-    source = recipes.find(name)
-    recipe = recipes.load_as(schema, source, overrides, options)
+        document = recipes.RecipeDocument({"task": schema.minimal["task"]}, {}, "recipe")
+        return recipes.validate(schema, document, overrides, options), None, None
+    source = recipes.find_recipe(name)
+    recipe = load_task_recipe(source, schema, overrides, options)
     return recipe, _stored_as(source, out), source.path
 
 
-def _stored_as(source: recipes.Source, out: Path) -> str:
+def _stored_as(source: recipes.RecipeFile, out: Path) -> str:
     """The folder of a recipe's runs in a store; one that the store itself holds stays in its own.
 
     `write_recipe` has put it there, also below the folder of a paper.
@@ -96,7 +97,7 @@ def check_scores(images: ImageDataset) -> None:
         )
 
 
-def check_processes(recipe: TrainRecipe, device: str) -> None:
+def check_processes(recipe: ImageRecipe, device: str) -> None:
     """Raises RequestError for what several processes, or a device, cannot do."""
     processes = world_size()
     if recipe.train.batch_size < 2 * processes and processes > 1:

@@ -13,8 +13,7 @@ from marginctl.data.images.base import ImageDataset
 from marginctl.experiments.training_trial import Trial
 from marginctl.metrics.long_tail import class_groups
 from marginctl.objectives.spec import with_number
-from marginctl.recipe.train import MOST_WATCHED
-from marginctl.training.feature_cache import trainable_blocks
+from marginctl.recipe.image_recipe import MAX_DIAGNOSED
 from marginctl.training.resource_errors import is_out_of_memory
 from marginctl.training.trainer import DivergedError, Trainer
 from marginctl.utils.device import synchronize, world_size
@@ -133,7 +132,7 @@ def plan(session: "Session", budget: float = BUDGET) -> dict[str, Any]:
 def _not_counted(todo: Sequence[Trial]) -> list[str]:
     """What the estimate leaves out, the last two where there is such a trial."""
     recipes = [trial.recipe for trial in todo]
-    maps = any(r.data.augment == "none" and trainable_blocks(r) != "1-4" for r in recipes)
+    maps = any(r.data.augment == "none" and r.trainable_blocks != "1-4" for r in recipes)
     return [
         *("start-up", "reading the data", "checkpoints", "bootstrap intervals"),
         *["what a kept frozen part saves"] * maps,
@@ -159,7 +158,7 @@ def _work(trial: Trial, images: ImageDataset, device: str) -> Work:
         images.num_classes,
         recipe.train.batch_size,
         recipe.train.grad_accum_steps,
-        recipe.second_stage is not None,
+        recipe.retrains_classifier,
         recipe.data.augment,
         recipe.optim.optimizer,
         device_config_for(device, recipe.train.precision).precision,
@@ -175,7 +174,7 @@ def _whole(trial: Trial, images: ImageDataset, steps: int, step: float | None) -
     evaluations = -(-train.epochs // train.evaluate_every)
     images_of_train = len(images.train_y)
     batch = min(train.batch_size, images_of_train)
-    looked_at = min(MOST_WATCHED, images_of_train) if train.reference_run is not None else 0
+    looked_at = min(MAX_DIAGNOSED, images_of_train) if train.reference_run is not None else 0
     way_back = min(
         train.gradient_norm_samples, images_of_train
     )  # a whole step each, but for the optimiser

@@ -14,7 +14,7 @@ from marginctl.experiments.find_run import located, run_of
 from marginctl.experiments.training_record import recipe_of
 from marginctl.models.backbone import Backbone, create_backbone
 from marginctl.models.registry import parse_model
-from marginctl.recipe import TrainRecipe
+from marginctl.recipe import ImageRecipe
 from marginctl.runs.atomic_io import csv_text, write_output
 from marginctl.training import checkpoint
 from marginctl.training.pair_evaluation import PairSimilarities, pair_similarities
@@ -114,7 +114,7 @@ def title(document: dict[str, Any]) -> str:
 
 
 def _backbone(
-    recipe: TrainRecipe,
+    recipe: ImageRecipe,
     weights: dict[str, Tensor],
     shape: tuple[int, int],
     device_config: DeviceConfig,

@@ -20,7 +20,7 @@ from marginctl.models.registry import parse_model
 from marginctl.models.stages import frozen_modules
 from marginctl.objectives.parsing import parse
 from marginctl.objectives.spec import Spec
-from marginctl.recipe import CosifyRecipe, TrainRecipe
+from marginctl.recipe import ImageRecipe
 from marginctl.recipe.image_data import ImageData
 from marginctl.training.checkpoint import check_shapes, weights_digest
 
@@ -109,7 +109,7 @@ def _of_run(written: str) -> Start:
     )
 
 
-def check(start: Start, recipe: TrainRecipe, images: ImageDataset) -> None:
+def check(start: Start, recipe: ImageRecipe, images: ImageDataset) -> None:
     """Refuses images that the network does not take, another network, and blocks it has not.
 
     Args:
@@ -120,7 +120,6 @@ def check(start: Start, recipe: TrainRecipe, images: ImageDataset) -> None:
     Raises:
         RequestError: as said.
     """
-    assert isinstance(recipe, CosifyRecipe)
     name, options = parse_model(recipe.model)
     with torch.device("meta"):
         backbone = create_backbone(name, options, images.channels, images.image_size)
@@ -133,4 +132,4 @@ def check(start: Start, recipe: TrainRecipe, images: ImageDataset) -> None:
             f"{shape} ({error}): name "
             "another network, or images as those that it was trained with"
         ) from None
-    frozen_modules(name, backbone, recipe.blocks)
+    frozen_modules(name, backbone, recipe.trainable_blocks)

@@ -11,10 +11,11 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from marginctl.errors import RequestError, StorageError
+from marginctl.experiments.tasks import TASKS
 from marginctl.objectives import plugins
 from marginctl.objectives.parsing import parse
 from marginctl.objectives.spec import from_run
-from marginctl.recipe import TASKS, TrainRecipe
+from marginctl.recipe import ImageRecipe, TrainRecipe
 from marginctl.runs.atomic_io import write_error, write_json_lines
 from marginctl.runs.validation import READ, Objective, Percent, Timing, misfit, reason_of
 
@@ -145,12 +146,13 @@ def _read(written: str) -> None:
         raise RequestError(f"its recipe is none of this version: {reason_of(error)}") from None
 
 
-def _schema_of(recipe: Mapping[str, Any]) -> type[TrainRecipe]:
-    found = TASKS.get(str(recipe.get("task")))
-    return found if found is not None and issubclass(found, TrainRecipe) else TrainRecipe
+def _schema_of(recipe: Mapping[str, Any]) -> type[ImageRecipe]:
+    task = TASKS.get(str(recipe.get("task")), TASKS["train"])
+    schema: type[ImageRecipe] = task.load_schema()
+    return schema if issubclass(schema, ImageRecipe) else TrainRecipe
 
 
-def recipe_of(run: Mapping[str, Any]) -> TrainRecipe:
+def recipe_of(run: Mapping[str, Any]) -> ImageRecipe:
     """The recipe of a trial, from a run.json that `is_run` takes, to evaluate its network.
 
     Without `train.compile`: a single pass is not worth it, and it changes no result. Of a second

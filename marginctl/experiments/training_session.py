@@ -21,7 +21,9 @@ from marginctl.experiments.training_trial import Trial, expand
 from marginctl.models.registry import check_image_shape, parse_model
 from marginctl.objectives.parsing import parse
 from marginctl.objectives.plugins import origins
-from marginctl.recipe import CosifyRecipe, TrainRecipe
+from marginctl.recipe import ImageRecipe, TrainRecipe
+from marginctl.recipe.cosify import CosifyRecipe
+from marginctl.recipe.train import EvaluatedRecipe
 from marginctl.runs.atomic_io import write_atomically
 from marginctl.runs.run_dir import RunDir, SavedResult
 from marginctl.utils.device import resolve_device
@@ -37,7 +39,7 @@ class Session:
     """What a call of `train` asks for, checked; nothing has been trained yet."""
 
     name: str
-    recipe: TrainRecipe
+    recipe: ImageRecipe
     trials: list[Trial]
     images: Mapping[str, ImageDataset]  # by the digest
     folder: Path
@@ -49,7 +51,7 @@ class Session:
         cls,
         name: str | None,
         *,
-        schema: type[TrainRecipe] = TrainRecipe,
+        schema: type[Any] = TrainRecipe,
         overrides: Iterable[str],
         options: Mapping[str, tuple[str, Any]],
         data_dir: Path | None,
@@ -71,14 +73,15 @@ class Session:
             RequestError: anything about the request is wrong.
         """
         recipe, named, read = read_recipe(name, schema, overrides, options, out)
+        assert isinstance(recipe, EvaluatedRecipe)
         from marginctl.experiments import source_model
 
         begun: source_model.Start | None = None
         if isinstance(recipe, CosifyRecipe):
             begun = source_model.read(recipe.source_model)
-            recipe = recipe.from_start(begun.model, begun.data, begun.pixels)
+            recipe = recipe.with_source_model(begun.model, begun.data, begun.pixels)
         said = f"{'' if begun is None else 'cosify-'}{recipe.data.name}-{recipe.model}"
-        stored_as = named or recipes.stored_name(said)[:60].strip(".-")
+        stored_as = named or recipes.folder_name(said)[:60].strip(".-")
         from marginctl.utils.distributed import local_device
 
         device = local_device(resolve_device(device, accelerated=True))
@@ -145,6 +148,7 @@ class Session:
         """
         recipe = trial.recipe
         if trial.first is not None:
+            assert isinstance(recipe, TrainRecipe)
             recipe = trial.first.recipe.model_copy(update={"second_stage": recipe.second_stage})
         return {
             "trial": trial.id,

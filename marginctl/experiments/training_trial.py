@@ -14,8 +14,8 @@ from marginctl.experiments.source_scale import ScaleFrom, kappa_of
 from marginctl.objectives.parsing import ObjectiveName, parse
 from marginctl.objectives.plugins import origins
 from marginctl.objectives.spec import Spec, from_run, with_number
-from marginctl.recipe import CosifyRecipe, TrainRecipe
-from marginctl.recipe.scale_sources import in_order
+from marginctl.recipe import ImageRecipe
+from marginctl.recipe.image_recipe import sources_first
 from marginctl.runs.run_dir import digest
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Trial:
     """
 
     setting: Mapping[str, Any]
-    recipe: TrainRecipe
+    recipe: ImageRecipe
     objective: ObjectiveName
     seed: int
     data: str
@@ -83,9 +83,12 @@ class Trial:
             return {"first": self.first.id}
         if self.start is None:
             return {}
-        assert isinstance(self.recipe, CosifyRecipe)
         moments = [list(channel) for channel in self.start.moments]
-        return {"start": self.start.weights, "moments": moments, "blocks": self.recipe.blocks}
+        return {
+            "start": self.start.weights,
+            "moments": moments,
+            "blocks": self.recipe.trainable_blocks,
+        }
 
     @cached_property
     def id(self) -> str:
@@ -115,7 +118,7 @@ class Trial:
         return f"{self.row} / {self.objective} (seed {self.seed})"
 
 
-def row_of(recipe: TrainRecipe, setting: Mapping[str, Any]) -> str:
+def row_of(recipe: ImageRecipe, setting: Mapping[str, Any]) -> str:
     """Data and model, and what the grid sets beside them."""
     others = {k: v for k, v in setting.items() if k not in ("data.name", "model")}
     said = "".join(f", {key.rpartition('.')[2]}={value}" for key, value in others.items())
@@ -123,7 +126,7 @@ def row_of(recipe: TrainRecipe, setting: Mapping[str, Any]) -> str:
 
 
 def expand(
-    settings: list[tuple[dict[str, Any], TrainRecipe]],
+    settings: Sequence[tuple[Mapping[str, Any], ImageRecipe]],
     digests: Mapping[str, str],
     references: Mapping[tuple[str, str | None], Reference],
     scales: Mapping[str, ScaleFrom],
@@ -137,7 +140,7 @@ def expand(
     unfinished table compares, and what a machine does meanwhile slows all objectives alike.
 
     Args:
-        settings: from `TrainRecipe.settings`; of two stages the first one stands before.
+        settings: from `ImageRecipe.settings`; of two stages the first one stands before.
         digests: of the images of each setting's data, by its JSON.
         references: by that digest and by what `train.reference_run` says.
         scales: by objective, of those whose scale is from runs in a folder. They have the number
@@ -155,13 +158,13 @@ def expand(
         own = [
             (seed, objective, scales.get(objective))
             for seed in recipe.seeds
-            for objective in in_order(recipe.objectives)
+            for objective in sources_first(recipe.objectives)
         ]
         trials += [
             Trial(
                 *(setting, recipe, _named(objective, scale), seed, data, reference, scale),
                 *(foreign[data], start, pairs),
-                None if recipe.second_stage is None else before[i],
+                before[i] if recipe.retrains_classifier else None,
             )
             for i, (seed, objective, scale) in enumerate(own)
         ]

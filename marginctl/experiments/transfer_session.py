@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import ValidationError
-
 from marginctl import recipe as recipes
 from marginctl.data.images.base import ImageDataset
 from marginctl.data.tabular.uci import default_data_dir
@@ -25,8 +23,7 @@ from marginctl.experiments.transfer_record import is_result
 from marginctl.experiments.transfer_trial import TransferTrial, expand
 from marginctl.metrics.network_metrics import classification_metrics
 from marginctl.models.registry import check_image_shape, parse_model
-from marginctl.recipe import TrainRecipe, TransferRecipe
-from marginctl.recipe.transfer import names_images
+from marginctl.recipe import ImageRecipe, TransferRecipe
 from marginctl.runs.atomic_io import write_csv
 from marginctl.runs.run_dir import PREDICTIONS, RunDir, SavedResult, file_digest
 from marginctl.transfer import cached_features
@@ -55,7 +52,7 @@ class TransferSession(Session):
         cls,
         name: str | None,
         *,
-        schema: type[TrainRecipe] = TransferRecipe,
+        schema: type[ImageRecipe] = TransferRecipe,
         overrides: Iterable[str],
         options: Mapping[str, tuple[str, Any]],
         data_dir: Path | None,
@@ -69,7 +66,7 @@ class TransferSession(Session):
         """
         recipe, named, read = read_recipe(name, schema, overrides, options, out)
         assert isinstance(recipe, TransferRecipe)
-        if not names_images(recipe):
+        if not recipe.names_data:
             raise RequestError(
                 "data.name is missing: name the images to transfer to: --data folder:PATH"
             )
@@ -80,14 +77,16 @@ class TransferSession(Session):
         settings: list[tuple[Mapping[str, Any], TransferRecipe, Origin, str]] = []
         for setting, of_setting in recipe.settings():
             for origin in found:
-                own = _of_start(of_setting, origin)
+                own = of_setting.for_source_model(
+                    origin.written, origin.model, origin.data, origin.pixels
+                )
                 key = own.data.model_dump_json()
                 if key not in loaded:
                     loaded[key] = images_of(own.data, folder)
                 _check(own, origin, loaded[key], device)
                 settings.append((setting, own, origin, loaded[key].digest))
         said = f"transfer-{settings[0][1].data.name}-{found[0].row}"
-        stored_as = named or recipes.stored_name(said)[:60].strip(".-")
+        stored_as = named or recipes.folder_name(said)[:60].strip(".-")
         return cls(
             stored_as,
             recipe,
@@ -210,20 +209,6 @@ class TransferSession(Session):
 
 def _probes(trial: Trial) -> bool:
     return isinstance(trial, TransferTrial) and trial.transfer.method == "probe"
-
-
-def _of_start(recipe: TransferRecipe, origin: Origin) -> TransferRecipe:
-    if recipe.model not in ("", origin.model):
-        raise RequestError(
-            f"model = {recipe.model}: the network of {origin.written} is {origin.model}: leave "
-            "'model' out"
-        )
-    try:
-        return recipe.for_start(origin.written, origin.model, origin.data, origin.pixels)
-    except ValidationError as error:
-        (problem, *_) = error.errors(include_url=False)
-        said = str(problem.get("ctx", {}).get("error", problem["msg"])).splitlines()[0]
-        raise RequestError(f"source_models = {origin.written}: {said}") from None
 
 
 def _check(recipe: TransferRecipe, origin: Origin, images: ImageDataset, device: str) -> None:

@@ -11,6 +11,7 @@ from marginctl.data.fetch import NO_NETWORK, fetch_missing
 from marginctl.data.tabular.dataset import TabularDataset
 from marginctl.data.tabular.uci import MissingDataError, default_data_dir, is_missing, load_uci
 from marginctl.errors import RequestError
+from marginctl.experiments.tasks import load_task_recipe
 from marginctl.experiments.uci_cv_execution import Listener, Outcome, execute
 from marginctl.experiments.uci_cv_record import is_result
 from marginctl.experiments.uci_cv_trial import Trial, estimated_seconds, expand, warnings
@@ -26,7 +27,7 @@ class Session:
     """What a call of `uci-cv` asks for, checked; nothing has been trained yet."""
 
     name: str
-    recipe: recipes.Recipe
+    recipe: recipes.UciCvRecipe
     datasets: list[TabularDataset]
     skipped: list[tuple[str, str]]  # (data set, reason)
     trials: list[Trial]
@@ -66,11 +67,11 @@ class Session:
         Raises:
             RequestError: anything about the request is wrong.
         """
-        source = recipes.find(name)
+        source = recipes.find_recipe(name)
         if out.exists() and not out.is_dir():
             raise RequestError(f"--out {out}: is a file: name a folder")
         given = {key: pair for key, pair in options.items() if pair[1] is not None}
-        recipe = recipes.load(source, overrides, given)
+        recipe = load_task_recipe(source, recipes.UciCvRecipe, overrides, given)
         device = resolve_device(device)
         datasets: list[TabularDataset] = []
         skipped: list[tuple[str, str]] = []

@@ -23,7 +23,7 @@ from marginctl.data.tabular.dataset import TabularDataset
 from marginctl.errors import RequestError
 from marginctl.objectives.parsing import ObjectiveName, parse
 from marginctl.objectives.plugins import origins
-from marginctl.recipe import Protocol, Recipe
+from marginctl.recipe import Protocol, UciCvRecipe
 from marginctl.runs.run_dir import digest
 
 
@@ -191,7 +191,7 @@ def _numbers(flags: Iterable[Any]) -> list[int]:
     return [int(i) for i in np.flatnonzero(np.concatenate(list(flags)))]
 
 
-def expand(recipe: Recipe, datasets: Iterable[TabularDataset]) -> list[Trial]:
+def expand(recipe: UciCvRecipe, datasets: Iterable[TabularDataset]) -> list[Trial]:
     """The trials of a recipe, in the order of its table.
 
     Raises:

@@ -1,44 +1,40 @@
-"""Recipes: the typed schemas of the tasks, reading them, and overrides."""
+"""Recipes: the typed schemas of the tasks, reading files, and overrides."""
 
-from marginctl.recipe.cosify import CosifyRecipe
+from marginctl.recipe.image_recipe import ImageRecipe
 from marginctl.recipe.load import (
-    TASKS,
-    Source,
-    check,
-    copy,
-    find,
-    load,
-    load_any,
-    load_as,
-    shipped,
-    shipped_folder,
-    stored_name,
-    summaries,
+    RecipeDocument,
+    RecipeFile,
+    copy_recipe,
+    find_recipe,
+    folder_name,
+    load_recipe,
+    read_document,
+    recipes_folder,
+    shipped_recipes,
+    validate,
 )
 from marginctl.recipe.train import TrainRecipe
 from marginctl.recipe.transfer import TransferRecipe
-from marginctl.recipe.uci_cv import Protocol, Recipe, Round, Search, Space, Tuning
+from marginctl.recipe.uci_cv import Protocol, Search, SearchRound, SearchSpace, Tuning, UciCvRecipe
 
 __all__ = [
-    "TASKS",
-    "CosifyRecipe",
+    "ImageRecipe",
     "Protocol",
-    "Recipe",
-    "Round",
+    "RecipeDocument",
+    "RecipeFile",
     "Search",
-    "Source",
-    "Space",
+    "SearchRound",
+    "SearchSpace",
     "TrainRecipe",
     "TransferRecipe",
     "Tuning",
-    "check",
-    "copy",
-    "find",
-    "load",
-    "load_any",
-    "load_as",
-    "shipped",
-    "shipped_folder",
-    "stored_name",
-    "summaries",
+    "UciCvRecipe",
+    "copy_recipe",
+    "find_recipe",
+    "folder_name",
+    "load_recipe",
+    "read_document",
+    "recipes_folder",
+    "shipped_recipes",
+    "validate",
 ]

@@ -1,42 +1,64 @@
-"""The schema of a `cosify` recipe: a softmax network goes on with a cosine classifier."""
+"""The schema of a `cosify` recipe: a cosine classifier for a trained softmax network."""
 
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 
 from marginctl.data.images.registry import loading_modes
 from marginctl.errors import RequestError
-from marginctl.recipe.fields import Rate
+from marginctl.models.registry import canonical_model
+from marginctl.recipe.fields import LearningRate, first_error_line, map_all
 from marginctl.recipe.image_data import ImageData
-from marginctl.recipe.train import Optim, Training, TrainRecipe
+from marginctl.recipe.image_recipe import Optim, Training
+from marginctl.recipe.train import EvaluatedRecipe
 
-Blocks = Literal["1-4", "2-4", "3-4", "4", "head"]
+
+def _block_text(value: Any) -> Any:
+    return "4" if type(value) is int and value == 4 else value  # YAML reads 4 as a number
+
+
+def _canonical_model(text: str) -> str:
+    return map_all([text], canonical_model)[0] if text else ""
+
+
+Blocks = Annotated[
+    Literal["1-4", "2-4", "3-4", "4", "head"],
+    BeforeValidator(_block_text),
+    Field(
+        description="blocks of the backbone to fine-tune; the earlier ones are frozen; head: only "
+        "the new classifier is trained"
+    ),
+]
+SourceModelName = Annotated[
+    str, AfterValidator(_canonical_model), Field(description="default: that of the source model")
+]
 
 
 class CosifyOptim(Optim):
-    """How the weights are moved: Table 8 of the temperature paper (Cosify)."""
+    """The optimizer: Table 8 of the temperature paper (Cosify)."""
 
-    lr: Rate = "cosine(end=0,start=0.01)"
+    lr: LearningRate = "cosine(end=0,start=0.01)"
     weight_decay: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] = 1e-4
 
 
 class CosifyTraining(Training):
-    """How long and in what batches: Table 8 of the temperature paper (Cosify)."""
+    """Epochs and batches: Table 8 of the temperature paper (Cosify)."""
 
     epochs: Annotated[int, Field(ge=1, le=100_000)] = 30
     batch_size: Annotated[int, Field(ge=1, le=1_000_000)] = 256
 
 
-class CosifyRecipe(TrainRecipe):
+class CosifyRecipe(EvaluatedRecipe):
     """Fine-tuning of a trained network with a new classifier: what `marginctl cosify` runs.
 
-    The new classifier is drawn by the seed, as one of `train` is: the paper does not say how.
+    The seed draws the new classifier as in `train`: the paper does not say how.
     """
 
-    least: ClassVar[dict[str, Any]] = {"task": "cosify", "source_model": "source"}
-    own_keys: ClassVar[tuple[str, ...]] = ("blocks",)
+    minimal: ClassVar[Mapping[str, Any]] = {"task": "cosify", "source_model": "source"}
+    grid_keys: ClassVar[Sequence[str]] = ("blocks",)
 
-    task: Literal["cosify"]  # type: ignore[assignment]
+    task: Literal["cosify"]
     source_model: Annotated[
         str,
         Field(
@@ -45,79 +67,53 @@ class CosifyRecipe(TrainRecipe):
             "IMAGENET1K_V1, efficientnet-lite0",
         ),
     ]
-    blocks: Annotated[
-        Blocks,
-        Field(
-            description="which are fine-tuned; what is before them stays as it is; head: none of "
-            "them, the new classifier alone"
-        ),
-    ] = "1-4"
-    model: Annotated[str, Field(description="of the start; left out: whatever it is")] = ""
+    blocks: Blocks = "1-4"
+    model: SourceModelName = ""
     objectives: Annotated[list[str], Field(min_length=1)] = Field(default=["cosine-ls"])
     optim: CosifyOptim = CosifyOptim()
     train: CosifyTraining = CosifyTraining()
 
-    @field_validator("model")
-    @classmethod
-    def _canonical_model(cls, written: str) -> str:
-        return super()._canonical_model(written) if written else ""
-
-    @field_validator("second_stage")
-    @classmethod
-    def _one_stage(cls, second: Any) -> Any:
-        if second is not None:
-            raise ValueError(
-                "second_stage: a stage of marginctl train: here the network that "
-                "it starts from is the "
-                "first stage: use blocks = head and train.sampling"
-            )
-        return second
-
-    @field_validator("blocks", mode="before")
-    @classmethod
-    def _number(cls, written: Any) -> Any:
-        return "4" if type(written) is int and written == 4 else written  # YAML has it so
-
-    def settings(self) -> list[tuple[dict[str, Any], Self]]:
-        """As of training; the blocks are always in the setting, which names a row."""
-        return [({**setting, "blocks": made.blocks}, made) for setting, made in super().settings()]
+    def stages(self, values: dict[str, Any]) -> list[tuple[dict[str, Any], Self]]:
+        return [({**values, "blocks": self.blocks}, self)]
 
     @property
-    def _names(self) -> list[str]:
-        """Of the sets of images that it names: those of a grid take the place of its own."""
-        return self.grid.get("data.name", [self.data.name])
+    def trainable_blocks(self) -> str:
+        return self.blocks
 
-    def from_start(self, model: str, data: ImageData | None, pixels: int) -> Self:
-        """The recipe with what it leaves open taken from its start.
+    def with_source_model(self, model: str, data: ImageData | None, image_size: int) -> Self:
+        """Return the recipe with the missing fields taken from its source model.
 
         Args:
-            model: of the start.
-            data: what that was trained with, None where nothing says it.
-            pixels: the side of its images; of other images in files, where the recipe has none.
+            model: the backbone of the source model.
+            data: the images that it was trained on, None if unknown.
+            image_size: of its images; used for images in files if the recipe sets none.
 
         Raises:
-            RequestError: another model, no images, or settings that do not go together.
+            RequestError: another model, no images, or settings that do not fit together.
         """
-        if self.model not in ("", model):
-            raise RequestError(
-                f"model = {self.model}: the network of {self.source_model} is "
-                f"{model}: leave 'model' out"
-            )
+        check_same_model(self.model, model, self.source_model)
         own = self.data.model_dump(include=self.data.model_fields_set)
-        named = "name" in own or "data.name" in self.grid
-        if not named and data is None:
-            raise RequestError(
-                f"source_model = {self.source_model}: nothing says its images: name some: --data"
-            )
-        if not named and data is not None:
+        names = self.grid.get("data.name", [self.data.name])
+        if "name" not in own and "data.name" not in self.grid:
+            if data is None:
+                raise RequestError(
+                    f"source_model = {self.source_model}: its images are unknown: name images with "
+                    "--data"
+                )
             own = data.model_dump() | own
-        elif "image_size" not in own and any(
-            "stream" in loading_modes(name) for name in self._names
-        ):
-            own["image_size"] = pixels
+        elif "image_size" not in own and any("stream" in loading_modes(name) for name in names):
+            own["image_size"] = image_size
         try:
             return type(self).model_validate(self.model_dump() | {"model": model, "data": own})
         except ValidationError as error:
-            (problem, *_) = error.errors(include_url=False)
-            said = str(problem.get("ctx", {}).get("error", problem["msg"])).splitlines()[0]
-            raise RequestError(f"source_model = {self.source_model}: {said}") from None
+            raise RequestError(
+                f"source_model = {self.source_model}: {first_error_line(error)}"
+            ) from None
+
+
+def check_same_model(named: str, model: str, source_model: str) -> None:
+    """Raise RequestError for a recipe that names another model than its source model has."""
+    if named not in ("", model):
+        raise RequestError(
+            f"model = {named}: the network of {source_model} is {model}: leave 'model' out"
+        )

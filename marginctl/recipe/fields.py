@@ -1,18 +1,18 @@
-"""What the schemas of all tasks share: strict models, and fields with words of their own."""
+"""Field types and error texts that the schemas of all tasks share."""
 
 import re
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
 from marginctl.errors import RequestError
 from marginctl.objectives.parsing import composed, parse
 from marginctl.objectives.schedules import rate
 
-OWN_WORDS = "own_words"
-KINDS = {  # pydantic's words and ours
+CUSTOM_ERROR = "custom_error"  # the type of errors whose message is complete
+TYPE_NAMES = {  # pydantic's phrase -> ours
     "a valid dictionary": "a mapping of keys",
     "a valid list": "a list, such as [1, 2]",
     "a valid string": "text",
@@ -23,27 +23,26 @@ KINDS = {  # pydantic's words and ours
 STRICT = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-def _rate(value: Any) -> float | str:
-    """A learning rate as `rate` gives it; what is wrong, in its words."""
+def _learning_rate(value: Any) -> float | str:
     try:
         return rate(value)
     except ValueError as error:
-        raise PydanticCustomError(OWN_WORDS, "{text}", {"text": str(error)}) from None
+        raise PydanticCustomError(CUSTOM_ERROR, "{text}", {"text": str(error)}) from None
 
 
-def _own_rate(value: Any) -> float | str | None:
-    return None if value is None else _rate(value)
+def _optional_learning_rate(value: Any) -> float | str | None:
+    return None if value is None else _learning_rate(value)
 
 
-Rate = Annotated[float | str, BeforeValidator(_rate)]
-OwnRate = Annotated[float | str | None, BeforeValidator(_own_rate)]  # None: another one's
+LearningRate = Annotated[float | str, BeforeValidator(_learning_rate)]
+OptionalLearningRate = Annotated[float | str | None, BeforeValidator(_optional_learning_rate)]
 Seeds = Annotated[list[Annotated[int, Field(ge=0, lt=2**63)]], Field(min_length=1)]
 Paper = Annotated[str, Field(pattern=r"^[A-Za-z0-9-]{1,40}$")]
 PaperTable = Annotated[str, Field(pattern=r"^[A-Za-z0-9.-]{1,20}$")]
 
 
 class About(BaseModel):
-    """What `recipes list` says of a recipe; nothing here changes a result."""
+    """What `recipes list` shows of a recipe; it changes no result."""
 
     model_config = STRICT
 
@@ -52,43 +51,53 @@ class About(BaseModel):
     status: str = "never run"
 
 
-def canonical_objective(written: Any) -> str:
-    """The canonical name of an objective as a recipe has it: a name, or a mapping of parts.
+def canonical_objective(value: Any) -> str:
+    """Return the canonical name of an objective, which a recipe has as text or as parts.
 
     Raises:
-        RequestError: it is no objective.
+        RequestError: not an objective.
     """
-    if isinstance(written, dict):
-        return str(composed(written))
-    if isinstance(written, str):
-        return str(parse(written))
-    raise RequestError(f"objective {shown(written)}: expected a name, or a mapping of parts")
+    if isinstance(value, dict):
+        return str(composed(value))
+    if isinstance(value, str):
+        return str(parse(value))
+    raise RequestError(f"objective {shortened(value)}: expected a name, or a mapping of parts")
 
 
-def each(values: Iterable[Any], read: Any) -> list[str]:
-    """Reads every value, gathers all problems, and drops what stands twice."""
-    seen: dict[str, None] = {}
+def map_all(values: Iterable[Any], read: Any) -> list[str]:
+    """Return `read` of every value without duplicates.
+
+    Raises:
+        ValueError: the problems of all values, one a line.
+    """
+    distinct: dict[str, None] = {}
     problems: list[str] = []
     for value in values:
         try:
-            seen[read(value)] = None
+            distinct[read(value)] = None
         except RequestError as error:
             problems += error.lines
     if problems:
         raise ValueError("\n".join(problems))
-    return list(seen)
+    return list(distinct)
 
 
-def expected_in(problem: Mapping[str, Any]) -> str:
-    """What was expected in place of a value, from one of pydantic's errors."""
-    if problem["type"] == OWN_WORDS:
+def expected_text(problem: Mapping[str, Any]) -> str:
+    """Return what was expected instead of a value, from one of pydantic's errors."""
+    if problem["type"] == CUSTOM_ERROR:
         return str(problem["msg"])
     expected = re.sub("^(Input should be|(List|String) should have) ", "", problem["msg"])
     expected = re.sub(" or instance of .*", "", expected.split(" after validation")[0])
-    return f"expected {KINDS.get(expected, expected)}"
+    return f"expected {TYPE_NAMES.get(expected, expected)}"
 
 
-def shown(value: Any) -> str:
-    """A value as it was written, for a message: 60 characters at most."""
+def first_error_line(error: ValidationError) -> str:
+    """Return the first line of the first of pydantic's errors."""
+    problem = error.errors(include_url=False)[0]
+    return str(problem.get("ctx", {}).get("error", problem["msg"])).splitlines()[0]
+
+
+def shortened(value: Any) -> str:
+    """Return the representation of a value for a message: at most 60 characters."""
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."

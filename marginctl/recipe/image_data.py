@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, Field, field_validator, model_validator
 
 from marginctl.data.images.registry import FOLDER_PREFIX, check_image_set_name, loading_modes
-from marginctl.recipe.fields import STRICT, each
+from marginctl.recipe.fields import STRICT, map_all
 
 _Fraction = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
 _IN_MEMORY_AUGMENTS = ("none", "flip", "random-crop", "random-crop-flip")
@@ -100,7 +100,7 @@ class ImageData(BaseModel):
     @field_validator("name")
     @classmethod
     def _known(cls, name: str) -> str:
-        return each([name], check_image_set_name)[0]
+        return map_all([name], check_image_set_name)[0]
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -1,4 +1,4 @@
-"""Reading recipes with every error at once, and overrides."""
+"""Recipes in files: finding, reading, overriding and validating them."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -10,34 +10,52 @@ from pydantic import BaseModel, ValidationError
 
 import marginctl
 from marginctl.errors import RequestError
-from marginctl.recipe.cosify import CosifyRecipe
-from marginctl.recipe.fields import expected_in, shown
-from marginctl.recipe.train import TrainRecipe
-from marginctl.recipe.transfer import TransferRecipe
-from marginctl.recipe.uci_cv import Recipe
+from marginctl.recipe.fields import expected_text, shortened
 from marginctl.utils import yaml
 from marginctl.utils.text import did_you_mean, short
 
-TASKS: Mapping[str, type[Recipe] | type[TrainRecipe]] = {
-    "uci-cv": Recipe,
-    "train": TrainRecipe,
-    "cosify": CosifyRecipe,
-    "transfer": TransferRecipe,
-}
 PUBLISHED = "published.yaml"  # the published values of a paper, in the folder of its recipes
 R = TypeVar("R", bound=BaseModel)
+Options = Mapping[str, tuple[str, Any]]  # dotted key -> (option, value or None)
 
 
-def shipped_folder() -> Path:
-    """The folder of the shipped recipes: live in a checkout, a copy in an installed package."""
+@dataclass(frozen=True)
+class RecipeFile:
+    """A recipe file and the name of the folder of its runs."""
+
+    name: str
+    path: Path
+
+
+@dataclass(frozen=True)
+class RecipeDocument:
+    """The content of a recipe before validation.
+
+    Attributes:
+        content: keys and values.
+        origins: file and line, or option, of each key.
+        file: the origin of keys that have none.
+    """
+
+    content: dict[str, Any]
+    origins: dict[yaml.KeyPath, str]
+    file: str
+
+    @property
+    def task(self) -> str:
+        return str(self.content.get("task"))
+
+
+def recipes_folder() -> Path:
+    """Return the folder of the shipped recipes: in a checkout, or inside the installed package."""
     package = Path(marginctl.__file__).parent
     checkout = package.parent / "recipes"
     return checkout if (package.parent / "pyproject.toml").is_file() else package / "_recipes"
 
 
-def shipped() -> dict[str, Path]:
-    """The shipped recipes: `<paper>/<table>` and the file."""
-    folder = shipped_folder()
+def shipped_recipes() -> dict[str, Path]:
+    """Return the shipped recipes: `<paper>/<table>` and the file."""
+    folder = recipes_folder()
     return {
         path.relative_to(folder).with_suffix("").as_posix(): path
         for path in sorted(folder.rglob("*.yaml"))
@@ -48,195 +66,160 @@ def shipped() -> dict[str, Path]:
 def paper_folders() -> dict[str, Path]:
     """Return the folder of each paper by its name: those that hold its published values."""
     return {
-        path.parent.name: path.parent for path in sorted(shipped_folder().glob(f"*/{PUBLISHED}"))
+        path.parent.name: path.parent for path in sorted(recipes_folder().glob(f"*/{PUBLISHED}"))
     }
 
 
-@dataclass(frozen=True)
-class Source:
-    """Where a recipe comes from: the name that its runs are stored under, and its file."""
-
-    name: str
-    path: Path
-
-
-def find(recipe: str) -> Source:
-    """A shipped recipe by its name, or a file by its path.
+def find_recipe(name: str) -> RecipeFile:
+    """Return a shipped recipe by its name, or a file by its path.
 
     Raises:
         RequestError: neither exists.
     """
-    known = shipped()
-    if recipe in known:
-        return Source(recipe, known[recipe])
-    path = Path(recipe)
+    known = shipped_recipes()
+    if name in known:
+        return RecipeFile(name, known[name])
+    path = Path(name)
     if path.is_file():
-        return Source(stored_name(path.stem), path)
+        return RecipeFile(folder_name(path.stem), path)
     raise RequestError(
-        f"no recipe '{recipe}': expected a file, or a name that marginctl recipes list shows."
-        f"{did_you_mean(recipe, known)}"
+        f"no recipe '{name}': expected a file, or a name that marginctl recipes list shows."
+        f"{did_you_mean(name, known)}"
     )
 
 
-def stored_name(said: str) -> str:
-    """The name of a folder for what is said in words: letters, digits, `_`, `.` and `-`."""
-    return re.sub(r"[^\w.-]+", "-", said).strip(".-") or "recipe"
+def folder_name(text: str) -> str:
+    """Return `text` as the name of a folder: letters, digits, `_`, `.` and `-`."""
+    return re.sub(r"[^\w.-]+", "-", text).strip(".-") or "recipe"
 
 
-def load(
-    source: Source,
-    overrides: Iterable[str] = (),
-    options: Mapping[str, tuple[str, Any]] | None = None,
-) -> Recipe:
-    """Reads and checks a `uci-cv` recipe, as `load_as`."""
-    return load_as(Recipe, source, overrides, options)
-
-
-def load_any(source: Source, overrides: Iterable[str] = ()) -> Recipe | TrainRecipe:
-    """Reads and checks a recipe of any task, as `load_as`."""
-    document, _ = yaml.read(source.path)
-    task = document.get("task") if isinstance(document, dict) else None
-    return load_as(TASKS.get(str(task), Recipe), source, overrides)
-
-
-def load_as(
-    model: type[R],
-    source: Source,
-    overrides: Iterable[str] = (),
-    options: Mapping[str, tuple[str, Any]] | None = None,
-) -> R:
-    """Reads and checks a recipe.
-
-    Args:
-        model: the schema of its task.
-        source: from `find`.
-        overrides: `dotted.key=value`, as given to --set.
-        options: what other options of the command line set: dotted key -> (option, value), None
-            where one was not given. These come last.
+def read_document(recipe: RecipeFile) -> RecipeDocument:
+    """Return the content of a recipe file.
 
     Raises:
-        RequestError: one line for every problem, each with its file and line (or option), key,
-            value and what was expected.
+        RequestError: the file is not YAML, or no mapping.
     """
-    document, lines = yaml.read(source.path)
-    if not isinstance(document, dict):
-        raise RequestError(f"{source.path}:1: expected a mapping such as 'task: uci-cv'")
-    origin: dict[yaml.KeyPath, str] = {p: f"{source.path}:{n}" for p, n in lines.items()}
-    task = str(document.get("task"))
-    if task in TASKS and TASKS[task] is not model:
-        known = shipped().get(source.name) == source.path
-        raise RequestError(
-            f"{origin[('task',)]}: task = '{task}': run it with marginctl {task} "
-            f"{source.name if known else source.path}"
-        )
-    return check(model, document, origin, f"{source.path}", overrides, options)
+    content, lines = yaml.read(recipe.path)
+    if not isinstance(content, dict):
+        raise RequestError(f"{recipe.path}:1: expected a mapping such as 'task: uci-cv'")
+    origins: dict[yaml.KeyPath, str] = {p: f"{recipe.path}:{n}" for p, n in lines.items()}
+    return RecipeDocument(content, origins, str(recipe.path))
 
 
-def check(
-    model: type[R],
-    document: dict[str, Any],
-    origin: dict[yaml.KeyPath, str],
-    file: str,
+def load_recipe(
+    recipe: RecipeFile,
+    schema: type[R],
     overrides: Iterable[str] = (),
-    options: Mapping[str, tuple[str, Any]] | None = None,
+    options: Options | None = None,
 ) -> R:
-    """Checks a recipe's document, as `load_as`.
+    """Read and validate a recipe file, as `validate`."""
+    return validate(schema, read_document(recipe), overrides, options)
+
+
+def validate(
+    schema: type[R],
+    document: RecipeDocument,
+    overrides: Iterable[str] = (),
+    options: Options | None = None,
+) -> R:
+    """Return the validated recipe in a document.
 
     Args:
-        origin: where each key of the document comes from; `file` for those that are not there.
+        schema: of its task.
+        document: changed by the overrides and options.
+        overrides: `dotted.key=value`, as given to --set.
+        options: the values of other options of the command line; applied last.
+
+    Raises:
+        RequestError: one line for each problem: file and line (or option), key, value and what
+            was expected.
     """
     for override in overrides:
         key, equals, text = override.partition("=")
         option = f"--set {short(override)}"
         if not equals or not key.strip():
             raise RequestError(f"{option}: expected dotted.key=value")
-        _assign(
-            document,
-            origin,
-            key.strip(),
-            yaml.parse_scalar(text, option),
-            option,
-        )
+        _assign(document, key.strip(), yaml.parse_scalar(text, option), option)
     options = options or {}
     for key, (option, value) in options.items():
         if value is not None:
-            _assign(document, origin, key, value, option)
-    if problems := _no_text(document, origin, file):
+            _assign(document, key, value, option)
+    if problems := _undecodable(document.content, document.origins, document.file):
         raise RequestError(*problems)
     try:
-        return model.model_validate(document)
+        return schema.model_validate(document.content)
     except ValidationError as error:
-        ways = {key: option for key, (option, _) in options.items()}
-        raise RequestError(*_explain(model, error, origin, file, ways)) from None
+        names = {key: option for key, (option, _) in options.items()}
+        raise RequestError(*_error_lines(schema, error, document, names)) from None
 
 
-def _no_text(
-    value: Any, origin: Mapping[yaml.KeyPath, str], where: str, place: yaml.KeyPath = ()
+def _undecodable(
+    value: Any, origins: Mapping[yaml.KeyPath, str], where: str, place: yaml.KeyPath = ()
 ) -> list[str]:
-    """A line for each value that no record can hold: a path's bytes that the locale cannot read."""
-    where = origin.get(place, where)
+    """Return a line for each text with bytes that the locale cannot decode: no record holds it."""
+    where = origins.get(place, where)
     if isinstance(value, str) and any("\ud800" <= sign <= "\udfff" for sign in value):
         return [
-            f"{where}: {shown(value)}: is no text in this locale: rename it, or set LC_ALL=C.UTF-8"
+            f"{where}: {shortened(value)}: is no text in this locale: rename it, or set "
+            "LC_ALL=C.UTF-8"
         ]
     inner = dict(enumerate(value)) if isinstance(value, list) else value
     items = inner.items() if isinstance(inner, dict) else ()
-    return [line for key, of in items for line in _no_text(of, origin, where, (*place, key))]
+    return [
+        line for key, item in items for line in _undecodable(item, origins, where, (*place, key))
+    ]
 
 
-def _assign(
-    document: dict[str, Any],
-    origin: dict[yaml.KeyPath, str],
-    dotted: str,
-    value: Any,
-    where: str,
-) -> None:
+def _assign(document: RecipeDocument, dotted: str, value: Any, where: str) -> None:
     place: yaml.KeyPath = tuple(dotted.split("."))
     if place[0] == "grid":  # its keys are dotted themselves
         place = tuple(dotted.split(".", 1))
-    inner = document
+    inner, origins = document.content, document.origins
     for depth, key in enumerate(place[:-1], 1):
-        origin.setdefault(place[:depth], where)
+        origins.setdefault(place[:depth], where)
         child = inner.setdefault(str(key), {})
         if not isinstance(child, dict):
-            said = origin.get(place[:depth], where)
-            raise RequestError(f"{said}: '{key}' is not a mapping and has no keys below it")
+            origin = origins.get(place[:depth], where)
+            raise RequestError(f"{origin}: '{key}' is not a mapping and has no keys below it")
         inner = child
     inner[str(place[-1])] = value
-    for known in [p for p in origin if p[: len(place)] == place]:
-        del origin[known]
-    origin[place] = where
+    for known in [p for p in origins if p[: len(place)] == place]:
+        del origins[known]
+    origins[place] = where
 
 
-def _explain(
-    model: type[BaseModel],
+def _error_lines(
+    schema: type[BaseModel],
     error: ValidationError,
-    origin: Mapping[yaml.KeyPath, str],
-    file: str,
+    document: RecipeDocument,
     options: Mapping[str, str],
 ) -> list[str]:
-    """Every problem as one line: where, key = value, what was expected."""
+    """Return one line for each problem: where, key = value, what was expected."""
     lines = []
+    origins = document.origins
     for problem in error.errors(include_url=False):
         # Places in a union carry the branch's name, which is no key of the recipe.
         place = tuple(k for k in problem["loc"] if not _is_union_branch(k))
-        nearest = next(
-            (origin[place[:n]] for n in range(len(place), -1, -1) if place[:n] in origin), file
+        where = next(
+            (origins[place[:n]] for n in range(len(place), -1, -1) if place[:n] in origins),
+            document.file,
         )
         key = ".".join(str(k) for k in place)
         if problem["type"] == "extra_forbidden":
-            fields = _fields_at(model, place[:-1])
+            fields = _fields_at(schema, place[:-1])
             text = f"unknown key '{short(key)}': expected one of {', '.join(fields)}."
-            lines.append(f"{nearest}: {text}{did_you_mean(str(place[-1]), fields)}")
+            lines.append(f"{where}: {text}{did_you_mean(str(place[-1]), fields)}")
         elif problem["type"] == "missing":
-            way = f", or give {options[key]}" if key in options else ""
-            lines.append(f"{nearest}: key '{key}' is missing: add it{way}")
+            advice = f", or give {options[key]}" if key in options else ""
+            lines.append(f"{where}: key '{key}' is missing: add it{advice}")
         elif problem["type"] == "value_error":
-            lines += [f"{nearest}: {line}" for line in str(problem["ctx"]["error"]).splitlines()]
+            lines += [f"{where}: {line}" for line in str(problem["ctx"]["error"]).splitlines()]
         elif key == "datasets" and problem["type"] == "literal_error":
             continue  # the other half of the union says what is wrong
         else:
-            lines.append(f"{nearest}: {key} = {shown(problem['input'])}: {expected_in(problem)}")
+            lines.append(
+                f"{where}: {key} = {shortened(problem['input'])}: {expected_text(problem)}"
+            )
     return list(dict.fromkeys(lines))
 
 
@@ -246,48 +229,30 @@ def _is_union_branch(key: str | int) -> bool:
 
 def _fields_at(model: Any, place: tuple[str | int, ...]) -> list[str]:
     for key in place:
-        if isinstance(key, str):  # and not the number of an item
+        if isinstance(key, str):  # not the number of an item
             model = _model_in(model.model_fields[key].annotation)
     return list(model.model_fields)
 
 
 def _model_in(annotation: Any) -> Any:
-    """The model of a field: itself, or an optional one, or that of a list."""
+    """Return the model of a field: itself, an optional one, or that of a list."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     return next((m for m in map(_model_in, get_args(annotation)) if m is not None), None)
 
 
-def summaries() -> list[dict[str, str | None]]:
-    """What `recipes list` shows of each shipped recipe."""
-    rows: list[dict[str, str | None]] = []
-    for name, path in shipped().items():
-        recipe = load_any(Source(name, path))
-        rows.append(
-            {
-                "name": name,
-                "path": str(path),
-                "paper": recipe.paper,
-                "table": recipe.table,
-                "task": recipe.task,
-                **recipe.about.model_dump(),
-            }
-        )
-    return rows
-
-
-def copy(recipe: str, to: Path, *, force: bool) -> Path:
-    """Copies a recipe's file to `to`, or into it where it is a folder; returns the file.
+def copy_recipe(name: str, target: Path, *, force: bool) -> Path:
+    """Copy a recipe's file to `target`, or into that folder; return the new file.
 
     Raises:
-        RequestError: there is a file already and `force` is not set, or it cannot be written.
+        RequestError: the file exists and `force` is not set, or it cannot be written.
     """
-    source = find(recipe)
-    target = to / source.path.name if to.is_dir() else to
+    recipe = find_recipe(name)
+    target = target / recipe.path.name if target.is_dir() else target
     if target.exists() and not force:
         raise RequestError(f"{target}: exists already: name another file, or add --force")
     try:
-        target.write_text(yaml.read_text(source.path, str(source.path)), "utf-8")
+        target.write_text(yaml.read_text(recipe.path, str(recipe.path)), "utf-8")
     except OSError as error:
         raise RequestError(f"{target}: cannot be written: {error.strerror or error}") from None
     return target

@@ -16,17 +16,17 @@ from marginctl.data.tabular.uci import check_uci_name, uci_definitions
 from marginctl.objectives.parsing import parse
 from marginctl.objectives.spec import check_number
 from marginctl.recipe.fields import (
-    OWN_WORDS,
+    CUSTOM_ERROR,
     STRICT,
     About,
+    LearningRate,
     Paper,
     PaperTable,
-    Rate,
     Seeds,
     canonical_objective,
-    each,
-    expected_in,
-    shown,
+    expected_text,
+    map_all,
+    shortened,
 )
 from marginctl.utils.text import did_you_mean
 
@@ -34,20 +34,21 @@ from marginctl.utils.text import did_you_mean
 def _stratified(value: Any) -> Any:
     if isinstance(value, bool) or value == "equal-test-counts":
         return value
-    raise PydanticCustomError(OWN_WORDS, "expected true, false or equal-test-counts")
+    raise PydanticCustomError(CUSTOM_ERROR, "expected true, false or equal-test-counts")
 
 
-def _with_number(written: Any) -> str:
-    name = canonical_objective(written)
+def _numbered_objective(value: Any) -> str:
+    """Return the canonical name of an objective whose scale is a number."""
+    name = canonical_objective(value)
     check_number(f"objective '{name}'", parse(name).spec)
     return name
 
 
 class Protocol(BaseModel):
-    """How every network of a `uci-cv` recipe is trained and tested.
+    """Training and cross-validation of every network of a `uci-cv` recipe.
 
-    The defaults are those of own-data, and ours: of all these the ArcGrad paper gives only the
-    folds and the repeats.
+    The defaults are ours, and those of the recipe own-data: the ArcGrad paper gives only the folds
+    and the repeats.
     """
 
     model_config = STRICT
@@ -56,26 +57,26 @@ class Protocol(BaseModel):
         list[Annotated[int, Field(ge=1, le=65536)]],
         Field(max_length=100, description="widths of the hidden layers, each with ReLU"),
     ] = [10, 10]
-    linear_last_hidden: Annotated[bool, Field(description="the last hidden layer has no ReLU")] = (
-        False
-    )
+    linear_last_hidden: Annotated[
+        bool, Field(description="no ReLU after the last hidden layer")
+    ] = False
     batch_norm: Annotated[
         Literal["none", "before-relu", "after-relu"], Field(description="in every hidden layer")
     ] = "none"
     initialization: Annotated[
         Literal["default", "xavier", "kaiming"],
-        Field(description="uniform: PyTorch's of a linear layer, Glorot's or He's, zero biases"),
+        Field(description="PyTorch's default, or Glorot's or He's uniform one"),
     ] = "default"
     optimizer: Literal["adam", "adamw", "sgd"] = "adam"
-    lr: Rate = 1e-3
-    momentum: Annotated[float, Field(ge=0, lt=1, description="of sgd alone")] = 0.9
+    lr: LearningRate = 1e-3
+    momentum: Annotated[float, Field(ge=0, lt=1, description="sgd only")] = 0.9
     epochs: Annotated[int, Field(ge=1, le=1_000_000)] = 100
     batch_size: Annotated[int, Field(ge=1, le=1_000_000)] = 32
     weight_decay: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] = 5e-4
     scaling: Literal["none", "standard", "minmax"] = "standard"
     class_weights: Annotated[
         Literal["none", "balanced"],
-        Field(description="balanced: each class of the training rows counts the same in the loss"),
+        Field(description="balanced: every class has the same total weight in the loss"),
     ] = "none"
     folds: Annotated[int, Field(ge=2, le=1_000_000)] = 10
     repeats: Annotated[int, Field(ge=1, le=100_000)] = 10
@@ -86,8 +87,8 @@ class Protocol(BaseModel):
     ] = False
 
 
-class Round(BaseModel):
-    """A round of a search: every setting that is left at so many repeats; the nearest are kept."""
+class SearchRound(BaseModel):
+    """A round of a search: runs the remaining settings and keeps the nearest ones."""
 
     model_config = STRICT
 
@@ -95,42 +96,46 @@ class Round(BaseModel):
     keep: Annotated[int, Field(ge=1, le=10_000)]
 
 
-class Space(BaseModel):
-    """What is tried: a grid of protocols, and other ways in which a column may be run."""
+class SearchSpace(BaseModel):
+    """A grid of protocols, and alternatives of the objectives."""
 
     model_config = STRICT
 
     protocol: Annotated[
         dict[str, Annotated[list[Any], Field(min_length=1)]],
-        Field(min_length=1, description="keys of the protocol, each with the values to try"),
+        Field(min_length=1, description="keys of the protocol, each with its values"),
     ]
     options: Annotated[
         dict[str, Annotated[list[str], Field(min_length=1)]],
-        Field(description="columns, each with other ways in which the method may be run"),
+        Field(description="objectives, each with alternatives that stand for it"),
     ] = {}
     settings: Annotated[
-        int | None, Field(ge=1, le=1_000_000, description="drawn from the grid; all where not set")
+        int | None,
+        Field(ge=1, le=1_000_000, description="number of settings to draw; default: all"),
     ] = None
     seed: Annotated[int, Field(ge=0)] = 0
 
     @field_validator("protocol")
     @classmethod
     def _known_values(cls, grid: dict[str, list[Any]]) -> dict[str, list[Any]]:
-        return _checked_grid(grid, "protocol")
+        return _validated_grid(grid, "protocol")
 
     @field_validator("options", mode="before")
     @classmethod
     def _canonical(cls, options: Any) -> Any:
         if not isinstance(options, dict) or not all(isinstance(v, list) for v in options.values()):
             return options
-        return {each([key], _with_number)[0]: each(v, _with_number) for key, v in options.items()}
+        return {
+            map_all([key], _numbered_objective)[0]: map_all(v, _numbered_objective)
+            for key, v in options.items()
+        }
 
 
-def _checked_grid(grid: dict[str, list[Any]], where: str) -> dict[str, list[Any]]:
-    """A grid of protocols, each value once as the protocol has it.
+def _validated_grid(grid: dict[str, list[Any]], where: str) -> dict[str, list[Any]]:
+    """Return a grid of protocols with validated, distinct values.
 
     Raises:
-        ValueError: every problem of its keys and values.
+        ValueError: the problems of all keys and values.
     """
     problems: list[str] = []
     canonical: dict[str, list[Any]] = {}
@@ -144,38 +149,41 @@ def _checked_grid(grid: dict[str, list[Any]], where: str) -> dict[str, list[Any]
             continue
         for value in values:
             try:
-                read = getattr(Protocol.model_validate({key: value}), key)
-                known_values = canonical.setdefault(key, [])
-                known_values += [] if read in known_values else [read]
+                validated = getattr(Protocol.model_validate({key: value}), key)
+                distinct = canonical.setdefault(key, [])
+                if validated not in distinct:
+                    distinct.append(validated)
             except ValidationError as error:
-                said = expected_in(error.errors(include_url=False)[0])
-                problems.append(f"{where}.{key} = {shown(value)}: {said}")
+                expected = expected_text(error.errors(include_url=False)[0])
+                problems.append(f"{where}.{key} = {shortened(value)}: {expected}")
     if problems:
         raise ValueError("\n".join(problems))
     return canonical
 
 
-class Search(Space):
-    """What `uci-cv --search` tries, to come near a published table."""
+class Search(SearchSpace):
+    """The search of `uci-cv --search` for the protocol of a published table."""
 
-    rounds: Annotated[list[Round], Field(min_length=1)] = [Round(repeats=1, keep=1)]
+    rounds: Annotated[list[SearchRound], Field(min_length=1)] = [SearchRound(repeats=1, keep=1)]
     nearest_by: Annotated[
         Literal["points", "effects", "stds"],
-        Field(description="what is compared with the table: means, methods' effects, deviations"),
+        Field(
+            description="compared with the table: means, effects of methods, standard deviations"
+        ),
     ] = "points"
 
 
-class Tuning(Space):
-    """What every column chooses from, inside the training rows of each network."""
+class Tuning(SearchSpace):
+    """The settings that every objective chooses from, within the training rows of each network."""
 
     protocol: Annotated[
         dict[str, Annotated[list[Any], Field(min_length=1)]],
-        Field(description="keys of the protocol, each with the values to try"),
+        Field(description="keys of the protocol, each with its values"),
     ] = {}
     inner_folds: Annotated[int, Field(ge=2, le=1000)] = 3
 
 
-class Recipe(BaseModel):
+class UciCvRecipe(BaseModel):
     """A cross-validation of objectives on data sets: what `marginctl uci-cv` runs."""
 
     model_config = STRICT
@@ -192,29 +200,31 @@ class Recipe(BaseModel):
     tuning: Tuning | None = None
     grid: Annotated[
         dict[str, Annotated[list[Any], Field(min_length=1)]],
-        Field(description="keys of the protocol, each with its values: a row for each setting"),
+        Field(description="keys of the protocol, each with its values; a row for every setting"),
     ] = {}
     figure: Annotated[
-        Literal["accuracy", "angles"], Field(description="what --figure draws along the grid")
+        Literal["accuracy", "angles"],
+        Field(description="the curves that --figure plots over the grid"),
     ] = "accuracy"
 
     @field_validator("objectives", mode="before")
     @classmethod
-    def _canonical_objectives(cls, written: Any) -> Any:
-        """Canonical names: of a preset, `NAME:option=value`, or of a mapping of parts."""
-        return each(written, _with_number) if isinstance(written, list) else written
+    def _canonical_objectives(cls, texts: Any) -> Any:
+        return map_all(texts, _numbered_objective) if isinstance(texts, list) else texts
 
     @field_validator("grid")
     @classmethod
     def _known_grid(cls, grid: dict[str, list[Any]], info: ValidationInfo) -> dict[str, list[Any]]:
         if grid and (info.data.get("tuning") or info.data.get("search")):
-            raise ValueError("grid: not beside 'search' or 'tuning': take one of them")
-        return _checked_grid(grid, "grid")
+            raise ValueError(
+                "grid: expected no 'search' or 'tuning' in the same recipe: use one of them"
+            )
+        return _validated_grid(grid, "grid")
 
     @field_validator("datasets")
     @classmethod
     def _known_datasets(cls, names: str | list[str]) -> str | list[str]:
-        return names if isinstance(names, str) else each(names, check_uci_name)
+        return names if isinstance(names, str) else map_all(names, check_uci_name)
 
     @field_validator("seeds")
     @classmethod
@@ -223,4 +233,5 @@ class Recipe(BaseModel):
 
     @property
     def dataset_names(self) -> list[str]:
+        """The names of the data sets."""
         return list(uci_definitions()) if self.datasets == "all" else list(self.datasets)

@@ -10,9 +10,10 @@ from pydantic import ValidationError
 
 from marginctl.crossval.search_space import grid_settings
 from marginctl.errors import RequestError
+from marginctl.experiments.tasks import TASKS, load_any_recipe
 from marginctl.papers import PublishedTable
 from marginctl.papers.published import CellKey, Quantity
-from marginctl.recipe import TASKS, Recipe, TrainRecipe, TransferRecipe, find, load_any
+from marginctl.recipe import ImageRecipe, TransferRecipe, UciCvRecipe, find_recipe
 from marginctl.results.collect import Collected, Run
 
 Facts = dict[str, Any]
@@ -69,7 +70,7 @@ def fillings(table: PublishedTable, runs: Iterable[Run]) -> dict[CellKey, Fillin
     ways = [
         (way_of(made), facts_of(made, "", ""))
         for name in table.recipes
-        for made in variants(load_any(find(name)))
+        for made in variants(load_any_recipe(find_recipe(name)))
     ]
     cells: dict[CellKey, Filling] = {}
     for place, cell in table.cells.items():
@@ -165,9 +166,9 @@ def runs_of(collected: Collected) -> list[Run]:
     return tested + [run for made in collected.trained for run in made.runs.values()]
 
 
-def variants(recipe: Recipe | TrainRecipe) -> list[Recipe | TrainRecipe]:
+def variants(recipe: UciCvRecipe | ImageRecipe) -> list[UciCvRecipe | ImageRecipe]:
     """A recipe for each setting of its grid, without the grid."""
-    if isinstance(recipe, TrainRecipe):
+    if isinstance(recipe, ImageRecipe):
         return [made for _, made in recipe.settings()]
     return [
         recipe.model_copy(update={"protocol": setting.protocol, "grid": {}})
@@ -175,9 +176,9 @@ def variants(recipe: Recipe | TrainRecipe) -> list[Recipe | TrainRecipe]:
     ]
 
 
-def way_of(recipe: Recipe | TrainRecipe) -> Facts:
+def way_of(recipe: UciCvRecipe | ImageRecipe) -> Facts:
     """How a recipe without a grid trains: all that two comparable runs have in common."""
-    if isinstance(recipe, TrainRecipe):
+    if isinstance(recipe, ImageRecipe):
         way = recipe.model_dump(
             include={"data", "model", "optim", "train", "second_stage", "blocks", "method", "probe"}
         )
@@ -190,7 +191,9 @@ def way_of(recipe: Recipe | TrainRecipe) -> Facts:
     return recipe.model_dump(include={"protocol", "tuning"})
 
 
-def facts_of(recipe: Recipe | TrainRecipe, objective: str, dataset: str | None = None) -> Facts:
+def facts_of(
+    recipe: UciCvRecipe | ImageRecipe, objective: str, dataset: str | None = None
+) -> Facts:
     """What a `where` is compared with: dotted key -> value.
 
     Args:
@@ -247,11 +250,11 @@ def _resolved(written: str, task: str) -> tuple[Facts, Facts, tuple[str | None, 
     None where it is none of today's. Of many runs of one recipe each is the same text: read once.
     """
     own = json.loads(written)
-    model = TASKS[task]
-    if model is Recipe:
+    schema = TASKS[task].load_schema()
+    if schema is UciCvRecipe:
         own["grid"] = {}  # run.json holds the protocol of the setting, and the grid of all
     try:
-        recipe = model.model_validate(own)
+        recipe = schema.model_validate(own)
     except (ValidationError, RequestError):
         return None
     return way_of(recipe), facts_of(recipe, ""), (recipe.paper, recipe.table)

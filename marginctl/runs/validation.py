@@ -7,7 +7,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from marginctl.errors import RequestError
 from marginctl.objectives.parsing import parse
-from marginctl.recipe.fields import expected_in, shown
+from marginctl.recipe.fields import expected_text, shortened
 from marginctl.utils.text import printable
 
 READ = ConfigDict(extra="allow", strict=True)
@@ -56,4 +56,4 @@ def reason_of(error: ValidationError) -> str:
     if problem["type"] == "extra_forbidden":
         return f"unknown key '{place}'"
     said = f"{place} = " if place else ""
-    return f"{said}{shown(problem['input'])}: {expected_in(problem)}"
+    return f"{said}{shortened(problem['input'])}: {expected_text(problem)}"

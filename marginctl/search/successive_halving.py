@@ -19,7 +19,7 @@ from marginctl.data.tabular.dataset import TabularDataset
 from marginctl.experiments.uci_cv_trial import Trial
 from marginctl.objectives.parsing import parse
 from marginctl.papers import PublishedMean
-from marginctl.recipe import Recipe
+from marginctl.recipe import UciCvRecipe
 from marginctl.search.distance import Distance, distance
 
 Cells = dict[tuple[str, str], PublishedMean]
@@ -140,7 +140,7 @@ class SearchResult:
 
 
 def round_trials(
-    settings: Sequence[Setting], datasets: Sequence[TabularDataset], recipe: Recipe
+    settings: Sequence[Setting], datasets: Sequence[TabularDataset], recipe: UciCvRecipe
 ) -> dict[Trial, Setting]:
     """Return the trials of a round; settings that differ in `VARIANT_KEYS` share their stacks.
 
@@ -177,7 +177,7 @@ Train = Callable[[dict[Trial, Setting], Part], Mapping[Trial, Mapping[str, Any]]
 
 
 def halve(
-    recipe: Recipe,
+    recipe: UciCvRecipe,
     datasets: Sequence[TabularDataset],
     published: Mapping[tuple[str, str], PublishedMean],
     train: Train,
@@ -224,7 +224,7 @@ def halve(
     return SearchResult(rounds, [m for m, _ in ranked[ALL]], held_out, networks)
 
 
-def trials_per_setting(recipe: Recipe, datasets: Sequence[TabularDataset]) -> int:
+def trials_per_setting(recipe: UciCvRecipe, datasets: Sequence[TabularDataset]) -> int:
     """Return the number of trials of one setting."""
     names = {name for column in column_alternatives(recipe).values() for name in column}
     return len(datasets) * len(names) * len(recipe.seeds)

@@ -11,7 +11,7 @@ from marginctl.models.backbone import create_backbone
 from marginctl.models.registry import parse_model
 from marginctl.objectives.module import Objective
 from marginctl.objectives.spec import Spec
-from marginctl.recipe import TrainRecipe
+from marginctl.recipe import ImageRecipe
 from marginctl.training.feature_cache import (
     MAX_CACHE_BYTES,
     CachedBatches,
@@ -37,7 +37,7 @@ class Classifier:
 
     def __init__(
         self,
-        recipe: TrainRecipe,
+        recipe: ImageRecipe,
         spec: Spec,
         images: ImageDataset,
         seed: int,
@@ -49,7 +49,7 @@ class Classifier:
         name, options = parse_model(recipe.model)
         torch.manual_seed(torch_seed(seed, "weights"))
         self.model = create_backbone(name, options, images.channels, images.image_size)
-        stage = () if recipe.second_stage is None else ("second stage",)
+        stage = ("second stage",) if recipe.retrains_classifier else ()
         torch.manual_seed(torch_seed(seed, "class weights", *stage))
         self.objective = Objective(spec, images.num_classes, self.model.feature_dim)
         memory = torch.channels_last if device_config.channels_last else torch.contiguous_format

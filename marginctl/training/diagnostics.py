@@ -15,7 +15,7 @@ from marginctl.data.images.on_disk import OnDiskImages
 from marginctl.data.loading.batches import BatchLoader
 from marginctl.data.loading.streaming import make_loader
 from marginctl.experiments.training_trial import Trial
-from marginctl.recipe.train import MOST_WATCHED
+from marginctl.recipe.image_recipe import MAX_DIAGNOSED
 from marginctl.training import input_gradient
 from marginctl.training.sample_difficulty import DifficultyGroups
 from marginctl.training.trainer import Trainer
@@ -44,7 +44,7 @@ class Diagnostics:
         self._curriculum: tuple[DifficultyGroups, BatchLoader] | None = None
         self._lipschitz: BatchLoader | None = None
         if trial.reference is not None:
-            own = as_test_images(images, chosen(len(images.train_y), MOST_WATCHED, "curriculum"))
+            own = as_test_images(images, chosen(len(images.train_y), MAX_DIAGNOSED, "curriculum"))
             groups, device = trial.recipe.train.difficulty_groups, trainer.device_config.device
             curriculum = DifficultyGroups(trial.reference, own, device, groups)
             self._curriculum = curriculum, _batches(own, trainer, world)

@@ -12,7 +12,7 @@ from marginctl.data.loading.batches import BatchLoader, TensorSplit
 from marginctl.models.backbone import Backbone
 from marginctl.models.registry import parse_model
 from marginctl.models.stages import frozen_modules
-from marginctl.recipe import CosifyRecipe, TrainRecipe
+from marginctl.recipe import ImageRecipe
 
 MAX_CACHE_BYTES = 2 * 2**30  # bytes of kept maps; our choice
 CLOSE = 1e-3  # of the largest feature: beyond it two orders of the same sums are not the reason
@@ -33,11 +33,11 @@ class FrozenBlocks:
         RequestError: the network has no such blocks.
     """
 
-    def __init__(self, recipe: TrainRecipe, backbone: Backbone) -> None:
+    def __init__(self, recipe: ImageRecipe, backbone: Backbone) -> None:
         self._backbone = backbone
         paths: tuple[str, ...] = ()
         self.first: str | None = None
-        chosen = trainable_blocks(recipe)
+        chosen = recipe.trainable_blocks
         if chosen != "1-4":
             name, _ = parse_model(recipe.model)
             paths, self.first = frozen_modules(name, backbone, chosen)
@@ -50,13 +50,6 @@ class FrozenBlocks:
         """Puts them in evaluation mode, after the network was put in training mode."""
         for module in self._modules:
             module.eval()
-
-
-def trainable_blocks(recipe: TrainRecipe) -> str:
-    """Which blocks of a trial's network are trained: `1-4` all, `head` none but the classifier."""
-    if recipe.second_stage is not None:
-        return "head"
-    return recipe.blocks if isinstance(recipe, CosifyRecipe) else "1-4"
 
 
 class _LeavingError(Exception):

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from marginctl.recipe.train import Optim
+from marginctl.recipe.image_recipe import Optim
 from marginctl.recipe.transfer import TransferOptim
 
 

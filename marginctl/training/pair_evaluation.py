@@ -19,7 +19,7 @@ from marginctl.data.images.on_disk import FileSplit, OnDiskImages, make_file_spl
 from marginctl.data.images.pairs import VerificationPairs
 from marginctl.errors import DecodeError, RequestError
 from marginctl.metrics.verification import cosine_similarities, verification_metrics
-from marginctl.recipe import TrainRecipe
+from marginctl.recipe import ImageRecipe
 from marginctl.training.ood_evaluation import AdaptedBatches
 from marginctl.training.trainer import Trainer
 from marginctl.utils.distributed import World
@@ -77,7 +77,7 @@ def verify_pairs(
 def pair_similarities(
     features: Callable[[Tensor], Tensor],
     lists: Sequence[VerificationPairs],
-    recipe: TrainRecipe,
+    recipe: ImageRecipe,
     shape: tuple[int, int],
     moments: tuple[Sequence[float], Sequence[float]],
     device_config: DeviceConfig,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import torch
 
 from marginctl.errors import MarginctlError
-from marginctl.recipe.train import Training
+from marginctl.recipe.image_recipe import Training
 
 
 class ResourceError(MarginctlError):

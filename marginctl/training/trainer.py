@@ -13,7 +13,7 @@ from marginctl.data.loading.batches import BatchLoader
 from marginctl.data.loading.streaming import make_loader
 from marginctl.objectives.schedules import rate_at
 from marginctl.objectives.spec import Spec
-from marginctl.recipe import TrainRecipe
+from marginctl.recipe import ImageRecipe
 from marginctl.runs.run_dir import versions
 from marginctl.training import checkpoint
 from marginctl.training.classifier import Classifier, torch_seed
@@ -54,7 +54,7 @@ class Trainer:
 
     def __init__(
         self,
-        recipe: TrainRecipe,
+        recipe: ImageRecipe,
         spec: Spec,
         images: ImageDataset,
         seed: int,

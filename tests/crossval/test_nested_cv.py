@@ -12,7 +12,7 @@ from marginctl.crossval.stack import NetworkSplit, Stack, StackTuning
 from marginctl.crossval.stacked_trainer import train_stack
 from marginctl.experiments.uci_cv_trial import expand
 from marginctl.objectives.parsing import parse
-from marginctl.recipe import Protocol, Recipe, Tuning
+from marginctl.recipe import Protocol, Tuning, UciCvRecipe
 from tests.crossval.factories import dataset
 
 BASE = Protocol(hidden=[6], folds=3, repeats=2, epochs=6, batch_size=8)
@@ -100,7 +100,7 @@ def test_every_column_has_the_same_number_of_candidates():
         options={"arcface": ["arcface:margin=0.5", "arcface:scale=64"]},
         settings=4,
     )
-    made = Recipe(
+    made = UciCvRecipe(
         task="uci-cv", objectives=["soft", "arcface"], protocol=BASE, tuning=space, datasets="all"
     )
     soft, arcface = expand(made, [dataset()])
@@ -119,7 +119,7 @@ def test_every_column_has_the_same_number_of_candidates():
 def test_what_is_tuned_is_part_of_what_a_trial_is(changes):
     ids = set()
     for space in (SPACE, SPACE.model_copy(update=changes)):
-        made = Recipe(task="uci-cv", objectives=["soft"], protocol=BASE, tuning=space)
+        made = UciCvRecipe(task="uci-cv", objectives=["soft"], protocol=BASE, tuning=space)
         (trial,) = expand(made, [dataset()])
         ids.add(trial.id)
     assert len(ids) == 2

@@ -7,7 +7,7 @@ import torch
 
 from marginctl.experiments import source_model
 from marginctl.experiments.baseline import before_record
-from marginctl.recipe import CosifyRecipe
+from marginctl.recipe.cosify import CosifyRecipe
 from marginctl.utils.distributed import World
 from tests.training.made import CPU, images, run, trainer
 

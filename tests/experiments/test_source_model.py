@@ -12,7 +12,7 @@ from marginctl.errors import RequestError
 from marginctl.experiments import source_model
 from marginctl.models.backbone import create_backbone
 from marginctl.models.pretrained import pretrained_classifier
-from marginctl.recipe import CosifyRecipe
+from marginctl.recipe.cosify import CosifyRecipe
 from marginctl.runs.run_dir import digest
 from marginctl.training.trainer import Trainer
 from tests.training.made import CPU, images

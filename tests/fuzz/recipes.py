@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from marginctl.recipe import shipped
+from marginctl.recipe import shipped_recipes
 from marginctl.utils.yaml import read
 from tests.fuzz.draft import Case, Draft
 from tests.fuzz.values import DOCUMENT, TEXT, WORDS
@@ -20,7 +20,7 @@ def prepare(base: Path) -> None:
 def make(draft: Draft) -> Case:
     """A changed recipe, checked or planned, sometimes with --set."""
     stream = draft.stream("base")
-    source = stream.choice(sorted(shipped().values()))
+    source = stream.choice(sorted(shipped_recipes().values()))
     content = source.read_bytes()
     if stream.random() < 0.65:
         document = draft.changed(read(source)[0], DOCUMENT)

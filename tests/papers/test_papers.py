@@ -6,12 +6,12 @@ import pytest
 
 from marginctl.errors import RequestError
 from marginctl.papers import papers, published_means, published_table
-from marginctl.recipe import find, load
+from marginctl.recipe import UciCvRecipe, find_recipe, load_recipe
 
 
 def test_table_1_of_arcgrad_adds_up_to_its_printed_averages_and_covers_the_recipe():
     cells = published_means("arcgrad", "I")
-    recipe = load(find("arcgrad/table1"))
+    recipe = load_recipe(find_recipe("arcgrad/table1"), UciCvRecipe)
     assert set(cells) == {(d, o) for d in recipe.dataset_names for o in recipe.objectives}
     printed = [79.56, 79.34, 80.31, 78.61, 67.89, 82.44, 82.50]
     for objective, average in zip(recipe.objectives, printed, strict=True):

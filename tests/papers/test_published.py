@@ -8,7 +8,7 @@ import pytest
 from marginctl.data.tabular.uci import uci_definitions
 from marginctl.papers import PublishedMean, PublishedValue, papers, published_table
 from marginctl.papers.published import read_paper
-from marginctl.recipe import shipped
+from marginctl.recipe import shipped_recipes
 
 ROOT = Path(__file__).parents[2]
 A, L, T = "arcgrad", "large-margin", "temperature"
@@ -259,12 +259,12 @@ def test_quantities():
 def test_every_claim_and_table_names_recipes_and_tests_that_there_are():
     for paper in papers():
         for claim in paper.claims:
-            assert set(claim.recipes) <= set(shipped())
+            assert set(claim.recipes) <= set(shipped_recipes())
             if claim.test:
                 path, _, name = claim.test.partition("::")
                 assert f"def {name}(" in (ROOT / path).read_text()
         for table in paper.tables.values():
-            assert set(table.recipes) <= set(shipped())
+            assert set(table.recipes) <= set(shipped_recipes())
     claims = {p.name: len(p.claims) for p in papers()}
     assert claims["gradient-decay"] == 6
 

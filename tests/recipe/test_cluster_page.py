@@ -5,9 +5,9 @@ import shlex
 
 import pytest
 
-from marginctl.recipe import shipped_folder
+from marginctl.recipe import recipes_folder
 
-TEXT = (shipped_folder() / "cluster.md").read_text("utf-8")
+TEXT = (recipes_folder() / "cluster.md").read_text("utf-8")
 
 
 def commands():

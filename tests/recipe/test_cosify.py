@@ -4,7 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from marginctl.errors import RequestError
-from marginctl.recipe import CosifyRecipe
+from marginctl.recipe.cosify import CosifyRecipe
 from marginctl.recipe.image_data import ImageData
 
 
@@ -37,21 +37,23 @@ def test_blocks_in_a_grid_name_the_rows():
 
 def test_what_the_start_adds():
     trained = ImageData(name="cifar-100", subset_size=500, augment="random-crop")
-    made = recipe(data={"augment": "none"}).from_start("resnet18", trained, 32)
+    made = recipe(data={"augment": "none"}).with_source_model("resnet18", trained, 32)
     assert (made.model, made.data.name) == ("resnet18", "cifar-100")
     assert (made.data.subset_size, made.data.augment) == (500, "none")
-    other = recipe(data={"name": "digits"}).from_start("resnet18", trained, 32)
+    other = recipe(data={"name": "digits"}).with_source_model("resnet18", trained, 32)
     assert (other.data.name, other.data.subset_size, other.data.image_size) == (
         "digits",
         None,
         None,
     )
-    files = recipe(data={"name": "folder:x"}).from_start("resnet18", None, 96)
+    files = recipe(data={"name": "folder:x"}).with_source_model("resnet18", None, 96)
     assert files.data.image_size == 96
-    kept = recipe(data={"name": "folder:x", "image_size": 64}).from_start("resnet18", None, 96)
+    kept = recipe(data={"name": "folder:x", "image_size": 64}).with_source_model(
+        "resnet18", None, 96
+    )
     assert kept.data.image_size == 64
     listed = {"data.name": ["digits", "folder:x"]}
-    for _, made in recipe(grid=listed).from_start("resnet18", None, 96).settings():
+    for _, made in recipe(grid=listed).with_source_model("resnet18", None, 96).settings():
         assert made.data.image_size == 96  # also where no set of files is named but in the grid
 
 
@@ -62,7 +64,7 @@ def test_what_the_start_adds():
             {"model": "resnet34"},
             "model = resnet34: the network of runs/x is resnet18: leave 'model' out",
         ),
-        ({}, "source_model = runs/x: nothing says its images: name some: --data"),
+        ({}, "source_model = runs/x: its images are unknown: name images with --data"),
         (
             {"data": {"name": "folder:x", "augment": "imagenet"}},
             "data.augment = imagenet of folder:x, held in memory",
@@ -71,4 +73,4 @@ def test_what_the_start_adds():
 )
 def test_what_does_not_go_together_is_a_line(keys, said):
     with pytest.raises((RequestError, ValidationError), match=said.replace("(", r"\(")):
-        recipe(**keys).from_start("resnet18", None, 32)
+        recipe(**keys).with_source_model("resnet18", None, 32)

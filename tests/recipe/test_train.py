@@ -4,7 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from marginctl.errors import RequestError
-from marginctl.recipe import Source, load_as
+from marginctl.recipe import RecipeFile, load_recipe
 from marginctl.recipe.image_data import ImageData
 from marginctl.recipe.train import TrainRecipe
 from marginctl.utils.text import short
@@ -90,7 +90,7 @@ grid:
 
 def lines_of(source, *overrides):
     with pytest.raises(RequestError) as caught:
-        load_as(TrainRecipe, source, overrides)
+        load_recipe(source, TrainRecipe, overrides)
     return list(caught.value.lines)
 
 
@@ -114,7 +114,7 @@ def test_every_error_at_once_with_its_line(tmp_path):
         ("15: model 'mlp': width = '0': expected a whole number at least 1", ""),
         ("16: grid.optim.lr.1 = 'slow': expected a number above 0", ""),
     ]
-    found = lines_of(Source("r", path))
+    found = lines_of(RecipeFile("r", path))
     for start, end in expected:
         assert any(li.startswith(f"{path}:{start}") and li.endswith(end) for li in found), start
     assert len(found) == len(expected), found
@@ -142,7 +142,7 @@ def test_a_grid_that_is_refused_names_its_option(tmp_path, grid, expected):
     """Ledger 32: in the words of every other error, and with the option that gave it."""
     path = tmp_path / "r.yaml"
     path.write_text("task: train\n")
-    (line,) = lines_of(Source("r", path), f"grid={grid}")
+    (line,) = lines_of(RecipeFile("r", path), f"grid={grid}")
     assert line == f"--set {short(f'grid={grid}')}: {expected}"
 
 

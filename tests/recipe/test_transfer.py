@@ -3,8 +3,9 @@
 import pytest
 from pydantic import ValidationError
 
-from marginctl.recipe import TransferRecipe, load_any, shipped
-from marginctl.recipe.load import Source
+from marginctl.experiments.tasks import load_any_recipe
+from marginctl.recipe import TransferRecipe, shipped_recipes
+from marginctl.recipe.load import RecipeFile
 from marginctl.recipe.transfer import L2_PENALTIES
 
 
@@ -32,8 +33,8 @@ def test_source_models_and_penalties_are_distinct_and_penalties_descend():
     [
         ({"source_models": []}, "at least 1 item"),
         ({"data": {"augment": "random-crop"}}, "data.augment = random-crop"),
-        ({"ood": ["mnist"]}, "transfer tells no foreign images apart"),
-        ({"pairs": ["a.txt"]}, "pairs: transfer verifies none: leave it out"),
+        ({"ood": ["mnist"]}, "ood\n  Extra inputs"),
+        ({"pairs": ["a.txt"]}, "pairs\n  Extra inputs"),
         ({"method": "finetune"}, "'probe' or 'fine-tune'"),
         ({"probe": {"validation_fraction": 1.0}}, "less than 1"),
         ({"probe": {"l2_penalties": []}}, "at least 1 item"),
@@ -57,22 +58,22 @@ def test_augmentation_is_for_fine_tuning():
 def test_images_are_prepared_as_those_of_the_start():
     own = recipe(data={"name": "folder:x"}, grid={"method": ["probe", "fine-tune"]})
     (_, probe), (_, tuned) = own.settings()
-    made = probe.for_start("b", "resnet18", probe.data, 32)
-    assert (made.source_model, made.source_models, made.model) == ("b", ["b"], "resnet18")
+    made = probe.for_source_model("b", "resnet18", probe.data, 32)
+    assert (made.source_models, made.model) == (["b"], "resnet18")
     assert (made.data.resolved_size, made.data.streamed) == (32, False)
     assert made.train.precision == "fp32"  # its features are
-    of_weights = tuned.for_start("w", "resnet18", None, 224)
+    of_weights = tuned.for_source_model("w", "resnet18", None, 224)
     assert (of_weights.data.resolved_size, of_weights.data.streamed) == (224, True)
     assert of_weights.train.precision == "auto"
     asked = recipe(
         data={"name": "folder:x", "image_size": 64, "load": "memory"}, method="fine-tune"
     )
-    made = asked.for_start("w", "resnet18", None, 224)
+    made = asked.for_source_model("w", "resnet18", None, 224)
     assert (made.data.resolved_size, made.data.streamed) == (64, False)
 
 
-@pytest.mark.parametrize("name", [n for n in shipped() if "transfer" in n or "table1" in n])
+@pytest.mark.parametrize("name", [n for n in shipped_recipes() if "transfer" in n or "table1" in n])
 def test_shipped_recipes_expand(name):
-    found = load_any(Source(name, shipped()[name]))
+    found = load_any_recipe(RecipeFile(name, shipped_recipes()[name]))
     if isinstance(found, TransferRecipe):
         assert found.settings()

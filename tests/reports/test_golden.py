@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from marginctl.cli import run as run_command
-from marginctl.recipe import find, load_any
+from marginctl.experiments.tasks import load_any_recipe
+from marginctl.recipe import find_recipe
 from tests.reports.stores import another, change_result, change_run, make, trial
 
 GOLDEN = Path(__file__).with_name("golden")
@@ -39,7 +40,7 @@ def store_in(folder: Path) -> Path:
             made = own if seed == 0 else another(own, own.parent / f"{own.name[:-4]}0001", seed=1)
             train_result(made, top1 + add)
     of_paper = another(soft, store / "paper" / "t2-0")
-    recipe = load_any(find("large-margin/table2")).model_dump(exclude={"about"})
+    recipe = load_any_recipe(find_recipe("large-margin/table2")).model_dump(exclude={"about"})
     for seed, top1 in ((0, 71.5), (1, 71.25)):
         made = of_paper if seed == 0 else another(of_paper, of_paper.with_name("t2-1"), seed=1)
         same = {"objective": "soft:bias=true"}

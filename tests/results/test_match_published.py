@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from marginctl.experiments.tasks import load_any_recipe
 from marginctl.papers import papers, published_table
-from marginctl.recipe import TrainRecipe, TransferRecipe, find, load_any
+from marginctl.recipe import ImageRecipe, TransferRecipe, find_recipe
 from marginctl.results.collect import Collected, Run, Table, Trained
 from marginctl.results.match_published import facts_of, filled, matches, runs_of, variants, way_of
 
@@ -16,8 +17,8 @@ def trials(name):
     """The facts of every trial that a shipped recipe expands to, seeds aside."""
     return [
         facts_of(made, objective, dataset)
-        for made in variants(load_any(find(name)))
-        for dataset in ([None] if isinstance(made, TrainRecipe) else made.dataset_names)
+        for made in variants(load_any_recipe(find_recipe(name)))
+        for dataset in ([None] if isinstance(made, ImageRecipe) else made.dataset_names)
         for objective in objectives_of(made)
     ]
 
@@ -26,7 +27,9 @@ def objectives_of(recipe):
     """The objectives by which a report tells runs apart: of transfer, those of its networks."""
     if not isinstance(recipe, TransferRecipe):
         return recipe.objectives
-    of_starts = [load_any(find(start.removeprefix("runs/"))) for start in recipe.source_models]
+    of_starts = [
+        load_any_recipe(find_recipe(start.removeprefix("runs/"))) for start in recipe.source_models
+    ]
     return [objective for start in of_starts for objective in start.objectives]
 
 
@@ -63,14 +66,14 @@ def test_no_trial_fills_two_cells_with_one_number(table):
 def test_a_recipe_of_a_table_says_so():
     for table in TABLES:
         for name in table.recipes:
-            recipe = load_any(find(name))
+            recipe = load_any_recipe(find_recipe(name))
             assert recipe.paper == table.paper
             assert recipe.table == table.number or table.number == "port-2"
 
 
 def trained(recipe, objective, top1, setting=0, seed=0, started="2026", **changes):
     """A finished run of one setting of a shipped recipe, as `collect` gives it."""
-    made = variants(load_any(find(recipe)))[setting]
+    made = variants(load_any_recipe(find_recipe(recipe)))[setting]
     own = made.model_dump(exclude={"about"})
     for key, value in changes.items():
         section, _, inner = key.partition("__")
@@ -150,7 +153,7 @@ def test_only_a_run_of_the_same_training_is_comparable(changes, comparable):
 
 
 def crossvalidated(recipe, dataset, objective, accuracies, **protocol):
-    made = load_any(find(recipe))
+    made = load_any_recipe(find_recipe(recipe))
     own = made.model_dump(exclude={"about"})
     own["protocol"] |= protocol
     record = {"dataset": dataset, "objective": objective, "seed": 0, "accuracies": accuracies}
@@ -167,7 +170,7 @@ def test_fold_accuracies_fill_a_cell_and_tuned_ones_do_not():
 
 
 def test_an_empty_where_selects_nothing():
-    made = variants(load_any(find("mnist")))[0]
+    made = variants(load_any_recipe(find_recipe("mnist")))[0]
     facts = facts_of(made, "soft")
     assert not matches({}, facts)
     assert matches({"data.name": "mnist", "objective": "soft"}, facts)

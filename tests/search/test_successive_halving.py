@@ -11,7 +11,7 @@ from marginctl.data.tabular.uci import load_uci as uci
 from marginctl.errors import RequestError
 from marginctl.experiments.uci_cv_trial import estimated_seconds
 from marginctl.papers import PublishedMean
-from marginctl.recipe import Protocol, Recipe, Round, Search, find, load
+from marginctl.recipe import Protocol, Search, SearchRound, UciCvRecipe, find_recipe, load_recipe
 from marginctl.search import successive_halving
 from marginctl.search.successive_halving import ALL, halve, round_trials, selections
 from tests.crossval.factories import dataset
@@ -22,7 +22,7 @@ NAMES = ["a", "b", "c", "d", "e", "f"]
 
 def recipe(**search):
     space = {"lr": [0.1, 0.2, 0.3], "epochs": [5, 10]}
-    return Recipe(
+    return UciCvRecipe(
         task="uci-cv",
         objectives=["soft", "arcface"],
         protocol=BASE,
@@ -79,7 +79,7 @@ def run_search(made, accuracy, published):
 
 
 def test_the_nearest_setting_is_kept():
-    made = recipe(rounds=[Round(repeats=1, keep=2), Round(repeats=2, keep=1)])
+    made = recipe(rounds=[SearchRound(repeats=1, keep=2), SearchRound(repeats=2, keep=1)])
     published = {(d, o): PublishedMean(80.0, 1.0, 100) for d in NAMES for o in ("soft", "arcface")}
     result, trained = run_search(made, lambda t: 100 * t.protocol.lr + 60, published)
     assert trained == [(1, {1, 2, 3, 4, 5, 6}), (2, {3, 4})]
@@ -98,7 +98,7 @@ def test_a_held_out_part_does_not_influence_its_selection():
     def accuracy(trial):
         return 80 + 100 * abs(trial.protocol.lr - lr_of[trial.dataset.name])
 
-    made = recipe(rounds=[Round(repeats=1, keep=1), Round(repeats=2, keep=1)])
+    made = recipe(rounds=[SearchRound(repeats=1, keep=1), SearchRound(repeats=2, keep=1)])
     result, _ = run_search(made, accuracy, published)
     # b and e held out: a and d are matched by 0.1, c and f by 0.2, and the first of a tie is taken
     assert [m.setting.protocol.lr for _, m in result.held_out] == [0.2, 0.1, 0.1]
@@ -133,18 +133,18 @@ def test_a_column_uses_its_nearest_alternative():
     ],
 )
 def test_an_invalid_search_is_refused(tmp_path, section, message):
-    from marginctl.recipe import Source, load
+    from marginctl.recipe import RecipeFile, UciCvRecipe
 
     path = tmp_path / "r.yaml"
     path.write_text(f"task: uci-cv\nobjectives: [soft]\nsearch:\n  {section}\n")
     with pytest.raises(RequestError) as caught:
-        load(Source("r", path))
+        load_recipe(RecipeFile("r", path), UciCvRecipe)
     assert message in str(caught.value)
 
 
 def test_a_round_in_parts_equals_a_single_part(monkeypatch):
     """Settings that share a stack stay together, and each selection keeps its own nearest."""
-    made = recipe(rounds=[Round(repeats=1, keep=2), Round(repeats=2, keep=1)])
+    made = recipe(rounds=[SearchRound(repeats=1, keep=2), SearchRound(repeats=2, keep=1)])
     published = {(d, o): PublishedMean(80.0, 1.0, 100) for d in NAMES for o in ("soft", "arcface")}
 
     def accuracy(trial):
@@ -212,7 +212,7 @@ def test_a_plan_equals_the_sum_over_its_trials(marginctl, tmp_path):
     )
     line = ["uci-cv", "--search", path, "--dry-run", "--json", "--workers", "1"]
     planned = marginctl(*line, "--out", tmp_path).json["dry_run"]
-    made = load(find(str(path)))
+    made = load_recipe(find_recipe(str(path)), UciCvRecipe)
     settings = [s.with_repeats(1) for s in settings_of(made.search, made.protocol)]
     trials = round_trials(settings, [uci(n, tmp_path) for n in made.datasets], made)
     assert planned["networks"] == sum(trial.networks for trial in trials)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from marginctl.objectives.parsing import parse
-from marginctl.recipe import CosifyRecipe
+from marginctl.recipe.cosify import CosifyRecipe
 from marginctl.training import classifier
 from marginctl.training.feature_cache import FrozenBlocks, SplitBackbone
 from marginctl.training.trainer import Trainer

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from marginctl.objectives.parsing import available
-from marginctl.recipe.train import Optim
+from marginctl.recipe.image_recipe import Optim
 from marginctl.recipe.transfer import TransferOptim
 from marginctl.training.optimizer import build_optimizer
 from tests.training.made import trainer

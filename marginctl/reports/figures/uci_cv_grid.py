@@ -47,7 +47,7 @@ def check_figure(
             that has none.
     """
     check_path("--figure", path)
-    loaded = recipes.load(recipes.find(recipe), overrides)
+    loaded = recipes.load_recipe(recipes.find_recipe(recipe), recipes.UciCvRecipe, overrides)
     if len(loaded.grid) != 1:
         raise RequestError(
             f"--figure: the recipe's grid has {len(loaded.grid)} keys: expected one, along which "

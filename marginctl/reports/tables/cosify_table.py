@@ -16,14 +16,14 @@ from marginctl.metrics.registry import (
     sides_of,
     verification_of,
 )
-from marginctl.recipe import TrainRecipe
+from marginctl.recipe import ImageRecipe
 from marginctl.reports.formats.text_table import print_table
 from marginctl.reports.tables.train_table import BEFORE, before_of, rows_of, spread
 from marginctl.reports.tables.train_table import as_json as cells_as_json
 
 
 def as_json(
-    records: Sequence[Mapping[str, Any]], recipe: TrainRecipe, failed: Iterable[str]
+    records: Sequence[Mapping[str, Any]], recipe: ImageRecipe, failed: Iterable[str]
 ) -> dict[str, Any]:
     """The document of `cosify --json`.
 

@@ -13,7 +13,7 @@ from marginctl.console.progress import LOG_EVERY, SILENT_AT_MOST, Display, minut
 from marginctl.crossval.search_space import Setting, column_alternatives
 from marginctl.experiments.uci_cv_trial import Trial
 from marginctl.papers import PublishedMean
-from marginctl.recipe import Recipe
+from marginctl.recipe import UciCvRecipe
 from marginctl.reports.formats.text_table import print_rows
 from marginctl.search.distance import Distance, distance, row_medians
 from marginctl.search.successive_halving import Match, Part, SearchResult, evaluate, match
@@ -34,7 +34,11 @@ class Leaderboard(Display):
     """
 
     def __init__(
-        self, recipe: Recipe, published: Mapping[tuple[str, str], PublishedMean], *, quiet: bool
+        self,
+        recipe: UciCvRecipe,
+        published: Mapping[tuple[str, str], PublishedMean],
+        *,
+        quiet: bool,
     ) -> None:
         super().__init__(shown=not quiet)
         self._published, self._quiet = published, quiet
@@ -136,7 +140,7 @@ def reference_distances(
 
 
 def as_json(
-    recipe: Recipe,
+    recipe: UciCvRecipe,
     result: SearchResult,
     published: Mapping[tuple[str, str], PublishedMean],
     datasets: Sequence[str],
@@ -190,7 +194,7 @@ def _held_out_mean(result: SearchResult) -> dict[str, float] | None:
 
 
 def print_result(
-    recipe: Recipe,
+    recipe: UciCvRecipe,
     result: SearchResult,
     published: Mapping[tuple[str, str], PublishedMean],
     datasets: Sequence[str],

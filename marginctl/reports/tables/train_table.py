@@ -18,7 +18,7 @@ from marginctl.metrics.registry import (
     sides_of,
     verification_of,
 )
-from marginctl.recipe import TrainRecipe
+from marginctl.recipe import ImageRecipe
 from marginctl.reports.formats.text_table import print_table
 
 BEFORE = "before"  # in place of an objective: the network from which others went on
@@ -152,7 +152,7 @@ def before_of(record: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]] | None
     return f"{record['data']}, {record['model']}", before
 
 
-def as_json(cells: list[Cell], recipe: TrainRecipe, failed: Iterable[str]) -> dict[str, Any]:
+def as_json(cells: list[Cell], recipe: ImageRecipe, failed: Iterable[str]) -> dict[str, Any]:
     """The document of `train --json`; `failed` has a line for each trial without a network."""
     return {
         "schema": 1,

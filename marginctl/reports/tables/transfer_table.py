@@ -6,7 +6,7 @@ from typing import Any
 
 from marginctl.experiments.transfer_record import SOFT
 from marginctl.metrics.accuracy import wilson_interval
-from marginctl.recipe import TrainRecipe
+from marginctl.recipe import ImageRecipe
 from marginctl.reports.formats.text_table import print_table
 from marginctl.reports.tables.train_table import spread
 
@@ -16,7 +16,7 @@ Row = tuple[str, str, str, str]
 
 
 def as_json(
-    records: Sequence[Mapping[str, Any]], recipe: TrainRecipe, failed: Iterable[str]
+    records: Sequence[Mapping[str, Any]], recipe: ImageRecipe, failed: Iterable[str]
 ) -> dict[str, Any]:
     """The document of `transfer --json`.
 

@@ -10,8 +10,7 @@ from marginctl.data.images.in_memory import load_in_memory
 from marginctl.data.images.on_disk_sets import load_on_disk
 from marginctl.data.tabular.uci import MissingDataError
 from marginctl.errors import RequestError
-from marginctl.recipe import TrainRecipe
-from marginctl.recipe.load import check
+from marginctl.recipe import RecipeDocument, TrainRecipe, validate
 from tests.data.made import BLUE, GREEN, RED, denied, paint, refusal, write
 
 
@@ -263,7 +262,9 @@ def test_what_cannot_be_divided(flat, pets):
         RequestError, load_in_memory, "folder:flat", flat.parent, test_share=0.5
     )
     document = {"task": "train", "data": {"name": "digits", "test_fraction": 0.5}}
-    assert "expected folder:PATH" in refusal(RequestError, check, TrainRecipe, document, {}, "r")
+    assert "expected folder:PATH" in refusal(
+        RequestError, validate, TrainRecipe, RecipeDocument(document, {}, "r")
+    )
     for name in ("cat", "dog"):
         for file in list((flat / name).iterdir())[1:]:
             file.unlink()

@@ -5,7 +5,7 @@ import io
 
 import pytest
 
-from marginctl.recipe import CosifyRecipe
+from marginctl.recipe.cosify import CosifyRecipe
 from marginctl.reports.tables.cosify_table import as_json, print_as
 from marginctl.reports.tables.metric_tables import metric_tables
 from marginctl.reports.tables.train_table import rows_of

@@ -7,7 +7,8 @@ import pytest
 import marginctl
 from marginctl import recipe as recipes
 from marginctl.errors import RequestError
-from marginctl.recipe import Protocol, Source, load, load_any
+from marginctl.experiments.tasks import load_any_recipe
+from marginctl.recipe import Protocol, RecipeFile, UciCvRecipe, load_recipe
 from marginctl.utils.yaml import parse
 
 GOOD = """\
@@ -27,24 +28,24 @@ BILLION = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
 
 @pytest.fixture
 def write(tmp_path):
-    def write(text: str) -> Source:
+    def write(text: str) -> RecipeFile:
         path = tmp_path / "r.yaml"
         path.write_text(text)
-        return Source("r", path)
+        return RecipeFile("r", path)
 
     return write
 
 
 def problems(source, *overrides, options=None) -> list[str]:
     with pytest.raises(RequestError) as caught:
-        load(source, overrides, options)
+        load_recipe(source, UciCvRecipe, overrides, options)
     return [line.replace(f"{source.path}", "r.yaml") for line in caught.value.lines]
 
 
-@pytest.mark.parametrize("name", recipes.shipped())
+@pytest.mark.parametrize("name", recipes.shipped_recipes())
 def test_every_shipped_recipe_is_valid_and_opens_with_a_comment(name):
-    path = recipes.shipped()[name]
-    loaded = load_any(recipes.find(name))
+    path = recipes.shipped_recipes()[name]
+    loaded = load_any_recipe(recipes.find_recipe(name))
     head = path.read_text().split("\n\n")[0].split("about:")[0].split("paper:")[0]
     assert all(line.startswith("#") for line in head.strip().splitlines())
     for word in ("Needs:", "Time:", "Expect:"):
@@ -54,11 +55,11 @@ def test_every_shipped_recipe_is_valid_and_opens_with_a_comment(name):
 
 
 def test_own_data_is_the_protocol_of_the_defaults():
-    assert load(recipes.find("own-data")).protocol == Protocol()
+    assert load_recipe(recipes.find_recipe("own-data"), UciCvRecipe).protocol == Protocol()
 
 
 def test_table1_has_the_papers_rows_and_columns():
-    loaded = load(recipes.find("arcgrad/table1"))
+    loaded = load_recipe(recipes.find_recipe("arcgrad/table1"), UciCvRecipe)
     assert len(loaded.dataset_names) == 15
     assert loaded.objectives == [
         "soft",
@@ -72,7 +73,7 @@ def test_table1_has_the_papers_rows_and_columns():
 
 
 def test_a_good_recipe(write):
-    loaded = load(write(GOOD))
+    loaded = load_recipe(write(GOOD), UciCvRecipe)
     assert loaded.protocol.lr == 0.001
     assert loaded.seeds == [0]
     assert loaded.dataset_names == ["iris", "haberman"]
@@ -151,7 +152,7 @@ def test_traps_and_mistakes(write, text, message):
 def test_a_file_that_is_not_text(tmp_path):
     path = tmp_path / "r.yaml"
     path.write_bytes(b"task: \xff\xfe")
-    assert problems(Source("r", path)) == ["r.yaml: not UTF-8 text at byte 6: save it as UTF-8"]
+    assert problems(RecipeFile("r", path)) == ["r.yaml: not UTF-8 text at byte 6: save it as UTF-8"]
 
 
 def test_a_byte_order_mark_and_a_path_with_blanks_and_umlauts(tmp_path):
@@ -159,9 +160,9 @@ def test_a_byte_order_mark_and_a_path_with_blanks_and_umlauts(tmp_path):
     folder.mkdir()
     path = folder / "mein rezept.yaml"
     path.write_text("\ufeff" + GOOD)
-    source = recipes.find(str(path))
+    source = recipes.find_recipe(str(path))
     assert source.name == "mein-rezept"
-    assert load(source).protocol.epochs == 5
+    assert load_recipe(source, UciCvRecipe).protocol.epochs == 5
 
 
 @pytest.mark.parametrize(
@@ -196,10 +197,16 @@ def test_scalars(text, value):
 
 def test_overrides(write):
     source = write(GOOD)
-    changed = load(source, ["protocol.epochs=7", "seeds=[1, 2]", "protocol.hidden=[3]"])
+    changed = load_recipe(
+        source, UciCvRecipe, ["protocol.epochs=7", "seeds=[1, 2]", "protocol.hidden=[3]"]
+    )
     assert (changed.protocol.epochs, changed.seeds, changed.protocol.hidden) == (7, [1, 2], [3])
-    assert load(source, ["objectives=[arcgrad:scale=5]"]).objectives == ["arcgrad:scale=5"]
-    assert load(source, (), {"protocol.folds": ("--folds", 4)}).protocol.folds == 4
+    assert load_recipe(source, UciCvRecipe, ["objectives=[arcgrad:scale=5]"]).objectives == [
+        "arcgrad:scale=5"
+    ]
+    assert (
+        load_recipe(source, UciCvRecipe, (), {"protocol.folds": ("--folds", 4)}).protocol.folds == 4
+    )
 
 
 @pytest.mark.parametrize(
@@ -240,7 +247,7 @@ def test_what_is_no_text_is_one_line(write):
 def test_objectives_from_parts(write):
     parts = """[{similarity: angle, scale: {kind: fixed, value: 5},
       regularizers: [center, {kind: label-smoothing, strength: 0.2}]}, "similarity=cosine"]"""
-    loaded = load(write(GOOD.replace('[soft, "arcgrad:scale=5"]', parts)))
+    loaded = load_recipe(write(GOOD.replace('[soft, "arcgrad:scale=5"]', parts)), UciCvRecipe)
     assert loaded.objectives == [
         "similarity=angle;scale=fixed(value=5);regularizers=center+label-smoothing(strength=0.2)",
         "similarity=cosine",
@@ -253,16 +260,15 @@ def test_objectives_from_parts(write):
 
 
 def test_written_twice_counts_once(write):
-    loaded = load(
-        write(GOOD.replace('[soft, "arcgrad:scale=5"]', '["arcgrad:scale=5.0", "arcgrad:scale=5"]'))
-    )
+    text = GOOD.replace('[soft, "arcgrad:scale=5"]', '["arcgrad:scale=5.0", "arcgrad:scale=5"]')
+    loaded = load_recipe(write(text), UciCvRecipe)
     assert loaded.objectives == ["arcgrad:scale=5"]
 
 
 def test_an_unknown_recipe_suggests_a_shipped_one():
     with pytest.raises(RequestError, match=r"Did you mean 'arcgrad/table1'\?"):
-        recipes.find("arcgrad/tabel1")
+        recipes.find_recipe("arcgrad/tabel1")
 
 
 def test_shipped_recipes_are_read_live_in_a_checkout():
-    assert recipes.shipped_folder() == Path(marginctl.__file__).parent.parent / "recipes"
+    assert recipes.recipes_folder() == Path(marginctl.__file__).parent.parent / "recipes"

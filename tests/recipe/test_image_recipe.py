@@ -3,7 +3,7 @@
 import pytest
 
 from marginctl.recipe import TrainRecipe
-from marginctl.recipe.scale_sources import in_order, source_in
+from marginctl.recipe.image_recipe import scale_source, sources_first
 
 BATCH = "similarity=cosine;scale=fixed(from_run=cosine-ls:pool=batch,times=2)"
 
@@ -20,8 +20,8 @@ def test_sources_come_first_and_names_are_canonical():
     found = recipe(parts, BATCH, "soft", "cosine-ls", "cosine-ls:pool=batch").objectives
     name = "similarity=cosine;scale=fixed(from_run=cosine-ls)"
     assert found[:2] == [name, BATCH]
-    assert in_order(found) == ["soft", "cosine-ls", "cosine-ls:pool=batch", name, BATCH]
-    assert [source_in(o, found) for o in (name, BATCH, "soft")] == [
+    assert sources_first(found) == ["soft", "cosine-ls", "cosine-ls:pool=batch", name, BATCH]
+    assert [scale_source(o, found) for o in (name, BATCH, "soft")] == [
         "cosine-ls",
         "cosine-ls:pool=batch",
         None,

@@ -1,0 +1,307 @@
+"""What the recipes of all image tasks share: sections, the grid and its settings."""
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+from marginctl.errors import RequestError
+from marginctl.objectives.parsing import parse
+from marginctl.objectives.spec import from_run
+from marginctl.recipe.fields import (
+    CUSTOM_ERROR,
+    STRICT,
+    About,
+    LearningRate,
+    Paper,
+    PaperTable,
+    Seeds,
+    canonical_objective,
+    map_all,
+)
+from marginctl.recipe.image_data import ImageData
+from marginctl.utils.text import did_you_mean
+
+MAX_SETTINGS = 10_000  # of a grid
+MAX_DIAGNOSED = 5_000  # training images whose diagnostics are recorded
+
+Sampling = Literal["random", "class-balanced"]
+
+
+class Optim(BaseModel):
+    """The optimizer. The defaults are ours."""
+
+    model_config = STRICT
+
+    optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
+    lr: LearningRate = "cosine(end=0,start=0.1)"
+    lr_interval: Annotated[
+        Literal["step", "epoch"], Field(description="when a scheduled learning rate changes")
+    ] = "step"
+    momentum: Annotated[float, Field(ge=0, lt=1, description="sgd only")] = 0.9
+    nesterov: bool = False
+    weight_decay: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] = 5e-4
+
+    @model_validator(mode="after")
+    def _nesterov_needs_momentum(self) -> Self:
+        if self.nesterov and (self.optimizer != "sgd" or self.momentum == 0):
+            raise ValueError(
+                f"optim.nesterov = true with optimizer = {self.optimizer} and momentum = "
+                f"{self.momentum:g}: expected sgd and a momentum above 0"
+            )
+        return self
+
+
+class Training(BaseModel):
+    """Epochs, batches, precision and evaluation. The defaults are ours."""
+
+    model_config = STRICT
+
+    epochs: Annotated[int, Field(ge=1, le=100_000)] = 10
+    batch_size: Annotated[int, Field(ge=1, le=1_000_000)] = 128
+    grad_accum_steps: Annotated[
+        int, Field(ge=1, le=10_000, description="parts into which each batch is split")
+    ] = 1
+    precision: Annotated[
+        Literal["auto", "fp32", "bf16", "fp16"],
+        Field(description="of the backbone; auto: bf16 where it is fast, else fp32"),
+    ] = "auto"
+    compile: bool = False
+    sampling: Annotated[
+        Sampling,
+        Field(
+            description="random: every image once per epoch; class-balanced: as many draws, each "
+            "of a random class and then of a random image of that class"
+        ),
+    ] = "random"
+    sync_batch_norm: Annotated[
+        bool, Field(description="batch statistics over all processes of torchrun")
+    ] = False
+    evaluate_every: Annotated[
+        int, Field(ge=1, description="epochs between evaluations; the last epoch is evaluated")
+    ] = 1
+    reference_run: Annotated[
+        str | None,
+        Field(
+            description="folder of a finished trial whose losses define the difficulty of the "
+            "training images; the training records easy and hard images separately"
+        ),
+    ] = None
+    difficulty_groups: Annotated[
+        int, Field(ge=2, le=100, description="groups of training images of equal size")
+    ] = 5
+    gradient_norm_samples: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=MAX_DIAGNOSED,
+            description="training images whose input-gradient norm of the loss is recorded",
+        ),
+    ] = 0
+
+    @model_validator(mode="after")
+    def _groups_need_reference(self) -> Self:
+        if self.reference_run is None and self.difficulty_groups != 5:
+            raise ValueError(
+                f"train.difficulty_groups = {self.difficulty_groups} without train.reference_run: "
+                "name a finished trial whose losses define the groups"
+            )
+        return self
+
+
+class ImageRecipe(BaseModel):
+    """The fields that `train`, `cosify` and `transfer` share."""
+
+    model_config = STRICT
+    minimal: ClassVar[Mapping[str, Any]] = {}  # the required keys of a recipe
+    grid_keys: ClassVar[Sequence[str]] = ("model",)  # besides the keys of the sections
+
+    paper: Paper | None = None
+    table: PaperTable | None = None
+    about: About = About()
+    task: str
+    data: ImageData = ImageData()
+    model: str = ""
+    objectives: Annotated[list[str], Field(min_length=1)]
+    optim: Optim = Optim()
+    train: Training = Training()
+    seeds: Seeds = [0]
+    grid: Annotated[
+        dict[str, Annotated[list[Any], Field(min_length=1)]],
+        Field(description="dotted keys such as data.subset_fraction, each with its values"),
+    ] = {}
+
+    @field_validator("objectives", mode="before")
+    @classmethod
+    def _canonical_objectives(cls, texts: Any) -> Any:
+        if not isinstance(texts, list):
+            return texts
+        return check_scale_sources(map_all(texts, canonical_objective))
+
+    @field_validator("seeds")
+    @classmethod
+    def _distinct_seeds(cls, seeds: list[int]) -> list[int]:
+        return list(dict.fromkeys(seeds))
+
+    @field_validator("grid")
+    @classmethod
+    def _valid_grid(cls, grid: dict[str, list[Any]]) -> dict[str, list[Any]]:
+        """Check every value alone, so that its error appears whatever else is wrong."""
+        sections: dict[str, type[BaseModel]] = {
+            "data": ImageData,
+            "optim": Optim,
+            "train": Training,
+        }
+        known = [f"{name}.{key}" for name, model in sections.items() for key in model.model_fields]
+        known += cls.grid_keys
+        problems: list[InitErrorDetails] = []
+        for key, values in grid.items():
+            if key not in known:
+                text = f"grid: unknown key '{key}': expected one of {', '.join(known)}."
+                problems.append(_error(text + did_you_mean(key, known), key))
+                continue
+            place = tuple(key.split("."))
+            for number, value in enumerate(values):
+                errors = _validation_errors(cls, _with_values(cls.minimal, {key: value}))
+                # Errors elsewhere may vanish together with other values: `settings` checks that.
+                problems += [
+                    _moved_error(error, (key, number, *error["loc"][len(place) :]))
+                    for error in errors
+                    if error["loc"][: len(place)] == place
+                ]
+        count = math.prod(map(len, grid.values()))
+        if count > MAX_SETTINGS:
+            text = f"grid: {count} combinations: expected at most {MAX_SETTINGS}"
+            problems.append(_error(text))
+        if problems:
+            raise ValidationError.from_exception_data(cls.__name__, problems)
+        return grid
+
+    @model_validator(mode="after")
+    def _valid_settings(self) -> Self:
+        if self.grid:
+            self.settings()
+        return self
+
+    def settings(self) -> list[tuple[dict[str, Any], Self]]:
+        """Return every distinct combination of the grid with its recipe.
+
+        Raises:
+            ValidationError: values that do not fit together.
+        """
+        settings: dict[str, tuple[dict[str, Any], Self]] = {}
+        problems: dict[str, InitErrorDetails] = {}
+        base = self.model_dump(exclude={"grid"})
+        for combination in itertools.product(*self.grid.values()):
+            values = dict(zip(self.grid, combination, strict=True))
+            try:
+                recipe = type(self).model_validate(_with_values(base, values))
+                settings.setdefault(recipe.model_dump_json(), (values, recipe))
+            except ValidationError as error:
+                for problem in error.errors(include_url=False):
+                    text = f"grid: {problem.get('ctx', {}).get('error', problem['msg'])}"
+                    problems.setdefault(text, _error(text, "grid"))
+        if problems:
+            raise ValidationError.from_exception_data(type(self).__name__, list(problems.values()))
+        return [stage for values, recipe in settings.values() for stage in recipe.stages(values)]
+
+    def stages(self, values: dict[str, Any]) -> list[tuple[dict[str, Any], Self]]:
+        """Return the values and the recipe of each training stage of one setting."""
+        return [(values, self)]
+
+    def in_stage(self) -> Self:
+        """Return the recipe with the sections of its own training stage."""
+        return self
+
+    @property
+    def trainable_blocks(self) -> str:
+        """The blocks of the backbone that are trained: `1-4` is all, `head` none."""
+        return "1-4"
+
+    @property
+    def retrains_classifier(self) -> bool:
+        """Whether this is the second stage of a training."""
+        return False
+
+
+def scale_source(objective: str, objectives: Sequence[str]) -> str | None:
+    """Return the objective among `objectives` whose kappa* is the scale of `objective`, if any.
+
+    Args:
+        objective, objectives: canonical names.
+    """
+    found = from_run(parse(objective).spec)
+    return found.source if found is not None and found.source in objectives else None
+
+
+def check_scale_sources(objectives: list[str]) -> list[str]:
+    """Return the canonical `objectives` after a check of those that take their scale from a run.
+
+    A source that is not an objective is a path, which is checked when the recipe runs. A source
+    has a least-squares scale and takes none from a run itself, so there are no circles.
+
+    Raises:
+        ValueError: a source that is missing in the recipe or has no least-squares scale.
+    """
+    problems = []
+    sources = [o for o in objectives if parse(o).spec.scale.kind == "least-squares"]
+    for objective in objectives:
+        found = from_run(parse(objective).spec)
+        if found is None or found.source in sources or not _is_objective(found.source):
+            continue
+        text = f"objective '{objective}': from_run = {found.source}: "
+        if found.source in objectives:
+            text += "has no kappa*: expected one with the least-squares scale, such as cosine-ls"
+        else:
+            text += "is no objective of this recipe: add it to 'objectives'."
+        problems.append(text + did_you_mean(found.source, sources))
+    if problems:
+        raise ValueError("\n".join(problems))
+    return objectives
+
+
+def sources_first(objectives: Sequence[str]) -> list[str]:
+    """Return the objectives in their order, those that need another one's kappa* last."""
+    return sorted(objectives, key=lambda o: scale_source(o, objectives) is not None)
+
+
+def _is_objective(text: str) -> bool:
+    try:
+        parse(text)
+    except RequestError:
+        return False
+    return True
+
+
+def _with_values(document: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a recipe's document with the values of dotted keys."""
+    changed = {**document}
+    for key, value in values.items():
+        outer, _, inner = key.partition(".")
+        changed[outer] = {**changed.get(outer, {}), inner: value} if inner else value
+    return changed
+
+
+def _validation_errors(model: type[BaseModel], document: Mapping[str, Any]) -> list[Any]:
+    try:
+        model.model_validate(document)
+    except ValidationError as error:
+        return list(error.errors(include_url=False))
+    return []
+
+
+def _moved_error(error: Mapping[str, Any], place: tuple[str | int, ...]) -> InitErrorDetails:
+    """Return one of pydantic's errors at another place of the document."""
+    kind = error["type"]
+    if kind == CUSTOM_ERROR:
+        kind = PydanticCustomError(CUSTOM_ERROR, "{text}", {"text": error["msg"]})
+    return InitErrorDetails(type=kind, loc=place, input=error["input"], ctx=error.get("ctx", {}))
+
+
+def _error(text: str, *place: str) -> InitErrorDetails:
+    return InitErrorDetails(
+        type="value_error", loc=place, input=None, ctx={"error": ValueError(text)}
+    )
