@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from marginctl.objectives import create
-from marginctl.objectives.parsing import PresetName, parse
+from marginctl.objectives.parsing import parse
 from marginctl.objectives.schedules import Schedule
 from marginctl.runs.run_dir import versions
 from marginctl.utils.device import synchronize, usable_cores
@@ -26,7 +26,7 @@ NETWORKS = (("ResNet-18", 128, 32, 10), ("ResNet-50", 32, 224, 1000))  # batch, 
 def _other(written: str, num_classes: int, feature_dim: int) -> nn.Module | None:
     """The same loss of pytorch-metric-learning, if it has it and is installed."""
     name = parse(written)
-    if not isinstance(name, PresetName) or not importlib.util.find_spec("pytorch_metric_learning"):
+    if name.preset is None or not importlib.util.find_spec("pytorch_metric_learning"):
         return None
     from pytorch_metric_learning import losses
 
@@ -50,7 +50,7 @@ def _other(written: str, num_classes: int, feature_dim: int) -> nn.Module | None
             *shape, margin=options["margin"], scale=1
         ),
     }
-    make = makers.get(name.preset.name)
+    make = makers.get(name.preset)
     return None if make is None else make()
 
 

@@ -16,10 +16,8 @@ def recipe(incomplete: str) -> list[str]:
 
 def objective(incomplete: str) -> list[str]:
     """Presets, and the options of one whose name is whole."""
-    from marginctl.objectives.plugins import load
     from marginctl.objectives.presets import PRESETS
 
-    load()
     name, colon, given = incomplete.partition(":")
     if not colon or name not in PRESETS:
         return _begun(incomplete, PRESETS)

@@ -19,12 +19,13 @@ def list_(
     json: options.Json = False,
 ) -> None:
     """List the objectives with their defaults and where they were published."""
-    from marginctl.objectives.describe import described, described_parts, entry
-    from marginctl.objectives.parsing import available
+    from marginctl.objectives.describe import describe, list_parts, summarize
+    from marginctl.objectives.parsing import parse_preset
+    from marginctl.objectives.presets import PRESETS
     from marginctl.reports.formats.text_table import print_rows, shown
 
     if parts:
-        document = described_parts()
+        document = list_parts()
         if json:
             print_json(document)
             return
@@ -33,9 +34,9 @@ def list_(
         print_rows(document["schedules"], ["schedule", "option", "default", "expected", "help"])
         return
     if json:
-        print_json([described(name) for name in available()])
+        print_json([describe(parse_preset(name)) for name in PRESETS])
         return
-    rows = [entry(name) for name in available()]
+    rows = [summarize(parse_preset(name)) for name in PRESETS]
     for row in rows:
         row["defaults"] = ", ".join(f"{o['name']}={shown(o['default'])}" for o in row["options"])
     print_rows(rows, ["name", "defaults", "title", "source"])
@@ -64,10 +65,11 @@ def show(
     json: options.Json = False,
 ) -> None:
     """Show objectives: formula, options with ranges, source, two classes, and what theory says."""
-    from marginctl.objectives.describe import described
+    from marginctl.objectives.describe import describe
+    from marginctl.objectives.parsing import parse
     from marginctl.reports.formats.text_table import print_objective
 
-    found = [described(name, classes) for name in names]
+    found = [describe(parse(name), classes) for name in names]
     if plot is not None:
         from marginctl.console.progress import say
         from marginctl.reports.figures.objective_curves import draw

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marginctl.errors import RequestError
-from marginctl.objectives.parsing import ObjectiveName, parse
+from marginctl.objectives.parsing import ParsedObjective, parse
 from marginctl.recipe import Protocol, SearchSpace, UciCvRecipe
 
 # The keys in which the networks of one stack may differ: they take the same steps, each at its
@@ -46,7 +46,7 @@ class Setting:
 class Candidate:
     """An objective with a setting that a tuned column may choose."""
 
-    objective: ObjectiveName
+    objective: ParsedObjective
     setting: Setting
 
     def __str__(self) -> str:

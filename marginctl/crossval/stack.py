@@ -11,7 +11,7 @@ import numpy as np
 from marginctl.crossval.folds import FloatArray, IntArray, partition
 from marginctl.crossval.search_space import VARIANT_KEYS, Candidate
 from marginctl.data.tabular.dataset import TabularDataset
-from marginctl.objectives.parsing import ObjectiveName
+from marginctl.objectives.parsing import ParsedObjective
 from marginctl.recipe import Protocol
 from marginctl.utils.seed import generator
 
@@ -58,7 +58,7 @@ class Stack:
     """
 
     dataset: TabularDataset
-    objective: ObjectiveName
+    objective: ParsedObjective
     protocol: Protocol
     seed: int
     first: int
@@ -178,7 +178,7 @@ def group_stackable(protocols: Sequence[Protocol]) -> list[list[int]]:
 
 def build_stacks(
     dataset: TabularDataset,
-    objective: ObjectiveName,
+    objective: ParsedObjective,
     protocol: Protocol,
     seed: int,
     tuning: StackTuning | None = None,

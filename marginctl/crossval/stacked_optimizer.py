@@ -8,7 +8,7 @@ from torch import Tensor
 
 from marginctl.crossval.stacked_layer import BatchRows
 from marginctl.crossval.stacked_networks import StackedNetworks
-from marginctl.objectives.schedules import rate_at
+from marginctl.objectives.schedules import Schedule, rate_at
 
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "adam": lambda groups: torch.optim.Adam(groups, fused=True),
@@ -52,7 +52,7 @@ class StackedOptimizer:
         for group, (batches, protocol, gradients) in zip(
             self._optimizer.param_groups, self._gradients, strict=True
         ):
-            if isinstance(protocol.lr, str):
+            if isinstance(protocol.lr, Schedule):
                 step = epoch * batches + min(batch, batches)
                 group["lr"] = rate_at(protocol.lr, step, protocol.epochs * batches)
             for parameter, gradient in zip(group["params"], gradients, strict=True):

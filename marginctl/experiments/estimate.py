@@ -12,7 +12,7 @@ import numpy as np
 from marginctl.data.images.base import ImageDataset
 from marginctl.experiments.training_trial import Trial
 from marginctl.metrics.long_tail import class_groups
-from marginctl.objectives.spec import with_number
+from marginctl.objectives.parts import with_scale_value
 from marginctl.recipe.image_recipe import MAX_DIAGNOSED
 from marginctl.training.resource_errors import is_out_of_memory
 from marginctl.training.trainer import DivergedError, Trainer
@@ -220,7 +220,7 @@ def _times(trial: Trial, images: ImageDataset, device: str, size: int) -> list[f
     number = LONG if recipe.data.streamed else 2
     some = images.select(np.arange(number * size) % len(images.train_y))
     device_config = device_config_for(device, train.precision)
-    spec = with_number(trial.spec, 1.0)  # a scale that is not known yet: any takes as long
+    spec = with_scale_value(trial.spec, 1.0)  # a scale that is not known yet: any takes as long
     trainer = Trainer(recipe, spec, some, trial.seed, device_config)
     times: list[float] = []
     before = time.perf_counter()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from marginctl.experiments.training_record import is_run
 from marginctl.experiments.training_session import At, Session
 from marginctl.experiments.training_trial import Trial, needs, scale_of
-from marginctl.objectives.spec import from_run
+from marginctl.objectives.parts import scale_source
 from marginctl.runs.data_changes import changed_data_note
 from marginctl.runs.run_dir import RunDir, SavedResult, parse_run
 from marginctl.runs.safe_read import CorruptFileError, read_text
@@ -51,7 +51,7 @@ def run(
         todo = session.unfinished() if world.is_main_process else []
         if todo:
             session.write_recipe()
-            known = (session.about(t) for t in todo if from_run(t.spec) is None)
+            known = (session.about(t) for t in todo if scale_source(t.spec) is None)
             changed = changed_data_note(session.folder, known)
             if changed is not None:
                 listener.message(changed)
@@ -116,7 +116,7 @@ class _Call:
     def _completed(self, trial: Trial) -> Trial | None:
         """The trial with what an earlier one gives it; None, and why, where that gave nothing."""
         records, world, lacking = self.outcome.records, self._world, None
-        if from_run(trial.spec) is not None:
+        if scale_source(trial.spec) is not None:
             scale = world.broadcast_object(
                 scale_of(trial, records) if world.is_main_process else None
             )

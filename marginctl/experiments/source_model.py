@@ -19,7 +19,7 @@ from marginctl.models.pretrained import is_weights_name, pretrained_classifier
 from marginctl.models.registry import parse_model
 from marginctl.models.stages import frozen_modules
 from marginctl.objectives.parsing import parse
-from marginctl.objectives.spec import Spec
+from marginctl.objectives.parts import ObjectiveSpec
 from marginctl.recipe import ImageRecipe
 from marginctl.recipe.image_data import ImageData
 from marginctl.training.checkpoint import check_shapes, weights_digest
@@ -44,7 +44,7 @@ class Start:
     written: str
     weights: str
     model: str
-    spec: Spec
+    spec: ObjectiveSpec
     backbone: Mapping[str, Tensor]
     objective: Mapping[str, Tensor]
     moments: tuple[Sequence[float], Sequence[float]]

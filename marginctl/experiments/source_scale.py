@@ -13,8 +13,8 @@ from typing import Any
 from marginctl.errors import RequestError
 from marginctl.experiments.reference_run import folders_of
 from marginctl.experiments.training_record import is_run, why_no_result
-from marginctl.objectives.parsing import Composition, ObjectiveName, parse
-from marginctl.objectives.spec import FromRun, Spec, from_run, with_number
+from marginctl.objectives.parsing import ParsedObjective, parse
+from marginctl.objectives.parts import ObjectiveSpec, ScaleSource, scale_source, with_scale_value
 from marginctl.runs.run_dir import parse_result, parse_run
 from marginctl.runs.safe_read import CorruptFileError, MissingFileError, read_text
 
@@ -28,7 +28,7 @@ class ScaleFrom:
         kappa: the mean kappa* of the source, no unit.
     """
 
-    written: FromRun
+    written: ScaleSource
     kappa: float
 
     @property
@@ -45,9 +45,9 @@ class ScaleFrom:
             "value": self.value,
         }
 
-    def in_place(self, objective: ObjectiveName) -> ObjectiveName:
+    def in_place(self, objective: ParsedObjective) -> ParsedObjective:
         """The objective with this number in place of the source."""
-        return Composition(with_number(objective.spec, self.value))
+        return ParsedObjective(with_scale_value(objective.spec, self.value))
 
 
 def kappa_of(record: Mapping[str, Any]) -> float | None:
@@ -66,7 +66,7 @@ def by_path(objectives: Sequence[str]) -> dict[str, ScaleFrom]:
     return {
         objective: ScaleFrom(found, _mean_below(found.source))
         for objective in objectives
-        if (found := from_run(parse(objective).spec)) is not None and found.source not in objectives
+        if (found := scale_source(parse(objective).spec)) and found.source not in objectives
     }
 
 
@@ -125,8 +125,8 @@ def _read(folder: Path, said: str) -> tuple[dict[str, Any], dict[str, Any] | Non
     return run, record
 
 
-def spec_of(run: Mapping[str, Any]) -> Spec:
+def spec_of(run: Mapping[str, Any]) -> ObjectiveSpec:
     """The parts of a trial's objective, from a run.json that `is_run` takes, a number as scale."""
     spec = parse(str(run["objective"])).spec
     found = run.get("scale_from")
-    return spec if found is None else with_number(spec, float(found["value"]))
+    return spec if found is None else with_scale_value(spec, float(found["value"]))

@@ -12,9 +12,8 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from marginctl.errors import RequestError, StorageError
 from marginctl.experiments.tasks import TASKS
-from marginctl.objectives import plugins
-from marginctl.objectives.parsing import parse
-from marginctl.objectives.spec import from_run
+from marginctl.objectives.parsing import check_plugins, parse
+from marginctl.objectives.parts import scale_source
 from marginctl.recipe import ImageRecipe, TrainRecipe
 from marginctl.runs.atomic_io import write_error, write_json_lines
 from marginctl.runs.validation import READ, Objective, Percent, Timing, misfit, reason_of
@@ -130,7 +129,7 @@ class _Run(BaseModel):
 
 def _check_scale(of: _Result | _Run) -> None:
     """Raises ValueError where an objective has its scale from a run, and no number of it."""
-    if of.scale_from is None and from_run(parse(of.objective).spec) is not None:
+    if of.scale_from is None and scale_source(parse(of.objective).spec) is not None:
         raise ValueError("'scale_from' is missing")
 
 
@@ -168,9 +167,9 @@ def why_no_result(record: Any) -> str | None:
     """What a record lacks that a result must have, or where it contradicts itself; else None.
 
     Raises:
-        RequestError: an extension that cannot be loaded: then nothing can be said of a record.
+        RequestError: a plug-in cannot be loaded, so that no record can be judged.
     """
-    plugins.load()
+    check_plugins()
     found = misfit(_Result, record)
     return misfit(_Cosified, record) if found is None and record["task"] == "cosify" else found
 

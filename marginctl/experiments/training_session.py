@@ -20,7 +20,7 @@ from marginctl.experiments.training_record import is_result
 from marginctl.experiments.training_trial import Trial, expand
 from marginctl.models.registry import check_image_shape, parse_model
 from marginctl.objectives.parsing import parse
-from marginctl.objectives.plugins import origins
+from marginctl.objectives.parts import plugin_origins
 from marginctl.recipe import ImageRecipe, TrainRecipe
 from marginctl.recipe.cosify import CosifyRecipe
 from marginctl.recipe.train import EvaluatedRecipe
@@ -88,10 +88,10 @@ class Session:
         settings = recipe.settings()
         for _, own in settings:
             for objective in own.objectives:
-                if origins(parse(objective).spec):
-                    from marginctl.objectives.functional import try_out
+                if plugin_origins(parse(objective).spec):
+                    from marginctl.objectives.functional import check_plugin_parts
 
-                    try_out(parse(objective).spec, 3)
+                    check_plugin_parts(parse(objective).spec, 3)
         folder = data_dir or default_data_dir()
         pairs = load_pairs(recipe.pairs, folder)  # before images, which take longer
         asked = {own.data.model_dump_json(): own.data for _, own in settings}

@@ -11,9 +11,8 @@ from marginctl.data.images.ood_sets import OODDataset
 from marginctl.data.images.pairs import VerificationPairs
 from marginctl.experiments.reference_run import Reference
 from marginctl.experiments.source_scale import ScaleFrom, kappa_of
-from marginctl.objectives.parsing import ObjectiveName, parse
-from marginctl.objectives.plugins import origins
-from marginctl.objectives.spec import Spec, from_run, with_number
+from marginctl.objectives.parsing import ParsedObjective, parse
+from marginctl.objectives.parts import ObjectiveSpec, plugin_origins, scale_source, with_scale_value
 from marginctl.recipe import ImageRecipe
 from marginctl.recipe.image_recipe import sources_first
 from marginctl.runs.run_dir import digest
@@ -41,7 +40,7 @@ class Trial:
 
     setting: Mapping[str, Any]
     recipe: ImageRecipe
-    objective: ObjectiveName
+    objective: ParsedObjective
     seed: int
     data: str
     reference: Reference | None = None
@@ -55,7 +54,7 @@ class Trial:
     def identity(self) -> dict[str, Any]:
         """All that the result depends on; defaults are left out: a new option changes no id."""
         recipe = self.recipe
-        others = origins(self.objective.spec)
+        others = plugin_origins(self.objective.spec)
         train = recipe.train.model_dump(exclude_defaults=True, exclude={"compile", "reference_run"})
         if self.reference is not None:
             train["reference_run"] = self.reference.weights  # wherever its folder is
@@ -70,7 +69,7 @@ class Trial:
             "train": train,
             "seed": self.seed,
             "numerics": NUMERICS,
-            **({"extensions": others} if others else {}),
+            **({"plugins": others} if others else {}),
             **({"ood": foreign} if foreign else {}),
             **({"pairs": [one.digest for one in self.pairs]} if self.pairs else {}),
             **self._of_start,
@@ -99,10 +98,10 @@ class Trial:
         return f"{words[:60].strip('-')}-{digest(self.identity)[:16]}"
 
     @property
-    def spec(self) -> Spec:
+    def spec(self) -> ObjectiveSpec:
         """The parts of its objective; a scale from a run that is not known yet is left as it is."""
         spec = self.objective.spec
-        return spec if self.scale is None else with_number(spec, self.scale.value)
+        return spec if self.scale is None else with_scale_value(spec, self.scale.value)
 
     @property
     def scale_record(self) -> dict[str, Any]:
@@ -171,14 +170,14 @@ def expand(
     return trials
 
 
-def _named(objective: str, scale: ScaleFrom | None) -> ObjectiveName:
+def _named(objective: str, scale: ScaleFrom | None) -> ParsedObjective:
     name = parse(objective)
     return name if scale is None else scale.in_place(name)
 
 
 def needs(trial: Trial, other: Trial) -> bool:
     """Whether a trial takes its scale from the other one, or goes on from its network."""
-    found = from_run(trial.objective.spec)
+    found = scale_source(trial.objective.spec)
     return other is trial.first or (found is not None and _is_source(other, trial, found.source))
 
 
@@ -196,7 +195,7 @@ def scale_of(trial: Trial, records: Mapping[Trial, Mapping[str, Any]]) -> ScaleF
     Returns:
         None where the source has no kappa*.
     """
-    found = from_run(trial.objective.spec)
+    found = scale_source(trial.objective.spec)
     if found is None:
         return None
     for other, record in records.items():

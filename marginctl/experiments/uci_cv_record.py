@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
-from marginctl.objectives import plugins
+from marginctl.objectives.parsing import check_plugins
 from marginctl.runs.validation import READ, Objective, Percent, Timing, misfit
 
 
@@ -69,9 +69,9 @@ def why_no_result(record: Any) -> str | None:
     """What a record lacks that a result must have, or where it contradicts itself; else None.
 
     Raises:
-        RequestError: an extension that cannot be loaded: then nothing can be said of a record.
+        RequestError: a plug-in cannot be loaded, so that no record can be judged.
     """
-    plugins.load()
+    check_plugins()
     return misfit(_Result, record)
 
 

@@ -16,7 +16,7 @@ from marginctl.experiments.uci_cv_execution import Listener, Outcome, execute
 from marginctl.experiments.uci_cv_record import is_result
 from marginctl.experiments.uci_cv_trial import Trial, estimated_seconds, expand, warnings
 from marginctl.objectives.parsing import parse
-from marginctl.objectives.plugins import origins
+from marginctl.objectives.parts import plugin_origins
 from marginctl.runs.atomic_io import write_bytes_atomically, write_output
 from marginctl.runs.run_dir import NETWORKS, PREDICTIONS, RunDir
 from marginctl.utils.device import resolve_device, usable_cores
@@ -114,10 +114,10 @@ class Session:
                 recipe = recipe.model_copy(update={"paper": None, "table": None})
                 stored_as = "own-data" if source.name == "own-data" else f"own-data/{source.name}"
         for written in recipe.objectives:
-            if origins(parse(written).spec):
-                from marginctl.objectives.functional import try_out
+            if plugin_origins(parse(written).spec):
+                from marginctl.objectives.functional import check_plugin_parts
 
-                try_out(parse(written).spec, 3)
+                check_plugin_parts(parse(written).spec, 3)
         return cls(
             stored_as,
             recipe,

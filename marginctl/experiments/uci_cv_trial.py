@@ -21,8 +21,8 @@ from marginctl.crossval.search_space import (
 from marginctl.crossval.stack import Stack, StackTuning, build_stacks, num_folds
 from marginctl.data.tabular.dataset import TabularDataset
 from marginctl.errors import RequestError
-from marginctl.objectives.parsing import ObjectiveName, parse
-from marginctl.objectives.plugins import origins
+from marginctl.objectives.parsing import ParsedObjective, parse
+from marginctl.objectives.parts import plugin_origins
 from marginctl.recipe import Protocol, UciCvRecipe
 from marginctl.runs.run_dir import digest
 
@@ -32,7 +32,7 @@ class Trial:
     """The folds x repeats networks of one cell of the table, for one seed."""
 
     dataset: TabularDataset
-    objective: ObjectiveName
+    objective: ParsedObjective
     protocol: Protocol
     seed: int
     tuning: StackTuning | None = None
@@ -48,7 +48,7 @@ class Trial:
     @property
     def identity(self) -> dict[str, Any]:
         """All that the result depends on; defaults are left out: a new option changes no id."""
-        others = origins(self.objective.spec)
+        others = plugin_origins(self.objective.spec)
         return {
             "task": "uci-cv",
             "dataset": self.dataset.name,
@@ -57,7 +57,7 @@ class Trial:
             "protocol": self.protocol.model_dump(exclude_defaults=True),
             "seed": self.seed,
             "numerics": NUMERICS,
-            **({"extensions": others} if others else {}),
+            **({"plugins": others} if others else {}),
             **({"tuning": self._tuning} if self.tuning else {}),
             # the last bits of a network may depend on its stack
             **(

@@ -8,16 +8,16 @@ from marginctl.errors import RequestError
 from marginctl.objectives.options import (
     Option,
     Value,
-    accept_options,
-    read_options,
-    written_options,
+    format_options,
+    parse_options,
+    validate_options,
 )
 from marginctl.utils.text import did_you_mean, short
 
-_WIDTH = Option(1.0, "multiplies the channels", minimum=0.0, above_minimum=True, maximum=8.0)
+_WIDTH = Option(1.0, "multiplies the channels", minimum=0.0, exclusive_minimum=True, maximum=8.0)
 EMBEDDING = "embedding"
 _EMBEDDING = Option(
-    0, "the length of a linear feature layer after it; 0: none", 0, 65536, whole=True
+    0, "the length of a linear feature layer after it; 0: none", 0, 65536, integer=True
 )
 
 
@@ -67,7 +67,7 @@ def _wide_resnet(depth: int, widening: int) -> BackboneEntry:
 
 
 def _count(default: int, help: str, maximum: int) -> Option:
-    return Option(default, help, minimum=1, maximum=maximum, whole=True)
+    return Option(default, help, minimum=1, maximum=maximum, integer=True)
 
 
 TIMM, OF_TORCHVISION = "timm/", "torchvision/"
@@ -203,8 +203,8 @@ def check_model(name: object, options: Mapping[str, object]) -> dict[str, Value]
     """
     known = find_backbone(name).options
     given = {str(key): value for key, value in options.items()}
-    accepted = accept_options(f"model '{name}'", known, given)
-    return {key: int(v) if known[key].whole else v for key, v in accepted.items()}
+    accepted = validate_options(f"model '{name}'", known, given)
+    return {key: int(v) if known[key].integer else v for key, v in accepted.items()}
 
 
 def parse_model(text: str) -> tuple[str, dict[str, Value]]:
@@ -216,7 +216,7 @@ def parse_model(text: str) -> tuple[str, dict[str, Value]]:
     name, colon, rest = (piece.strip() for piece in text.partition(":"))
     expected = "NAME:option=value,option=value"
     return name, check_model(
-        name, read_options(f"model '{text}'", rest if colon else None, expected)
+        name, parse_options(f"model '{text}'", rest if colon else None, expected)
     )
 
 
@@ -227,7 +227,7 @@ def canonical_model(text: str) -> str:
         RequestError: as `parse_model`.
     """
     name, options = parse_model(text)
-    written = written_options(find_backbone(name).options, options)
+    written = format_options(find_backbone(name).options, options)
     return f"{name}:{written}" if written else name
 
 

@@ -1,4 +1,4 @@
-"""Objectives: a similarity times a scale, with a margin, through a loss, plus regularisers.
+"""Objectives: a similarity times a scale, with a margin, through a loss, plus regularizers.
 
 Reading names and options needs no torch; `create` and `compose` import it.
 """
@@ -6,16 +6,38 @@ Reading names and options needs no torch; `create` and `compose` import it.
 from typing import TYPE_CHECKING
 
 from marginctl.errors import RequestError
-from marginctl.objectives.options import Value
-from marginctl.objectives.parsing import available, named, parse
-from marginctl.objectives.spec import CROSS_ENTROPY, NO_MARGIN, NO_SCALE, Part, Spec, part
+from marginctl.objectives.options import Option, Value
+from marginctl.objectives.parsing import available, parse, parse_preset
+from marginctl.objectives.parts import (
+    CROSS_ENTROPY,
+    NO_MARGIN,
+    NO_SCALE,
+    ObjectiveSpec,
+    Part,
+    PartEntry,
+    part,
+)
+from marginctl.objectives.presets import Preset
+from marginctl.objectives.schedules import ScheduleOption
+from marginctl.utils.plugins import Plugin
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from marginctl.objectives.module import Objective
 
-__all__ = ["available", "compose", "create", "part"]
+__all__ = [
+    "ObjectiveSpec",
+    "Option",
+    "PartEntry",
+    "Plugin",
+    "Preset",
+    "ScheduleOption",
+    "available",
+    "compose",
+    "create",
+    "part",
+]
 
 
 def create(
@@ -26,14 +48,14 @@ def create(
     class_weights: "Tensor | None" = None,
     **options: Value,
 ) -> "Objective":
-    """The preset `name` as an `nn.Module`.
+    """Return the preset `name` as an `nn.Module`.
 
     Args:
-        name: a preset's name; or a whole objective as a recipe has it, such as
-            `arcgrad:scale=5` or `similarity=cosine;scale=fixed(value=30)`, without options.
+        name: a preset's name; or a complete objective as in a recipe, such as `arcgrad:scale=5` or
+            `similarity=cosine;scale=fixed(value=30)`, without further options.
         num_classes: C, at least 2.
         feature_dim: d, the length of a feature.
-        class_weights: (C,), what a sample of each class counts; all the same where not given.
+        class_weights: (C,), the weight of a sample of each class; 1 by default.
         options: the preset's options; see `available()`.
 
     Raises:
@@ -43,14 +65,13 @@ def create(
 
     if not isinstance(name, str):
         raise RequestError(f"objective {name!r}: expected a name such as 'arcface'")
-    whole = ":" in name or "=" in name
-    if whole and options:
+    complete = ":" in name or "=" in name
+    if complete and options:
         raise RequestError(
-            f"objective '{name}': its options stand in the name: {', '.join(options)} too is not "
-            "possible"
+            f"objective '{name}': the name has options already: add {', '.join(options)} to it"
         )
-    made = parse(name) if whole else named(name, **options)
-    return Objective(made.spec, num_classes, feature_dim, class_weights=class_weights)
+    objective = parse(name) if complete else parse_preset(name, **options)
+    return Objective(objective.spec, num_classes, feature_dim, class_weights=class_weights)
 
 
 def compose(
@@ -64,18 +85,16 @@ def compose(
     regularizers: tuple[Part, ...] = (),
     class_weights: "Tensor | None" = None,
 ) -> "Objective":
-    """An objective from parts, each made by `part(kind, option=value)`.
+    """Return an objective of parts, each written as `part(kind, option=value)`.
 
     Raises:
-        RequestError: a kind that does not exist, or parts that do not fit together.
+        RequestError: an unknown kind, or parts that do not fit together.
     """
-    from marginctl.objectives import plugins
     from marginctl.objectives.module import Objective
 
-    plugins.load()
     several = regularizers if isinstance(regularizers, tuple | list) else (regularizers,)
     for given in (similarity, scale, margin, loss, *several):
         if not isinstance(given, Part):
             raise RequestError(f"compose: {given!r}: expected a part, such as part('cosine')")
-    spec = Spec(similarity, scale, margin, loss, tuple(several))
+    spec = ObjectiveSpec(similarity, scale, margin, loss, tuple(several))
     return Objective(spec, num_classes, feature_dim, class_weights=class_weights)

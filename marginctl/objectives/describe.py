@@ -1,64 +1,64 @@
-"""What an objective is, in words: formula, source, options, parts, and what theory says of it."""
+"""Descriptions of objectives for the commands: formula, source, options, parts and theory."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from marginctl.objectives import plugins
-from marginctl.objectives.options import Option, Value, plain
-from marginctl.objectives.parsing import PresetName, parse
-from marginctl.objectives.schedules import SHAPES, Schedule
-from marginctl.objectives.spec import (
+from marginctl.objectives.options import Option, format_value
+from marginctl.objectives.parsing import ParsedObjective
+from marginctl.objectives.parts import (
     NO_MARGIN,
     NO_SCALE,
     PARTS,
+    ObjectiveSpec,
     Part,
-    Spec,
-    remark_for_two,
-    untrained,
+    two_class_remark,
+    untrainable_reason,
 )
+from marginctl.objectives.presets import PRESETS
+from marginctl.objectives.schedules import SHAPES, Schedule
 
 
-def described(written: str, classes: int = 10) -> dict[str, Any]:
-    """All that `objectives show` says of an objective, as a JSON document.
+def describe(objective: ParsedObjective, num_classes: int = 10) -> dict[str, Any]:
+    """Return the JSON document of `objectives show`.
 
     Args:
-        written: a preset, with options or without, or parts.
-        classes: C, for what theory says.
-
-    Raises:
-        RequestError: no such objective.
+        objective: a preset with options, or a composition of parts.
+        num_classes: C, for the theory's numbers.
     """
     from marginctl.objectives.theory import remarks  # numpy and scipy, which a list does without
 
-    spec = parse(written).spec
+    spec = objective.spec
     return {
-        **entry(written),
-        "two_classes": untrained(spec, 2) or remark_for_two(spec),
-        "classes": classes,
-        "theory": remarks(spec, classes),
-        "parts": parts_of(spec),
+        **summarize(objective),
+        "two_classes": untrainable_reason(spec, 2) or two_class_remark(spec),
+        "classes": num_classes,
+        "theory": remarks(spec, num_classes),
+        "parts": describe_parts(spec),
     }
 
 
-def entry(written: str) -> dict[str, Any]:
-    """What `objectives list` says of an objective: the first part of `described`."""
-    found = parse(written)
-    about: dict[str, Any] = {"title": "a composition", "formula": None, "source": None}
+def summarize(objective: ParsedObjective) -> dict[str, Any]:
+    """Return the first part of `describe`: title, formula, source and options."""
+    title, formula, source = "a composition", None, None
     options: Mapping[str, Option] = {}
-    values: Mapping[str, Value] = {}
-    if isinstance(found, PresetName):
-        preset, values = found.preset, found.options
-        source = f"{preset.source}; from {preset.origin}" if preset.origin else preset.source
-        about = {"title": preset.title, "formula": preset.formula, "source": source}
-        options = preset.options
+    if objective.preset is not None:
+        preset, origin = PRESETS[objective.preset], PRESETS.origin(objective.preset)
+        title, formula, options = preset.title, preset.formula, preset.options
+        source = f"{preset.source}; from {origin}" if origin else preset.source
+    values = {
+        key: str(value) if isinstance(value, Schedule) else value
+        for key, value in objective.options.items()
+    }
     return {
-        "name": str(found),
-        **about,
+        "name": str(objective),
+        "title": title,
+        "formula": formula,
+        "source": source,
         "options": [
             {
                 "name": key,
                 "default": option.default,
-                "value": str(values[key]) if isinstance(values[key], Schedule) else values[key],
+                "value": values[key],
                 "expected": option.expected,
                 "help": option.help,
             }
@@ -67,48 +67,46 @@ def entry(written: str) -> dict[str, Any]:
     }
 
 
-def described_parts() -> dict[str, list[dict[str, Any]]]:
-    """Every kind of every part, and every schedule, a row for each option: for `list --parts`."""
-    plugins.load()
-
-    def rows(named: dict[str, Any], options: Mapping[str, Option]) -> list[dict[str, Any]]:
-        nothing = {"option": None, "default": None, "expected": None, "help": None}
-        return [
-            {
-                **named,
-                "option": key,
-                "default": option.default,
-                "expected": option.expected,
-                "help": option.help,
-            }
-            for key, option in options.items()
-        ] or [{**named, **nothing}]
-
+def list_parts() -> dict[str, list[dict[str, Any]]]:
+    """Return all parts and schedules, a row for each option: for `objectives list --parts`."""
     return {
         "parts": [
             row
-            for role, kinds in PARTS.items()
-            for kind, made in kinds.items()
-            for row in rows({"part": role, "kind": kind}, made.options)
+            for role, registry in PARTS.items()
+            for kind, entry in registry.items()
+            for row in _option_rows({"part": role, "kind": kind}, entry.options)
         ],
         "schedules": [
-            row for kind, shape in SHAPES.items() for row in rows({"schedule": kind}, shape.options)
+            row
+            for kind, shape in SHAPES.items()
+            for row in _option_rows({"schedule": kind}, shape.options)
         ],
     }
 
 
-def parts_of(spec: Spec) -> dict[str, str]:
-    """The five parts in words, those that do nothing left out."""
+def _option_rows(name: dict[str, str], options: Mapping[str, Option]) -> list[dict[str, Any]]:
+    no_option = {"option": None, "default": None, "expected": None, "help": None}
+    return [
+        {
+            **name,
+            "option": key,
+            "default": option.default,
+            "expected": option.expected,
+            "help": option.help,
+        }
+        for key, option in options.items()
+    ] or [{**name, **no_option}]
 
-    def words(made: Part) -> str:
-        options = ", ".join(f"{k}={plain(v)}" for k, v in made.options)
-        return f"{made.kind} ({options})" if options else made.kind
 
-    shown = {
-        "similarity": words(spec.similarity),
-        "scale": "" if spec.scale == NO_SCALE else words(spec.scale),
-        "margin": "" if spec.margin == NO_MARGIN else words(spec.margin),
-        "loss": words(spec.loss),
-        "regularizers": ", ".join(words(r) for r in spec.regularizers),
-    }
-    return {role: text for role, text in shown.items() if text}
+def describe_parts(spec: ObjectiveSpec) -> dict[str, str]:
+    """Return the parts in words by role, without those that do nothing."""
+
+    def words(part: Part) -> str:
+        options = ", ".join(f"{k}={format_value(v)}" for k, v in part.options)
+        return f"{part.kind} ({options})" if options else part.kind
+
+    texts: dict[str, list[str]] = {}
+    for role, part in spec.parts:
+        if part not in (NO_SCALE, NO_MARGIN):
+            texts.setdefault(role, []).append(words(part))
+    return {role: ", ".join(several) for role, several in texts.items()}

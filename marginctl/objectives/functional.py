@@ -1,7 +1,6 @@
 """The functional core: one definition of every objective, for one network or a stack of them."""
 
-from collections.abc import Mapping
-from typing import TypeVar, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -9,17 +8,30 @@ from torch import Tensor
 from marginctl.errors import RequestError
 from marginctl.objectives.autograd import LossFunction, SimilarityFunction
 from marginctl.objectives.composition import Gradient, Parts, backward, evaluate, training_logits
-from marginctl.objectives.external import broken, imported
 from marginctl.objectives.least_squares import least_squares_scale
-from marginctl.objectives.losses import LOSSES
-from marginctl.objectives.margins import MARGINS
-from marginctl.objectives.regularizers import REGULARIZERS
-from marginctl.objectives.scales import SCALES, Batch, FeatureNormWeightNorm, State
+from marginctl.objectives.losses import Loss
+from marginctl.objectives.margins import Margin
+from marginctl.objectives.parts import (
+    PARTS,
+    ObjectiveSpec,
+    Part,
+    check_scale_value,
+    validate_spec,
+)
+from marginctl.objectives.regularizers import Regularizer
+from marginctl.objectives.scales import Batch, FeatureNormWeightNorm, Scale, State
 from marginctl.objectives.schedules import Schedule
-from marginctl.objectives.similarities import SIMILARITIES, Cosine, Similarity
-from marginctl.objectives.spec import PARTS, Part, Spec, accept_spec, check_number
+from marginctl.objectives.similarities import Cosine, Similarity
+from marginctl.utils.plugins import reason
+from marginctl.utils.registry import import_object
 
-T = TypeVar("T")
+_BASES = {
+    "similarity": Similarity,
+    "scale": Scale,
+    "margin": Margin,
+    "loss": Loss,
+    "regularizers": Regularizer,
+}
 
 
 class ObjectiveFunction:
@@ -39,56 +51,56 @@ class ObjectiveFunction:
             that is taken from a run.
     """
 
-    def __init__(self, spec: Spec, num_classes: int) -> None:
+    def __init__(self, spec: ObjectiveSpec, num_classes: int) -> None:
         if num_classes < 2:
             raise RequestError(
                 f"num_classes = {num_classes}: a classification loss needs at least 2 classes"
             )
-        spec = accept_spec(spec)
-        check_number("objective", spec)
+        spec = validate_spec(spec)
+        check_scale_value("objective", spec)
         self.spec, self.num_classes = spec, num_classes
-        self.schedules: dict[str, Schedule] = {}
-        for role, made in spec.parts:
-            for option, value in made.options:
-                if isinstance(value, Schedule):
-                    self.schedules[_entry(role, made, option)] = value
+        self.schedules: dict[str, Schedule] = {
+            _state_name(role, part, option): value
+            for role, part in spec.parts
+            for option, value in part.options
+            if isinstance(value, Schedule)
+        }
+        self._classes = {(role, part.kind): _part_class(role, part) for role, part in spec.parts}
         start = {name: torch.tensor(s.value(0, 1)) for name, s in self.schedules.items()}
+        for role, part in spec.parts:
+            try:
+                self._create(role, part, start)
+            except Exception as error:  # a plug-in's code can raise anything
+                raise _failed(role, part, error) from None
         self._constant = self._build(start)
         self.has_bias = self._constant.similarity.has_bias
         self.trained = ("log_scale",) if self._constant.scale.pulls == "log_scale" else ()
 
     def _build(self, state: State) -> Parts:
-        """The parts, scheduled options at their values in `state`."""
-
-        def make(kinds: Mapping[str, type[T]], made: Part, role: str, *args: object) -> T:
-            several = role == "regularizers"
-            options = dict(made.options)
-            for option, value in options.items():
-                if isinstance(value, Schedule):
-                    now = state[_entry(role, made, option)].unsqueeze(-1)  # for (..., N)
-                    options[option] = now if several else now.unsqueeze(-1)  # for (..., N, C)
-            made_by = PARTS[role][made.kind].made_by
-            if made_by is None:
-                return kinds[made.kind](*args, **options)
-            kind = imported(made_by, made.kind, role)
-            try:
-                return cast(T, kind(*args, **options))
-            except Exception as error:  # anything can happen in another package
-                raise broken(made_by, made.kind, error) from None
-
+        """Return the parts with scheduled options at their values in `state`."""
         spec = self.spec
-        scale = make(SCALES, spec.scale, "scale", self.num_classes)
+        scale = self._create("scale", spec.scale, state)
         if isinstance(scale, FeatureNormWeightNorm):
             similarity: Similarity = Cosine(keep_weight_norm=True)
         else:
-            similarity = make(SIMILARITIES, spec.similarity, "similarity")
+            similarity = self._create("similarity", spec.similarity, state)
         return Parts(
             similarity,
             scale,
-            make(MARGINS, spec.margin, "margin"),
-            make(LOSSES, spec.loss, "loss"),
-            [make(REGULARIZERS, r, "regularizers") for r in spec.regularizers],
+            self._create("margin", spec.margin, state),
+            self._create("loss", spec.loss, state),
+            [self._create("regularizers", r, state) for r in spec.regularizers],
         )
+
+    def _create(self, role: str, part: Part, state: State) -> Any:
+        options = dict(part.options)
+        for option, value in options.items():
+            if isinstance(value, Schedule):
+                now = state[_state_name(role, part, option)].unsqueeze(-1)  # for (..., N)
+                # for (..., N, C)
+                options[option] = now if role == "regularizers" else now.unsqueeze(-1)
+        arguments = (self.num_classes,) if role == "scale" else ()
+        return self._classes[role, part.kind](*arguments, **options)
 
     def _parts(self, state: State) -> Parts:
         return self._build(state) if self.schedules else self._constant
@@ -216,9 +228,21 @@ class ObjectiveFunction:
         return loss, after, backward(parts, pull, row_weight)
 
 
-def _entry(role: str, made: Part, option: str) -> str:
-    """The name in the state of an option that follows a schedule."""
-    owner = made.kind if role == "regularizers" else role
+def _part_class(role: str, part: Part) -> Any:
+    registry = PARTS[role]
+    path = registry[part.kind].path
+    return import_object(path, f"{registry.kind} '{part.kind}'", _BASES[role])
+
+
+def _failed(role: str, part: Part, error: Exception) -> RequestError:
+    registry = PARTS[role]
+    path = registry[part.kind].path
+    return RequestError(f"{registry.kind} '{part.kind}' ({path}) fails: {reason(error)}")
+
+
+def _state_name(role: str, part: Part, option: str) -> str:
+    """Return the name in the state of an option that follows a schedule."""
+    owner = part.kind if role == "regularizers" else role
     return f"{owner}_{option}".replace("-", "_")
 
 
@@ -259,20 +283,17 @@ def check_targets(targets: Tensor, rows: int, num_classes: int) -> None:
             )
 
 
-def try_out(spec: Spec, num_classes: int) -> None:
-    """A training step on a few made rows, where a composition has parts of other packages.
+def check_plugin_parts(spec: ObjectiveSpec, num_classes: int) -> None:
+    """Run a training step on a few random rows, if a composition has parts of plug-ins.
 
     Raises:
-        RequestError: a part that fails, or gives another shape than one value a sample.
+        RequestError: a part fails, or the loss has another shape than one value a sample.
     """
-    external = [
-        (PARTS[role][made.kind].made_by, made.kind)
-        for role, made in spec.parts
-        if PARTS[role][made.kind].made_by
-    ]
-    if not external:
+    from_plugins = [(role, p) for role, p in spec.parts if PARTS[role].origin(p.kind)]
+    if not from_plugins:
         return
-    path, kind = external[0]
+    role, part = from_plugins[0]
+    owner = f"{PARTS[role].kind} '{part.kind}' ({PARTS[role][part.kind].path})"
     function = ObjectiveFunction(spec, num_classes)
     stream = torch.Generator().manual_seed(0)
     features = torch.randn(1, 5, 3, generator=stream)
@@ -280,16 +301,16 @@ def try_out(spec: Spec, num_classes: int) -> None:
     targets = torch.tensor([[0, 1, 0, 1, 1]])
     state = function.init_state(weights)
     try:
-        loss, _, found = function.gradient(
+        loss, _, gradient = function.gradient(
             features, weights, targets, None, state, row_weight=torch.full((1, 5), 0.2)
         )
         plain, _ = function(features, weights, targets, None, state, training=False)
-    except Exception as error:
-        raise broken(str(path), kind, error) from None
+    except Exception as error:  # a plug-in's code can raise anything
+        raise _failed(role, part, error) from None
     if loss.shape != (1, 5) or plain.shape != (1, 5) or not loss.is_floating_point():
         raise RequestError(
-            f"the part '{kind}' ({path}): the loss has shape {tuple(loss.shape)} for 5 samples in "
-            "1 network: expected one value a sample, (..., N)"
+            f"{owner}: the loss has shape {tuple(loss.shape)} for 5 samples in 1 network: expected "
+            "one value a sample, (..., N)"
         )
-    if not (found.features.isfinite().all() and found.weights.isfinite().all()):
-        raise RequestError(f"the part '{kind}' ({path}): its gradient is not finite")
+    if not (gradient.features.isfinite().all() and gradient.weights.isfinite().all()):
+        raise RequestError(f"{owner}: its gradient is not finite")

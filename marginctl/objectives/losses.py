@@ -98,11 +98,3 @@ class DenseHinge(Hinge):
         gradient = (excess > 0).to(logits.dtype).div_(others)
         gradient.scatter_(-1, targets.unsqueeze(-1), -gradient.sum(-1, keepdim=True))
         return loss, gradient
-
-
-LOSSES: dict[str, type[Loss]] = {
-    "cross-entropy": CrossEntropy,
-    "hinge": Hinge,
-    "dense-hinge": DenseHinge,
-    "max-softplus": MaxSoftplus,
-}

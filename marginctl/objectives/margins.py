@@ -169,13 +169,3 @@ class MultiplicativeDistance(Margin):
 
     def slope(self, target: Tensor) -> Tensor | None:
         return torch.ones_like(target) * (1 + self.margin)
-
-
-MARGINS: dict[str, type[Margin]] = {
-    "none": NoMargin,
-    "additive-logit": AdditiveLogit,
-    "additive-cosine": AdditiveCosine,
-    "additive-angle": AdditiveAngle,
-    "multiplicative-angle": MultiplicativeAngle,
-    "multiplicative-distance": MultiplicativeDistance,
-}

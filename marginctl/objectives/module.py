@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from marginctl.errors import RequestError
 from marginctl.objectives.functional import ObjectiveFunction, check_targets
+from marginctl.objectives.parts import ObjectiveSpec
 from marginctl.objectives.scales import State
-from marginctl.objectives.spec import Spec
 
 Reduction = Literal["mean", "sum", "none"]
 
@@ -36,7 +36,7 @@ class Objective(nn.Module):
 
     def __init__(
         self,
-        spec: Spec,
+        spec: ObjectiveSpec,
         num_classes: int,
         feature_dim: int,
         dtype: torch.dtype | None = None,

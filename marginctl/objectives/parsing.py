@@ -1,121 +1,157 @@
-"""How objectives are written: a preset with options, or a free composition of parts."""
+"""The text form of objectives: a preset with options, or a composition of parts. No torch here."""
 
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from marginctl.errors import RequestError
-from marginctl.objectives import plugins
 from marginctl.objectives.options import (
     Value,
-    accept_options,
-    read_options,
-    split_outside,
-    written_options,
+    format_options,
+    parse_options,
+    split_top_level,
+    validate_options,
 )
-from marginctl.objectives.presets import PRESETS, Preset
-from marginctl.objectives.spec import (
+from marginctl.objectives.parts import (
     CROSS_ENTROPY,
     NO_MARGIN,
     NO_SCALE,
     PARTS,
+    ObjectiveSpec,
     Part,
-    Spec,
-    accept_part,
-    accept_spec,
-    from_run,
     part,
+    scale_source,
+    validate_part,
+    validate_spec,
 )
+from marginctl.objectives.presets import PRESETS, Preset
 from marginctl.utils.text import did_you_mean, short
 
-
-class ObjectiveName(ABC):
-    """An objective as it is written; `str` gives the canonical form, which `parse` reads."""
-
-    @property
-    @abstractmethod
-    def spec(self) -> Spec:
-        """The parts that it is made of."""
-
-    def __reduce__(self) -> tuple[Callable[[str], "ObjectiveName"], tuple[str]]:
-        return parse, (str(self),)  # presets hold functions, which do not pickle
+if TYPE_CHECKING:
+    from pydantic_core import CoreSchema
 
 
-@dataclass(frozen=True)
-class PresetName(ObjectiveName):
-    """A preset with its options: `NAME:option=value,option=value`."""
+@dataclass(frozen=True, eq=False)
+class ParsedObjective:
+    """An objective of a recipe or an option: a preset with options, or a composition of parts.
 
-    preset: Preset
-    options: Mapping[str, Value]  # all of them, defaults included
+    `str` gives the canonical text: options sorted, defaults dropped. Objectives with the same text
+    are equal. A pydantic model reads one from text or a mapping of parts, and writes the text.
 
-    @property
-    def spec(self) -> Spec:
-        return self.preset.build(self.options)
+    Attributes:
+        spec: the five parts.
+        preset: the preset's name, None for a composition.
+        options: the preset's options, defaults included.
+    """
 
-    def __str__(self) -> str:
-        options = written_options(self.preset.options, self.options)
-        return self.preset.name + (f":{options}" if options else "")
+    spec: ObjectiveSpec
+    preset: str | None = None
+    options: Mapping[str, Value] = field(default_factory=dict)
 
-
-@dataclass(frozen=True)
-class Composition(ObjectiveName):
-    """Parts that a recipe puts together: `similarity=KIND(option=value);margin=KIND;...`."""
-
-    parts: Spec
-
-    @property
-    def spec(self) -> Spec:
-        return self.parts
+    @cached_property
+    def _text(self) -> str:
+        if self.preset is None:
+            return _format_parts(self.spec)
+        options = format_options(PRESETS[self.preset].options, self.options)
+        return self.preset + (f":{options}" if options else "")
 
     def __str__(self) -> str:
-        spec = self.parts
-        shown = {"similarity": [spec.similarity]}
-        shown["scale"] = [] if spec.scale == NO_SCALE else [spec.scale]
-        shown["margin"] = [] if spec.margin == NO_MARGIN else [spec.margin]
-        shown["loss"] = [] if spec.loss == CROSS_ENTROPY else [spec.loss]
-        shown["regularizers"] = sorted(spec.regularizers, key=lambda p: p.kind)
-        return ";".join(
-            f"{role}={'+'.join(_written(role, p) for p in parts)}"
-            for role, parts in shown.items()
-            if parts
+        return self._text
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ParsedObjective) and other._text == self._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+    def __reduce__(self) -> tuple[Callable[[str], "ParsedObjective"], tuple[str]]:
+        return parse, (self._text,)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: object, handler: object) -> "CoreSchema":
+        from pydantic_core import core_schema
+
+        def read(value: object) -> ParsedObjective:
+            try:
+                return parse_any(value)
+            except RequestError as error:
+                raise ValueError("\n".join(error.lines)) from None
+
+        return core_schema.no_info_plain_validator_function(
+            read, serialization=core_schema.plain_serializer_function_ser_schema(str)
         )
 
 
-def _written(role: str, made: Part) -> str:
-    options = written_options(PARTS[role][made.kind].options, dict(made.options))
-    return f"{made.kind}({options})" if options else made.kind
+def _format_parts(spec: ObjectiveSpec) -> str:
+    defaults = {"scale": NO_SCALE, "margin": NO_MARGIN, "loss": CROSS_ENTROPY}
+    texts: dict[str, list[str]] = {}
+    for role, given in spec.parts:
+        if given == defaults.get(role):
+            continue
+        options = format_options(PARTS[role][given.kind].options, dict(given.options))
+        texts.setdefault(role, []).append(f"{given.kind}({options})" if options else given.kind)
+    return ";".join(f"{role}={'+'.join(kinds)}" for role, kinds in texts.items())
 
 
-def named(name: str, /, **options: object) -> PresetName:
-    """The preset `name` with `options`, checked.
+def parse_any(value: object) -> ParsedObjective:
+    """Return the objective in a text or in a mapping of parts; a parsed one as it is.
 
     Raises:
-        RequestError: no such preset or option, or a value outside its range.
+        RequestError: as `parse` and `parse_parts`, or another type.
     """
-    plugins.load()
-    preset = PRESETS.get(name)
-    if preset is None:
+    if isinstance(value, ParsedObjective):
+        return value
+    if isinstance(value, str):
+        return parse(value)
+    if isinstance(value, Mapping):
+        return parse_parts(value)
+    raise RequestError(f"objective {short(repr(value))}: expected a name, or a mapping of parts")
+
+
+def parse(text: str) -> ParsedObjective:
+    """Return the objective in `NAME:option=value,...` or `similarity=KIND(option=value);scale=...`.
+
+    Raises:
+        RequestError: as `parse_preset` and `parse_parts`, or the text has another form.
+    """
+    text = text.strip()
+    if re.match(r"\w+\s*=", text):
+        return parse_parts(_split_parts(text))
+    name, colon, rest = text.partition(":")
+    if ";" in text:
         raise RequestError(
-            f"unknown objective '{short(name)}': expected one of {', '.join(PRESETS)}, or parts "
-            f"such as similarity=cosine;scale=fixed(value=30).{did_you_mean(name, PRESETS)}"
+            f"objective '{text}': a preset takes no parts: give options, NAME:option=value,..., or "
+            "parts alone, similarity=KIND;scale=KIND;..."
         )
-    accepted = accept_options(f"objective '{name}'", preset.options, options)
-    return PresetName(preset, MappingProxyType(accepted))
+    options = parse_options(
+        f"objective '{text}'", rest if colon else None, "NAME:option=value,option=value"
+    )
+    return parse_preset(name.strip(), **options)
 
 
-def composed(parts: Mapping[str, Any]) -> Composition:
-    """A composition from a recipe's mapping: role -> kind, or {kind: ..., option: value}.
+def parse_preset(name: str, /, **options: object) -> ParsedObjective:
+    """Return the preset `name` with `options`.
 
-    `regularizers` may be a list. What is left out is the scale 1, no margin, cross-entropy, and no
-    regulariser.
+    Raises:
+        RequestError: an unknown preset or option, or a value outside its range.
+    """
+    preset: Preset = PRESETS.find(name)
+    values = validate_options(f"objective '{name}'", preset.options, options)
+    return ParsedObjective(preset.build(**values), name, MappingProxyType(values))
+
+
+def parse_parts(parts: Mapping[str, Any]) -> ParsedObjective:
+    """Return the composition of a mapping: role -> kind, or {kind: KIND, option: value}.
+
+    `regularizers` may be a list. The defaults are the scale 1, no margin, cross-entropy, and no
+    regularizers.
 
     Raises:
         RequestError: an unknown role, kind or option, or parts that do not fit together.
     """
-    plugins.load()
     unknown = [role for role in parts if role not in PARTS]
     if unknown:
         raise RequestError(
@@ -125,87 +161,77 @@ def composed(parts: Mapping[str, Any]) -> Composition:
     if "similarity" not in parts:
         known = ", ".join(PARTS["similarity"])
         raise RequestError(f"objective: 'similarity' is missing: expected one of {known}")
-    regularizers = parts.get("regularizers", [])
+    given = dict(parts)
+    regularizers = given.pop("regularizers", [])
     if not isinstance(regularizers, list):
         regularizers = [regularizers]
-    made = {r: _part(r, parts[r]) for r in ("similarity", "scale", "margin", "loss") if r in parts}
-    several = tuple(_part("regularizers", one) for one in regularizers)
-    return Composition(_canonical(accept_spec(Spec(**made, regularizers=several))))
+    spec = ObjectiveSpec(
+        **{role: _parse_part(role, one) for role, one in given.items()},
+        regularizers=tuple(_parse_part("regularizers", one) for one in regularizers),
+    )
+    return ParsedObjective(_canonical(validate_spec(spec)))
 
 
-def _canonical(spec: Spec) -> Spec:
-    """The parts, with the source of a scale by its canonical name where it is an objective."""
-    found = from_run(spec)
-    if found is None:
+def _canonical(spec: ObjectiveSpec) -> ObjectiveSpec:
+    """Return the parts with the source of a scale by its canonical name, if it is an objective."""
+    source = scale_source(spec)
+    if source is None:
         return spec
     try:
-        name = str(parse(found.source))
+        name = str(parse(source.source))
     except RequestError:  # a path
         return spec
-    return replace(spec, scale=part("fixed", from_run=name, times=found.times))
+    return replace(spec, scale=part("fixed", from_run=name, times=source.times))
 
 
-def _part(role: str, given: object) -> Part:
+def _parse_part(role: str, given: object) -> Part:
     options = dict(given) if isinstance(given, Mapping) else {"kind": given}
     if "kind" not in options:
         raise RequestError(
             f"objective: {role}: 'kind' is missing: expected {{kind: KIND, option: value}} with "
             f"one of {', '.join(PARTS[role])}"
         )
-    return accept_part(role, options.pop("kind", None), options)
+    return validate_part(role, options.pop("kind"), options)
 
 
-def parse(text: str) -> ObjectiveName:
-    """Reads `NAME:option=value,...`, or parts `similarity=KIND(option=value,...);scale=...`.
-
-    Raises:
-        RequestError: as `named` and `composed`, or the text has another form.
-    """
-    text = text.strip()
-    if re.match(r"\w+\s*=", text):
-        return composed(_parts_in(text))
-    name, colon, rest = text.partition(":")
-    if ";" in text:
-        raise RequestError(
-            f"objective '{text}': a preset takes no parts: give options, NAME:option=value,..., or "
-            "parts alone, similarity=KIND;scale=KIND;..."
-        )
-    return named(
-        name.strip(),
-        **read_options(
-            f"objective '{text}'", rest if colon else None, "NAME:option=value,option=value"
-        ),
-    )
-
-
-def _parts_in(text: str) -> dict[str, Any]:
+def _split_parts(text: str) -> dict[str, Any]:
+    """Return the mapping that `parse_parts` takes from `similarity=KIND(option=value);..."""
     if text.count("(") != text.count(")"):
-        raise RequestError(f"objective '{text}': a parenthesis is missing or too many")
+        raise RequestError(f"objective '{text}': unbalanced parentheses")
     parts: dict[str, Any] = {}
-    for item in filter(None, (i.strip() for i in split_outside(text, ";"))):
-        role, _, kinds = item.partition("=")
-        found = []
-        for one in split_outside(kinds, "+"):
+    for item in filter(None, (i.strip() for i in split_top_level(text, ";"))):
+        role, _, kinds = (piece.strip() for piece in item.partition("="))
+        several = []
+        for one in split_top_level(kinds, "+"):
             match = re.fullmatch(r"\s*([\w-]+)\s*(?:\((.*)\))?\s*", one)
             if not match:
                 raise RequestError(
                     f"objective '{text}': '{item}' is not part=KIND(option=value,...)"
                 )
-            found.append(
-                {"kind": match[1], **read_options(f"objective '{text}'", match[2] or None)}
-            )
-        if role.strip() in parts:
-            raise RequestError(f"objective '{text}': part '{role.strip()}' is given twice")
-        parts[role.strip()] = found if role.strip() == "regularizers" else found[0]
-        if len(found) > 1 and role.strip() != "regularizers":
-            raise RequestError(f"objective '{text}': one {role.strip()} is possible, not several")
+            options = parse_options(f"objective '{text}'", match[2] or None)
+            several.append({"kind": match[1], **options})
+        if role in parts:
+            raise RequestError(f"objective '{text}': part '{role}' is given twice")
+        if len(several) > 1 and role != "regularizers":
+            raise RequestError(f"objective '{text}': expected one {role}, not several")
+        parts[role] = several if role == "regularizers" else several[0]
     return parts
 
 
 def available() -> dict[str, dict[str, Value]]:
-    """Names of all presets, each with its options and their defaults."""
-    plugins.load()
+    """Return the names of all presets, each with its options and their defaults."""
     return {
         name: {key: option.default for key, option in preset.options.items()}
         for name, preset in PRESETS.items()
     }
+
+
+def check_plugins() -> None:
+    """Load the parts and presets of plug-ins, for callers that take a RequestError as bad data.
+
+    Raises:
+        RequestError: a plug-in cannot be loaded, or an entry is wrong.
+    """
+    len(PRESETS)
+    for registry in PARTS.values():
+        len(registry)

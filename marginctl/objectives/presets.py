@@ -1,258 +1,251 @@
-"""The methods of the papers as data: each preset is a line that composes parts. No torch here."""
+"""The methods of the papers as data: each preset composes parts. No torch here."""
 
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from marginctl.errors import RequestError
 from marginctl.objectives.options import Option, Value
-from marginctl.objectives.schedules import Schedule, Timed, timed
-from marginctl.objectives.spec import BIAS, PARTS, Part, Spec, part
+from marginctl.objectives.parts import (
+    ADDITIVE_ANGLE,
+    ADDITIVE_COSINE,
+    BIAS,
+    CENTER,
+    HINGE,
+    LABEL_SMOOTHING,
+    LIKELIHOOD,
+    MULTIPLICATIVE_ANGLE,
+    MULTIPLICATIVE_DISTANCE,
+    NON_TARGET_UNIFORMITY,
+    POOL,
+    SUPER_SYMMETRY,
+    ObjectiveSpec,
+    check_defaults,
+    part,
+    validate_spec,
+)
+from marginctl.objectives.schedules import Schedule, ScheduleOption
+from marginctl.utils.registry import Registry
 
 
 @dataclass(frozen=True)
 class Preset:
-    """A named method: its options, the parts that it is made of, and where it was published."""
+    """A named method.
 
-    name: str
+    Args:
+        title: its name in words.
+        formula: the loss of a sample.
+        source: where it was published.
+        build: the options as keywords -> the parts.
+        options: the options and what they accept.
+    """
+
     title: str
     formula: str
     source: str
-    build: Callable[[Mapping[str, Value]], Spec]
+    build: Callable[..., ObjectiveSpec]
     options: Mapping[str, Option] = field(default_factory=dict)
-    origin: str | None = None  # `package version` of one from another package
 
 
-def _linear(options: Mapping[str, Value]) -> Part:
-    return part("linear", bias=options["bias"])
+def _check(name: str, preset: Preset) -> None:
+    check_defaults(preset.options)
+    built = preset.build(**{key: option.default for key, option in preset.options.items()})
+    if not isinstance(built, ObjectiveSpec):
+        raise RequestError(f"build: expected an ObjectiveSpec, got {built!r}")
+    validate_spec(built)
 
 
-def _minus_log(beta: Value) -> Value:
-    return beta.of_negative_log() if isinstance(beta, Schedule) else 0.0 - math.log(beta)
+def _negative_log(beta: Value) -> Value:
+    return beta.to_negative_log() if isinstance(beta, Schedule) else 0.0 - math.log(beta)
 
 
-_PRESETS = (
-    Preset(
-        "soft",
+_PRESETS = {
+    "soft": Preset(
         "Softmax cross-entropy",
         "-ln softmax(W x)_y",
         "ArcGrad, eq. 4",
-        lambda o: Spec(_linear(o)),
-        {"bias": BIAS},
+        lambda bias: ObjectiveSpec(part("linear", bias=bias)),
+        BIAS,
     ),
-    Preset(
-        "center",
+    "center": Preset(
         "Softmax cross-entropy with center loss",
         "-ln softmax(W x)_y + strength/2 |x - c_y|^2",
         "ArcGrad, eqs. 5 and 6",
-        lambda o: Spec(
-            _linear(o),
-            regularizers=(part("center", strength=o["strength"], alpha=o["alpha"]),),
+        lambda bias, **o: ObjectiveSpec(
+            part("linear", bias=bias), regularizers=(part("center", **o),)
         ),
-        {**PARTS["regularizers"]["center"].options, "bias": BIAS},
+        {**CENTER, **BIAS},
     ),
-    Preset(
-        "m-soft",
+    "m-soft": Preset(
         "Soft-margin softmax",
         "-ln softmax(W x - margin e_y)_y",
         "ArcGrad, reference 4",
-        lambda o: Spec(_linear(o), margin=part("additive-logit", margin=o["margin"])),
-        {"margin": timed(0.0, 0.5, "taken from the target's logit"), "bias": BIAS},
+        lambda bias, margin: ObjectiveSpec(
+            part("linear", bias=bias), margin=part("additive-logit", margin=margin)
+        ),
+        {"margin": ScheduleOption(0.5, "taken from the target's logit", 0.0), **BIAS},
     ),
-    Preset(
-        "modified-softmax",
+    "modified-softmax": Preset(
         "Softmax with the hard bias 1",
         "-ln softmax(W x - e_y)_y",
         "Large Margin in Softmax, eq. 15",
-        lambda o: Spec(_linear(o), margin=part("additive-logit", margin=1.0)),
-        {"bias": BIAS},
+        lambda bias: ObjectiveSpec(
+            part("linear", bias=bias), margin=part("additive-logit", margin=1.0)
+        ),
+        BIAS,
     ),
-    Preset(
-        "gradient-decay",
+    "gradient-decay": Preset(
         "Gradient decay",
         "ln(beta + sum_{c != y} exp(z_c - z_y)), z = W x",
         "Gradient decay, J",
-        lambda o: Spec(
-            _linear(o),
-            margin=part("additive-logit", margin=_minus_log(o["beta"]), offset=True),
+        lambda bias, beta: ObjectiveSpec(
+            part("linear", bias=bias),
+            margin=part("additive-logit", margin=_negative_log(beta), offset=True),
         ),
         {
-            "beta": Timed(
+            "beta": ScheduleOption(
                 1.0,
                 "below 1 the target's gradient is concave in its probability, above 1 convex",
-                minimum=0.0,
-                above_minimum=True,
+                0.0,
+                exclusive_minimum=True,
             ),
-            "bias": BIAS,
+            **BIAS,
         },
     ),
-    Preset(
-        "label-smoothing",
+    "label-smoothing": Preset(
         "Label smoothing",
         "-(1 - strength) ln p_y - strength/C sum_c ln p_c, p = softmax(W x)",
         "Large Margin in Softmax, eq. 13",
-        lambda o: Spec(_linear(o), regularizers=(part("label-smoothing", strength=o["strength"]),)),
-        {**PARTS["regularizers"]["label-smoothing"].options, "bias": BIAS},
+        lambda bias, **o: ObjectiveSpec(
+            part("linear", bias=bias), regularizers=(part("label-smoothing", **o),)
+        ),
+        {**LABEL_SMOOTHING, **BIAS},
     ),
-    Preset(
-        "lm-softmax",
+    "lm-softmax": Preset(
         "Large Margin in Softmax",
         "-ln softmax(z)_y + strength D(softmax(z_{c != y}), uniform), z = W x",
         "Large Margin in Softmax, eq. 11",
-        lambda o: Spec(
-            _linear(o),
-            regularizers=(
-                part(
-                    "non-target-uniformity",
-                    strength=o["strength"],
-                    divergence=o["divergence"],
-                ),
-            ),
+        lambda bias, **o: ObjectiveSpec(
+            part("linear", bias=bias), regularizers=(part("non-target-uniformity", **o),)
         ),
-        {**PARTS["regularizers"]["non-target-uniformity"].options, "bias": BIAS},
+        {**NON_TARGET_UNIFORMITY, **BIAS},
     ),
-    Preset(
-        "hinge",
+    "hinge": Preset(
         "Multi-class hinge",
         "max(0, max_{c != y} z_c - z_y + margin), z = W x",
         "Large Margin in Softmax, eq. 1",
-        lambda o: Spec(_linear(o), loss=part("hinge", margin=o["margin"])),
-        {**PARTS["loss"]["hinge"].options, "bias": BIAS},
+        lambda bias, **o: ObjectiveSpec(part("linear", bias=bias), loss=part("hinge", **o)),
+        {**HINGE, **BIAS},
     ),
-    Preset(
-        "dense-hinge",
+    "dense-hinge": Preset(
         "Dense hinge",
         "mean over c != y of max(0, z_c - z_y + margin), z = W x",
         "Large Margin in Softmax, eq. 14",
-        lambda o: Spec(_linear(o), loss=part("dense-hinge", margin=o["margin"])),
-        {**PARTS["loss"]["dense-hinge"].options, "bias": BIAS},
+        lambda bias, **o: ObjectiveSpec(part("linear", bias=bias), loss=part("dense-hinge", **o)),
+        {**HINGE, **BIAS},
     ),
-    Preset(
-        "super-symmetry",
+    "super-symmetry": Preset(
         "Softmax with super-symmetric class weights",
         "-ln softmax(W x)_y + strength/C^2 sum_{c,d} (w_c.w_d / v - T_cd)^2",
         "Large Margin in Softmax, Sec. 3; this form is our choice",
-        lambda o: Spec(_linear(o), regularizers=(part("super-symmetry", strength=o["strength"]),)),
-        {**PARTS["regularizers"]["super-symmetry"].options, "bias": BIAS},
+        lambda bias, **o: ObjectiveSpec(
+            part("linear", bias=bias), regularizers=(part("super-symmetry", **o),)
+        ),
+        {**SUPER_SYMMETRY, **BIAS},
     ),
-    Preset(
-        "l-gm",
+    "l-gm": Preset(
         "Large-margin Gaussian mixture (L-GM)",
         "-ln softmax(-d)_y + strength d_y, d_c = |x - w_c|^2/2, (1 + margin) d_y in the softmax",
         "Large Margin in Softmax, reference 26",
-        lambda o: Spec(
+        lambda margin, strength: ObjectiveSpec(
             part("gaussian"),
-            margin=part("multiplicative-distance", margin=o["margin"]),
-            regularizers=(part("likelihood", strength=o["strength"]),),
+            margin=part("multiplicative-distance", margin=margin),
+            regularizers=(part("likelihood", strength=strength),),
         ),
-        {
-            **PARTS["margin"]["multiplicative-distance"].options,
-            **PARTS["regularizers"]["likelihood"].options,
-        },
+        {**MULTIPLICATIVE_DISTANCE, **LIKELIHOOD},
     ),
-    Preset(
-        "l-softmax",
+    "l-softmax": Preset(
         "Large-margin softmax (L-Softmax)",
         "-ln softmax(|w_c| |x| cos(theta_c))_y, with psi(theta_y) for the target's cosine",
         "Large Margin in Softmax, reference 16",
-        lambda o: Spec(
-            part("cosine"),
-            part("feature-norm-weight-norm"),
-            part("multiplicative-angle", margin=o["margin"], annealing=o["annealing"]),
+        lambda **o: ObjectiveSpec(
+            part("cosine"), part("feature-norm-weight-norm"), part("multiplicative-angle", **o)
         ),
-        PARTS["margin"]["multiplicative-angle"].options,
+        MULTIPLICATIVE_ANGLE,
     ),
-    Preset(
-        "sphereface",
+    "sphereface": Preset(
         "SphereFace (A-Softmax)",
         "-ln softmax(|x| cos(theta))_y, with psi(theta_y) for the target's cosine",
         "ArcGrad, reference 12",
-        lambda o: Spec(
-            part("cosine"),
-            part("feature-norm"),
-            part("multiplicative-angle", margin=o["margin"], annealing=o["annealing"]),
+        lambda **o: ObjectiveSpec(
+            part("cosine"), part("feature-norm"), part("multiplicative-angle", **o)
         ),
-        PARTS["margin"]["multiplicative-angle"].options,
+        MULTIPLICATIVE_ANGLE,
     ),
-    Preset(
-        "cosine",
+    "cosine": Preset(
         "Cosine softmax (NormFace) with a fixed scale",
         "-ln softmax(scale cos(theta))_y",
         "ArcGrad, eq. 7",
-        lambda o: Spec(part("cosine"), part("fixed", value=o["scale"])),
-        {"scale": timed(0.0, 30.0, "multiplies the cosines (kappa)")},
+        lambda scale: ObjectiveSpec(part("cosine"), part("fixed", value=scale)),
+        {"scale": ScheduleOption(30.0, "multiplies the cosines (kappa)", 0.0)},
     ),
-    Preset(
-        "cosine-learned",
+    "cosine-learned": Preset(
         "Cosine softmax with a learned scale",
         "-ln softmax(s cos(theta))_y, ln s a parameter",
         "the logarithm, and 16 at first, are our choice",
-        lambda o: Spec(part("cosine"), part("learned")),
+        lambda: ObjectiveSpec(part("cosine"), part("learned")),
     ),
-    Preset(
-        "cosine-ls",
+    "cosine-ls": Preset(
         "Cosine softmax with the least-squares scale",
         "-ln softmax(k cos(theta))_y, k = argmin |x - sum_c softmax(k cos(theta))_c w_c|",
         "Temperature, supplement, eqs. 24 and 25",
-        lambda o: Spec(part("cosine"), part("least-squares", pool=o["pool"])),
-        PARTS["scale"]["least-squares"].options,
+        lambda **o: ObjectiveSpec(part("cosine"), part("least-squares", **o)),
+        POOL,
     ),
-    Preset(
-        "cosface",
+    "cosface": Preset(
         "CosFace",
         "-ln softmax(scale cos(theta))_y, with cos(theta_y) - margin for the target",
         "ArcGrad, reference 13",
-        lambda o: Spec(
-            part("cosine"),
-            part("fixed", value=o["scale"]),
-            part("additive-cosine", margin=o["margin"]),
+        lambda scale, **o: ObjectiveSpec(
+            part("cosine"), part("fixed", value=scale), part("additive-cosine", **o)
         ),
-        {
-            "scale": timed(0.0, 64.0, "multiplies the cosines"),
-            **PARTS["margin"]["additive-cosine"].options,
-        },
+        {"scale": ScheduleOption(64.0, "multiplies the cosines", 0.0), **ADDITIVE_COSINE},
     ),
-    Preset(
-        "adacos-fixed",
+    "adacos-fixed": Preset(
         "AdaCos, fixed scale",
         "-ln softmax(s cos(theta))_y, s = sqrt(2) ln(C - 1)",
         "ArcGrad, eq. 10, l = 0",
-        lambda o: Spec(part("cosine"), part("adacos-fixed")),
+        lambda: ObjectiveSpec(part("cosine"), part("adacos-fixed")),
     ),
-    Preset(
-        "arcface",
+    "arcface": Preset(
         "ArcFace",
         "-ln softmax(scale cos(theta))_y, with cos(theta_y + margin) for the target",
         "ArcGrad, eq. 8",
-        lambda o: Spec(
-            part("cosine"),
-            part("fixed", value=o["scale"]),
-            part(
-                "additive-angle",
-                margin=o["margin"],
-                gradient=o["gradient"],
-                beyond=o["beyond"],
-            ),
+        lambda scale, **o: ObjectiveSpec(
+            part("cosine"), part("fixed", value=scale), part("additive-angle", **o)
         ),
-        {
-            "scale": timed(0.0, 20.0, "multiplies the cosines"),
-            **PARTS["margin"]["additive-angle"].options,
-        },
+        {"scale": ScheduleOption(20.0, "multiplies the cosines", 0.0), **ADDITIVE_ANGLE},
     ),
-    Preset(
-        "adacos",
+    "adacos": Preset(
         "AdaCos, dynamic scale",
         "-ln softmax(s cos(theta))_y, s = ln(B_avg) / cos(min(pi/4, median theta_y))",
         "ArcGrad, eq. 10",
-        lambda o: Spec(part("cosine"), part("adacos")),
+        lambda: ObjectiveSpec(part("cosine"), part("adacos")),
     ),
-    Preset(
-        "arcgrad",
+    "arcgrad": Preset(
         "ArcGrad",
         "-ln softmax(-scale theta)_y",
         "ArcGrad, eq. 11",
-        lambda o: Spec(part("angle"), part("fixed", value=o["scale"])),
-        {"scale": Timed(10.0, "multiplies the angles", minimum=0.0, above_minimum=True)},
+        lambda scale: ObjectiveSpec(part("angle"), part("fixed", value=scale)),
+        {"scale": ScheduleOption(10.0, "multiplies the angles", 0.0, exclusive_minimum=True)},
     ),
-)
+}
 
-PRESETS: dict[str, Preset] = {p.name: p for p in _PRESETS}
+PRESETS = Registry(
+    "preset",
+    Preset,
+    _PRESETS,
+    label="objective",
+    also="parts such as similarity=cosine;scale=fixed(value=30)",
+    check=_check,
+)

@@ -269,12 +269,3 @@ def _flat(table: Tensor, targets: Tensor) -> Tensor:
     classes = table.shape[-2]
     network = torch.arange(targets[..., 0].numel(), device=targets.device) * classes
     return (targets + network.view(*targets.shape[:-1], 1)).flatten()
-
-
-REGULARIZERS: dict[str, type[Regularizer]] = {
-    "center": Center,
-    "label-smoothing": LabelSmoothing,
-    "likelihood": Likelihood,
-    "non-target-uniformity": NonTargetUniformity,
-    "super-symmetry": SuperSymmetry,
-}

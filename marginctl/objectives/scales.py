@@ -165,14 +165,3 @@ class FeatureNormWeightNorm(FeatureNorm):
     As |w_c| differs between classes it belongs to what is compared: the similarities are then
     |w_c| cos(theta), whose largest is the linear classifier's prediction.
     """
-
-
-SCALES: dict[str, type[Scale]] = {
-    "fixed": Fixed,
-    "learned": Learned,
-    "adacos-fixed": AdaCosFixed,
-    "adacos": AdaCos,
-    "least-squares": LeastSquares,
-    "feature-norm": FeatureNorm,
-    "feature-norm-weight-norm": FeatureNormWeightNorm,
-}

@@ -1,6 +1,5 @@
-"""Schedules: an option's value over the course of training. No torch here."""
+"""Schedules: the value of an option or a learning rate over the training. No torch here."""
 
-import functools
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -11,17 +10,23 @@ from marginctl.errors import RequestError
 from marginctl.objectives.options import (
     Option,
     Value,
-    accept_options,
-    at_least,
-    read_options,
-    written_options,
+    format_options,
+    format_value,
+    parse_options,
+    validate_options,
 )
 from marginctl.utils.text import did_you_mean
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A kind of schedule. `value` takes the options, the step, and the share of training done."""
+    """A kind of schedule.
+
+    Args:
+        formula: in words.
+        options: the options and what they accept.
+        value: options, step and fraction of the training done -> value.
+    """
 
     formula: str
     options: Mapping[str, Option]
@@ -50,12 +55,13 @@ def _polynomial(o: Mapping[str, float], step: int, done: float) -> float:
 
 
 def _one_cycle(o: Mapping[str, float], step: int, done: float) -> float:
-    first, last = o["peak"] / o["divide"], o["peak"] / o["divide"] / o["final"]
-    rise = o["rise"]
+    first = o["max_lr"] / o["div_factor"]
+    last = o["max_lr"] / o["div_factor"] / o["final_div_factor"]
+    rise = o["pct_start"]
     if done < rise:
-        return _cosine({"start": first, "end": o["peak"], "over": rise}, step, done)
+        return _cosine({"start": first, "end": o["max_lr"], "over": rise}, step, done)
     fall = (done - rise) / (1 - rise)
-    return _cosine({"start": o["peak"], "end": last, "over": 1.0}, step, fall)
+    return _cosine({"start": o["max_lr"], "end": last, "over": 1.0}, step, fall)
 
 
 def _step(o: Mapping[str, float], step: int, done: float) -> float:
@@ -73,53 +79,58 @@ def _doubled(o: Mapping[str, float], step: int, done: float) -> float:
 
 
 def _positive(default: float | None, help: str, maximum: float = math.inf) -> Option:
-    return Option(default, help, minimum=0.0, maximum=maximum, above_minimum=True)
+    return Option(default, help, 0.0, maximum, exclusive_minimum=True)
+
+
+_START, _END = Option(None, "the first value"), Option(None, "the last value")
+_FRACTION = "fraction of the training"
 
 
 def _ramp(start: Option, end: Option, over: float = 1.0) -> dict[str, Option]:
-    return {"start": start, "end": end, "over": _positive(over, "share of the training", 1.0)}
-
-
-_START, _END = Option(None, "the value at first"), Option(None, "the value at last")
-_POSITIVE_ENDS = (_positive(None, "the value at first"), _positive(None, "the value at last"))
+    return {"start": start, "end": end, "over": _positive(over, _FRACTION, 1.0)}
 
 
 def _annealing(base: float, gamma: float, power: float, minimum: float) -> dict[str, Option]:
     return {
-        "base": at_least(0.0, base, "the value at first"),
-        "gamma": at_least(0.0, gamma, "its fall with every step"),
-        "power": at_least(0.0, power, "how fast that is"),
-        "minimum": at_least(0.0, minimum, "the smallest value"),
+        "base": Option(base, "the first value", 0.0),
+        "gamma": Option(gamma, "the decay with every step", 0.0),
+        "power": Option(power, "the speed of the decay", 0.0),
+        "minimum": Option(minimum, "the smallest value", 0.0),
     }
 
 
 SHAPES: Mapping[str, Shape] = {
+    "constant": Shape(
+        "the same value throughout", {"value": _START}, lambda o, step, done: o["value"]
+    ),
     "linear": Shape("from start to end in a straight line", _ramp(_START, _END), _linear),
     "cosine": Shape("from start to end on half a cosine", _ramp(_START, _END), _cosine),
     "exponential": Shape(
-        "from start to end at a constant ratio", _ramp(*_POSITIVE_ENDS), _exponential
+        "from start to end at a constant ratio",
+        _ramp(_positive(None, "the first value"), _positive(None, "the last value")),
+        _exponential,
     ),
     "polynomial": Shape(
-        "end + (start - end) (1 - share of the training / over)^power",
+        "end + (start - end) (1 - fraction of the training / over)^power",
         {**_ramp(_START, _END), "power": _positive(2.0, "2 in the temperature paper")},
         _polynomial,
     ),
     "one-cycle": Shape(
-        "up to peak and down again on half cosines: the rate of Smith's policy",
+        "up to max_lr and down again on half cosines: Smith's learning-rate policy",
         {
-            "peak": _positive(None, "the largest value"),
-            "rise": Option(0.3, "share of the training", 0.0, 0.99, above_minimum=True),
-            "divide": Option(25.0, "peak is so many times the first value", minimum=1.0),
-            "final": Option(1e4, "the first value is so many times the last", minimum=1.0),
+            "max_lr": _positive(None, "the largest value"),
+            "pct_start": Option(0.3, f"{_FRACTION} before max_lr", 0.0, 0.99, True),
+            "div_factor": Option(25.0, "max_lr over the first value", 1.0),
+            "final_div_factor": Option(1e4, "the first value over the last", 1.0),
         },
         _one_cycle,
     ),
     "step": Shape(
-        "start, times factor after every such share of the training",
+        "start, times factor after every such fraction of the training",
         {
             "start": _START,
             "factor": _positive(None, "multiplies the value"),
-            "every": _positive(None, "share of the training", 1.0),
+            "every": _positive(None, _FRACTION, 1.0),
         },
         _step,
     ),
@@ -136,32 +147,75 @@ SHAPES: Mapping[str, Shape] = {
     "l-gm": Shape(
         "start, times factor after every so many steps, at most end: L-GM's doubling",
         {
-            "start": _positive(0.1, "the value at first"),
-            "factor": Option(2.0, "multiplies the value", minimum=1.0),
-            "every": Option(5000.0, "steps", minimum=1.0, whole=True),
+            "start": _positive(0.1, "the first value"),
+            "factor": Option(2.0, "multiplies the value", 1.0),
+            "every": Option(5000.0, "steps", 1.0, integer=True),
             "end": _positive(0.3, "the largest value"),
         },
         _doubled,
     ),
     "warm-up": Shape(
         "from start to end in a straight line: gradient decay's; start and length are our choice",
-        _ramp(_positive(0.01, "the value at first"), _positive(None, "the value at last"), 0.2),
+        _ramp(_positive(0.01, "the first value"), _positive(None, "the last value"), 0.2),
         _linear,
     ),
 }
-KINDS = ("constant", *SHAPES)
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """A value that `set_progress` moves. `str` gives the form in which it is written."""
+    """A value over the training; a number is the schedule `constant`.
+
+    `str` gives the canonical text, which `parse` reads.
+    """
 
     kind: str
     options: tuple[tuple[str, float], ...]
     negative_log: bool = False  # the margin -ln beta, for a schedule of beta
 
+    @classmethod
+    def parse(cls, value: object) -> "Schedule":
+        """Return the schedule in a number, in `kind(option=value,...)`, or a mapping with `kind`.
+
+        Raises:
+            ValueError: another form, or a wrong option. The message is empty for another form.
+        """
+        if isinstance(value, Mapping):
+            given: dict[str, Any] = dict(value)
+            if "kind" not in given:
+                raise ValueError("a schedule's 'kind' is missing: " + ", ".join(SHAPES))
+            kind, listed = str(given.pop("kind")), True
+        else:
+            match = re.fullmatch(r"\s*([A-Za-z][\w-]*)\s*(?:\((.*)\))?\s*", str(value))
+            if match is None or not isinstance(value, str):
+                return cls("constant", (("value", _START.validate(value)),))
+            kind, listed = match[1], match[2] is not None
+            try:
+                given = dict(parse_options(f"schedule {kind}", match[2] or None))
+            except RequestError as error:
+                raise ValueError(error.lines[0]) from None
+        if kind not in SHAPES:
+            if not listed:
+                raise ValueError
+            raise ValueError(
+                f"unknown schedule '{kind}': expected one of {', '.join(SHAPES)}."
+                + did_you_mean(kind, SHAPES)
+            )
+        try:
+            options = validate_options(f"schedule {kind}", SHAPES[kind].options, given)
+        except RequestError as error:
+            raise ValueError(error.lines[0]) from None
+        if kind == "l-gm" and options["start"] > options["end"]:
+            raise ValueError("schedule l-gm: start is above end, the largest value")
+        return cls(kind, tuple(sorted(options.items())))
+
+    @property
+    def constant(self) -> float | None:
+        """The value of a constant schedule, None of any other."""
+        return dict(self.options)["value"] if self.kind == "constant" else None
+
     def value(self, step: int, total_steps: int) -> float:
-        """The value at `step` of `total_steps`; beyond them, what it has at the end.
+        """Return the value at `step` of `total_steps`; beyond them, the last value.
 
         Raises:
             ValueError: a negative number of steps.
@@ -174,120 +228,80 @@ class Schedule:
         try:
             value = SHAPES[self.kind].value(dict(self.options), step, done)
         except OverflowError:
-            return math.inf  # which no option takes
+            return math.inf  # which no option accepts
         return -math.log(value) if self.negative_log else value
 
-    @property
-    def extremes(self) -> tuple[float, ...]:
-        """The first value, the peak and the last of an endless training; others lie between."""
-        top = dict(self.options).get("rise", 0.0)  # where one-cycle has its peak
-        whole = 10**12
-        return self.value(0, 1), self.value(int(top * whole), whole), self.value(whole, whole)
+    def check_range(self, option: Option, expected: str) -> None:
+        """Check the first, the largest and the last value of an endless training.
 
-    def of_negative_log(self) -> "Schedule":
+        The other values lie between them.
+
+        Args:
+            option: its range is checked.
+            expected: the range in words.
+
+        Raises:
+            ValueError: a value outside the range.
+        """
+        top, steps = dict(self.options).get("pct_start", 0.0), 10**12
+        for step, total in ((0, 1), (int(top * steps), steps), (steps, steps)):
+            number = self.value(step, total)
+            try:
+                option.check_range(number)
+            except ValueError:
+                raise ValueError(f"it has the value {number:g}: expected {expected}") from None
+
+    def to_negative_log(self) -> "Schedule":
+        """Return the schedule of -ln of the value."""
         return replace(self, negative_log=True)
 
     def __str__(self) -> str:
-        options = written_options(SHAPES[self.kind].options, dict(self.options))
-        written = self.kind + (f"({options})" if options else "")
-        return f"-ln {written}" if self.negative_log else written
+        if self.constant is not None:
+            return format_value(self.constant)
+        options = format_options(SHAPES[self.kind].options, dict(self.options))
+        text = self.kind + (f"({options})" if options else "")
+        return f"-ln {text}" if self.negative_log else text
 
 
 @dataclass(frozen=True)
-class Timed(Option):
-    """A number that may change in training: takes a number or a schedule."""
+class ScheduleOption(Option):
+    """A number that may change in training: accepts a number or a schedule."""
 
     @property
     def expected(self) -> str:
         return super().expected + ", or a schedule"
 
-    def accept(self, value: object) -> Value:
-        written = isinstance(value, str | Mapping)
-        found = _read(value) if written else value if isinstance(value, Schedule) else None
-        if found is None:
-            return super().accept(value)
-        if isinstance(found, Schedule):
-            for number in found.extremes:
-                try:
-                    self.check_range(number)
-                except ValueError:
-                    raise ValueError(
-                        f"it has the value {number:g}: expected {super().expected}"
-                    ) from None
-            return found
-        return super().accept(found)
+    def validate(self, value: object) -> Value:
+        if isinstance(value, str | Mapping):
+            value = Schedule.parse(value)
+        if not isinstance(value, Schedule):
+            return super().validate(value)
+        if value.constant is not None:
+            return super().validate(value.constant)
+        value.check_range(self, super().expected)
+        return value
 
 
-def timed(minimum: float, default: float, help: str, maximum: float = math.inf) -> Timed:
-    """A number from `minimum` to `maximum`, or a schedule."""
-    return Timed(default, help, minimum=minimum, maximum=maximum)
+_LEARNING_RATE = ScheduleOption(None, "learning rate", 0.0, 1e6)
 
 
-def rate(value: object) -> float | str:
-    """A learning rate: a number above 0, or a schedule in the form in which it is written.
+def parse_learning_rate(value: object) -> float | Schedule:
+    """Return the learning rate in a number, in `kind(option=value,...)`, or a mapping with `kind`.
 
     Raises:
-        ValueError: neither, or a value below 0 or above 1,000,000.
+        ValueError: neither, a number that is not above 0, or a schedule with a value below 0 or
+            above 1,000,000. The message is complete.
     """
     try:
-        accepted = _RATE.accept(value)
-        if accepted == 0:
+        rate: float | Schedule = _LEARNING_RATE.validate(value)
+        if rate == 0:
             raise ValueError
     except ValueError as error:
-        raise ValueError(
-            str(error) or "expected a number above 0 and at most 1e+06, or a schedule"
-        ) from None
-    return str(accepted) if isinstance(accepted, Schedule) else float(accepted)
+        expected = "expected a number above 0 and at most 1e+06, or a schedule"
+        raise ValueError(str(error) or expected) from None
+    return rate
 
 
-def rate_at(written: float | str, step: int, total_steps: int) -> float:
-    """The learning rate at `step` of `total_steps`, of a number or a schedule as written."""
-    if not isinstance(written, str):
-        return written
-    schedule = _parsed(written)
-    return schedule.value(step, total_steps)
-
-
-@functools.cache
-def _parsed(written: str) -> Schedule:
-    found = _read(written)
-    assert isinstance(found, Schedule)
-    return found
-
-
-_RATE = timed(0.0, 1e-3, "learning rate", 1e6)
-
-
-def _read(value: object) -> Schedule | float | None:
-    """The schedule in `kind(option=value,...)` or in a mapping with `kind`; None for neither."""
-    match = None
-    if isinstance(value, Mapping):
-        given: dict[str, Any] = dict(value)
-        if "kind" not in given:
-            raise ValueError("a schedule's 'kind' is missing: " + ", ".join(KINDS))
-        kind = str(given.pop("kind"))
-    else:
-        match = re.fullmatch(r"\s*([A-Za-z][\w-]*)\s*(?:\((.*)\))?\s*", str(value))
-        if match is None:
-            return None
-        kind = match[1]
-        try:
-            given = dict(read_options(f"schedule {kind}", match[2] or None))
-        except RequestError as error:
-            raise ValueError(error.lines[0]) from None
-    try:
-        if kind == "constant":
-            constant = accept_options("schedule constant", {"value": _START}, given)
-            return float(constant["value"])
-        if kind not in SHAPES and match is not None and match[2] is None:
-            return None
-        if kind not in SHAPES:
-            known = ", ".join(KINDS)
-            hint = did_you_mean(kind, KINDS)
-            raise ValueError(f"unknown schedule '{kind}': expected one of {known}.{hint}")
-        options = accept_options(f"schedule {kind}", SHAPES[kind].options, given)
-        if kind == "l-gm" and options["start"] > options["end"]:
-            raise ValueError("schedule l-gm: start is above end, the largest value")
-    except RequestError as error:
-        raise ValueError(error.lines[0]) from None
-    return Schedule(kind, tuple(sorted(options.items())))
+def rate_at(rate: float | Schedule, step: int, total_steps: int) -> float:
+    """Return the learning rate at `step` of `total_steps`."""
+    return rate.value(step, total_steps) if isinstance(rate, Schedule) else rate

@@ -213,11 +213,3 @@ class Gaussian(Similarity):
         of_weights = transposed @ (saved.features * weight)
         of_weights.addcmul_(transposed @ weight, saved.weights, value=-1)
         return of_features.mul_(weight), of_weights
-
-
-SIMILARITIES: dict[str, type[Similarity]] = {
-    "linear": Linear,
-    "cosine": Cosine,
-    "angle": Angle,
-    "gaussian": Gaussian,
-}

@@ -5,7 +5,7 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from marginctl.objectives.spec import Spec
+from marginctl.objectives.parts import ObjectiveSpec
 
 
 def arcgrad_scale(gap: float, num_classes: int) -> float:
@@ -112,7 +112,7 @@ def bias(logits: ArrayLike, targets: ArrayLike) -> NDArray[np.float64]:
     return np.asarray(np.log(np.exp(f - f.max(axis=1, keepdims=True)).sum(axis=1)))
 
 
-def remarks(spec: Spec, c: int) -> list[str]:
+def remarks(spec: ObjectiveSpec, c: int) -> list[str]:
     """What theory says of an objective with C = `c` classes, at least 2, in words."""
     lines = []
     kind, scale, margin = spec.similarity.kind, spec.scale, spec.margin

@@ -8,6 +8,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 from marginctl.data.images.registry import loading_modes
 from marginctl.errors import RequestError
 from marginctl.models.registry import canonical_model
+from marginctl.objectives.schedules import parse_learning_rate
 from marginctl.recipe.fields import LearningRate, first_error_line, map_all
 from marginctl.recipe.image_data import ImageData
 from marginctl.recipe.image_recipe import Optim, Training
@@ -38,7 +39,7 @@ SourceModelName = Annotated[
 class CosifyOptim(Optim):
     """The optimizer: Table 8 of the temperature paper (Cosify)."""
 
-    lr: LearningRate = "cosine(end=0,start=0.01)"
+    lr: LearningRate = parse_learning_rate("cosine(end=0,start=0.01)")
     weight_decay: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] = 1e-4
 
 

@@ -4,12 +4,19 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    ValidationError,
+)
 from pydantic_core import PydanticCustomError
 
 from marginctl.errors import RequestError
-from marginctl.objectives.parsing import composed, parse
-from marginctl.objectives.schedules import rate
+from marginctl.objectives.parsing import parse_any
+from marginctl.objectives.schedules import Schedule, parse_learning_rate
 
 CUSTOM_ERROR = "custom_error"  # the type of errors whose message is complete
 TYPE_NAMES = {  # pydantic's phrase -> ours
@@ -23,19 +30,22 @@ TYPE_NAMES = {  # pydantic's phrase -> ours
 STRICT = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-def _learning_rate(value: Any) -> float | str:
+def _learning_rate(value: Any) -> float | Schedule:
+    if isinstance(value, Schedule):
+        return value
     try:
-        return rate(value)
+        return parse_learning_rate(value)
     except ValueError as error:
         raise PydanticCustomError(CUSTOM_ERROR, "{text}", {"text": str(error)}) from None
 
 
-def _optional_learning_rate(value: Any) -> float | str | None:
-    return None if value is None else _learning_rate(value)
+def _learning_rate_text(rate: float | Schedule) -> float | str:
+    return str(rate) if isinstance(rate, Schedule) else rate
 
 
-LearningRate = Annotated[float | str, BeforeValidator(_learning_rate)]
-OptionalLearningRate = Annotated[float | str | None, BeforeValidator(_optional_learning_rate)]
+LearningRate = Annotated[
+    float | Schedule, PlainValidator(_learning_rate), PlainSerializer(_learning_rate_text)
+]
 Seeds = Annotated[list[Annotated[int, Field(ge=0, lt=2**63)]], Field(min_length=1)]
 Paper = Annotated[str, Field(pattern=r"^[A-Za-z0-9-]{1,40}$")]
 PaperTable = Annotated[str, Field(pattern=r"^[A-Za-z0-9.-]{1,20}$")]
@@ -57,11 +67,7 @@ def canonical_objective(value: Any) -> str:
     Raises:
         RequestError: not an objective.
     """
-    if isinstance(value, dict):
-        return str(composed(value))
-    if isinstance(value, str):
-        return str(parse(value))
-    raise RequestError(f"objective {shortened(value)}: expected a name, or a mapping of parts")
+    return str(parse_any(value))
 
 
 def map_all(values: Iterable[Any], read: Any) -> list[str]:

@@ -10,7 +10,8 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from marginctl.errors import RequestError
 from marginctl.objectives.parsing import parse
-from marginctl.objectives.spec import from_run
+from marginctl.objectives.parts import scale_source
+from marginctl.objectives.schedules import parse_learning_rate
 from marginctl.recipe.fields import (
     CUSTOM_ERROR,
     STRICT,
@@ -37,7 +38,7 @@ class Optim(BaseModel):
     model_config = STRICT
 
     optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
-    lr: LearningRate = "cosine(end=0,start=0.1)"
+    lr: LearningRate = parse_learning_rate("cosine(end=0,start=0.1)")
     lr_interval: Annotated[
         Literal["step", "epoch"], Field(description="when a scheduled learning rate changes")
     ] = "step"
@@ -227,13 +228,13 @@ class ImageRecipe(BaseModel):
         return False
 
 
-def scale_source(objective: str, objectives: Sequence[str]) -> str | None:
+def source_objective(objective: str, objectives: Sequence[str]) -> str | None:
     """Return the objective among `objectives` whose kappa* is the scale of `objective`, if any.
 
     Args:
         objective, objectives: canonical names.
     """
-    found = from_run(parse(objective).spec)
+    found = scale_source(parse(objective).spec)
     return found.source if found is not None and found.source in objectives else None
 
 
@@ -249,7 +250,7 @@ def check_scale_sources(objectives: list[str]) -> list[str]:
     problems = []
     sources = [o for o in objectives if parse(o).spec.scale.kind == "least-squares"]
     for objective in objectives:
-        found = from_run(parse(objective).spec)
+        found = scale_source(parse(objective).spec)
         if found is None or found.source in sources or not _is_objective(found.source):
             continue
         text = f"objective '{objective}': from_run = {found.source}: "
@@ -265,7 +266,7 @@ def check_scale_sources(objectives: list[str]) -> list[str]:
 
 def sources_first(objectives: Sequence[str]) -> list[str]:
     """Return the objectives in their order, those that need another one's kappa* last."""
-    return sorted(objectives, key=lambda o: scale_source(o, objectives) is not None)
+    return sorted(objectives, key=lambda o: source_objective(o, objectives) is not None)
 
 
 def _is_objective(text: str) -> bool:

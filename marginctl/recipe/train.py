@@ -7,7 +7,7 @@ from pydantic import BaseModel, Field, field_validator
 
 from marginctl.data.images.registry import parse_ood_name
 from marginctl.models.registry import canonical_model
-from marginctl.recipe.fields import STRICT, OptionalLearningRate, map_all
+from marginctl.recipe.fields import STRICT, LearningRate, map_all
 from marginctl.recipe.image_recipe import ImageRecipe, Sampling
 
 
@@ -26,9 +26,7 @@ class SecondStage(BaseModel):
         Sampling,
         Field(description="class-balanced: a random class, then a random image of that class"),
     ] = "class-balanced"
-    lr: Annotated[OptionalLearningRate, Field(description="default: that of the first stage")] = (
-        None
-    )
+    lr: Annotated[LearningRate | None, Field(description="default: that of the first stage")] = None
     weight_decay: Annotated[
         float | None,
         Field(ge=0, le=1e6, allow_inf_nan=False, description="default: that of the first stage"),

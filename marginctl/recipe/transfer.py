@@ -8,7 +8,8 @@ from pydantic import BaseModel, Field, ValidationError, field_validator, model_v
 from marginctl.data.images.registry import loading_modes
 from marginctl.errors import RequestError
 from marginctl.objectives.parsing import parse
-from marginctl.objectives.spec import from_run
+from marginctl.objectives.parts import scale_source
+from marginctl.objectives.schedules import parse_learning_rate
 from marginctl.recipe.cosify import Blocks, SourceModelName, check_same_model
 from marginctl.recipe.fields import STRICT, LearningRate, first_error_line
 from marginctl.recipe.image_data import ImageData
@@ -54,7 +55,7 @@ class Probe(BaseModel):
 class TransferOptim(Optim):
     """The optimizer of fine-tuning: Table 8 of the temperature paper (Table 4b)."""
 
-    lr: LearningRate = "cosine(end=0,start=0.1)"
+    lr: LearningRate = parse_learning_rate("cosine(end=0,start=0.1)")
     weight_decay: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] = 1e-4
     backbone_lr_factor: Annotated[
         float,
@@ -106,7 +107,7 @@ class TransferRecipe(ImageRecipe):
     @model_validator(mode="after")
     def _valid_transfer(self) -> Self:
         data = self.data
-        if any(from_run(parse(objective).spec) for objective in self.objectives):
+        if any(scale_source(parse(objective).spec) for objective in self.objectives):
             raise ValueError("objectives: transfer takes no scale from a run: give its value")
         if self.method == "probe" and (data.augment, data.label_noise) != ("none", 0.0):
             raise ValueError(

@@ -14,7 +14,7 @@ from pydantic_core import PydanticCustomError
 
 from marginctl.data.tabular.uci import check_uci_name, uci_definitions
 from marginctl.objectives.parsing import parse
-from marginctl.objectives.spec import check_number
+from marginctl.objectives.parts import check_scale_value
 from marginctl.recipe.fields import (
     CUSTOM_ERROR,
     STRICT,
@@ -40,7 +40,7 @@ def _stratified(value: Any) -> Any:
 def _numbered_objective(value: Any) -> str:
     """Return the canonical name of an objective whose scale is a number."""
     name = canonical_objective(value)
-    check_number(f"objective '{name}'", parse(name).spec)
+    check_scale_value(f"objective '{name}'", parse(name).spec)
     return name
 
 

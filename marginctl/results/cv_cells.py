@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from marginctl.objectives.parsing import parse
-from marginctl.objectives.spec import remark_for_two, untrained
+from marginctl.objectives.parts import two_class_remark, untrainable_reason
 from marginctl.papers import PublishedMean
 from marginctl.results.statistics import DECIMALS
 
@@ -65,8 +65,8 @@ def cell(records: Iterable[Mapping[str, Any]], paper: PublishedMean | None) -> C
         n=len(accuracies),
         seconds=sum(record["timing"]["seconds"] for record in records),
         paper=paper,
-        untrained=untrained(spec, first["classes"]),
-        remark=remark_for_two(spec) if two else None,
+        untrained=untrainable_reason(spec, first["classes"]),
+        remark=two_class_remark(spec) if two else None,
         diverged=sum(len(record["diverged"]) for record in records),
         collapsed=sum(len(record["collapsed"]) for record in records),
     )

@@ -107,10 +107,10 @@ def read_about(folder: str) -> tuple[dict[str, Any], _Why]:
         raise CorruptFileError(
             f"run.json is of the task {task[:40]!r}: expected one of {', '.join(_TASKS)}"
         )
-    missing = _missing_extensions(about)
+    missing = _missing_plugins(about)
     if missing:
         raise CorruptFileError(
-            f"needs {missing}, which is not here: install it, or name it in MARGINCTL_EXTENSIONS"
+            f"needs {missing}, which is not installed: install it or add it to MARGINCTL_PLUGINS"
         )
     why_no_run, why_no_result = _TASKS[task]
     why = why_no_run(about)
@@ -130,15 +130,15 @@ def _shared(written: str) -> Any:
     return json.loads(written)
 
 
-def _missing_extensions(about: dict[str, Any]) -> str | None:
-    """The extensions that a run's objective needs, where this installation does not have it."""
-    extensions = about.get("extensions")
-    if not isinstance(extensions, list):
+def _missing_plugins(about: dict[str, Any]) -> str | None:
+    """Return the plug-ins that a run needs and this installation lacks, None if there are none."""
+    plugins = about.get("plugins")
+    if not isinstance(plugins, list):
         return None
     try:
         parse(str(about.get("objective")))
     except RequestError:
-        return ", ".join(map(str, extensions))
+        return ", ".join(map(str, plugins))
     return None
 
 

@@ -10,7 +10,7 @@ from marginctl.data.loading.batches import BatchLoader
 from marginctl.models.backbone import create_backbone
 from marginctl.models.registry import parse_model
 from marginctl.objectives.module import Objective
-from marginctl.objectives.spec import Spec
+from marginctl.objectives.parts import ObjectiveSpec
 from marginctl.recipe import ImageRecipe
 from marginctl.training.feature_cache import (
     MAX_CACHE_BYTES,
@@ -38,7 +38,7 @@ class Classifier:
     def __init__(
         self,
         recipe: ImageRecipe,
-        spec: Spec,
+        spec: ObjectiveSpec,
         images: ImageDataset,
         seed: int,
         device_config: DeviceConfig,

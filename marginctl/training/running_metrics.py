@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from marginctl.objectives.module import Objective
-from marginctl.objectives.spec import Spec
+from marginctl.objectives.parts import ObjectiveSpec
 from marginctl.utils.distributed import World
 
 # Scores are counted for so many numbers at a time: with 100,000 classes a batch has several times
@@ -80,7 +80,7 @@ class RunningMetrics:
         self._sums = whole.to(self._sums.device)
 
 
-def _is_nll(spec: Spec) -> bool:
+def _is_nll(spec: ObjectiveSpec) -> bool:
     """Whether the loss is the cross-entropy of the logits without margin, and nothing more."""
     return (spec.loss.kind, spec.margin.kind) == ("cross-entropy", "none") and not spec.regularizers
 

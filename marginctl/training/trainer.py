@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from marginctl.data.images.base import ImageDataset
 from marginctl.data.loading.batches import BatchLoader
 from marginctl.data.loading.streaming import make_loader
+from marginctl.objectives.parts import ObjectiveSpec
 from marginctl.objectives.schedules import rate_at
-from marginctl.objectives.spec import Spec
 from marginctl.recipe import ImageRecipe
 from marginctl.runs.run_dir import versions
 from marginctl.training import checkpoint
@@ -55,7 +55,7 @@ class Trainer:
     def __init__(
         self,
         recipe: ImageRecipe,
-        spec: Spec,
+        spec: ObjectiveSpec,
         images: ImageDataset,
         seed: int,
         device_config: DeviceConfig,

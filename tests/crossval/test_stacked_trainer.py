@@ -83,7 +83,7 @@ def test_stacked_equals_reference(objective, classes):
         {"scaling": "minmax"},
         {"stratified": True},
         {"stratified": "equal-test-counts"},
-        {"lr": "one-cycle(peak=0.03)"},
+        {"lr": "one-cycle(max_lr=0.03)"},
         {"lr": "exponential(start=0.1,end=1e-4)", "batch_size": 9},
         {"class_weights": "balanced"},
         {"batch_norm": "before-relu", "optimizer": "sgd"},

@@ -65,7 +65,7 @@ def photographs(tmp_path_factory):
 
 CORRUPTED = ("data.subset_size=null", "data.subset_fraction=0.07", "data.label_noise=0.3")
 COMBINED = [
-    ("soft", "adamw", "one-cycle(peak=0.01)", (*CORRUPTED, "data.augment=random-crop")),
+    ("soft", "adamw", "one-cycle(max_lr=0.01)", (*CORRUPTED, "data.augment=random-crop")),
     ("center", "adam", "cosine(start=0.01,end=0)", ("train.grad_accum_steps=3",)),
     ("adacos", "sgd", "exponential(start=0.1,end=0.001)", ("optim.lr_interval=epoch",)),
     (
@@ -78,7 +78,7 @@ COMBINED = [
     (
         "cosine-ls",
         "adam",
-        "one-cycle(peak=0.01)",
+        "one-cycle(max_lr=0.01)",
         ("train.grad_accum_steps=2", "train.precision=bf16"),
     ),
 ]

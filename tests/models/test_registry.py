@@ -115,7 +115,7 @@ def test_an_unknown_model_is_named_with_the_nearest():
         (
             "mnist-cnn",
             {"feature_dim": 2.5},
-            "model 'mnist-cnn': feature_dim = 2.5: expected a whole number at least 1 and at "
+            "model 'mnist-cnn': feature_dim = 2.5: expected an integer at least 1 and at "
             "most 65536",
         ),
         (

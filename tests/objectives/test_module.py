@@ -256,7 +256,7 @@ def test_an_unknown_reduction_moves_no_state():
         (lambda: create("cosine", 3.0, 4), "num_classes = 3.0: expected a whole number"),
         (lambda: create("cosine", 3, "4"), "feature_dim = '4'"),
         (lambda: create(None, 3, 4), "objective None: expected a name"),
-        (lambda: create("cosine:scale=3", 3, 4, scale=5), "its options stand in the name"),
+        (lambda: create("cosine:scale=3", 3, 4, scale=5), "the name has options already"),
         (lambda: create("m-soft:margin=0.1;loss=hinge", 3, 4), "a preset takes no parts"),
     ],
 )

@@ -80,7 +80,7 @@ def expected(name, made, x, y):
         return [reference.max_softplus(r, ws, t, 0.5) for r, t in zip(xs, ys, strict=True)]
     options = parse(name).options
     rows = list(zip(xs, ys, strict=True))
-    kind = parse(name).preset.name
+    kind = parse(name).preset
     if kind == "soft":
         bias = made.bias.tolist() if made.bias is not None else [0.0] * len(ws)
         return [
@@ -537,9 +537,9 @@ def test_bad_features_and_reductions_are_named():
             },
             "'additive-angle' is defined on cosines",
         ),
-        ({"similarity": part("cosin")}, "similarity = 'cosin': expected one of linear"),
+        ({"similarity": part("cosin")}, "unknown similarity 'cosin': expected one of linear"),
         ({"similarity": part("cosine"), "margin": part("additive-logit", m=1)}, "option 'm'"),
-        ({"similarity": part("cosine"), "loss": part("hing")}, "loss = 'hing'"),
+        ({"similarity": part("cosine"), "loss": part("hing")}, "unknown loss 'hing'"),
         (
             {"similarity": part("cosine"), "margin": part("multiplicative-distance")},
             "'multiplicative-distance' is defined on squared distances",

@@ -5,11 +5,19 @@ import math
 import pytest
 import torch
 
-from marginctl.objectives.losses import LOSSES, Loss
-from marginctl.objectives.margins import MARGINS, AdditiveAngle, Margin, MultiplicativeAngle
-from marginctl.objectives.regularizers import REGULARIZERS, Regularizer, SuperSymmetry
-from marginctl.objectives.similarities import SIMILARITIES, Similarity, arccos_slope
-from marginctl.objectives.spec import PARTS
+from marginctl.objectives.losses import Loss
+from marginctl.objectives.margins import AdditiveAngle, Margin, MultiplicativeAngle
+from marginctl.objectives.parts import LOSSES, MARGINS, REGULARIZERS, SIMILARITIES
+from marginctl.objectives.regularizers import Regularizer, SuperSymmetry
+from marginctl.objectives.similarities import Similarity, arccos_slope
+from marginctl.utils.registry import import_object
+
+
+def build(registry, kind, **changes):
+    """Return a part with its default options but for `changes`."""
+    entry = registry[kind]
+    options = {name: option.default for name, option in entry.options.items()}
+    return import_object(entry.path, kind)(**(options | changes))
 
 
 def test_the_slope_of_arccos_is_exact_away_from_the_edges():
@@ -61,8 +69,7 @@ def smooth_points(*shape, seed=0):
 @pytest.mark.parametrize("kind", sorted(set(MARGINS) - {"none"}))
 @torch.no_grad()
 def test_a_margin_s_slope_equals_autograd_s(kind):
-    options = {k: o.default for k, o in PARTS["margin"][kind].options.items()}
-    margin = MARGINS[kind](**options)
+    margin = build(MARGINS, kind)
     point = smooth_points(50, 1)
     slope = margin.slope(point)
     want = Margin.slope(margin, point)
@@ -72,8 +79,7 @@ def test_a_margin_s_slope_equals_autograd_s(kind):
 @pytest.mark.parametrize("kind", sorted(LOSSES))
 @torch.no_grad()
 def test_a_loss_s_gradient_equals_autograd_s(kind):
-    options = {k: o.default for k, o in PARTS["loss"][kind].options.items()}
-    loss, logits = LOSSES[kind](**options), smooth_points(3, 20, 5) * 4
+    loss, logits = build(LOSSES, kind), smooth_points(3, 20, 5) * 4
     y = torch.randint(5, (3, 20))
     for mine, want in zip(loss.gradient(logits, y), Loss.gradient(loss, logits, y), strict=True):
         torch.testing.assert_close(mine, want)
@@ -83,9 +89,8 @@ def test_a_loss_s_gradient_equals_autograd_s(kind):
 @pytest.mark.parametrize("kind", sorted(set(REGULARIZERS) - {"non-target-uniformity"}))
 @pytest.mark.parametrize("strength", [0.7, torch.tensor([[0.5], [1.5]], dtype=torch.float64)])
 @torch.no_grad()
-def test_a_regulariser_s_gradient_equals_autograd_s(kind, strength):
-    options = {k: o.default for k, o in PARTS["regularizers"][kind].options.items()}
-    made = REGULARIZERS[kind](**(options | {"strength": strength}))
+def test_a_regularizer_s_gradient_equals_autograd_s(kind, strength):
+    made = build(REGULARIZERS, kind, strength=strength)
     shape = {"features": (2, 9, 6), "logits": (2, 9, 5), "target": (2, 9, 1), "weights": (2, 5, 6)}
     for looked_at in (smooth_points(*shape[made.on]), smooth_points(*shape[made.on], seed=1) * 5):
         y = torch.randint(5, (2, 9))
@@ -130,7 +135,7 @@ def test_a_similarity_s_gradient_equals_autograd_s(kind, lead):
     x, w = smooth_points(*lead, 7, 5), smooth_points(*lead, 4, 5, seed=1)
     grad, row_weight = smooth_points(*lead, 7, 4, seed=2), smooth_points(*lead, 7, seed=3)
     found = []
-    for similarity in (SIMILARITIES[kind](), Plain()):
+    for similarity in (build(SIMILARITIES, kind), Plain()):
         value, saved = similarity.forward(x, w, None)
         of_product = similarity.to_product(grad.clone(), saved)
         found.append([value, *similarity.backward(of_product, saved, row_weight)])
@@ -145,7 +150,7 @@ def test_long_rows_are_multiplied_block_by_block():
     x.requires_grad_(), w.requires_grad_()
     grad = torch.randn(8, 900, dtype=torch.float64)
     want = torch.autograd.grad(plainly("cosine", x, w), (x, w), grad)
-    similarity = SIMILARITIES["cosine"]()
+    similarity = build(SIMILARITIES, "cosine")
     with torch.no_grad():
         _, saved = similarity.forward(x, w, None)
         mine = similarity.backward(similarity.to_product(grad, saved), saved, torch.ones(8))

@@ -68,13 +68,13 @@ def test_canonical_form(written, canonical):
         ("linear(start=-1,end=2)", "it has the value -1: expected a finite number at least 0"),
         ("exponential(start=0,end=1)", "start = '0': expected a finite number above 0"),
         ("step(start=1,factor=20,every=1e-9)", "it has the value inf"),
-        ("l-gm(every=2.5)", "every = '2.5': expected a whole number at least 1"),
+        ("l-gm(every=2.5)", "every = '2.5': expected an integer at least 1"),
         ("linear(start)", "'start' is not option=value"),
         ("linear", "option 'start' is missing"),
         ("soon", "expected a finite number at least 0, or a schedule"),
         ("l-gm(start=0.5)", "start is above end"),
         ("l-softmax(base=1e308)", "base = '1e308': expected a finite number at least 0"),
-        ("linear(start=0,end=1", "a parenthesis is missing"),
+        ("linear(start=0,end=1", "unbalanced parentheses"),
     ],
 )
 def test_mistakes(written, message):
@@ -116,7 +116,7 @@ def test_a_scheduled_objective_is_the_constant_one_at_every_step(name):
             key: value.value(step, 10) if isinstance(value, Schedule) else value
             for key, value in parse(name).options.items()
         }
-        plain = create(parse(name).preset.name, 4, 6, **now).double().eval()
+        plain = create(parse(name).preset, 4, 6, **now).double().eval()
         plain.load_state_dict(made.state_dict(), strict=False)
         found = []
         for objective in (made, plain):

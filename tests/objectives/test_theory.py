@@ -8,7 +8,8 @@ import torch
 from torch.nn import functional as F  # noqa: N812
 
 from marginctl.objectives import theory
-from marginctl.objectives.describe import described
+from marginctl.objectives.describe import describe
+from marginctl.objectives.parsing import parse
 
 
 def test_equation_19_gives_the_papers_angles():
@@ -101,11 +102,11 @@ def test_values_outside_their_range_are_named(call, message):
     ],
 )
 def test_what_show_says(name, classes, text):
-    assert any(text in line for line in described(name, classes)["theory"])
+    assert any(text in line for line in describe(parse(name), classes)["theory"])
 
 
 @pytest.mark.parametrize(
     "name", ["sphereface", "hinge", "l-gm", "arcgrad:scale=linear(start=1,end=2)"]
 )
 def test_where_theory_has_nothing_to_say_it_says_nothing(name):
-    assert described(name, 2)["theory"] == []
+    assert describe(parse(name), 2)["theory"] == []

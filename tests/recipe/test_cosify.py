@@ -16,7 +16,7 @@ def test_what_is_left_out_is_table_8():
     made = recipe()
     assert (made.train.epochs, made.train.batch_size) == (30, 256)
     assert (made.optim.optimizer, made.optim.momentum) == ("sgd", 0.9)
-    assert (made.optim.lr, made.optim.weight_decay) == ("cosine(end=0,start=0.01)", 1e-4)
+    assert (str(made.optim.lr), made.optim.weight_decay) == ("cosine(end=0,start=0.01)", 1e-4)
     assert (made.objectives, made.blocks) == (["cosine-ls"], "1-4")
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from marginctl.recipe import TrainRecipe
-from marginctl.recipe.image_recipe import scale_source, sources_first
+from marginctl.recipe.image_recipe import source_objective, sources_first
 
 BATCH = "similarity=cosine;scale=fixed(from_run=cosine-ls:pool=batch,times=2)"
 
@@ -21,7 +21,7 @@ def test_sources_come_first_and_names_are_canonical():
     name = "similarity=cosine;scale=fixed(from_run=cosine-ls)"
     assert found[:2] == [name, BATCH]
     assert sources_first(found) == ["soft", "cosine-ls", "cosine-ls:pool=batch", name, BATCH]
-    assert [scale_source(o, found) for o in (name, BATCH, "soft")] == [
+    assert [source_objective(o, found) for o in (name, BATCH, "soft")] == [
         "cosine-ls",
         "cosine-ls:pool=batch",
         None,

@@ -111,7 +111,7 @@ def test_every_error_at_once_with_its_line(tmp_path):
         ("11: seeds.0 = -1: expected greater than or equal to 0", ""),
         ("13: grid.data.subset_fraction.1 = 2.0: expected less than or equal to 1", ""),
         ("14: grid: unknown key 'train.epochz'", "Did you mean 'train.epochs'?"),
-        ("15: model 'mlp': width = '0': expected a whole number at least 1", ""),
+        ("15: model 'mlp': width = '0': expected an integer at least 1", ""),
         ("16: grid.optim.lr.1 = 'slow': expected a number above 0", ""),
     ]
     found = lines_of(RecipeFile("r", path))

@@ -105,9 +105,9 @@ DAMAGE = {
     ),
     "another task": ("u", run(task="sing"), "run.json is of the task 'sing': expected one of"),
     "no such task": ("u", run(task=["train"]), "run.json is of the task "),
-    "no such extension": (
-        *("t", run(objective="focal", extensions=["focal 1.0"])),
-        "needs focal 1.0, which is not here: install it, or name it in MARGINCTL_EXTENSIONS",
+    "missing plug-in": (
+        *("t", run(objective="focal", plugins=["focal 1.0"])),
+        "needs focal 1.0, which is not installed: install it or add it to MARGINCTL_PLUGINS",
     ),
     "no such model": ("t", run(recipe__model="gone"), "its recipe is none of this version: "),
     "an unknown setting": (

@@ -156,7 +156,7 @@ grid: {data.label_noise: [0.0, 0.4], train.batch_size: [50]}
     [
         (("--data", "minst"), "--data: unknown image set 'minst'"),
         (("--model", "resnet19"), "unknown model 'resnet19'"),
-        (("--model", "mlp:width=0"), "width = '0': expected a whole number at least 1"),
+        (("--model", "mlp:width=0"), "width = '0': expected an integer at least 1"),
         (("--objective", "sotf"), "unknown objective 'sotf'"),
         (("--set", "optim.lr=0"), "optim.lr = 0: expected a number above 0"),
         (("--set", "optim.lrr=0.1"), "unknown key 'optim.lrr'"),

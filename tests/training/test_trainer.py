@@ -68,7 +68,7 @@ def test_a_batch_in_parts_is_the_batch(optimizer):
         ("center", {"optim": {"optimizer": "adam", "lr": 0.01}}),
         ("cosine-learned", {"optim": {"optimizer": "adamw", "lr": 0.01}}),
         ("gradient-decay:beta=warm-up(end=1)", {"data": {"augment": "random-crop-flip"}}),
-        ("soft", {"optim": {"lr": "one-cycle(peak=0.1)"}, "train": {"grad_accum_steps": 2}}),
+        ("soft", {"optim": {"lr": "one-cycle(max_lr=0.1)"}, "train": {"grad_accum_steps": 2}}),
         ("l-gm", {"optim": {"optimizer": "adam", "lr": "cosine(start=0.01,end=0)"}}),
         ("center", {"device_config": FP16, "optim": {"optimizer": "adamw", "lr": 0.01}}),
         ("adacos", {"device_config": FP16, "train": {"grad_accum_steps": 2}}),

@@ -15,8 +15,8 @@ from torch import Tensor
 from marginctl.errors import RequestError
 from marginctl.objectives.functional import ObjectiveFunction
 from marginctl.objectives.parsing import parse
+from marginctl.objectives.parts import ObjectiveSpec
 from marginctl.objectives.schedules import Schedule
-from marginctl.objectives.spec import Spec
 from marginctl.objectives.theory import arcgrad_gap
 from marginctl.reports.figures.style import check_path, legend_text, line_style, save, styled
 
@@ -117,7 +117,7 @@ AXES: Mapping[str, Axis] = {
 }
 
 
-def axis_name(spec: Spec) -> str:
+def axis_name(spec: ObjectiveSpec) -> str:
     """Return the name of the axis in `AXES` on which an objective is drawn."""
     if spec.similarity.kind == "linear" and any(
         r.kind == "non-target-uniformity" for r in spec.regularizers
@@ -197,7 +197,7 @@ def draw(names: Sequence[str], classes: int, path: Path) -> None:
     save(figure, path)
 
 
-def _gap(spec: Spec, classes: int) -> float | None:
+def _gap(spec: ObjectiveSpec, classes: int) -> float | None:
     """Return ArcGrad's eq. 19 in degrees; None without a fixed scale on the angle."""
     value = dict(spec.scale.options).get("value")
     if spec.similarity.kind != "angle" or not isinstance(value, float) or value <= 0:

@@ -13,8 +13,9 @@ from matplotlib.figure import Figure
 from matplotlib.transforms import ScaledTranslation
 
 from marginctl.metrics.registry import METRICS, MISS, SCORES, detection_of, sides_of
-from marginctl.objectives.options import written_options
-from marginctl.objectives.parsing import PresetName, parse
+from marginctl.objectives.options import format_options
+from marginctl.objectives.parsing import ParsedObjective, parse
+from marginctl.objectives.presets import PRESETS
 from marginctl.objectives.schedules import Schedule
 from marginctl.reports.figures.layout import Block, compose, objective_indices
 from marginctl.reports.figures.seed_groups import (
@@ -208,7 +209,7 @@ def option_sweeps(groups: Sequence[SeedGroup], omissions: Omissions) -> list[Swe
     scheduled: dict[tuple[str, str], list[SeedGroup]] = {}
     for group in groups:
         name = parse(group.objective)
-        if not isinstance(name, PresetName) or not _has(group, top1):
+        if name.preset is None or not _has(group, top1):
             continue
         for option, value in name.options.items():
             key = (_without(name, option), option)
@@ -233,11 +234,13 @@ def _sweep(title: str, key: str, lines: Mapping[str, dict[float, SeedGroup]]) ->
     return Sweep(title, key, {name: dict(sorted(g.items())) for name, g in lines.items()})
 
 
-def _without(name: PresetName, option: str) -> str:
+def _without(name: ParsedObjective, option: str) -> str:
     """Return an objective's name without one option: what all of the option's values share."""
-    others = {key: one for key, one in name.preset.options.items() if key != option}
-    written = written_options(others, {key: name.options[key] for key in others})
-    return name.preset.name + (f":{written}" if written else "")
+    assert name.preset is not None
+    options = PRESETS[name.preset].options
+    others = {key: one for key, one in options.items() if key != option}
+    written = format_options(others, {key: name.options[key] for key in others})
+    return name.preset + (f":{written}" if written else "")
 
 
 def _detection_sweeps(groups: Sequence[SeedGroup]) -> dict[str, tuple[str, Mapping[Any, Any]]]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from marginctl import recipe as recipes
 from marginctl.errors import RequestError
 from marginctl.metrics.scoring_rules import softmax
-from marginctl.objectives.parsing import ObjectiveName, parse
+from marginctl.objectives.parsing import ParsedObjective, parse
 from marginctl.objectives.theory import arcgrad_gap
 from marginctl.reports.figures.style import COLORS, check_path, line_style, save, styled
 from marginctl.results.cv_cells import Grid
@@ -132,7 +132,7 @@ def _angles(session: "Session") -> Any:
     return figure
 
 
-def fixed_scale(objective: ObjectiveName) -> float:
+def fixed_scale(objective: ParsedObjective) -> float:
     """Return the scale of an objective on the angle.
 
     Raises:

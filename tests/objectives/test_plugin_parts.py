@@ -1,38 +1,59 @@
-"""Parts and presets from another package: the README's example, installed and run."""
+"""Parts and presets of plug-ins: the README's example, installed and run, and parts that fail."""
 
 import os
 import re
 import subprocess
 import sys
-from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
 import torch
 
 from marginctl.errors import RequestError
-from marginctl.objectives import plugins
-from marginctl.objectives.functional import try_out
+from marginctl.objectives import ObjectiveSpec, PartEntry, part
+from marginctl.objectives.functional import check_plugin_parts
 from marginctl.objectives.losses import Loss
 from marginctl.objectives.margins import Margin
 from marginctl.objectives.module import Objective
-from marginctl.objectives.plugins import Extension, Kind, Option, Preset, Spec, part
 from marginctl.objectives.regularizers import Regularizer
-from marginctl.objectives.spec import PARTS
+from marginctl.utils import plugins
+from marginctl.utils.plugins import LoadedPlugin
 
 ROOT = Path(__file__).parents[2]
 
 
+PYPROJECT = """
+[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+
+[project]
+name = "focal"
+version = "0.1"
+
+[project.entry-points."marginctl.plugins"]
+focal = "focal:PLUGIN"
+
+[tool.hatch.build.targets.wheel]
+include = ["focal.py", "focal_loss.py"]
+"""
+
+
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
-    """The three files of the README, built and installed into a folder of their own."""
-    section = (ROOT / "README.md").read_text().split("### A part of your own")[1]
-    blocks = re.findall(r"```(?:python|toml)\n(.*?)```", section, re.DOTALL)
+    """The README's plug-in as a package whose class is in a module of its own, installed."""
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    (text,) = (block for block in blocks if "PLUGIN = " in block)
+    imports, rest = text.split("from marginctl.objectives.losses", 1)
+    loss, entries = rest.split("def compose")
+    files = {
+        "focal_loss.py": f"from marginctl.objectives.losses{loss}",
+        "focal.py": f"{imports}def compose{entries}".replace("focal:Focal", "focal_loss:Focal"),
+        "pyproject.toml": PYPROJECT,
+    }
     source, target = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("target")
-    for name, text in zip(("focal_loss.py", "focal.py", "pyproject.toml"), blocks, strict=False):
+    for name, text in files.items():
         (source / name).write_text(text)
-    python_lines = [line for text in blocks[:2] for line in text.splitlines() if line.strip()]
-    assert len(python_lines) <= 16
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"]
     command += ["--no-build-isolation", "--target", str(target), str(source)]
     subprocess.run(command, check=True, timeout=120)
@@ -66,10 +87,10 @@ def test_the_example_of_the_readme_works_in_every_command(installed, tmp_path):
     lines = ran.stdout.splitlines()
     assert len(lines) == 4
     (folder,) = (tmp_path / "runs").rglob("iris-focal-[0-9a-f]*")
-    assert '"extensions": [' in (folder / "run.json").read_text()
+    assert '"plugins": [' in (folder / "run.json").read_text()
     assert "focal 0.1" in (folder / "run.json").read_text()
     (plain,) = (tmp_path / "runs").rglob("iris-soft-*")
-    assert "extensions" not in (plain / "run.json").read_text()
+    assert '"plugins"' not in (plain / "run.json").read_text()
 
 
 def test_reading_the_example_imports_no_torch(installed):
@@ -107,76 +128,18 @@ print("right")
     assert ran.stdout.strip() == "right", ran.stderr
 
 
-def linear(_):
-    return Spec(part("linear"))
+@pytest.fixture
+def install(monkeypatch):
+    """Return a function that installs a plug-in with classes of this module as parts."""
 
+    def install(**classes):
+        entries = {
+            kind: {cls.lower(): PartEntry(f"{__name__}:{cls}")} for kind, cls in classes.items()
+        }
+        loaded = (LoadedPlugin("plug-in 'odd'", "odd 1.0", entries),)
+        monkeypatch.setattr(plugins, "load_plugins", lambda: loaded)
 
-NOT_AN_EXTENSION = 3
-TAKEN = Extension(presets=[Preset("soft", "", "", "", linear)])
-SHOUTED = Extension(presets=[Preset("Soft Max", "", "", "", linear)])
-ROLE = Extension({("logit", "cubic"): Kind({}, made_by="a:b")})
-MAPPING = Extension({("loss", "cubic"): {}})
-BARE = Extension({("loss", "cubic"): Kind({"m": 1.0}, made_by="a:b")})
-REQUIRED = Extension({("loss", "cubic"): Kind({"m": Option(None, "m")}, made_by="a:b")})
-RAISES = Extension(presets=[Preset("mine", "", "", "", lambda o: 1 / 0)])
-BUILDS_NOTHING = Extension(presets=[Preset("mine", "", "", "", lambda o: 5)])
-UNKNOWN_PART = Extension(
-    presets=[Preset("mine", "", "", "", lambda o: Spec(part("linear"), loss=part("nonesuch")))]
-)
-
-
-def __getattr__(name):
-    if name == "LEAVES":
-        raise SystemExit("bye")
-    raise AttributeError(name)
-
-
-UNMADE = Extension({("loss", "cubic"): Kind({"m": Option(1.0, "m")})})
-
-
-@pytest.mark.parametrize(
-    ("value", "message"),
-    [
-        ("no_such_module:X", "cannot be loaded: ModuleNotFoundError: No module named"),
-        (f"{__name__}:NO_SUCH", "cannot be loaded: AttributeError"),
-        (f"{__name__}:NOT_AN_EXTENSION", "expected an Extension, found int"),
-        (f"{__name__}:LEAVES", "cannot be loaded: SystemExit"),
-        (f"{__name__}:MAPPING", "the part: expected Kind, found {}"),
-        (f"{__name__}:BARE", "option 'm' of 'cubic': expected Option, found 1.0"),
-        (f"{__name__}:REQUIRED", "option 'm' of 'cubic': expected a default"),
-        (f"{__name__}:RAISES", "cannot be loaded: ZeroDivisionError"),
-        (f"{__name__}:BUILDS_NOTHING", "what preset 'mine' builds: expected Spec, found 5"),
-        (f"{__name__}:UNKNOWN_PART", "loss = 'nonesuch': expected one of cross-entropy"),
-        (f"{__name__}:TAKEN", "the name 'soft' is taken"),
-        (f"{__name__}:SHOUTED", "'Soft Max': expected a name of small letters"),
-        (f"{__name__}:ROLE", "role 'logit': expected one of similarity"),
-        (f"{__name__}:UNMADE", "part 'cubic': made_by is missing"),
-    ],
-)
-def test_a_bad_extension_is_named(monkeypatch, value, message):
-    point = EntryPoint("bad", value, plugins.GROUP)
-    monkeypatch.setattr(plugins, "entry_points", lambda group: [point])
-    with pytest.raises(RequestError) as caught:
-        plugins.load.__wrapped__()
-    assert "the extension 'bad'" in str(caught.value)
-    assert message in str(caught.value)
-    assert len(caught.value.lines) == 1
-
-
-@pytest.mark.parametrize(
-    ("made_by", "message"),
-    [
-        ("no_such_module:X", "no_such_module:X cannot be imported"),
-        ("math:no_such", "math:no_such cannot be imported"),
-        ("fractions:Fraction", "expected a class below Loss"),
-    ],
-)
-def test_a_part_that_cannot_be_made_is_named(monkeypatch, made_by, message):
-    from marginctl.objectives import compose
-
-    monkeypatch.setitem(PARTS["loss"], "odd", Kind({}, made_by=made_by))
-    with pytest.raises(RequestError, match=message):
-        compose(3, 4, similarity=part("linear"), loss=part("odd"))
+    return install
 
 
 class Scalar(Loss):
@@ -184,7 +147,7 @@ class Scalar(Loss):
         return logits.sum()
 
 
-class Nothing(Loss):
+class Unfinished(Loss):
     pass
 
 
@@ -226,24 +189,23 @@ class Bare(Regularizer):
     ("name", "message"),
     [
         ("Scalar", "has shape .* for 5 samples"),
-        ("Nothing", "fails: NotImplementedError"),
+        ("Unfinished", "fails: NotImplementedError"),
         ("Infinite", "its gradient is not finite"),
         ("Wants", "fails: TypeError"),
     ],
 )
-def test_a_part_that_fails_is_found_before_training(monkeypatch, name, message):
-    monkeypatch.setitem(PARTS["loss"], "odd", Kind({}, made_by=f"{__name__}:{name}"))
+def test_a_failing_part_is_found_before_training(install, name, message):
+    install(loss=name)
     with pytest.raises(RequestError, match=message):
-        try_out(Spec(part("linear"), loss=part("odd")), 3)
+        check_plugin_parts(ObjectiveSpec(part("linear"), loss=part(name.lower())), 3)
 
 
 @pytest.mark.parametrize("scale", ["learned", "feature-norm", "feature-norm-weight-norm"])
-def test_a_slope_on_the_logit_reaches_the_scale(monkeypatch, scale):
+def test_a_slope_on_the_logit_reaches_the_scale(install, scale):
     """And a gradient that is one expanded number is written to without harm."""
-    monkeypatch.setitem(PARTS["margin"], "tilted", Kind({}, made_by=f"{__name__}:Tilted"))
-    monkeypatch.setitem(PARTS["loss"], "expanded", Kind({}, made_by=f"{__name__}:Expanded"))
+    install(margin="Tilted", loss="Expanded")
     for loss in ("cross-entropy", "expanded"):
-        spec = Spec(part("cosine"), part(scale), part("tilted"), part(loss))
+        spec = ObjectiveSpec(part("cosine"), part(scale), part("tilted"), part(loss))
         made = Objective(spec, 4, 3, torch.float64)
         x = torch.randn(5, 3, dtype=torch.float64, requires_grad=True)
         names = [n for n, _ in made.named_parameters()]
@@ -258,9 +220,9 @@ def test_a_slope_on_the_logit_reaches_the_scale(monkeypatch, scale):
         assert torch.autograd.gradcheck(value, (x, *parameters))
 
 
-def test_two_regularisers_of_one_thing_add_up(monkeypatch):
-    monkeypatch.setitem(PARTS["regularizers"], "bare", Kind({}, made_by=f"{__name__}:Bare"))
-    spec = Spec(part("gaussian"), regularizers=(part("bare"), part("likelihood")))
+def test_two_regularizers_of_the_same_input_add_up(install):
+    install(regularizer="Bare")
+    spec = ObjectiveSpec(part("gaussian"), regularizers=(part("bare"), part("likelihood")))
     made = Objective(spec, 4, 3, torch.float64)
     x = torch.randn(5, 3, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda f: made(f, torch.tensor([0, 1, 2, 3, 0])), (x,))
