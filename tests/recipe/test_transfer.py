@@ -16,7 +16,7 @@ def recipe(**more):
 def test_what_is_left_out_is_table_8s_and_ours():
     made = recipe()
     assert (made.method, made.train.epochs, made.train.batch_size) == ("probe", 60, 128)
-    assert (made.optim.lr, made.optim.backbone_lr_factor) == ("cosine(end=0,start=0.1)", 0.01)
+    assert (str(made.optim.lr), made.optim.backbone_lr_factor) == ("cosine(end=0,start=0.1)", 0.01)
     assert (made.optim.momentum, made.optim.weight_decay) == (0.9, 1e-4)
     assert made.objectives == ["soft:bias=true"]
     assert made.probe.l2_penalties == list(L2_PENALTIES) == sorted(L2_PENALTIES, reverse=True)
