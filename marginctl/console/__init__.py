@@ -1,1 +1,1 @@
-"""Progress displays and training logs."""
+"""Progress on stderr and training logs for TensorBoard."""

@@ -1,50 +1,97 @@
-"""Progress of a cross-validation on stderr: a table that fills, or plain lines in a log."""
+"""Progress on stderr: a bar that is redrawn on a terminal, a plain line now and then elsewhere."""
 
 import contextlib
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.progress_bar import ProgressBar
-from rich.table import Table
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.text import Text
 
-from marginctl.reports.tables.cv_table import live_table
 from marginctl.results.cv_cells import Collector
 from marginctl.utils.text import printable
 
-LOG_EVERY = 5.0  # seconds between plain lines
-SILENT_AT_MOST = 30.0  # seconds without one while a long trial trains
+if TYPE_CHECKING:
+    from marginctl.experiments.training_trial import Trial
+
+LOG_INTERVAL = 5.0  # seconds between plain lines
+MAX_SILENCE = 30.0  # seconds without a line while a long trial trains
+SHOWN_EPOCHS = 8
+SPEED_WINDOW = 3600.0  # seconds over which the ETA averages
 
 
-class Display:
-    """Something on stderr that is drawn over and over on a terminal, and lines that stay.
+def format_duration(seconds: float) -> str:
+    """Return `2:05` for 125 seconds."""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes}:{rest:02d}"
+
+
+def log_lines(lines: Iterable[Any]) -> None:
+    """Print plain lines on stderr, without control characters."""
+    with contextlib.suppress(OSError):  # the reader of a pipe may leave; the work goes on
+        for line in lines:
+            print(printable(str(line)), file=sys.stderr, flush=True)
+
+
+class ThrottledLog:
+    """Prints plain lines on stderr, at most one in `LOG_INTERVAL` seconds."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet, self._last = quiet, time.monotonic()
+
+    def __call__(self, text: str, interval: float = LOG_INTERVAL) -> None:
+        """Print a line, unless another one was printed less than `interval` seconds ago."""
+        now = time.monotonic()
+        if not self._quiet and now - self._last > interval:
+            self._last = now
+            log_lines([text])
+
+
+class _TimeColumn(ProgressColumn):
+    def render(self, task: Task) -> Text:
+        return Text(_time_text(task))
+
+
+def _time_text(task: Task) -> str:
+    elapsed = f"elapsed {format_duration(task.elapsed or 0.0)}"
+    remaining = None if task.finished else task.time_remaining
+    return elapsed if remaining is None else f"{elapsed}, ETA {format_duration(remaining)}"
+
+
+class ProgressDisplay:
+    """A progress bar with the time that the rest takes, and lines that stay.
+
+    Where stderr is no terminal, or `quiet`, nothing is drawn.
 
     Args:
-        shown: whether it is drawn where stderr is a terminal.
+        unit: of the count next to the bar.
+        body: returns what is drawn above the bar.
+        quiet: whether to show messages only.
     """
 
-    def __init__(self, *, shown: bool) -> None:
+    def __init__(self, unit: str, body: Callable[[], RenderableType], *, quiet: bool) -> None:
+        self._body = body
         self.console = Console(stderr=True, highlight=False)
-        self._shown = shown and self.console.is_terminal
-        self._live: Live | None = None
-
-    def _render(self) -> Group:
-        """What is drawn."""
-        return Group()
+        self.is_live = not quiet and self.console.is_terminal
+        self.log = ThrottledLog(quiet=quiet or self.is_live)
+        self._progress = Progress(
+            BarColumn(30),
+            TextColumn("{task.fields[count]} " + unit),
+            _TimeColumn(),
+            console=self.console,
+            speed_estimate_period=SPEED_WINDOW,
+        )
+        self._task = self._progress.add_task("", total=None, count="0")
+        self._live = Live(
+            console=self.console, get_renderable=self._render, transient=True, refresh_per_second=4
+        )
 
     def __enter__(self) -> Self:
-        if self._shown:
-            self._live = Live(
-                console=self.console,
-                get_renderable=self._render,
-                transient=True,
-                refresh_per_second=4,
-            )
+        if self.is_live:
             self._live.start()
         return self
 
@@ -54,102 +101,116 @@ class Display:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._live:
-            self._live.stop()
+        self._live.stop()
+
+    def restart(self, total: float) -> None:
+        """Set the bar and the clock back to 0 of `total`."""
+        self._progress.reset(self._task, total=total)
+
+    def update(self, completed: float, count: str) -> None:
+        """Move the bar; `count` is shown with the unit."""
+        self._progress.update(self._task, completed=completed, count=count)
+
+    @property
+    def time_text(self) -> str:
+        """`elapsed 0:05, ETA 0:08`."""
+        return _time_text(self._progress.tasks[0])
 
     def message(self, text: str) -> None:
-        """One line that stays."""
-        if self._live:
+        """Print a line that stays."""
+        if self._live.is_started:
             self.console.print(Text(printable(text)))
         else:
-            say([text])
+            log_lines([text])
+
+    def _render(self) -> Group:
+        return Group(self._body(), self._progress.get_renderable())
 
 
-class Progress(Display):
-    """Shows what is done, and about how long the rest takes.
-
-    On a terminal the table fills in place and vanishes at the end; elsewhere one plain line is
-    written now and then. Quiet shows messages alone.
+class CvProgress(ProgressDisplay):
+    """The progress of a cross-validation.
 
     Args:
-        collector: takes the records and holds the table as it stands.
-        total: cost of all that is to be trained (in the units that `progress` gets).
-        trials: how many there are, done ones included.
-        quiet: whether to leave out all but messages.
+        collector: takes the records.
+        total: cost of all trials that are to be trained, in the unit of `progress`.
+        trials: their number, finished ones included.
+        table: returns what is drawn above the bar.
+        quiet: whether to show messages only.
     """
 
-    def __init__(self, collector: Collector, total: float, trials: int, *, quiet: bool) -> None:
-        super().__init__(shown=not quiet and total > 0)
-        self._collector, self._total, self._trials = collector, total, trials
-        self._done, self._cost, self._quiet = 0, 0.0, quiet
-        self._started = self._said = time.monotonic()
-        self._first = (self._started, 0.0)
+    def __init__(
+        self,
+        collector: Collector,
+        total: float,
+        trials: int,
+        table: Callable[[], RenderableType],
+        *,
+        quiet: bool,
+    ) -> None:
+        super().__init__("trials", table, quiet=quiet or not total)
+        self._collector, self._trials = collector, trials
+        self._total, self._done, self._cost = total, 0, 0.0
+        self.restart(total)
 
     def done(self, record: dict[str, Any], *, reused: bool) -> None:
-        """A trial is done."""
+        """Add the record of a finished trial."""
         cell = self._collector.add(record)
         self._done += 1
-        if reused or self._quiet or self._live:
-            return
-        now = time.monotonic()
-        if cell and (now - self._said > LOG_EVERY or self._done == self._trials):
-            self._said = now
+        self.update(self._cost, f"{self._done}/{self._trials}")
+        if cell and not reused:
             paper = f" (paper {cell.paper.mean:.2f}±{cell.paper.std:.2f})" if cell.paper else ""
-            self.message(
+            self.log(
                 f"{self._done}/{self._trials} {cell.dataset} {cell.objective} "
-                f"{cell.mean:.2f}±{cell.std:.2f}{paper}, {self._time_left()}"
+                f"{cell.mean:.2f}±{cell.std:.2f}{paper}, {self.time_text}",
+                0.0 if self._done == self._trials else LOG_INTERVAL,
             )
 
     def progress(self, cost: float) -> None:
-        if cost > 0 and not self._cost:
-            self._first = (time.monotonic(), cost)  # the start of the workers is over
+        """Move the bar to the cost of all networks that have been trained."""
         self._cost = cost
-        now = time.monotonic()
-        if not (self._live or self._quiet) and now - self._said > SILENT_AT_MOST:
-            self._said = now
-            self.message(f"{cost / self._total:.0%} trained, {self._time_left()}")
-
-    def _time_left(self) -> str:
-        now = time.monotonic()
-        gone = f"{minutes(now - self._started)} gone"
-        since, first = self._first
-        if self._cost <= first:
-            return gone
-        left = (now - since) / (self._cost - first) * max(0.0, self._total - self._cost)
-        return f"{gone}, about {minutes(left)} left"
-
-    def _render(self) -> Group:
-        bar = Table.grid(padding=(0, 1))
-        bar.add_row(
-            ProgressBar(total=max(self._total, 1.0), completed=self._cost, width=30),
-            f"{self._done}/{self._trials} trials",
-            self._time_left(),
-        )
-        return Group(live_table(self._collector.grid), bar)
+        self.update(cost, f"{self._done}/{self._trials}")
+        self.log(f"{cost / self._total:.0%} trained, {self.time_text}", MAX_SILENCE)
 
 
-def minutes(seconds: float) -> str:
-    """`2:05` of 125 seconds."""
-    seconds = round(seconds)
-    return f"{seconds // 60}:{seconds % 60:02d}"
+class TrainProgress(ProgressDisplay):
+    """The progress of train, cosify and transfer: steps of a trial, and its last epochs.
 
+    Args:
+        trials: their number, finished ones included.
+        quiet: whether to show messages only.
+    """
 
-def say(lines: Iterable[Any]) -> None:
-    """Plain lines on stderr, no name in which a terminal would obey."""
-    with contextlib.suppress(OSError):  # who reads the log may leave; the work goes on
-        for line in lines:
-            print(printable(str(line)), file=sys.stderr, flush=True)
+    def __init__(self, trials: int, *, quiet: bool) -> None:
+        super().__init__("steps", self._text, quiet=quiet)
+        self._trials, self._done = trials, 0
+        self._trial: Trial | None = None
+        self._epochs: list[str] = []
 
+    def step(self, trial: "Trial", step: int, total: int) -> None:
+        """Record a finished step."""
+        if trial is not self._trial:
+            self._trial, self._epochs = trial, []
+            self.restart(total)
+            self.update(step - 1, f"{step - 1}/{total}")  # of a resumed trial: not timed
+        self.update(step, f"{step}/{total}")
+        self.log(f"{self._title()}: step {step} of {total}, {self.time_text}", MAX_SILENCE)
 
-class LogLine:
-    """Plain lines on stderr, one now and then: what happens at the moment, of work that is long."""
+    def epoch(self, trial: "Trial", line: dict[str, Any]) -> None:
+        """Record a finished epoch with its record of metrics.jsonl."""
+        train, test = line["train"], line.get("test")
+        text = f"epoch {line['epoch']}: loss {train['loss']:.4f}, train {train['top1']:.2f} %"
+        text += f", test {test['top1']:.2f} %" if test else ""
+        self._epochs = [*self._epochs, text][-SHOWN_EPOCHS:]
+        is_last = line["epoch"] == trial.recipe.train.epochs
+        self.log(f"{self._title()}: {text}, {self.time_text}", 0.0 if is_last else LOG_INTERVAL)
 
-    def __init__(self, *, quiet: bool) -> None:
-        self._quiet, self._said = quiet, time.monotonic()
+    def done(self, trial: "Trial", record: dict[str, Any]) -> None:
+        """Record a finished trial."""
+        self._done += 1
 
-    def __call__(self, text: str) -> None:
-        """Says it, unless something was said less than `LOG_EVERY` seconds ago."""
-        now = time.monotonic()
-        if not self._quiet and now - self._said > LOG_EVERY:
-            self._said = now
-            say([text])
+    def _title(self) -> str:
+        return f"{self._done + 1}/{self._trials} {self._trial}"
+
+    def _text(self) -> RenderableType:
+        title = printable(self._title()) if self._trial else "loading data"
+        return Group(Text(title), *map(Text, self._epochs))

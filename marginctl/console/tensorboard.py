@@ -1,183 +1,147 @@
-"""What a training records of each epoch, as events for TensorBoard. tensorboard is an extra."""
+"""The metrics of each epoch as events for TensorBoard, an optional package."""
 
+import contextlib
 import importlib.util
-import io
-import os
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from marginctl.errors import RequestError
-from marginctl.experiments.training_trial import Trial
 from marginctl.results.load_run import read_metrics
-from marginctl.runs.atomic_io import check_writable
 
 if TYPE_CHECKING:
-    from marginctl.console.train_progress import TrainProgress
+    from torch.utils.tensorboard import SummaryWriter
+
+    from marginctl.console.progress import TrainProgress
     from marginctl.experiments.training_session import Session
+    from marginctl.experiments.training_trial import Trial
 
 OPTION = "--tensorboard"
-PREFIX = "events.out.tfevents."
-# what of a record is no curve
-_LEFT_OUT = {"epoch", "timing", "n", "bin"}
+_NO_CURVES = {"epoch", "timing", "n", "bin"}
 
 
 def check(folder: Path) -> None:
-    """Finds out before the work whether events can be written below a folder; it is not made.
+    """Check before training that events can be written below a folder.
 
     Raises:
-        RequestError: tensorboard is not installed, or the folder, or the nearest one above it that
-            is there, is a file or cannot be written.
+        RequestError: tensorboard is not installed, or the folder cannot be created.
     """
     if importlib.util.find_spec("tensorboard") is None:
         raise RequestError(
             f"{OPTION} {folder}: tensorboard is not installed: pip install 'marginctl[tensorboard]'"
         )
-    there = next(p for p in (folder, *folder.absolute().parents) if os.path.lexists(p))
-    if not os.path.isdir(there):
-        at = "" if there == folder else f"{there} "
-        raise RequestError(f"{OPTION} {folder}: {at}is a file: name a folder")
     try:
-        check_writable(there / PREFIX)
-    except RequestError as error:
-        raise RequestError(f"{OPTION} {folder}: {error}: name another one") from None
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RequestError(
+            f"{OPTION} {folder}: cannot be written ({error.strerror}): name another folder"
+        ) from None
 
 
 class TensorBoard:
-    """Hears of a training, tells another listener, and writes an event folder a trial.
+    """A training callback that writes events, and forwards all calls to a progress display.
 
-    `<folder>/<recipe name>/<trial id>/` holds one file. It is written anew, from metrics.jsonl,
-    when a trial starts or goes on: no epoch stands twice, whatever a killed run has left. Where
-    events cannot be written, that is said once, and the training goes on without them.
+    `<folder>/<recipe name>/<trial id>/` gets a file of events each time a trial begins or resumes,
+    with all epochs of metrics.jsonl; readers drop the events of earlier files. If events cannot be
+    written, that is reported once, and the training continues without them.
 
     Args:
-        listener: is told everything.
-        session: whose trials they are.
+        progress: gets all calls.
+        session: of the trials.
         folder: from --tensorboard.
     """
 
-    def __init__(self, listener: "TrainProgress", session: "Session", folder: Path) -> None:
-        self._listener, self._session = listener, session
+    def __init__(self, progress: "TrainProgress", session: "Session", folder: Path) -> None:
+        self.message, self.step = progress.message, progress.step
+        self._progress, self._session = progress, session
         self._folder = folder / session.name
         self._trial: Trial | None = None
-        self._path = folder
-        self._on = True
+        self._writer: SummaryWriter | None = None
+        self._failed = False
 
-    def message(self, text: str) -> None:
-        """As the other listener has it."""
-        self._listener.message(text)
+    def epoch(self, trial: "Trial", line: dict[str, Any]) -> None:
+        """Write the record of a finished epoch."""
+        self._progress.epoch(trial, line)
+        self._write(trial, line)
 
-    def step(self, trial: Trial, step: int, total: int) -> None:
-        """As the other listener has it."""
-        self._listener.step(trial, step, total)
+    def done(self, trial: "Trial", record: dict[str, Any]) -> None:
+        """Close the file of a finished trial; of one without training it is written first."""
+        self._progress.done(trial, record)
+        self._write(trial, None)
+        self.close()
 
-    def epoch(self, trial: Trial, line: dict[str, Any]) -> None:
-        """An epoch is done; its line stands in metrics.jsonl."""
-        self._listener.epoch(trial, line)
-        self._write(trial, [line])
+    def close(self) -> None:
+        """Close the file of the current trial."""
+        self._trial = None
+        if self._writer is not None:
+            with contextlib.suppress(OSError):
+                self._writer.close()
+            self._writer = None
 
-    def done(self, trial: Trial, record: dict[str, Any]) -> None:
-        """A trial has its result: its events are written also where no epoch was left to train."""
-        self._listener.done(trial, record)
-        self._write(trial, [])
-
-    def _write(self, trial: Trial, lines: list[dict[str, Any]]) -> None:
-        """The events of some epochs, after all those before them where the trial is another."""
-        if not self._on:
+    def _write(self, trial: "Trial", line: dict[str, Any] | None) -> None:
+        """Write a record, or all records of metrics.jsonl where the trial is a new one."""
+        if self._failed:
             return
+        folder = self._folder / trial.id
         try:
+            records = [line] if line else []
             if trial is not self._trial:
-                self._begin(trial)
-            elif lines:
-                self._append(events(lines))
-        except OSError as error:
-            # epochs of training are worth more than their curves
-            self._on = False
+                from torch.utils.tensorboard import SummaryWriter
+
+                self.close()
+                self._trial = trial
+                self._writer = SummaryWriter(str(folder), purge_step=0)
+                records = read_metrics(self._session.folder_of(trial).path / "metrics.jsonl")
+            assert self._writer is not None
+            for record in records:
+                write_record(self._writer, record)
+            self._writer.flush()
+        except OSError as error:  # the training is worth more than its curves
+            self._failed = True
             self.message(
-                f"{self._path}: cannot be written: {error.strerror or error}: the training goes on "
-                f"without {OPTION}; the same command again writes what is missing"
+                f"{folder}: cannot be written ({error.strerror or error}): training continues "
+                f"without {OPTION}; run the same command again to write the missing events"
             )
 
-    def _begin(self, trial: Trial) -> None:
-        """One file with the epochs that are done, in place of those of an earlier call."""
-        self._trial = trial
-        own = self._folder / trial.id
-        before = list(own.glob(f"{PREFIX}*"))
-        self._path = own / f"{PREFIX}{time.time_ns()}.marginctl"
-        lines = read_metrics(self._session.folder_of(trial).path / "metrics.jsonl")
-        self._append(_version() + events(lines))
-        for path in before:
-            path.unlink(missing_ok=True)
 
-    def _append(self, data: bytes) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        with self._path.open("ab") as file:
-            file.write(data)
+def write_record(writer: "SummaryWriter", record: Mapping[str, Any]) -> None:
+    """Write the numbers and histograms of one epoch's record, by their paths."""
+    for tag, value in scalars(record):
+        writer.add_scalar(tag, value, record["epoch"])
+    for tag, content in histograms(record):
+        writer.add_histogram_raw(tag, **content, global_step=record["epoch"])
 
 
-def events(lines: list[dict[str, Any]]) -> bytes:
-    """The records of epochs as TensorBoard's file format has them, by the number of the epoch."""
-    from tensorboard.compat.proto.event_pb2 import Event
-    from tensorboard.compat.proto.summary_pb2 import HistogramProto, Summary
-
-    written = b""
-    for line in lines:
-        values = [Summary.Value(tag=tag, simple_value=value) for tag, value in curves(line)]
-        values += [
-            Summary.Value(tag=tag, histo=HistogramProto(**content))
-            for tag, content in histograms(line)
-        ]
-        event = Event(wall_time=time.time(), step=line["epoch"], summary=Summary(value=values))
-        written += _framed(event)
-    return written
-
-
-def curves(record: Mapping[str, Any], at: str = "") -> Iterator[tuple[str, float]]:
-    """Every number of a record with its path: `train/loss`, `objective/optimal_scale/mean`."""
+def scalars(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
+    """Yield every number of a record with its path: `train/loss`, `objective/scale`."""
     for key, value in record.items():
-        if isinstance(value, Mapping) and key not in _LEFT_OUT:
-            yield from curves(value, f"{at}{key}/")
-        elif isinstance(value, int | float) and key not in _LEFT_OUT:  # `collapsed` is 0 or 1
-            yield f"{at}{key}", float(value)
+        if isinstance(value, Mapping) and key not in _NO_CURVES:
+            yield from scalars(value, f"{prefix}{key}/")
+        elif isinstance(value, int | float) and key not in _NO_CURVES:  # `collapsed` is 0 or 1
+            yield f"{prefix}{key}", float(value)
 
 
-def histograms(record: Mapping[str, Any], at: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every histogram of a record with its path: counts of equal bins from 0 on.
+def histograms(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield every histogram of a record with its path: counts of equal bins from 0.
 
-    TensorBoard's sum of squares is of the middles of the bins: the values are not kept.
+    The sum of squares is that of the bins' centres, since the values are not recorded.
     """
     for key, value in record.items():
         if not isinstance(value, Mapping):
             continue
-        yield from histograms(value, f"{at}{key}/")
+        yield from histograms(value, f"{prefix}{key}/")
         counts, width = value.get("histogram", ()), value.get("bin", 0)
         filled = [i for i, count in enumerate(counts) if count]
         if filled:
             yield (
-                f"{at}{key}",
+                f"{prefix}{key}",
                 {
                     "min": width * filled[0],
                     "max": width * (filled[-1] + 1),
                     "num": sum(counts),
                     "sum": value["mean"] * sum(counts),
                     "sum_squares": sum(n * (width * (i + 0.5)) ** 2 for i, n in enumerate(counts)),
-                    "bucket_limit": [width * (i + 1) for i in range(len(counts))],
-                    "bucket": counts,
+                    "bucket_limits": [width * (i + 1) for i in range(len(counts))],
+                    "bucket_counts": counts,
                 },
             )
-
-
-def _version() -> bytes:
-    from tensorboard.compat.proto.event_pb2 import Event
-
-    return _framed(Event(wall_time=time.time(), file_version="brain.Event:2"))
-
-
-def _framed(event: Any) -> bytes:
-    """An event with its length and checksums."""
-    from tensorboard.summary.writer.record_writer import RecordWriter
-
-    content = io.BytesIO()
-    RecordWriter(content).write(event.SerializeToString())
-    return content.getvalue()
