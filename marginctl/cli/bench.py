@@ -48,14 +48,14 @@ def _root(
 
 def _all(quick: bool, data_dir: Path | None, json: bool) -> None:
     from marginctl.bench import suite
-    from marginctl.console.progress import say
+    from marginctl.console.progress import log_lines
     from marginctl.reports.tables.bench_table import print_together
 
     document = suite.run(
         suite.QUICK if quick else suite.USUAL,
         quick=quick,
         data_dir=data_dir,
-        say=lambda line: say([line]),
+        say=lambda line: log_lines([line]),
     )
     if json:
         print_json(document)
@@ -110,7 +110,7 @@ def networks(
     trains when it is given again: nothing is begun that would end after --minutes.
     """
     from marginctl.bench.networks import MODELS, run
-    from marginctl.console.train_progress import TrainProgress
+    from marginctl.console.progress import TrainProgress
     from marginctl.models.registry import check_image_shape, parse_model
     from marginctl.reports.tables.bench_table import print_networks
     from marginctl.reports.tables.train_table import rows_of

@@ -29,7 +29,7 @@ def uci_cv(
     Takes about 11 minutes on 2 CPU cores for the two data sets of the default.
     """
     from marginctl.bench.uci_cv import run
-    from marginctl.console.progress import say
+    from marginctl.console.progress import log_lines
     from marginctl.reports.tables.bench_table import print_ratios
 
     document = run(
@@ -37,7 +37,7 @@ def uci_cv(
         data_dir=data_dir,
         rounds=rounds,
         epochs=epochs,
-        say=lambda line: say([line]),
+        say=lambda line: log_lines([line]),
     )
     if json:
         print_json(document)
@@ -88,7 +88,7 @@ def objectives(
     import torch
 
     from marginctl.bench.objectives import SIZES, run
-    from marginctl.console.progress import say
+    from marginctl.console.progress import log_lines
     from marginctl.reports.tables.bench_table import print_costs
     from marginctl.utils.device import resolve_device
 
@@ -98,7 +98,7 @@ def objectives(
         pairs=pairs,
         networks=networks,
         device=torch.device(resolve_device(device)),
-        say=lambda line: say([line]),
+        say=lambda line: log_lines([line]),
     )
     if json:
         print_json(document)
@@ -128,7 +128,7 @@ def train(
     Same network, batch, precision and augmentation on images of noise in CIFAR-100's shape.
     """
     from marginctl.bench.train import run
-    from marginctl.console.progress import say
+    from marginctl.console.progress import log_lines
     from marginctl.models.registry import check_image_shape, parse_model
     from marginctl.reports.tables.bench_table import print_overhead
     from marginctl.utils.device import resolve_device
@@ -141,7 +141,7 @@ def train(
         pairs=pairs,
         device=resolve_device(device, accelerated=True),
         precision="auto",
-        say=lambda line: say([line]),
+        say=lambda line: log_lines([line]),
     )
     if json:
         print_json(document)
@@ -163,14 +163,14 @@ def kappa(
     on 2 CPU cores, where a step of ResNet-50 is one of 8 images.
     """
     from marginctl.bench.kappa import run
-    from marginctl.console.progress import say
+    from marginctl.console.progress import log_lines
     from marginctl.reports.tables.bench_table import print_kappa
     from marginctl.utils.device import resolve_device
 
     document = run(
         rounds=rounds,
         device=resolve_device(device, accelerated=True),
-        say=lambda line: say([line]),
+        say=lambda line: log_lines([line]),
     )
     if json:
         print_json(document)
@@ -200,7 +200,7 @@ def probe(
     Features are made: as many as one would extract. All fits end at the same gradient tolerance.
     """
     from marginctl.bench.probe import run
-    from marginctl.console.progress import say
+    from marginctl.console.progress import log_lines
     from marginctl.reports.tables.bench_table import print_probe
 
     rows, classes, length = _size(size)
@@ -212,7 +212,7 @@ def probe(
         classes=classes,
         rounds=rounds,
         tolerance=tolerance,
-        say=lambda line: say([line]),
+        say=lambda line: log_lines([line]),
     )
     if json:
         print_json(document)

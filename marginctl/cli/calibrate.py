@@ -117,7 +117,7 @@ def command(
     from marginctl.calibration.benchmark import Asked, calibrate
     from marginctl.calibration.methods import check_method
     from marginctl.calibration.read_outputs import is_file_of_outputs, read_outputs
-    from marginctl.console.progress import LogLine, say
+    from marginctl.console.progress import ThrottledLog, log_lines
     from marginctl.reports.figures.style import check_path
     from marginctl.reports.tables.calibrate_table import print_as, title_of
     from marginctl.runs.atomic_io import check_outputs
@@ -147,14 +147,14 @@ def command(
     )
     fitting = None if calibration is None else read_outputs(calibration)
     asked = Asked(0.5 if split is None else split, repeats or 10, bins, bootstrap, seed)
-    found = calibrate(outputs, fitting, method or [], asked, LogLine(quiet=quiet))
+    found = calibrate(outputs, fitting, method or [], asked, ThrottledLog(quiet=quiet))
     if figure is not None:
         from marginctl.reports.figures.reliability_diagram import draw_calibration
 
         draw_calibration(title_of(found.document), found.before, found.after, figure)
     if save is not None:
         io.write(save, next(iter(found.maps.values())))
-    say(f"wrote {path}" for path in (figure, save) if path is not None)
+    log_lines(f"wrote {path}" for path in (figure, save) if path is not None)
     if json:
         print_json(found.document)
     else:

@@ -102,7 +102,7 @@ def command(
         return
     of_pairs = {"--images": images, "--flip": flip, "--predictions": predictions}
     _refuse(of_pairs, "without --pairs: name a list of pairs with it")
-    from marginctl.console.progress import say
+    from marginctl.console.progress import log_lines
     from marginctl.data.images.registry import parse_ood_name
     from marginctl.data.tabular.uci import default_data_dir
     from marginctl.experiments import evaluate, evaluate_pretrained
@@ -134,7 +134,7 @@ def command(
         from marginctl.reports.figures.detection_of_run import draw
 
         reason = draw(title, found["detection"], figure)
-        say([f"wrote {figure}" if reason is None else f"{figure}: nothing to draw: {reason}"])
+        log_lines([f"wrote {figure}" if reason is None else f"{figure}: nothing to draw: {reason}"])
     if json:
         print_json(found)
     else:

@@ -71,11 +71,11 @@ def show(
 
     found = [describe(parse(name), classes) for name in names]
     if plot is not None:
-        from marginctl.console.progress import say
+        from marginctl.console.progress import log_lines
         from marginctl.reports.figures.objective_curves import draw
 
         draw(names, classes, plot)
-        say([f"wrote {plot}"])
+        log_lines([f"wrote {plot}"])
     if json:
         print_json(found[0] if len(found) == 1 else found)
         return

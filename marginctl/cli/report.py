@@ -86,7 +86,7 @@ def command(
 
     Reads stores in any state: unfinished, failed and damaged runs are named on stderr and left out.
     """
-    from marginctl.console.progress import say
+    from marginctl.console.progress import log_lines
     from marginctl.papers import check_paper
     from marginctl.reports.build import assemble
     from marginctl.reports.explain import explain as explained
@@ -134,7 +134,7 @@ def command(
         check_output(output)
     collected = collect(store)
     assembled = assemble(collected, paper=paper, number=table_number, baseline=baseline)
-    say(collected.problems)
+    log_lines(collected.problems)
     if figure:
         if len(assembled.tables) != 1:
             found = ", ".join(t.table.recipe for t in assembled.tables) or "none"
@@ -143,7 +143,7 @@ def command(
                 "folder as STORE"
             )
         draw(assembled.tables[0].compared, figure)
-        say([f"wrote {figure}"])
+        log_lines([f"wrote {figure}"])
     if figures:
         from marginctl.reports.figures.draw import draw_figures
 
@@ -153,7 +153,7 @@ def command(
             trained=[t.trained for t in assembled.trained],
         )
         written, skipped = draw_figures(shown, figures, kind or [], figure_format or "png")
-        say(
+        log_lines(
             [
                 *(f"wrote {path}" for path in written),
                 *(f"figure omitted: {line}" for line in skipped),
@@ -166,7 +166,7 @@ def command(
                 print_json({"schema": 1, "command": "report", "explain": lines})
             else:
                 print_lines(lines)
-        say(wrote)
+        log_lines(wrote)
         return
     with to_file(output) as wrote:
         if report_format is ReportFormat.html:
@@ -179,9 +179,9 @@ def command(
             print_csv(csv_rows(assembled))
         else:
             print_tables(report_format, assembled.shown_tables)
-    say(wrote)
+    log_lines(wrote)
     if not assembled.shown_tables:
-        say(["no finished runs found"])
+        log_lines(["no finished runs found"])
 
 
 def _refuse_beside(option: str, others: dict[str, object]) -> None:
@@ -199,7 +199,7 @@ def _refuse_format(option: str, report_format: ReportFormat) -> None:
 
 def _diff(stores: list[Path], report_format: ReportFormat, output: Path | None) -> None:
     """Prints what differs between two stores."""
-    from marginctl.console.progress import say
+    from marginctl.console.progress import log_lines
     from marginctl.reports.formats.output import check_output, to_file
     from marginctl.reports.tables.diff_table import print_diff
     from marginctl.results.diff import compare_stores
@@ -210,13 +210,13 @@ def _diff(stores: list[Path], report_format: ReportFormat, output: Path | None) 
     if output is not None:
         check_output(output)
     found = compare_stores(*stores)
-    say(found.problems)
+    log_lines(found.problems)
     with to_file(output) as wrote:
         if report_format is ReportFormat.json:
             print_json(found.as_json())
         else:
             print_diff(found, report_format)
-    say(wrote)
+    log_lines(wrote)
 
 
 def _list(
@@ -226,7 +226,7 @@ def _list(
     report_format: ReportFormat,
 ) -> None:
     """Prints what we hold of the papers, and what the runs of stores fill of it."""
-    from marginctl.console.progress import say
+    from marginctl.console.progress import log_lines
     from marginctl.papers import check_paper, papers, published_table
     from marginctl.reports.tables.published_list import documents, print_as
     from marginctl.results.collect import collect
@@ -241,7 +241,7 @@ def _list(
         known = ", ".join(dict.fromkeys(t for p in asked for t in p.tables))
         raise RequestError(f"unknown table '{number}': expected one of {known}")
     collected = collect(store or [])
-    say(collected.problems)
+    log_lines(collected.problems)
     found = documents(asked, number, runs_of(collected) if store else None)
     if report_format is ReportFormat.json:
         print_json(

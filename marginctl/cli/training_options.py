@@ -108,8 +108,8 @@ def perform(
         kind: of session; None for that of `train` and `cosify`.
         after: called with the session when its trials are done.
     """
+    from marginctl.console.progress import TrainProgress
     from marginctl.console.tensorboard import TensorBoard, check
-    from marginctl.console.train_progress import TrainProgress
     from marginctl.errors import RequestError
     from marginctl.experiments.execution import run
     from marginctl.experiments.training_session import Session

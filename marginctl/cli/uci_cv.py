@@ -118,7 +118,7 @@ def command(
     standard deviation of their test accuracies with the published values. The runs folder keeps
     finished trials: the same command again resumes, or prints the table at once.
     """
-    from marginctl.console.progress import Progress, say
+    from marginctl.console.progress import CvProgress, log_lines
     from marginctl.crossval.dask_executor import open_dask_executor
     from marginctl.data.tabular.custom import read_csv_files
     from marginctl.experiments.uci_cv_session import Session
@@ -162,10 +162,10 @@ def command(
         own=[data for data, _ in own],
         keep=keep,
         offline=offline or dry_run,
-        on_fetch=lambda line: None if quiet else say([line]),
+        on_fetch=lambda line: None if quiet else log_lines([line]),
     )
     if not quiet:
-        say(line for _, understood in own for line in understood.lines())
+        log_lines(line for _, understood in own for line in understood.lines())
     if search:
         with open_dask_executor(backend, scheduler, workers, needed=True) as cluster:
             _search(session, workers, cluster, dry_run=dry_run, json=json, quiet=quiet)
@@ -199,7 +199,13 @@ def command(
             row_of={trial.id: trial.row for trial in session.trials},
         )
         cost = cost_of(todo)
-        with Progress(collector, cost, len(session.trials), quiet=quiet) as progress:
+        with CvProgress(
+            collector,
+            cost,
+            len(session.trials),
+            lambda: cv_table.live_table(collector.grid),
+            quiet=quiet,
+        ) as progress:
             for line in session.warnings:
                 progress.message(line)
             outcome = session.execute(count, progress, cluster)
@@ -211,7 +217,7 @@ def command(
     if figure and not outcome.failed:
         draw(session, collector.grid, figure)
         if not quiet:
-            say([f"wrote {figure}"])
+            log_lines([f"wrote {figure}"])
     compared = compare(collector.grid, collector.records, compared_with)
     if json:
         protocol = session.recipe.protocol.model_dump()

@@ -83,15 +83,20 @@ class ProgressDisplay:
             TextColumn("{task.fields[count]} " + unit),
             _TimeColumn(),
             console=self.console,
+            get_time=time.monotonic,
             speed_estimate_period=SPEED_WINDOW,
         )
         self._task = self._progress.add_task("", total=None, count="0")
-        self._live = Live(
-            console=self.console, get_renderable=self._render, transient=True, refresh_per_second=4
-        )
+        self._live: Live | None = None
 
     def __enter__(self) -> Self:
         if self.is_live:
+            self._live = Live(
+                console=self.console,
+                get_renderable=self._render,
+                transient=True,
+                refresh_per_second=4,
+            )
             self._live.start()
         return self
 
@@ -101,7 +106,8 @@ class ProgressDisplay:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._live.stop()
+        if self._live:
+            self._live.stop()
 
     def restart(self, total: float) -> None:
         """Set the bar and the clock back to 0 of `total`."""
@@ -118,7 +124,7 @@ class ProgressDisplay:
 
     def message(self, text: str) -> None:
         """Print a line that stays."""
-        if self._live.is_started:
+        if self._live:
             self.console.print(Text(printable(text)))
         else:
             log_lines([text])

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from marginctl.console.tensorboard import PREFIX, TensorBoard, check, curves, histograms
+from marginctl.console.tensorboard import histograms, scalars
 
 pytestmark = pytest.mark.smoke
 
@@ -45,7 +45,7 @@ def test_numbers_of_a_record():
         "objective": {"optimal_scale": {"mean": 7.0, "quantiles": {"0.5": 6}}},
         "timing": {"seconds": 1.0},
     }
-    assert dict(curves(record)) == {
+    assert dict(scalars(record)) == {
         "lr": 0.1,
         "train/loss": 2.0,
         "train/top1": 50.0,
@@ -63,13 +63,13 @@ def test_a_histogram_of_angles():
     assert tag == "objective/target_angle"
     assert (found["min"], found["max"], found["num"], found["sum"]) == (10, 50, 3, 75.0)
     assert found["sum_squares"] == 2 * 15**2 + 45**2
-    assert found["bucket_limit"] == [10, 20, 30, 40, 50, 60]
+    assert found["bucket_limits"] == [10, 20, 30, 40, 50, 60]
     empty = {"a": {"mean": 0.0, "histogram": [0, 0], "bin": 10}}
     assert list(histograms(empty)) == []
 
 
 @needs_tensorboard
-def test_every_epoch_of_every_trial_is_there(marginctl, tmp_path):
+def test_every_epoch_of_every_trial_has_events(marginctl, tmp_path):
     board = tmp_path / "board"
     arguments = (*ARGUMENTS, "--epochs", "3", "--out", tmp_path / "runs", "--tensorboard", board)
     assert marginctl(*arguments).status == 0
@@ -105,8 +105,8 @@ def test_every_epoch_of_every_trial_is_there(marginctl, tmp_path):
 
 
 @needs_tensorboard
-def test_what_goes_on_has_no_point_twice(marginctl, tmp_path, monkeypatch):
-    """Stopped in its third epoch after events of a later one: the file holds each epoch once."""
+def test_a_resumed_trial_has_each_epoch_once(marginctl, tmp_path, monkeypatch):
+    """Stopped in its third epoch: readers find each epoch once."""
     from marginctl.training.trainer import Trainer
 
     board, out = tmp_path / "board", tmp_path / "runs"
@@ -121,20 +121,19 @@ def test_what_goes_on_has_no_point_twice(marginctl, tmp_path, monkeypatch):
 
     monkeypatch.setattr(Trainer, "run_epoch", killed)
     assert marginctl(*arguments).status == 130
-    (before,) = board.rglob(f"{PREFIX}*")
-    assert [point.step for point in read(before.parent).Scalars("lr")] == [1, 2]
+    (run,) = {path.parent for path in board.rglob("events.*")}
+    assert [point.step for point in read(run).Scalars("lr")] == [1, 2]
     monkeypatch.undo()
     assert marginctl(*arguments).status == 0
-    (after,) = board.rglob(f"{PREFIX}*")
-    assert after != before
-    assert [point.step for point in read(after.parent).Scalars("lr")] == [1, 2, 3, 4]
-    # a finished trial, another folder: its events come from what it recorded
+    assert len(list(run.iterdir())) == 2
+    assert [point.step for point in read(run).Scalars("lr")] == [1, 2, 3, 4]
+    # events of a finished trial in another folder come from its metrics.jsonl
     other = tmp_path / "other"
     assert (
         marginctl(*arguments[:-4], "--tensorboard", other, "--checkpoint-minutes", "0").status == 0
     )
-    (again,) = other.rglob(f"{PREFIX}*")
-    assert [point.step for point in read(again.parent).Scalars("lr")] == [1, 2, 3, 4]
+    (file,) = other.rglob("events.*")
+    assert [point.step for point in read(file.parent).Scalars("lr")] == [1, 2, 3, 4]
 
 
 def test_without_tensorboard_the_extra_is_named_before_any_training(
@@ -152,49 +151,46 @@ def test_without_tensorboard_the_extra_is_named_before_any_training(
 
 
 @needs_tensorboard
-def test_a_folder_that_cannot_be_written_is_found_before_any_training(marginctl, tmp_path):
+def test_a_folder_that_cannot_be_written_is_reported_before_training(marginctl, tmp_path):
     file = tmp_path / "file"
     file.write_text("")
     (tmp_path / "nowhere").symlink_to(tmp_path / "gone" / "sub")
-    for asked, said in (
-        (file, f"--tensorboard {file}: is a file: name a folder"),
-        (file / "sub", f"--tensorboard {file / 'sub'}: {file} is a file: name a folder"),
-        (tmp_path / "nowhere", "is a file: name a folder"),
-        ("/proc/nope", "--tensorboard /proc/nope: /proc/"),
+    for folder, message in (
+        (file, f"--tensorboard {file}: cannot be written (File exists): name another folder"),
+        (file / "sub", f"--tensorboard {file / 'sub'}: cannot be written (Not a directory)"),
+        (tmp_path / "nowhere", "cannot be written (File exists)"),
+        ("/proc/nope", "--tensorboard /proc/nope: cannot be written"),
         ("", "'': expected a folder (the current one is '.')"),
     ):
-        ran = marginctl(*ARGUMENTS, "--out", tmp_path / "runs", "--tensorboard", asked)
+        ran = marginctl(*ARGUMENTS, "--out", tmp_path / "runs", "--tensorboard", folder)
         assert ran.status == 2
-        assert said in ran.err
+        assert message in ran.err
         assert len(ran.err.splitlines()) == 1
     assert not (tmp_path / "runs").exists()
-    check(tmp_path / "absent" / "sub")
-    assert not (tmp_path / "absent").exists()
 
 
 @needs_tensorboard
-def test_events_that_can_no_longer_be_written_end_and_the_training_does_not(
-    marginctl, tmp_path, monkeypatch
-):
-    """The disk is full from the second epoch of the first of two trials on."""
+def test_training_continues_when_events_can_no_longer_be_written(marginctl, tmp_path, monkeypatch):
+    """The disk is full from the second epoch of the first of two trials."""
+    from torch.utils.tensorboard import SummaryWriter
+
     board, out = tmp_path / "board", tmp_path / "runs"
     arguments = (*ARGUMENTS, "--epochs", "3", "--out", out, "--tensorboard", board)
-    whole, asked = TensorBoard._append, []
+    flush, calls = SummaryWriter.flush, []
 
-    def full(self, data):
-        asked.append(self._path)
-        if len(asked) > 1:
+    def full(self):
+        calls.append(self.log_dir)
+        if len(calls) == 2:
             raise OSError(errno.ENOSPC, "No space left on device")
-        whole(self, data)
+        flush(self)
 
-    monkeypatch.setattr(TensorBoard, "_append", full)
+    monkeypatch.setattr(SummaryWriter, "flush", full)
     ran = marginctl(*arguments)
     assert ran.status == 0
     assert [len(lines_in(run)) for run in runs_in(out)] == [3, 3]
-    assert len(asked) == 2
     assert [line for line in ran.err.splitlines() if "tensorboard" in line] == [
-        f"{asked[0]}: cannot be written: No space left on device: the training goes on without "
-        "--tensorboard; the same command again writes what is missing"
+        f"{calls[0]}: cannot be written (No space left on device): training continues without "
+        "--tensorboard; run the same command again to write the missing events"
     ]
     monkeypatch.undo()
     assert marginctl(*arguments).status == 0

@@ -113,7 +113,7 @@ def test_the_live_table_on_a_terminal(marginctl, tmp_path, quick, monkeypatch):
     ran = marginctl("uci-cv", *quick, "--out", tmp_path)
     assert ran.status == 0
     assert "14/14 trials" in ran.err
-    assert "about 0:0" in ran.err
+    assert "elapsed 0:0" in ran.err
     assert max(len(line) for line in _plain(ran.out).splitlines()[:20]) <= 80
 
 

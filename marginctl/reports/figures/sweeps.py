@@ -153,7 +153,7 @@ def detection_sweep(table: SeedTable, omissions: Omissions) -> Figure | None:
                 panels[-1, j].set_xlabel(label)
 
         shape = (len(METRICS), len(tasks))
-        blocks.append(Block(title, shape, draw, DETECTION_PANEL[1]))
+        blocks.append(Block(title, shape, draw, DETECTION_PANEL[1], {"sharex": True}))
     bar = spread_text("error bar", (len(group.runs) for group in groups))
     caption = (
         f"After the last epoch, mean over the seeds; {bar}. Positive class: correctly classified "

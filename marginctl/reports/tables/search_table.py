@@ -1,15 +1,12 @@
 """Tables of a protocol search: the leaderboard while it runs, and its result."""
 
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich import box
-from rich.console import Group
-from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-from marginctl.console.progress import LOG_EVERY, SILENT_AT_MOST, Display, minutes
+from marginctl.console.progress import MAX_SILENCE, ProgressDisplay
 from marginctl.crossval.search_space import Setting, column_alternatives
 from marginctl.experiments.uci_cv_trial import Trial
 from marginctl.papers import PublishedMean
@@ -22,7 +19,7 @@ LEADERS = 10
 UNITS = {"points": "points", "effects": "points (effects)", "stds": "points (stds)"}
 
 
-class Leaderboard(Display):
+class Leaderboard(ProgressDisplay):
     """Shows the nearest settings so far, and the estimated remaining time of a round.
 
     It is the listener of `execute`. A setting enters the board when all its trials are done.
@@ -40,12 +37,11 @@ class Leaderboard(Display):
         *,
         quiet: bool,
     ) -> None:
-        super().__init__(shown=not quiet)
+        super().__init__("trials", self._table, quiet=quiet)
         self._published, self._quiet = published, quiet
         assert recipe.search is not None
         self._criterion = recipe.search.nearest_by
         self._alternatives = column_alternatives(recipe)
-        self._last_line = time.monotonic()
         self._title = ""
         self._trials: Mapping[Trial, Setting] = {}
         self._by_id: dict[str, Trial] = {}
@@ -53,7 +49,6 @@ class Leaderboard(Display):
         self._records: dict[Trial, Mapping[str, Any]] = {}
         self._matches: list[Match] = []
         self._settings_done, self._total, self._cost = 0, 0.0, 0.0
-        self._started = time.monotonic()
 
     def begin(self, part: Part, trials: Mapping[Trial, Setting], cost: float) -> None:
         """Begin a part of a round, as `SearchProgress.begin`."""
@@ -70,7 +65,8 @@ class Leaderboard(Display):
         if part.part == 1:
             self._matches = []
         self._settings_done, self._total, self._cost = 0, cost, 0.0
-        self._started = time.monotonic()
+        self.restart(cost)
+        self.update(0.0, f"0/{len(trials)}")
         if not self._quiet:
             self.message(f"{self._title}, {len(trials)} trials")
 
@@ -78,6 +74,7 @@ class Leaderboard(Display):
         """Add the record of a finished trial."""
         trial = self._by_id[record["trial"]]
         self._records[trial] = record
+        self.update(self._cost, f"{len(self._records)}/{len(self._by_id)}")
         number = self._trials[trial].number
         trials = {t: self._trials[t] for t in self._by_setting[number]}
         if not all(t in self._records for t in trials):
@@ -88,32 +85,22 @@ class Leaderboard(Display):
         self._settings_done += 1
         ranked = sorted([*self._matches, found], key=lambda m: m.sort_key(self._criterion))
         self._matches = ranked[:LEADERS]
-        now = time.monotonic()
-        if not (reused or self._quiet or self._live) and now - self._last_line > LOG_EVERY:
-            self._last_line = now
+        if not reused:
             best = self._matches[0]
-            self.message(
-                f"{self._settings_done}/{len(self._by_setting)} settings, {self._time_left()}; "
+            self.log(
+                f"{self._settings_done}/{len(self._by_setting)} settings, {self.time_text}; "
                 f"nearest: {best.sort_key(self._criterion)[0]:.2f} {UNITS[self._criterion]} with "
                 f"{best.setting}"
             )
 
     def progress(self, cost: float) -> None:
+        """Move the bar to the cost of all networks of the part that have been trained."""
         self._cost = cost
-        now = time.monotonic()
-        if not (self._live or self._quiet) and now - self._last_line > SILENT_AT_MOST:
-            self._last_line = now
-            fraction = cost / self._total if self._total else 1.0
-            self.message(f"round {fraction:.0%} trained, {self._time_left()}")
+        self.update(cost, f"{len(self._records)}/{len(self._by_id)}")
+        fraction = cost / self._total if self._total else 1.0
+        self.log(f"round {fraction:.0%} trained, {self.time_text}", MAX_SILENCE)
 
-    def _time_left(self) -> str:
-        elapsed = time.monotonic() - self._started
-        if self._cost <= 0 or self._cost >= self._total:
-            return f"elapsed {minutes(elapsed)}"
-        left = elapsed / self._cost * (self._total - self._cost)
-        return f"elapsed {minutes(elapsed)}, ETA {minutes(left)}"
-
-    def _render(self) -> Group:
+    def _table(self) -> Table:
         table = Table(box=box.SIMPLE_HEAD, title=self._title, pad_edge=False)
         table.add_column("nearest settings")
         for column in ("points", "effects", "stds"):
@@ -122,13 +109,7 @@ class Leaderboard(Display):
             d = found.distance
             numbers = (d.mean_absolute, d.effects_mean_absolute, d.std_mean_absolute)
             table.add_row(str(found.setting), *(f"{number:.2f}" for number in numbers))
-        bar = Table.grid(padding=(0, 1))
-        bar.add_row(
-            ProgressBar(total=max(self._total, 1.0), completed=self._cost, width=30),
-            f"{len(self._records)}/{len(self._by_id)} trials",
-            self._time_left(),
-        )
-        return Group(table, bar)
+        return table
 
 
 def reference_distances(
