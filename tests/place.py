@@ -9,17 +9,11 @@ from PIL import Image
 from marginctl.cli import run
 
 NETWORK = ("--model", "mlp:width=8", "--epochs", "1", "--device", "cpu", "--quiet")
+PROBE = ("--set", "images=100", "--set", "classes=3", "--set", "features=10")
 # the options that make a benchmark a quick look
 SMALL = {
-    ("bench", "objectives"): ("--pairs", "1", "--size", "8,10,16", "--no-networks"),
-    ("bench", "uci-cv"): ("--epochs", "1", "--rounds", "1", "--dataset", "iris"),
-    ("bench", "kappa"): ("--help",),
-    ("bench", "probe"): ("--size", "100,3,10", "--rounds", "1"),
-    ("bench", "train"): ("--pairs", "1", "--steps", "1", "--model", "mlp", "--batch", "4"),
-    ("bench", "--device"): ("--help",),
-    ("bench", "networks"): ("--help",),
-    ("bench",): ("--help",),
-    ("bench", "--quick"): ("--help",),
+    ("bench", "objectives"): ("--rounds", "1", "--set", "shapes=[[8,10,16]]"),
+    ("bench", "probe"): ("--rounds", "1", *PROBE),
 }
 FOREIGN = ("near=digits", "far=fashion-mnist")
 
@@ -89,5 +83,5 @@ def small(arguments: list[str], folder: Path) -> list[str]:
         tail = any("imbalance" in word or "table7" in word for word in words)
         words += ["--set", "data.max_per_class=20" if tail else "data.subset_size=50"]
     if words[0] == "bench":
-        words += SMALL[tuple(words[:2])]
+        words += SMALL.get(tuple(words[:2]), ("--help",))
     return words

@@ -1,1 +1,1 @@
-"""Benchmarks behind `marginctl bench`: ratios within one run, each side at its best."""
+"""The benchmarks of `marginctl bench`, each against what one would use instead."""

@@ -1,182 +1,169 @@
-"""`marginctl bench kappa`: what the least-squares scale costs in a training step (Table 11)."""
+"""Benchmark `kappa`: the cost of the least-squares scale, as in Temperature's Table 11."""
 
-import platform
-import statistics
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
+from pydantic import BaseModel, Field
 
-from marginctl.bench.train import median_interval
+from marginctl.bench.timing import (
+    Context,
+    Count,
+    Measurement,
+    Result,
+    Settings,
+    interleave,
+    median_interval,
+)
 from marginctl.models.backbone import create_backbone
 from marginctl.models.registry import parse_model
 from marginctl.objectives.least_squares import least, reconstruction_errors
 from marginctl.objectives.module import Objective
 from marginctl.objectives.parsing import parse
 from marginctl.papers import published_table
-from marginctl.runs.run_dir import versions
-from marginctl.utils.device import synchronize, usable_cores
+from marginctl.recipe.fields import STRICT
 from marginctl.utils.precision import DeviceConfig, device_config_for
 
 PAPER, TABLE = "temperature", "11"
-COLUMNS = {"step": "whole mini-batch", "errors": "error", "argmin": "argmin"}
-CALLS = 5  # of a search in a round, whose mean counts: one is too short for the clock
+PUBLISHED_COLUMNS = {"training step": "whole mini-batch", "errors": "error", "argmin": "argmin"}
+SEARCH_CALLS = 5  # per round, whose mean is taken: one is too short for the clock
 
 
-@dataclass(frozen=True)
-class Shape:
-    """What is timed.
+class Shape(BaseModel):
+    """The shape of a training step.
 
     Attributes:
-        name: the data set whose shapes these are, as the paper's table names it where it does.
-        model: the backbone.
-        batch: images of a mini-batch.
-        few: images of the step that is timed on a CPU, where a whole batch takes minutes.
+        name: the data set with these shapes, as the paper's table names it.
+        cpu_batch_size: images of the step that is timed on a CPU, where a full batch takes minutes.
     """
+
+    model_config = STRICT
 
     name: str
     model: str
-    pixels: int
-    classes: int
-    batch: int
-    few: int
+    image_size: Count
+    classes: Count
+    batch_size: Count
+    cpu_batch_size: Count
 
 
-# Batches and class counts of Table 8 and its data sets. That CIFAR's network is ResNet-18 is ours.
-SHAPES = (
-    Shape("Cifar10", "resnet18", 32, 10, 128, 128),
-    Shape("Food101", "torchvision/resnet50", 224, 101, 256, 8),
-    Shape("ImageNet", "torchvision/resnet50", 224, 1000, 256, 8),
-)
+def _shape(
+    name: str, model: str, image_size: int, classes: int, batch_size: int, cpu_batch_size: int
+) -> Shape:
+    return Shape(
+        name=name,
+        model=model,
+        image_size=image_size,
+        classes=classes,
+        batch_size=batch_size,
+        cpu_batch_size=cpu_batch_size,
+    )
 
 
-class _Side:
-    """One shape: a network with cosine-ls and SGD, and a mini-batch of features for the search."""
+class KappaSettings(Settings):
+    rounds: Count = 6
+    # Batch sizes and class counts of Table 8 and its data sets. ResNet-18 for CIFAR is ours.
+    shapes: list[Shape] = Field(
+        default=[
+            _shape("Cifar10", "resnet18", 32, 10, 128, 128),
+            _shape("Food101", "torchvision/resnet50", 224, 101, 256, 8),
+            _shape("ImageNet", "torchvision/resnet50", 224, 1000, 256, 8),
+        ]
+    )
+
+
+SETTINGS = KappaSettings
+SUITE = {"rounds": 3}
+QUICK = {"rounds": 1, "shapes": [_shape("Cifar10", "resnet18", 32, 10, 128, 8).model_dump()]}
+
+
+def run(settings: KappaSettings, context: Context) -> Result:
+    """Time a training step with cosine-ls, and its search for kappa* in two parts.
+
+    On a CPU the step of a large network has few images, and the step of a full batch is scaled
+    from it.
+    """
+    device_config = device_config_for(context.device, "auto")
+    result = Result("kappa", settings.model_dump(), context.device)
+    result.notes.append(
+        f"precision: {device_config.precision}; published: Table {TABLE}, on the paper's GPU"
+    )
+    steps = {shape.name: _Step(shape, device_config) for shape in settings.shapes}
+    sides = {
+        f"{part}, {name}": call for name, step in steps.items() for part, call in step.parts.items()
+    }
+    seconds = interleave(sides, settings.rounds, device=context.device, report=context.report)
+    for name, step in steps.items():
+        shape, n = step.shape, settings.rounds
+        train = [1000 * s for s in seconds[f"training step, {name}"]]
+        errors, argmin = (
+            [1000 * s / SEARCH_CALLS for s in seconds[f"{part}, {name}"]]
+            for part in ("errors", "argmin")
+        )
+        full_batch = [t * shape.batch_size / step.images for t in train]
+        share = [100 * (e + a) / t for e, a, t in zip(errors, argmin, full_batch, strict=True)]
+        published = published_milliseconds(name)
+        if step.images < shape.batch_size:
+            label, per_image = f"training step of {step.images} images, {name}", step.images
+            spread = median_interval([t / per_image for t in train])
+            result.measurements += [
+                Measurement(label, median_interval(train), "ms", n),
+                Measurement(f"training step per image, {name}", spread, "ms", n),
+            ]
+        measured = {"training step": full_batch, "errors": errors, "argmin": argmin}
+        result.measurements += [
+            Measurement(
+                f"{part}, {name}", median_interval(values), "ms", n, published=published.get(part)
+            )
+            for part, values in measured.items()
+        ]
+        label, spread = f"search for kappa*, {name}", median_interval(share)
+        result.measurements.append(Measurement(label, spread, "%", n, "training step"))
+    return result
+
+
+class _Step:
+    """A training step with cosine-ls and SGD, and the features of a mini-batch for the search."""
 
     def __init__(self, shape: Shape, device_config: DeviceConfig) -> None:
         torch.manual_seed(0)
-        self.shape, self._device_config = shape, device_config
-        self.images = shape.few if device_config.device.type == "cpu" else shape.batch
+        self.shape, self._device_config, device = shape, device_config, device_config.device
+        self.images = shape.cpu_batch_size if device.type == "cpu" else shape.batch_size
         name, options = parse_model(shape.model)
-        self._model = create_backbone(name, options, 3, shape.pixels).to(device_config.device)
-        self.length = self._model.feature_dim
-        self._x = torch.randn(
-            self.images, 3, shape.pixels, shape.pixels, device=device_config.device
-        )
+        self._model = create_backbone(name, options, 3, shape.image_size).to(device)
+        features = self._model.feature_dim
+        self._x = torch.randn(self.images, 3, shape.image_size, shape.image_size, device=device)
         if device_config.channels_last:
             self._model.to(memory_format=torch.channels_last)
             self._x = self._x.contiguous(memory_format=torch.channels_last)
-        self._y = torch.randint(shape.classes, (self.images,), device=device_config.device)
-        self._objective = Objective(parse("cosine-ls").spec, shape.classes, self.length)
-        self._objective.to(device_config.device)
+        self._y = torch.randint(shape.classes, (self.images,), device=device)
+        self._objective = Objective(parse("cosine-ls").spec, shape.classes, features).to(device)
         parameters = [*self._model.parameters(), *self._objective.parameters()]
         self._optimizer = torch.optim.SGD(parameters, 0.01, momentum=0.9, weight_decay=5e-4)
-        self._features = torch.randn(shape.batch, self.length, device=device_config.device)
+        self._features = torch.randn(shape.batch_size, features, device=device)
         self._weight = self._objective.weight.detach()
         self._cosines = self._objective.similarities(self._features).detach()
-        self._errors = self.errors()
+        self._errors = self._compute_errors()
+        self.parts = {
+            "training step": self._train,
+            "errors": lambda: [self._compute_errors() for _ in range(SEARCH_CALLS)],
+            "argmin": lambda: [least(self._errors) for _ in range(SEARCH_CALLS)],
+        }
 
-    def step(self) -> None:
+    def _train(self) -> None:
         self._optimizer.zero_grad(set_to_none=True)
         with self._device_config.autocast():
             features = self._model(self._x)
         torch.autograd.backward(self._objective(features.float(), self._y))
         self._optimizer.step()
 
-    def errors(self) -> Any:
+    def _compute_errors(self) -> Any:
         return reconstruction_errors(self._cosines, self._features, self._weight)
 
-    def argmin(self) -> None:
-        least(self._errors)
 
-
-def run(
-    *,
-    shapes: Sequence[Shape] | None = None,
-    rounds: int,
-    device: str,
-    say: Callable[[str], None],
-) -> dict[str, Any]:
-    """Times a training step with cosine-ls, and its search for kappa* in two parts.
-
-    Every round times each shape once, one after the other. On a CPU the step of a large network is
-    that of a few images; its share is then told by the image.
-
-    Args:
-        shapes: None for `SHAPES`.
-        rounds: that count, after one that does not.
-        device: a torch device.
-        say: hears of each round.
-
-    Returns:
-        A JSON document: milliseconds, medians with 95 % intervals, and the published ones beside.
-    """
-    device_config = device_config_for(device, "auto")
-    sides = [_Side(shape, device_config) for shape in (SHAPES if shapes is None else shapes)]
-    times: list[dict[str, list[float]]] = [{kind: [] for kind in COLUMNS} for _ in sides]
-    for number in range(rounds + 1):
-        for side, own in zip(sides, times, strict=True):
-            for kind, calls in (("step", 1), ("errors", CALLS), ("argmin", CALLS)):
-                milliseconds = _timed(getattr(side, kind), calls, device)
-                if number:  # the first round warms up
-                    own[kind].append(milliseconds)
-        if number:
-            say(f"round {number} of {rounds}: " + ", ".join(map(_said, sides, times)))
-    return {
-        "schema": 1,
-        "command": "bench kappa",
-        "device": device,
-        "precision": device_config.precision,
-        "rounds": rounds,
-        "paper": {"paper": PAPER, "table": TABLE, "unit": "ms"},
-        "rows": [_row(side, own) for side, own in zip(sides, times, strict=True)],
-        "machine": {"cores": usable_cores(), "architecture": platform.machine()},
-        "versions": versions(),
-    }
-
-
-def _timed(what: Callable[[], object], calls: int, device: str) -> float:
-    """Milliseconds of a call, the mean of several."""
-    synchronize(device)
-    started = time.perf_counter()
-    for _ in range(calls):
-        what()
-    synchronize(device)
-    return 1000 * (time.perf_counter() - started) / calls
-
-
-def _said(side: _Side, own: dict[str, list[float]]) -> str:
-    return f"{side.shape.name} {own['step'][-1]:.0f} ms, search {own['errors'][-1]:.1f} ms"
-
-
-def _row(side: _Side, own: dict[str, list[float]]) -> dict[str, Any]:
-    shape = side.shape
-    whole = [t * shape.batch / side.images for t in own["step"]]
-    searches = [a + b for a, b in zip(own["errors"], own["argmin"], strict=True)]
-    return {
-        "name": shape.name,
-        "model": shape.model,
-        "batch": shape.batch,
-        "classes": shape.classes,
-        "length": side.length,
-        "step_images": side.images,
-        "step_ms": median_interval(own["step"]),
-        "step_ms_an_image": statistics.median(own["step"]) / side.images,
-        "errors_ms": median_interval(own["errors"]),
-        "argmin_ms": median_interval(own["argmin"]),
-        "search_percent": median_interval(
-            [100 * s / t for s, t in zip(searches, whole, strict=True)]
-        ),
-        "paper": _published(shape.name),
-    }
-
-
-def _published(name: str) -> dict[str, float] | None:
-    """The paper's milliseconds; None where its table has no such row."""
+def published_milliseconds(name: str) -> dict[str, float]:
+    """Return the paper's milliseconds by part; empty where its table has no such row."""
     table = published_table(PAPER, TABLE)
     if name not in table.rows:
-        return None
-    cells = {kind: table.cells[name, column] for kind, column in COLUMNS.items()}
-    return {kind: cell.mean for kind, cell in cells.items() if cell is not None}
+        return {}
+    cells = {part: table.cells[name, column] for part, column in PUBLISHED_COLUMNS.items()}
+    return {part: cell.mean for part, cell in cells.items() if cell is not None}

@@ -1,140 +1,127 @@
-"""`marginctl bench probe`: a linear probe against scikit-learn, and a sweep against cold fits."""
+"""Benchmark `probe`: a linear probe against scikit-learn, and a sweep against cold fits."""
 
-import platform
-import time
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field, model_validator
 
-from marginctl.bench.train import median_interval
+from marginctl.bench.timing import (
+    Context,
+    Count,
+    Measurement,
+    Result,
+    Settings,
+    interleave,
+    median_interval,
+    ratios,
+)
 from marginctl.metrics.arrays import FloatArray
 from marginctl.metrics.scoring_rules import nll
 from marginctl.recipe.transfer import L2_PENALTIES
-from marginctl.runs.run_dir import versions
-from marginctl.transfer.logistic_regression import FittedProbe, ProbeProblem
-from marginctl.utils.device import usable_cores
+from marginctl.transfer.logistic_regression import ProbeProblem
 from marginctl.utils.seed import generator
 
-STRENGTH = 1e-2  # of the single fit
+PENALTY = 1e-2  # of the single fit
+OURS, THEIRS = "marginctl", "scikit-learn"
+SWEEP, COLD = f"sweep over {len(L2_PENALTIES)} penalties", "cold fits"
 
 
-def features(rows: int, length: int, classes: int) -> tuple[FloatArray, NDArray[np.int64]]:
-    """Made features, standardised: rectified, of a spectrum that falls, around a mean a class.
+class ProbeSettings(Settings):
+    rounds: Count = 3
+    images: Count = 10_000
+    classes: Annotated[int, Field(ge=2)] = 100
+    features: Count = 1280
+    tolerance: Annotated[float, Field(ge=1e-10, le=1e-2)] = 1e-6  # of the gradient, all solvers
 
-    Args:
-        rows, length, classes: n, d and C.
+    @model_validator(mode="after")
+    def _two_per_class(self) -> "ProbeSettings":
+        if self.images < 2 * self.classes:
+            raise ValueError(
+                f"images = {self.images}: expected at least 2 per class ({2 * self.classes})"
+            )
+        return self
 
-    Returns:
-        (n, d) and (n,).
+
+SETTINGS = ProbeSettings
+SUITE = {"images": 5000, "classes": 50, "features": 640}
+QUICK = {"rounds": 1, "images": 500, "classes": 10, "features": 64}
+
+
+def run(settings: ProbeSettings, context: Context) -> Result:
+    """Time one fit of each side, and the default penalties as a sweep and as cold fits.
+
+    All fits end at the same gradient tolerance.
+    """
+    x, y = synthetic_features(settings.images, settings.features, settings.classes)
+    few = slice(max(200, 2 * settings.classes))
+    interleave(_solvers(x[few], y[few], settings, {}), 1, warm_up=0)  # warm-up
+    fits: dict[str, Any] = {}
+    solvers = _solvers(x, y, settings, fits)
+    seconds = interleave(solvers, settings.rounds, warm_up=0, report=context.report)
+    n = settings.rounds
+    result = Result("probe", settings.model_dump(), "cpu")
+    pairs = ((THEIRS, OURS), (SWEEP, COLD))
+    result.measurements = [
+        *(Measurement(side, median_interval(seconds[side]), "s", n) for side in seconds),
+        *(Measurement(a, median_interval(ratios(seconds, a, b)), "x", n, b) for a, b in pairs),
+    ]
+    loss = _loss(fits[OURS].weight, fits[OURS].bias, x, y)
+    weight, bias = fits[THEIRS]
+    difference = loss / _loss(weight, bias, x, y) - 1
+    result.notes.append(f"loss: {loss:.9g}, relative to scikit-learn's {difference:+.1e}")
+    if not all(fit.converged for fit in (fits[OURS], *fits[SWEEP], *fits[COLD])):
+        result.notes.append("not all fits converged")
+    return result
+
+
+def _solvers(
+    x: FloatArray, y: NDArray[np.int64], settings: ProbeSettings, fits: dict[str, Any]
+) -> dict[str, Callable[[], object]]:
+    """Return what is timed; each call stores its fit in `fits`."""
+    classes, tolerance = settings.classes, settings.tolerance
+    solvers: dict[str, Callable[[], object]] = {
+        OURS: lambda: ProbeProblem(x, y, classes).fit(PENALTY, tolerance),
+        THEIRS: lambda: _fit_sklearn(x, y, tolerance),
+        SWEEP: lambda: ProbeProblem(x, y, classes).path(L2_PENALTIES, tolerance),
+        COLD: lambda: [
+            ProbeProblem(x, y, classes).fit(penalty, tolerance) for penalty in L2_PENALTIES
+        ],
+    }
+    return {
+        side: lambda side=side, solve=solve: fits.update({side: solve()})  # type: ignore[misc]
+        for side, solve in solvers.items()
+    }
+
+
+def synthetic_features(
+    rows: int, features: int, classes: int
+) -> tuple[FloatArray, NDArray[np.int64]]:
+    """Return standardised features (n, d) and classes (n,).
+
+    The features are rectified, have a decaying spectrum, and vary around a mean for each class.
     """
     stream = generator(0, "bench", "probe")
     y = stream.integers(classes, size=rows)
     y[:classes] = np.arange(classes)
-    axes = np.linalg.qr(stream.standard_normal((length, length)))[0]
-    means = stream.standard_normal((classes, length))
-    x = (stream.standard_normal((rows, length)) + means[y]) / np.sqrt(1 + np.arange(length))
+    axes = np.linalg.qr(stream.standard_normal((features, features)))[0]
+    means = stream.standard_normal((classes, features))
+    x = (stream.standard_normal((rows, features)) + means[y]) / np.sqrt(1 + np.arange(features))
     x = np.maximum(x @ axes, 0)
     return (x - x.mean(0)) / x.std(0), y
 
 
-def run(
-    *,
-    rows: int,
-    length: int,
-    classes: int,
-    rounds: int,
-    tolerance: float,
-    say: Callable[[str], None],
-) -> dict[str, Any]:
-    """Times one fit of each side, and a sweep over the default strengths of each kind.
-
-    Every round times each side once, in an order that changes. All of what a side does is in its
-    time; the gradient ends at the same tolerance everywhere.
-
-    Args:
-        rows, length, classes: of the features.
-        rounds: that count; before them a small fit of each, that does not.
-        tolerance: on the largest entry of the gradient.
-        say: hears of each round.
-
-    Returns:
-        A JSON document: seconds, and ratios with 95 % intervals of their medians.
-    """
-    x, y = features(rows, length, classes)
-    few = slice(max(200, 2 * classes))
-    found: dict[str, Any] = {}
-    sides: dict[str, Callable[[slice], Any]] = {
-        "marginctl": lambda part: ProbeProblem(x[part], y[part], classes).fit(STRENGTH, tolerance),
-        "scikit-learn": lambda part: _scikit_learn(x[part], y[part], tolerance),
-        "path": lambda part: ProbeProblem(x[part], y[part], classes).path(L2_PENALTIES, tolerance),
-        "cold": lambda part: [
-            ProbeProblem(x[part], y[part], classes).fit(strength, tolerance)
-            for strength in L2_PENALTIES
-        ],
-    }
-    seconds: dict[str, list[float]] = {side: [] for side in sides}
-    for number in range(rounds + 1):
-        for side in sides if number % 2 else reversed(sides):
-            started = time.perf_counter()
-            found[side] = sides[side](slice(None) if number else few)
-            if number:  # the first round warms up
-                seconds[side].append(time.perf_counter() - started)
-        if number:
-            shown = ", ".join(f"{side} {taken[-1]:.1f} s" for side, taken in seconds.items())
-            say(f"round {number} of {rounds}: {shown}")
-    weight, bias = found["scikit-learn"]
-    one = found["marginctl"]
-    return {
-        "schema": 1,
-        "command": "bench probe",
-        "rows": rows,
-        "length": length,
-        "classes": classes,
-        "rounds": rounds,
-        "tolerance": tolerance,
-        "seconds": seconds,
-        "one": {
-            "strength": STRENGTH,
-            "times_as_fast": _ratio(seconds, "scikit-learn", "marginctl"),
-            "loss": _loss(one.weight, one.bias, x, y),
-            "loss_of_scikit_learn": _loss(weight, bias, x, y),
-            "converged": one.converged,
-            "evaluations": one.evaluations,
-        },
-        "sweep": {
-            "strengths": list(L2_PENALTIES),
-            "share_of_cold": _ratio(seconds, "path", "cold"),
-            **{side: _counted(found[side]) for side in ("path", "cold")},
-        },
-        "machine": {"cores": usable_cores(), "architecture": platform.machine()},
-        "versions": versions(),
-    }
-
-
-def _scikit_learn(
+def _fit_sklearn(
     x: FloatArray, y: NDArray[np.int64], tolerance: float
 ) -> tuple[FloatArray, FloatArray]:
     from sklearn.linear_model import LogisticRegression
 
-    model = LogisticRegression(C=1 / (len(x) * STRENGTH), tol=tolerance, max_iter=10_000)
+    model = LogisticRegression(C=1 / (len(x) * PENALTY), tol=tolerance, max_iter=10_000)
     model.fit(x, y)
     return model.coef_, model.intercept_
 
 
 def _loss(weight: FloatArray, bias: FloatArray, x: FloatArray, y: NDArray[np.int64]) -> float:
-    """What both sides minimise, by one formula."""
-    return nll(x @ weight.T + bias, y) + STRENGTH / 2 * float((weight**2).sum())
-
-
-def _ratio(seconds: dict[str, list[float]], a: str, b: str) -> dict[str, float]:
-    pairs = zip(seconds[a], seconds[b], strict=True)
-    return median_interval([one / other for one, other in pairs])
-
-
-def _counted(fits: list[FittedProbe]) -> dict[str, Any]:
-    return {
-        "evaluations": [fit.evaluations for fit in fits],
-        "converged": all(fit.converged for fit in fits),
-    }
+    """Return the loss that both sides minimise."""
+    return nll(x @ weight.T + bias, y) + PENALTY / 2 * float((weight**2).sum())

@@ -1,59 +1,150 @@
-"""`marginctl bench uci-cv`: the stacked engine against scikit-learn and a loop over networks."""
+"""Benchmark `uci-cv`: the stacked engine against scikit-learn and a loop over networks."""
 
 import contextlib
 import itertools
 import math
-import platform
-import statistics
-import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import numpy as np
+from pydantic import Field
 
+from marginctl.bench.timing import (
+    FULL_RANGE,
+    Context,
+    Count,
+    Measurement,
+    Result,
+    Settings,
+    Skipped,
+    Spread,
+    full_range,
+    interleave,
+    ratios,
+)
 from marginctl.crossval.executors import ProcessExecutor
 from marginctl.crossval.reference_trainer import train_network
 from marginctl.crossval.stack import Stack, build_stacks
 from marginctl.data.tabular.dataset import TabularDataset
 from marginctl.data.tabular.uci import default_data_dir, load_uci
+from marginctl.errors import RequestError
 from marginctl.objectives.parsing import parse
 from marginctl.recipe import Protocol
-from marginctl.runs.run_dir import versions
 from marginctl.utils.device import usable_cores
 
+OURS = "marginctl"
 LOOP_NETWORKS = 10  # the loop is timed on this many networks, and its time scaled up
 
 
-def protocol(epochs: int) -> Protocol:
-    """Equal work for every side: two hidden layers of 64, Adam, batches of 32, 10x10 folds."""
-    return Protocol(hidden=[64, 64], epochs=epochs)
+class UciCvSettings(Settings):
+    rounds: Count = 3
+    datasets: list[str] = Field(default=["iris", "banknote-authentication"])
+    epochs: Count = 100
+    repeats: Count = 10  # of 10 folds
 
 
-@contextlib.contextmanager
-def _threads(number: int) -> Iterator[None]:
-    import torch
-    from threadpoolctl import threadpool_limits
+SETTINGS = UciCvSettings
+SUITE = {"epochs": 10}
+QUICK = {"rounds": 1, "datasets": ["iris"], "epochs": 3}
 
-    before = torch.get_num_threads()
-    torch.set_num_threads(number)
+
+def run(settings: UciCvSettings, context: Context) -> Result:
+    """Time the training of the same networks by each side, on each data set.
+
+    Every side trains networks of two hidden layers of 64 with Adam and batches of 32. The first
+    round tries each setting of threads and jobs; the others repeat each side's best setting.
+
+    Raises:
+        RequestError: none of the data sets is available.
+    """
+    result = Result("uci-cv", settings.model_dump(), "cpu")
+    cores = usable_cores()
+    counts = [1, cores] if cores > 1 else [1]
+    protocol = Protocol(hidden=[64, 64], epochs=settings.epochs, repeats=settings.repeats)
+    pools = {count: ProcessExecutor(count) for count in counts}
+    by_side: dict[str, list[float]] = {}
     try:
-        with threadpool_limits(number):
-            yield
+        for name in settings.datasets:
+            try:
+                dataset = load_uci(name, context.data_dir or default_data_dir())
+            except RequestError as error:
+                result.skipped.append(Skipped(name, error.lines[0]))
+                continue
+            seconds = _time_dataset(dataset, protocol, pools, settings.rounds, context)
+            ours = full_range(seconds[OURS])
+            result.measurements.append(Measurement(f"{OURS}, {name}", ours, "s", settings.rounds))
+            for side in seconds:
+                if side == OURS:
+                    continue
+                spread = full_range(ratios(seconds, side, OURS))
+                by_side.setdefault(side, []).append(spread.median)
+                result.measurements.append(
+                    Measurement(f"{side}, {name}", spread, "x", settings.rounds, OURS)
+                )
     finally:
-        torch.set_num_threads(before)
+        for pool in pools.values():
+            pool.shutdown()
+    if not result.measurements:
+        raise RequestError(*(skipped.reason for skipped in result.skipped))
+    for side, medians in by_side.items():
+        if len(medians) > 1:
+            mean = math.exp(sum(map(math.log, medians)) / len(medians))
+            spread = Spread(mean, min(medians), max(medians), FULL_RANGE)
+            result.measurements.append(
+                Measurement(f"{side}, geometric mean", spread, "x", len(medians), OURS)
+            )
+    return result
 
 
-def _ours(cut: list[Stack], pool: ProcessExecutor) -> float:
-    started = time.perf_counter()
-    for future in [pool.submit(stack, "cpu") for stack in cut]:
+def _time_dataset(
+    dataset: TabularDataset,
+    protocol: Protocol,
+    pools: dict[int, ProcessExecutor],
+    rounds: int,
+    context: Context,
+) -> dict[str, list[float]]:
+    """Return the seconds of each side with its best setting, by round."""
+    short = protocol.model_copy(update={"epochs": 1})
+    stacks = build_stacks(dataset, parse("soft"), protocol, seed=0)
+    networks = protocol.folds * protocol.repeats
+    threads_and_jobs = [
+        (jobs, threads)
+        for jobs, threads in itertools.product(pools, pools)
+        if jobs * threads <= usable_cores()
+    ]
+    sides: dict[str, dict[str, Callable[[], object]]] = {
+        OURS: {f"{n} processes": partial(_train_stacks, stacks, pools[n]) for n in pools},
+        "scikit-learn": {
+            f"{jobs} jobs, {threads} threads": partial(
+                _train_sklearn, dataset, protocol, jobs, threads
+            )
+            for jobs, threads in threads_and_jobs
+        },
+        "torch loop": {f"{n} threads": partial(_train_loop, stacks[0], n) for n in pools},
+    }
+    scale = {"torch loop": networks / min(LOOP_NETWORKS, len(stacks[0].networks))}
+    for count, pool in pools.items():  # so that no side's start-up is timed
+        _train_stacks(build_stacks(dataset, parse("soft"), short, seed=0), pool)
+        _train_sklearn(dataset, short, count, 1)
+    seconds, best = {}, {}
+    for side, settings in sides.items():
+        first = interleave(settings, 1, warm_up=0)
+        setting = min(first, key=lambda s: first[s][0])
+        seconds[side], best[side] = first[setting], settings[setting]
+        context.report(f"{dataset.name}, {side}: {setting}, {first[setting][0]:.2f} s")
+    more = interleave(best, rounds - 1, warm_up=0, report=context.report)
+    return {
+        side: [scale.get(side, 1.0) * s for s in seconds[side] + more[side]] for side in seconds
+    }
+
+
+def _train_stacks(stacks: list[Stack], pool: ProcessExecutor) -> None:
+    for future in [pool.submit(stack, "cpu") for stack in stacks]:
         future.result()
-    return time.perf_counter() - started
 
 
-def _sklearn(dataset: TabularDataset, protocol: Protocol, jobs: int, threads: int) -> float:
+def _train_sklearn(dataset: TabularDataset, protocol: Protocol, jobs: int, threads: int) -> None:
     from sklearn.model_selection import RepeatedKFold, cross_val_score
     from sklearn.neural_network import MLPClassifier
     from sklearn.pipeline import make_pipeline
@@ -71,108 +162,26 @@ def _sklearn(dataset: TabularDataset, protocol: Protocol, jobs: int, threads: in
     )
     folds = RepeatedKFold(n_splits=protocol.folds, n_repeats=protocol.repeats, random_state=0)
     pipeline = make_pipeline(StandardScaler(), network)
-    x = dataset.x.astype(np.float32)
-    with warnings.catch_warnings(), _threads(threads):
-        warnings.simplefilter("ignore")  # "maximum iterations reached", which is meant here
-        started = time.perf_counter()
-        cross_val_score(pipeline, x, dataset.y, cv=folds, n_jobs=jobs)
-        return time.perf_counter() - started
+    with warnings.catch_warnings(), _thread_limit(threads):
+        warnings.simplefilter("ignore")  # that the maximum of iterations was reached is intended
+        cross_val_score(pipeline, dataset.x.astype(np.float32), dataset.y, cv=folds, n_jobs=jobs)
 
 
-def _loop(stack: Stack, networks: int, threads: int) -> float:
-    with _threads(threads):
-        started = time.perf_counter()
-        for rows in stack.networks[:LOOP_NETWORKS]:
-            train_network(stack, rows)
-        return (time.perf_counter() - started) * networks / min(LOOP_NETWORKS, len(stack.networks))
+def _train_loop(stack: Stack, threads: int) -> None:
+    with _thread_limit(threads):
+        for split in stack.networks[:LOOP_NETWORKS]:
+            train_network(stack, split)
 
 
-def run(
-    names: Iterable[str],
-    *,
-    data_dir: Path | None,
-    rounds: int,
-    epochs: int,
-    say: Callable[[str], None],
-) -> dict[str, Any]:
-    """Times every side on each data set.
+@contextlib.contextmanager
+def _thread_limit(threads: int) -> Iterator[None]:
+    import torch
+    from threadpoolctl import threadpool_limits
 
-    The first round tries each setting of threads and jobs; the others repeat each side's best,
-    one side after the other, so that a ratio is taken within one round.
-
-    Args:
-        names: data sets.
-        data_dir: None for the default one.
-        rounds: at least 1.
-        epochs: 100 for the published figures.
-        say: hears of each time as it is measured.
-
-    Returns:
-        A JSON document: seconds of each side and setting, and the ratios of each round.
-
-    Raises:
-        RequestError: a data set that is not there.
-    """
-    cores = usable_cores()
-    many = [1, cores] if cores > 1 else [1]
-    shape = protocol(epochs)
-    networks = shape.folds * shape.repeats
-    rows: list[dict[str, Any]] = []
-    pools = {count: ProcessExecutor(count) for count in many}
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
     try:
-        for name in names:
-            dataset = load_uci(name, data_dir or default_data_dir())
-            cut = build_stacks(dataset, parse("soft"), shape, seed=0)
-            short = build_stacks(dataset, parse("soft"), protocol(1), seed=0)
-            sides: dict[str, dict[str, Callable[[], float]]] = {
-                "marginctl": {f"{n} processes": partial(_ours, cut, pools[n]) for n in many},
-                "scikit-learn": {
-                    f"{jobs} jobs, {threads} threads": partial(
-                        _sklearn, dataset, shape, jobs, threads
-                    )
-                    for jobs, threads in itertools.product(many, many)
-                    if jobs * threads <= cores
-                },
-                "torch loop": {f"{n} threads": partial(_loop, cut[0], networks, n) for n in many},
-            }
-            for pool in pools.values():  # start-up is nobody's training time
-                _ours(short, pool)
-            for count in many:
-                _sklearn(dataset, protocol(1), count, 1)
-            times: dict[str, dict[str, list[float]]] = {s: {} for s in sides}
-            for _ in range(rounds):
-                for side, settings in sides.items():
-                    tried = times[side]
-                    best = [min(tried, key=lambda s: tried[s][0])] if tried else list(settings)
-                    for setting in best:
-                        seconds = settings[setting]()
-                        tried.setdefault(setting, []).append(seconds)
-                        say(f"{name}: {side}, {setting}: {seconds:.2f} s")
-            best_times = {side: min(t.values(), key=lambda v: v[0]) for side, t in times.items()}
-            ratios = {
-                side: [b / a for a, b in zip(best_times["marginctl"], t, strict=True)]
-                for side, t in best_times.items()
-                if side != "marginctl"
-            }
-            rows.append({"dataset": name, "seconds": times, "ratios": ratios})
+        with threadpool_limits(threads):
+            yield
     finally:
-        for pool in pools.values():
-            pool.shutdown()
-    sides_compared = rows[0]["ratios"] if rows else {}
-    return {
-        "schema": 1,
-        "command": "bench uci-cv",
-        "protocol": shape.model_dump(),
-        "networks": networks,
-        "rounds": rounds,
-        "torch_loop_networks": LOOP_NETWORKS,
-        "datasets": rows,
-        "geometric_mean_ratio": {
-            side: math.exp(
-                statistics.fmean(math.log(statistics.median(r["ratios"][side])) for r in rows)
-            )
-            for side in sides_compared
-        },
-        "machine": {"cores": cores, "architecture": platform.machine()},
-        "versions": versions(),
-    }
+        torch.set_num_threads(before)

@@ -65,6 +65,7 @@ COMMANDS: Mapping[str, Callable[..., None]] = {
     "calibrate": calibrate.command,
     "uci-cv": uci_cv.command,
     "report": report.command,
+    "bench": bench.command,
     "doctor": doctor.command,
 }
 for _name, _command in COMMANDS.items():
@@ -73,7 +74,6 @@ GROUPS = {
     "recipes": recipes.app,
     "data": data.app,
     "objectives": objectives.app,
-    "bench": bench.app,
 }
 for _name, _group in GROUPS.items():
     app.add_typer(_group, name=_name, epilog=examples.of(_name))

@@ -45,3 +45,10 @@ def model(incomplete: str) -> list[str]:
     from marginctl.models.registry import BACKBONES
 
     return _begun(incomplete, BACKBONES)
+
+
+def benchmark(incomplete: str) -> list[str]:
+    """Benchmarks."""
+    from marginctl.bench.suite import BENCHMARKS
+
+    return _begun(incomplete, BENCHMARKS)

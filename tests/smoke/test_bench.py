@@ -1,97 +1,130 @@
-"""`marginctl bench`: all benchmarks as one table, of very little work."""
+"""`marginctl bench`: each benchmark and all together, at tiny sizes."""
 
 import importlib.util
-from dataclasses import replace
 
 import pytest
 
-from marginctl.bench import suite, uci_cv
-from marginctl.bench.kappa import Shape
-from marginctl.recipe import Protocol
+from marginctl.bench import kappa, objectives, probe, suite, train, uci_cv
 
 pytestmark = pytest.mark.smoke
 
-SMALL = replace(
-    suite.QUICK,
-    tables={"iris": 1, "haberman": 1},
-    layer=(8, 10, 16),
-    pairs=1,
-    images=4,
-    steps=1,
-    epochs=1,
-    shapes=(Shape("Cifar10", "mnist-cnn:feature_dim=16", 16, 10, 16, 4),),
-    features=(100, 3, 10),
-)
+SHAPE = {"model": "mnist-cnn:feature_dim=16", "image_size": 16, "batch_size": 16}
+SHAPES = [
+    {"name": "Cifar10", "classes": 10, "cpu_batch_size": 4, **SHAPE},
+    {"name": "other", "classes": 40, "cpu_batch_size": 16, **SHAPE},
+]
+TINY = {
+    uci_cv: {"rounds": 1, "datasets": ["iris", "haberman"], "epochs": 1, "repeats": 1},
+    objectives: {"rounds": 1, "objectives": ["soft", "arcface"], "shapes": [[8, 10, 16]]},
+    train: {"rounds": 1, "model": "mlp:width=8", "batch_size": 4, "steps": 1},
+    kappa: {"rounds": 1, "shapes": SHAPES},
+    probe: {"rounds": 1, "images": 100, "classes": 3, "features": 10},
+}
 
 
 @pytest.fixture
 def tiny(monkeypatch):
-    monkeypatch.setattr(suite, "QUICK", SMALL)
-    monkeypatch.setattr(suite, "MODEL", "mlp:width=8")
-    monkeypatch.setattr(uci_cv, "protocol", lambda epochs: Protocol(epochs=epochs, repeats=1))
+    for module, settings in TINY.items():
+        monkeypatch.setattr(module, "QUICK", settings)
 
 
-def test_all_ratios_and_where_they_were_measured(marginctl, tiny, tmp_path, monkeypatch):
+def test_all_benchmarks(marginctl, tiny, tmp_path, monkeypatch):
     monkeypatch.setattr(suite.os, "getloadavg", lambda: (9.5, 2.0, 1.0))
-    ran = marginctl("bench", "--quick", "--json", "--data-dir", tmp_path)
+    ran = marginctl("bench", "--quick", "--json", "--data-dir", tmp_path, "--device", "cpu")
     assert ran.status == 0, ran.err
     document = ran.json
     assert document["quick"]
-    rows = document["rows"]
-    measured = [row for row in rows if row["ratio"]]
-    assert {row["benchmark"] for row in measured} == {
-        *("uci-cv", "objectives", "train", "kappa", "probe")
-    }
-    for row in measured:
-        assert 0 < row["ratio"]["low"] <= row["ratio"]["median"] <= row["ratio"]["high"]
-        assert row["reason"] is None
-        assert row["n"] == 1
-    # a ratio is the one that the benchmark itself gives, told the same way round
-    table = document["benchmarks"]["uci-cv iris"]["datasets"][0]
-    (other,) = [row for row in measured if row["what"] == "scikit-learn, iris"]
-    assert other["ratio"]["median"] == table["ratios"]["scikit-learn"][0]
-    (search,) = [row for row in measured if row["benchmark"] == "kappa"]
-    share = document["benchmarks"]["kappa"]["rows"][0]["search_percent"]["median"]
-    assert search["ratio"]["median"] == pytest.approx(share / 100)
-    reasons = {row["benchmark"]: row["reason"] for row in rows if not row["ratio"]}
-    assert "haberman" in reasons["uci-cv"]  # no file, no network asked
-    assert "--device cuda" in reasons["networks"]
-    about = document["environment"]
-    assert about["load_before"] == [9.5, 2.0, 1.0]
-    assert about["cores"] >= 1
-    assert about["threads"] >= 1
-    assert "torch" in about["versions"]
+    results = {result["benchmark"]: result for result in document["benchmarks"]}
+    assert set(results) == {"uci-cv", "objectives", "train", "kappa", "probe"}
+    for result in results.values():
+        assert result["seconds"] > 0
+        for m in result["measurements"]:
+            assert m["value"]["low"] <= m["value"]["median"] <= m["value"]["high"]
+            assert m["n"] == 1
+            assert (m["reference"] is None) == (
+                m["unit"] not in ("x", "%") and "overhead" not in m["measured"]
+            )
+    found = {m["measured"]: m for result in results.values() for m in result["measurements"]}
+    for name in ("scikit-learn, iris", "torch loop, iris", "bare torch loop"):
+        assert found[name]["reference"] == "marginctl"
+    assert found["sweep over 8 penalties"]["unit"] == "x"
+    # the step of 16 images is scaled from one of 4, and the paper's time is given
+    step = found["training step, Cifar10"]
+    assert step["value"]["median"] == pytest.approx(
+        4 * found["training step of 4 images, Cifar10"]["value"]["median"]
+    )
+    assert step["published"] == pytest.approx(33.8, abs=0.1)
+    parts = [found[f"{part}, Cifar10"]["value"]["median"] for part in ("errors", "argmin")]
+    share = found["search for kappa*, Cifar10"]["value"]["median"]
+    assert share == pytest.approx(100 * sum(parts) / step["value"]["median"])
+    assert found["training step, other"]["published"] is None
+    (haberman,) = results["uci-cv"]["skipped"]  # no file, and no download is tried
+    assert haberman["measured"] == "haberman"
+    (networks,) = document["skipped"]
+    assert "marginctl bench throughput --device cuda" in networks["reason"]
+    environment = document["environment"]
+    assert environment["load_before"] == [9.5, 2.0, 1.0]
+    assert environment["cores"] >= 1
+    assert environment["threads"] >= 1
+    assert "torch" in environment["versions"]
 
 
 def test_the_table(marginctl, tiny, tmp_path, monkeypatch):
-    """Also where a package is not installed and the system tells no load."""
+    """Also where a package is missing and the system reports no load."""
     find, other = importlib.util.find_spec, "pytorch_metric_learning"
     without = lambda name, *more: None if name == other else find(name, *more)  # noqa: E731
     monkeypatch.setattr(importlib.util, "find_spec", without)
-    monkeypatch.setattr(suite, "QUICK", replace(SMALL, tables={}))
+    modules = {name: suite.BENCHMARKS[name] for name in ("objectives", "throughput")}
+    monkeypatch.setattr(suite, "BENCHMARKS", modules)
     monkeypatch.delattr(suite.os, "getloadavg")
     ran = marginctl("bench", "--quick", "--data-dir", tmp_path)
     assert ran.status == 0, ran.err
-    lines = ran.out.splitlines()
-    assert lines[0].split() == ["benchmark", "what", "against", "ratio", "range", "n"]
-    assert any("arcgrad" in line and "cross-entropy" in line for line in lines)
-    assert "not run: pytorch-metric-learning is not installed: pip install" in ran.out
-    assert "load before (of 1, 5, 15 min): not known here" in ran.out
-    assert "other work ran beside it" not in ran.out
-    assert "so little work says little" in ran.out
+    heading = ran.out.splitlines()[0].split()
+    assert heading == [
+        "benchmark",
+        "measured",
+        "relative",
+        "to",
+        "median",
+        "range",
+        "n",
+        "published",
+    ]
+    assert any("arcface" in line and "cross-entropy" in line for line in ran.out.splitlines())
+    assert "skipped: pytorch-metric-learning: pytorch-metric-learning is not installed" in ran.out
+    assert "load averages before (1, 5, 15 min): unknown" in ran.out
+    assert "the machine was busy" not in ran.out
+    assert "sizes are too small for reliable ratios" in ran.out
+
+
+def test_one_benchmark(marginctl):
+    size = ("--set", "shapes=[[8,10,16]]", "--rounds", "2")
+    ran = marginctl("bench", "objectives", *size, "--device", "cpu", "--json")
+    assert ran.status == 0, ran.err
+    (result,) = ran.json["benchmarks"]
+    measured = [m["measured"] for m in result["measurements"] if m["unit"] == "x"]
+    assert len([m for m in measured if m.startswith("pytorch-metric-learning")]) == 5
+    assert len(measured) == 21 + 5  # every preset
+    assert "arcface" in ran.err
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
-        (("--device", "cpu", "train"), "--device: stands before 'train': put it behind"),
-        (("--json", "probe"), "--json: stands before 'probe': put it behind"),
-        (("--quick", "kappa"), "--quick: is of 'bench' alone, not of 'kappa': leave it out"),
-        (("--quick", "--device", "cpu"), "--quick: is not of --device"),
+        (("prob",), "unknown benchmark 'prob': expected one of uci-cv, objectives, train, kappa"),
+        (("--set", "epochs=1"), "--set epochs=1: requires a benchmark: name one"),
+        (("probe", "--set", "image=1"), "--set image=1: unknown key 'image': expected one of"),
+        (("probe", "--set", "images=3"), "images = 3: expected at least 2 per class (200)"),
+        (("objectives", "--set", "shapes=[[8,10]]"), "shapes.0 = [8, 10]: expected"),
+        (("objectives", "--set", "objectives=[sof]"), "Did you mean 'soft'?"),
+        (("train", "--set", "model=vgg"), "vgg"),
+        (("uci-cv", "--set", "datasets=[haberman]"), "haberman"),
+        (("throughput", "--device", "cuda:7"), "--device cuda:7: this machine has"),
+        (("probe", "--rounds", "0"), "'0': expected an integer of at least 1"),
     ],
 )
-def test_what_does_not_go_together(marginctl, arguments, said):
-    ran = marginctl("bench", *arguments)
+def test_a_bad_request_is_one_line(marginctl, tmp_path, arguments, message):
+    ran = marginctl("bench", *arguments, "--data-dir", tmp_path)
     assert ran.status == 2
-    assert said in ran.err
+    assert message in ran.err
     assert ran.err.count("\n") == 1

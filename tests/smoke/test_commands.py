@@ -225,44 +225,9 @@ def test_objectives(marginctl, tmp_path, quick):
     assert len(ran.json["cells"]) == len(rows) == 21
 
 
-def test_the_benchmark(marginctl, monkeypatch):
-    """Of 10 networks in place of 100."""
-    from marginctl.bench import uci_cv
-    from marginctl.recipe import Protocol
-
-    monkeypatch.setattr(uci_cv, "protocol", lambda epochs: Protocol(epochs=epochs, repeats=1))
-    ran = marginctl("bench", "uci-cv", "--dataset", "iris", "--rounds", "1", "--epochs", "1")
-    assert ran.status == 0
-    assert "scikit-learn" in ran.out
-    assert "torch loop" in ran.out
-    assert "iris: marginctl, 1 processes: " in ran.err
-
-
 def test_version_and_help(marginctl):
     assert marginctl("--version").out.startswith("marginctl 0.")
     assert "uci-cv" in marginctl("--help").out
-
-
-def test_bench_objectives(marginctl, monkeypatch):
-    """Every preset, and the two networks on tiny images."""
-    from marginctl.bench import objectives
-
-    small = (("ResNet-18", 4, 16, 10), ("ResNet-50", 2, 32, 20))
-    monkeypatch.setattr(objectives, "NETWORKS", small)
-    ran = marginctl("bench", "objectives", "--size", "8,10,16", "--pairs", "2", "--json")
-    assert ran.status == 0
-    document = ran.json
-    assert len(document["rows"]) == 21
-    measured = [r for r in document["rows"] if "pytorch-metric-learning" in r["ratios"]]
-    assert len(measured) == 5
-    assert all(0 < r["share"]["median"] < 1 for r in document["least_squares"])
-    one = ("bench", "objectives", "--size", "8,10,16", "--objective", "arcface", "--pairs", "1")
-    table = marginctl(*one)
-    assert "arcface" in table.out
-    assert "the search for kappa* is" in table.out
-    for size in ("8,10", "0,10,16", "8,1,16", "a,b,c"):
-        assert marginctl("bench", "objectives", "--size", size).status == 2
-    assert marginctl("bench", "objectives", "--objective", "sof").status == 2
 
 
 SEARCH = """# A small search.

@@ -4,8 +4,6 @@ import json
 
 import pytest
 
-from marginctl.bench import kappa as bench
-
 pytestmark = pytest.mark.smoke
 
 QUICK = ("--data", "digits", "--model", "mnist-cnn:feature_dim=8", "--device", "cpu", "--quiet")
@@ -95,8 +93,11 @@ def test_a_source_that_there_is_not_is_one_line(marginctl, tmp_path, source, sai
 
 def test_elsewhere_a_number_is_asked_for(marginctl):
     asked = "similarity=cosine;scale=fixed(from_run=cosine-ls)"
-    for line in (("uci-cv", "--dataset", "iris"), ("bench", "objectives", "--pairs", "1")):
-        ran = marginctl(*line, "--objective", asked)
+    for line in (
+        ("uci-cv", "--dataset", "iris", "--objective", asked),
+        ("bench", "objectives", "--set", f"objectives=['{asked}']"),
+    ):
+        ran = marginctl(*line)
         assert ran.status == 2
         assert "expected a number here" in ran.err
 
@@ -119,21 +120,3 @@ def test_the_first_and_the_last_epoch_have_an_example_which_is_drawn(marginctl, 
     ran = marginctl("report", store, "--figures", tmp_path / "figures", "--kind", "example")
     assert ran.status == 0
     assert len(list((tmp_path / "figures").iterdir())) == 1
-
-
-def test_the_benchmark_of_kappa(marginctl, monkeypatch):
-    shapes = (
-        bench.Shape("Cifar10", "mnist-cnn:feature_dim=16", 16, 10, 16, 4),
-        bench.Shape("other", "mnist-cnn:feature_dim=16", 16, 40, 4, 4),
-    )
-    monkeypatch.setattr(bench, "SHAPES", shapes)
-    ran = marginctl("bench", "kappa", "--device", "cpu", "--rounds", "1", "--json")
-    assert ran.status == 0
-    own, other = ran.json["rows"]
-    assert own["paper"] == {"step": 33.8, "errors": 0.118, "argmin": 0.013}
-    assert other["paper"] is None
-    searches = own["errors_ms"]["median"] + own["argmin_ms"]["median"]
-    whole = 4 * own["step_ms"]["median"]
-    assert own["search_percent"]["median"] == pytest.approx(100 * searches / whole)
-    table = marginctl("bench", "kappa", "--device", "cpu", "--rounds", "1")
-    assert "33.8 / 0.118 / 0.013" in table.out

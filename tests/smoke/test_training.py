@@ -250,14 +250,6 @@ def test_real_images(marginctl, tmp_path, data_dir, name):
     assert expected in other.err
 
 
-def test_the_benchmark_of_training(marginctl):
-    small = ("--model", "mlp:width=8,depth=1", "--batch", "4", "--steps", "2", "--pairs", "2")
-    printed = marginctl("bench", "train", *small, "--device", "cpu")
-    assert printed.status == 0
-    assert "more than a bare torch loop" in printed.out
-    assert "DataLoader, " in printed.out
-
-
 MLP = (
     "--model",
     "mlp:width=8",
@@ -385,29 +377,3 @@ def test_a_run_json_that_is_gone_comes_back(marginctl, tmp_path):
         assert ran.status == 2
         assert "is missing, damaged or not of marginctl train" in ran.err
         assert "run.json is" in marginctl("report", tmp_path).err
-
-
-def test_the_benchmark_of_networks(marginctl, tmp_path, monkeypatch):
-    from marginctl.bench import networks
-
-    recipe = tmp_path / "two.yaml"  # in place of CIFAR-100 and the 13-layer network
-    recipe.write_text("task: train\ntable: '2'\npaper: large-margin\nmodel: mlp:width=16\n")
-    monkeypatch.setattr(networks, "RECIPE", str(recipe))
-    small = ("--samples", "200", "--epochs", "2", "--seeds", "2", "--model", "mlp:width=16")
-    arguments = ("bench", "networks", *small, "--out", tmp_path / "runs", "--device", "cpu")
-    late = marginctl(*arguments, "--minutes", "0", "--json").json
-    assert late["table"]["left_out"] == 4
-    assert late["table"]["cells"] == []
-    found = marginctl(*arguments, "--json").json
-    (row,) = found["networks"]
-    # two products of 2 operations forward, each with two backward, but for the images' own
-    assert row["operations_an_image"] == 3 * 2 * (64 * 16 + 16 * 16) - 2 * 64 * 16
-    assert row["images_a_second"] == pytest.approx(200 / row["seconds_an_epoch"]["median"])
-    assert row["share_of_peak"] is None
-    assert "no published peak" in row["reason"]
-    assert [c["n"] for c in found["table"]["cells"]] == [2, 2]
-    assert found["table"]["left_out"] == 0
-    assert "of the peak" in marginctl(*arguments).out
-    late = marginctl("bench", "--device", "cuda")
-    assert late.status == 2
-    assert "no CUDA device" in late.err

@@ -297,15 +297,3 @@ def test_a_record_that_was_changed_is_named_by_a_report(marginctl, networks, tmp
     del record["start"]["row"]
     path.write_text(json.dumps({**record, "sha256": digest(record)}))
     assert "'start.row' is missing" in marginctl("report", tmp_path).err
-
-
-def test_the_benchmark_of_probes(marginctl):
-    arguments = ("bench", "probe", "--size", "300,6,40", "--rounds", "1")
-    found = marginctl(*arguments, "--json").json
-    assert found["one"]["loss"] == pytest.approx(found["one"]["loss_of_scikit_learn"], rel=1e-6)
-    assert found["one"]["converged"]
-    assert found["sweep"]["path"]["converged"]
-    assert found["sweep"]["cold"]["converged"]
-    assert sum(found["sweep"]["path"]["evaluations"]) < sum(found["sweep"]["cold"]["evaluations"])
-    assert "times as long" in marginctl(*arguments).out
-    assert "expected 2 of each" in marginctl("bench", "probe", "--size", "3,2,40").err

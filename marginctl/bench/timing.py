@@ -1,0 +1,186 @@
+"""What the benchmarks share: interleaved timing, spreads, settings and the form of a result."""
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field
+
+from marginctl.recipe.fields import STRICT
+from marginctl.utils.device import synchronize
+
+FULL_RANGE = "lowest to highest"
+MIDDLE_HALF = "middle half"
+CONFIDENCE = "95 % interval of the median"
+
+Count = Annotated[int, Field(ge=1, le=10_000_000)]
+
+
+class Settings(BaseModel):
+    """The settings of a benchmark, which `--rounds` and `--set` override."""
+
+    model_config = STRICT
+
+    rounds: Count
+
+
+@dataclass(frozen=True)
+class Context:
+    """Where a benchmark runs.
+
+    Attributes:
+        device: a torch device; only those that say so use it.
+        data_dir: the data folder; None for the default one.
+        out: the runs folder of benchmarks that train a table's rows.
+        report: called with a line now and then.
+    """
+
+    device: str
+    data_dir: Path | None
+    out: Path
+    report: Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The median of several values, and the interval around it that `interval` names."""
+
+    median: float
+    low: float
+    high: float
+    interval: str
+
+    def scaled(self, factor: float) -> "Spread":
+        """Return the spread in another unit."""
+        return Spread(factor * self.median, factor * self.low, factor * self.high, self.interval)
+
+
+def full_range(values: Sequence[float]) -> Spread:
+    """Return the median with the lowest and the highest value."""
+    return Spread(statistics.median(values), min(values), max(values), FULL_RANGE)
+
+
+def middle_half(values: Sequence[float]) -> Spread:
+    """Return the median with the lower and the upper quartile."""
+    quartiles = statistics.quantiles(values, n=4) if len(values) > 1 else [values[0]] * 3
+    return Spread(statistics.median(values), quartiles[0], quartiles[2], MIDDLE_HALF)
+
+
+def median_interval(values: Sequence[float]) -> Spread:
+    """Return the median with a distribution-free interval of at least 95 %, by order statistics.
+
+    Fewer than 6 values have no such interval: their full range is returned.
+    """
+    from scipy.stats import binom
+
+    n = len(values)
+    if n < 6:
+        return full_range(values)
+    ordered = sorted(values)
+    # with a probability below 2.5 %, fewer values than this lie below the median
+    k = max(int(binom.ppf(0.025, n, 0.5)), 1) - 1
+    return Spread(statistics.median(values), ordered[k], ordered[n - 1 - k], CONFIDENCE)
+
+
+def ratios(seconds: Mapping[str, Sequence[float]], side: str, reference: str) -> list[float]:
+    """Return the ratio of two sides in each round."""
+    return [a / b for a, b in zip(seconds[side], seconds[reference], strict=True)]
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A measured quantity: a time, a rate, or a ratio to a reference.
+
+    Attributes:
+        measured: what was timed.
+        value: in the unit.
+        unit: `s`, `ms`, `%`, `images/s`, `GFLOP`, or `x` for a ratio.
+        n: the number of values behind the median.
+        reference: of a ratio or a percentage, what it is relative to.
+        published: the paper's value in the same unit.
+    """
+
+    measured: str
+    value: Spread
+    unit: str
+    n: int
+    reference: str | None = None
+    published: float | None = None
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A measurement that was not made, and the reason."""
+
+    measured: str
+    reason: str
+
+
+@dataclass
+class Result:
+    """The result of a benchmark.
+
+    Attributes:
+        settings: as `Settings.model_dump`.
+        notes: sentences for the reader of the table.
+        failed: an error message of each trial that failed.
+        seconds: of the whole benchmark.
+    """
+
+    benchmark: str
+    settings: dict[str, Any]
+    device: str
+    measurements: list[Measurement] = field(default_factory=list)
+    skipped: list[Skipped] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+def interleave(
+    sides: Mapping[str, Callable[[], object]],
+    rounds: int,
+    *,
+    device: str = "cpu",
+    warm_up: int = 1,
+    prepare: Callable[[str], None] = lambda side: None,
+    report: Callable[[str], None] = lambda line: None,
+) -> dict[str, list[float]]:
+    """Time every side once per round, in an order that alternates, so that rounds are paired.
+
+    Args:
+        sides: what to time, by name.
+        rounds: that count.
+        device: waited for before and after each call.
+        warm_up: rounds before them.
+        prepare: called with a side's name before each call, outside the timing.
+        report: called with a line for each round that counts.
+
+    Returns:
+        The seconds of each side, by round.
+    """
+    seconds: dict[str, list[float]] = {side: [] for side in sides}
+    for number in range(1 - warm_up, rounds + 1):
+        for side in list(sides) if number % 2 else list(sides)[::-1]:
+            prepare(side)
+            taken = timed(sides[side], device)
+            if number > 0:
+                seconds[side].append(taken)
+        if number > 0:
+            latest = ", ".join(
+                f"{side} {1000 * taken[-1]:.4g} ms" for side, taken in seconds.items()
+            )
+            report(f"round {number} of {rounds}: {latest}")
+    return seconds
+
+
+def timed(call: Callable[[], object], device: str = "cpu") -> float:
+    """Return the seconds of a call, the device's work included."""
+    synchronize(device)
+    started = time.perf_counter()
+    call()
+    synchronize(device)
+    return time.perf_counter() - started
