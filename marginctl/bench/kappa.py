@@ -14,8 +14,8 @@ from marginctl.bench.timing import (
     interleave,
     median_interval,
 )
-from marginctl.models.backbone import create_backbone
-from marginctl.models.registry import parse_model
+from marginctl.models.factory import create_backbone
+from marginctl.models.registry import ModelSpec
 from marginctl.objectives.least_squares import least, reconstruction_errors
 from marginctl.objectives.module import Objective
 from marginctl.objectives.parsing import parse
@@ -128,8 +128,8 @@ class _Step:
         torch.manual_seed(0)
         self.shape, self._device_config, device = shape, device_config, device_config.device
         self.images = shape.cpu_batch_size if device.type == "cpu" else shape.batch_size
-        name, options = parse_model(shape.model)
-        self._model = create_backbone(name, options, 3, shape.image_size).to(device)
+        model = ModelSpec.parse(shape.model)
+        self._model = create_backbone(model, 3, shape.image_size).to(device)
         features = self._model.feature_dim
         self._x = torch.randn(self.images, 3, shape.image_size, shape.image_size, device=device)
         if device_config.channels_last:

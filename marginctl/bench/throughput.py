@@ -26,7 +26,8 @@ from marginctl.data.images.in_memory import InMemoryImages
 from marginctl.experiments.execution import run as run_trials
 from marginctl.experiments.training_session import Session
 from marginctl.experiments.training_trial import Trial
-from marginctl.models.registry import check_image_shape, parse_model
+from marginctl.models.factory import check_image_shape
+from marginctl.models.registry import ModelSpec
 from marginctl.objectives.parsing import parse
 from marginctl.recipe import TrainRecipe
 from marginctl.training.trainer import Trainer
@@ -83,7 +84,7 @@ def run(settings: ThroughputSettings, context: Context) -> Result:
     (images,) = session.images.values()
     assert isinstance(images, InMemoryImages)
     for name in settings.models:
-        check_image_shape(parse_model(name)[0], images.channels, images.image_size)
+        check_image_shape(ModelSpec.parse(name), images.channels, images.image_size)
     device_config = device_config_for(context.device, session.recipe.train.precision)
     table_model = session.recipe.model
     models = list(dict.fromkeys([*settings.models, table_model]))

@@ -21,8 +21,8 @@ from marginctl.bench.timing import (
 )
 from marginctl.data.images.in_memory import InMemoryImages
 from marginctl.data.loading.batches import PADDING
-from marginctl.models.backbone import create_backbone
-from marginctl.models.registry import check_image_shape, parse_model
+from marginctl.models.factory import check_image_shape, create_backbone
+from marginctl.models.registry import ModelSpec
 from marginctl.objectives.parsing import parse
 from marginctl.recipe import TrainRecipe
 from marginctl.training.trainer import Trainer
@@ -51,7 +51,7 @@ def run(settings: TrainSettings, context: Context) -> Result:
     Raises:
         RequestError: an unknown model, or one that does not accept images of 32 x 32 pixels.
     """
-    check_image_shape(parse_model(settings.model)[0], 3, IMAGE_SIZE)
+    check_image_shape(ModelSpec.parse(settings.model), 3, IMAGE_SIZE)
     device, rounds, steps = context.device, settings.rounds, settings.steps
     device_config = device_config_for(device, "auto")
     recipe = TrainRecipe.model_validate(
@@ -107,8 +107,8 @@ class BareLoop:
 
     def __init__(self, trainer: Trainer, device_config: DeviceConfig) -> None:
         self._device_config, device = device_config, device_config.device
-        name, options = parse_model(trainer.recipe.model)
-        self._model = create_backbone(name, options, 3, IMAGE_SIZE).to(device)
+        model = ModelSpec.parse(trainer.recipe.model)
+        self._model = create_backbone(model, 3, IMAGE_SIZE).to(device)
         if device_config.channels_last:
             self._model.to(memory_format=torch.channels_last)
         self._head = nn.Linear(self._model.feature_dim, CLASSES, bias=False).to(device)

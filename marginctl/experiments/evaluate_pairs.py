@@ -12,8 +12,9 @@ from marginctl.data.images.pairs import read_pairs
 from marginctl.errors import RequestError
 from marginctl.experiments.find_run import located, run_of
 from marginctl.experiments.training_record import recipe_of
-from marginctl.models.backbone import Backbone, create_backbone
-from marginctl.models.registry import parse_model
+from marginctl.models.backbone import Backbone
+from marginctl.models.factory import create_backbone
+from marginctl.models.registry import ModelSpec
 from marginctl.recipe import ImageRecipe
 from marginctl.runs.atomic_io import csv_text, write_output
 from marginctl.training import checkpoint
@@ -120,8 +121,8 @@ def _backbone(
     device_config: DeviceConfig,
     file: Path,
 ) -> Backbone:
-    name, options = parse_model(recipe.model)
-    backbone = create_backbone(name, options, *shape)
+    model = ModelSpec.parse(recipe.model)
+    backbone = create_backbone(model, *shape)
     try:
         checkpoint.check_shapes(backbone, weights)
         backbone.load_state_dict(weights)

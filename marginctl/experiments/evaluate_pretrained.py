@@ -61,7 +61,7 @@ def evaluate_weights(
     weights = pretrained_classifier(name)
     if data is None:
         raise RequestError(f"{name}: published weights: name images with --data")
-    preset, categories = weights.preset, weights.categories
+    preset, categories = weights.transform, weights.categories
     files = load_on_disk(data, data_dir, weights.image_size, test_only=True)
     numbers, matched = classes_of(files.classes, categories, weights.name)
     foreign = load_ood_datasets(ood, files, data_dir, streamed=True)

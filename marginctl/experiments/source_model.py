@@ -14,9 +14,9 @@ from marginctl.experiments.find_run import located, run_of
 from marginctl.experiments.reference_run import trained_in
 from marginctl.experiments.source_scale import spec_of
 from marginctl.experiments.training_record import recipe_of
-from marginctl.models.backbone import create_backbone
+from marginctl.models.factory import create_backbone
 from marginctl.models.pretrained import is_weights_name, pretrained_classifier
-from marginctl.models.registry import parse_model
+from marginctl.models.registry import ModelSpec
 from marginctl.models.stages import frozen_modules
 from marginctl.objectives.parsing import parse
 from marginctl.objectives.parts import ObjectiveSpec
@@ -72,7 +72,7 @@ def read(written: str) -> Start:
 
 def _of_weights(written: str) -> Start:
     found = pretrained_classifier(written)
-    backbone, weight, bias = found.parts()
+    backbone, weight, bias = found.weights()
     return Start(
         *(written, weights_digest(backbone), found.model, parse("soft:bias=true").spec),
         backbone,
@@ -120,9 +120,9 @@ def check(start: Start, recipe: ImageRecipe, images: ImageDataset) -> None:
     Raises:
         RequestError: as said.
     """
-    name, options = parse_model(recipe.model)
+    model = ModelSpec.parse(recipe.model)
     with torch.device("meta"):
-        backbone = create_backbone(name, options, images.channels, images.image_size)
+        backbone = create_backbone(model, images.channels, images.image_size)
     try:
         check_shapes(backbone, start.backbone)
     except ValueError as error:
@@ -132,4 +132,4 @@ def check(start: Start, recipe: ImageRecipe, images: ImageDataset) -> None:
             f"{shape} ({error}): name "
             "another network, or images as those that it was trained with"
         ) from None
-    frozen_modules(name, backbone, recipe.trainable_blocks)
+    frozen_modules(model, backbone, recipe.trainable_blocks)

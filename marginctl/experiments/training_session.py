@@ -18,7 +18,8 @@ from marginctl.experiments.checks import check_processes, check_scores, images_o
 from marginctl.experiments.source_scale import by_path
 from marginctl.experiments.training_record import is_result
 from marginctl.experiments.training_trial import Trial, expand
-from marginctl.models.registry import check_image_shape, parse_model
+from marginctl.models.factory import check_image_shape
+from marginctl.models.registry import ModelSpec
 from marginctl.objectives.parsing import parse
 from marginctl.objectives.parts import plugin_origins
 from marginctl.recipe import ImageRecipe, TrainRecipe
@@ -110,7 +111,7 @@ class Session:
                 raise RequestError(
                     f"data set '{images.name}': {images.num_classes} class: expected at least 2"
                 )
-            check_image_shape(parse_model(own.model)[0], images.channels, images.image_size)
+            check_image_shape(ModelSpec.parse(own.model), images.channels, images.image_size)
             check_scores(images)
             if begun is not None:
                 source_model.check(begun, own, images)

@@ -22,7 +22,8 @@ from marginctl.experiments.transfer_estimate import planned
 from marginctl.experiments.transfer_record import is_result
 from marginctl.experiments.transfer_trial import TransferTrial, expand
 from marginctl.metrics.network_metrics import classification_metrics
-from marginctl.models.registry import check_image_shape, parse_model
+from marginctl.models.factory import check_image_shape
+from marginctl.models.registry import ModelSpec
 from marginctl.recipe import ImageRecipe, TransferRecipe
 from marginctl.runs.atomic_io import write_csv
 from marginctl.runs.run_dir import PREDICTIONS, RunDir, SavedResult, file_digest
@@ -219,6 +220,6 @@ def _check(recipe: TransferRecipe, origin: Origin, images: ImageDataset, device:
         )
     if recipe.method == "probe" and world_size() > 1:
         raise RequestError("method = probe: one process computes it: leave torchrun out")
-    check_image_shape(parse_model(recipe.model)[0], images.channels, images.image_size)
+    check_image_shape(ModelSpec.parse(recipe.model), images.channels, images.image_size)
     source_model.check(origin, recipe, images)
     check_processes(recipe, device)

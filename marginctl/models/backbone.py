@@ -1,28 +1,17 @@
-"""What a backbone is, and how one is made by name."""
-
-import importlib
-from collections.abc import Mapping
+"""Backbone: the base class of networks that map images to features."""
 
 from torch import Tensor, nn
-
-from marginctl.models.registry import (
-    EMBEDDING,
-    OF_TORCHVISION,
-    check_image_shape,
-    check_model,
-    find_backbone,
-)
 
 
 class Backbone(nn.Module):
     """Maps images (N, channels, H, W) to features (N, feature_dim).
 
-    A class that `names.MODELS` names is built with `channels` and `pixels`, the model's settings
-    and its options. Where it averages over all pixels at the end, it takes images of other sizes
-    than `pixels` too, and rectangles.
+    A subclass that the registry names is built as `Class(channels, image_size, **settings,
+    **options)`. Most backbones average over all positions at the end, so that they also accept
+    images of other sizes than `image_size`, and rectangles.
 
     Attributes:
-        feature_dim: the length of a feature.
+        feature_dim: the length of a feature vector.
     """
 
     def __init__(self, feature_dim: int) -> None:
@@ -33,15 +22,15 @@ class Backbone(nn.Module):
         raise NotImplementedError
 
 
-class Embedded(Backbone):
-    """A backbone and a feature layer: linear without bias, then normalised over the batch.
+class EmbeddedBackbone(Backbone):
+    """A backbone and an embedding layer: linear without bias, then batch normalisation.
 
-    As is usual for faces, with a length of 512; that no dropout stands before it and that the
-    normalisation has its factor and shift is ours.
+    This is usual for face recognition, with a length of 512. That no dropout comes before it and
+    that the normalisation has scale and shift is our choice.
 
     Args:
-        backbone: what gives the features (N, d).
-        feature_dim: their length after the layer.
+        backbone: gives features (N, d).
+        feature_dim: the length of an embedding.
     """
 
     def __init__(self, backbone: Backbone, feature_dim: int) -> None:
@@ -56,31 +45,7 @@ class Embedded(Backbone):
         return features
 
 
-def create_backbone(
-    name: str, options: Mapping[str, object], channels: int, pixels: int
-) -> Backbone:
-    """The model `name` with initial weights drawn from torch's global stream.
-
-    Args:
-        name: one of `names.MODELS`, another classifier of torchvision, or one of timm's.
-        options: those of the model that differ from their defaults.
-        channels: of an image; torchvision's models take 3.
-        pixels: an image's side.
-
-    Raises:
-        RequestError: no such model or option, a value outside its range, or images that the model
-            cannot take.
-    """
-    accepted = check_model(name, options)
-    check_image_shape(name, channels, pixels)
-    model = find_backbone(name)
-    length = accepted.pop(EMBEDDING)
-    if model.made_by is None:
-        from marginctl.models.backbones.torchvision_backbone import FromTorchvision
-
-        backbone: Backbone = FromTorchvision(name.removeprefix(OF_TORCHVISION))
-    else:
-        module, _, named = model.made_by.partition(":")
-        made = getattr(importlib.import_module(module), named)
-        backbone = made(channels, pixels, **model.settings, **accepted)
-    return Embedded(backbone, length) if length else backbone
+def last_linear(network: nn.Module) -> tuple[str, nn.Linear] | None:
+    """Return the path and the module of a network's last linear layer, None without any."""
+    linear = [(path, m) for path, m in network.named_modules() if isinstance(m, nn.Linear)]
+    return linear[-1] if linear else None

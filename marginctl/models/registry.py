@@ -1,8 +1,13 @@
-"""The models by name, with their options, as data. No torch here: a recipe's schema reads it."""
+"""Backbones by name, as data: import paths, options, smallest images, stages. No torch here.
+
+A backbone is added by its module in `backbones/` and an entry in `BACKBONES`, or by a plug-in.
+"""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal
 
 from marginctl.errors import RequestError
 from marginctl.objectives.options import (
@@ -12,253 +17,294 @@ from marginctl.objectives.options import (
     parse_options,
     validate_options,
 )
-from marginctl.utils.text import did_you_mean, short
+from marginctl.utils.registry import Registry
+from marginctl.utils.text import short
 
-_WIDTH = Option(1.0, "multiplies the channels", minimum=0.0, exclusive_minimum=True, maximum=8.0)
+if TYPE_CHECKING:
+    from pydantic_core import CoreSchema
+
 EMBEDDING = "embedding"
+TIMM, TORCHVISION = "timm/", "torchvision/"
+STAGED_FAMILIES = (
+    "marginctl's own, torchvision's resnet, resnext, wide_resnet, densenet, vgg and mobilenet_v2, "
+    "and timm's resnets"
+)
+_BACKBONES = "marginctl.models.backbones"
+_WIDTH = Option(1.0, "channel multiplier", minimum=0.0, exclusive_minimum=True, maximum=8.0)
 _EMBEDDING = Option(
-    0, "the length of a linear feature layer after it; 0: none", 0, 65536, integer=True
+    0, "length of a linear embedding layer after the backbone; 0: none", 0, 65536, integer=True
+)
+_NAME = re.compile(r"timm/[A-Za-z0-9_]+|torchvision/[a-z0-9_]+")
+_STAGED = re.compile(
+    r"torchvision/(resnet|resnext|wide_resnet|densenet|vgg|mobilenet_v2$).*"
+    r"|timm/(resnet|resnext|wide_resnet)\d\w*"
 )
 
 
 @dataclass(frozen=True)
-class BackboneEntry:
-    """A named backbone.
+class Stages:
+    """How a backbone divides into four stages; see `models/stages.py`.
 
     Attributes:
-        origin: where it was published.
-        made_by: its class as `module:Class`, or None for one of torchvision's.
-        pixels: the smallest side of an image that all its layers can compute.
-        settings: what its class is built with and no recipe changes.
-        own_options: what a recipe may change of this model.
+        begin_at: what begins a stage: a layer that reduces the resolution, or each of the last
+            four linear layers.
+        extra: the module that begins one more stage, for networks with only three resolutions.
     """
 
-    origin: str
-    made_by: str | None
-    pixels: int = 1
+    begin_at: Literal["resolution", "linear-layer"] = "resolution"
+    extra: str | None = None
+
+
+@dataclass(frozen=True)
+class BackboneEntry:
+    """A backbone of the registry.
+
+    Attributes:
+        description: what it is and where it was published.
+        path: import path `module:Class` of a subclass of `Backbone`, which is called with the image
+            channels, the image size, `settings` and the options.
+        min_size: the smallest image height and width that all its layers can process.
+        channels: the image channels that it accepts; None for any number.
+        settings: fixed arguments of the class.
+        options: arguments of the class that a recipe can set.
+        stages: how it divides into four stages; None where it does not.
+    """
+
+    description: str
+    path: str
+    min_size: int = 1
+    channels: int | None = None
     settings: Mapping[str, Value] = field(default_factory=dict)
-    own_options: Mapping[str, Option] = field(default_factory=dict)
+    options: Mapping[str, Option] = field(default_factory=dict)
+    stages: Stages | None = None
 
     @property
-    def options(self) -> Mapping[str, Option]:
-        """What a recipe may change: of this model, and of all."""
-        return {**self.own_options, EMBEDDING: _EMBEDDING}
-
-
-def _resnet(depth: int, blocks: tuple[int, ...], *, bottleneck: bool = False) -> BackboneEntry:
-    return BackboneEntry(
-        f"ResNet-{depth} (He 2016) as usual for CIFAR: a 3x3 stem without pooling",
-        "marginctl.models.backbones.resnet:ResNet",
-        settings={"blocks": blocks, "bottleneck": bottleneck},
-    )
-
-
-def _wide_resnet(depth: int, widening: int) -> BackboneEntry:
-    return BackboneEntry(
-        f"Wide ResNet {depth}-{widening} (Zagoruyko and Komodakis 2016)",
-        "marginctl.models.backbones.wide_resnet:WideResNet",
-        settings={"depth": depth, "widening": widening},
-        own_options={
-            "dropout": Option(
-                0.0, "between the two convolutions of a block", minimum=0.0, maximum=1.0
-            )
-        },
-    )
+    def all_options(self) -> Mapping[str, Option]:
+        """The options of this backbone and those of every backbone."""
+        return {**self.options, EMBEDDING: _EMBEDDING}
 
 
 def _count(default: int, help: str, maximum: int) -> Option:
     return Option(default, help, minimum=1, maximum=maximum, integer=True)
 
 
-TIMM, OF_TORCHVISION = "timm/", "torchvision/"
-TORCHVISION = tuple(
-    f"{OF_TORCHVISION}{name}"
-    for name in (
-        "mobilenet_v2",
-        "resnet18",
-        "resnet50",
-        "resnext50_32x4d",
-        "densenet161",
-        "densenet169",
-        "vgg16",
-        "vgg16_bn",
+def _resnet(depth: int, blocks: tuple[int, ...], *, bottleneck: bool = False) -> BackboneEntry:
+    return BackboneEntry(
+        f"ResNet-{depth} (He 2016), the usual variant for CIFAR: a 3x3 stem without pooling",
+        f"{_BACKBONES}.resnet:ResNet",
+        settings={"blocks": blocks, "bottleneck": bottleneck},
+        stages=Stages(),
     )
+
+
+def _wide_resnet(depth: int, widening: int) -> BackboneEntry:
+    return BackboneEntry(
+        f"Wide ResNet {depth}-{widening} (Zagoruyko and Komodakis 2016)",
+        f"{_BACKBONES}.wide_resnet:WideResNet",
+        settings={"depth": depth, "widening": widening},
+        options={
+            "dropout": Option(
+                0.0, "dropout between the two convolutions of a block", minimum=0.0, maximum=1.0
+            )
+        },
+        stages=Stages(extra="layers.1"),  # the stem is stage 1
+    )
+
+
+def _torchvision(model: str, min_size: int = 1) -> BackboneEntry:
+    return BackboneEntry(
+        f"torchvision's {model}, without weights and without its last layer",
+        f"{_BACKBONES}.external:TorchvisionBackbone",
+        min_size=min_size,
+        channels=3,
+        settings={"name": model},
+        stages=Stages() if _STAGED.fullmatch(f"{TORCHVISION}{model}") else None,
+    )
+
+
+def _timm(model: str) -> BackboneEntry:
+    return BackboneEntry(
+        f"timm's {model}, without weights and without its last layer",
+        f"{_BACKBONES}.external:TimmBackbone",
+        settings={"name": model},
+        stages=Stages() if _STAGED.fullmatch(f"{TIMM}{model}") else None,
+    )
+
+
+BACKBONES = Registry(
+    "backbone",
+    BackboneEntry,
+    {
+        "layer13": BackboneEntry(
+            "Large Margin in Softmax's 13-layer network, after Mean Teacher's (Tarvainen 2017)",
+            f"{_BACKBONES}.layer13:Layer13",
+            min_size=12,
+            options={
+                "width": _WIDTH,
+                "last": Option(
+                    "3x3",
+                    "last two convolutions: 3x3 as in the author's port, 1x1 as in Mean Teacher",
+                    choices=("3x3", "1x1"),
+                ),
+            },
+            stages=Stages(extra="layers.9"),  # the last two convolutions are stage 4
+        ),
+        "resnet18": _resnet(18, (2, 2, 2, 2)),
+        "resnet34": _resnet(34, (3, 4, 6, 3)),
+        "resnet50": _resnet(50, (3, 4, 6, 3), bottleneck=True),
+        "wrn-28-10": _wide_resnet(28, 10),
+        "wrn-16-8": _wide_resnet(16, 8),
+        "mnist-cnn": BackboneEntry(
+            "three convolutions and a linear feature, ours; features of length 2 can be plotted",
+            f"{_BACKBONES}.mnist_cnn:MnistCNN",
+            min_size=4,
+            options={"feature_dim": _count(2, "length of a feature", 65536)},
+            stages=Stages(extra="feature"),  # the linear layer is stage 4
+        ),
+        "vgg16": BackboneEntry(
+            "VGG-16 (Simonyan and Zisserman 2015), the usual variant for CIFAR: convolutions only",
+            f"{_BACKBONES}.vgg:VGG16",
+            min_size=32,
+            settings={"norm": False},
+            stages=Stages(),
+        ),
+        "vgg16-bn": BackboneEntry(
+            "vgg16 with batch normalisation after each convolution",
+            f"{_BACKBONES}.vgg:VGG16",
+            min_size=32,
+            settings={"norm": True},
+            stages=Stages(),
+        ),
+        "vgg16-mod": BackboneEntry(
+            "Large Margin in Softmax's VGG-16-mod (Kobayashi 2018), as in the author's port",
+            f"{_BACKBONES}.vgg:VGG16Mod",
+            min_size=16,
+            stages=Stages(),
+        ),
+        "mobilenet": BackboneEntry(
+            "MobileNet (Howard 2017); its first layer keeps the size of images up to 64 pixels",
+            f"{_BACKBONES}.mobilenet:MobileNet",
+            options={"width": _WIDTH},
+            stages=Stages(),
+        ),
+        "efficientnet-lite0": BackboneEntry(
+            "EfficientNet-Lite0 (Google 2020); needs the extra `pretrained`",
+            f"{_BACKBONES}.efficientnet_lite:EfficientNetLite0",
+            stages=Stages(),
+        ),
+        "mlp": BackboneEntry(
+            "hidden layers with ReLU on all pixels of an image",
+            f"{_BACKBONES}.mlp:MLP",
+            options={
+                "width": _count(128, "units of a hidden layer", 65536),
+                "depth": _count(2, "hidden layers", 1000),
+            },
+            stages=Stages("linear-layer"),
+        ),
+        **{
+            f"{TORCHVISION}{model}": _torchvision(model, min_size)
+            for model, min_size in {
+                "mobilenet_v2": 1,
+                "resnet18": 1,
+                "resnet50": 1,
+                "resnext50_32x4d": 1,
+                "densenet161": 29,  # pools without padding
+                "densenet169": 29,
+                "vgg16": 32,
+                "vgg16_bn": 32,
+            }.items()
+        },
+    },
+    label="model",
+    also=f"another {TORCHVISION}NAME or {TIMM}NAME",
 )
 
-# of those that pool without padding
-_TORCHVISION_PIXELS = {"densenet161": 29, "densenet169": 29, "vgg16": 32, "vgg16_bn": 32}
 
-
-def _torchvision(name: str) -> BackboneEntry:
-    own = name.removeprefix(OF_TORCHVISION)
-    return BackboneEntry(
-        f"torchvision's {own}, without weights and without its last layer",
-        None,
-        pixels=_TORCHVISION_PIXELS.get(own, 1),
-    )
-
-
-BACKBONES: Mapping[str, BackboneEntry] = {
-    "layer13": BackboneEntry(
-        "Large Margin in Softmax's 13-layer network, after Mean Teacher's (Tarvainen 2017)",
-        "marginctl.models.backbones.layer13:Layer13",
-        pixels=12,
-        own_options={
-            "width": _WIDTH,
-            "last": Option(
-                "3x3",
-                "the last two convolutions: 3x3 as in the author's port, 1x1 as in Mean Teacher",
-                choices=("3x3", "1x1"),
-            ),
-        },
-    ),
-    "resnet18": _resnet(18, (2, 2, 2, 2)),
-    "resnet34": _resnet(34, (3, 4, 6, 3)),
-    "resnet50": _resnet(50, (3, 4, 6, 3), bottleneck=True),
-    "wrn-28-10": _wide_resnet(28, 10),
-    "wrn-16-8": _wide_resnet(16, 8),
-    "mnist-cnn": BackboneEntry(
-        "three convolutions and a linear feature, ours; 2 numbers a feature can be plotted",
-        "marginctl.models.backbones.mnist_cnn:MnistCNN",
-        pixels=4,
-        own_options={"feature_dim": _count(2, "the length of a feature", 65536)},
-    ),
-    "vgg16": BackboneEntry(
-        "VGG-16 (Simonyan and Zisserman 2015) as usual for CIFAR: its convolutions alone",
-        "marginctl.models.backbones.vgg:VGG16",
-        pixels=32,
-        settings={"norm": False},
-    ),
-    "vgg16-bn": BackboneEntry(
-        "vgg16 with batch normalisation after each convolution",
-        "marginctl.models.backbones.vgg:VGG16",
-        pixels=32,
-        settings={"norm": True},
-    ),
-    "vgg16-mod": BackboneEntry(
-        "Large Margin in Softmax's VGG-16-mod (Kobayashi 2018), as in the author's port",
-        "marginctl.models.backbones.vgg:VGG16Mod",
-        pixels=16,
-    ),
-    "mobilenet": BackboneEntry(
-        "MobileNet (Howard 2017); images of up to 64 pixels are not halved by its first layer",
-        "marginctl.models.backbones.mobilenet:MobileNet",
-        own_options={"width": _WIDTH},
-    ),
-    "efficientnet-lite0": BackboneEntry(
-        "EfficientNet-Lite0 (Google 2020), with the extra `pretrained`",
-        "marginctl.models.backbones.efficientnet_lite:EfficientNetLite0",
-    ),
-    "mlp": BackboneEntry(
-        "hidden layers with ReLU on all pixels of an image",
-        "marginctl.models.backbones.mlp:MLP",
-        own_options={
-            "width": _count(128, "units of a hidden layer", 65536),
-            "depth": _count(2, "hidden layers", 1000),
-        },
-    ),
-    **{name: _torchvision(name) for name in TORCHVISION},
-}
-
-
-_TIMM_NAME = re.compile(r"timm/[A-Za-z0-9_]+")
-_TORCHVISION_NAME = re.compile(r"torchvision/[a-z0-9_]+")
-
-
-def find_backbone(name: object) -> BackboneEntry:
-    """The model `name`: one of `BACKBONES`, another one of torchvision's, or one of timm's.
+def find_backbone(name: str) -> BackboneEntry:
+    """Return the entry of a backbone, of another classifier of torchvision, or of a timm model.
 
     Reading a name needs neither library: `check_image_shape` looks it up there.
 
     Raises:
-        RequestError: no such model, or a name with one of timm's tags, which are of weights.
+        RequestError: an unknown name, or one with a timm tag, which names weights.
     """
-    if isinstance(name, str) and name in BACKBONES:
-        return BACKBONES[name]
-    if isinstance(name, str) and name.startswith(TIMM) and len(name) > len(TIMM):
-        own = name.removeprefix(TIMM)
-        if not _TIMM_NAME.fullmatch(name):
-            raise RequestError(
-                f"model {name!r}: expected letters, digits and underscores after {TIMM}: networks "
-                "start without weights, so leave out the tag of weights after a dot"
-            )
-        return BackboneEntry(
-            f"timm's {own}, without weights and without its last layer",
-            "marginctl.models.backbones.timm_backbone:FromTimm",
-            settings={"name": own},
-        )
-    if isinstance(name, str) and _TORCHVISION_NAME.fullmatch(name):
-        return _torchvision(name)
-    raise RequestError(
-        f"unknown model {short(repr(name))}: expected one of {', '.join(BACKBONES)}, another "
-        f"{OF_TORCHVISION}NAME, or {TIMM}NAME." + did_you_mean(str(name), BACKBONES)
-    )
-
-
-def check_model(name: object, options: Mapping[str, object]) -> dict[str, Value]:
-    """All options of the model `name` with their values, defaults where none was given.
-
-    Raises:
-        RequestError: no such model or option, or a value outside its range.
-    """
-    known = find_backbone(name).options
-    given = {str(key): value for key, value in options.items()}
-    accepted = validate_options(f"model '{name}'", known, given)
-    return {key: int(v) if known[key].integer else v for key, v in accepted.items()}
-
-
-def parse_model(text: str) -> tuple[str, dict[str, Value]]:
-    """Reads `NAME:option=value,option=value`: the name and all options, defaults included.
-
-    Raises:
-        RequestError: as `check_model`, or the text has another form.
-    """
-    name, colon, rest = (piece.strip() for piece in text.partition(":"))
-    expected = "NAME:option=value,option=value"
-    return name, check_model(
-        name, parse_options(f"model '{text}'", rest if colon else None, expected)
-    )
-
-
-def canonical_model(text: str) -> str:
-    """As `parse_model` reads it, with sorted options and without defaults.
-
-    Raises:
-        RequestError: as `parse_model`.
-    """
-    name, options = parse_model(text)
-    written = format_options(find_backbone(name).options, options)
-    return f"{name}:{written}" if written else name
-
-
-def check_image_shape(name: str, channels: int, pixels: int) -> None:
-    """Raises RequestError where the model `name` cannot take images of this shape.
-
-    One of timm's, or of torchvision's that is not in `BACKBONES`, is built for it, as shapes alone:
-    also where there is no such model, or no timm, this is where it is said.
-
-    Args:
-        name: one of `BACKBONES`, another classifier of torchvision, or one of timm's.
-        channels: 3 for RGB, 1 for grey.
-        pixels: an image's side, the smaller one where they differ.
-    """
-    model = find_backbone(name)
-    if channels < 1 or (model.made_by is None and channels != 3):
-        expected = "3" if model.made_by is None else "at least 1"
+    if name not in BACKBONES and _NAME.fullmatch(name):
+        library, _, model = name.partition("/")
+        return _timm(model) if library == "timm" else _torchvision(model)
+    if name not in BACKBONES and name.startswith(TIMM) and name != TIMM:
         raise RequestError(
-            f"model '{name}': images with channels = {channels}: expected {expected}"
-            + (": make them RGB, or take a model such as 'resnet18'" if channels > 0 else "")
+            f"model '{short(name)}': expected letters, digits and underscores after {TIMM}: "
+            "networks start without pretrained weights, so leave out the weights' tag after the dot"
         )
-    if pixels < model.pixels:
-        raise RequestError(
-            f"model '{name}': images with side = {pixels}: expected at least {model.pixels} "
-            "pixels: enlarge them, or take a model that pools less, such as 'resnet18'"
+    return BACKBONES.find(name)
+
+
+@dataclass(frozen=True, eq=False)
+class ModelSpec:
+    """A backbone's name and options, as a recipe or an option names it.
+
+    `str` gives the canonical text: options sorted, defaults dropped. Models with the same text are
+    equal. A pydantic model reads one from text and writes the text.
+
+    Attributes:
+        name: a name of `BACKBONES`, torchvision/NAME or timm/NAME.
+        options: all options, defaults included.
+    """
+
+    name: str
+    options: Mapping[str, Value]
+
+    @classmethod
+    def parse(cls, text: str) -> "ModelSpec":
+        """Return the model in `NAME:option=value,option=value`.
+
+        Raises:
+            RequestError: an unknown model or option, a value outside its range, or another form.
+        """
+        name, colon, rest = (piece.strip() for piece in text.partition(":"))
+        known = find_backbone(name).all_options
+        given = parse_options(
+            f"model '{text}'", rest if colon else None, "NAME:option=value,option=value"
         )
-    if name.startswith(TIMM):
-        from marginctl.models.backbones.timm_backbone import feature_length
+        values = validate_options(f"model '{name}'", known, given)
+        return cls(name, {key: int(v) if known[key].integer else v for key, v in values.items()})
 
-        feature_length(name.removeprefix(TIMM), channels, pixels)
-    elif name.startswith(OF_TORCHVISION) and name not in BACKBONES:
-        from marginctl.models.backbones.torchvision_backbone import check
+    @property
+    def entry(self) -> BackboneEntry:
+        """The backbone's entry in the registry."""
+        return find_backbone(self.name)
 
-        check(name.removeprefix(OF_TORCHVISION), pixels)
+    @cached_property
+    def _text(self) -> str:
+        options = format_options(self.entry.all_options, self.options)
+        return f"{self.name}:{options}" if options else self.name
+
+    def __str__(self) -> str:
+        return self._text
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ModelSpec) and other._text == self._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+    def __reduce__(self) -> tuple[Callable[[str], "ModelSpec"], tuple[str]]:
+        return ModelSpec.parse, (self._text,)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: object, handler: object) -> "CoreSchema":
+        from pydantic_core import core_schema
+
+        def read(value: object) -> ModelSpec:
+            if isinstance(value, ModelSpec):
+                return value
+            if not isinstance(value, str):
+                raise ValueError(f"expected NAME:option=value, not {short(repr(value))}")
+            try:
+                return cls.parse(value)
+            except RequestError as error:
+                raise ValueError("\n".join(error.lines)) from None
+
+        return core_schema.no_info_plain_validator_function(
+            read, serialization=core_schema.plain_serializer_function_ser_schema(str)
+        )

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from marginctl.models.registry import canonical_model
+from marginctl.models.registry import ModelSpec
 from marginctl.objectives.parsing import parse
 from marginctl.utils import yaml
 
@@ -328,5 +328,5 @@ def _selection(file: _Table, row: _Row, column: _Column) -> Selection:
         separator = "," if ":" in name else ":"
         selection["objective"] = str(parse(f"{name}{separator}{written}" if written else name))
     if "model" in selection:
-        selection["model"] = canonical_model(str(selection["model"]))
+        selection["model"] = str(ModelSpec.parse(str(selection["model"])))
     return selection

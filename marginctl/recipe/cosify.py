@@ -7,7 +7,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 
 from marginctl.data.images.registry import loading_modes
 from marginctl.errors import RequestError
-from marginctl.models.registry import canonical_model
+from marginctl.models.registry import ModelSpec
 from marginctl.objectives.schedules import parse_learning_rate
 from marginctl.recipe.fields import LearningRate, first_error_line, map_all
 from marginctl.recipe.image_data import ImageData
@@ -20,7 +20,7 @@ def _block_text(value: Any) -> Any:
 
 
 def _canonical_model(text: str) -> str:
-    return map_all([text], canonical_model)[0] if text else ""
+    return str(map_all([text], ModelSpec.parse)[0]) if text else ""
 
 
 Blocks = Annotated[

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import BaseModel, Field, field_validator
 
 from marginctl.data.images.registry import parse_ood_name
-from marginctl.models.registry import canonical_model
+from marginctl.models.registry import ModelSpec
 from marginctl.recipe.fields import STRICT, LearningRate, map_all
 from marginctl.recipe.image_recipe import ImageRecipe, Sampling
 
@@ -100,7 +100,7 @@ class TrainRecipe(EvaluatedRecipe):
     @field_validator("model")
     @classmethod
     def _canonical_model(cls, text: str) -> str:
-        return map_all([text], canonical_model)[0]
+        return str(map_all([text], ModelSpec.parse)[0])
 
     def stages(self, values: dict[str, Any]) -> list[tuple[dict[str, Any], Self]]:
         if self.second_stage is None:

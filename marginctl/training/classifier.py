@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 from marginctl.data.images.base import ImageDataset
 from marginctl.data.loading.batches import BatchLoader
-from marginctl.models.backbone import create_backbone
-from marginctl.models.registry import parse_model
+from marginctl.models.factory import create_backbone
+from marginctl.models.registry import ModelSpec
 from marginctl.objectives.module import Objective
 from marginctl.objectives.parts import ObjectiveSpec
 from marginctl.recipe import ImageRecipe
@@ -46,9 +46,9 @@ class Classifier:
     ) -> None:
         self._recipe, self._device_config, self._seed = recipe, device_config, seed
         self._world = world
-        name, options = parse_model(recipe.model)
+        model = ModelSpec.parse(recipe.model)
         torch.manual_seed(torch_seed(seed, "weights"))
-        self.model = create_backbone(name, options, images.channels, images.image_size)
+        self.model = create_backbone(model, images.channels, images.image_size)
         stage = ("second stage",) if recipe.retrains_classifier else ()
         torch.manual_seed(torch_seed(seed, "class weights", *stage))
         self.objective = Objective(spec, images.num_classes, self.model.feature_dim)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from marginctl.data.loading.batches import BatchLoader, TensorSplit
 from marginctl.models.backbone import Backbone
-from marginctl.models.registry import parse_model
+from marginctl.models.registry import ModelSpec
 from marginctl.models.stages import frozen_modules
 from marginctl.recipe import ImageRecipe
 
@@ -39,8 +39,8 @@ class FrozenBlocks:
         self.first: str | None = None
         chosen = recipe.trainable_blocks
         if chosen != "1-4":
-            name, _ = parse_model(recipe.model)
-            paths, self.first = frozen_modules(name, backbone, chosen)
+            model = ModelSpec.parse(recipe.model)
+            paths, self.first = frozen_modules(model, backbone, chosen)
         self.paths = paths
         self._modules = [backbone.get_submodule(path) for path in self.paths]
         for module in self._modules:

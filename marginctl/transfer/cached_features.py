@@ -20,8 +20,8 @@ from marginctl.data.images.on_disk import OnDiskImages
 from marginctl.data.loading.streaming import make_loader
 from marginctl.errors import RequestError
 from marginctl.experiments.source_model import Start
-from marginctl.models.backbone import create_backbone
-from marginctl.models.registry import parse_model
+from marginctl.models.factory import create_backbone
+from marginctl.models.registry import ModelSpec
 from marginctl.runs.atomic_io import write_bytes_atomically
 from marginctl.runs.run_dir import digest, versions
 from marginctl.utils.device import synchronize
@@ -151,8 +151,7 @@ def _as_test(images: ImageDataset, part: str) -> ImageDataset:
 
 
 def _network(start: Start, images: ImageDataset, device_config: DeviceConfig) -> torch.nn.Module:
-    name, options = parse_model(start.model)
-    network = create_backbone(name, options, images.channels, images.image_size)
+    network = create_backbone(ModelSpec.parse(start.model), images.channels, images.image_size)
     network.load_state_dict(start.backbone)
     memory = torch.channels_last if device_config.channels_last else torch.contiguous_format
     return network.eval().to(device_config.device).to(memory_format=memory)

@@ -201,7 +201,7 @@ def test_a_file_that_holds_something_else(hub, photographs):
                 "shufflenet_v2_x0_5", photographs[0], Path(), "cpu", 15
             )
         (line,) = caught.value.lines
-        assert line.startswith(f"{file}: holds something else than {kind} (")
+        assert line.startswith(f"{file}: does not hold {kind} (")
 
 
 class Harmful:
@@ -223,9 +223,9 @@ def test_nothing_in_a_file_is_run(hub, photographs, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (("resnet5",), "resnet5: is neither there as a run's folder nor a classifier of torchv"),
+        (("resnet5",), "resnet5: neither a run directory nor a classifier of torchv"),
         (("ResNet50_Weights.V9",), "ResNet50_Weights.V9: expected one of ResNet50_Weights.IMAGE"),
-        (("fcn_resnet50", "--data", "imagenet"), "fcn_resnet50: is neither there"),
+        (("fcn_resnet50", "--data", "imagenet"), "fcn_resnet50: neither a run directory"),
         (("resnet18",), "resnet18: published weights: name images with --data"),
         (("resnet18", "--data", "digits"), "data set 'digits': is held in memory: expected one"),
         (("resnet18", "--data", "imagenet"), "data set 'imagenet': no train/WNID/IMAGE and"),

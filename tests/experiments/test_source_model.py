@@ -10,8 +10,9 @@ from torchvision import models
 
 from marginctl.errors import RequestError
 from marginctl.experiments import source_model
-from marginctl.models.backbone import create_backbone
+from marginctl.models.factory import create_backbone
 from marginctl.models.pretrained import pretrained_classifier
+from marginctl.models.registry import ModelSpec
 from marginctl.recipe.cosify import CosifyRecipe
 from marginctl.runs.run_dir import digest
 from marginctl.training.trainer import Trainer
@@ -62,14 +63,16 @@ def test_of_weights_of_torchvision_what_the_network_says(tmp_path, monkeypatch):
     found = source_model.read("MobileNet_V3_Small_Weights.IMAGENET1K_V1")
     assert (found.model, found.data, found.pixels) == ("torchvision/mobilenet_v3_small", None, 224)
     assert (list(found.moments[0]), len(found.classes)) == ([0.485, 0.456, 0.406], 1000)
-    backbone = create_backbone(found.model, {}, 3, 64).eval()
+    backbone = create_backbone(ModelSpec.parse(found.model), 3, 64).eval()
     backbone.load_state_dict(dict(found.backbone))
     x = torch.randn(2, 3, 64, 64)
     with torch.no_grad():
         said = backbone(x) @ found.objective["weight"].T + found.objective["bias"]
         torch.testing.assert_close(said, network(x))
     of = images(channels=3, pixels=32)
-    with pytest.raises(RequestError, match="has no four blocks: fine-tune all of it"):
+    with pytest.raises(
+        RequestError, match="is not divided into stages: fine-tune the whole network"
+    ):
         going_on(found, of)
     assert going_on(found, of, "1-4").batches.mean == (0.485, 0.456, 0.406)
 

@@ -1,6 +1,6 @@
-"""The backbones: published sizes, shapes, weights at the start, dropout, gradients.
+"""The backbones: published sizes, shapes, initial weights, dropout, gradients.
 
-What is a matter of shapes alone is tested on torch's meta device, where nothing is computed.
+Shapes are tested on torch's meta device, which computes nothing else.
 """
 
 import math
@@ -11,21 +11,25 @@ import torch
 from torch import nn
 
 from marginctl.errors import RequestError
-from marginctl.models.backbone import create_backbone
-from marginctl.models.registry import BACKBONES, TORCHVISION
+from marginctl.models.factory import create_backbone
+from marginctl.models.registry import BACKBONES, TORCHVISION, ModelSpec
 
-OWN = [name for name in BACKBONES if name not in TORCHVISION]
+OWN = [name for name in BACKBONES if not name.startswith(TORCHVISION)]
 
 
-def made(name, options=None, channels=3, pixels=32):
+def create(model, channels=3, size=32):
+    return create_backbone(ModelSpec.parse(model), channels, size)
+
+
+def seeded(model, channels=3, size=32):
     torch.manual_seed(0)
-    return create_backbone(name, options or {}, channels, pixels)
+    return create(model, channels, size)
 
 
-def shaped(name, options=None, channels=3, pixels=32):
-    """As `made`, without values."""
+def on_meta(model, channels=3, size=32):
+    """A backbone with shapes only."""
     with torch.device("meta"):
-        return made(name, options, channels, pixels)
+        return create(model, channels, size)
 
 
 def parameters(network, classes):
@@ -34,35 +38,35 @@ def parameters(network, classes):
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "classes", "count"),
+    ("model", "classes", "count"),
     [
         # the author's port of Large Margin in Softmax
-        ("layer13", {}, 100, 4_444_132),
-        ("vgg16-mod", {}, 1000, 37_719_080),
+        ("layer13", 100, 4_444_132),
+        ("vgg16-mod", 1000, 37_719_080),
         # the usual ports for CIFAR-10
-        ("resnet18", {}, 10, 11_173_962),
-        ("resnet34", {}, 10, 21_282_122),
-        ("resnet50", {}, 10, 23_520_842),
-        ("vgg16-bn", {}, 10, 14_728_266),
-        ("wrn-28-10", {}, 10, 36_479_194),
-        ("wrn-16-8", {}, 10, 10_961_370),
+        ("resnet18", 10, 11_173_962),
+        ("resnet34", 10, 21_282_122),
+        ("resnet50", 10, 23_520_842),
+        ("vgg16-bn", 10, 14_728_266),
+        ("wrn-28-10", 10, 36_479_194),
+        ("wrn-16-8", 10, 10_961_370),
         # Keras's MobileNet, trainable
-        ("mobilenet", {}, 1000, 4_231_976),
-        ("mobilenet", {"width": 0.5}, 1000, 1_331_592),
-        ("mobilenet", {"width": 0.25}, 1000, 470_072),
+        ("mobilenet", 1000, 4_231_976),
+        ("mobilenet:width=0.5", 1000, 1_331_592),
+        ("mobilenet:width=0.25", 1000, 470_072),
         # torchvision's documentation
-        ("torchvision/mobilenet_v2", {}, 1000, 3_504_872),
-        ("torchvision/resnet18", {}, 1000, 11_689_512),
-        ("torchvision/resnet50", {}, 1000, 25_557_032),
-        ("torchvision/resnext50_32x4d", {}, 1000, 25_028_904),
-        ("torchvision/densenet161", {}, 1000, 28_681_000),
-        ("torchvision/densenet169", {}, 1000, 14_149_480),
-        ("torchvision/vgg16", {}, 1000, 138_357_544),
-        ("torchvision/vgg16_bn", {}, 1000, 138_365_992),
+        ("torchvision/mobilenet_v2", 1000, 3_504_872),
+        ("torchvision/resnet18", 1000, 11_689_512),
+        ("torchvision/resnet50", 1000, 25_557_032),
+        ("torchvision/resnext50_32x4d", 1000, 25_028_904),
+        ("torchvision/densenet161", 1000, 28_681_000),
+        ("torchvision/densenet169", 1000, 14_149_480),
+        ("torchvision/vgg16", 1000, 138_357_544),
+        ("torchvision/vgg16_bn", 1000, 138_365_992),
     ],
 )
-def test_published_numbers_of_parameters(name, options, classes, count):
-    assert parameters(shaped(name, options, pixels=224), classes) == count
+def test_published_numbers_of_parameters(model, classes, count):
+    assert parameters(on_meta(model, size=224), classes) == count
 
 
 def test_vgg16_has_the_convolutions_of_torchvisions():
@@ -70,67 +74,67 @@ def test_vgg16_has_the_convolutions_of_torchvisions():
 
     with torch.device("meta"):
         theirs = [p.shape for p in vgg16().features.parameters()]
-    assert [p.shape for p in shaped("vgg16").parameters()] == theirs
+    assert [p.shape for p in on_meta("vgg16").parameters()] == theirs
 
 
 @pytest.mark.parametrize("name", BACKBONES)
-def test_features_have_their_length_at_all_sizes(name):
+def test_feature_dim_at_all_image_sizes(name):
     """Of one network: the smallest images, and rectangles where it averages over all pixels."""
-    smallest = BACKBONES[name].pixels
-    for channels in (3,) if name in TORCHVISION else (1, 4):
-        network = shaped(name, channels=channels, pixels=smallest).eval()
+    smallest = BACKBONES[name].min_size
+    for channels in (3,) if name.startswith(TORCHVISION) else (1, 4):
+        network = on_meta(name, channels=channels, size=smallest).eval()
         for height, width in [(smallest, smallest)] + [(37, 70)] * (name != "mlp"):
             images = torch.empty(2, channels, height, width, device="meta")
             assert network(images).shape == (2, network.feature_dim)
 
 
-@pytest.mark.parametrize("name", [n for n in BACKBONES if BACKBONES[n].pixels > 1])
+@pytest.mark.parametrize("name", [n for n in BACKBONES if BACKBONES[n].min_size > 1])
 def test_the_smallest_side_is_the_smallest(name):
-    smallest = BACKBONES[name].pixels
-    network = shaped(name, pixels=smallest)
+    smallest = BACKBONES[name].min_size
+    network = on_meta(name, size=smallest)
     with pytest.raises(RuntimeError, match="size"):
         network(torch.empty(2, 3, smallest - 1, smallest - 1, device="meta"))
-    with pytest.raises(RequestError, match=f"model '{name}'.*at least {smallest} pixels"):
-        create_backbone(name, {}, 3, smallest - 1)
+    with pytest.raises(RequestError, match=f"model '{name}'.*at least {smallest} x {smallest}"):
+        create(name, 3, smallest - 1)
 
 
 def test_torchvision_takes_three_channels():
-    with pytest.raises(RequestError, match="channels = 1: expected 3"):
-        create_backbone("torchvision/resnet18", {}, 1, 64)
+    with pytest.raises(RequestError, match="images of 1 channel: expected 3"):
+        create("torchvision/resnet18", 1, 64)
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "length"),
+    ("model", "length"),
     [
-        ("layer13", {}, 128),
-        ("layer13", {"width": 0.25}, 32),
-        ("layer13", {"width": 0.001}, 1),
-        ("resnet18", {}, 512),
-        ("resnet50", {}, 2048),
-        ("wrn-28-10", {}, 640),
-        ("wrn-16-8", {}, 512),
-        ("mnist-cnn", {}, 2),
-        ("mnist-cnn", {"feature_dim": 3}, 3),
-        ("vgg16", {}, 512),
-        ("vgg16-mod", {}, 4096),
-        ("mobilenet", {"width": 0.5}, 512),
-        ("mlp", {"width": 10, "depth": 5}, 10),
-        ("torchvision/mobilenet_v2", {}, 1280),
-        ("torchvision/densenet161", {}, 2208),
-        ("torchvision/vgg16_bn", {}, 4096),
+        ("layer13", 128),
+        ("layer13:width=0.25", 32),
+        ("layer13:width=0.001", 1),
+        ("resnet18", 512),
+        ("resnet50", 2048),
+        ("wrn-28-10", 640),
+        ("wrn-16-8", 512),
+        ("mnist-cnn", 2),
+        ("mnist-cnn:feature_dim=3", 3),
+        ("vgg16", 512),
+        ("vgg16-mod", 4096),
+        ("mobilenet:width=0.5", 512),
+        ("mlp:width=10,depth=5", 10),
+        ("torchvision/mobilenet_v2", 1280),
+        ("torchvision/densenet161", 2208),
+        ("torchvision/vgg16_bn", 4096),
     ],
 )
-def test_lengths_of_features(name, options, length):
-    assert shaped(name, options).feature_dim == length
+def test_feature_dims(model, length):
+    assert on_meta(model).feature_dim == length
 
 
 @pytest.mark.parametrize("name", ["resnet18", "torchvision/mobilenet_v2", "mnist-cnn", "mlp"])
-def test_a_feature_layer_after_any_network(name):
-    """Linear, then normalised over the batch; what stands before it is the network as it was."""
+def test_an_embedding_layer_after_any_network(name):
+    """Linear, then normalised over the batch; the backbone before it is unchanged."""
     torch.manual_seed(0)
-    plain = create_backbone(name, {}, 3, 32)
+    plain = create(name)
     torch.manual_seed(0)
-    embedded = create_backbone(name, {"embedding": 24}, 3, 32)
+    embedded = create(f"{name}:embedding=24")
     assert embedded.feature_dim == 24
     images = torch.randn(6, 3, 32, 32)
     with torch.no_grad():
@@ -146,9 +150,9 @@ def test_a_feature_layer_after_any_network(name):
 
 @pytest.mark.parametrize("name", OWN)
 def test_every_parameter_is_trained(name):
-    pixels = max(8, BACKBONES[name].pixels)
-    network = made(name, channels=1, pixels=pixels)
-    features = network(torch.randn(4, 1, pixels, pixels))
+    size = max(8, BACKBONES[name].min_size)
+    network = seeded(name, channels=1, size=size)
+    features = network(torch.randn(4, 1, size, size))
     assert features.isfinite().all()
     features.square().sum().backward()
     for which, parameter in network.named_parameters():
@@ -159,25 +163,25 @@ def test_every_parameter_is_trained(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "options"),
+    "model",
     [
-        ("layer13", {"width": 0.25}),
-        ("wrn-16-8", {"dropout": 0.3}),
-        ("mnist-cnn", {}),
-        ("mlp", {}),
-        ("torchvision/mobilenet_v2", {}),
+        "layer13:width=0.25",
+        "wrn-16-8:dropout=0.3",
+        "mnist-cnn",
+        "mlp",
+        "torchvision/mobilenet_v2",
     ],
 )
-def test_the_seed_alone_decides_the_weights(name, options):
-    first, second = made(name, options).state_dict(), made(name, options).state_dict()
+def test_the_seed_alone_decides_the_weights(model):
+    first, second = seeded(model).state_dict(), seeded(model).state_dict()
     assert all(torch.equal(first[key], second[key]) for key in first)
-    other = create_backbone(name, options, 3, 32).state_dict()
+    other = create(model).state_dict()
     assert any(not torch.equal(first[key], other[key]) for key in first)
 
 
 @pytest.mark.parametrize("name", ["layer13", "resnet18", "vgg16", "mobilenet"])
 def test_convolutions_start_as_kaimings_by_fan_out(name):
-    for layer in made(name).modules():
+    for layer in seeded(name).modules():
         if isinstance(layer, nn.Conv2d):
             outputs = layer.out_channels // layer.groups
             expected = math.sqrt(2 / (outputs * math.prod(layer.kernel_size)))
@@ -190,17 +194,17 @@ def test_convolutions_start_as_kaimings_by_fan_out(name):
 def test_dropout_acts_in_training_alone():
     torch.manual_seed(0)
     images = torch.randn(2, 3, 8, 8)
-    plain, dropped = made("wrn-16-8"), made("wrn-16-8", {"dropout": 0.5})
+    plain, dropped = seeded("wrn-16-8"), seeded("wrn-16-8:dropout=0.5")
     assert torch.equal(plain(images), plain(images))
     assert not torch.equal(dropped(images), dropped(images))
-    plain, dropped = made("wrn-16-8").eval(), made("wrn-16-8", {"dropout": 0.5}).eval()
+    plain, dropped = seeded("wrn-16-8").eval(), seeded("wrn-16-8:dropout=0.5").eval()
     assert torch.equal(dropped(images), dropped(images))
     assert torch.equal(dropped(images), plain(images))
 
 
 def test_the_last_two_convolutions_of_layer13():
     def kernels(last):
-        layers = shaped("layer13", {"last": last}).modules()
+        layers = on_meta(f"layer13:last={last}").modules()
         return [c.kernel_size[0] for c in layers if isinstance(c, nn.Conv2d)]
 
     assert kernels("3x3") == [3] * 9
@@ -209,25 +213,23 @@ def test_the_last_two_convolutions_of_layer13():
 
 def test_layer13_is_not_padded_before_its_512_channels():
     """32 x 32 leaves 6 x 6 maps: 32, 16, 8, then 6."""
-    network = shaped("layer13")
+    network = on_meta("layer13")
     assert network.layers(torch.empty(1, 3, 32, 32, device="meta")).shape == (1, 128, 6, 6)
 
 
-@pytest.mark.parametrize(("pixels", "left"), [(32, 2), (64, 4), (65, 3), (224, 7)])
-def test_mobilenet_halves_large_images_once_more(pixels, left):
-    maps = shaped("mobilenet", pixels=pixels).layers(
-        torch.empty(1, 3, pixels, pixels, device="meta")
-    )
+@pytest.mark.parametrize(("size", "left"), [(32, 2), (64, 4), (65, 3), (224, 7)])
+def test_mobilenet_halves_large_images_once_more(size, left):
+    maps = on_meta("mobilenet", size=size).layers(torch.empty(1, 3, size, size, device="meta"))
     assert maps.shape == (1, 1024, left, left)
 
 
 @pytest.mark.parametrize(("name", "left"), [("resnet50", 4), ("wrn-28-10", 8)])
 def test_residual_networks_halve_between_stages(name, left):
-    maps = shaped(name).layers(torch.empty(1, 3, 32, 32, device="meta"))
+    maps = on_meta(name).layers(torch.empty(1, 3, 32, 32, device="meta"))
     assert maps.shape[2:] == (left, left)
 
 
 def test_plotted_features_have_both_signs():
-    features = made("mnist-cnn", channels=1, pixels=8)(torch.randn(64, 1, 8, 8))
+    features = seeded("mnist-cnn", channels=1, size=8)(torch.randn(64, 1, 8, 8))
     assert (features > 0).any()
     assert (features < 0).any()

@@ -1,20 +1,17 @@
-"""The models as data: what is accepted, what is refused and in which words."""
+"""The registry of backbones: entries, names, options, and messages."""
 
-import importlib
+import pickle
 import subprocess
 import sys
 
+import pydantic
 import pytest
 
 from marginctl.errors import RequestError
-from marginctl.models.registry import (
-    BACKBONES,
-    TORCHVISION,
-    canonical_model,
-    check_image_shape,
-    check_model,
-    parse_model,
-)
+from marginctl.models.backbone import Backbone
+from marginctl.models.factory import check_image_shape
+from marginctl.models.registry import BACKBONES, TORCHVISION, ModelSpec, find_backbone
+from marginctl.utils.registry import import_object
 
 
 def refusal(call, *arguments) -> str:
@@ -25,121 +22,145 @@ def refusal(call, *arguments) -> str:
     return line
 
 
-def test_names_import_no_torch():
+def test_the_registry_imports_no_torch():
     code = (
-        "import sys, marginctl.models.registry; print({'torch', 'torchvision'} & set(sys.modules))"
+        "import sys, marginctl.models.registry as r; str(r.ModelSpec.parse('timm/resnet18'));"
+        "print({'torch', 'torchvision', 'timm'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
 
 
-def test_every_model_is_made_by_a_class_that_exists():
-    for name, model in BACKBONES.items():
-        assert (model.made_by is None) == (name in TORCHVISION)
-        if model.made_by is not None:
-            module, _, made = model.made_by.partition(":")
-            assert isinstance(getattr(importlib.import_module(module), made), type)
-        assert model.origin
+@pytest.mark.parametrize("name", BACKBONES.builtin)
+def test_entries(name):
+    entry = BACKBONES[name]
+    import_object(entry.path, name, Backbone)
+    assert entry.description
+    assert entry.channels == (3 if name.startswith(TORCHVISION) else None)
+    defaults = {key: option.default for key, option in entry.all_options.items()}
+    options = ModelSpec.parse(name).options
+    assert options == defaults
+    assert [type(value) for value in options.values()] == [type(v) for v in defaults.values()]
 
 
-def test_defaults_are_their_own_accepted_values():
-    for name, model in BACKBONES.items():
-        values = check_model(name, {})
-        assert values == {key: option.default for key, option in model.options.items()}
-        assert all(type(values[key]) is type(o.default) for key, o in model.options.items())
-
-
-def test_options_as_a_command_line_gives_them():
-    assert check_model("mlp", {"width": "64"}) == {"width": 64, "depth": 2, "embedding": 0}
-    assert check_model("layer13", {"width": 0.25, "last": "1x1"}) == {
+def test_a_model_is_parsed_with_all_options():
+    assert ModelSpec.parse("wrn-28-10").options == {"dropout": 0.0, "embedding": 0}
+    model = ModelSpec.parse(" mlp : depth=3")
+    assert (model.name, model.options) == ("mlp", {"width": 128, "depth": 3, "embedding": 0})
+    assert ModelSpec.parse("layer13:width=0.25,last=1x1").options == {
         "width": 0.25,
         "last": "1x1",
         "embedding": 0,
     }
 
 
-def test_a_model_is_written_as_an_objective_is():
-    assert parse_model("wrn-28-10") == ("wrn-28-10", {"dropout": 0.0, "embedding": 0})
-    assert parse_model(" mlp : depth=3") == (
-        "mlp",
-        {"width": 128, "depth": 3, "embedding": 0},
-    )
-    assert canonical_model("mlp:width=64,depth=3") == "mlp:depth=3,width=64"
-    assert canonical_model("layer13:last=3x3,width=1") == "layer13"
-    assert canonical_model("torchvision/resnet50") == "torchvision/resnet50"
-    assert canonical_model("timm/resnet18: embedding=512") == "timm/resnet18:embedding=512"
-    assert canonical_model("resnet18:embedding=0") == "resnet18"
-    assert refusal(parse_model, "mlp:64") == (
-        "model 'mlp:64': '64' is not option=value: expected NAME:option=value,option=value"
-    )
+@pytest.mark.parametrize(
+    ("text", "canonical"),
+    [
+        ("mlp:width=64,depth=3", "mlp:depth=3,width=64"),
+        ("layer13:last=3x3,width=1", "layer13"),
+        ("torchvision/resnet50", "torchvision/resnet50"),
+        ("timm/resnet18: embedding=512", "timm/resnet18:embedding=512"),
+        ("resnet18:embedding=0", "resnet18"),
+    ],
+)
+def test_the_canonical_text_of_a_model(text, canonical):
+    model = ModelSpec.parse(text)
+    assert str(model) == canonical
+    assert model == ModelSpec.parse(canonical) == pickle.loads(pickle.dumps(model))
+    assert len({model, ModelSpec.parse(canonical), ModelSpec.parse("mlp")}) == 2
+
+
+def test_a_pydantic_field_reads_and_writes_a_model():
+    field = pydantic.TypeAdapter(ModelSpec)
+    model = field.validate_python("mlp:width=64")
+    assert model == field.validate_python(model)
+    assert field.dump_python(model) == "mlp:width=64"
+    for value in ("mpl", 18):
+        with pytest.raises(pydantic.ValidationError):
+            field.validate_python(value)
 
 
 def test_an_unknown_model_is_named_with_the_nearest():
-    line = refusal(check_model, "resnet-18", {})
+    line = refusal(find_backbone, "resnet-18")
     assert line.startswith("unknown model 'resnet-18': expected one of layer13, resnet18, ")
-    assert line.endswith("Did you mean 'resnet18'?")
-    nearest = refusal(check_model, "densenet161", {})
+    assert line.endswith(", or another torchvision/NAME or timm/NAME. Did you mean 'resnet18'?")
+    nearest = refusal(find_backbone, "densenet161")
     assert nearest.endswith("Did you mean 'torchvision/densenet161'?")
-    assert refusal(check_model, 18, {}).startswith("unknown model 18: expected one of layer13, ")
+    assert refusal(find_backbone, "timm/").startswith("unknown model 'timm/': expected one of ")
+    assert refusal(find_backbone, "timm/resnet50.a1_in1k") == (
+        "model 'timm/resnet50.a1_in1k': expected letters, digits and underscores after timm/: "
+        "networks start without pretrained weights, so leave out the weights' tag after the dot"
+    )
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "line"),
+    ("text", "line"),
     [
         (
-            "layer13",
-            {"widht": 1},
+            "layer13:widht=1",
             "model 'layer13': unknown option 'widht': its options are width, last, embedding. "
             "Did you mean 'width'?",
         ),
         (
-            "resnet18",
-            {"width": 1},
+            "resnet18:width=1",
             "model 'resnet18': unknown option 'width': its options are embedding.",
         ),
         (
-            "mlp",
-            {1: 2},
-            "model 'mlp': unknown option '1': its options are width, depth, embedding.",
+            "timm/resnet18:width=1",
+            "model 'timm/resnet18': unknown option 'width': its options are embedding.",
         ),
         (
-            "layer13",
-            {"last": "5x5"},
+            "layer13:last=5x5",
             "model 'layer13': last = '5x5': expected one of 3x3, 1x1",
         ),
         (
-            "wrn-16-8",
-            {"dropout": 1.5},
-            "model 'wrn-16-8': dropout = 1.5: expected a finite number at least 0 and at most 1",
+            "wrn-16-8:dropout=1.5",
+            "model 'wrn-16-8': dropout = '1.5': expected a finite number at least 0 and at most 1",
         ),
         (
-            "mnist-cnn",
-            {"feature_dim": 2.5},
-            "model 'mnist-cnn': feature_dim = 2.5: expected an integer at least 1 and at "
+            "mnist-cnn:feature_dim=2.5",
+            "model 'mnist-cnn': feature_dim = '2.5': expected an integer at least 1 and at "
             "most 65536",
         ),
         (
-            "mobilenet",
-            {"width": 0},
-            "model 'mobilenet': width = 0: expected a finite number above 0 and at most 8",
+            "mobilenet:width=0",
+            "model 'mobilenet': width = '0': expected a finite number above 0 and at most 8",
+        ),
+        (
+            "mlp:64",
+            "model 'mlp:64': '64' is not option=value: expected NAME:option=value,option=value",
         ),
     ],
 )
-def test_refused_options(name, options, line):
-    assert refusal(check_model, name, options) == line
+def test_refused_options(text, line):
+    assert refusal(ModelSpec.parse, text) == line
 
 
-def test_refused_images():
-    assert refusal(check_image_shape, "vgg16", 3, 28) == (
-        "model 'vgg16': images with side = 28: expected at least 32 pixels: enlarge them, or take "
-        "a model that pools less, such as 'resnet18'"
-    )
-    assert refusal(check_image_shape, "torchvision/resnet50", 1, 28) == (
-        "model 'torchvision/resnet50': images with channels = 1: expected 3: make them RGB, or "
-        "take a model such as 'resnet18'"
-    )
-    assert refusal(check_image_shape, "resnet18", 0, 28) == (
-        "model 'resnet18': images with channels = 0: expected at least 1"
-    )
-    check_image_shape("resnet18", 1, 1)
-    check_image_shape("torchvision/vgg16", 3, 32)
+@pytest.mark.parametrize(
+    ("name", "channels", "size", "line"),
+    [
+        (
+            "vgg16",
+            3,
+            28,
+            "model 'vgg16': images of 28 x 28 pixels: expected at least 32 x 32: enlarge them, or "
+            "choose a model that pools less, such as 'resnet18'",
+        ),
+        (
+            "torchvision/resnet50",
+            1,
+            28,
+            "model 'torchvision/resnet50': images of 1 channel: expected 3: convert them to RGB, "
+            "or choose a model such as 'resnet18'",
+        ),
+        ("resnet18", 0, 28, "model 'resnet18': images of 0 channels: expected at least 1"),
+    ],
+)
+def test_refused_images(name, channels, size, line):
+    assert refusal(check_image_shape, ModelSpec.parse(name), channels, size) == line
+
+
+def test_accepted_images():
+    check_image_shape(ModelSpec.parse("resnet18"), 1, 1)
+    check_image_shape(ModelSpec.parse("torchvision/vgg16"), 3, 32)

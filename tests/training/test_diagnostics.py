@@ -11,7 +11,8 @@ from torch.nn import functional
 from marginctl.experiments.run_trial import Keeping, Stop, StoppedRunError, run_trial
 from marginctl.experiments.training_record import is_result
 from marginctl.experiments.training_session import Session
-from marginctl.models.backbone import create_backbone
+from marginctl.models.factory import create_backbone
+from marginctl.models.registry import ModelSpec
 from marginctl.runs.run_dir import RunDir
 from marginctl.training import input_gradient
 from marginctl.training.checkpoint import weights_digest
@@ -140,7 +141,7 @@ def test_groups_are_by_the_loss_of_the_reference(whole, reference, tmp_path):
     (trial,), (data,) = opened.trials, opened.images.values()
     (path,) = (reference / "checkpoints").glob("step-*.pt")
     state = torch.load(path, weights_only=True)
-    model = create_backbone("mnist-cnn", {"feature_dim": 8}, 1, 8)
+    model = create_backbone(ModelSpec.parse("mnist-cnn:feature_dim=8"), 1, 8)
     model.load_state_dict(state["model"])
     (mean,), (std,) = state["normalization"]
     x = (torch.as_tensor(data.train_x).permute(0, 3, 1, 2).float() / 255 - mean) / std

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from marginctl.models.backbone import create_backbone
+from marginctl.models.factory import create_backbone
+from marginctl.models.registry import ModelSpec
 from marginctl.objectives.module import Objective
 from marginctl.objectives.parsing import parse
 from marginctl.training.epoch_metrics import accuracy_record, objective_record
@@ -29,7 +30,7 @@ def test_equals_a_plain_loop():
     run(ours)
 
     torch.manual_seed(int(generator(0, "weights").integers(2**63)))
-    model = create_backbone("mlp", {"width": 6}, 1, 8)
+    model = create_backbone(ModelSpec.parse("mlp:width=6"), 1, 8)
     torch.manual_seed(int(generator(0, "class weights").integers(2**63)))
     objective = Objective(parse("lm-softmax:bias=true").spec, 3, model.feature_dim)
     parameters = [*model.parameters(), *objective.parameters()]

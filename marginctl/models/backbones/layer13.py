@@ -12,13 +12,13 @@ class Layer13(Pooled):
     network, has 1x1 for the last two.
 
     Args:
-        channels: of an image.
-        pixels: its side.
-        width: multiplies the channels.
-        last: `3x3` or `1x1`.
+        channels: image channels.
+        image_size: image height and width in pixels.
+        width: channel multiplier.
+        last: kernel of the last two convolutions, `3x3` or `1x1`.
     """
 
-    def __init__(self, channels: int, pixels: int, *, width: float, last: str) -> None:
+    def __init__(self, channels: int, image_size: int, *, width: float, last: str) -> None:
         few, some, many = (scaled(c, width) for c in (128, 256, 512))
         kernel = 1 if last == "1x1" else 3
         layers = nn.Sequential(

@@ -1,4 +1,4 @@
-"""What several backbones are made of."""
+"""Layers that several backbones share."""
 
 import math
 
@@ -8,11 +8,11 @@ from marginctl.models.backbone import Backbone
 
 
 class Pooled(Backbone):
-    """Convolutional layers, then the average over all pixels.
+    """Convolutional layers, then global average pooling.
 
     Args:
         layers: (N, channels, H, W) -> (N, feature_dim, h, w).
-        feature_dim: channels at the end.
+        feature_dim: output channels of the last layer.
     """
 
     def __init__(self, layers: nn.Sequential, feature_dim: int) -> None:
@@ -26,9 +26,9 @@ class Pooled(Backbone):
 
 
 def init_convolutions(network: nn.Module) -> None:
-    """Kaiming's normal weights by fan-out (He 2015), and biases of zero.
+    """Draw Kaiming's normal weights by fan-out (He 2015) and set biases to zero.
 
-    torch's own `kaiming_normal_` counts the fan-out of a convolution in groups as if it had none.
+    torch's `kaiming_normal_` ignores the groups of a convolution when it counts the fan-out.
     """
     for module in network.modules():
         if isinstance(module, nn.Conv2d):
@@ -48,10 +48,10 @@ def convolution(
     groups: int = 1,
     relu: bool = True,
 ) -> nn.Sequential:
-    """Convolution without bias, batch normalisation, and ReLU where asked for.
+    """Return a convolution without bias, batch normalisation, and a ReLU if wanted.
 
     Args:
-        padding: what keeps the size at stride 1, where not given.
+        padding: None for the padding that keeps the size at stride 1.
     """
     padding = kernel // 2 if padding is None else padding
     layers = [
@@ -62,5 +62,5 @@ def convolution(
 
 
 def scaled(channels: int, width: float) -> int:
-    """`channels` times the width multiplier, at least 1."""
+    """Return `channels` times the width multiplier, at least 1."""
     return max(1, round(channels * width))

@@ -1,4 +1,4 @@
-"""A multilayer perceptron on all pixels."""
+"""A multilayer perceptron on the pixels of an image."""
 
 from torch import Tensor, nn
 
@@ -9,16 +9,16 @@ class MLP(Backbone):
     """Hidden layers with ReLU; the last one is the feature.
 
     Args:
-        channels: of an image.
-        pixels: its side: it takes squares of this size alone.
-        width: units of each hidden layer.
-        depth: hidden layers.
+        channels: image channels.
+        image_size: image height and width in pixels; other sizes are not accepted.
+        width: units of a hidden layer.
+        depth: number of hidden layers.
     """
 
-    def __init__(self, channels: int, pixels: int, *, width: int, depth: int) -> None:
+    def __init__(self, channels: int, image_size: int, *, width: int, depth: int) -> None:
         super().__init__(width)
         layers: list[nn.Module] = []
-        inputs = channels * pixels**2
+        inputs = channels * image_size**2
         for _ in range(depth):
             layers += [nn.Linear(inputs, width), nn.ReLU(inplace=True)]
             inputs = width

@@ -1,4 +1,4 @@
-"""A small convolutional network for digits, with features short enough to be plotted."""
+"""A small convolutional network for digits whose features can be plotted."""
 
 from torch import Tensor, nn
 
@@ -6,17 +6,17 @@ from marginctl.models.backbones.layers import Pooled, convolution
 
 
 class MnistCNN(Pooled):
-    """Three convolutions with max pooling between them, averaged; then a linear feature.
+    """Three convolutions with max pooling between them, average pooling, and a linear layer.
 
-    Nothing follows the linear layer, so that features of all angles and signs can be learned.
+    No activation follows the linear layer, so that features can have any sign and angle.
 
     Args:
-        channels: of an image.
-        pixels: its side.
-        feature_dim: the length of a feature.
+        channels: image channels.
+        image_size: image height and width in pixels.
+        feature_dim: length of a feature.
     """
 
-    def __init__(self, channels: int, pixels: int, *, feature_dim: int) -> None:
+    def __init__(self, channels: int, image_size: int, *, feature_dim: int) -> None:
         layers = nn.Sequential(
             convolution(channels, 32),
             nn.MaxPool2d(2),

@@ -10,18 +10,18 @@ from marginctl.models.backbones.layers import Pooled, convolution
 class ResNet(Pooled):
     """A 3x3 convolution, then four stages of 64, 128, 256 and 512 channels.
 
-    Each stage after the first halves the image.
+    Each stage after the first halves the resolution.
 
     Args:
-        channels: of an image.
-        pixels: its side.
-        blocks: of each stage.
-        bottleneck: whether a block is 1x1, 3x3, 1x1 with four times the channels at its end,
-            instead of 3x3, 3x3.
+        channels: image channels.
+        image_size: image height and width in pixels.
+        blocks: residual blocks of each stage.
+        bottleneck: whether a block is 1x1, 3x3, 1x1 with four times the output channels, instead
+            of 3x3, 3x3.
     """
 
     def __init__(
-        self, channels: int, pixels: int, *, blocks: Sequence[int], bottleneck: bool
+        self, channels: int, image_size: int, *, blocks: Sequence[int], bottleneck: bool
     ) -> None:
         layers: list[nn.Module] = [convolution(channels, 64)]
         inputs = 64
@@ -37,7 +37,7 @@ class ResNet(Pooled):
 
 
 class _Block(nn.Module):
-    """relu(branch(x) + x), with x brought to the branch's shape where that is another."""
+    """relu(branch(x) + x); a 1x1 convolution projects x where the shapes differ."""
 
     def __init__(self, branch: nn.Module, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()

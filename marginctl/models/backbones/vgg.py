@@ -11,27 +11,27 @@ class VGG16(Pooled):
     """The 13 convolutions of VGG-16 with their five max poolings.
 
     Args:
-        channels: of an image.
-        pixels: its side.
-        norm: whether each convolution is normalised over the batch.
+        channels: image channels.
+        image_size: image height and width in pixels.
+        norm: whether batch normalisation follows each convolution.
     """
 
-    def __init__(self, channels: int, pixels: int, *, norm: bool) -> None:
+    def __init__(self, channels: int, image_size: int, *, norm: bool) -> None:
         super().__init__(nn.Sequential(*_trunk(channels, norm=norm), nn.MaxPool2d(2)), 512)
 
 
 class VGG16Mod(Pooled):
     """VGG-16 with a 1x1 convolution to 4096 channels instead of its last pooling.
 
-    The average over all pixels follows, then a hidden layer of 4096 units. As in the author's port,
-    all layers are normalised over the batch, the hidden one too, and weights start as N(0, 0.01^2).
+    Global average pooling and a hidden layer of 4096 units follow. As in the author's port, batch
+    normalisation follows every layer, and initial weights are N(0, 0.01^2).
 
     Args:
-        channels: of an image.
-        pixels: its side.
+        channels: image channels.
+        image_size: image height and width in pixels.
     """
 
-    def __init__(self, channels: int, pixels: int) -> None:
+    def __init__(self, channels: int, image_size: int) -> None:
         trunk = _trunk(channels, norm=True)
         super().__init__(nn.Sequential(*trunk, *_convolution(512, 4096, 1, norm=True)), 4096)
         linear = nn.Linear(4096, 4096)
@@ -47,17 +47,18 @@ class VGG16Mod(Pooled):
 
 
 def _trunk(channels: int, *, norm: bool) -> list[nn.Module]:
-    """All convolutions, with the poolings between the stages but not the last one."""
+    """Return all convolutions and the poolings between stages, without the last pooling."""
     layers: list[nn.Module] = []
-    for stage, outputs_of in enumerate(STAGES):
-        layers += [nn.MaxPool2d(2)] if stage else []
-        for outputs in outputs_of:
+    for stage, widths in enumerate(STAGES):
+        if stage:
+            layers.append(nn.MaxPool2d(2))
+        for outputs in widths:
             layers += _convolution(channels, outputs, 3, norm=norm)
             channels = outputs
     return layers
 
 
 def _convolution(inputs: int, outputs: int, kernel: int, *, norm: bool) -> list[nn.Module]:
-    # The published networks have the bias under batch normalisation too, where it does nothing.
+    # The published networks keep the bias before batch normalisation, where it has no effect.
     layer = nn.Conv2d(inputs, outputs, kernel, padding=kernel // 2)
     return [layer, *([nn.BatchNorm2d(outputs)] if norm else []), nn.ReLU(inplace=True)]

@@ -8,18 +8,18 @@ from marginctl.models.backbones.layers import Pooled
 class WideResNet(Pooled):
     """A 3x3 convolution, then three stages of 16, 32 and 64 channels times `widening`.
 
-    Each stage after the first halves the image; normalisation and ReLU stand before convolutions.
+    Each stage after the first halves the resolution; normalisation and ReLU precede convolutions.
 
     Args:
-        channels: of an image.
-        pixels: its side.
+        channels: image channels.
+        image_size: image height and width in pixels.
         depth: 6 n + 4 for n blocks a stage.
         widening: the paper's k.
-        dropout: the share of a block's inner values that is dropped in training.
+        dropout: dropout rate between the two convolutions of a block.
     """
 
     def __init__(
-        self, channels: int, pixels: int, *, depth: int, widening: int, dropout: float
+        self, channels: int, image_size: int, *, depth: int, widening: int, dropout: float
     ) -> None:
         layers: list[nn.Module] = [_convolution(channels, 16)]
         inputs = 16
@@ -33,7 +33,7 @@ class WideResNet(Pooled):
 
 
 class _Block(nn.Module):
-    """branch(a) + x, where a = relu(norm(x)); a convolution of a stands for x of other shape."""
+    """branch(a) + x with a = relu(norm(x)); a convolution of a replaces x where shapes differ."""
 
     def __init__(self, inputs: int, outputs: int, stride: int, dropout: float) -> None:
         super().__init__()

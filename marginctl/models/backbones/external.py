@@ -1,0 +1,185 @@
+"""Classifiers of torchvision and models of timm as backbones.
+
+timm is an extra: it is imported only when one of its models is used.
+"""
+
+import functools
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from marginctl.errors import RequestError
+from marginctl.models.backbone import Backbone, last_linear
+from marginctl.utils.text import did_you_mean
+
+
+class TorchvisionBackbone(Backbone):
+    """A classifier of torchvision without its last linear layer, whose input is the feature.
+
+    The layers before it stay: the dropout of MobileNet v2 and VGG acts on the feature.
+
+    Args:
+        channels: image channels: 3.
+        image_size: any.
+        name: a classifier's name in torchvision.
+
+    Raises:
+        RequestError: the classifier has no linear layer.
+    """
+
+    def __init__(self, channels: int, image_size: int, *, name: str) -> None:
+        import torchvision
+
+        network: nn.Module = torchvision.models.get_model(name, weights=None)
+        classifier = last_linear(network)
+        if classifier is None:
+            raise RequestError(
+                f"model 'torchvision/{name}': has no linear layer at the end, whose input would be "
+                "the feature: choose another model, such as 'torchvision/resnet18'"
+            )
+        path, layer = classifier
+        super().__init__(layer.in_features)
+        parent, _, attribute = path.rpartition(".")
+        setattr(network.get_submodule(parent), attribute, nn.Identity())
+        self.network = network
+
+    def forward(self, images: Tensor) -> Tensor:
+        features: Tensor = self.network(images)
+        return features
+
+
+class TimmBackbone(Backbone):
+    """A model of timm without its last linear layer, whose input is the feature.
+
+    The layers before it stay, such as pooling and dropout. A model for one image size, such as a
+    vision transformer, is built for `image_size`.
+
+    Args:
+        channels: image channels.
+        image_size: image height and width.
+        name: the model's name in timm.
+
+    Raises:
+        RequestError: as `timm_feature_dim`.
+    """
+
+    def __init__(self, channels: int, image_size: int, *, name: str) -> None:
+        super().__init__(timm_feature_dim(name, channels, image_size))
+        self.network = _timm_network(name, channels, image_size)
+
+    def forward(self, images: Tensor) -> Tensor:
+        features: Tensor = self.network(images)
+        return features
+
+
+def check_external(name: str, channels: int, image_size: int) -> None:
+    """Raise RequestError for `torchvision/NAME` or `timm/NAME` that cannot be a backbone.
+
+    The library has no such model, or the model does not return one feature vector for an image of
+    this shape.
+    """
+    library, _, model = name.partition("/")
+    if library == "timm":
+        timm_feature_dim(model, channels, image_size)
+    else:
+        _check_torchvision(model, image_size)
+
+
+@functools.cache
+def timm_feature_dim(name: str, channels: int, image_size: int) -> int:
+    """Return the length of a timm model's features for images of a shape.
+
+    timm's `num_features` is the length before the last layers of some heads, so the model is run on
+    torch's meta device, which computes shapes only.
+
+    Raises:
+        RequestError: timm is not installed or has no such model, or the model does not return one
+            feature vector for such an image.
+    """
+    timm = _timm(name)
+    if not timm.is_model(name):
+        near = did_you_mean(f"timm/{name}", [f"timm/{known}" for known in timm.list_models()])
+        raise RequestError(
+            f"unknown model 'timm/{name}': timm {timm.__version__} has no such model.{near}"
+        )
+    build = functools.partial(_timm_network, name, channels, image_size)
+    return _probe(f"timm/{name}", build, (channels, image_size, image_size), [False])
+
+
+@functools.cache
+def _check_torchvision(name: str, image_size: int) -> None:
+    import torchvision
+
+    known = torchvision.models.list_models(module=torchvision.models)
+    if name not in known:
+        near = did_you_mean(f"torchvision/{name}", [f"torchvision/{model}" for model in known])
+        raise RequestError(
+            f"unknown model 'torchvision/{name}': torchvision {torchvision.__version__} has no "
+            f"such classifier.{near}"
+        )
+    build = functools.partial(TorchvisionBackbone, 3, image_size, name=name)
+    # both modes: auxiliary heads give more outputs in training
+    _probe(f"torchvision/{name}", build, (3, image_size, image_size), [True, False])
+
+
+def _probe(
+    name: str, build: Callable[[], nn.Module], shape: tuple[int, int, int], modes: Sequence[bool]
+) -> int:
+    """Return the length of a network's features, computed on torch's meta device.
+
+    Args:
+        modes: whether the network is in training mode, for each try.
+    """
+    images = " x ".join(map(str, shape))
+    outputs = []
+    try:
+        with torch.device("meta"), torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about initial weights that change in later versions
+            network = build()
+            for training in modes:
+                outputs.append(network.train(training)(torch.empty(2, *shape)))
+    except RequestError:
+        raise
+    except Exception as error:  # each architecture reports unsuitable images in its own way
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise RequestError(
+            f"model '{name}': does not accept images of {images} ({reason}): enlarge them, or "
+            "choose another model"
+        ) from None
+    for features in outputs:
+        length = getattr(network, "feature_dim", None)
+        if (
+            not isinstance(features, Tensor)
+            or features.dim() != 2
+            or length not in (None, features.shape[1])
+        ):
+            raise RequestError(
+                f"model '{name}': does not return one feature vector for an image of {images}: "
+                "choose another model, such as 'torchvision/resnet18'"
+            )
+    return int(outputs[0].shape[1])
+
+
+def _timm_network(name: str, channels: int, image_size: int) -> Any:
+    """Return timm's network on the default device; its weights come from torch's global stream."""
+    timm = _timm(name)
+    config = timm.get_pretrained_cfg(name)
+    fixed_size = config is not None and config.fixed_input_size
+    sized = {"img_size": image_size} if fixed_size else {}
+    return timm.create_model(name, pretrained=False, num_classes=0, in_chans=channels, **sized)
+
+
+def _timm(name: str) -> Any:
+    try:
+        import timm
+    except ModuleNotFoundError as error:
+        if error.name != "timm":
+            raise
+        raise RequestError(
+            f"model 'timm/{name}': timm is not installed: pip install 'marginctl[timm]', or choose "
+            "one of marginctl's own models or of torchvision's"
+        ) from None
+    return timm
