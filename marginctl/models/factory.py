@@ -4,7 +4,7 @@ from marginctl.errors import RequestError
 from marginctl.models.backbone import Backbone, EmbeddedBackbone
 from marginctl.models.registry import BACKBONES, EMBEDDING, ModelSpec
 from marginctl.utils.registry import import_object
-from marginctl.utils.text import counted
+from marginctl.utils.text import count_noun
 
 
 def create_backbone(model: ModelSpec, channels: int, image_size: int) -> Backbone:
@@ -41,7 +41,7 @@ def check_image_shape(model: ModelSpec, channels: int, image_size: int) -> None:
     if channels < 1 or entry.channels not in (None, channels):
         advice = ": convert them to RGB, or choose a model such as 'resnet18'"
         raise RequestError(
-            f"model '{name}': images of {counted(channels, 'channel')}: expected "
+            f"model '{name}': images of {count_noun(channels, 'channel')}: expected "
             f"{entry.channels or 'at least 1'}{advice if channels > 0 else ''}"
         )
     if image_size < entry.min_size:
