@@ -111,7 +111,7 @@ def tested_of(path: Path, data: str | None, which: str, data_dir: Path, device: 
     folder, file, state = located(path.absolute(), which)
     run = run_of(folder)
     recipe = recipe_of(run)
-    pixels = state.get("pixels", recipe.data.resolved_size)  # checkpoints of old do not say
+    pixels = state["image_size"]  # checkpoints of old do not say
     own = recipe.data if data is None else _other(data, recipe.data, pixels, data_dir)
     images = images_of(own, data_dir)
     if data is None and images.digest != run["data"]:

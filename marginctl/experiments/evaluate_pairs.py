@@ -78,7 +78,7 @@ def verify(
     moments = state["normalization"]
     shape = (
         len(moments[0]),
-        int(state.get("pixels", recipe.data.resolved_size)),
+        state["image_size"],
     )  # old ones do not say
     device_config = device_config_for(device, recipe.train.precision)
     backbone = _backbone(recipe, state["model"], shape, device_config, file)

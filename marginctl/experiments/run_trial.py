@@ -6,11 +6,13 @@ import signal
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from types import FrameType
 from typing import Any, Protocol, cast
 
 from marginctl.data.images.base import ImageDataset
 from marginctl.errors import MarginctlError, RequestError
+from marginctl.experiments.reference_losses import reference_losses
 from marginctl.experiments.training_record import Metrics, result_of
 from marginctl.experiments.training_trial import Trial
 from marginctl.runs.run_dir import NUMERIC_PACKAGES, RunDir, versions
@@ -111,7 +113,7 @@ def run_trial(
         listener.message(problem)
     if state is not None:
         try:
-            trainer.load(state)
+            trainer.load_state_dict(state)
         except MISMATCH_ERRORS as error:
             said = str(error).splitlines()[0]
             raise RequestError(
@@ -119,9 +121,13 @@ def run_trial(
                 "run, or remove that folder"
             ) from None
     if state is not None and world.is_main_process:
-        listener.message(f"{trial}: goes on after step {trainer.step} of {trainer.total}")
+        listener.message(f"{trial}: goes on after step {trainer.step} of {trainer.total_steps}")
     trainer.cache_frozen_features()
-    watched = Diagnostics(trial, images, trainer, world)
+    reference = trial.reference
+    losses = reference and partial(
+        reference_losses, reference, device=trainer.device_config.device
+    )
+    diagnostics = Diagnostics(trainer, images, world, losses)
     lines = json.loads(state["metrics"]) if state is not None else []
     metrics = Metrics(folder.path / "metrics.jsonl", lines) if world.is_main_process else None
     best = world.broadcast_object(
@@ -131,7 +137,7 @@ def run_trial(
 
     def save(kind: str = checkpoint.LAST, number: int = keeping.number) -> None:
         nonlocal saved
-        state = trainer.state()
+        state = trainer.state_dict()
         if metrics:
             more = {"trial": trial.id, "metrics": json.dumps(metrics.lines)}
             checkpoint.save(folder.path, kind, trainer.step, state | more, number)
@@ -143,8 +149,8 @@ def run_trial(
         return world.all_reduce_max(stop.asked if stop.asked is not None else 0 if late else None)
 
     def after_step() -> None:
-        listener.step(trial, trainer.step, trainer.total)
-        at_end = trainer.step % len(trainer.sizes) == 0
+        listener.step(trial, trainer.step, trainer.total_steps)
+        at_end = trainer.at_epoch_end
         if at_end:
             return
         number = asked()
@@ -154,22 +160,22 @@ def run_trial(
             raise StoppedRunError(number, _stopped(number, trial, trainer))
 
     diverged, tested = None, None
-    while trainer.step < trainer.total:
+    while trainer.step < trainer.total_steps:
         started, tested = time.perf_counter(), None
         try:
             train = trainer.run_epoch(after_step)
             trained = time.perf_counter() - started
             line: dict[str, Any] = {"epoch": trainer.epoch, "lr": trainer.last_lr, "train": train}
             every = trial.recipe.train.evaluate_every
-            if trainer.epoch % every == 0 or trainer.step == trainer.total:
+            if trainer.epoch % every == 0 or trainer.step == trainer.total_steps:
                 tested = trainer.predict()
                 line["test"] = accuracy_record(tested)
                 line["objective"] = objective_record(trainer.objective, tested)
                 first = metrics is not None and not any("test" in of for of in metrics.lines)
-                if first or trainer.step == trainer.total:
+                if first or trainer.step == trainer.total_steps:
                     example = example_record(trainer.objective, tested)
                     line |= {} if example is None else {"example": example}
-                line |= watched.record(trainer)
+                line |= diagnostics.record(trainer)
             trainer.check_finite()
         except DivergedError as error:
             diverged = str(error)
@@ -191,9 +197,9 @@ def run_trial(
             best = _top1(line)
             save(checkpoint.BEST, 1)
         number = asked()
-        if trainer.step == trainer.total or number is not None:
+        if trainer.step == trainer.total_steps or number is not None:
             save()
-        if number and trainer.step < trainer.total:
+        if number and trainer.step < trainer.total_steps:
             raise StoppedRunError(number, _stopped(number, trial, trainer))
     if tested is None and not diverged:  # resumed after the last epoch
         tested = trainer.predict()
@@ -239,6 +245,6 @@ def _top1(line: dict[str, Any]) -> float:
 def _stopped(number: int, trial: Trial, trainer: Trainer) -> str:
     word = "interrupted" if number == signal.SIGINT else "terminated"
     return (
-        f"{word}: {trial} has a checkpoint at step {trainer.step} of {trainer.total}: "
+        f"{word}: {trial} has a checkpoint at step {trainer.step} of {trainer.total_steps}: "
         "the same command again resumes"
     )

@@ -105,7 +105,7 @@ def _of_run(written: str) -> Start:
         (mean, std),
         state["classes"],
         recipe.data,
-        int(state.get("pixels", recipe.data.resolved_size)),
+        state["image_size"],
     )
 
 

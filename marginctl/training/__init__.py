@@ -1,1 +1,1 @@
-"""Training of objectives on images: batches, the loop, checkpoints, trials."""
+"""The training engine: trainer, classifier, optimizer, checkpoints and per-epoch metrics."""

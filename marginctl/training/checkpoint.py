@@ -1,4 +1,4 @@
-"""Checkpoints: whole or absent, each with its digest in its name."""
+"""Checkpoint files: written atomically, with a digest of their content in the name."""
 
 import hashlib
 import io
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import torch
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
 from torch import Tensor, nn
 
 from marginctl.errors import RequestError
@@ -20,59 +20,62 @@ LAST, BEST = "step", "best"
 _NAME = re.compile(r"(step|best)-(\d{9})-([0-9a-f]{16})\.pt")
 
 
-def _dense(value: Tensor) -> Tensor:
+def _check_dense(value: Tensor) -> Tensor:
     if value.layout is not torch.strided or value.dtype.is_complex:
-        raise ValueError("expected real numbers in place")
+        raise ValueError("expected a dense tensor of real numbers")
     return value
 
 
-Dense = Annotated[Tensor, AfterValidator(_dense)]
+DenseTensor = Annotated[Tensor, AfterValidator(_check_dense)]
 
 
-class _State(BaseModel):
-    """What a checkpoint holds beside tensors in dictionaries.
+class _CheckpointState(BaseModel):
+    """The schema of a checkpoint.
 
     Attributes:
-        trial: its id.
-        step: steps that are done.
-        steps: of an epoch.
-        processes: that trained together.
-        metrics: the JSON lines of the epochs that are done.
+        trial: id of the trial.
+        step: finished steps.
+        steps_per_epoch: steps of one epoch.
+        world_size: number of processes that train together.
+        versions: versions of the packages that decide the numbers.
+        metrics: the finished epochs' lines of metrics.jsonl, as JSON.
         normalization: mean and standard deviation of each channel.
-        classes: their names, in order.
+        classes: class names, in order.
+        image_size: side of the training images, in pixels.
     """
 
     model_config = ConfigDict(extra="allow", strict=True, arbitrary_types_allowed=True)
     trial: str
     step: Annotated[int, Field(ge=0)]
-    steps: Annotated[int, Field(ge=1)]
-    processes: Annotated[int, Field(ge=1)]
+    steps_per_epoch: Annotated[int, Field(ge=1)]
+    world_size: Annotated[int, Field(ge=1)]
     versions: dict[str, str]
     metrics: str
     normalization: tuple[list[float], list[float]]
     classes: list[str]
-    model: dict[str, Dense]
-    objective: dict[str, Dense]
+    image_size: Annotated[int, Field(ge=1)]
+    model: dict[str, DenseTensor]
+    objective: dict[str, DenseTensor]
     optimizer: dict[str, Any]
     scaler: dict[str, Any]
 
     @field_validator("normalization", mode="before")
     @classmethod
-    def _pair(cls, value: Any) -> Any:
+    def _as_tuple(cls, value: Any) -> Any:
         return tuple(value) if isinstance(value, list) else value
 
 
 def check_shapes(module: nn.Module, state: Mapping[str, Tensor]) -> None:
-    """Finds the first tensor that a network's state has otherwise than a network.
+    """Check that a state has the tensors of a module, by name and shape.
 
     Raises:
-        ValueError: there is one.
+        ValueError: names the first tensor that differs.
     """
-    own = module.state_dict()
-    for name in dict.fromkeys((*own, *state)):
-        has, wanted = (_shape(tensors.get(name)) for tensors in (state, own))
-        if has != wanted:
-            raise ValueError(f"'{name}' is {has} in it, and {wanted} in this network")
+    expected = module.state_dict()
+    for name in dict.fromkeys((*expected, *state)):
+        shape, wanted = (_shape(tensors.get(name)) for tensors in (state, expected))
+        if shape != wanted:
+            raise ValueError(f"'{name}' is {shape} in it, and {wanted} in this network")
 
 
 def _shape(value: Tensor | None) -> str:
@@ -80,17 +83,18 @@ def _shape(value: Tensor | None) -> str:
 
 
 def save(folder: Path, kind: str, step: int, state: Mapping[str, Any], keep: int) -> Path:
-    """Writes a checkpoint, then removes the oldest of its kind beyond `keep`.
+    """Write a checkpoint, then remove the oldest of its kind beyond `keep`; return its path.
 
     Args:
-        folder: the trial's.
+        folder: run directory of the trial.
         kind: LAST or BEST.
-        step: steps that are done.
+        step: finished steps.
         state: tensors, numbers, strings, lists and dictionaries of them.
-        keep: how many of this kind stay, at least 1.
+        keep: number of checkpoints of this kind to keep, at least 1.
 
     Raises:
-        StorageError: the disk is full or the folder cannot be written; what was there is unharmed.
+        StorageError: the disk is full or the folder cannot be written; earlier checkpoints are
+            unharmed.
     """
     content = io.BytesIO()
     torch.save(dict(state), content)
@@ -105,14 +109,18 @@ def save(folder: Path, kind: str, step: int, state: Mapping[str, Any], keep: int
 
 
 def list_checkpoints(folder: Path, kind: str) -> list[Path]:
-    """The checkpoints of a kind, the latest first."""
-    names = [(m, p) for p in (folder / FOLDER).glob("*.pt") if (m := _NAME.fullmatch(p.name))]
-    own = [(int(m[2]), p.lstat().st_mtime_ns, p) for m, p in names if m[1] == kind]
-    return [path for *_, path in sorted(own, reverse=True)]
+    """Return the checkpoints of a kind, the latest first."""
+    matches = [(_NAME.fullmatch(path.name), path) for path in (folder / FOLDER).glob("*.pt")]
+    dated = [
+        (int(match[2]), path.lstat().st_mtime_ns, path)
+        for match, path in matches
+        if match and match[1] == kind
+    ]
+    return [path for *_, path in sorted(dated, reverse=True)]
 
 
 def remove_all(folder: Path) -> None:
-    """Removes all checkpoints of a trial."""
+    """Remove all checkpoints of a run directory."""
     for kind in (LAST, BEST):
         for path in list_checkpoints(folder, kind):
             path.unlink(missing_ok=True)
@@ -121,9 +129,11 @@ def remove_all(folder: Path) -> None:
 def load_latest(
     folder: Path, kind: str = LAST, trial: str | None = None
 ) -> tuple[tuple[Path, dict[str, Any]] | None, list[str]]:
-    """The latest whole checkpoint with its file, and a line for each one that is passed over.
+    """Return the latest valid checkpoint with its path, and a message for each skipped one.
 
     Args:
+        folder: run directory of the trial.
+        kind: LAST or BEST.
         trial: the id that it must have; None for any.
     """
     problems: list[str] = []
@@ -131,46 +141,43 @@ def load_latest(
         try:
             state = load(path)
         except RequestError as error:
-            problems += [f"{line}: passed over" for line in error.lines]
+            problems += [f"{line}: skipped" for line in error.lines]
             continue
         if trial in (None, state["trial"]):
             return (path, state), problems
-        problems.append(f"{path}: is of another trial, {state['trial']}: passed over")
+        problems.append(f"{path}: belongs to another trial, {state['trial']}: skipped")
     return None, problems
 
 
 def load(path: Path) -> dict[str, Any]:
-    """Reads a checkpoint; no code in it is ever run.
+    """Return the content of a checkpoint; code in it is never run.
 
     Raises:
-        RequestError: it is not there, or it is damaged.
+        RequestError: the file does not exist, cannot be read or is no valid checkpoint.
     """
-    if path.exists() and not path.is_file():  # a pipe would be waited for without end
-        raise RequestError(f"{path}: is no file: expected a checkpoint of marginctl train")
+    if path.exists() and not path.is_file():  # reading a pipe would block
+        raise RequestError(f"{path}: is not a file: expected a checkpoint of marginctl train")
     try:
         data = path.read_bytes()
     except OSError as error:
         raise RequestError(f"{path}: cannot be read: {error.strerror or error}") from None
     name = _NAME.fullmatch(path.name)
     if name and hashlib.sha256(data).hexdigest()[:16] != name[3]:
-        raise RequestError(f"{path}: is damaged (its checksum does not fit)")
+        raise RequestError(f"{path}: is corrupt: checksum mismatch")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of what is no checkpoint: that is said below
+            warnings.simplefilter("ignore")  # about files that are rejected below anyway
             state: dict[str, Any] = torch.load(
                 io.BytesIO(data), map_location="cpu", weights_only=True
             )
-    except Exception:  # torch raises many kinds for what is no checkpoint
-        raise RequestError(f"{path}: is not a checkpoint of marginctl train") from None
-    try:
-        _State.model_validate(state)
-    except ValidationError:
+        _CheckpointState.model_validate(state)
+    except Exception:  # torch raises many kinds of errors for other files
         raise RequestError(f"{path}: is not a checkpoint of marginctl train") from None
     return state
 
 
 def weights_digest(*states: Mapping[str, Tensor]) -> str:
-    """SHA-256 of named tensors: equal for equal bits, whatever file they stand in."""
+    """Return the SHA-256 of named tensors: equal for equal bits, whatever file holds them."""
     digest = hashlib.sha256()
     for state in states:
         for name in sorted(state):

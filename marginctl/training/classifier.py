@@ -1,4 +1,4 @@
-"""A backbone and its objective as they are trained: what they make of images, and their modes."""
+"""A backbone with its objective: creation, modes and features."""
 
 from collections.abc import Callable
 
@@ -14,8 +14,8 @@ from marginctl.objectives.parts import ObjectiveSpec
 from marginctl.recipe import ImageRecipe
 from marginctl.training.feature_cache import (
     MAX_CACHE_BYTES,
-    CachedBatches,
-    FrozenBlocks,
+    CachedFeatureLoader,
+    FrozenModules,
     SplitBackbone,
     cache_bytes,
 )
@@ -25,14 +25,14 @@ from marginctl.utils.seed import generator
 
 
 class Classifier:
-    """A backbone, the objective on its features, and the frozen part whose output may be kept.
+    """A backbone, the objective on its features, and the frozen part of the backbone.
 
     Args:
-        recipe, spec, images, seed, device_config, world: as `Trainer` takes them.
+        recipe, spec, images, seed, device_config, world: those of `Trainer`.
 
     Attributes:
         model, objective: the modules, on their device.
-        trained: both as one module, as DDP and an optimiser need them.
+        module: both as one module, as DDP and the optimizer need them.
     """
 
     def __init__(
@@ -52,82 +52,72 @@ class Classifier:
         stage = ("second stage",) if recipe.retrains_classifier else ()
         torch.manual_seed(torch_seed(seed, "class weights", *stage))
         self.objective = Objective(spec, images.num_classes, self.model.feature_dim)
-        memory = torch.channels_last if device_config.channels_last else torch.contiguous_format
-        self.model.to(device_config.device).to(memory_format=memory)
+        self.model.to(device_config.device).to(memory_format=device_config.memory_format)
         self.objective.to(device_config.device)
         if recipe.train.sync_batch_norm and world.size > 1:
             self.model = nn.SyncBatchNorm.convert_sync_batchnorm(  # type: ignore[no-untyped-call]
                 self.model
             )
-        self._frozen = FrozenBlocks(recipe, self.model)
-        self._features = self._compiled(self.model)
-        self._rest: nn.Module | None = None  # after a frozen part whose output is kept
-        self.trained: nn.Module = _Trained(self)
+        self._frozen = FrozenModules(recipe, self.model)
+        self._forward = self._maybe_compile(self.model)
+        self._head: nn.Module | None = None  # the trainable part, once features are cached
+        self.module: nn.Module = _ClassifierModule(self)
         if world.size > 1:
-            self.trained = nn.parallel.DistributedDataParallel(self.trained)
+            self.module = nn.parallel.DistributedDataParallel(self.module)
 
-    def _compiled(self, network: nn.Module) -> Callable[[Tensor], Tensor]:
+    def _maybe_compile(self, network: nn.Module) -> Callable[[Tensor], Tensor]:
         return torch.compile(network) if self._recipe.train.compile else network
 
-    def cached_batches(self, batches: BatchLoader) -> BatchLoader | None:
-        """Batches of what the frozen part makes of images, where every epoch sees the same ones.
+    def cache_frozen_features(self, batches: BatchLoader) -> BatchLoader | None:
+        """Return batches of the frozen part's output, computed once, if every epoch allows it.
 
-        None where they would be larger than `MAX_CACHE_BYTES`, and for several processes. Weights
-        and normalisation have been loaded before.
+        None where nothing is frozen, where augmentation changes the images, where the cache would
+        exceed `MAX_CACHE_BYTES`, and for several processes. Load weights and normalization first.
         """
         recipe = self._recipe
         if not self._frozen.paths or recipe.data.augment != "none" or self._world.size > 1:
             return None
         self.model.eval()
-        parted = SplitBackbone(self.model, self._frozen)
+        split = SplitBackbone(self.model, self._frozen)
         x, _ = next(iter(batches.test_batches(8)))
-        if not parted.fits(x) or cache_bytes(parted, batches) > MAX_CACHE_BYTES:
+        if not split.reproduces(x) or cache_bytes(split, batches) > MAX_CACHE_BYTES:
             return None
-        maps = CachedBatches(
-            *(
-                batches,
-                parted,
-                self._device_config.autocast(),
-                self._device_config.device,
-                self._seed,
-            ),
-            channels_last=self._device_config.channels_last,
-        )
-        self._rest = parted.rest
-        self._features_of_maps = self._compiled(parted.rest)
-        return maps
+        cached = CachedFeatureLoader(batches, split, self._device_config, self._seed)
+        self._head = split.head
+        self._head_forward = self._maybe_compile(split.head)
+        return cached
 
     def train(self) -> None:
-        """Training mode, for all but what is frozen."""
+        """Set training mode, except for the frozen modules."""
         self.model.train()
-        if self._rest is not None:
-            self._rest.train()
-        self._frozen.hold()
+        if self._head is not None:
+            self._head.train()
+        self._frozen.eval()
         self.objective.train()
 
     def eval(self) -> None:
-        """Evaluation mode."""
+        """Set evaluation mode."""
         self.model.eval()
         self.objective.eval()
-        if self._rest is not None:
-            self._rest.eval()
+        if self._head is not None:
+            self._head.eval()
 
     def features(self, x: Tensor) -> Tensor:
-        """(B, d) in float32 of images (B, c, H, W), whatever the backbone computes in."""
+        """Return (B, d) float32 features of images (B, c, H, W), whatever the precision."""
         with self._device_config.autocast():
-            found = self._features(x)
-        return found.float()
+            features = self._forward(x)
+        return features.float()
 
-    def features_of_batch(self, x: Tensor) -> Tensor:
-        """(B, d) in float32 of a batch of training, which may hold maps in place of images."""
-        if self._rest is None:
+    def batch_features(self, x: Tensor) -> Tensor:
+        """Return (B, d) float32 features of a batch of images or of cached features."""
+        if self._head is None:
             return self.features(x)
         with self._device_config.autocast():
-            found = self._features_of_maps(x)
-        return found.float()
+            features = self._head_forward(x)
+        return features.float()
 
-    def not_finite(self) -> str | None:
-        """The name of a weight or buffer that holds what is not finite, if there is one."""
+    def first_nonfinite(self) -> str | None:
+        """Return the name of the first weight or buffer with a NaN or infinity, if any."""
         for module in (self.model, self.objective):
             for named in (module.named_parameters(), module.named_buffers()):
                 for name, value in named:
@@ -135,21 +125,21 @@ class Classifier:
                         return name
         return None
 
-    def share_buffers(self) -> None:
-        """The first process's buffers on all: statistics of batch normalisation are its own."""
+    def broadcast_buffers(self) -> None:
+        """Copy the main process's buffers, such as batch statistics, to all processes."""
         if self._world.size > 1:
             for module in (self.model, self.objective):
                 for buffer in module.buffers():
                     self._world.broadcast(buffer)
 
 
-class _Trained(nn.Module):
-    """Backbone and objective as one module, as DDP needs them."""
+class _ClassifierModule(nn.Module):
+    """Backbone and objective as one module: (x, y) -> (loss, features)."""
 
-    def __init__(self, network: Classifier) -> None:
+    def __init__(self, classifier: Classifier) -> None:
         super().__init__()
-        self.model, self.objective = network.model, network.objective
-        self._features = network.features_of_batch
+        self.model, self.objective = classifier.model, classifier.objective
+        self._features = classifier.batch_features
 
     def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         features = self._features(x)
@@ -157,5 +147,5 @@ class _Trained(nn.Module):
 
 
 def torch_seed(seed: int, *name: str | int) -> int:
-    """The seed of torch's own stream that belongs to `name`, as `generator` takes it."""
+    """Return the seed of torch's generator for the stream that `generator` calls `name`."""
     return int(generator(seed, *name).integers(2**63))

@@ -1,103 +1,232 @@
-"""Training images that are looked at again at every evaluated epoch, and what is recorded of them.
+"""Diagnostics of training images at evaluated epochs: sample difficulty and input-gradient norm.
 
-Which ones they are depends on the images alone: all objectives and seeds are seen on the same.
+Zhang, Xie and Chen (Probability-Dependent Gradient Decay in Large Margin Softmax) claim that with a
+small beta easy samples are learned first and hard ones later. Here a sample's difficulty is its
+cross-entropy under a trained reference network; this measure and the groups are our choice.
+
+The paper also relates beta to the Lipschitz constant of the loss. The input-gradient norm
+|dJ(x)/dx|, a Euclidean norm with respect to the normalized image, estimates it from below: it is
+the largest change of the loss by a small step of length 1. The estimator is ours.
+
+The images depend on the data set alone, so that all objectives and seeds see the same ones.
 """
 
-from dataclasses import replace
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from marginctl.data.images.base import ImageDataset
-from marginctl.data.images.in_memory import InMemoryImages
-from marginctl.data.images.on_disk import OnDiskImages
 from marginctl.data.loading.batches import BatchLoader
 from marginctl.data.loading.streaming import make_loader
-from marginctl.experiments.training_trial import Trial
+from marginctl.metrics.accuracy import top_k_accuracy
+from marginctl.metrics.arrays import FloatArray, IntArray
+from marginctl.metrics.calibration_error import CONVENTION, bin_index
+from marginctl.metrics.scoring_rules import nll_per_sample
+from marginctl.objectives.module import Objective
 from marginctl.recipe.image_recipe import MAX_DIAGNOSED
-from marginctl.training import input_gradient
-from marginctl.training.sample_difficulty import DifficultyGroups
-from marginctl.training.trainer import Trainer
+from marginctl.training.trainer import DivergedError, Predictions, Trainer
 from marginctl.utils.distributed import World
 from marginctl.utils.seed import generator
 
-SEED = 0
+SEED = 0  # of the choice of images
+HISTOGRAM_BINS = 20
+GRADIENT_BATCH_SIZE = 64  # the gradients of so many images must fit into memory
 
 
 class Diagnostics:
-    """The records of a trial on training images, as its recipe asks for them.
+    """The diagnostics that a recipe asks for, on fixed training images.
 
     Args:
-        trial: `train.reference_run` and `train.gradient_norm_samples` of its recipe say what is
-            recorded.
-        images: that it trains on.
-        trainer: of the trial, with the normalisation that it has.
+        trainer: of the trial, with its normalization loaded; its recipe's
+            `train.difficulty_groups` and `train.gradient_norm_samples` are used.
+        images: the data set.
         world: the processes that train together.
+        reference_losses: gives the (N,) losses of a reference network on the training images of a
+            data set; None without sample difficulty.
 
     Raises:
-        RequestError: the reference has no whole checkpoint, or another network in it.
+        RequestError: the reference network has no valid checkpoint, or another architecture.
     """
 
-    def __init__(self, trial: Trial, images: ImageDataset, trainer: Trainer, world: World) -> None:
+    def __init__(
+        self,
+        trainer: Trainer,
+        images: ImageDataset,
+        world: World,
+        reference_losses: Callable[[ImageDataset], FloatArray] | None = None,
+    ) -> None:
         self._world = world
-        self._curriculum: tuple[DifficultyGroups, BatchLoader] | None = None
-        self._lipschitz: BatchLoader | None = None
-        if trial.reference is not None:
-            own = as_test_images(images, chosen(len(images.train_y), MAX_DIAGNOSED, "curriculum"))
-            groups, device = trial.recipe.train.difficulty_groups, trainer.device_config.device
-            curriculum = DifficultyGroups(trial.reference, own, device, groups)
-            self._curriculum = curriculum, _batches(own, trainer, world)
-        if trial.recipe.train.gradient_norm_samples:
-            rows = chosen(
-                len(images.train_y), trial.recipe.train.gradient_norm_samples, "lipschitz"
-            )
-            self._lipschitz = _batches(as_test_images(images, rows), trainer, world)
+        self._difficulty: tuple[DifficultyGroups, BatchLoader] | None = None
+        self._gradient_images: BatchLoader | None = None
+        train, count = trainer.recipe.train, len(images.train_y)
+        if reference_losses is not None:
+            sample = images.select(sample_rows(count, MAX_DIAGNOSED, "curriculum"))
+            groups = DifficultyGroups(reference_losses(sample), train.difficulty_groups)
+            self._difficulty = groups, _loader(sample, trainer, world)
+        if train.gradient_norm_samples:
+            rows = sample_rows(count, train.gradient_norm_samples, "lipschitz")
+            self._gradient_images = _loader(images.select(rows), trainer, world)
 
     def record(self, trainer: Trainer) -> dict[str, Any]:
-        """What a line of metrics.jsonl gets, `seed` of the choice of images beside it.
+        """Return the diagnostics of an epoch, for a line of metrics.jsonl.
 
         Raises:
-            DivergedError: a weight or a feature is not finite.
+            DivergedError: a weight, a feature or a gradient is not finite.
         """
-        found: dict[str, Any] = {}
-        if self._curriculum is not None:
-            curriculum, batches = self._curriculum
-            tested = trainer.predict(batches=batches, part="training")
-            found["sample_difficulty"] = curriculum.record(trainer.objective, tested) | {
-                "seed": SEED
-            }
-        if self._lipschitz is not None:
-            record = input_gradient.record(trainer, self._lipschitz, self._world)
-            found[input_gradient.NAME] = record | {"seed": SEED}
-        return found
+        record: dict[str, Any] = {}
+        if self._difficulty is not None:
+            groups, loader = self._difficulty
+            predictions = trainer.predict(batches=loader, split="training")
+            difficulty = groups.record(trainer.objective, predictions)
+            record["sample_difficulty"] = difficulty | {"seed": SEED}
+        if self._gradient_images is not None:
+            norms = input_gradient_norm(trainer, self._gradient_images, self._world)
+            record["input_gradient_norm"] = norms | {"seed": SEED}
+        return record
 
 
-def chosen(count: int, most: int, purpose: str) -> NDArray[np.int64]:
-    """At most so many of `count` rows, in their order, by a fixed seed of its own."""
-    drawn = generator(SEED, "watched", purpose).permutation(count)
-    return np.sort(drawn[:most])
+def sample_rows(count: int, limit: int, stream: str) -> IntArray:
+    """Return at most `limit` of `count` rows, in order, from a fixed random stream."""
+    return np.sort(generator(SEED, "watched", stream).permutation(count)[:limit])
 
 
-def as_test_images(images: ImageDataset, rows: NDArray[np.int64]) -> ImageDataset:
-    """These training images as a test part: in order, without augmentation."""
-    own = images.select(rows)
-    if isinstance(own, OnDiskImages):
-        return replace(own, test=own.train)
-    assert isinstance(own, InMemoryImages)
-    return replace(own, test_x=own.train_x, test_y=own.train_y)
-
-
-def _batches(images: ImageDataset, trainer: Trainer, world: World) -> BatchLoader:
-    """Their batches, normalised as the trainer's own are."""
-    device_config = trainer.device_config
-    made = make_loader(
-        images,
-        device_config.device,
+def _loader(sample: ImageDataset, trainer: Trainer, world: World) -> BatchLoader:
+    """Return a loader of training images, in order and normalized as the trainer's own images."""
+    config = trainer.device_config
+    loader = make_loader(
+        sample.train_as_test(),
+        config.device,
         0,
         "none",
-        channels_last=device_config.channels_last,
+        channels_last=config.channels_last,
         world=world,
     )
-    made.set_normalization(trainer.batches.mean, trainer.batches.std)
-    return made
+    loader.set_normalization(trainer.batches.mean, trainer.batches.std)
+    return loader
+
+
+class DifficultyGroups:
+    """Training images grouped by their difficulty.
+
+    Args:
+        losses: (N,) losses of the images under a reference network.
+        num_groups: number of groups; their sizes differ by 1 at most.
+
+    Attributes:
+        groups: the rows of each group, the easiest first; ties by row.
+    """
+
+    def __init__(self, losses: FloatArray, num_groups: int) -> None:
+        self.groups = np.array_split(np.argsort(losses, kind="stable"), num_groups)
+
+    def record(self, objective: Objective, predictions: Predictions) -> dict[str, Any]:
+        """Return each group's mean p_y and NLL without margin, top-1, and share of the gradient.
+
+        The gradient of an image is |dJ/dx|, the Euclidean norm of the gradient of the objective's
+        loss with respect to the feature x; a group's share is the sum over its images divided by
+        the sum over all. The loss is the training loss, with its margin; the objective's state
+        does not change.
+
+        Args:
+            objective: in training.
+            predictions: for the images, in their order.
+
+        Returns:
+            `groups` by number, "1" the easiest, and `confidence_histogram` of all p_y. A share is
+            null where all gradients are zero or one is not finite, confidence and NLL where a
+            logit is not finite.
+        """
+        labels = predictions.labels.numpy()
+        logits, scores = predictions.logits.double().numpy(), predictions.similarities.numpy()
+        finite = bool(np.isfinite(logits).all())
+        losses = nll_per_sample(logits, labels) if finite else np.full(len(labels), np.nan)
+        confidence = np.exp(-losses)
+        norms = feature_gradient_norms(objective, predictions.features, predictions.labels)
+        total = norms.sum()
+        has_shares = bool(np.isfinite(total) and total > 0)
+        groups = {
+            str(number): {
+                "n": len(rows),
+                "confidence": float(confidence[rows].mean()) if finite else None,
+                "nll": float(losses[rows].mean()) if finite else None,
+                "top1": 100 * top_k_accuracy(scores[rows], labels[rows], 1),
+                "gradient_share": float(norms[rows].sum() / total) if has_shares else None,
+            }
+            for number, rows in enumerate(self.groups, 1)
+        }
+        counts = None
+        if finite:
+            index = bin_index(confidence, HISTOGRAM_BINS)
+            counts = np.bincount(index, minlength=HISTOGRAM_BINS).tolist()
+        histogram = {"bins": HISTOGRAM_BINS, "convention": CONVENTION, "counts": counts}
+        return {"n": len(labels), "groups": groups, "confidence_histogram": histogram}
+
+
+def feature_gradient_norms(objective: Objective, features: Tensor, labels: Tensor) -> FloatArray:
+    """Return (N,) |dJ_i/dx_i| of features (N, d): of each sample's own loss, with the margin.
+
+    With a linear similarity and one weight vector per class it is |sum_c dJ/dz_c w_c|; gradient
+    decay has dJ/dz_y = -(1 - p)/(1 - (1 - beta) p) of the plain softmax's p.
+
+    The objective stays in evaluation mode afterwards: no batch changes its state. A part that uses
+    the whole batch (a pooled least-squares scale) uses all these samples.
+    """
+    objective.eval()
+    device = objective.weight.device
+    with torch.enable_grad():
+        x = features.detach().to(device).requires_grad_()
+        loss = objective(x, labels.to(device), reduction="sum")
+        (gradient,) = torch.autograd.grad(loss, x)
+    return np.asarray(torch.linalg.vector_norm(gradient.cpu().double(), dim=1).numpy())
+
+
+def input_gradient_norm(trainer: Trainer, loader: BatchLoader, world: World) -> dict[str, Any]:
+    """Return mean, 95 % quantile and maximum of the input-gradient norms, in nats per unit.
+
+    The loss is the training loss, with its margin; the network computes in evaluation mode and in
+    float32, and the objective's state does not change.
+
+    Args:
+        trainer: the network; it is left in evaluation mode.
+        loader: the images are its test part.
+        world: the processes that share the images.
+
+    Raises:
+        DivergedError: a norm is not finite.
+    """
+    batch_size = min(GRADIENT_BATCH_SIZE, trainer.recipe.train.batch_size)
+    norms = np.concatenate(world.all_gather(_local_gradient_norms(trainer, loader, batch_size)))
+    if not np.isfinite(norms).all():
+        raise DivergedError(f"the gradient of the loss is not finite at step {trainer.step}")
+    return {
+        "mean": float(norms.mean()),
+        "quantile95": float(np.quantile(norms, 0.95)),
+        "max": float(norms.max()),
+        "n": len(norms),
+    }
+
+
+def _local_gradient_norms(
+    trainer: Trainer, loader: BatchLoader, batch_size: int
+) -> NDArray[np.float64]:
+    """Return (k,) input-gradient norms of this process's images.
+
+    In evaluation mode no image affects another's loss, so that the gradient of the sum holds each
+    image's own gradient.
+    """
+    trainer.model.eval()
+    trainer.objective.eval()
+    norms = [np.zeros(0)]
+    for x, y in loader.test_batches(batch_size):
+        if not len(y):  # more processes than images
+            continue
+        x.requires_grad_()
+        loss = trainer.objective(trainer.model(x).float(), y, reduction="sum")
+        (gradient,) = torch.autograd.grad(loss, x)
+        norm = torch.linalg.vector_norm(gradient.flatten(1), dim=1)
+        norms.append(norm.cpu().double().numpy())
+    return np.concatenate(norms)

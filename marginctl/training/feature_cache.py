@@ -1,6 +1,5 @@
-"""The frozen part of a network: it stands still, and what it makes of images is kept."""
+"""Frozen parts of a backbone, and training on their output, computed once."""
 
-import contextlib
 import copy
 from collections.abc import Iterator
 from typing import Any
@@ -13,101 +12,102 @@ from marginctl.models.backbone import Backbone
 from marginctl.models.registry import ModelSpec
 from marginctl.models.stages import frozen_modules
 from marginctl.recipe import ImageRecipe
+from marginctl.utils.precision import DeviceConfig
 
-MAX_CACHE_BYTES = 2 * 2**30  # bytes of kept maps; our choice
-CLOSE = 1e-3  # of the largest feature: beyond it two orders of the same sums are not the reason
-AT_ONCE = 256  # images, while their maps are made
+MAX_CACHE_BYTES = 2 * 2**30  # our choice
+TOLERANCE = 1e-3  # of the largest feature: above the rounding of a different order of summation
+BATCH_SIZE = 256  # while the cache is filled
 
 
-class FrozenBlocks:
-    """The modules of a backbone that are not trained: none but where blocks are fine-tuned.
+class FrozenModules:
+    """The modules of a backbone that a recipe does not train.
 
-    Their parameters take no gradient. In training they stay in evaluation mode: neither statistics
-    of batch normalisation nor dropout know of it.
+    Their parameters take no gradient. During training they stay in evaluation mode, so that batch
+    statistics do not change and dropout is off.
 
     Args:
-        recipe: of a trial.
-        backbone: its whole network.
+        recipe: of one trial.
+        backbone: the whole network.
+
+    Attributes:
+        paths: names of the frozen modules.
+        first_trainable: name of the first module that is trained; None where none is.
 
     Raises:
         RequestError: the network has no such blocks.
     """
 
     def __init__(self, recipe: ImageRecipe, backbone: Backbone) -> None:
-        self._backbone = backbone
-        paths: tuple[str, ...] = ()
-        self.first: str | None = None
-        chosen = recipe.trainable_blocks
-        if chosen != "1-4":
+        self.paths: tuple[str, ...] = ()
+        self.first_trainable: str | None = None
+        blocks = recipe.trainable_blocks
+        if blocks != "1-4":
             model = ModelSpec.parse(recipe.model)
-            paths, self.first = frozen_modules(model, backbone, chosen)
-        self.paths = paths
+            self.paths, self.first_trainable = frozen_modules(model, backbone, blocks)
         self._modules = [backbone.get_submodule(path) for path in self.paths]
         for module in self._modules:
             module.requires_grad_(False)
 
-    def hold(self) -> None:
-        """Puts them in evaluation mode, after the network was put in training mode."""
+    def eval(self) -> None:
+        """Set evaluation mode, after the network was set to training mode."""
         for module in self._modules:
             module.eval()
 
 
-class _LeavingError(Exception):
-    """What comes after the frozen part has its input."""
-
-
 class SplitBackbone:
-    """A backbone in two parts: up to the first trained module, and from there on.
+    """A backbone split before its first trainable module.
 
     Args:
-        backbone: the whole; its modules are shared, not copied.
-        frozen: that it has; some.
+        backbone: the whole network; its modules are shared, not copied.
+        frozen: its frozen modules, at least one.
+
+    Attributes:
+        head: the network from the first trainable module on.
     """
 
-    def __init__(self, backbone: Backbone, frozen: FrozenBlocks) -> None:
+    def __init__(self, backbone: Backbone, frozen: FrozenModules) -> None:
         self._backbone = backbone
-        self._first = None if frozen.first is None else backbone.get_submodule(frozen.first)
-        self.rest = nn.Identity() if self._first is None else _without(backbone, frozen.paths)
+        first = frozen.first_trainable
+        self._first = None if first is None else backbone.get_submodule(first)
+        self.head = nn.Identity() if first is None else _without(backbone, frozen.paths)
 
     @torch.no_grad()
-    def maps(self, x: Tensor) -> Tensor:
-        """What the frozen part makes of images (N, c, H, W): (N, C, h, w), or (N, d) of rows."""
+    def frozen_output(self, x: Tensor) -> Tensor:
+        """Return the frozen part's output for images (N, c, H, W): (N, C, h, w) or (N, d)."""
         if self._first is None:
-            rows: Tensor = self._backbone(x)
-            return rows
-        found: list[Tensor] = []
+            features: Tensor = self._backbone(x)
+            return features
+        inputs: list[Tensor] = []
 
-        def take(module: nn.Module, given: tuple[Any, ...]) -> None:
-            found.append(given[0])
-            raise _LeavingError
+        def keep_input(module: nn.Module, arguments: tuple[Any, ...]) -> None:
+            inputs.append(arguments[0].clone())  # a later layer may compute in place
 
-        hook = self._first.register_forward_pre_hook(take)
+        hook = self._first.register_forward_pre_hook(keep_input)
         try:
-            with contextlib.suppress(_LeavingError):
-                self._backbone(x)
+            self._backbone(x)
         finally:
             hook.remove()
-        (maps,) = found
-        averaged = maps.dim() == 2 and any(isinstance(m, nn.Conv2d) for m in self._modules())
-        # the rest averages over all pixels once more: of one pixel that changes nothing
-        return maps[:, :, None, None] if averaged else maps
-
-    def _modules(self) -> Iterator[nn.Module]:
-        return self._backbone.modules()
+        (output,) = inputs
+        pooled = output.dim() == 2 and any(
+            isinstance(module, nn.Conv2d) for module in self._backbone.modules()
+        )
+        # the head pools over all pixels again, which does not change a single pixel
+        return output[:, :, None, None] if pooled else output
 
     @torch.no_grad()
-    def fits(self, x: Tensor) -> bool:
-        """Whether both parts, one after the other, make of images what the whole makes of them."""
+    def reproduces(self, x: Tensor) -> bool:
+        """Return whether both parts in sequence give the features of the whole network."""
         try:
-            whole, parted = self._backbone(x), self.rest(self.maps(x))
-        except (RuntimeError, ValueError, IndexError, TypeError):  # it cannot be parted
+            expected, features = self._backbone(x), self.head(self.frozen_output(x))
+        except (RuntimeError, ValueError, IndexError, TypeError):  # it cannot be split here
             return False
-        same = whole.shape == parted.shape
-        return same and bool((whole - parted).abs().max() <= CLOSE * whole.abs().max())
+        if expected.shape != features.shape:
+            return False
+        return bool((expected - features).abs().max() <= TOLERANCE * expected.abs().max())
 
 
 def _without(module: nn.Module, paths: tuple[str, ...]) -> nn.Module:
-    """The same with nothing in place of the modules at `paths`; all others are shared."""
+    """Return the module with identities in place of `paths`; all other modules are shared."""
     shallow = copy.copy(module)
     shallow._modules = dict(module._modules)
     for name in dict.fromkeys(path.partition(".")[0] for path in paths):
@@ -118,44 +118,38 @@ def _without(module: nn.Module, paths: tuple[str, ...]) -> nn.Module:
     return shallow
 
 
-class CachedBatches(BatchLoader):
-    """Batches of what a frozen part makes of images, each made once, in the images' own order.
+class CachedFeatureLoader(BatchLoader):
+    """Batches of a frozen part's output, computed once per image, in the images' own order.
 
     Args:
-        images: their batches, without augmentation, of one process.
-        parted: the network, in evaluation mode.
-        autocast: the context in which it computes.
-        device: where the maps are kept.
-        seed: of orders, that of `images`.
-        channels_last: the memory format of the batches.
+        images: loader of the images, without augmentation, of one process.
+        split: the network, in evaluation mode.
+        device_config: device, precision and memory format.
+        seed: of the order, that of `images`.
     """
 
     train: TensorSplit
     test: TensorSplit
 
     def __init__(
-        self,
-        images: BatchLoader,
-        parted: SplitBackbone,
-        autocast: contextlib.AbstractContextManager[Any],
-        device: torch.device,
-        seed: int,
-        *,
-        channels_last: bool,
+        self, images: BatchLoader, split: SplitBackbone, device_config: DeviceConfig, seed: int
     ) -> None:
         super().__init__(
-            *(images.train, images.test, device, seed),
-            channels_last=channels_last,
+            images.train,
+            images.test,
+            device_config.device,
+            seed,
+            channels_last=device_config.channels_last,
             world=None,
             moments=(images.mean, images.std),
         )
-        images.balance_classes(None)  # each once
-        shuffled = torch.as_tensor(self._order(0), device=device)
-        with autocast:
-            train = _made(parted, images.train_batches(0, AT_ONCE))
-            self.test = _made(parted, images.test_batches(AT_ONCE))
-        back = shuffled.argsort()
-        self.train = TensorSplit(train.x[back], train.y[back])
+        images.balance_classes(None)  # each image once
+        order = torch.as_tensor(self._order(0), device=device_config.device)
+        with device_config.autocast():
+            train = _compute(split, images.train_batches(0, BATCH_SIZE))
+            self.test = _compute(split, images.test_batches(BATCH_SIZE))
+        inverse = order.argsort()
+        self.train = TensorSplit(train.x[inverse], train.y[inverse])
 
     def train_batches(
         self, epoch: int, size: int, first: int = 0
@@ -166,22 +160,22 @@ class CachedBatches(BatchLoader):
             yield x, self.train.y.index_select(0, rows)
 
     def test_batches(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-        parts = (torch.split(whole, size) for whole in (self.test.x, self.test.y))
-        for x, y in zip(*parts, strict=True):
-            # a copy: what comes after may compute in place
-            yield self._formatted(x.clone()), y
+        for x, y in zip(
+            torch.split(self.test.x, size), torch.split(self.test.y, size), strict=True
+        ):
+            yield self._formatted(x.clone()), y  # a copy: the head may compute in place
 
-    def _formatted(self, maps: Tensor) -> Tensor:
-        return maps.contiguous(memory_format=self._format) if maps.dim() == 4 else maps
+    def _formatted(self, x: Tensor) -> Tensor:
+        return x.contiguous(memory_format=self._format) if x.dim() == 4 else x
 
 
-def _made(parted: SplitBackbone, batches: Iterator[tuple[Tensor, Tensor]]) -> TensorSplit:
-    made = [(parted.maps(x), y) for x, y in batches]
-    return TensorSplit(*(torch.cat(part) for part in zip(*made, strict=True)))
+def _compute(split: SplitBackbone, batches: Iterator[tuple[Tensor, Tensor]]) -> TensorSplit:
+    outputs = [(split.frozen_output(x), y) for x, y in batches]
+    return TensorSplit(*(torch.cat(tensors) for tensors in zip(*outputs, strict=True)))
 
 
 @torch.no_grad()
-def cache_bytes(parted: SplitBackbone, batches: BatchLoader) -> int:
-    """How large the maps of all images are in float32, by the shape of one's: no measurement."""
+def cache_bytes(split: SplitBackbone, batches: BatchLoader) -> int:
+    """Return the size of the cache of all images in float32, from the shape of one output."""
     x, _ = next(iter(batches.test_batches(1)))
-    return 4 * parted.maps(x).numel() * (len(batches.train) + len(batches.test))
+    return 4 * split.frozen_output(x).numel() * (len(batches.train) + len(batches.test))

@@ -1,6 +1,7 @@
-"""Foreign images brought to the side and the channels of a network, and what it makes of them."""
+"""Predictions for out-of-distribution images, adapted to a network's channels and image size."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -10,102 +11,145 @@ from marginctl.data.images.base import ImageDataset
 from marginctl.data.images.ood_sets import OODDataset
 from marginctl.data.loading.batches import BatchLoader
 from marginctl.data.loading.streaming import make_loader
-from marginctl.training.epoch_metrics import OODPredictions
-from marginctl.training.trainer import Trainer
+from marginctl.training.trainer import Predictions, Trainer
 from marginctl.utils.distributed import World
 from marginctl.utils.precision import DeviceConfig
 
 LUMINANCE = (0.299, 0.587, 0.114)  # of red, green and blue: ITU-R BT.601
 
 
+@dataclass(frozen=True)
+class InputFormat:
+    """The images that a network was trained on.
+
+    Attributes:
+        channels: 1 or 3.
+        image_size: side in pixels.
+        mean, std: of each channel, of pixels in [0, 1].
+    """
+
+    channels: int
+    image_size: int
+    mean: Sequence[float]
+    std: Sequence[float]
+
+
+@dataclass(frozen=True)
+class OODPredictions:
+    """The predictions for an OOD data set.
+
+    Attributes:
+        name: of the data set.
+        group: near, far or None.
+        digest: of its test part.
+        predictions: the labels in it are those of the OOD data set, and are not used.
+    """
+
+    name: str
+    group: str | None
+    digest: str
+    predictions: Predictions
+
+
+def input_format_of(trainer: Trainer, images: ImageDataset) -> InputFormat:
+    """Return the input format of a network that is trained on these images."""
+    batches = trainer.batches
+    return InputFormat(images.channels, images.image_size, batches.mean, batches.std)
+
+
 def predict_ood(
-    trainer: Trainer, foreign: Sequence[OODDataset], own: ImageDataset, world: World | None
+    trainer: Trainer, ood_sets: Sequence[OODDataset], images: ImageDataset, world: World | None
 ) -> list[OODPredictions]:
-    """What a network makes of foreign images; every process has a part in it.
+    """Return the predictions of a network for OOD data sets; every process takes part.
 
     Args:
         trainer: the network.
-        foreign: the images.
-        own: the images that it was made for.
-        world: the processes that train it together.
+        ood_sets: the data sets.
+        images: the images that it was trained on.
+        world: the processes that train together.
     """
-    shape, moments = (own.channels, own.image_size), (trainer.batches.mean, trainer.batches.std)
-    whole = trainer.recipe.data.augment == "flip"
-    batches = [
-        AdaptedBatches(one.images, shape, moments, trainer.device_config, world, whole=whole)
-        for one in foreign
-    ]
+    input_format = input_format_of(trainer, images)
+    full_square = trainer.recipe.data.augment == "flip"
     return [
         OODPredictions(
-            *(one.images.name, one.group, one.digest, trainer.predict(batches=given, part=None))
+            ood_set.images.name,
+            ood_set.group,
+            ood_set.digest,
+            trainer.predict(
+                batches=AdaptedLoader(
+                    ood_set.images, input_format, trainer.device_config, world, full_square=full_square
+                ),
+                split=None,
+            ),
         )
-        for one, given in zip(foreign, batches, strict=True)
+        for ood_set in ood_sets
     ]
 
 
-class AdaptedBatches(BatchLoader):
-    """Batches of foreign images as a network takes them, normalised as its own are.
+class AdaptedLoader(BatchLoader):
+    """Batches of other images in the input format of a network, normalized as its own images.
 
-    Grey ones are repeated in each channel of a colour network; of colour ones a grey network is
-    given the luminance of ITU-R BT.601. The side is scaled bilinearly, antialiased where it becomes
-    smaller. Nothing is rounded to whole pixel values.
+    Gray images are repeated in each channel of a color network; a gray network gets the luminance
+    (ITU-R BT.601) of color images. Images are resized bilinearly, with antialiasing where they
+    shrink. Nothing is rounded to whole pixel values.
 
     Args:
-        images: of which the test part is taken.
-        shape: channels and side of the images that the network was made for.
-        moments: mean and standard deviation of each of these channels, of 0 to 1.
-        device_config: the device and the memory format.
-        world: the processes that each have a part.
-        whole: whether images in files are given as whole squares, as `Prepared` has it.
+        images: the data set, whose test part is used.
+        input_format: of the network.
+        device_config: device and memory format.
+        world: the processes that share the images.
+        full_square: whether images in files are scaled from their largest centered square, instead of
+            cropped from the center of a larger image.
     """
 
     def __init__(
         self,
         images: ImageDataset,
-        shape: tuple[int, int],
-        moments: tuple[Sequence[float], Sequence[float]],
+        input_format: InputFormat,
         device_config: DeviceConfig,
         world: World | None,
         *,
-        whole: bool,
+        full_square: bool,
     ) -> None:
         device, world = device_config.device, world or World()
         super().__init__(
-            *((), images.test_y, device, 0),
+            (),
+            images.test_y,
+            device,
+            seed=0,
             channels_last=device_config.channels_last,
             world=world,
-            moments=moments,
+            moments=(input_format.mean, input_format.std),
         )
-        self._channels, self._pixels = shape
-        augment = "flip" if whole else "none"
+        self._input_format = input_format
+        augment = "flip" if full_square else "none"
         self._raw = make_loader(images, device, 0, augment, channels_last=False, world=world)
-        self._raw.set_normalization(
-            [0.0] * images.channels, [1 / 255] * images.channels
-        )  # 0 to 255
+        # the raw loader gives pixel values from 0 to 255
+        self._raw.set_normalization([0.0] * images.channels, [1 / 255] * images.channels)
 
     def train_batches(
         self, epoch: int, size: int, first: int = 0
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """None: they are not trained on."""
+        """Return no batch: nothing is trained on these images."""
         return iter(())
 
     def test_batches(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+        channels, image_size = self._input_format.channels, self._input_format.image_size
         for x, y in self._raw.test_batches(size):
-            yield self._normalized(adapt_images(x, self._channels, self._pixels)), y
+            yield self._normalized(adapt_images(x, channels, image_size)), y
 
 
-def adapt_images(x: Tensor, channels: int, pixels: int) -> Tensor:
-    """Images (N, c, H, W) of float32 with other channels, 1 or 3, and another side.
+def adapt_images(x: Tensor, channels: int, image_size: int) -> Tensor:
+    """Return float32 images (N, c, H, W) as (N, channels, image_size, image_size).
 
-    Returns:
-        (N, channels, pixels, pixels); x itself where it is of that shape.
+    `channels` is 1 or 3. Images that have this shape are returned unchanged.
     """
     if x.shape[1] > channels:
         x = (x * torch.tensor(LUMINANCE, device=x.device).view(1, -1, 1, 1)).sum(1, keepdim=True)
     if x.shape[1] < channels:
         x = x.expand(-1, channels, -1, -1)
-    if tuple(x.shape[2:]) == (pixels, pixels):
+    if tuple(x.shape[2:]) == (image_size, image_size):
         return x
     return functional.interpolate(
-        x, (pixels, pixels), mode="bilinear", antialias=True, align_corners=False
+        x, (image_size, image_size), mode="bilinear", antialias=True, align_corners=False
     )

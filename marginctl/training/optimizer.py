@@ -1,4 +1,4 @@
-"""The optimiser of a training: it holds every trainable tensor, once."""
+"""The optimizer of a training run, which holds every trainable tensor exactly once."""
 
 from collections import Counter
 from typing import Any
@@ -9,57 +9,51 @@ from torch import nn
 from marginctl.recipe.image_recipe import Optim
 from marginctl.recipe.transfer import TransferOptim
 
+OPTIMIZERS = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}  # names in torch.optim
+
 
 def build_optimizer(
-    optim: Optim, network: nn.Module, backbone: nn.Module | None = None
+    optim: Optim, module: nn.Module, backbone: nn.Module | None = None
 ) -> torch.optim.Optimizer:
-    """The optimiser of a recipe, at a learning rate of 1 until the loop sets one.
+    """Return the optimizer of a recipe, with a learning rate of 1 until the trainer sets one.
 
-    In fine-tuning on other images the backbone's parameters are a group of their own, which says
-    under `times` how many rates of the recipe its rate is.
+    In transfer learning the backbone's parameters are a group of their own, whose `lr_factor`
+    multiplies the recipe's learning rate.
 
     Args:
-        optim: what the recipe says of it.
-        network: backbone and objective; a class weight, a center that is trained and a learned
-            scale are the objective's. What is frozen takes no gradient, and is not held.
-        backbone: in it; for fine-tuning alone.
+        optim: the recipe's section.
+        module: backbone and objective; class weights, trained centers and a learned scale belong
+            to the objective. Frozen parameters take no gradient and are left out.
+        backbone: the backbone in it, for transfer learning.
 
     Raises:
         AssertionError: a trainable tensor is not in exactly one parameter group.
     """
-    parameters = _groups(optim, network, backbone)
-    made: torch.optim.Optimizer
+    groups = _parameter_groups(optim, module, backbone)
+    options: dict[str, Any] = {"lr": 1.0, "weight_decay": optim.weight_decay}
     if optim.optimizer == "sgd":
-        made = torch.optim.SGD(
-            parameters,
-            1.0,
-            momentum=optim.momentum,
-            nesterov=optim.nesterov,
-            weight_decay=optim.weight_decay,
-        )
-    else:
-        kind = torch.optim.Adam if optim.optimizer == "adam" else torch.optim.AdamW
-        made = kind(parameters, 1.0, weight_decay=optim.weight_decay)
-    _check_groups(made, network)
-    return made
+        options |= {"momentum": optim.momentum, "nesterov": optim.nesterov}
+    create = getattr(torch.optim, OPTIMIZERS[optim.optimizer])
+    optimizer: torch.optim.Optimizer = create(groups, **options)
+    _check_groups(optimizer, module)
+    return optimizer
 
 
-def _groups(optim: Optim, network: nn.Module, backbone: nn.Module | None) -> list[Any]:
-    held = [p for p in network.parameters() if p.requires_grad]
+def _parameter_groups(optim: Optim, module: nn.Module, backbone: nn.Module | None) -> list[Any]:
+    parameters = [p for p in module.parameters() if p.requires_grad]
     if not isinstance(optim, TransferOptim) or backbone is None:
-        return held
-    own = {id(p) for p in backbone.parameters()}
-    parts = (
-        ([p for p in held if id(p) in own], optim.backbone_lr_factor),
-        ([p for p in held if id(p) not in own], 1.0),
+        return parameters
+    backbone_ids = {id(p) for p in backbone.parameters()}
+    groups = (
+        ([p for p in parameters if id(p) in backbone_ids], optim.backbone_lr_factor),
+        ([p for p in parameters if id(p) not in backbone_ids], 1.0),
     )
-    return [{"params": some, "times": times} for some, times in parts if some]
+    return [{"params": params, "lr_factor": factor} for params, factor in groups if params]
 
 
-def _check_groups(optimizer: torch.optim.Optimizer, network: nn.Module) -> None:
-    held = Counter(id(p) for group in optimizer.param_groups for p in group["params"])
-    for name, parameter in network.named_parameters():
-        if parameter.requires_grad and held[id(parameter)] != 1:
-            raise AssertionError(
-                f"'{name}' is in {held[id(parameter)]} parameter groups: expected 1"
-            )
+def _check_groups(optimizer: torch.optim.Optimizer, module: nn.Module) -> None:
+    counts = Counter(id(p) for group in optimizer.param_groups for p in group["params"])
+    for name, parameter in module.named_parameters():
+        count = counts[id(parameter)]
+        if parameter.requires_grad and count != 1:
+            raise AssertionError(f"'{name}' is in {count} parameter groups: expected 1")

@@ -1,7 +1,7 @@
-"""What a network makes of pairs of images: each image is embedded once, however many pairs have it.
+"""Cosine similarities of image pairs under a network, for verification.
 
-The paper tests face networks so, on identities that they were not trained on: class weights play
-no part.
+Each image is embedded once, however many pairs contain it. The temperature paper tests face networks
+so, on identities that they were not trained on: class weights are not used.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,39 +11,39 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from marginctl.data.images.base import ImageDataset
 from marginctl.data.images.on_disk import FileSplit, OnDiskImages, make_file_split
 from marginctl.data.images.pairs import VerificationPairs
 from marginctl.errors import DecodeError, RequestError
+from marginctl.metrics.arrays import FloatArray
 from marginctl.metrics.verification import cosine_similarities, verification_metrics
 from marginctl.recipe import ImageRecipe
-from marginctl.training.ood_evaluation import AdaptedBatches
+from marginctl.training.ood_evaluation import AdaptedLoader, InputFormat, input_format_of
 from marginctl.training.trainer import Trainer
 from marginctl.utils.distributed import World
 from marginctl.utils.precision import DeviceConfig
 
-AT_ONCE = 100  # images
+BATCH_SIZE = 100
 
 
 @dataclass(frozen=True)
 class PairSimilarities:
-    """Pairs by a network.
+    """The cosine similarities of a list of pairs.
 
     Attributes:
-        pairs: them.
-        scores: (N,) the cosine of the two embeddings of each.
-        length: of an embedding.
+        pairs: the list.
+        scores: (N,) cosines of the two embeddings of each pair.
+        embedding_dim: length of an embedding.
     """
 
     pairs: VerificationPairs
-    scores: NDArray[np.float64]
-    length: int
+    scores: FloatArray
+    embedding_dim: int
 
     def record(self) -> dict[str, Any]:
-        """What `evaluation.verification` finds, with the list's name and its images."""
+        """Return the verification metrics, with the name of the list and its images."""
         return {
             "name": self.pairs.name,
             "digest": self.pairs.digest,
@@ -54,23 +54,23 @@ class PairSimilarities:
 
 
 def verify_pairs(
-    trainer: Trainer, lists: Sequence[VerificationPairs], own: ImageDataset, world: World
+    trainer: Trainer, lists: Sequence[VerificationPairs], images: ImageDataset, world: World
 ) -> list[PairSimilarities]:
-    """Pairs by a network in training; every process embeds its part of the images.
+    """Return the similarities of pairs under a network in training; every process takes part.
 
     Args:
         trainer: the network.
-        lists: of pairs.
-        own: the images that it was made for.
-        world: the processes that train it together.
+        lists: lists of pairs.
+        images: the images that it is trained on.
+        world: the processes that train together.
 
     Raises:
-        RequestError: an image that cannot be decoded.
+        RequestError: an image cannot be decoded.
     """
     trainer.model.eval()
-    shape, moments = (own.channels, own.image_size), (trainer.batches.mean, trainer.batches.std)
+    input_format = input_format_of(trainer, images)
     return pair_similarities(
-        trainer.features, lists, trainer.recipe, shape, moments, trainer.device_config, world
+        trainer.features, lists, trainer.recipe, input_format, trainer.device_config, world
     )
 
 
@@ -78,81 +78,76 @@ def pair_similarities(
     features: Callable[[Tensor], Tensor],
     lists: Sequence[VerificationPairs],
     recipe: ImageRecipe,
-    shape: tuple[int, int],
-    moments: tuple[Sequence[float], Sequence[float]],
+    input_format: InputFormat,
     device_config: DeviceConfig,
     world: World,
     *,
     flip: bool = False,
 ) -> list[PairSimilarities]:
-    """Embeds the images of lists of pairs.
+    """Return the similarities of lists of pairs.
 
-    They are prepared as the network's own test images are: whole squares where these are held in
-    memory or mirrored alone, else the middle of a larger one; grey ones for a colour network and
-    the other way round as foreign images are.
+    Images are prepared like the network's own test images: scaled from their largest centered
+    square where these are in memory or only flipped, else cropped from the center.
 
     Args:
         features: (B, C, H, W) -> (B, d) of a network in evaluation mode.
-        lists: of pairs.
-        recipe: by which it was trained.
-        shape: channels and side of the images that it was made for.
-        moments: mean and standard deviation of each of these channels, of 0 to 1.
-        device_config: the device, and the arithmetic of the network.
-        world: the processes that each have a part.
-        flip: whether an embedding is the sum of that of the image and that of its mirror image.
+        lists: lists of pairs.
+        recipe: the one that trained the network.
+        input_format: of the network.
+        device_config: device and precision.
+        world: the processes that share the images.
+        flip: whether an embedding is the sum over an image and its horizontal flip.
 
     Raises:
-        RequestError: an image that cannot be decoded.
+        RequestError: an image cannot be decoded.
     """
     if not lists:
         return []
-    whole = not recipe.data.streamed or recipe.data.augment == "flip"
-    images = _files(lists, shape[1])
-    batches = AdaptedBatches(images, shape, moments, device_config, world, whole=whole)
+    full_square = not recipe.data.streamed or recipe.data.augment == "flip"
+    images = _as_dataset(lists, input_format.image_size)
+    batches = AdaptedLoader(images, input_format, device_config, world, full_square=full_square)
     try:
-        embeddings = _embedded(features, batches, flip=flip)
+        local = _embed(features, batches, flip=flip)
     except DecodeError as error:
-        raise RequestError(_where(str(error), lists)) from None
-    (gathered,) = zip(*world.all_gather([embeddings]), strict=True)
-    vectors = torch.cat(gathered).double().numpy()
+        raise RequestError(_with_line(str(error), lists)) from None
+    embeddings = torch.cat(world.all_gather(local)).double().numpy()
     rows = {images.test.path(row): row for row in range(len(images.test))}
-    found = []
+    similarities = []
     for pairs in lists:
-        own = vectors[[rows[str(file.absolute())] for file in pairs.files]]
-        scores = cosine_similarities(*(own[pairs.rows[:, side]] for side in (0, 1)))
-        found.append(PairSimilarities(pairs, scores, vectors.shape[1]))
-    return found
+        own = embeddings[[rows[str(file.absolute())] for file in pairs.files]]
+        scores = cosine_similarities(own[pairs.rows[:, 0]], own[pairs.rows[:, 1]])
+        similarities.append(PairSimilarities(pairs, scores, embeddings.shape[1]))
+    return similarities
 
 
-def _files(lists: Sequence[VerificationPairs], pixels: int) -> OnDiskImages:
-    """The images as the test part of a set without classes, by their absolute paths."""
+def _as_dataset(lists: Sequence[VerificationPairs], image_size: int) -> OnDiskImages:
+    """Return the images of all pairs as the test part of a data set without classes."""
     paths = {str(file.absolute()) for pairs in lists for file in pairs.files}
     name, root = "the pairs", Path.cwd()
-    nothing = np.array([], np.int64)
-    train = FileSplit(np.array([], np.bytes_), nothing, nothing)
-    return OnDiskImages(
-        name, root, pixels, (), train, make_file_split(name, root, [(p, 0) for p in paths])
-    )
+    empty = np.array([], np.int64)
+    train = FileSplit(np.array([], np.bytes_), empty, empty)
+    test = make_file_split(name, root, [(path, 0) for path in paths])
+    return OnDiskImages(name, root, image_size, (), train, test)
 
 
 @torch.no_grad()
-def _embedded(
-    features: Callable[[Tensor], Tensor], batches: AdaptedBatches, *, flip: bool
-) -> Tensor:
-    """(M, d) on the CPU, of this process's images in their order."""
-    parts = []
-    for x, _ in batches.test_batches(AT_ONCE):
-        own = features(x)
-        parts.append((own + features(x.flip(-1)) if flip else own).float().cpu())
-    return torch.cat(parts)
+def _embed(features: Callable[[Tensor], Tensor], batches: AdaptedLoader, *, flip: bool) -> Tensor:
+    """Return (M, d) embeddings of this process's images on the CPU, in their order."""
+    embeddings = []
+    for x, _ in batches.test_batches(BATCH_SIZE):
+        embedding = features(x)
+        if flip:
+            embedding = embedding + features(x.flip(-1))
+        embeddings.append(embedding.float().cpu())
+    return torch.cat(embeddings)
 
 
-def _where(said: str, lists: Sequence[VerificationPairs]) -> str:
-    """An error of an image that cannot be decoded, with the first line that has it."""
+def _with_line(message: str, lists: Sequence[VerificationPairs]) -> str:
+    """Return the message of an image that cannot be decoded, with its first line in a list."""
     for pairs in lists:
         for row, file in enumerate(pairs.files):
-            if said.startswith(f"{file.absolute()}: "):
-                said = said.removesuffix(", or take it out of the set")
+            if message.startswith(f"{file.absolute()}: "):
+                problem = message.removesuffix(", or take it out of the set")
                 line = pairs.first_line(row)
-                return f"{pairs.file}:{line}: {said}, or take its pairs off the list"
-    return said
+                return f"{pairs.file}:{line}: {problem}, or remove its pairs from the list"
+    return message

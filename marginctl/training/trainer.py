@@ -1,4 +1,4 @@
-"""The training loop of one trial: steps, epochs, evaluation; it stops and resumes at any step."""
+"""The training loop of one trial: steps, epochs and evaluation, resumable after any step."""
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
@@ -22,17 +22,18 @@ from marginctl.training.running_metrics import RunningMetrics
 from marginctl.utils.distributed import World
 from marginctl.utils.precision import DeviceConfig
 
-# What the state of another network raises, when a trainer takes it up.
+# Errors of loading the state of another network.
 MISMATCH_ERRORS = (RuntimeError, ValueError, KeyError, TypeError, AttributeError)
+CHECK_INTERVAL = 20  # steps between checks of the loss, where a check waits for the device
 
 
 class DivergedError(Exception):
-    """The loss is not finite. `str` says where and how."""
+    """The loss, a weight or a feature is not finite; the message says where."""
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """What a network makes of images, of the test part mostly, in float32 or wider on the CPU."""
+    """The outputs of a network for N images, in float32 or wider on the CPU."""
 
     features: Tensor  # (N, d)
     logits: Tensor  # (N, C): scale x similarity, without margin
@@ -41,15 +42,15 @@ class Predictions:
 
 
 class Trainer:
-    """One network and its objective in training.
+    """Trains one network and its objective.
 
     Args:
         recipe: of one trial: its grid is empty.
         spec: of the objective.
-        images: what it is trained and tested on.
-        seed: of weights, orders, augmentation and dropout, each by its own name.
+        images: data set with a training and a test part.
+        seed: of weights, order, augmentation and dropout, each with its own stream.
         device_config: device, precision and memory format.
-        world: the processes that train it together.
+        world: the processes that train together.
     """
 
     def __init__(
@@ -63,219 +64,234 @@ class Trainer:
     ) -> None:
         self.recipe, self.device_config, self._seed = recipe, device_config, seed
         self._world = world or World()
-        self._network = Classifier(recipe, spec, images, seed, device_config, self._world)
-        self.model, self.objective = self._network.model, self._network.objective
-        self.optimizer = build_optimizer(recipe.optim, self._network.trained, self.model)
+        self._classifier = Classifier(recipe, spec, images, seed, device_config, self._world)
+        self.model, self.objective = self._classifier.model, self._classifier.objective
+        self.optimizer = build_optimizer(recipe.optim, self._classifier.module, self.model)
         self._scaler = torch.amp.GradScaler(
             device_config.device.type, enabled=device_config.precision == "fp16"
         )
         self.batches: BatchLoader = make_loader(
-            *(images, device_config.device, seed, recipe.data.augment),
+            images,
+            device_config.device,
+            seed,
+            recipe.data.augment,
             channels_last=device_config.channels_last,
             world=self._world,
         )
         self._balanced = images.train_y if recipe.train.sampling == "class-balanced" else None
         self.batches.balance_classes(self._balanced)
-        self._classes, self._pixels = images.classes, images.image_size
-        self.sizes = self.batches.batch_sizes(recipe.train.batch_size)
-        self.total = len(self.sizes) * recipe.train.epochs
+        self._classes, self._image_size = images.classes, images.image_size
+        self.batch_sizes = self.batches.batch_sizes(recipe.train.batch_size)
+        self.total_steps = len(self.batch_sizes) * recipe.train.epochs
         self.step = 0
-        self.last_lr = self._rate()
-        self._tally = RunningMetrics(self.objective, device_config.device, self._world)
+        self.last_lr = self._learning_rate()
+        self._running = RunningMetrics(self.objective, device_config.device, self._world)
 
     def load_backbone(
         self, backbone: Mapping[str, Tensor], moments: tuple[Sequence[float], Sequence[float]]
     ) -> None:
-        """Takes a trained backbone, and the normalisation of its images; not its classifier.
+        """Load a pretrained backbone and the normalization of its images, not its classifier.
 
         Raises:
-            ValueError: it is another network.
+            ValueError: the tensors are of another network.
         """
         checkpoint.check_shapes(self.model, backbone)
         self.model.load_state_dict(backbone)
         self.batches.set_normalization(*moments)
 
     def cache_frozen_features(self) -> bool:
-        """Computes a frozen part once, where every epoch sees the same images; whether it does.
+        """Compute the frozen part of the network once, if possible; return whether it was.
 
-        See `Classifier.cached_batches`. Weights and normalisation have been loaded before.
+        `Classifier.cache_frozen_features` has the conditions. Load weights and normalization
+        first.
         """
-        maps = self._network.cached_batches(self.batches)
-        if maps is not None:
-            self.batches = maps
+        cached = self._classifier.cache_frozen_features(self.batches)
+        if cached is not None:
+            self.batches = cached
             self.batches.balance_classes(self._balanced)
-        return maps is not None
+        return cached is not None
 
     @property
     def epoch(self) -> int:
-        """Epochs that are done."""
-        return self.step // len(self.sizes)
+        """Number of finished epochs."""
+        return self.step // len(self.batch_sizes)
+
+    @property
+    def at_epoch_end(self) -> bool:
+        """Whether the last step finished an epoch."""
+        return self.step % len(self.batch_sizes) == 0
 
     def run_epoch(self, after_step: Callable[[], None]) -> dict[str, Any]:
-        """Trains to the end of the epoch in which it stands; its record.
+        """Train to the end of the current epoch; return its training metrics.
 
         Args:
-            after_step: called after every step; what it raises leaves the trainer between steps.
+            after_step: called after every step; an exception leaves the trainer between steps.
 
         Raises:
             DivergedError: the loss is not finite.
         """
-        epoch, first = divmod(self.step, len(self.sizes))
+        epoch, first = divmod(self.step, len(self.batch_sizes))
         if first == 0:
-            self._tally.reset()
-        self._network.train()
+            self._running.reset()
+        self._classifier.train()
         for x, y in self.batches.train_batches(epoch, self.recipe.train.batch_size, first):
-            self._train_on(x, y)
+            self._train_step(x, y)
             self.step += 1
-            # asking costs a wait for the device, or for the other processes
-            cheap = self.device_config.device.type == "cpu" and self._world.size == 1
-            if cheap or self.step % 20 == 0 or self._at_end:
+            # a check waits for the device, or for the other processes
+            is_cheap = self.device_config.device.type == "cpu" and self._world.size == 1
+            if is_cheap or self.step % CHECK_INTERVAL == 0 or self.at_epoch_end:
                 self._check_loss()
             after_step()
-        return self._tally.record()
+        return self._running.compute()
 
-    @property
-    def _at_end(self) -> bool:
-        return self.step % len(self.sizes) == 0
-
-    def _train_on(self, x: Tensor, y: Tensor) -> None:
-        # dropout draws from torch's own stream: one for each step, so that a resumed run has it
-        own = () if self._world.is_main_process else (self._world.rank,)
-        torch.manual_seed(torch_seed(self._seed, "step", self.step, *own))
-        lr = self._rate()
+    def _train_step(self, x: Tensor, y: Tensor) -> None:
+        # dropout draws from torch's own stream; one seed per step makes a resumed run identical
+        rank = () if self._world.is_main_process else (self._world.rank,)
+        torch.manual_seed(torch_seed(self._seed, "step", self.step, *rank))
+        lr = self._learning_rate()
         self.last_lr = lr
         for group in self.optimizer.param_groups:
-            group["lr"] = lr * group.get("times", 1.0)
-        self.objective.set_progress(self.step, self.total)
+            group["lr"] = lr * group.get("lr_factor", 1.0)
+        self.objective.set_progress(self.step, self.total_steps)
         self.optimizer.zero_grad(set_to_none=True)
-        # the same number on every process, and no part of a single image
-        size, whole = self._world.size, self.sizes[self.step % len(self.sizes)]
-        number = max(1, min(self.recipe.train.grad_accum_steps, whole // size // 2))
-        parts = list(zip(x.tensor_split(number), y.tensor_split(number), strict=True))
+        # the same number of parts on every process, and no part with a single image
+        world_size = self._world.size
+        batch_size = self.batch_sizes[self.step % len(self.batch_sizes)]
+        num_parts = max(
+            1, min(self.recipe.train.grad_accum_steps, batch_size // world_size // 2)
+        )
+        parts = list(zip(x.tensor_split(num_parts), y.tensor_split(num_parts), strict=True))
         # DDP takes the mean over the processes, whose parts of the batch may differ in size
-        for i, (part, labels) in enumerate(parts, 1):
-            with self._without_sync(i < len(parts)):
-                loss, features = self._network.trained(part, labels)
-                self._scaler.scale(loss * (len(labels) * size / whole)).backward()
-            self._tally.add(loss.detach(), features.detach(), labels)
+        for i, (images, labels) in enumerate(parts, 1):
+            with self._no_sync(i < len(parts)):
+                loss, features = self._classifier.module(images, labels)
+                self._scaler.scale(loss * (len(labels) * world_size / batch_size)).backward()
+            self._running.update(loss.detach(), features.detach(), labels)
         self._scaler.step(self.optimizer)
         self._scaler.update()
 
-    def _rate(self) -> float:
-        optim, steps = self.recipe.optim, len(self.sizes)
+    def _learning_rate(self) -> float:
+        optim, steps = self.recipe.optim, len(self.batch_sizes)
         if optim.lr_interval == "step":
-            return rate_at(optim.lr, self.step, self.total)
-        # the first epoch has the first value, the last epoch the last
+            return rate_at(optim.lr, self.step, self.total_steps)
+        # the schedule's first value in the first epoch, its last one in the last
         return rate_at(optim.lr, self.step // steps, max(1, self.recipe.train.epochs - 1))
 
-    def _without_sync(self, wanted: bool) -> contextlib.AbstractContextManager[Any]:
-        """Gradients of all but the last part of a batch stay in this process."""
-        trained = self._network.trained
-        if wanted and isinstance(trained, nn.parallel.DistributedDataParallel):
-            return trained.no_sync()
+    def _no_sync(self, enabled: bool) -> contextlib.AbstractContextManager[Any]:
+        """Keep the gradients of all but the last part of a batch in this process."""
+        module = self._classifier.module
+        if enabled and isinstance(module, nn.parallel.DistributedDataParallel):
+            return module.no_sync()
         return contextlib.nullcontext()
 
     def _check_loss(self) -> None:
-        if not self._tally.is_finite():
-            raise DivergedError(f"the loss is not finite {self._where}")
+        if not self._running.is_finite():
+            raise DivergedError(f"the loss is not finite {self._position}")
 
     def check_finite(self) -> None:
-        """Raises DivergedError where the loss or a weight is not finite, on every process."""
+        """Check the loss and the weights, on every process.
+
+        Raises:
+            DivergedError: the loss or a weight is not finite.
+        """
         self._check_loss()
-        name = self._network.not_finite()
+        name = self._classifier.first_nonfinite()
         if name is not None:
-            raise DivergedError(f"'{name}' is not finite {self._where}")
+            raise DivergedError(f"'{name}' is not finite {self._position}")
 
     @property
-    def _where(self) -> str:
-        return f"at step {self.step} (epoch {(self.step - 1) // len(self.sizes) + 1})"
+    def _position(self) -> str:
+        return f"at step {self.step} (epoch {(self.step - 1) // len(self.batch_sizes) + 1})"
 
     @torch.no_grad()
     def predict(
-        self, size: int = 1000, batches: BatchLoader | None = None, part: str | None = "test"
-    ) -> "Predictions":
-        """Runs the test images through the network, each once, in order.
+        self,
+        batch_size: int = 1000,
+        batches: BatchLoader | None = None,
+        split: str | None = "test",
+    ) -> Predictions:
+        """Return the network's outputs for the test images, in order.
 
         Args:
-            size: images at once, at most.
-            batches: of other images, whose test part is taken.
-            part: what an error calls the images; None where their features need not be finite.
+            batch_size: largest number of images in one batch.
+            batches: loader of other images, whose test part is evaluated.
+            split: name of the images in errors; None where features need not be finite.
 
         Raises:
             DivergedError: a weight or a feature is not finite.
         """
         self.check_finite()
-        self._network.share_buffers()
-        self._network.eval()
-        features_of = self._network.features_of_batch if batches is None else self.features
-        parts, batches = [], batches or self.batches
-        for x, y in batches.test_batches(size):
-            features = features_of(x)
+        self._classifier.broadcast_buffers()
+        self._classifier.eval()
+        compute = self._classifier.batch_features if batches is None else self.features
+        outputs, batches = [], batches or self.batches
+        for x, y in batches.test_batches(batch_size):
+            features = compute(x)
             scores = self.objective.similarities(features)
-            parts.append((features, self.objective.scaled(scores, features), scores, y))
-        own = [torch.cat(part).cpu() for part in zip(*parts, strict=True)]
-        of_all = self._world.all_gather(own)
-        found = Predictions(*(torch.cat(part) for part in zip(*of_all, strict=True)))
-        if len(found.labels) != len(batches.test):
-            raise AssertionError(
-                f"{len(found.labels)} of {len(batches.test)} images were evaluated"
-            )
-        finite = bool(found.features.isfinite().all() and found.similarities.isfinite().all())
-        if part is not None and not finite:
-            raise DivergedError(f"a feature of a {part} image is not finite {self._where}")
-        return found
+            outputs.append((features, self.objective.scaled(scores, features), scores, y))
+        local = [torch.cat(tensors).cpu() for tensors in zip(*outputs, strict=True)]
+        gathered = self._world.all_gather(local)
+        predictions = Predictions(*(torch.cat(t) for t in zip(*gathered, strict=True)))
+        n, expected = len(predictions.labels), len(batches.test)
+        if n != expected:
+            raise AssertionError(f"{n} of {expected} images were evaluated")
+        finite = predictions.features.isfinite().all() and predictions.similarities.isfinite().all()
+        if split is not None and not bool(finite):
+            raise DivergedError(f"a feature of a {split} image is not finite {self._position}")
+        return predictions
 
     def features(self, x: Tensor) -> Tensor:
-        """(B, d) in float32 of images (B, c, H, W), whatever the backbone computes in."""
-        return self._network.features(x)
+        """Return (B, d) float32 features of images (B, c, H, W), whatever the precision."""
+        return self._classifier.features(x)
 
-    def state(self) -> dict[str, Any]:
-        """All that training goes on from; every process has a part in it.
+    def state_dict(self) -> dict[str, Any]:
+        """Return all that training resumes from; every process must call it.
 
         Raises:
-            DivergedError: the loss or a weight is not finite: nothing to go on from.
+            DivergedError: the loss or a weight is not finite, so that resuming is pointless.
         """
         self.check_finite()
-        self._network.share_buffers()
+        self._classifier.broadcast_buffers()
         return {
             "step": self.step,
-            "steps": len(self.sizes),
-            "processes": self._world.size,
+            "steps_per_epoch": len(self.batch_sizes),
+            "world_size": self._world.size,
             "versions": versions(),
             "normalization": [list(self.batches.mean), list(self.batches.std)],
             "classes": list(self._classes),
-            "pixels": self._pixels,
-            "sums": self._tally.state(),
+            "image_size": self._image_size,
+            "running_metrics": self._running.state(),
             "model": self.model.state_dict(),
             "objective": self.objective.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "scaler": self._scaler.state_dict(),
         }
 
-    def load(self, state: dict[str, Any]) -> None:
-        """Takes up what `state` gave.
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore `state_dict`.
 
         Raises:
-            ValueError: it was written by another number of processes, which see other batches, or
-                it is of another network.
+            ValueError: it is of another network, or of another number of processes, which see
+                other batches.
         """
-        if (state["processes"], state["steps"]) != (self._world.size, len(self.sizes)):
+        steps, world_size = len(self.batch_sizes), self._world.size
+        if (state["world_size"], state["steps_per_epoch"]) != (world_size, steps):
             raise ValueError(
-                f"was written by {state['processes']} processes with {state['steps']} steps an "
-                f"epoch, and these are {self._world.size} with {len(self.sizes)}"
+                f"was written by {state['world_size']} processes with {state['steps_per_epoch']} "
+                f"steps per epoch: expected {world_size} with {steps}"
             )
-        if state["step"] > self.total:
-            raise ValueError(f"is at step {state['step']} of {self.total}")
+        if state["step"] > self.total_steps:
+            raise ValueError(f"is at step {state['step']} of {self.total_steps}")
         self.load_weights(state)
         self.optimizer.load_state_dict(state["optimizer"])
         self._scaler.load_state_dict(state["scaler"])
-        self._tally.load(state["sums"])
+        self._running.load_state(state["running_metrics"])
 
     def load_weights(self, state: dict[str, Any]) -> None:
-        """Takes the network alone, with the normalisation of its images: to evaluate it.
+        """Restore the network and the normalization of its images alone, for evaluation.
 
         Raises:
-            ValueError: it is another network.
+            ValueError: it is of another network.
         """
         for module, kind in ((self.model, "model"), (self.objective, "objective")):
             checkpoint.check_shapes(module, state[kind])
@@ -285,4 +301,5 @@ class Trainer:
         self.step = state["step"]
 
     def weights_digest(self) -> str:
+        """Return the SHA-256 of the weights of backbone and objective."""
         return checkpoint.weights_digest(self.model.state_dict(), self.objective.state_dict())

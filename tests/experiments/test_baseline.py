@@ -18,13 +18,13 @@ RECIPE = CosifyRecipe.model_validate(
 
 def of(made, **changes):
     """A start, as reading its checkpoint gives it."""
-    state = made.state()
+    state = made.state_dict()
     found = source_model.Start(
         *("x", "0" * 64, "mlp:width=8", made.objective.spec, state["model"], state["objective"]),
         tuple(state["normalization"]),
         state["classes"],
         made.recipe.data,
-        state["pixels"],
+        state["image_size"],
     )
     return dataclasses.replace(found, **changes)
 

@@ -159,7 +159,7 @@ def test_a_weight_that_is_not_finite_is_no_checkpoint(kind):
     tensors = made.model.parameters() if kind == "parameter" else made.model.buffers()
     next(t for t in tensors if t.is_floating_point()).data.view(-1)[0] = float("inf")
     with pytest.raises(trainer.DivergedError, match=r"'.+' is not finite at step 0"):
-        made.state()
+        made.state_dict()
 
 
 def test_a_collapsed_training_is_marked(marginctl, tmp_path):
@@ -178,7 +178,7 @@ def contents(folder):
 def state_of(made):
     """All that a training goes on from, as bytes: tensors are not copied in a state."""
     content = io.BytesIO()
-    torch.save(made.state(), content)
+    torch.save(made.state_dict(), content)
     return content.getvalue()
 
 
@@ -188,7 +188,7 @@ def test_evaluation_changes_no_state(marginctl, tmp_path, objective):
     made = made_trainer(objective, model="resnet18", train={"batch_size": 25, "epochs": 1})
     made.run_epoch(lambda: None)
     before = state_of(made)
-    made.predict(size=4)
+    made.predict(batch_size=4)
     assert state_of(made) == before
     assert marginctl(*SMALL, "--objective", objective, "--out", tmp_path).status == 0
     (run,) = tmp_path.rglob("run.json")
@@ -323,7 +323,7 @@ def test_a_checkpoint_of_another_network(marginctl, tmp_path, monkeypatch, objec
 def test_each_test_image_counts_once(monkeypatch):
     """Item 23: images that are doubled or lost on their way are no evaluation."""
     made = made_trainer("soft", model="mlp:width=4")
-    assert len(made.predict(size=4).labels) == 21
+    assert len(made.predict(batch_size=4).labels) == 21
     batches = list(made.batches.test_batches(4))
     for wrong in (batches[:-1], [*batches, batches[0]]):
         monkeypatch.setattr(made.batches, "test_batches", lambda size, wrong=wrong: wrong)

@@ -58,7 +58,7 @@ def run(trained, until=None):
 
     records = []
     try:
-        while trained.step < trained.total:
+        while trained.step < trained.total_steps:
             records.append(trained.run_epoch(after_step))
     except EnoughError:
         pass

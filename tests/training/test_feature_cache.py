@@ -6,7 +6,7 @@ import torch
 from marginctl.objectives.parsing import parse
 from marginctl.recipe.cosify import CosifyRecipe
 from marginctl.training import classifier
-from marginctl.training.feature_cache import FrozenBlocks, SplitBackbone
+from marginctl.training.feature_cache import FrozenModules, SplitBackbone
 from marginctl.training.trainer import Trainer
 from tests.training.made import CPU, images, recipe, run
 
@@ -63,7 +63,7 @@ def test_a_second_stage_trains_a_new_classifier_alone(augment):
             for r in (own.model_copy(update={"second_stage": None}), own)
         )
         assert not torch.equal(first.objective.weight, trained.objective.weight)
-        assert (first.total, trained.total) == (3 * 3, 2 * 3)
+        assert (first.total_steps, trained.total_steps) == (3 * 3, 2 * 3)
         assert trained.cache_frozen_features() == (augment == "none")
         before, classifier = tensors(trained), trained.objective.weight.detach().clone()
         run(trained)
@@ -117,7 +117,7 @@ def test_maps_beyond_the_limit_are_not_kept(monkeypatch):
 def test_a_network_that_cannot_be_parted_is_computed_as_a_whole():
     trained = trainer("mnist-cnn:feature_dim=8", "3-4")
     trained.model.eval()
-    parted = SplitBackbone(trained.model, FrozenBlocks(trained.recipe, trained.model))
+    parted = SplitBackbone(trained.model, FrozenModules(trained.recipe, trained.model))
     x, _ = next(iter(trained.batches.test_batches(4)))
     assert parted.fits(x)
     parted.rest.layers[4] = torch.nn.Identity()

@@ -7,7 +7,7 @@ from PIL import Image
 
 from marginctl.data.images.ood_sets import OODDataset
 from marginctl.training.epoch_metrics import detection_record
-from marginctl.training.ood_evaluation import AdaptedBatches, adapt_images, predict_ood
+from marginctl.training.ood_evaluation import AdaptedLoader, adapt_images, predict_ood
 from tests.training.made import images, trainer
 
 
@@ -35,7 +35,7 @@ def test_images_of_the_same_shape_are_what_the_networks_own_are():
     made = trainer(of=own)
     moments = made.batches.mean, made.batches.std
     shape = own.channels, own.image_size
-    batches = AdaptedBatches(
+    batches = AdaptedLoader(
         own.select(np.arange(0)), shape, moments, made.device_config, None, whole=False
     )
     assert list(batches.train_batches(0, 8)) == []
@@ -60,7 +60,7 @@ def test_outputs_that_are_not_finite_are_null_with_their_reason(monkeypatch):
     own, other = images(), images(seed=5)
     made = trainer(of=own)
     tested = made.predict()
-    monkeypatch.setattr(made._network, "_features", lambda x: torch.full((len(x), 8), float("nan")))
+    monkeypatch.setattr(made._classifier, "_features", lambda x: torch.full((len(x), 8), float("nan")))
     foreign = predict_ood(made, [OODDataset(None, other)], own, None)
     found = detection_record(tested, foreign, 5)
     assert set(found["ood"][0]["scores"].values()) == {None}

@@ -117,7 +117,7 @@ def test_training_goes_on_as_without_a_look():
     """Neither the gradients nor the evaluation changes what is trained."""
     plain, looked = trainer("center"), trainer("center")
     run(plain)
-    while looked.step < looked.total:
+    while looked.step < looked.total_steps:
         looked.run_epoch(lambda: None)
         tested = looked.predict()
         gradient_norms(looked.objective, tested.features, tested.labels)

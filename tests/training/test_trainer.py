@@ -78,15 +78,15 @@ def test_a_batch_in_parts_is_the_batch(optimizer):
 def test_resumed_at_every_step_is_the_same_to_the_bit(objective, changes):
     whole = trainer(objective, **changes)
     records = run(whole)
-    for at in (1, 6, 7, 10, whole.total - 1):
+    for at in (1, 6, 7, 10, whole.total_steps - 1):
         first = trainer(objective, **changes)
         run(first, until=at)
         again = trainer(objective, **changes)
-        again.load(first.state())
+        again.load_state_dict(first.state())
         assert again.step == at
-        assert run(again) == records[at // len(whole.sizes) :][-len(records) :]
+        assert run(again) == records[at // len(whole.batch_sizes) :][-len(records) :]
         assert again.weights_digest() == whole.weights_digest()
-        assert again.state()["scaler"] == whole.state()["scaler"]
+        assert again.state_dict()["scaler"] == whole.state()["scaler"]
 
 
 def test_dropout_goes_on_as_it_would_have():
@@ -97,7 +97,7 @@ def test_dropout_goes_on_as_it_would_have():
     first = trainer("soft", of=data, **changes)
     run(first, until=2)
     again = trainer("soft", of=data, **changes)
-    again.load(first.state())
+    again.load_state_dict(first.state())
     torch.rand(7)  # something else draws in between
     run(again)
     assert again.weights_digest() == whole.weights_digest()
@@ -137,14 +137,14 @@ def test_a_loss_that_is_not_finite_stops_at_once():
     made = trainer("soft", optim={"lr": 1e6})
     with pytest.raises(DivergedError, match=r"the loss is not finite at step \d+ \(epoch \d\)"):
         run(made)
-    assert made.step < made.total
+    assert made.step < made.total_steps
 
 
 def test_evaluation_changes_nothing_and_counts_every_image():
     made = trainer("adacos")
     run(made, until=9)
     before = made.weights_digest()
-    tested = made.predict(size=4)
+    tested = made.predict(batch_size=4)
     assert made.weights_digest() == before
     assert len(tested.labels) == 21
     assert torch.allclose(tested.logits, made.predict().logits, atol=1e-5)
@@ -234,7 +234,7 @@ def test_a_checkpoint_of_before_nll_goes_on_without_it_in_its_epoch():
     state = first.state()
     state["sums"] = state["sums"][:4]
     again = trainer("lm-softmax", **changes)
-    again.load(state)
+    again.load_state_dict(state)
     second, third = run(again)
     assert second == {key: value for key, value in records[1].items() if key != "nll"}
     assert third == records[2]
@@ -246,5 +246,5 @@ def test_a_checkpoint_knows_the_side_of_its_images(tmp_path):
     from marginctl.recipe.image_data import ImageData
 
     made = trainer("soft")
-    assert made.state()["pixels"] == made.batches.train.x.shape[-1]
+    assert made.state_dict()["image_size"] == made.batches.train.x.shape[-1]
     assert _other("folder:pictures", ImageData(name="cifar-100"), 32, tmp_path).resolved_size == 32

@@ -49,5 +49,8 @@ class ImageDataset(Protocol):
     def select(self, rows: NDArray[np.int64]) -> Self:
         """The same with these training images alone, in this order."""
 
+    def train_as_test(self) -> Self:
+        """Return the data set with its training images as test part, in order and unaugmented."""
+
     def with_labels(self, y: NDArray[np.int64]) -> Self:
         """The same with other training labels."""

@@ -120,6 +120,10 @@ class OnDiskImages:
         part = self.train
         return replace(self, train=FileSplit(part.paths[rows], part.sizes[rows], part.y[rows]))
 
+    def train_as_test(self) -> Self:
+        """Return the data set with its training images as test part, in order and unaugmented."""
+        return replace(self, test=self.train)
+
     def with_labels(self, y: NDArray[np.int64]) -> Self:
         """The same with other training labels."""
         return replace(self, train=replace(self.train, y=y))

@@ -271,7 +271,7 @@ def test_a_resumed_training_is_the_same_with_other_workers(photographs, monkeypa
     state = stopped.state()
     monkeypatch.setattr(workers, "worker_count", lambda: 2)
     resumed = trainer(of=photographs, **changes)
-    resumed.load(state)
+    resumed.load_state_dict(state)
     run(resumed)
     assert resumed.step == whole.step == 8
     assert resumed.weights_digest() == whole.weights_digest()

@@ -1,0 +1,64 @@
+"""The losses of a reference run's network on training images: how difficult they are."""
+
+import torch
+
+from marginctl.data.images.base import ImageDataset
+from marginctl.errors import RequestError
+from marginctl.experiments.reference_run import Reference
+from marginctl.experiments.source_scale import spec_of
+from marginctl.experiments.training_record import recipe_of
+from marginctl.metrics.arrays import FloatArray
+from marginctl.metrics.scoring_rules import nll_per_sample
+from marginctl.training import checkpoint
+from marginctl.training.trainer import MISMATCH_ERRORS, DivergedError, Trainer
+from marginctl.utils.precision import device_config_for
+
+
+def reference_losses(
+    reference: Reference, images: ImageDataset, device: torch.device
+) -> FloatArray:
+    """Return the (N,) cross-entropy of each training image under the reference run, in nats.
+
+    Its last checkpoint computes in evaluation mode and in its own precision, without margin.
+
+    Args:
+        reference: the run that `train.reference_run` names.
+        images: the data set.
+        device: a torch device.
+
+    Raises:
+        RequestError: the run has no valid checkpoint, or one of another network.
+    """
+    name = f"train.reference_run = {reference.folder}"
+    latest, problems = checkpoint.load_latest(reference.folder, trial=reference.run["trial"])
+    if latest is None:
+        raise RequestError(*problems, f"{name}: has no valid checkpoint: train it again")
+    _, state = latest
+    recipe, spec = recipe_of(reference.run), spec_of(reference.run)
+    trainer = Trainer(
+        recipe,
+        spec,
+        images.train_as_test(),
+        int(reference.run["seed"]),
+        device_config_for(str(device), recipe.train.precision),
+    )
+    try:
+        trainer.load_weights(state)
+    except MISMATCH_ERRORS as error:
+        raise RequestError(
+            f"{name}: its checkpoint is of another network than its run.json "
+            f"({str(error).splitlines()[0]}): train it again"
+        ) from None
+    if trainer.weights_digest() != reference.weights:
+        raise RequestError(
+            f"{name}: its last checkpoint has other weights than its result.json: train it again"
+        )
+    try:
+        predictions = trainer.predict()
+    except DivergedError as error:
+        raise RequestError(f"{name}: {error}: name another run") from None
+    if not bool(predictions.logits.isfinite().all()):
+        raise RequestError(
+            f"{name}: a logit of a training image is not finite: name another run"
+        )
+    return nll_per_sample(predictions.logits.double().numpy(), predictions.labels.numpy())
