@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from marginctl.data.images.pairs import read_pairs
@@ -18,6 +17,7 @@ from marginctl.models.registry import ModelSpec
 from marginctl.recipe import ImageRecipe
 from marginctl.runs.atomic_io import csv_text, write_output
 from marginctl.training import checkpoint
+from marginctl.training.ood_evaluation import InputFormat
 from marginctl.training.pair_evaluation import PairSimilarities, pair_similarities
 from marginctl.training.trainer import MISMATCH_ERRORS
 from marginctl.utils.distributed import World
@@ -75,13 +75,10 @@ def verify(
     folder, file, state = located(path.absolute(), which)
     run = run_of(folder)
     recipe = recipe_of(run)
-    moments = state["normalization"]
-    shape = (
-        len(moments[0]),
-        state["image_size"],
-    )  # old ones do not say
+    mean, std = state["normalization"]
+    input_format = InputFormat(len(mean), state["image_size"], mean, std)
     device_config = device_config_for(device, recipe.train.precision)
-    backbone = _backbone(recipe, state["model"], shape, device_config, file)
+    backbone = _backbone(recipe, state["model"], input_format, device_config, file)
 
     def features(x: Tensor) -> Tensor:
         with device_config.autocast():
@@ -89,7 +86,7 @@ def verify(
         return found
 
     found = pair_similarities(
-        features, lists, recipe, shape, (moments[0], moments[1]), device_config, World(), flip=flip
+        features, lists, recipe, input_format, device_config, World(), flip=flip
     )
     document = {
         "schema": 1,
@@ -100,7 +97,7 @@ def verify(
         "model": recipe.model,
         "objective": str(run["objective"]),
         "score": "cosine of the embeddings" + (", each with its mirror image's" if flip else ""),
-        "embedding": found[0].length,
+        "embedding": found[0].embedding_dim,
         "verification": [one.record() for one in found],
     }
     return Verified(document, found)
@@ -117,12 +114,12 @@ def title(document: dict[str, Any]) -> str:
 def _backbone(
     recipe: ImageRecipe,
     weights: dict[str, Tensor],
-    shape: tuple[int, int],
+    input_format: InputFormat,
     device_config: DeviceConfig,
     file: Path,
 ) -> Backbone:
     model = ModelSpec.parse(recipe.model)
-    backbone = create_backbone(model, *shape)
+    backbone = create_backbone(model, input_format.channels, input_format.image_size)
     try:
         checkpoint.check_shapes(backbone, weights)
         backbone.load_state_dict(weights)
@@ -131,5 +128,5 @@ def _backbone(
         raise RequestError(
             f"{file}: holds another network than {recipe.model} ({said}): train it again"
         ) from None
-    memory = torch.channels_last if device_config.channels_last else torch.contiguous_format
-    return backbone.eval().to(device_config.device).to(memory_format=memory)
+    backbone = backbone.eval().to(device_config.device)
+    return backbone.to(memory_format=device_config.memory_format)

@@ -58,7 +58,5 @@ def reference_losses(
     except DivergedError as error:
         raise RequestError(f"{name}: {error}: name another run") from None
     if not bool(predictions.logits.isfinite().all()):
-        raise RequestError(
-            f"{name}: a logit of a training image is not finite: name another run"
-        )
+        raise RequestError(f"{name}: a logit of a training image is not finite: name another run")
     return nll_per_sample(predictions.logits.double().numpy(), predictions.labels.numpy())

@@ -123,10 +123,9 @@ def run_trial(
     if state is not None and world.is_main_process:
         listener.message(f"{trial}: goes on after step {trainer.step} of {trainer.total_steps}")
     trainer.cache_frozen_features()
-    reference = trial.reference
-    losses = reference and partial(
-        reference_losses, reference, device=trainer.device_config.device
-    )
+    losses = None
+    if trial.reference is not None:
+        losses = partial(reference_losses, trial.reference, device=device_config.device)
     diagnostics = Diagnostics(trainer, images, world, losses)
     lines = json.loads(state["metrics"]) if state is not None else []
     metrics = Metrics(folder.path / "metrics.jsonl", lines) if world.is_main_process else None

@@ -77,7 +77,11 @@ def predict_ood(
             ood_set.digest,
             trainer.predict(
                 batches=AdaptedLoader(
-                    ood_set.images, input_format, trainer.device_config, world, full_square=full_square
+                    ood_set.images,
+                    input_format,
+                    trainer.device_config,
+                    world,
+                    full_square=full_square,
                 ),
                 split=None,
             ),
@@ -98,8 +102,8 @@ class AdaptedLoader(BatchLoader):
         input_format: of the network.
         device_config: device and memory format.
         world: the processes that share the images.
-        full_square: whether images in files are scaled from their largest centered square, instead of
-            cropped from the center of a larger image.
+        full_square: whether images in files are scaled from their largest centered square,
+            instead of cropped from the center of a larger image.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Cosine similarities of image pairs under a network, for verification.
 
-Each image is embedded once, however many pairs contain it. The temperature paper tests face networks
-so, on identities that they were not trained on: class weights are not used.
+Each image is embedded once, however many pairs contain it. The temperature paper tests face
+recognition so, on identities without training images: class weights are not used.
 """
 
 from collections.abc import Callable, Sequence

@@ -157,9 +157,7 @@ class Trainer:
         # the same number of parts on every process, and no part with a single image
         world_size = self._world.size
         batch_size = self.batch_sizes[self.step % len(self.batch_sizes)]
-        num_parts = max(
-            1, min(self.recipe.train.grad_accum_steps, batch_size // world_size // 2)
-        )
+        num_parts = max(1, min(self.recipe.train.grad_accum_steps, batch_size // world_size // 2))
         parts = list(zip(x.tensor_split(num_parts), y.tensor_split(num_parts), strict=True))
         # DDP takes the mean over the processes, whose parts of the batch may differ in size
         for i, (images, labels) in enumerate(parts, 1):

@@ -1,4 +1,4 @@
-"""Where a trial is computed, and in what arithmetic."""
+"""The device and the precision that a trial computes with."""
 
 import contextlib
 from dataclasses import dataclass
@@ -6,36 +6,43 @@ from typing import Any
 
 import torch
 
+AUTOCAST_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
 
 @dataclass(frozen=True)
 class DeviceConfig:
-    """Where and how a trial is computed; nothing of it changes what it means."""
+    """Device, precision (fp32, bf16 or fp16) and memory format of a trial."""
 
     device: torch.device
-    precision: str  # fp32, bf16 or fp16
+    precision: str
     channels_last: bool
 
+    @property
+    def memory_format(self) -> torch.memory_format:
+        """The memory format of modules and batches."""
+        return torch.channels_last if self.channels_last else torch.contiguous_format
+
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
-        """What the backbone computes in."""
-        kind = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(self.precision)
-        if kind is None:
+        """Return the context in which the backbone computes."""
+        dtype = AUTOCAST_DTYPES.get(self.precision)
+        if dtype is None:
             return contextlib.nullcontext()
-        return torch.autocast(self.device.type, kind)
+        return torch.autocast(self.device.type, dtype)
 
 
 def device_config_for(device: str, precision: str) -> DeviceConfig:
-    """The device and what suits it: `auto` is bf16 where the hardware multiplies it, else fp32."""
-    place = torch.device(device)
+    """Return the configuration of a device; `auto` is bf16 where the hardware supports it."""
+    torch_device = torch.device(device)
     if precision == "auto":
-        if place.type == "cuda":
-            fast = torch.cuda.is_bf16_supported(including_emulation=False)
+        if torch_device.type == "cuda":
+            has_bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
         else:
-            fast = place.type == "cpu" and _multiplies_bf16()
-        precision = "bf16" if fast else "fp32"
-    return DeviceConfig(place, precision, channels_last=place.type in ("cuda", "cpu"))
+            has_bf16 = torch_device.type == "cpu" and _cpu_has_bf16()
+        precision = "bf16" if has_bf16 else "fp32"
+    return DeviceConfig(torch_device, precision, channels_last=torch_device.type in ("cuda", "cpu"))
 
 
-def _multiplies_bf16() -> bool:
-    """Whether this CPU has instructions for it; without them bf16 is slower than float32."""
-    asked = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
-    return any(getattr(torch.cpu, name, lambda: False)() for name in asked)
+def _cpu_has_bf16() -> bool:
+    """Return whether this CPU has bf16 instructions; without them bf16 is slower than fp32."""
+    checks = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
+    return any(getattr(torch.cpu, name, lambda: False)() for name in checks)

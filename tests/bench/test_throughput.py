@@ -7,7 +7,7 @@ import torch
 
 from marginctl.bench import throughput
 from marginctl.bench.throughput import TrainingTime, flops_per_image, peak_flops
-from tests.training.made import CPU, images, recipe, trainer
+from tests.training.factories import CPU, images, recipe, trainer
 
 MODEL = "mlp:width=16"
 

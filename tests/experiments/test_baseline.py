@@ -9,7 +9,7 @@ from marginctl.experiments import source_model
 from marginctl.experiments.baseline import before_record
 from marginctl.recipe.cosify import CosifyRecipe
 from marginctl.utils.distributed import World
-from tests.training.made import CPU, images, run, trainer
+from tests.training.factories import CPU, images, run, trainer
 
 RECIPE = CosifyRecipe.model_validate(
     {"task": "cosify", "source_model": "x", "model": "mlp:width=8", "data": {"name": "digits"}}

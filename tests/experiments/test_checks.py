@@ -7,7 +7,7 @@ import numpy as np
 from marginctl.errors import RequestError
 from marginctl.experiments.checks import MOST_SCORES, check_scores
 from tests.data.made import refusal
-from tests.training.made import images
+from tests.training.factories import images
 
 
 def test_the_scores_of_many_classes_must_fit_in_memory():

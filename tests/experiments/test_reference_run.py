@@ -85,7 +85,7 @@ def test_what_is_no_reference_is_refused_in_a_line(marginctl, store, trial, tmp_
     (trial / "run.json").write_text(json.dumps(run))
     for path in (trial / "checkpoints").iterdir():
         path.unlink()
-    refused(trial, "has no whole checkpoint: train it again")
+    refused(trial, "has no valid checkpoint: train it again")
 
 
 def test_a_diverged_reference_is_refused(marginctl, tmp_path):

@@ -16,7 +16,7 @@ from marginctl.models.registry import ModelSpec
 from marginctl.recipe.cosify import CosifyRecipe
 from marginctl.runs.run_dir import digest
 from marginctl.training.trainer import Trainer
-from tests.training.made import CPU, images
+from tests.training.factories import CPU, images
 
 
 @pytest.fixture(scope="module")

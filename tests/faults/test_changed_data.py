@@ -86,16 +86,16 @@ def test_the_images_vanish_in_the_middle(marginctl, tmp_path, photographs, monke
     line += ("data.load=stream", "--model", "mlp:width=4", *SMALL, "--epochs", "4")
     line += ("--checkpoint-minutes", "0")
     assert marginctl(*line, "--out", tmp_path / "whole").status == 0
-    steps, real = [], trainer.Trainer._train_on
+    steps, real = [], trainer.Trainer._train_step
 
-    def train_on(self, *batch):
+    def train_step(self, *batch):
         steps.append(1)
         if len(steps) == 3:
             shutil.move(photographs, tmp_path / "moved")
         real(self, *batch)
 
     with monkeypatch.context() as patch:
-        patch.setattr(trainer.Trainer, "_train_on", train_on)
+        patch.setattr(trainer.Trainer, "_train_step", train_step)
         ran = marginctl(*line, "--out", tmp_path / "runs")
     assert (ran.status, ran.out) == (2, ""), ran.err
     (said,) = [text for text in ran.err.splitlines() if text.startswith("error: ")]

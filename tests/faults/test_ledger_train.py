@@ -23,7 +23,7 @@ from marginctl.training import checkpoint, trainer
 from marginctl.training.running_metrics import RunningMetrics
 from marginctl.utils.distributed import World
 from tests.faults.harness import records
-from tests.training.made import trainer as made_trainer
+from tests.training.factories import trainer as made_trainer
 
 BASE = ("train", "--data", "digits", "--device", "cpu", "--quiet", "--json", "--epochs", "3")
 BASE += ("--set", "data.subset_size=100", "--set", "train.batch_size=30")  # 4 steps an epoch
@@ -37,16 +37,16 @@ class KilledError(BaseException):
 
 def killed_at(marginctl, monkeypatch, step, *arguments):
     """Runs a command that is killed before so many steps are done."""
-    real, done = trainer.Trainer._train_on, []
+    real, done = trainer.Trainer._train_step, []
 
-    def train_on(self, x, y):
+    def train_step(self, x, y):
         if len(done) == step:
             raise KilledError
         done.append(step)
         real(self, x, y)
 
     with monkeypatch.context() as patch:
-        patch.setattr(trainer.Trainer, "_train_on", train_on)
+        patch.setattr(trainer.Trainer, "_train_step", train_step)
         with pytest.raises(KilledError):
             marginctl(*arguments)
 
@@ -248,7 +248,7 @@ def test_the_last_checkpoint_is_damaged(marginctl, tmp_path, monkeypatch, damage
         os.mkfifo(last)
     ran = marginctl(*arguments, "--out", tmp_path / "killed")
     assert "goes on after step 5 of 12" in ran.err
-    assert (": passed over" in ran.err) == (damage != "absent")
+    assert (": skipped" in ran.err) == (damage != "absent")
     assert records(tmp_path / "killed") == records(tmp_path / "whole")
 
 

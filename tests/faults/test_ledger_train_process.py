@@ -21,13 +21,13 @@ COMMAND = Command([*ARGUMENTS, "--objective", "adacos", "--checkpoint-minutes", 
 SLOW = """
 import runpy, sys, time
 from marginctl.training import loop
-real = loop.Trainer._train_on
-def train_on(self, x, y):
+real = loop.Trainer._train_step
+def train_step(self, x, y):
     if self.step == 5:
         print("waits", file=sys.stderr, flush=True)
         time.sleep(3600)
     real(self, x, y)
-loop.Trainer._train_on = train_on
+loop.Trainer._train_step = train_on
 sys.argv[0] = "marginctl"
 runpy.run_module("marginctl", run_name="__main__")
 """

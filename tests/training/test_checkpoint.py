@@ -12,12 +12,13 @@ from marginctl.training.checkpoint import BEST, LAST
 
 STATE = {
     "trial": "one",
-    "steps": 4,
-    "processes": 1,
+    "steps_per_epoch": 4,
+    "world_size": 1,
     "versions": {"torch": "2"},
     "metrics": "[]",
     "normalization": [[0.5], [0.2]],
     "classes": ["a", "b"],
+    "image_size": 8,
     "optimizer": {},
     "scaler": {},
     "model": {"w": torch.ones(3)},
@@ -116,7 +117,7 @@ def test_the_last_good_one_is_found(tmp_path, damage):
     (_, state), problems = checkpoint.load_latest(tmp_path)
     assert state["step"] == 1
     assert len(problems) == 1
-    assert "is damaged (its checksum does not fit)" in problems[0]
+    assert "is corrupt: checksum mismatch" in problems[0]
 
 
 def test_no_checkpoint_is_none(tmp_path):
@@ -127,7 +128,7 @@ def test_no_checkpoint_is_none(tmp_path):
     "change",
     [
         *({"step": "1"}, {"step": -1}, {"model": [1]}, {"objective": 3}, {"versions": 3}),
-        *({"normalization": 3}, {"steps": 0}, {"metrics": None}),
+        *({"normalization": 3}, {"steps_per_epoch": 0}, {"metrics": None}),
         *({"model": {"w": {"a": 1}}}, {"objective": {"weight": "text"}}),
         *({"model": {"w": torch.eye(2).to_sparse()}}, {"model": {"w": torch.ones(2) * 1j}}),
     ],
@@ -138,14 +139,14 @@ def test_wrong_content_is_no_checkpoint(tmp_path, change):
     checkpoint.save(tmp_path, LAST, 2, {**STATE, "step": 2, **change}, 2)
     (_, state), problems = checkpoint.load_latest(tmp_path)
     assert state["step"] == 1
-    assert "is not a checkpoint of marginctl train: passed over" in problems[0]
+    assert "is not a checkpoint of marginctl train: skipped" in problems[0]
 
 
 def test_one_of_another_trial_is_passed_over(tmp_path):
     save(tmp_path, 1)
     found, problems = checkpoint.load_latest(tmp_path, trial="two")
     assert found is None
-    assert "is of another trial, one: passed over" in problems[0]
+    assert "belongs to another trial, one: skipped" in problems[0]
 
 
 def test_other_files_are_refused_and_run_nothing(tmp_path):

@@ -8,7 +8,7 @@ from marginctl.recipe.cosify import CosifyRecipe
 from marginctl.training import classifier
 from marginctl.training.feature_cache import FrozenModules, SplitBackbone
 from marginctl.training.trainer import Trainer
-from tests.training.made import CPU, images, recipe, run
+from tests.training.factories import CPU, images, recipe, run
 
 
 def trainer(model, blocks, pixels=8, channels=1, n=16, size=8, augment="none", epochs=1):
@@ -114,11 +114,11 @@ def test_maps_beyond_the_limit_are_not_kept(monkeypatch):
     assert trainer("mnist-cnn", "3-4").cache_frozen_features()
 
 
-def test_a_network_that_cannot_be_parted_is_computed_as_a_whole():
+def test_a_network_that_cannot_be_split_is_computed_as_a_whole():
     trained = trainer("mnist-cnn:feature_dim=8", "3-4")
     trained.model.eval()
-    parted = SplitBackbone(trained.model, FrozenModules(trained.recipe, trained.model))
+    split = SplitBackbone(trained.model, FrozenModules(trained.recipe, trained.model))
     x, _ = next(iter(trained.batches.test_batches(4)))
-    assert parted.fits(x)
-    parted.rest.layers[4] = torch.nn.Identity()
-    assert not parted.fits(x)
+    assert split.reproduces(x)
+    split.head.layers[4] = torch.nn.Identity()
+    assert not split.reproduces(x)

@@ -1,4 +1,4 @@
-"""Foreign images as a network is given them, and what comes of them."""
+"""OOD images adapted to a network, and their predictions."""
 
 import numpy as np
 import pytest
@@ -7,11 +7,16 @@ from PIL import Image
 
 from marginctl.data.images.ood_sets import OODDataset
 from marginctl.training.epoch_metrics import detection_record
-from marginctl.training.ood_evaluation import AdaptedLoader, adapt_images, predict_ood
-from tests.training.made import images, trainer
+from marginctl.training.ood_evaluation import (
+    AdaptedLoader,
+    adapt_images,
+    input_format_of,
+    predict_ood,
+)
+from tests.training.factories import images, trainer
 
 
-def test_colour_becomes_luminance_and_grey_is_repeated():
+def test_color_becomes_luminance_and_gray_is_repeated():
     x = torch.tensor([100.0, 200.0, 50.0]).view(1, 3, 1, 1).expand(2, 3, 4, 4)
     grey = adapt_images(x, 1, 4)
     assert grey.shape == (2, 1, 4, 4)
@@ -23,20 +28,22 @@ def test_colour_becomes_luminance_and_grey_is_repeated():
 
 
 @pytest.mark.parametrize("side", [5, 8, 29])
-def test_the_side_is_scaled_as_pillow_does(side):
+def test_images_are_resized_as_by_pillow(side):
     grey = np.random.default_rng(0).integers(0, 256, (13, 13)).astype(np.float32)
     by_pillow = Image.fromarray(grey).resize((side, side), Image.Resampling.BILINEAR)
     ours = adapt_images(torch.tensor(grey).view(1, 1, 13, 13), 1, side)
     assert ours[0, 0].numpy() == pytest.approx(np.asarray(by_pillow), abs=1e-3)
 
 
-def test_images_of_the_same_shape_are_what_the_networks_own_are():
+def test_images_of_the_same_format_equal_the_test_images():
     own = images()
     made = trainer(of=own)
-    moments = made.batches.mean, made.batches.std
-    shape = own.channels, own.image_size
     batches = AdaptedLoader(
-        own.select(np.arange(0)), shape, moments, made.device_config, None, whole=False
+        own.select(np.arange(0)),
+        input_format_of(made, own),
+        made.device_config,
+        None,
+        full_square=False,
     )
     assert list(batches.train_batches(0, 8)) == []
     (theirs, labels), (ours, _) = (next(b.test_batches(100)) for b in (batches, made.batches))
@@ -44,7 +51,7 @@ def test_images_of_the_same_shape_are_what_the_networks_own_are():
     assert labels.tolist() == own.test_y.tolist()
 
 
-def test_they_are_normalised_by_the_networks_images_though_colour_and_larger():
+def test_larger_color_images_are_normalized_as_the_training_images():
     own, other = images(), images(pixels=16, channels=3, tests=9, seed=5)
     made = trainer(of=own)
     (one,) = predict_ood(made, [OODDataset("far", other)], own, None)
@@ -52,15 +59,17 @@ def test_they_are_normalised_by_the_networks_images_though_colour_and_larger():
     made.model.eval()
     with torch.no_grad():
         features = made.features((x / 255 - own.mean[0]) / own.std[0])
-    assert one.tested.features.numpy() == pytest.approx(features.numpy(), abs=1e-4)
+    assert one.predictions.features.numpy() == pytest.approx(features.numpy(), abs=1e-4)
     assert (one.name, one.group, one.digest) == ("made", "far", other.split_digests["test"])
 
 
-def test_outputs_that_are_not_finite_are_null_with_their_reason(monkeypatch):
+def test_scores_that_are_not_finite_are_null_with_their_reason(monkeypatch):
     own, other = images(), images(seed=5)
     made = trainer(of=own)
     tested = made.predict()
-    monkeypatch.setattr(made._classifier, "_features", lambda x: torch.full((len(x), 8), float("nan")))
+    monkeypatch.setattr(
+        made._classifier, "_forward", lambda x: torch.full((len(x), 8), float("nan"))
+    )
     foreign = predict_ood(made, [OODDataset(None, other)], own, None)
     found = detection_record(tested, foreign, 5)
     assert set(found["ood"][0]["scores"].values()) == {None}

@@ -8,7 +8,7 @@ from marginctl.objectives.parsing import available
 from marginctl.recipe.image_recipe import Optim
 from marginctl.recipe.transfer import TransferOptim
 from marginctl.training.optimizer import build_optimizer
-from tests.training.made import trainer
+from tests.training.factories import trainer
 
 
 def held(optimizer):
@@ -44,14 +44,14 @@ def test_one_that_is_lost_or_doubled_stops_before_the_first_step(monkeypatch, op
         build_optimizer(Optim(optimizer=optimizer), network)
 
 
-def test_the_backbone_moves_at_its_own_rate_on_other_images():
+def test_the_backbone_has_its_own_learning_rate_in_transfer():
     """Table 8 of the temperature paper: 0.1 for the class weights, 0.001 for the backbone."""
     network = nn.ModuleDict({"model": nn.Linear(2, 2), "objective": nn.Linear(2, 3)})
     made = build_optimizer(TransferOptim(), network, network["model"])
     backbone, classes = made.param_groups
     assert [id(p) for p in backbone["params"]] == [id(p) for p in network["model"].parameters()]
-    assert (backbone["times"], classes["times"]) == (0.01, 1.0)
+    assert (backbone["lr_factor"], classes["lr_factor"]) == (0.01, 1.0)
     assert sorted(held(made)) == sorted(map(id, network.parameters()))
     network["model"].requires_grad_(False)
     (classes,) = build_optimizer(TransferOptim(), network, network["model"]).param_groups
-    assert classes["times"] == 1.0
+    assert classes["lr_factor"] == 1.0

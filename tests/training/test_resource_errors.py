@@ -1,4 +1,4 @@
-"""A machine without memory or compiler: one line, exit 1, and what was trained is kept."""
+"""Out of memory, or no compiler: one line, exit 1, and the checkpoint stays."""
 
 import pytest
 import torch
@@ -21,7 +21,7 @@ def too_large():
     torch.empty(2**46)
 
 
-def of_a_card():
+def out_of_gpu_memory():
     raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
 
 
@@ -30,25 +30,25 @@ def no_compiler():
 
 
 MEMORY = (
-    "error: digits, mlp:width=8 / soft (seed 0): cpu has no memory for train.batch_size = 50 with "
-    "train.grad_accum_steps = 1: raise the latter, or take a smaller model"
+    "error: digits, mlp:width=8 / soft (seed 0): out of memory on cpu with train.batch_size = "
+    "50 and train.grad_accum_steps = 1: raise train.grad_accum_steps, or use a smaller model"
 )
 COMPILER = "error: digits, mlp:width=8 / soft (seed 0): train.compile = true: No working C++ compil"
 
 
 @pytest.mark.parametrize(
-    ("lack", "line"), [(too_large, MEMORY), (of_a_card, MEMORY), (no_compiler, COMPILER)]
+    ("fail", "line"), [(too_large, MEMORY), (out_of_gpu_memory, MEMORY), (no_compiler, COMPILER)]
 )
-def test_one_line_and_what_was_trained_is_kept(marginctl, tmp_path, monkeypatch, lack, line):
-    real = trainer.Trainer._train_on
+def test_one_line_and_the_checkpoint_stays(marginctl, tmp_path, monkeypatch, fail, line):
+    real = trainer.Trainer._train_step
 
-    def train_on(self, x, y):
+    def train_step(self, x, y):
         if self.step == 2:
-            lack()
+            fail()
         real(self, x, y)
 
     with monkeypatch.context() as patch:
-        patch.setattr(trainer.Trainer, "_train_on", train_on)
+        patch.setattr(trainer.Trainer, "_train_step", train_step)
         ran = marginctl(*TRAIN, "--quiet", "--out", tmp_path)
     assert (ran.status, ran.out) == (1, "")
     assert ran.err.startswith(line)
@@ -58,17 +58,17 @@ def test_one_line_and_what_was_trained_is_kept(marginctl, tmp_path, monkeypatch,
     assert again.status == 0
 
 
-def test_a_dry_run_says_that_there_is_no_memory(marginctl, tmp_path, monkeypatch):
-    monkeypatch.setattr(trainer.Trainer, "_train_on", lambda self, x, y: too_large())
+def test_a_dry_run_reports_too_little_memory(marginctl, tmp_path, monkeypatch):
+    monkeypatch.setattr(trainer.Trainer, "_train_step", lambda self, x, y: too_large())
     ran = marginctl(*TRAIN, "--out", tmp_path, "--dry-run", "--json")
     (row,) = ran.json["dry_run"]["rows"]
     assert row["reason"] == "cpu has no memory for 50 images"
 
 
-def test_other_errors_stay_what_they_are(marginctl, tmp_path, monkeypatch):
+def test_other_errors_are_raised_unchanged(marginctl, tmp_path, monkeypatch):
     def broken(self, x, y):
         raise RuntimeError("a fault of ours")
 
-    monkeypatch.setattr(trainer.Trainer, "_train_on", broken)
+    monkeypatch.setattr(trainer.Trainer, "_train_step", broken)
     with pytest.raises(RuntimeError, match="a fault of ours"):
         marginctl(*TRAIN, "--out", tmp_path)

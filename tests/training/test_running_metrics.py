@@ -1,4 +1,4 @@
-"""What is counted of a batch, whole and in parts."""
+"""Running metrics of batches, in blocks of any size."""
 
 import pytest
 import torch
@@ -9,17 +9,17 @@ from marginctl.utils.distributed import World
 
 
 @pytest.mark.parametrize("name", ["soft", "arcface", "cosine-ls"])
-def test_many_classes_are_counted_in_parts(name, monkeypatch):
+def test_the_block_size_changes_nothing(name, monkeypatch):
     torch.manual_seed(0)
     objective = create(name, 12, 5)
     batches = [(torch.randn(n, 5), torch.randint(12, (n,))) for n in (17, 1)]
     records = []
-    for at_once in (running_metrics.AT_ONCE, 12 * 4, 1):
-        monkeypatch.setattr(running_metrics, "AT_ONCE", at_once)
-        counted = running_metrics.RunningMetrics(objective, torch.device("cpu"), World())
+    for size in (running_metrics.BLOCK_SIZE, 12 * 4, 1):
+        monkeypatch.setattr(running_metrics, "BLOCK_SIZE", size)
+        running = running_metrics.RunningMetrics(objective, torch.device("cpu"), World())
         for x, y in batches:
-            counted.add(objective(x, y).detach(), x, y)
-        records.append(counted.record())
+            running.update(objective(x, y).detach(), x, y)
+        records.append(running.compute())
     whole, *parts = records
     assert "nll" in whole
     for record in parts:

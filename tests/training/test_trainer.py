@@ -12,7 +12,7 @@ from marginctl.training.running_metrics import top1_top5_hits
 from marginctl.training.trainer import DivergedError
 from marginctl.utils.precision import DeviceConfig, device_config_for
 from marginctl.utils.seed import generator
-from tests.training.made import images, run, trainer
+from tests.training.factories import images, run, trainer
 
 BF16 = DeviceConfig(torch.device("cpu"), "bf16", channels_last=True)
 # `train` refuses it on a CPU, where it trains badly; its scaler goes on there as on a GPU
@@ -82,14 +82,14 @@ def test_resumed_at_every_step_is_the_same_to_the_bit(objective, changes):
         first = trainer(objective, **changes)
         run(first, until=at)
         again = trainer(objective, **changes)
-        again.load_state_dict(first.state())
+        again.load_state_dict(first.state_dict())
         assert again.step == at
         assert run(again) == records[at // len(whole.batch_sizes) :][-len(records) :]
         assert again.weights_digest() == whole.weights_digest()
-        assert again.state_dict()["scaler"] == whole.state()["scaler"]
+        assert again.state_dict()["scaler"] == whole.state_dict()["scaler"]
 
 
-def test_dropout_goes_on_as_it_would_have():
+def test_dropout_resumes_identically():
     changes = {"model": "wrn-16-8:dropout=0.5", "train": {"epochs": 1, "batch_size": 10}}
     data = images(n=30, tests=5)
     whole = trainer("soft", of=data, **changes)
@@ -97,13 +97,13 @@ def test_dropout_goes_on_as_it_would_have():
     first = trainer("soft", of=data, **changes)
     run(first, until=2)
     again = trainer("soft", of=data, **changes)
-    again.load_state_dict(first.state())
+    again.load_state_dict(first.state_dict())
     torch.rand(7)  # something else draws in between
     run(again)
     assert again.weights_digest() == whole.weights_digest()
 
 
-def test_seeds():
+def test_a_seed_reproduces_the_weights():
     one, same, other = trainer(seed=0), trainer(seed=0), trainer(seed=1)
     for made in (one, same, other):
         run(made)
@@ -156,7 +156,7 @@ def test_evaluation_changes_nothing_and_counts_every_image():
     assert record["n"] == 21
 
 
-def test_the_objectives_state_is_recorded():
+def test_the_state_of_the_objective_is_recorded():
     learned = trainer("cosine-learned")
     assert objective_record(learned.objective, learned.predict())["scale"] == pytest.approx(16)
     least = trainer("cosine-ls")
@@ -225,22 +225,7 @@ def test_a_least_squares_scale_with_a_margin_has_no_nll():
     assert set(record) == {"loss", "top1"}
 
 
-def test_a_checkpoint_of_before_nll_goes_on_without_it_in_its_epoch():
-    changes = {"model": "mlp:width=6"}
-    whole = trainer("lm-softmax", **changes)
-    records = run(whole)
-    first = trainer("lm-softmax", **changes)
-    run(first, until=10)
-    state = first.state()
-    state["sums"] = state["sums"][:4]
-    again = trainer("lm-softmax", **changes)
-    again.load_state_dict(state)
-    second, third = run(again)
-    assert second == {key: value for key, value in records[1].items() if key != "nll"}
-    assert third == records[2]
-
-
-def test_a_checkpoint_knows_the_side_of_its_images(tmp_path):
+def test_a_checkpoint_has_the_image_size(tmp_path):
     """Other images are scaled to it, whatever a folder has by itself."""
     from marginctl.experiments.evaluate import _other
     from marginctl.recipe.image_data import ImageData

@@ -13,7 +13,7 @@ from marginctl.objectives.parsing import parse
 from marginctl.training.checkpoint import weights_digest
 from marginctl.transfer.cached_features import are_cached, extract_features
 from marginctl.utils.precision import device_config_for
-from tests.training.made import trainer
+from tests.training.factories import trainer
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import torch
 
 from marginctl.data.loading.batches import PADDING, InMemoryLoader
 from marginctl.utils.distributed import World
-from tests.training.made import images
+from tests.training.factories import images
 
 
 def batches(data, augment="none", seed=0):

@@ -12,7 +12,7 @@ from marginctl.data.loading import streaming, workers
 from marginctl.data.loading.streaming import ImageTransform, OnDiskLoader, _draws
 from marginctl.errors import MarginctlError, RequestError
 from marginctl.utils.distributed import World
-from tests.training.made import run, trainer
+from tests.training.factories import run, trainer
 
 CPU = torch.device("cpu")
 MEAN, STD = (torch.tensor(v).view(3, 1, 1) for v in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
