@@ -165,5 +165,5 @@ def test_a_reference_with_other_weights_than_its_result_says_is_refused(whole, t
     opened = session(tmp_path, *overrides)
     (trial,) = opened.trials
     wrong = replace(trial, reference=replace(trial.reference, weights=weights_digest({})))
-    with pytest.raises(RequestError, match="has other weights than its result.json"):
+    with pytest.raises(RequestError, match="has other weights than its result"):
         trained(replace(opened, trials=[wrong]), "wrong")
