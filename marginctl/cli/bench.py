@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from marginctl.cli import completion, options
-from marginctl.cli.options import Format, integer, print_json
+from marginctl.cli.options import integer
 from marginctl.errors import MarginctlError, RequestError
 
 
@@ -36,7 +36,7 @@ def command(
     out: options.Out = Path("runs"),
     data_dir: options.DataDir = None,
     device: options.Device = "auto",
-    table_format: options.TableFormat = Format.table,
+    report_format: options.ReportFormat = "table",
     json: options.Json = False,
 ) -> None:
     """Benchmarks against alternatives.
@@ -59,8 +59,8 @@ def command(
     from marginctl.bench.suite import check_name, run_one, run_suite
     from marginctl.bench.timing import Context
     from marginctl.console.progress import log_lines
-    from marginctl.reports.formats.output import print_tables
-    from marginctl.reports.tables.bench_table import as_json, bench_table
+    from marginctl.reports.formats.output import print_report
+    from marginctl.reports.tables.bench_table import bench_report
     from marginctl.utils.device import resolve_device
 
     if name is not None:
@@ -70,13 +70,11 @@ def command(
     resolved = resolve_device(device, accelerated=True)
     context = Context(resolved, data_dir, out, lambda line: log_lines([line]))
     if name is None:
-        report = run_suite(context, quick=quick, rounds=rounds)
+        results = run_suite(context, quick=quick, rounds=rounds)
     else:
-        report = run_one(name, context, quick=quick, rounds=rounds, overrides=set_ or [])
-    if json:
-        print_json(as_json(report))
-    else:
-        print_tables(table_format, [bench_table(report, ratios_only=name is None)])
-    failed = [line for result in report.results for line in result.failed]
+        results = run_one(name, context, quick=quick, rounds=rounds, overrides=set_ or [])
+    printed = bench_report(results, ratios_only=name is None)
+    print_report(printed, "json" if json else report_format)
+    failed = [line for result in results.results for line in result.failed]
     if failed:
         raise MarginctlError(*failed)

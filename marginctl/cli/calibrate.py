@@ -7,7 +7,7 @@ import typer
 
 from marginctl.cli import options
 from marginctl.cli.evaluate import Which
-from marginctl.cli.options import integer, print_json, share
+from marginctl.cli.options import integer, share
 from marginctl.errors import RequestError
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def command(
         Which,
         typer.Option("--checkpoint", help="Of a run: after the last epoch, or the best one."),
     ] = Which.last,
-    table_format: options.TableFormat = options.Format.table,
+    report_format: options.ReportFormat = "table",
     json: options.Json = False,
     data_dir: options.DataDir = None,
     device: options.Device = "auto",
@@ -119,7 +119,8 @@ def command(
     from marginctl.calibration.read_outputs import is_file_of_outputs, read_outputs
     from marginctl.console.progress import ThrottledLog, log_lines
     from marginctl.reports.figures.style import check_path
-    from marginctl.reports.tables.calibrate_table import print_as, title_of
+    from marginctl.reports.formats.output import print_report
+    from marginctl.reports.tables.calibrate_table import calibrate_report, title_of
     from marginctl.runs.atomic_io import check_outputs
 
     if calibration is not None and (split is not None or repeats is not None):
@@ -155,10 +156,7 @@ def command(
     if save is not None:
         io.write(save, next(iter(found.maps.values())))
     log_lines(f"wrote {path}" for path in (figure, save) if path is not None)
-    if json:
-        print_json(found.document)
-    else:
-        print_as(table_format, found.document)
+    print_report(calibrate_report(found.document), "json" if json else report_format)
 
 
 def _of_run(

@@ -6,7 +6,6 @@ from typing import Annotated
 import typer
 
 from marginctl.cli import options, training_options
-from marginctl.cli.options import Format
 
 
 def command(
@@ -36,7 +35,7 @@ def command(
     keep: training_options.Keep = 1,
     checkpoint_minutes: training_options.CheckpointMinutes = 5.0,
     tensorboard: training_options.TensorBoardFolder = None,
-    table_format: options.TableFormat = Format.table,
+    report_format: options.ReportFormat = "table",
     json: options.Json = False,
     set_: options.Set = None,
     seed: options.Seed = None,
@@ -55,7 +54,7 @@ def command(
     resumes.
     """
     from marginctl.recipe.cosify import CosifyRecipe
-    from marginctl.reports.tables.cosify_table import as_json, print_as
+    from marginctl.reports.tables.training_table import training_report
 
     training_options.perform(
         CosifyRecipe,
@@ -69,9 +68,8 @@ def command(
             "train.epochs": ("--epochs", epochs),
         },
         training_options.How(
-            *(set_ or [], seed, seeds, keep, checkpoint_minutes, tensorboard, table_format, json),
+            *(set_ or [], seed, seeds, keep, checkpoint_minutes, tensorboard, report_format, json),
             *(out, data_dir, device, dry_run, quiet),
         ),
-        print_as,
-        as_json,
+        training_report,
     )

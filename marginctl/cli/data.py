@@ -28,7 +28,7 @@ def list_(data_dir: options.DataDir = None, json: options.Json = False) -> None:
     """List the data sets and what is there of them."""
     from marginctl.data.status import dataset_status
     from marginctl.data.tabular.uci import default_data_dir
-    from marginctl.reports.formats.text_table import print_rows
+    from marginctl.reports.formats.output import print_rows
 
     folder = data_dir or default_data_dir()
     rows = [dataset_status(name, folder, read=False).row() for name in _chosen(["uci", "images"])]

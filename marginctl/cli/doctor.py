@@ -20,7 +20,7 @@ def command(
     """
     from marginctl.data.tabular.uci import default_data_dir
     from marginctl.doctor import examine
-    from marginctl.reports.formats.text_table import print_finding
+    from marginctl.reports.formats.output import print_finding
 
     found = []
     for finding in examine(data_dir or default_data_dir(), out, device):

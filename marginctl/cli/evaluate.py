@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from marginctl.cli import options
-from marginctl.cli.options import integer, print_json
+from marginctl.cli.options import integer
+from marginctl.errors import RequestError
 
 
 class Which(enum.StrEnum):
@@ -21,30 +22,32 @@ def command(
         str,
         typer.Argument(
             metavar="RUN",
-            help="A trial's folder in a run store, a checkpoint, or published weights: "
+            help="A run directory, a checkpoint, or pretrained weights: "
             "ResNet50_Weights.IMAGENET1K_V2, resnet50 for the newest, or efficientnet-lite0.",
         ),
     ],
     data: Annotated[
         str | None,
         typer.Option(
-            "--data", metavar="NAME", help="Other images than its own; of weights, which images."
+            "--data", metavar="NAME", help="Override the run's data set; required with weights."
         ),
     ] = None,
     which: Annotated[
         Which,
-        typer.Option("--checkpoint", help="Of a folder: after the last epoch, or the best one."),
+        typer.Option("--checkpoint", help="Checkpoint of the run directory."),
     ] = Which.last,
     bins: Annotated[
         int,
-        typer.Option("--bins", metavar="N", parser=integer(1, 1000), help="Of the calibration."),
+        typer.Option(
+            "--bins", metavar="N", parser=integer(1, 1000), help="Bins of the calibration errors."
+        ),
     ] = 15,
     calibration: Annotated[
         Path | None,
         typer.Option(
             "--calibration",
             metavar="FILE",
-            help="A map of `calibrate --save`: also show the calibrated numbers.",
+            help="Saved calibrator (calibrate --save): also show the calibrated metrics.",
         ),
     ] = None,
     ood: options.Ood = None,
@@ -53,7 +56,7 @@ def command(
         typer.Option(
             "--figure",
             metavar="FILE",
-            help="Draw how well errors and foreign images are told apart.",
+            help="Plot misclassification and OOD detection: histograms and ROC curves.",
         ),
     ] = None,
     pairs: Annotated[
@@ -61,8 +64,8 @@ def command(
         typer.Option(
             "--pairs",
             metavar="FILE",
-            help="Pairs of images to verify in place of all else: LFW's lines, or PATH PATH 1 or 0;"
-            " repeatable.",
+            help="Verification pair list, evaluated instead of a test set: lines of LFW, or PATH "
+            "PATH 1|0; repeatable.",
         ),
     ] = None,
     images: Annotated[
@@ -71,45 +74,53 @@ def command(
             "--images",
             metavar="FOLDER",
             parser=options.folder,
-            help="Of the pairs' images; else the folder of their list.",
+            help="Folder of the pairs' images (default: the folder of the list).",
         ),
     ] = None,
     flip: Annotated[
-        bool, typer.Option("--flip", help="Of pairs: embed each image with its mirror image.")
+        bool,
+        typer.Option("--flip", help="Add the embedding of the flipped image (pairs only)."),
     ] = False,
     predictions: Annotated[
         Path | None,
-        typer.Option("--predictions", metavar="FILE", help="Write each pair's score as CSV."),
+        typer.Option("--predictions", metavar="FILE", help="Write the score of each pair (CSV)."),
     ] = None,
+    report_format: options.ReportFormat = "table",
     json: options.Json = False,
     data_dir: options.DataDir = None,
     device: options.Device = "auto",
 ) -> None:
     """Evaluate a trained network: accuracy, calibration, angles, detection, confusion.
 
-    Detection: how well its confidence tells its errors (MISS), and foreign images (OOD), from the
-    rest. Foreign images are scaled to its side, bilinearly and antialiased, made grey by luminance
-    (ITU-R 601) or colour by repetition, and normalised as its own.
+    Misclassification detection (MISS) separates wrong from correct predictions by a confidence
+    score; OOD detection separates an OOD test set from the test images. OOD images are resized to
+    the network's resolution (bilinear, antialiased), converted to its number of channels and
+    normalised in the same way.
 
-    Verification, of pairs of images: whether the cosine of their features says that they are of one
-    identity. The network's own images are not needed then.
+    With --pairs: verification, whether the cosine of two embeddings tells that both images show one
+    identity. The data set of the run is not needed then.
     """
     if pairs:
-        without = {"--data": data, "--calibration": calibration, "--ood": ood, "--figure": figure}
-        _verify(
-            run, pairs, images, which, predictions, device, flip=flip, json=json, others=without
-        )
+        of_test_set = {
+            "--data": data,
+            "--calibration": calibration,
+            "--ood": ood,
+            "--figure": figure,
+        }
+        _refuse(of_test_set, "cannot be combined with --pairs: remove one of them")
+        output = "json" if json else report_format
+        _verify(run, pairs, images, which, predictions, device, flip=flip, report_format=output)
         return
     of_pairs = {"--images": images, "--flip": flip, "--predictions": predictions}
-    _refuse(of_pairs, "without --pairs: name a list of pairs with it")
+    _refuse(of_pairs, "needs --pairs FILE")
     from marginctl.console.progress import log_lines
     from marginctl.data.images.registry import parse_ood_name
     from marginctl.data.tabular.uci import default_data_dir
     from marginctl.experiments import evaluate, evaluate_pretrained
     from marginctl.models.pretrained import is_weights_name
-    from marginctl.reports.evaluation_text import evaluation_lines
     from marginctl.reports.figures.style import check_path
-    from marginctl.reports.formats.text_table import print_lines
+    from marginctl.reports.formats.output import print_report
+    from marginctl.reports.tables.evaluation_table import evaluation_report
     from marginctl.runs.atomic_io import check_outputs
     from marginctl.utils.device import resolve_device
 
@@ -121,33 +132,28 @@ def command(
     folder = data_dir or default_data_dir()
     place = resolve_device(device, accelerated=True)
     if is_weights_name(run):
-        found = evaluate_pretrained.evaluate_weights(
+        document = evaluate_pretrained.evaluate_weights(
             run, data, folder, place, bins, calibration, ood or ()
         )
-        title = evaluate_pretrained.title(found)
+        title = evaluate_pretrained.title(document)
     else:
-        found = evaluate.evaluate(
-            *(Path(run), data, which.value, folder, place, bins, calibration), ood or ()
+        document = evaluate.evaluate(
+            Path(run), data, which.value, folder, place, bins, calibration, ood or ()
         )
-        title = evaluate.title(found)
+        title = evaluate.title(document)
     if figure is not None:
         from marginctl.reports.figures.detection_of_run import draw
 
-        reason = draw(title, found["detection"], figure)
-        log_lines([f"wrote {figure}" if reason is None else f"{figure}: nothing to draw: {reason}"])
-    if json:
-        print_json(found)
-    else:
-        print_lines(evaluation_lines(title, found))
+        reason = draw(title, document["detection"], figure)
+        log_lines([f"wrote {figure}" if reason is None else f"{figure}: nothing to plot: {reason}"])
+    print_report(evaluation_report(title, document), "json" if json else report_format)
 
 
-def _refuse(given: Mapping[str, Any], why: str) -> None:
-    """Raises RequestError where one of these options was given."""
-    from marginctl.errors import RequestError
-
+def _refuse(given: Mapping[str, Any], reason: str) -> None:
+    """Raise RequestError where one of these options was given."""
     for option, value in given.items():
         if value:
-            raise RequestError(f"{option} {why}")
+            raise RequestError(f"{option}: {reason}")
 
 
 def _verify(
@@ -159,25 +165,19 @@ def _verify(
     device: str,
     *,
     flip: bool,
-    json: bool,
-    others: Mapping[str, Any],
+    report_format: str,
 ) -> None:
-    """`eval --pairs`."""
+    """Evaluate verification on lists of pairs."""
     from marginctl.experiments.evaluate_pairs import title, verify
-    from marginctl.reports.evaluation_text import verification_lines
-    from marginctl.reports.formats.text_table import print_lines
+    from marginctl.reports.formats.output import print_report
+    from marginctl.reports.tables.evaluation_table import verification_report
     from marginctl.runs.atomic_io import check_outputs
     from marginctl.utils.device import resolve_device
 
-    _refuse(others, "with --pairs: leave one of the two out: pairs are verified alone")
     check_outputs(predictions, None, [Path(run), *pairs])
     place = resolve_device(device, accelerated=True)
-    found = verify(Path(run), pairs, images, which.value, place, flip=flip)
+    result = verify(Path(run), pairs, images, which.value, place, flip=flip)
     if predictions is not None:
-        found.write(predictions)
-    if json:
-        print_json(found.document)
-    else:
-        print_lines([title(found.document)])
-        for one in found.document["verification"]:
-            print_lines(verification_lines(one))
+        result.write(predictions)
+    report = verification_report(title(result.document), result.document)
+    print_report(report, report_format)

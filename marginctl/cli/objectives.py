@@ -22,7 +22,7 @@ def list_(
     from marginctl.objectives.describe import describe, list_parts, summarize
     from marginctl.objectives.parsing import parse_preset
     from marginctl.objectives.presets import PRESETS
-    from marginctl.reports.formats.text_table import print_rows, shown
+    from marginctl.reports.formats.output import print_rows, value_text
 
     if parts:
         document = list_parts()
@@ -38,7 +38,9 @@ def list_(
         return
     rows = [summarize(parse_preset(name)) for name in PRESETS]
     for row in rows:
-        row["defaults"] = ", ".join(f"{o['name']}={shown(o['default'])}" for o in row["options"])
+        row["defaults"] = ", ".join(
+            f"{o['name']}={value_text(o['default'])}" for o in row["options"]
+        )
     print_rows(rows, ["name", "defaults", "title", "source"])
 
 
@@ -67,7 +69,7 @@ def show(
     """Show objectives: formula, options with ranges, source, two classes, and what theory says."""
     from marginctl.objectives.describe import describe
     from marginctl.objectives.parsing import parse
-    from marginctl.reports.formats.text_table import print_objective
+    from marginctl.reports.formats.output import print_objective
 
     found = [describe(parse(name), classes) for name in names]
     if plot is not None:

@@ -1,6 +1,5 @@
 """Options that several commands share."""
 
-import enum
 import json
 import math
 from collections.abc import Callable
@@ -142,22 +141,23 @@ Baseline = Annotated[
 ]
 
 
-class Format(enum.StrEnum):
-    table = "table"
-    markdown = "markdown"
-    csv = "csv"
+def report_format(text: str) -> str:
+    """Read the name of a format, which a plug-in may have added."""
+    from marginctl.reports.formats.registry import FORMATS
+
+    FORMATS.find(text)
+    return text
 
 
-class ReportFormat(enum.StrEnum):
-    table = "table"
-    markdown = "markdown"
-    latex = "latex"
-    csv = "csv"
-    json = "json"
-    html = "html"
-
-
-TableFormat = Annotated[Format, typer.Option("--format", help="How the table is printed.")]
+ReportFormat = Annotated[
+    str,
+    typer.Option(
+        "--format",
+        metavar="FORMAT",
+        parser=report_format,
+        help="Output format: table, markdown, latex, csv, json or html.",
+    ),
+]
 
 
 def print_json(document: Any) -> None:

@@ -15,7 +15,7 @@ app = typer.Typer(help="The shipped recipes.", no_args_is_help=True)
 def list_(json: options.Json = False) -> None:
     """List the shipped recipes."""
     from marginctl.experiments.tasks import recipe_summaries
-    from marginctl.reports.formats.text_table import print_rows
+    from marginctl.reports.formats.output import print_rows
 
     rows = recipe_summaries()
     if json:
@@ -28,7 +28,7 @@ def list_(json: options.Json = False) -> None:
 def show(recipe: options.RecipeName) -> None:
     """Print a recipe's file."""
     from marginctl.recipe import find_recipe
-    from marginctl.reports.formats.text_table import print_lines
+    from marginctl.reports.formats.output import print_lines
     from marginctl.utils.yaml import read_text
 
     source = find_recipe(recipe)
@@ -44,7 +44,7 @@ def validate(
     from marginctl.errors import RequestError
     from marginctl.experiments.tasks import load_any_recipe
     from marginctl.recipe import find_recipe
-    from marginctl.reports.formats.text_table import print_lines
+    from marginctl.reports.formats.output import print_lines
 
     problems: list[str] = []
     for name in recipe:
@@ -65,6 +65,6 @@ def copy(
 ) -> None:
     """Copy a recipe to a file of your own."""
     from marginctl.recipe import copy_recipe
-    from marginctl.reports.formats.text_table import print_lines
+    from marginctl.reports.formats.output import print_lines
 
     print_lines([str(copy_recipe(recipe, to, force=force))])

@@ -3,14 +3,18 @@
 import enum
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from marginctl.cli import options
-from marginctl.cli.options import ReportFormat, print_json
 from marginctl.errors import RequestError
 from marginctl.reports.figures.registry import FIGURES
+
+if TYPE_CHECKING:
+    from marginctl.reports.build import RunsReport
+    from marginctl.reports.tables.table import Report
+    from marginctl.results.collect import Collected
 
 
 class FigureFormat(enum.StrEnum):
@@ -19,9 +23,9 @@ class FigureFormat(enum.StrEnum):
 
 
 def command(
-    store: Annotated[
+    runs: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="STORE", help="Run stores, or folders in them."),
+        typer.Argument(metavar="RUNS", help="Runs folders, or folders inside them."),
     ] = None,
     paper: Annotated[
         str | None, typer.Option("--paper", metavar="NAME", help="Only this paper's tables.")
@@ -32,14 +36,15 @@ def command(
     list_: Annotated[
         bool,
         typer.Option(
-            "--list", help="List the published tables; with STORE, how many cells its runs fill."
+            "--list",
+            help="List the published tables; with RUNS, how many of their cells the runs fill.",
         ),
     ] = False,
     baseline: options.Baseline = None,
     explain: Annotated[
         str | None,
         typer.Option(
-            "--explain", metavar="DATASET/OBJECTIVE", help="Where that cell's number comes from."
+            "--explain", metavar="ROW/OBJECTIVE", help="Show the runs and tests behind this cell."
         ),
     ] = None,
     figure: Annotated[
@@ -47,13 +52,13 @@ def command(
         typer.Option(
             "--figure",
             metavar="FILE",
-            help="Draw the average ranks of the one table (critical-difference diagram).",
+            help="Plot the average ranks of the only table (critical-difference diagram).",
         ),
     ] = None,
     figures: Annotated[
         Path | None,
         typer.Option(
-            "--figures", metavar="DIR", help="Folder for the figures of the runs of train."
+            "--figures", metavar="FOLDER", help="Folder for the figures of training runs."
         ),
     ] = None,
     kind: Annotated[
@@ -68,36 +73,30 @@ def command(
         FigureFormat | None,
         typer.Option("--figure-format", help="Figure format (default: png)."),
     ] = None,
-    report_format: Annotated[
-        ReportFormat,
-        typer.Option(
-            "--format", metavar="FORMAT", help="table, markdown, latex, csv, json or html (a page)."
-        ),
-    ] = ReportFormat.table,
+    report_format: options.ReportFormat = "table",
     output: Annotated[
         Path | None,
-        typer.Option("--output", metavar="FILE", help="Write it there instead of on stdout."),
+        typer.Option("--output", metavar="FILE", help="Output file (default: stdout)."),
     ] = None,
     diff: Annotated[
-        bool, typer.Option("--diff", help="Compare two stores cell by cell: report --diff A B.")
+        bool,
+        typer.Option("--diff", help="Compare two runs folders cell by cell: report --diff A B."),
     ] = False,
 ) -> None:
-    """Print the tables of finished runs, with tests. Trains nothing.
+    """Print the tables of finished runs, with tests. Read-only.
 
-    Reads stores in any state: unfinished, failed and damaged runs are named on stderr and left out.
+    Unfinished, failed and corrupt runs are named on stderr and skipped.
     """
     from marginctl.console.progress import log_lines
     from marginctl.papers import check_paper
-    from marginctl.reports.build import assemble
-    from marginctl.reports.explain import explain as explained
-    from marginctl.reports.figures.critical_difference import draw
+    from marginctl.reports.build import build_report
+    from marginctl.reports.explain import explain as explain_cell
     from marginctl.reports.figures.style import check_kinds
-    from marginctl.reports.formats.csv_json import as_json, csv_rows
-    from marginctl.reports.formats.output import check_output, print_tables, to_file
-    from marginctl.reports.formats.text_table import print_csv, print_lines
+    from marginctl.reports.formats.output import check_output
+    from marginctl.reports.formats.registry import FORMATS
     from marginctl.results.collect import collect
 
-    others: dict[str, object] = {
+    conflicting: dict[str, object] = {
         "--baseline": baseline,
         "--explain": explain,
         "--figure": figure,
@@ -105,147 +104,143 @@ def command(
         "--kind": kind or None,
         "--figure-format": figure_format,
     }
-    if list_:
-        others |= {"--output": output, "--diff": diff or None}
-        _refuse_beside("--list", others)
-        _refuse_format("--list", report_format)
-        _list(store, paper, table_number, report_format)
-        return
-    others |= {"--paper": paper, "--table": table_number}
-    if diff:
-        _refuse_beside("--diff", others)
-        _diff(store or [], report_format, output)
-        return
-    if not store:
-        raise RequestError(
-            "STORE is missing: expected run stores, or folders in them; the published tables alone "
-            "are shown by --list"
-        )
-    if figures is None and (kind or figure_format):
-        raise RequestError("--kind, --figure-format: say what --figures draws: add --figures DIR")
-    check_kinds(kind or [])
-    if report_format is ReportFormat.html and output is None:
-        raise RequestError("--format html: a page is a file: add --output report.html")
-    if paper is not None:
-        check_paper(paper)
-    if explain and report_format not in (ReportFormat.table, ReportFormat.json):
-        raise RequestError(f"--explain: is text or json: not --format {report_format}")
+    is_page = FORMATS[report_format].is_page
+    if is_page and output is None:
+        raise RequestError(f"--format {report_format}: a page is a file: add --output report.html")
     if output is not None:
         check_output(output)
-    collected = collect(store)
-    assembled = assemble(collected, paper=paper, number=table_number, baseline=baseline)
+    if paper is not None:
+        check_paper(paper)
+    if list_:
+        _refuse_with("--list", conflicting | {"--diff": diff or None})
+        _print(_list(runs or [], paper, table_number), report_format, output)
+        return
+    if diff:
+        _refuse_with("--diff", conflicting | {"--paper": paper, "--table": table_number})
+        _print(_diff(runs or []), report_format, output)
+        return
+    if not runs:
+        raise RequestError(
+            "RUNS is missing: expected runs folders, or folders inside them; --list shows the "
+            "published tables without them"
+        )
+    if figures is None and (kind or figure_format):
+        raise RequestError("--kind, --figure-format: need --figures FOLDER")
+    check_kinds(kind or [])
+    if explain and report_format not in ("table", "json"):
+        raise RequestError(f"--explain: expected --format table or json, not {report_format}")
+    collected = collect(runs)
+    report = build_report(
+        collected,
+        paper=paper,
+        number=table_number,
+        baseline=baseline,
+        sources=list(map(str, runs)),
+    )
     log_lines(collected.problems)
     if figure:
-        if len(assembled.tables) != 1:
-            found = ", ".join(t.table.recipe for t in assembled.tables) or "none"
-            raise RequestError(
-                f"--figure: {len(assembled.tables)} tables ({found}): expected one: name its "
-                "folder as STORE"
-            )
-        draw(assembled.tables[0].compared, figure)
-        log_lines([f"wrote {figure}"])
+        _draw_ranks(report, figure)
     if figures:
-        from marginctl.reports.figures.draw import draw_figures
-
-        shown = replace(
-            collected,
-            tables=[t.table for t in assembled.tables],
-            trained=[t.trained for t in assembled.trained],
-        )
-        written, skipped = draw_figures(shown, figures, kind or [], figure_format or "png")
-        log_lines(
-            [
-                *(f"wrote {path}" for path in written),
-                *(f"figure omitted: {line}" for line in skipped),
-            ]
-        )
+        _draw_figures(report, collected, figures, kind or [], figure_format or FigureFormat.png)
     if explain:
-        lines = explained(explain, assembled)
-        with to_file(output) as wrote:
-            if report_format is ReportFormat.json:
-                print_json({"schema": 1, "command": "report", "explain": lines})
-            else:
-                print_lines(lines)
-        log_lines(wrote)
+        _print_lines(explain_cell(explain, report), report_format, output)
         return
-    with to_file(output) as wrote:
-        if report_format is ReportFormat.html:
-            from marginctl.reports.formats.html.assemble import page_of
-
-            print(page_of(assembled, store))
-        elif report_format is ReportFormat.json:
-            print_json(as_json(assembled))
-        elif report_format is ReportFormat.csv:
-            print_csv(csv_rows(assembled))
-        else:
-            print_tables(report_format, assembled.shown_tables)
-    log_lines(wrote)
-    if not assembled.shown_tables:
+    _print(report, report_format, output)
+    if not report.tables:
         log_lines(["no finished runs found"])
 
 
-def _refuse_beside(option: str, others: dict[str, object]) -> None:
-    beside = [other for other, value in others.items() if value is not None]
-    if beside:
-        raise RequestError(f"{beside[0]}: not beside {option}: leave one of them out")
+def _refuse_with(option: str, others: dict[str, object]) -> None:
+    for other, value in others.items():
+        if value is not None:
+            raise RequestError(f"{other}: cannot be combined with {option}: remove one of them")
 
 
-def _refuse_format(option: str, report_format: ReportFormat) -> None:
-    if report_format in (ReportFormat.latex, ReportFormat.html):
-        raise RequestError(
-            f"--format {report_format}: not of {option}: expected table, markdown, csv or json"
-        )
-
-
-def _diff(stores: list[Path], report_format: ReportFormat, output: Path | None) -> None:
-    """Prints what differs between two stores."""
+def _print(report: "Report", report_format: str, output: Path | None) -> None:
     from marginctl.console.progress import log_lines
-    from marginctl.reports.formats.output import check_output, to_file
-    from marginctl.reports.tables.diff_table import print_diff
+    from marginctl.reports.formats.output import print_report, to_file
+
+    with to_file(output) as messages:
+        print_report(report, report_format)
+    log_lines(messages)
+
+
+def _print_lines(lines: list[str], report_format: str, output: Path | None) -> None:
+    from marginctl.console.progress import log_lines
+    from marginctl.reports.formats.output import print_lines, to_file
+
+    with to_file(output) as messages:
+        if report_format == "json":
+            options.print_json({"schema": 1, "command": "report", "explain": lines})
+        else:
+            print_lines(lines)
+    log_lines(messages)
+
+
+def _draw_ranks(report: "RunsReport", figure: Path) -> None:
+    from marginctl.console.progress import log_lines
+    from marginctl.reports.figures.critical_difference import draw
+
+    results = report.cross_validation
+    if len(results) != 1:
+        recipes = ", ".join(result.runs.recipe for result in results) or "none"
+        raise RequestError(
+            f"--figure: {len(results)} tables ({recipes}): expected one: name its folder as RUNS"
+        )
+    draw(results[0].comparisons, figure)
+    log_lines([f"wrote {figure}"])
+
+
+def _draw_figures(
+    report: "RunsReport",
+    collected: "Collected",
+    folder: Path,
+    kinds: list[str],
+    figure_format: FigureFormat,
+) -> None:
+    from marginctl.console.progress import log_lines
+    from marginctl.reports.figures.draw import draw_figures
+
+    shown = replace(
+        collected,
+        tables=[result.runs for result in report.cross_validation],
+        trained=[result.runs for result in report.training],
+    )
+    written, skipped = draw_figures(shown, folder, kinds, figure_format)
+    log_lines([f"wrote {path}" for path in written])
+    log_lines([f"figure omitted: {line}" for line in skipped])
+
+
+def _diff(folders: list[Path]) -> "Report":
+    """Return the differences between two runs folders."""
+    from marginctl.console.progress import log_lines
+    from marginctl.reports.tables.diff_table import diff_report
     from marginctl.results.diff import compare_stores
 
-    if len(stores) != 2:
-        raise RequestError(f"--diff: {len(stores)} stores: expected two: report --diff A B")
-    _refuse_format("--diff", report_format)
-    if output is not None:
-        check_output(output)
-    found = compare_stores(*stores)
-    log_lines(found.problems)
-    with to_file(output) as wrote:
-        if report_format is ReportFormat.json:
-            print_json(found.as_json())
-        else:
-            print_diff(found, report_format)
-    log_lines(wrote)
+    if len(folders) != 2:
+        raise RequestError(
+            f"--diff: {len(folders)} runs folders: expected two, as in report --diff A B"
+        )
+    diff = compare_stores(*folders)
+    log_lines(diff.problems)
+    return diff_report(diff)
 
 
-def _list(
-    store: list[Path] | None,
-    paper: str | None,
-    number: str | None,
-    report_format: ReportFormat,
-) -> None:
-    """Prints what we hold of the papers, and what the runs of stores fill of it."""
+def _list(folders: list[Path], paper: str | None, number: str | None) -> "Report":
+    """Return the published tables and claims, and how many cells the runs of folders fill."""
     from marginctl.console.progress import log_lines
-    from marginctl.papers import check_paper, papers, published_table
-    from marginctl.reports.tables.published_list import documents, print_as
+    from marginctl.papers import papers, published_table
+    from marginctl.reports.tables.published_table import list_report
     from marginctl.results.collect import collect
     from marginctl.results.match_published import runs_of
 
-    if paper is not None:
-        check_paper(paper)
-    asked = [p for p in papers() if paper in (None, p.name)]
+    selected = [p for p in papers() if paper in (None, p.name)]
     if paper is not None and number is not None:
         published_table(paper, number)
-    if number is not None and not any(number in p.tables for p in asked):
-        known = ", ".join(dict.fromkeys(t for p in asked for t in p.tables))
+    if number is not None and not any(number in p.tables for p in selected):
+        known = ", ".join(dict.fromkeys(t for p in selected for t in p.tables))
         raise RequestError(f"unknown table '{number}': expected one of {known}")
-    collected = collect(store or [])
+    collected = collect(folders)
     log_lines(collected.problems)
-    found = documents(asked, number, runs_of(collected) if store else None)
-    if report_format is ReportFormat.json:
-        print_json(
-            {"schema": 1, "command": "report", "papers": found, "problems": collected.problems}
-        )
-    else:
-        print_as(report_format, found)
+    runs = runs_of(collected) if folders else None
+    return list_report(selected, number, runs, collected.problems)

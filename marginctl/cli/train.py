@@ -6,7 +6,6 @@ from typing import Annotated
 import typer
 
 from marginctl.cli import completion, options, training_options
-from marginctl.cli.options import Format
 
 
 def command(
@@ -29,7 +28,7 @@ def command(
     keep: training_options.Keep = 1,
     checkpoint_minutes: training_options.CheckpointMinutes = 5.0,
     tensorboard: training_options.TensorBoardFolder = None,
-    table_format: options.TableFormat = Format.table,
+    report_format: options.ReportFormat = "table",
     json: options.Json = False,
     set_: options.Set = None,
     seed: options.Seed = None,
@@ -45,7 +44,7 @@ def command(
     kept in the run store, unfinished ones have checkpoints: the same command again resumes.
     """
     from marginctl.recipe import TrainRecipe
-    from marginctl.reports.tables.train_table import as_json, print_as, rows_of
+    from marginctl.reports.tables.training_table import training_report
 
     training_options.perform(
         TrainRecipe,
@@ -59,9 +58,8 @@ def command(
             "train.epochs": ("--epochs", epochs),
         },
         training_options.How(
-            *(set_ or [], seed, seeds, keep, checkpoint_minutes, tensorboard, table_format, json),
+            *(set_ or [], seed, seeds, keep, checkpoint_minutes, tensorboard, report_format, json),
             *(out, data_dir, device, dry_run, quiet),
         ),
-        lambda table_format, records: print_as(table_format, rows_of(records)),
-        lambda records, made_by, failed: as_json(rows_of(records), made_by, failed),
+        training_report,
     )

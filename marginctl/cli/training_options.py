@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from marginctl.cli import completion, options
-from marginctl.cli.options import Format, integer, print_json
+from marginctl.cli.options import integer, print_json
 from marginctl.errors import MarginctlError
 
 if TYPE_CHECKING:
     from marginctl.experiments.training_session import Session
     from marginctl.recipe import ImageRecipe
+    from marginctl.reports.tables.table import Report
 
 Recipe = Annotated[
     str | None,
@@ -63,8 +64,8 @@ TensorBoardFolder = Annotated[
         help="Write every epoch there for TensorBoard.",
     ),
 ]
-Printed = Callable[[str, Sequence[Mapping[str, Any]]], None]
-Document = Callable[[Sequence[Mapping[str, Any]], Any, Sequence[str]], dict[str, Any]]
+# results, their recipe, and a line for each trial without a result
+Builder = Callable[[Sequence[Mapping[str, Any]], Any, Sequence[str]], "Report"]
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ class How:
     keep: int
     checkpoint_minutes: float
     tensorboard: Path | None
-    table_format: Format
+    report_format: str
     json: bool
     out: Path
     data_dir: Path | None
@@ -91,8 +92,7 @@ def perform(
     recipe: str | None,
     given: Mapping[str, tuple[str, Any]],
     how: How,
-    print_as: Printed,
-    as_json: Document,
+    build_report: Builder,
     kind: "type[Session] | None" = None,
     after: "Callable[[Any], None] | None" = None,
 ) -> None:
@@ -103,8 +103,7 @@ def perform(
         recipe: its name, or None for what the options alone say.
         given: dotted key -> (option, value), beside the seeds.
         how: all other options.
-        print_as: prints results as a table, Markdown or CSV.
-        as_json: makes one document of results, the recipe and lines on what failed.
+        build_report: returns what is printed of the results.
         kind: of session; None for that of `train` and `cosify`.
         after: called with the session when its trials are done.
     """
@@ -113,8 +112,8 @@ def perform(
     from marginctl.errors import RequestError
     from marginctl.experiments.execution import run
     from marginctl.experiments.training_session import Session
-    from marginctl.reports.formats.text_table import print_sentences
-    from marginctl.reports.tables.plan_table import lines_of
+    from marginctl.reports.formats.output import print_report, print_sentences
+    from marginctl.reports.tables.plan_table import plan_lines
     from marginctl.utils.device import is_main_process
 
     seeds = None if how.seeds is None else list(range(how.seeds))
@@ -141,7 +140,7 @@ def perform(
             if how.json:
                 print_json({"schema": 1, "command": session.recipe.task, "dry_run": planned})
             else:
-                print_sentences(lines_of(planned))
+                print_sentences(plan_lines(planned))
         return
     with TrainProgress(len(session.trials), quiet=how.quiet or not speaks) as progress:
         listener = TensorBoard(progress, session, how.tensorboard) if how.tensorboard else progress
@@ -153,9 +152,8 @@ def perform(
     if after is not None:
         after(session)
     records = list(outcome.records.values())
-    if how.json:
-        print_json(as_json(records, session.recipe, outcome.failed))
-    elif records:
-        print_as(how.table_format, records)
+    if how.json or records:
+        report = build_report(records, session.recipe, outcome.failed)
+        print_report(report, "json" if how.json else how.report_format)
     if outcome.failed:
         raise MarginctlError(*outcome.failed)

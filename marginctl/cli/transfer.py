@@ -7,7 +7,6 @@ from typing import Annotated, Any
 import typer
 
 from marginctl.cli import completion, options, training_options
-from marginctl.cli.options import Format
 
 
 class Method(enum.StrEnum):
@@ -57,7 +56,7 @@ def command(
     keep: training_options.Keep = 1,
     checkpoint_minutes: training_options.CheckpointMinutes = 5.0,
     tensorboard: training_options.TensorBoardFolder = None,
-    table_format: options.TableFormat = Format.table,
+    report_format: options.ReportFormat = "table",
     json: options.Json = False,
     set_: options.Set = None,
     seed: options.Seed = None,
@@ -75,7 +74,7 @@ def command(
     """
     from marginctl.experiments.transfer_session import TransferSession
     from marginctl.recipe import TransferRecipe
-    from marginctl.reports.tables.transfer_table import as_json, print_as
+    from marginctl.reports.tables.transfer_table import transfer_report
     from marginctl.runs.atomic_io import check_writable
     from marginctl.transfer.predictions import write
 
@@ -100,11 +99,10 @@ def command(
             "train.epochs": ("--epochs", epochs),
         },
         training_options.How(
-            *(set_ or [], seed, seeds, keep, checkpoint_minutes, tensorboard, table_format, json),
+            *(set_ or [], seed, seeds, keep, checkpoint_minutes, tensorboard, report_format, json),
             *(out, data_dir, device, dry_run, quiet),
         ),
-        print_as,
-        as_json,
+        transfer_report,
         TransferSession,
         after,
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from marginctl.cli import completion, options
-from marginctl.cli.options import Format, integer, print_json
+from marginctl.cli.options import integer, print_json
 from marginctl.errors import MarginctlError, RequestError
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def command(
         Path | None,
         typer.Option("--figure", metavar="FILE", help="Plot the grid results."),
     ] = None,
-    table_format: options.TableFormat = Format.table,
+    report_format: options.ReportFormat = "table",
     json: options.Json = False,
     set_: options.Set = None,
     seed: options.Seed = None,
@@ -126,9 +126,8 @@ def command(
     from marginctl.papers import published_means
     from marginctl.recipe import find_recipe
     from marginctl.reports.figures.uci_cv_grid import check_figure, draw
-    from marginctl.reports.formats.output import print_tables
-    from marginctl.reports.tables import cv_table
-    from marginctl.reports.tables.builders import of_grid
+    from marginctl.reports.formats.output import print_report
+    from marginctl.reports.tables.cv_table import cv_report, live_table
     from marginctl.results.compare_folds import chosen_baseline, compare
     from marginctl.results.cv_cells import Collector
     from marginctl.runs.atomic_io import check_outputs
@@ -203,7 +202,7 @@ def command(
             collector,
             cost,
             len(session.trials),
-            lambda: cv_table.live_table(collector.grid),
+            lambda: live_table(collector.grid),
             quiet=quiet,
         ) as progress:
             for line in session.warnings:
@@ -219,14 +218,9 @@ def command(
         if not quiet:
             log_lines([f"wrote {figure}"])
     compared = compare(collector.grid, collector.records, compared_with)
-    if json:
-        protocol = session.recipe.protocol.model_dump()
-        failed = outcome.failed.values()
-        print_json(cv_table.as_json(collector.grid, protocol, compared, failed))
-    elif table_format is Format.csv:
-        print(cv_table.as_csv(collector.grid))
-    else:
-        print_tables(table_format, [of_grid(collector.grid, compared)])
+    failed = list(outcome.failed.values())
+    report = cv_report(collector.grid, session.recipe.protocol.model_dump(), compared, failed)
+    print_report(report, "json" if json else report_format)
     if outcome.failed:
         raise MarginctlError(*outcome.failed.values())
 

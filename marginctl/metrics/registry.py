@@ -1,129 +1,255 @@
-"""What a trained network is measured by, at its last epoch."""
+"""The metrics of a trained network, which every table, CSV file, JSON document and page shows.
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+A metric is one entry of `METRICS`. An entry with a `function` is computed from the predictions on
+the test set and stored in the result; the others name a number that the result has anyway.
+"""
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from marginctl.utils.registry import Registry, import_object
+
+Record = Mapping[str, Any]
+ANY = "*"  # in a path: every named entry of a list
+MISS = "misclassification"  # misclassification detection, among the names of OOD sets
 
 
 @dataclass(frozen=True)
-class Measure:
-    """A number of a result.
+class Metric:
+    """A number of a result, and how it is shown.
 
     Attributes:
-        label: for a reader, with the unit.
-        path: the keys in a result record, one in another; of a list, the `name` of an entry.
-        factor: from the record's number to the shown one.
-        places: decimal places that are shown.
-        higher: whether more is better.
+        name: in JSON and CSV; `{}` stands for the name of an OOD set or a pair list.
+        label: for a reader, without the unit.
+        unit: of the shown number, `%` or nothing.
+        direction: which numbers are better; a metric without a direction is not compared.
+        path: the keys of the number in a result, one inside another; in a list they are the `name`
+            of an entry. The default is where the numbers of functions are stored.
+        factor: the shown number divided by the recorded one.
+        decimals: of the shown number.
+        group: which table of a report has it.
+        shown_in: `summary`, a column of the table that a training command prints; `before-after`,
+            the same where a source model stands beside; `report`, the tables of reports alone.
+        subject: what is measured where the label does not say it, such as `OOD {}`.
+        function: the import path of `f(*, features, logits, similarities, labels) -> float`, which
+            takes arrays of shape (N, d), (N, C), (N, C) and (N,); C classes, the largest
+            similarity is the prediction.
     """
 
+    name: str
     label: str
-    path: tuple[str, ...]
+    unit: Literal["", "%"] = ""
+    direction: Literal["higher", "lower", "none"] = "none"
+    path: tuple[str, ...] = ()
     factor: float = 1.0
-    places: int = 2
-    higher: bool = False
+    decimals: int = 2
+    group: str = "metrics"
+    shown_in: Literal["summary", "before-after", "report"] = "summary"
+    subject: str = ""
+    function: str | None = None
 
-    def of(self, record: Mapping[str, Any]) -> float | None:
-        """The number, None where the record has none: of another version, or not finite."""
+    @property
+    def heading(self) -> str:
+        """Subject, label and unit."""
+        return f"{self.subject} {self.short_heading}".lstrip()
+
+    @property
+    def short_heading(self) -> str:
+        """The label with the unit, for a table of one subject."""
+        return f"{self.label} {self.unit}".rstrip()
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The path, with its default."""
+        return self.path or ("evaluation", "metrics", self.name)
+
+    def of_set(self, name: str) -> "Metric":
+        """Return the metric of one OOD set or pair list."""
+        keys = tuple(name if key == ANY else key for key in self.path)
+        return replace(
+            self, path=keys, name=self.name.format(name), subject=self.subject.format(name)
+        )
+
+    def value(self, record: Record) -> float | None:
+        """Return the number that is shown of a result, None where it has none."""
         value: Any = record
-        for key in self.path:
+        for key in self.keys:
             if isinstance(value, list):
-                value = next((one for one in value if _name_of(one) == key), None)
+                value = next((one for one in value if _name(one) == key), None)
             else:
                 value = value.get(key) if isinstance(value, Mapping) else None
         if isinstance(value, bool) or not isinstance(value, int | float):
             return None
         return self.factor * value
 
+    def values(self, records: Iterable[Record]) -> list[float]:
+        """Return the numbers of the results that have one."""
+        return [v for record in records if (v := self.value(record)) is not None]
 
-MEASURES: Mapping[str, Measure] = {
-    "top1": Measure("top-1 %", ("last", "top1"), higher=True),
-    "ece": Measure("ECE %", ("evaluation", "calibration", "ece"), 100.0),
-    "mce": Measure("MCE %", ("evaluation", "calibration", "mce"), 100.0),
-    "nll": Measure("NLL", ("last", "nll"), places=4),
-    "brier": Measure("Brier", ("evaluation", "brier"), places=4),
-    "many": Measure(
-        "many-shot %", ("evaluation", "long_tail", "many", "accuracy"), 100.0, higher=True
+
+_DETECTION = ("evaluation", "detection")
+DETECTION_METRICS = {"aupr_in": "AUPR-In", "auroc": "AUROC"}
+DETECTION_SCORES = {"max_similarity": "max similarity", "feature_norm": "feature norm"}
+
+
+def _long_tail(name: str) -> Metric:
+    path = ("evaluation", "long_tail", name, "accuracy")
+    return Metric(name, f"{name}-shot", "%", "higher", path, 100.0, group="long-tail")
+
+
+def _calibration(name: str, label: str, *path: str, percent: bool) -> Metric:
+    return Metric(
+        name,
+        label,
+        "%" if percent else "",
+        "lower",
+        path,
+        factor=100.0 if percent else 1.0,
+        decimals=2 if percent else 4,
+        group="calibration",
+        shown_in="report",
+    )
+
+
+def _detection(prefix: str, subject: str, *path: str) -> list[Metric]:
+    """Return what the temperature paper's Table 10 has, and the AUROC."""
+    return [
+        Metric(
+            f"{prefix} {metric} {score}",
+            f"{shown} {words}",
+            direction="higher",
+            path=(*_DETECTION, *path, "scores", score, metric),
+            decimals=4,
+            group="detection",
+            subject=subject,
+            shown_in="before-after" if metric == "aupr_in" else "report",
+        )
+        for metric, shown in DETECTION_METRICS.items()
+        for score, words in DETECTION_SCORES.items()
+    ]
+
+
+def _verification(name: str, label: str, key: str, **fields: Any) -> Metric:
+    path = ("evaluation", "verification", ANY, key)
+    name = f"pairs {{}} {name}"
+    return Metric(name, label, path=path, group="verification", subject="{}", **fields)
+
+
+_BUILTIN = [
+    Metric("top1", "top-1", "%", "higher", ("last", "top1"), group="accuracy", shown_in="report"),
+    _calibration("ece", "ECE", "evaluation", "calibration", "ece", percent=True),
+    _calibration("mce", "MCE", "evaluation", "calibration", "mce", percent=True),
+    _calibration("nll", "NLL", "last", "nll", percent=False),
+    _calibration("brier", "Brier", "evaluation", "brier", percent=False),
+    *map(_long_tail, ("many", "medium", "few")),
+    Metric(
+        "kappa",
+        "kappa*",
+        path=("state", "optimal_scale", "mean"),
+        group="scale",
+        shown_in="before-after",
     ),
-    "medium": Measure(
-        "medium-shot %", ("evaluation", "long_tail", "medium", "accuracy"), 100.0, higher=True
+    *_detection(MISS, "MISS", MISS),
+    *_detection("ood {}", "OOD {}", "ood", ANY),
+    _verification("accuracy", "accuracy", "accuracy", unit="%", direction="higher"),
+    _verification("auroc", "AUROC", "auroc", direction="higher", decimals=4, shown_in="report"),
+    _verification(
+        "eer", "EER", "eer", unit="%", direction="lower", factor=100.0, shown_in="report"
     ),
-    "few": Measure(
-        "few-shot %", ("evaluation", "long_tail", "few", "accuracy"), 100.0, higher=True
-    ),
-}
-SHOTS = ("many", "medium", "few")  # of classes, by their training images
-CALIBRATION = ("ece", "mce", "nll", "brier")
-KAPPA = Measure("kappa*", ("state", "optimal_scale", "mean"))
-
-# Of detection, those of the temperature paper's Table 10, and the AUROC beside them.
-MISS = "misclassification"
-PAIRS = "pairs "  # before the name of a list, in that of its measures
-METRICS = {"aupr_in": "AP-in", "auroc": "AUROC"}
-SCORES = {"max_similarity": "max similarity", "feature_norm": "norm"}
+]
+METRICS = Registry("metric", Metric, {metric.name: metric for metric in _BUILTIN})
 
 
-def sides_of(records: Iterable[Mapping[str, Any]]) -> list[str]:
-    """What the networks of these results tell apart: `miss`, and the names of foreign sets."""
-    found: dict[str, None] = {}
-    for record in records:
-        evaluation = record.get("evaluation")
-        detection = evaluation.get("detection") if isinstance(evaluation, Mapping) else None
-        if isinstance(detection, Mapping):
-            others = detection.get("ood")
-            names = map(_name_of, others) if isinstance(others, list) else ()
-            found |= dict.fromkeys([MISS, *(name for name in names if name is not None)])
-    return list(found)
+def metrics_in(records: Sequence[Record]) -> dict[str, Metric]:
+    """Return the metrics that some results have, by name: one for each set or pair list."""
+    found: dict[str, Metric] = {}
+    for parent, group in itertools.groupby(METRICS.values(), key=_parent):
+        metrics = list(group)
+        if parent is not None:
+            metrics = [m.of_set(name) for name in names_in(records, parent) for m in metrics]
+        found |= {
+            metric.name: metric
+            for metric in metrics
+            if any(metric.value(record) is not None for record in records)
+        }
+    return found
 
 
-def _name_of(one: Any) -> str | None:
-    """The name of an entry of a list; None where a file says something else."""
-    name = one.get("name") if isinstance(one, Mapping) else None
+def _parent(metric: Metric) -> tuple[str, ...] | None:
+    """Return the path of the list whose entries a metric stands for."""
+    return metric.path[: metric.path.index(ANY)] if ANY in metric.path else None
+
+
+def names_in(records: Iterable[Record], path: Sequence[str]) -> list[str]:
+    """Return the names in the lists at this path, such as the OOD sets of some results."""
+    lists = (value for record in records if isinstance(value := _at(record, path), list))
+    names = (_name(entry) for entries in lists for entry in entries)
+    return list(dict.fromkeys(name for name in names if name is not None))
+
+
+def _at(record: Record, path: Sequence[str]) -> Any:
+    """Return what a result has at a path without lists, None where it has nothing."""
+    value: Any = record
+    for key in path:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
+
+
+def _name(entry: Any) -> str | None:
+    """Return the name of a list's entry, None where a file has something else."""
+    name = entry.get("name") if isinstance(entry, Mapping) else None
     return name if isinstance(name, str) else None
 
 
-def detection_of(side: str) -> dict[str, Measure]:
-    """The measures of one side by their names, such as `miss aupr_in max_similarity`: shares."""
-    place = (MISS,) if side == MISS else ("ood", side)
-    said = "MISS" if side == MISS else f"OOD {side}"
-    return {
-        f"{side} {metric} {score}": Measure(
-            f"{said} {METRICS[metric]} {SCORES[score]}",
-            ("evaluation", "detection", *place, "scores", score, metric),
-            places=4,
-            higher=True,
-        )
-        for metric in METRICS
-        for score in SCORES
-    }
+def detection_sets(records: Sequence[Record]) -> list[str]:
+    """Return what detection was measured on: `MISS` and the names of the OOD sets."""
+    detected = [d for r in records if isinstance(d := _at(r, _DETECTION), Mapping)]
+    return [MISS, *names_in(detected, ["ood"])] if detected else []
 
 
-def lists_of(records: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The lists of pairs that the networks of these results verified."""
-    found: dict[str, None] = {}
-    for record in records:
-        evaluation = record.get("evaluation")
-        lists = evaluation.get("verification") if isinstance(evaluation, Mapping) else None
-        names = map(_name_of, lists) if isinstance(lists, list) else ()
-        found |= dict.fromkeys(name for name in names if name is not None)
-    return list(found)
+def detection_metric(name: str, metric: str, score: str) -> Metric:
+    """Return a metric of detection.
+
+    Args:
+        name: an OOD set, or `MISS`.
+        metric: of `DETECTION_METRICS`.
+        score: of `DETECTION_SCORES`.
+    """
+    if name == MISS:
+        return METRICS[f"{MISS} {metric} {score}"]
+    return METRICS[f"ood {{}} {metric} {score}"].of_set(name)
 
 
-def verification_of(pairs: str) -> dict[str, Measure]:
-    """The measures of one list of pairs by their names, such as `pairs lfw/pairs.txt eer`."""
-    place = ("evaluation", "verification", pairs)
-    of = f"{PAIRS}{pairs}"
-    return {
-        f"{of} accuracy": Measure("accuracy %", (*place, "accuracy"), higher=True),
-        f"{of} auroc": Measure("AUROC", (*place, "auroc"), places=4, higher=True),
-        f"{of} eer": Measure("EER %", (*place, "eer"), 100.0),
-    }
+def metric_named(name: str) -> Metric:
+    """Return a metric by its name, which may have that of an OOD set or a pair list in it.
+
+    Raises:
+        RequestError: no such metric.
+    """
+    if name not in METRICS:
+        for metric in METRICS.values():
+            before, placeholder, after = metric.name.partition("{}")
+            if placeholder and name.startswith(before) and name.endswith(after):
+                return metric.of_set(name[len(before) : len(name) - len(after)])
+    return METRICS.find(name)
 
 
-def measure_named(name: str) -> Measure:
-    """A measure of `MEASURES`, of verification by its list, or of detection by its side."""
-    if name in MEASURES:
-        return MEASURES[name]
-    if name.startswith(PAIRS):
-        return verification_of(name.removeprefix(PAIRS).rpartition(" ")[0])[name]
-    return detection_of(name.rsplit(" ", 2)[0])[name]
+def compute_metrics(**predictions: Any) -> dict[str, float | None]:
+    """Return the metrics that have a function, by name; None where one is not finite.
+
+    Args:
+        predictions: `features`, `logits`, `similarities` and `labels`, as in `Metric.function`.
+
+    Raises:
+        RequestError: a function cannot be imported.
+    """
+    computed: dict[str, float | None] = {}
+    for metric in METRICS.values():
+        if metric.function is not None:
+            function = import_object(metric.function, f"metric '{metric.name}'")
+            number = float(function(**predictions))
+            computed[metric.name] = number if math.isfinite(number) else None
+    return computed

@@ -1,91 +1,143 @@
-"""What a report shows of some stores: their tables, the tests, and the published tables."""
+"""Builds the report of runs: their tables with tests, and the published tables with verdicts."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from marginctl.metrics.registry import MEASURES, detection_of, lists_of, sides_of, verification_of
+from marginctl.metrics.registry import METRICS, metrics_in
 from marginctl.papers import papers as all_papers
 from marginctl.papers import published_means, published_table
 from marginctl.recipe import TrainRecipe
-from marginctl.reports.tables import builders
-from marginctl.reports.tables.cv_table import title
-from marginctl.reports.tables.published_table import of_judged, verdict_notes
-from marginctl.reports.tables.table import Table
-from marginctl.reports.tables.train_table import Cell, rows_of
+from marginctl.reports.tables import cv_table
+from marginctl.reports.tables.published_table import published_table as table_of_judged
+from marginctl.reports.tables.published_table import verdict_notes
+from marginctl.reports.tables.table import Report, Table, flat_record
+from marginctl.reports.tables.training_table import (
+    TrainingCell,
+    training_cells,
+    training_table,
+)
 from marginctl.results import collect
-from marginctl.results.collect import Collected, Run, Trained
+from marginctl.results.collect import Collected, Run
 from marginctl.results.compare_folds import Comparisons, baselines, compare
 from marginctl.results.compare_seeds import SeedComparison, compare_seeds
 from marginctl.results.cv_cells import Collector
 from marginctl.results.match_published import runs_of
 from marginctl.results.verdict import Judged, JudgedTable, judge
+from marginctl.utils.text import plain
+
+Place = tuple[str, str]  # row, objective
 
 
 @dataclass(frozen=True)
-class OfTable:
-    """A cross-validation table with its tests.
+class CVResult:
+    """Cross-validation runs with their tests and their table.
 
     Attributes:
-        verdicts: on the published cells that its runs fill, by row and objective.
+        verdicts: on the published cells that these runs fill, by row and objective.
     """
 
-    table: collect.Table
+    runs: collect.Table
     collector: Collector
-    compared: Comparisons
-    verdicts: Mapping[builders.Place, Judged]
-    shown: Table
+    comparisons: Comparisons
+    verdicts: Mapping[Place, Judged]
+    table: Table
+
+    def as_json(self) -> dict[str, Any]:
+        protocol = cv_table.cv_document(self.collector.grid, self.runs.protocol, self.comparisons)
+        names = {"recipe": self.runs.recipe, "paper": self.runs.paper, "table": self.runs.table}
+        return names | {"schema": 1, "command": "uci-cv"} | protocol | {"failed": []}
 
 
 @dataclass(frozen=True)
-class OfTrained:
-    """A table of networks trained on images, with its tests."""
+class TrainingResult:
+    """Training runs with their tests and their table."""
 
-    trained: Trained
-    cells: Sequence[Cell]
+    runs: collect.Trained
+    cells: Sequence[TrainingCell]
     baseline: str
-    compared: Sequence[SeedComparison]
-    shown: Table
+    comparisons: Sequence[SeedComparison]
+    table: Table
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "recipe": self.runs.recipe,
+            "paper": self.runs.paper,
+            "table": self.runs.table,
+            **self.runs.training,
+            "cells": [cell.as_json() for cell in self.cells],
+            "tests": [comparison.as_json(self.baseline) for comparison in self.comparisons],
+        }
 
 
 @dataclass(frozen=True)
-class OfPaper:
-    """A published table that some runs were made for, judged."""
+class PublishedResult:
+    """A published table that some runs were made for, with verdicts."""
 
     judged: JudgedTable
-    shown: Table
+    table: Table
+
+    @property
+    def is_cross_validation(self) -> bool:
+        """Whether the table of the runs has the published values in its cells."""
+        return bool(published_means(self.judged.table.paper, self.judged.table.number))
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "paper": self.judged.table.paper,
+            "table": self.judged.table.number,
+            "counts": {str(verdict): count for verdict, count in self.judged.counts().items()},
+            "cells": [_judged_json(cell) for cell in self.judged.cells.values()],
+        }
+
+
+def _judged_json(cell: Judged) -> dict[str, Any]:
+    published, quantity = cell.published, cell.quantity
+    return {
+        "row": cell.row,
+        "column": cell.column,
+        "metric": quantity.metric,
+        "unit": quantity.unit,
+        "direction": quantity.direction,
+        "delta": quantity.delta,
+        "published": published and {"mean": published.mean, "std": published.std, "n": published.n},
+        "mean": cell.mean,
+        "std": cell.std,
+        "n": cell.n,
+        "difference": cell.difference,
+        "interval": None if cell.low is None else [cell.low, cell.high],
+        "verdict": cell.verdict,
+        "reason": cell.reason,
+        "differing": {k: list(v) for k, v in cell.differing.items()},
+        "best": cell.best,
+    }
 
 
 @dataclass(frozen=True)
-class Assembled:
-    """All of a report, in the order in which it is shown."""
+class RunsReport(Report):
+    """The report of runs; its `tables` are those of the results that stand for themselves."""
 
-    tables: Sequence[OfTable]
-    trained: Sequence[OfTrained]
-    papers: Sequence[OfPaper]
-    problems: Sequence[str]
-
-    @property
-    def shown_tables(self) -> list[Table]:
-        """Of cross-validation the tables have the published values in them; others stand apart."""
-        apart = [p.shown for p in self.papers if not is_of_folds(p.judged)]
-        return [t.shown for t in self.tables] + apart + [t.shown for t in self.trained]
+    cross_validation: Sequence[CVResult] = ()
+    training: Sequence[TrainingResult] = ()
+    published: Sequence[PublishedResult] = ()
 
 
-def assemble(
+def build_report(
     collected: Collected,
     *,
-    paper: str | None,
-    number: str | None,
-    baseline: str | None,
-) -> Assembled:
-    """Makes the tables and the tests.
+    paper: str | None = None,
+    number: str | None = None,
+    baseline: str | None = None,
+    sources: Sequence[str] = (),
+) -> RunsReport:
+    """Return the report of runs.
 
     Args:
         collected: the runs.
         paper, number: only what belongs to this paper, and to its table of this number.
-        baseline: an objective, as asked for.
+        baseline: an objective.
+        sources: the runs folders.
 
     Raises:
         RequestError: the baseline is in no table; no such table of the paper.
@@ -94,135 +146,242 @@ def assemble(
         published_table(paper, number)
     runs = runs_of(collected)
     judged = [
-        made
-        for of in all_papers()
-        for published in of.tables.values()
-        if paper in (None, of.name) and number in (None, published.number) and published.recipes
-        if (made := judge(published, runs)).shown
+        judge(table, runs)
+        for one in all_papers()
+        for table in one.tables.values()
+        if paper in (None, one.name) and number in (None, table.number) and table.recipes
     ]
-    tables = [t for t in collected.tables if paper in (None, t.paper) and number in (None, t.table)]
-    trained = [
-        t for t in collected.trained if paper in (None, t.paper) and number in (None, t.table)
+    published = [
+        PublishedResult(j, table_of_judged(j, key=f"{j.table.paper}-{j.table.number}"))
+        for j in judged
+        if j.shown
     ]
-    cells = [rows_of(run.record for run in _in_order(t)) for t in trained]
-    collectors = [t.collector() for t in tables]
-    methods = [c.grid.objectives for c in collectors]
-    methods += [tuple(dict.fromkeys(c.objective for c in of_table)) for of_table in cells]
-    chosen = baselines(methods, baseline)
-    keys = _keys([t.recipe for t in tables] + [t.recipe for t in trained])
-    return Assembled(
-        [
-            _of_table(t, c, name, judged, key)
-            for t, c, name, key in zip(tables, collectors, chosen, keys, strict=False)
+    cv_runs = [r for r in collected.tables if _is_of(r, paper, number)]
+    training_runs = [r for r in collected.trained if _is_of(r, paper, number)]
+    collectors = [r.collector() for r in cv_runs]
+    cells = [training_cells(run.record for run in _in_order(r)) for r in training_runs]
+    objectives = [c.grid.objectives for c in collectors]
+    objectives += [tuple(dict.fromkeys(cell.objective for cell in group)) for group in cells]
+    chosen = iter(baselines(objectives, baseline))
+    keys = iter(_keys([r.recipe for r in cv_runs] + [r.recipe for r in training_runs]))
+    by_table = {(p.judged.table.paper, p.judged.table.number): p.judged for p in published}
+    cross_validation = [
+        _cv_result(r, c, next(chosen), by_table.get((r.paper or "", r.table or "")), next(keys))
+        for r, c in zip(cv_runs, collectors, strict=True)
+    ]
+    training = [
+        _training_result(r, group, next(chosen), next(keys))
+        for r, group in zip(training_runs, cells, strict=True)
+    ]
+    separate = [p for p in published if not p.is_cross_validation]
+    results: Sequence[CVResult | PublishedResult | TrainingResult] = [
+        *cross_validation,
+        *separate,
+        *training,
+    ]
+    return RunsReport(
+        tables=[result.table for result in results],
+        records=[
+            *(record for result in cross_validation for record in _cv_records(result)),
+            *(record for result in separate for record in _published_records(result)),
+            *(record for result in training for record in _training_records(result)),
         ],
-        [
-            _of_trained(t, of_table, name, key)
-            for t, of_table, name, key in zip(
-                trained, cells, chosen[len(tables) :], keys[len(tables) :], strict=True
-            )
-        ],
-        [OfPaper(j, of_judged(j, key=f"{j.table.paper}-{j.table.number}")) for j in judged],
-        collected.problems,
+        document={
+            "schema": 1,
+            "command": "report",
+            "tables": [result.as_json() for result in cross_validation],
+            "trained": [result.as_json() for result in training],
+            "published": [result.as_json() for result in published],
+            "problems": list(collected.problems),
+        },
+        sources=sources,
+        problems=collected.problems,
+        cross_validation=cross_validation,
+        training=training,
+        published=published,
     )
 
 
-def _of_table(
-    own: collect.Table,
+def _is_of(runs: collect.Table | collect.Trained, paper: str | None, number: str | None) -> bool:
+    return paper in (None, runs.paper) and number in (None, runs.table)
+
+
+def _cv_result(
+    runs: collect.Table,
     collector: Collector,
     baseline: str,
-    judged: Iterable[JudgedTable],
+    judged: JudgedTable | None,
     key: str,
-) -> OfTable:
-    compared = compare(collector.grid, collector.records, baseline)
-    of_paper = next(
-        (j for j in judged if (j.table.paper, j.table.number) == (own.paper, own.table)), None
-    )
-    runs = _by_place((row, objective, run) for (row, objective, _), run in own.runs.items())
-    verdicts = builders.verdicts_of(of_paper, runs)
-    shown = builders.of_grid(
+) -> CVResult:
+    comparisons = compare(collector.grid, collector.records, baseline)
+    by_place = _by_place((row, objective, run) for (row, objective, _), run in runs.runs.items())
+    verdicts = _verdicts(judged, by_place) if judged else {}
+    table = cv_table.cv_table(
         collector.grid,
-        compared,
+        comparisons,
         key=key,
-        title=title(own.recipe, own.paper, own.table, _protocol_of(own)),
-        runs=runs,
+        title=_title(runs.recipe, runs.paper, runs.table, _protocol(runs)),
+        runs=by_place,
         verdicts=verdicts,
-        more=verdict_notes(of_paper) if of_paper and verdicts else (),
+        notes=verdict_notes(judged) if judged and verdicts else (),
     )
-    return OfTable(own, collector, compared, verdicts, shown)
+    return CVResult(runs, collector, comparisons, verdicts, table)
 
 
-def _of_trained(own: Trained, cells: Sequence[Cell], baseline: str, key: str) -> OfTrained:
-    runs = list(own.runs.values())
-    records = [run.record for run in _in_order(own)]
-    measures = [*MEASURES, *(name for side in sides_of(records) for name in detection_of(side))]
-    measures += [name for pairs in lists_of(records) for name in verification_of(pairs)]
-    compared = [c for measure in measures for c in compare_seeds(records, baseline, measure)]
-    settings = {
-        key: value
-        for name, defaults in _DEFAULTS.items()
-        for key, value in own.training[name].items()
-        if value != defaults.get(key)
-    }
-    # in words: its digest says nothing to a reader
-    start = f", start={runs[0].record['start']['from']}" if "start" in own.training else ""
-    shown = builders.of_trained(
-        *(cells, compared, baseline),
-        key=key,
-        title=title(own.recipe, own.paper, own.table, settings) + start,
-        runs=_by_place((run.record["row"], run.record["objective"], run) for run in runs),
-    )
-    return OfTrained(own, cells, baseline, compared, shown)
+def _verdicts(judged: JudgedTable, runs: Mapping[Place, tuple[Run, ...]]) -> dict[Place, Judged]:
+    """Return the judged cells whose numbers come from these runs, by data set and objective."""
+    verdicts = {}
+    for place, cell in judged.cells.items():
+        selection = judged.table.selections[place]
+        ours = (str(selection.get("dataset")), str(selection.get("objective")))
+        if cell.runs and {r.path for r in cell.runs} <= {r.path for r in runs.get(ours, ())}:
+            verdicts[ours] = cell
+    return verdicts
 
 
-def _protocol_of(own: collect.Table) -> dict[str, Any]:
-    """The protocol, without what every network chooses for itself where it is tuned."""
-    tuning = next(iter(own.runs.values())).about["recipe"].get("tuning")
+def _protocol(runs: collect.Table) -> dict[str, Any]:
+    """Return the protocol without the settings that nested cross-validation chooses."""
+    tuning = next(iter(runs.runs.values())).about["recipe"].get("tuning")
     if not tuning:
-        return own.protocol
+        return runs.protocol
     chosen = [*tuning["protocol"], *(["options"] if tuning["options"] else [])]
-    return {k: v for k, v in own.protocol.items() if k not in chosen} | {"tuned": "+".join(chosen)}
+    fixed = {k: v for k, v in runs.protocol.items() if k not in chosen}
+    return fixed | {"tuned": "+".join(chosen)}
 
 
 _DEFAULTS = TrainRecipe(task="train").model_dump(include={"data", "optim", "train"})
 
 
-def _in_order(own: Trained) -> list[Run]:
-    """Rows by their settings, objectives as the recipe has them, the seeds of each."""
-    runs = list(own.runs.values())
-    listed = [o for run in runs for o in run.about["recipe"]["objectives"]]
-    place = {objective: i for i, objective in enumerate(dict.fromkeys(listed))}
+def _training_result(
+    runs: collect.Trained, cells: Sequence[TrainingCell], baseline: str, key: str
+) -> TrainingResult:
+    records = [run.record for run in _in_order(runs)]
+    compared = [m.name for m in metrics_in(records).values() if m.direction != "none"]
+    comparisons = [c for name in compared for c in compare_seeds(records, baseline, name)]
+    settings = {
+        key: value
+        for section, defaults in _DEFAULTS.items()
+        for key, value in runs.training[section].items()
+        if value != defaults.get(key)
+    }
+    title = _title(runs.recipe, runs.paper, runs.table, settings)
+    if "start" in runs.training:  # by its name: a digest tells a reader nothing
+        title += f", start={records[0]['start']['from']}"
+    table = training_table(
+        cells,
+        comparisons,
+        baseline,
+        key=key,
+        title=title,
+        runs=_by_place((r, o, run) for (r, o, _), run in runs.runs.items()),
+    )
+    return TrainingResult(runs, cells, baseline, comparisons, table)
+
+
+def _in_order(runs: collect.Trained) -> list[Run]:
+    """Return the runs by setting, then by objective as in the recipe, then by seed."""
+    listed = [o for run in runs.runs.values() for o in run.about["recipe"]["objectives"]]
+    places = {objective: i for i, objective in enumerate(dict.fromkeys(listed))}
 
     def key(run: Run) -> tuple[Any, ...]:
         record = run.record
-        settings = [(k, isinstance(v, str), v) for k, v in sorted(record["setting"].items())]
-        where = place.get(record["objective"], len(place))
-        return json.dumps(settings, default=str), record["row"], where, record["seed"]
+        settings = sorted(record["setting"].items())
+        numbers = [float(v) for _, v in settings if isinstance(v, int | float)]
+        texts = json.dumps([(k, isinstance(v, str), v) for k, v in settings], default=str)
+        place = places.get(record["objective"], len(places))
+        return numbers, texts, record["row"], place, record["seed"]
 
-    numbers_first = sorted(runs, key=key)
-    return sorted(numbers_first, key=lambda run: _numbers(run.record["setting"]))
-
-
-def _numbers(setting: Mapping[str, Any]) -> list[float]:
-    return [float(v) for _, v in sorted(setting.items()) if isinstance(v, int | float)]
+    return sorted(runs.runs.values(), key=key)
 
 
-def _by_place(placed: Iterable[tuple[str, str, Run]]) -> dict[tuple[str, str], tuple[Run, ...]]:
-    found: dict[tuple[str, str], tuple[Run, ...]] = {}
+def _title(recipe: str, paper: str | None, number: str | None, settings: Mapping[str, Any]) -> str:
+    """Return the recipe, the published table, and the settings in a line."""
+    source = f" ({paper}, table {number})" if paper and number else ""
+    return f"{recipe}{source}: " + ", ".join(f"{k}={plain(v)}" for k, v in settings.items())
+
+
+def _by_place(placed: Iterable[tuple[str, str, Run]]) -> dict[Place, tuple[Run, ...]]:
+    runs: dict[Place, tuple[Run, ...]] = {}
     for row, objective, run in placed:
-        found[row, objective] = (*found.get((row, objective), ()), run)
-    return found
+        runs[row, objective] = (*runs.get((row, objective), ()), run)
+    return runs
 
 
 def _keys(recipes: Iterable[str]) -> list[str]:
-    """A name for each table, unique by its number where a recipe has several."""
-    seen: dict[str, int] = {}
+    """Return a name for each table, numbered where a recipe has several."""
+    counts: dict[str, int] = {}
     keys = []
     for recipe in recipes:
-        seen[recipe] = seen.get(recipe, 0) + 1
-        keys.append(recipe.replace("/", "-") + (f"-{seen[recipe]}" if seen[recipe] > 1 else ""))
+        counts[recipe] = counts.get(recipe, 0) + 1
+        number = f"-{counts[recipe]}" if counts[recipe] > 1 else ""
+        keys.append(recipe.replace("/", "-") + number)
     return keys
 
 
-def is_of_folds(judged: JudgedTable) -> bool:
-    """Whether it is of cross-validation, whose own table has the published values beside ours."""
-    return bool(published_means(judged.table.paper, judged.table.number))
+def _csv_record(
+    names: Sequence[str | None],
+    numbers: Sequence[float | None],
+    published: Any,
+    judged: Judged | None,
+    note: str | None,
+    title: str,
+) -> dict[str, Any]:
+    """Return a cell as a line of CSV; `title` tells the tables of one recipe apart.
+
+    Args:
+        names: recipe, paper, table, row and objective.
+        numbers: mean, standard deviation and n.
+        published: the published value.
+        judged: the verdict on it.
+        note: what there is to say of the cell.
+        title: of its table.
+    """
+    return {
+        **dict(zip(("recipe", "paper", "table", "row", "objective"), names, strict=True)),
+        **dict(zip(("mean", "std", "n"), numbers, strict=True)),
+        "published_mean": published.mean if published else None,
+        "published_std": published.std if published else None,
+        "difference": judged.difference if judged else None,
+        "low": judged.low if judged else None,
+        "high": judged.high if judged else None,
+        "verdict": str(judged.verdict) if judged else None,
+        "note": note,
+        "title": title,
+    }
+
+
+def _cv_records(result: CVResult) -> Iterable[dict[str, Any]]:
+    runs = result.runs
+    for cell in result.collector.grid.in_order():
+        names = (runs.recipe, runs.paper, runs.table, cell.dataset, cell.objective)
+        judged = result.verdicts.get((cell.dataset, cell.objective))
+        numbers = (cell.mean, cell.std, cell.n)
+        yield _csv_record(names, numbers, cell.paper, judged, cell.note, result.table.title)
+
+
+def _published_records(result: PublishedResult) -> Iterable[dict[str, Any]]:
+    table = result.judged.table
+    for cell in result.judged.cells.values():
+        if cell.mean is not None:
+            names = (None, table.paper, table.number, cell.row, cell.column)
+            numbers = (cell.mean, cell.std, cell.n)
+            title = result.table.title
+            yield _csv_record(names, numbers, cell.published, cell, cell.reason, title)
+
+
+def _training_records(result: TrainingResult) -> Iterable[dict[str, Any]]:
+    runs = result.runs
+    for cell in result.cells:
+        document = cell.as_json()
+        names = (runs.recipe, runs.paper, runs.table, cell.row, cell.objective)
+        numbers = (document["last"]["mean"], document["last"]["std"], document["n"])
+        note = "diverged" if cell.diverged else None
+        metrics = {
+            f"{name}_{key}": value
+            for name in cell.metrics
+            if name not in METRICS or METRICS[name].group != "accuracy"
+            for key, value in flat_record(cell.numbers(name)).items()
+            if key != "seeds"
+        }
+        record = _csv_record(names, numbers, None, None, note, result.table.title)
+        yield record | metrics

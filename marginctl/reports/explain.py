@@ -1,122 +1,125 @@
-"""Where a number of a table comes from."""
+"""Explains a number of a report: its runs, settings and tests."""
 
-import contextlib
 import statistics
 from collections.abc import Iterator, Sequence
 
 from marginctl.errors import RequestError
 from marginctl.objectives.parsing import parse
-from marginctl.reports.build import Assembled, OfTable, OfTrained
-from marginctl.reports.tables.footnotes import formatted_p
+from marginctl.reports.build import CVResult, RunsReport, TrainingResult
+from marginctl.reports.tables.table import format_p
+from marginctl.reports.tables.training_table import comparison_text
 from marginctl.results.collect import Run
-from marginctl.utils.text import did_you_mean, plain, printable
+from marginctl.utils.text import count_noun, did_you_mean, plain, printable
 
 
-def explain(cell: str, assembled: Assembled) -> list[str]:
-    """Lines on the cell `ROW/OBJECTIVE`: runs, settings, n, the published cell and the tests.
+def explain(cell: str, report: RunsReport) -> list[str]:
+    """Return lines on a cell: runs, settings, n, the published value and the tests.
+
+    Args:
+        cell: `ROW/OBJECTIVE`.
+        report: the report that has it.
 
     Raises:
         RequestError: no table has such a cell.
     """
-    places = [f"{row}/{o}" for t in assembled.tables for row, o in t.collector.grid.cells]
-    places += [f"{c.row}/{c.objective}" for t in assembled.trained for c in t.cells]
-    row, objective = _split(cell, places)
+    cells = [f"{row}/{o}" for r in report.cross_validation for row, o in r.collector.grid.cells]
+    cells += [f"{c.row}/{c.objective}" for r in report.training for c in r.cells]
+    row, objective = _split(cell, cells)
     lines = [
-        *(line for t in assembled.tables for line in _of_table(t, row, objective)),
-        *(line for t in assembled.trained for line in _of_trained(t, row, objective)),
+        *(line for r in report.cross_validation for line in _explain_cv(r, row, objective)),
+        *(line for r in report.training for line in _explain_training(r, row, objective)),
     ]
     if not lines:
         raise RequestError(
             f"--explain {cell}: no such cell: expected ROW/OBJECTIVE of a finished run."
-            + did_you_mean(cell, places)
+            + did_you_mean(cell, cells)
         )
     return lines
 
 
-def _split(cell: str, places: Sequence[str]) -> tuple[str, str]:
-    """Row and objective; a model such as torchvision/resnet50 has the sign in its name."""
-    for place in places:
-        if cell == place:
-            row, _, objective = place.rpartition("/")
-            return row, objective
+def _split(cell: str, cells: Sequence[str]) -> tuple[str, str]:
+    """Return row and objective; a row such as that of torchvision/resnet50 can contain a slash."""
     row, _, objective = cell.rpartition("/")
-    with contextlib.suppress(RequestError):  # what is not there is said later
-        objective = str(parse(objective))
-    return row, objective
+    if cell in cells:
+        return row, objective
+    try:
+        return row, str(parse(objective))
+    except RequestError:  # the caller reports the cell
+        return row, objective
 
 
-def _of_table(own: OfTable, dataset: str, objective: str) -> Iterator[str]:
-    table, made = own.table, own.compared
-    found = own.collector.grid.cells.get((dataset, objective))
-    if found is None:
+def _explain_cv(result: CVResult, dataset: str, objective: str) -> Iterator[str]:
+    cell = result.collector.grid.cells.get((dataset, objective))
+    if cell is None:
         return
-    runs = [run for (row, of, _), run in table.runs.items() if (row, of) == (dataset, objective)]
+    runs = [r for (row, o, _), r in result.runs.runs.items() if (row, o) == (dataset, objective)]
     protocol = runs[0].about["recipe"]["protocol"]
     fixed = runs[0].record["split"] == "fixed"
     folds = "a fixed test set" if fixed else f"{protocol['folds']} folds"
-    yield f"{dataset} / {objective} in {table.recipe}"
+    yield f"{dataset} / {objective} in {result.runs.recipe}"
     yield (
-        f"  mean {found.mean:.4f}, std {found.std:.4f} (ddof 1) over n = {found.n} fold "
-        f"accuracies: {folds} x {protocol['repeats']} repeats x {len(runs)} seeds"
+        f"  mean {cell.mean:.4f}, std {cell.std:.4f} (ddof 1) over n = {cell.n} fold accuracies: "
+        f"{folds} x {count_noun(protocol['repeats'], 'repeat')} x {count_noun(len(runs), 'seed')}"
     )
     yield "  protocol: " + ", ".join(f"{k}={plain(v)}" for k, v in protocol.items())
     for run in runs:
-        yield _where(run)
+        yield _describe_run(run)
         chosen = run.record.get("chosen")
         if chosen:
-            ways = ", ".join(f"{name} ({n})" for name, n in chosen.items() if n)
-            yield f"  chosen inside the training rows: {ways}"
-    if found.note:
-        yield f"  note: {found.note}"
-    if found.paper:
-        judged = own.verdicts.get((dataset, objective))
-        verdict = f": {judged.verdict}" if judged else ""
+            counts = ", ".join(f"{name} ({n})" for name, n in chosen.items() if n)
+            yield f"  chosen inside the training rows: {counts}"
+    if cell.note:
+        yield f"  note: {cell.note}"
+    if cell.paper:
+        judged = result.verdicts.get((dataset, objective))
         yield (
-            f"  published ({table.paper}, table {table.table}): {found.paper.mean:.2f} ± "
-            f"{found.paper.std:.2f} over n = {found.paper.n}; difference "
-            f"{found.mean - found.paper.mean:+.2f}{verdict}"
+            f"  published ({result.runs.paper}, table {result.runs.table}): {cell.paper.mean:.2f} "
+            f"± {cell.paper.std:.2f} over n = {cell.paper.n}; difference "
+            f"{cell.mean - cell.paper.mean:+.2f}" + (f": {judged.verdict}" if judged else "")
         )
-    comparison = made.cells.get((dataset, objective))
+    comparison = result.comparisons.cells.get((dataset, objective))
     if comparison:
         test = comparison.test
         outcome = test.reason or (
-            f"t = {test.statistic:.3f}, df = {test.df:.0f}, p = {formatted_p(test.p)}, "
-            f"{formatted_p(comparison.p_holm)} after Holm, effect {test.effect:+.3f}"
+            f"t = {test.statistic:.3f}, df = {test.df:.0f}, p = {format_p(test.p)}, Holm-adjusted "
+            f"p = {format_p(comparison.p_holm)}, effect size {test.effect:+.3f}"
         )
         yield (
-            f"  against {made.baseline}: {comparison.difference or 0:+.4f} points, corrected "
-            f"resampled t-test: {outcome}"
+            f"  against {result.comparisons.baseline}: {comparison.difference or 0:+.4f} "
+            f"percentage points, corrected resampled t-test: {outcome}"
         )
 
 
-def _of_trained(own: OfTrained, row: str, objective: str) -> Iterator[str]:
-    found = next((c for c in own.cells if (c.row, c.objective) == (row, objective)), None)
-    if found is None:
+def _explain_training(result: TrainingResult, row: str, objective: str) -> Iterator[str]:
+    place = (row, objective)
+    cell = next((c for c in result.cells if (c.row, c.objective) == place), None)
+    if cell is None:
         return
-    runs = [r for (a, b, _), r in own.trained.runs.items() if (a, b) == (row, objective)]
-    yield f"{row} / {objective} in {own.trained.recipe}"
-    for name, values in (("last epoch", found.last), ("best epoch", found.best)):
+    runs = [run for (*of, _), run in result.runs.runs.items() if tuple(of) == place]
+    yield f"{row} / {objective} in {result.runs.recipe}"
+    for name, values in (("last epoch", cell.last), ("best epoch", cell.best)):
         if values:
             std = f"{statistics.stdev(values):.4f}" if len(values) > 1 else "-"
             mean = statistics.fmean(values)
-            yield f"  {name}: mean {mean:.4f}, std {std}, n = {len(values)} seeds"
+            yield f"  {name}: mean {mean:.4f}, std {std}, n = {count_noun(len(values), 'seed')}"
     recipe = runs[0].about["recipe"]
-    for section in ("data", "optim", "train", "second_stage"):  # the last one over those before
-        said = recipe.get(section) or {}
-        shown = ", ".join(f"{k}={plain(v)}" for k, v in said.items() if v is not None)
+    # the settings of the second stage override the others
+    for section in ("data", "optim", "train", "second_stage"):
+        settings = recipe.get(section) or {}
+        shown = ", ".join(f"{k}={plain(v)}" for k, v in settings.items() if v is not None)
         if shown:
             yield f"  {section}: {shown}"
     for run in sorted(runs, key=lambda run: int(run.record["seed"])):
         last = run.record["last"]
         top1 = run.record["diverged"] or f"top-1 {last['top1']:.4f} after epoch {last['epoch']}"
-        yield f"{_where(run)}: {top1}"
-    for comparison in own.compared:
-        if (comparison.row, comparison.objective) == (row, objective):
-            yield f"  {comparison.said(own.baseline)}"
+        yield f"{_describe_run(run)}: {top1}"
+    for comparison in result.comparisons:
+        if (comparison.row, comparison.objective) == place:
+            yield f"  {comparison_text(comparison, result.baseline)}"
 
 
-def _where(run: Run) -> str:
-    """A run: its folder, and what it was computed with."""
+def _describe_run(run: Run) -> str:
+    """Return the directory of a run, and what it was computed with."""
     versions = ", ".join(f"{k} {v}" for k, v in run.record["versions"].items())
     return (
         f"  run {printable(str(run.path))}: seed {run.record['seed']}, numerics "

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from marginctl.metrics.registry import measure_named
+from marginctl.metrics.registry import metric_named
 from marginctl.results import statistics as tests
 from marginctl.results.compare_folds import SIGNIFICANT
 from marginctl.results.statistics import Test
@@ -18,7 +18,7 @@ class SeedComparison:
     A seed gives both the same initial backbone and the same batches, so that they are paired by it.
 
     Attributes:
-        measure: as `measure_named` takes it.
+        measure: as `metric_named` takes it.
         difference: the mean over the shared seeds, in the measure's unit; None without one.
         low, high: its 95 % interval by t, None for fewer than two seeds or equal differences.
         bootstrap: its 95 % percentile interval over 10,000 draws of the seeds, None alike.
@@ -45,24 +45,11 @@ class SeedComparison:
         """1 significantly better, -1 significantly worse, else 0."""
         if self.p_holm is None or self.p_holm >= SIGNIFICANT:
             return 0
-        return 1 if ((self.difference or 0) > 0) == measure_named(self.measure).higher else -1
-
-    def said(self, baseline: str) -> str:
-        """A line for a reader."""
-        read = measure_named(self.measure)
-        of, unit = ("", " points") if self.measure == "top1" else (f" in {read.label}", "")
-        start = f"{self.row}: {self.objective} against {baseline}{of}"
-        if self.difference is None:
-            return f"{start}: {self.test.reason}"
-        places = f"+.{read.places}f"
-        between = (
-            ""
-            if self.low is None or self.high is None
-            else f" (95 %: {self.low:{places}} to {self.high:{places}})"
+        return (
+            1
+            if ((self.difference or 0) > 0) == (metric_named(self.measure).direction == "higher")
+            else -1
         )
-        won = f"won {self.wins}, tied {self.ties}, lost {self.losses} of {self.n} seeds"
-        p = self.test.reason if self.p_holm is None else f"p = {self.p_holm:.3g} after Holm"
-        return f"{start}: {self.difference:{places}}{unit}{between}, {p}, {won}"
 
     def as_json(self, baseline: str) -> dict[str, Any]:
         """The entry of a document's `tests`."""
@@ -96,13 +83,13 @@ def compare_seeds(
     Args:
         records: results of `train`; diverged ones have no number and are left out.
         baseline: canonical name of an objective.
-        measure: as `measure_named` takes it; records without it are left out.
+        measure: as `metric_named` takes it; records without it are left out.
     """
-    read = measure_named(measure)
+    read = metric_named(measure)
     rows: dict[str, dict[str, dict[int, float]]] = {}
     for record in records:
         own = rows.setdefault(record["row"], {}).setdefault(record["objective"], {})
-        value = None if record["diverged"] else read.of(record)
+        value = None if record["diverged"] else read.value(record)
         if value is not None:
             own[int(record["seed"])] = value
     compared = []
@@ -126,7 +113,7 @@ def compare_seeds(
             low, high = (None if test.p is None else tests.mean_interval(d)) or (None, None)
             drawn = None if test.p is None else tests.bootstrap_interval(d)
             better, ties, worse = tests.wins_ties_losses(d)
-            won, lost = (better, worse) if read.higher else (worse, better)
+            won, lost = (better, worse) if read.direction == "higher" else (worse, better)
             compared.append(
                 SeedComparison(
                     *(measure, row, objective, len(d), statistics.fmean(d) if d else None),

@@ -50,8 +50,8 @@ def test_a_few_images_stand_for_a_slow_batch(marginctl, timed, tmp_path):
     assert text.splitlines() == [
         "digits, mlp:width=8 / soft (seed 0): 3 epochs, 12 steps, about 1 min on cpu "
         "(from 2 timed steps of 16 images)",
-        f"1 trial, 1 to do on cpu: about 1 min; runs in {tmp_path / 'digits-mlp-width-8'}",
-        "Not counted: start-up, reading the data, checkpoints, bootstrap intervals.",
+        f"1 trial, 1 pending on cpu: about 1 min; runs in {tmp_path / 'digits-mlp-width-8'}",
+        "Estimate excludes start-up, reading the data, checkpoints, bootstrap intervals.",
     ]
 
 
@@ -104,10 +104,10 @@ def test_finished_trials_are_said_and_left_out(marginctl, timed, tmp_path):
     assert (plan["trials"], plan["done"], plan["to_do"]) == (3, 1, 2)
     assert plan["seconds"] == pytest.approx(120.0)
     said = marginctl(*DRY, *MLP, "--seeds", "3", "--out", tmp_path).out
-    assert "3 trials, 1 done, 2 to do on cpu: about 2 min; runs in " in said
+    assert "3 trials, 1 done, 2 pending on cpu: about 2 min; runs in " in said
     assert "(seed 0)" not in said
     nothing = marginctl(*DRY, *MLP, "--out", tmp_path).out
-    assert nothing.startswith("1 trial, 1 done, 0 to do on cpu; runs in ")
+    assert nothing.startswith("1 trial, 1 done, 0 pending on cpu; runs in ")
 
 
 def test_beyond_the_budget_nothing_is_timed(marginctl, timed, tmp_path, monkeypatch):
@@ -116,7 +116,7 @@ def test_beyond_the_budget_nothing_is_timed(marginctl, timed, tmp_path, monkeypa
     text = marginctl(*DRY, *MLP, "--out", tmp_path).out
     assert asked == []
     assert "12 steps, not timed (beyond the 0 s for timing)" in text
-    assert "1 trial, 1 to do on cpu: 1 not timed; runs in " in text
+    assert "1 trial, 1 pending on cpu: 1 not timed; runs in " in text
     plan = marginctl(*DRY, *MLP, "--json", "--out", tmp_path).json["dry_run"]
     assert (plan["seconds"], plan["not_timed"], plan["rows"][0]["seconds"]) == (0.0, 1, None)
 

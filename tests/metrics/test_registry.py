@@ -1,6 +1,19 @@
-"""The numbers of detection in a result, by name."""
+"""The numbers of a result by the name of their metric; metrics of plug-ins."""
 
-from marginctl.metrics.registry import MEASURES, detection_of, measure_named, sides_of
+import numpy as np
+import pytest
+
+from marginctl.errors import RequestError
+from marginctl.metrics.registry import (
+    METRICS,
+    MISS,
+    Metric,
+    compute_metrics,
+    detection_metric,
+    detection_sets,
+    metric_named,
+    metrics_in,
+)
 
 SCORES = {"max_similarity": {"aupr_in": 0.9, "auroc": 0.8}, "feature_norm": None}
 RECORD = {
@@ -11,54 +24,82 @@ RECORD = {
         }
     }
 }
+PLUGIN = """
+from marginctl.metrics.registry import Metric
+from marginctl.utils.plugins import Plugin
+
+def mean_confidence(*, features, logits, similarities, labels):
+    return similarities.max(1).mean()
+
+ENTRY = Metric("mean-max", "mean maximum", direction="higher", function="{name}:mean_confidence")
+PLUGIN = Plugin({{"metric": {{"mean-max": ENTRY}}}})
+"""
 
 
-def test_sides_are_those_of_any_record():
-    old = {"evaluation": {"brier": 1.0}}
-    assert sides_of([old, {"evaluation": None}, RECORD]) == [
-        "misclassification",
-        "mnist",
-        "folder:a b",
-    ]
-    assert sides_of([old]) == []
+def test_detection_sets_are_those_of_any_result():
+    without = {"evaluation": {"brier": 1.0}}
+    assert detection_sets([without, {"evaluation": None}, RECORD]) == [MISS, "mnist", "folder:a b"]
+    assert detection_sets([without]) == []
 
 
-def test_a_damaged_record_has_no_sides_and_no_numbers():
-    for detection in (
-        5,
-        {"misclassification": 3, "ood": [7, {"name": []}]},
-        {"ood": {"name": "x"}},
-    ):
+def test_a_corrupt_result_has_no_sets_and_no_numbers():
+    for detection in (5, {"misclassification": 3, "ood": [7, {"name": []}]}, {"ood": {"name": 1}}):
         record = {"evaluation": {"detection": detection}}
-        assert sides_of([record]) in ([], ["misclassification"])
-        assert detection_of("mnist")["mnist auroc max_similarity"].of(record) is None
-    assert sides_of([{"evaluation": [1]}]) == []
+        assert detection_sets([record]) in ([], [MISS])
+        assert detection_metric("mnist", "auroc", "max_similarity").value(record) is None
+        assert metrics_in([record]) == {}
+    assert detection_sets([{"evaluation": [1]}]) == []
 
 
-def test_a_measure_finds_its_number_or_none():
-    found = detection_of("folder:a b")
-    assert found["folder:a b aupr_in max_similarity"].of(RECORD) == 0.9
-    assert found["folder:a b auroc feature_norm"].of(RECORD) is None
-    assert (
-        detection_of("misclassification")["misclassification auroc max_similarity"].of(RECORD)
-        is None
+def test_a_metric_has_its_number_or_none():
+    assert detection_metric("folder:a b", "aupr_in", "max_similarity").value(RECORD) == 0.9
+    assert detection_metric("folder:a b", "auroc", "feature_norm").value(RECORD) is None
+    assert detection_metric(MISS, "auroc", "max_similarity").value(RECORD) is None
+    assert detection_metric("svhn", "auroc", "max_similarity").value(RECORD) is None
+    assert METRICS["ece"].values([{"evaluation": {"calibration": {"ece": 0.5}}}, RECORD]) == [50]
+
+
+def test_metrics_of_results_are_those_with_a_number_each_set_by_itself():
+    other = {"last": {"top1": 90.0}, "evaluation": {"brier": 0.1}}
+    names = ["ood folder:a b aupr_in max_similarity", "ood folder:a b auroc max_similarity"]
+    assert list(metrics_in([other, RECORD])) == ["top1", "brier", *names]
+
+
+def test_metrics_are_found_by_name():
+    assert metric_named("ece") is METRICS["ece"]
+    miss = metric_named("misclassification aupr_in feature_norm")
+    assert (miss.heading, miss.short_heading) == (
+        "MISS AUPR-In feature norm",
+        "AUPR-In feature norm",
     )
-    assert detection_of("svhn")["svhn auroc max_similarity"].of(RECORD) is None
-
-
-def test_measures_are_named_as_they_are_shown():
-    assert measure_named("ece") is MEASURES["ece"]
-    assert measure_named("misclassification aupr_in feature_norm").label == "MISS AP-in norm"
-    assert (
-        measure_named("folder:a b auroc max_similarity").label
-        == "OOD folder:a b AUROC max similarity"
-    )
-    assert all(m.higher for m in detection_of("misclassification").values())
+    assert metric_named("ood folder:a b auroc max_similarity").subject == "OOD folder:a b"
+    assert metric_named("pairs lfw/pairs.txt eer").heading == "lfw/pairs.txt EER %"
+    with pytest.raises(RequestError, match="unknown metric 'ecce'"):
+        metric_named("ecce")
 
 
 def test_what_is_no_number_is_none():
     for value in ("x", "0.5", [0.5], {}, True, None):
         record = {"last": {"nll": value}, "evaluation": {"calibration": {"ece": value}}}
-        assert MEASURES["nll"].of(record) is None
-        assert MEASURES["ece"].of(record) is None
-    assert MEASURES["ece"].of({"evaluation": {"calibration": {"ece": 0.5}}}) == 50
+        assert METRICS["nll"].value(record) is None
+        assert METRICS["ece"].value(record) is None
+
+
+def test_a_metric_of_a_plug_in_is_computed_from_the_predictions(tmp_path, monkeypatch):
+    predictions = {
+        "features": np.zeros((2, 3)),
+        "logits": np.zeros((2, 2)),
+        "similarities": np.array([[0.25, 0.5], [1.0, 0.0]]),
+        "labels": np.zeros(2, int),
+    }
+    assert compute_metrics(**predictions) == {}
+    file = tmp_path / "confidence_metric.py"
+    file.write_text(PLUGIN.format(name=file.stem))
+    monkeypatch.setenv("MARGINCTL_PLUGINS", str(file))
+    assert compute_metrics(**predictions) == {"mean-max": 0.75}
+    record = {"evaluation": {"metrics": {"mean-max": 0.75}}}
+    (found,) = metrics_in([record]).values()
+    assert isinstance(found, Metric)
+    assert (found.heading, found.value(record)) == ("mean maximum", 0.75)
+    predictions["similarities"][:] = np.nan
+    assert compute_metrics(**predictions) == {"mean-max": None}

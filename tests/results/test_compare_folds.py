@@ -11,8 +11,7 @@ from scipy import stats
 
 from marginctl.errors import RequestError
 from marginctl.reports.formats.markdown import markdown
-from marginctl.reports.tables.builders import of_grid
-from marginctl.reports.tables.footnotes import conclusions
+from marginctl.reports.tables.cv_table import cv_table
 from marginctl.results.compare_folds import (
     as_json,
     baselines,
@@ -21,6 +20,12 @@ from marginctl.results.compare_folds import (
 )
 from tests.reports import stores
 from tests.reports.tables.test_cv_table import collected, record
+
+
+def notes_over_datasets(grid, comparisons):
+    """The notes of a table that are of no single cell."""
+    starts = ("Friedman", "Wilcoxon", "over data sets", "center against", "arcgrad against")
+    return [n for n in cv_table(grid, comparisons).notes if n.startswith(starts)]
 
 
 def made_records(datasets=6, objectives=("soft", "center", "arcgrad"), shift=3.0, seeds=(0,)):
@@ -52,7 +57,7 @@ def test_a_row_by_hand():
     adjusted = [made.cells["set0", o].p_holm for o in ("center", "arcgrad")]
     assert min(adjusted) == pytest.approx(2 * min(p_values))
     assert made.friedman.reason == "1 data sets and 3 methods: needs 5 and 3"
-    assert conclusions(gathered.grid, made) == []
+    assert notes_over_datasets(gathered.grid, made) == []
 
 
 def test_over_data_sets():
@@ -63,9 +68,9 @@ def test_over_data_sets():
     assert made.friedman.p == pytest.approx(stats.chi2.sf(12, 2))
     assert [c.test.p for c in made.overall] == pytest.approx([2 / 64, 2 / 64])
     assert [c.p_holm for c in made.overall] == pytest.approx([4 / 64, 4 / 64])
-    lines = conclusions(gathered.grid, made)
-    assert lines[0].startswith("Friedman over 6 data sets: chi2 = 12.00, df = 2")
-    assert "p = 0.062 after Holm" in lines[1]
+    lines = notes_over_datasets(gathered.grid, made)
+    assert lines[0].startswith("Friedman test over 6 data sets: chi2 = 12.00, df = 2")
+    assert "Holm-adjusted p = 0.062" in lines[1]
 
 
 def test_wins_and_the_interval_over_data_sets():
@@ -101,25 +106,27 @@ def test_wins_and_the_interval_over_data_sets():
         "d": (1, 0, 3),
     }
     assert "bootstrap_interval" not in entries[0]
-    (line,) = (x for x in conclusions(gathered.grid, made) if "center against soft" in x)
+    (line,) = (x for x in notes_over_datasets(gathered.grid, made) if "center against soft" in x)
     low, high = own.interval
     assert line.endswith(
-        f"after Holm; won 3, tied 1, lost 2 of 6 data sets, mean +0.25 points (95 %: {low:+.2f} "
-        f"to {high:+.2f}, bootstrap)"
+        f"; W/T/L 3/1/2 over 6 data sets, mean difference +0.25 percentage points (95 % bootstrap "
+        f"interval {low:+.2f} to {high:+.2f})"
     )
-    assert line in markdown(of_grid(gathered.grid, made))
+    assert line in markdown(cv_table(gathered.grid, made))
 
 
 def test_too_few_data_sets_for_a_test_are_counted_all_the_same():
     gathered = collected(made_records(2, ["soft", "center"]))
     made = compare(gathered.grid, gathered.records, "soft")
-    lines = conclusions(gathered.grid, made)
-    assert lines[1] == "Wilcoxon against soft: not made: 2 data sets: needs 5"
-    assert lines[2].startswith("center against soft: won 2, tied 0, lost 0 of 2 data sets, mean +")
+    lines = notes_over_datasets(gathered.grid, made)
+    assert lines[1] == "Wilcoxon test against soft: not computed: 2 data sets: needs 5"
+    assert lines[2].startswith(
+        "center against soft: W/T/L 2/0/0 over 2 data sets, mean difference +"
+    )
     single = collected(made_records(2, ["soft", "center"])[:-1])
     one = compare(single.grid, single.records, "soft")
     assert as_json(one)["tests"][-1]["bootstrap_interval"] is None
-    assert conclusions(single.grid, one)[-1].count("95 %") == 0
+    assert notes_over_datasets(single.grid, one)[-1].count("95 %") == 0
 
 
 def test_the_order_of_records_changes_nothing():
@@ -173,8 +180,8 @@ def test_nulls_have_reasons():
 def test_incomplete_rows_are_said():
     gathered = collected(made_records(2)[:-1])
     made = compare(gathered.grid, gathered.records, "soft")
-    assert "over data sets: 1 of 2 have every cell" in conclusions(gathered.grid, made)
-    assert "| average (1 of 2) |" in markdown(of_grid(gathered.grid, made))
+    assert "over data sets: 1 of 2 have every cell" in notes_over_datasets(gathered.grid, made)
+    assert "| average (1 of 2) |" in markdown(cv_table(gathered.grid, made))
 
 
 def test_baselines_of_several_tables():

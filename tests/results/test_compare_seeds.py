@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from marginctl.reports.tables.training_table import comparison_text
 from marginctl.results import statistics as tests
 from marginctl.results.compare_seeds import compare_seeds
 
@@ -56,9 +57,9 @@ def test_shared_seeds_alone_count_and_too_few_say_so():
     found = {x.objective: x for x in compare_seeds(records, "soft")}
     one = found["arcgrad"]
     assert (one.n, one.difference, one.low, one.bootstrap, one.p_holm) == (1, 2.0, None, None, None)
-    assert "a test needs 2" in one.said("soft")
+    assert "a test needs 2" in comparison_text(one, "soft")
     assert found["adacos"].difference is None
-    assert "0 shared seeds" in found["m-soft"].said("soft")
+    assert "0 shared seeds" in comparison_text(found["m-soft"], "soft")
     assert compare_seeds(records, "cosine") == []
 
 
@@ -78,7 +79,7 @@ def test_equal_differences_have_no_p():
     records = [record(o, s, 90.0 + s + d) for o, d in (("soft", 0), ("arcgrad", 1)) for s in (0, 1)]
     (own,) = compare_seeds(records, "soft")
     assert own.test.p is None
-    assert "the difference is the same for every seed" in own.said("soft")
+    assert "the difference is the same for every seed" in comparison_text(own, "soft")
     assert own.difference == 1.0
     document = own.as_json("soft")
     assert (document["interval"], document["bootstrap_interval"]) == (None, None)
@@ -102,5 +103,7 @@ def test_a_line_names_its_measure():
     for i, r in enumerate(records):
         r["last"]["nll"] = 0.25 + 0.0123 * i
     (points,), (nll,) = (compare_seeds(records, "soft", m) for m in ("top1", "nll"))
-    assert " against soft: +1.00 points (95 %: " in points.said("soft")
-    assert " against soft in NLL: +0.0369, " in nll.said("soft")
+    assert " against soft: +1.00 percentage points (95 % interval " in comparison_text(
+        points, "soft"
+    )
+    assert " against soft in NLL: +0.0369, " in comparison_text(nll, "soft")

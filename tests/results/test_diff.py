@@ -23,7 +23,7 @@ def test_a_copy_is_identical_to_the_last_bit(marginctl, whole, tmp_path):
     other = copied(whole, tmp_path / "b")
     ran = marginctl("report", "--diff", whole, other)
     assert (ran.status, ran.err) == (0, "")
-    assert "4 cells in both, 4 identical to the last bit" in ran.out
+    assert "4 cells in both, 4 bit-identical" in ran.out
     assert "Only in" not in ran.out
     found = marginctl("report", "--diff", whole, other, "--format", "json").json
     assert found["command"] == "report"
@@ -67,8 +67,8 @@ def test_seeds_and_cells_that_one_alone_has(marginctl, whole, tmp_path):
     assert (only_a["objective"], only_a["seeds"], only_a["b"]) == ("cosine", [0], None)
     assert (only_b["row"], only_b["seeds"], only_b["a"]) == ("iris", [1], None)
     ran = marginctl("report", "--diff", whole, other)
-    assert "Only in A:" in ran.out
-    assert "Only in B:" in ran.out
+    assert "Only in A" in ran.out
+    assert "Only in B" in ran.out
 
 
 def test_another_protocol_under_one_name_is_said_and_not_compared(marginctl, whole, tmp_path):
@@ -85,7 +85,7 @@ def test_another_protocol_under_one_name_is_said_and_not_compared(marginctl, who
         "arcgrad/table1: protocol.epochs = 2 in A, 7 in B",
     ]
     ran = marginctl("report", "--diff", whole, other)
-    assert "other protocol: arcgrad/table1: protocol.epochs = 2 in A, 7 in B" in ran.out
+    assert "different protocol: arcgrad/table1: protocol.epochs = 2 in A, 7 in B" in ran.out
 
 
 def test_other_data_versions_and_names_are_noted(whole, tmp_path):
@@ -111,10 +111,10 @@ def test_every_format_has_the_same_and_a_file_takes_it(marginctl, whole, tmp_pat
     other = copied(whole, tmp_path / "b")
     ran = marginctl("report", "--diff", whole, other, "--format", "csv")
     rows = list(csv.DictReader(io.StringIO(ran.out)))
-    assert [row["same"] for row in rows] == ["yes"] * 4
+    assert [row["identical"] for row in rows] == ["yes"] * 4
     markdown = marginctl("report", "--diff", whole, other, "--format", "markdown").out
     assert markdown.count("\n| ") == 4
-    assert "| iris | soft | 0 | 6 |" in markdown
+    assert "| iris | soft | 0 |  | 6 |" in markdown
     file = tmp_path / "diff.csv"
     marginctl("report", "--diff", whole, other, "--format", "csv", "--output", file)
     assert file.read_text() == ran.out
@@ -132,11 +132,11 @@ def test_damaged_runs_are_named(marginctl, whole, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--diff", "S"), "--diff: 1 stores: expected two: report --diff A B"),
-        (("--diff", "S", "S", "S"), "--diff: 3 stores: expected two"),
+        (("--diff", "S"), "--diff: 1 runs folders: expected two, as in report --diff A B"),
+        (("--diff", "S", "S", "S"), "--diff: 3 runs folders: expected two"),
         (("--diff", "S", "nowhere"), "no run store at nowhere"),
-        (("--diff", "S", "S", "--format", "latex"), "--format latex: not of --diff"),
-        (("--list", "--diff"), "--diff: not beside --list"),
+        (("--diff", "S", "S", "--format", "latx"), "unknown format 'latx': expected one of table"),
+        (("--list", "--diff"), "--diff: cannot be combined with --list"),
     ],
 )
 def test_mistakes(marginctl, whole, arguments, message):

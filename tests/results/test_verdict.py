@@ -8,7 +8,8 @@ import pytest
 from scipy import stats
 
 from marginctl.papers import PublishedValue, published_table
-from marginctl.reports.tables.published_table import of_judged, said_of
+from marginctl.reports.tables.published_table import published_table as table_of_judged
+from marginctl.reports.tables.published_table import verdict_text
 from marginctl.results.verdict import Verdict, interval, judge
 from tests.results.test_match_published import crossvalidated, trained
 
@@ -86,7 +87,9 @@ def test_other_settings_are_named_and_nothing_is_claimed():
     cell = judge(TABLE2, made).cells[SOFT]
     assert cell.verdict is Verdict.not_comparable
     assert cell.differing == {"data.subset_size": (5000, None), "train.epochs": (10, 50)}
-    assert said_of(cell).endswith("data.subset_size = 5000, not none; train.epochs = 10, not 50")
+    assert verdict_text(cell).endswith(
+        "data.subset_size = 5000, not none; train.epochs = 10, not 50"
+    )
     both = judge(TABLE2, [*made, *runs("soft:bias=true", [71.4, 71.35])]).cells[SOFT]
     assert both.n == 2  # the comparable ones alone
     assert both.differing == {}
@@ -126,8 +129,8 @@ def test_folds_are_judged_by_all_their_accuracies():
 
 def test_the_order_of_the_runs_changes_nothing():
     made = runs("soft:bias=true", [71.4, 71.3, 70.9]) + runs("lm-softmax:bias=true", [72, 73])
-    first = of_judged(judge(TABLE2, made), key="k")
-    again = of_judged(judge(TABLE2, made[::-1]), key="k")
+    first = table_of_judged(judge(TABLE2, made), key="k")
+    again = table_of_judged(judge(TABLE2, made[::-1]), key="k")
     shown = [[(e.text, e.footnotes, e.remark) for e in row.cells if e] for row in first.rows]
     assert shown == [
         [(e.text, e.footnotes, e.remark) for e in row.cells if e] for row in again.rows

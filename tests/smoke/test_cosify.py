@@ -35,7 +35,7 @@ def test_before_and_after_side_by_side(marginctl, store):
     arguments = ("cosify", "--from", store / "start/digits-mnist-cnn-feature_dim-8", "--device")
     arguments += ("cpu", "--blocks", 4, "--blocks", "3-4", "--epochs", 2, "--out", store / "out")
     planned = marginctl(*arguments, "--dry-run")
-    assert "2 trials, 2 to do" in planned.out
+    assert "2 trials, 2 pending" in planned.out
     ran = marginctl(*arguments, "--json", "--quiet")
     assert ran.status == 0, ran.err
     assert [c["row"].rpartition("=")[2] for c in ran.json["cells"]] == ["4", "3-4"]

@@ -82,7 +82,7 @@ def test_the_report_shows_them_in_every_format(marginctl, data_dir, store, tmp_p
         file = tmp_path / f"report.{kind}"
         assert marginctl("report", store, "--format", kind, "--output", file).status == 0
         out = file.read_text().replace("\\_", "_").replace("<wbr>", "")
-        assert "MISS AP-in max similarity" in out, kind
+        assert "MISS AUPR-In max similarity" in out, kind
         assert "OOD fashion-mnist AUROC norm" in out, kind
     document = marginctl("report", store, "--format", "json").json
     tests = document["trained"][0]["tests"]

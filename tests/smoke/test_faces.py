@@ -182,7 +182,7 @@ def test_what_cannot_be_is_one_line(marginctl, faces, store, tmp_path):
     pairs = faces / "others" / "pairs.txt"
     ask = ("eval", folder, "--device", "cpu", "--pairs")
     said = refused(marginctl, *ask, pairs, "--ood", "digits")
-    assert said.startswith("error: --ood with --pairs: leave one of the two out")
+    assert said.startswith("error: --ood: cannot be combined with --pairs")
     said = refused(marginctl, "eval", folder, "--flip")
     assert said.startswith("error: --flip without --pairs: name a list of pairs")
     assert "own.txt: cannot be read" in refused(marginctl, *ask, tmp_path / "own.txt")

@@ -43,7 +43,7 @@ def test_both_stages_stand_side_by_side(marginctl, recipe, tmp_path):
     out = tmp_path / "out"
     planned = marginctl("train", recipe, "--dry-run", *QUIET, out)
     assert f"472 training images of 10 classes: {' '.join(map(str, COUNTS))} (1 " in planned.out
-    assert "4 trials, 4 to do" in planned.out
+    assert "4 trials, 4 pending" in planned.out
     plan = marginctl("train", recipe, "--dry-run", "--json", *QUIET, out).json["dry_run"]
     (tail,) = plan["tails"]
     assert (tail["counts"], tail["groups"]) == (COUNTS, {"many": 1, "medium": 5, "few": 4})

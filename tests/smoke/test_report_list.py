@@ -67,9 +67,9 @@ def test_the_runs_of_a_store_are_counted(marginctl, tmp_path, quick):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "STORE is missing: expected run stores, or folders in them"),
-        (("--list", "--figure", "a.png"), "--figure: not beside --list"),
-        (("--list", "--kind", "curves"), "--kind: not beside --list"),
+        ((), "RUNS is missing: expected runs folders, or folders inside them"),
+        (("--list", "--figure", "a.png"), "--figure: cannot be combined with --list"),
+        (("--list", "--kind", "curves"), "--kind: cannot be combined with --list"),
         (("--list", "--paper", "arcgrat"), "Did you mean 'arcgrad'?"),
         (("--list", "--paper", "arcgrad", "--table", "VIX"), "unknown table 'VIX' of arcgrad"),
         (("--list", "--table", "99"), "unknown table '99': expected one of I, II, "),
@@ -84,7 +84,8 @@ def test_mistakes(marginctl, arguments, message):
 
 
 @pytest.mark.parametrize("name", ["latex", "html"])
-def test_formats_that_a_list_has_not(marginctl, name):
-    ran = marginctl("report", "--list", "--format", name)
-    assert ran.status == 2
-    assert f"--format {name}: not of --list: expected table, markdown, csv or json" in ran.err
+def test_the_list_in_other_formats(marginctl, name, tmp_path):
+    file = tmp_path / "list"
+    ran = marginctl("report", "--list", "--format", name, "--output", file)
+    assert (ran.status, ran.err) == (0, f"wrote {file}\n")
+    assert "CIFAR-100, 13-layer network" in file.read_text()

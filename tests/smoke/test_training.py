@@ -56,7 +56,7 @@ def test_what_is_done_is_not_done_again(marginctl, trained):
     assert again.out.startswith("| data, model | objective | n |")
     assert marginctl(*arguments, *objectives, "--format", "csv").out.count("\n") == 3
     planned = marginctl(*arguments, "--objective", "arcgrad", "--dry-run")
-    assert "2 trials, 2 to do on cpu" in planned.out
+    assert "2 trials, 2 pending on cpu" in planned.out
 
 
 def test_a_run_folder_explains_itself(trained):

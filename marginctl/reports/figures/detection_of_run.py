@@ -9,7 +9,7 @@ import numpy as np
 from marginctl.reports.figures.layout import Block, compose
 from marginctl.reports.figures.seed_groups import Omissions
 from marginctl.reports.figures.style import COLORS, line_style, save, styled
-from marginctl.reports.tables.detection_table import titled
+from marginctl.reports.tables.evaluation_table import detection_parts
 
 PANEL = (3.3, 2.7)  # inches
 HISTOGRAMS = {"max_similarity": "max similarity", "feature_norm": "feature norm ||x||"}
@@ -37,7 +37,7 @@ def draw(title: str, detection: Mapping[str, Any], path: Path) -> str | None:
     """
     tasks = {
         name: {score: content for score, content in task["scores"].items() if content is not None}
-        for name, task in titled(detection).items()
+        for name, task in detection_parts(detection).items()
     }
     blocks = []
     for name, scores in tasks.items():

@@ -12,7 +12,13 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.transforms import ScaledTranslation
 
-from marginctl.metrics.registry import METRICS, MISS, SCORES, detection_of, sides_of
+from marginctl.metrics.registry import (
+    DETECTION_METRICS,
+    DETECTION_SCORES,
+    MISS,
+    detection_metric,
+    detection_sets,
+)
 from marginctl.objectives.options import format_options
 from marginctl.objectives.parsing import ParsedObjective, parse
 from marginctl.objectives.presets import PRESETS
@@ -130,11 +136,16 @@ def detection_sweep(table: SeedTable, omissions: Omissions) -> Figure | None:
     others, side by side. The metrics are rows of panels, the detection tasks columns, the scores
     lines.
     """
-    tasks = sides_of([run.record for group in table.groups for run in group.runs])
-    measures = {task: detection_of(task) for task in tasks}
+    tasks = detection_sets([run.record for group in table.groups for run in group.runs])
+    values = {
+        (task, metric, score): detection_metric(task, metric, score).value
+        for task in tasks
+        for metric in DETECTION_METRICS
+        for score in DETECTION_SCORES
+    }
 
     def is_recorded(group: SeedGroup) -> bool:
-        return any(_has(group, m.of) for by_name in measures.values() for m in by_name.values())
+        return any(_has(group, value) for value in values.values())
 
     reason = "no evaluation.detection in result.json"
     groups = list(available(table.groups, is_recorded, omissions, reason))
@@ -143,22 +154,22 @@ def detection_sweep(table: SeedTable, omissions: Omissions) -> Figure | None:
 
         def draw(panels: Any, label: str = label, by_value: Mapping[Any, Any] = by_value) -> None:
             for j, task in enumerate(tasks):
-                for i, (metric, metric_label) in enumerate(METRICS.items()):
+                for i, (metric, metric_label) in enumerate(DETECTION_METRICS.items()):
                     panel = panels[i, j]
-                    scores = {s: measures[task][f"{task} {metric} {s}"].of for s in SCORES}
+                    scores = {s: values[task, metric, s] for s in DETECTION_SCORES}
                     _draw_detection(panel, by_value, scores)
                     panel.set_ylabel(metric_label)
                 is_miss = task == MISS
                 panels[0, j].set_title("misclassified" if is_miss else f"OOD {legend_text(task)}")
                 panels[-1, j].set_xlabel(label)
 
-        shape = (len(METRICS), len(tasks))
+        shape = (len(DETECTION_METRICS), len(tasks))
         blocks.append(Block(title, shape, draw, DETECTION_PANEL[1], {"sharex": True}))
     bar = spread_text("error bar", (len(group.runs) for group in groups))
     caption = (
         f"After the last epoch, mean over the seeds; {bar}. Positive class: correctly classified "
         "test images (misclassification detection), or all test images (OOD detection). Scores: "
-        f"{', '.join(SCORES.values())}."
+        f"{', '.join(DETECTION_SCORES.values())}."
     )
     return compose(table.title, caption, blocks, DETECTION_PANEL[0], omissions)
 
@@ -288,7 +299,13 @@ def _draw_detection(
     middle = (len(scores) - 1) / 2
     for i, (score, measure) in enumerate(scores.items()):
         _draw_points(
-            panel, positions, measure, SCORES[score], i, i - middle, joined=not by_objective
+            panel,
+            positions,
+            measure,
+            DETECTION_SCORES[score],
+            i,
+            i - middle,
+            joined=not by_objective,
         )
     if by_objective:
         labels = [legend_text(str(name), TICK_LETTERS) for name in by_value]

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from marginctl.reports.tables.table import Cell, Row, Table
+from marginctl.reports.tables.table import Cell, Report, Row, Table
 
 _SPECIAL = {
     "\\": r"\textbackslash{}",
@@ -21,6 +21,11 @@ _SPECIAL = {
     "·": r"$\cdot$",
     **{c: f"\\{c}" for c in "{}$&#%_"},
 }
+
+
+def render(report: Report, width: int | None = None) -> str:
+    """Return the tables of a report."""
+    return "\n\n".join(map(latex, report.tables))
 
 
 def latex(table: Table) -> str:

@@ -1,10 +1,17 @@
 """Tables as GitHub's Markdown."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
-from marginctl.reports.tables.table import Cell, Table
+from marginctl.reports.tables.table import Cell, Report, Table
 from marginctl.utils.text import printable
+
+
+def render(report: Report, width: int | None = None) -> str:
+    """Return the tables of a report, each below its title."""
+    titled = (f"**{table.title}**\n\n" if table.title else "" for table in report.tables)
+    texts = zip(titled, map(markdown, report.tables), strict=True)
+    return "\n\n".join(title + text for title, text in texts)
 
 
 def markdown(table: Table) -> str:
@@ -18,13 +25,6 @@ def markdown(table: Table) -> str:
     for detail in table.details:
         lines += ["", detail.caption + ":", "", *_lines(detail)]
     return "\n".join(lines).rstrip()
-
-
-def markdown_rows(rows: Sequence[Sequence[str]], align: Sequence[str]) -> str:
-    """Rows of text as a table, the first the heading; `align` has `---` or `---:` a column."""
-    heading, *others = ([escaped(text) for text in row] for row in rows)
-    first, *rest = ("| " + " | ".join(line) + " |" for line in (heading, *others))
-    return "\n".join([first, "|" + "|".join(align) + "|", *rest])
 
 
 def escaped(text: str) -> str:

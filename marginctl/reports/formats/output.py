@@ -1,36 +1,43 @@
-"""Prints tables on stdout, or writes them into a file."""
+"""Printing on stdout, and writing into a file."""
 
 import contextlib
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
 
 from marginctl.errors import RequestError
-from marginctl.reports.formats.latex import latex
-from marginctl.reports.formats.markdown import markdown
-from marginctl.reports.formats.terminal import print_table
-from marginctl.reports.tables.table import Table
+from marginctl.reports.formats.registry import FORMATS
+from marginctl.reports.formats.terminal import rich_table
+from marginctl.reports.tables.table import Report, table_of_texts
 from marginctl.results.load_run import MARKS
 from marginctl.runs.atomic_io import check_writable, write_output
+from marginctl.utils.text import printable
 
 
-def print_tables(table_format: str, tables: Iterable[Table]) -> None:
-    """Print tables as `table`, `markdown` or `latex`, a blank line between two."""
-    for i, table in enumerate(tables):
-        if i:
-            print()
-        if table_format == "latex":
-            print(latex(table))
-        elif table_format == "markdown":
-            print((f"**{table.title}**\n\n" if table.title else "") + markdown(table))
-        else:
-            if table.title:
-                print(table.title + "\n")
-            print_table(table)
+def stdout_console() -> Console:
+    """Return stdout for text: as wide as a terminal; in a file without colours or wrapping."""
+    console = Console(highlight=False)
+    if console.is_terminal:
+        return console
+    return Console(highlight=False, no_color=True, width=10_000)
+
+
+def print_report(report: Report, format_name: str) -> None:
+    """Print a report on stdout.
+
+    Raises:
+        RequestError: no such format, or its renderer cannot be imported.
+    """
+    console = stdout_console()
+    print(FORMATS.find(format_name).load()(report, console.width if console.is_terminal else None))
 
 
 def check_output(path: Path) -> None:
-    """Finds out before the work whether `--output` can be written, and is no file of a run.
+    """Check that the file of `--output` can be written, and belongs to no run.
 
     Raises:
         RequestError: it is a folder, a file of a run, or in a folder that cannot be written.
@@ -41,26 +48,83 @@ def check_output(path: Path) -> None:
         raise RequestError(*(f"--output {line}" for line in error.lines)) from None
     if any((path.parent / mark).exists() for mark in MARKS):
         raise RequestError(
-            f"--output {path}: lies in the folder of a run, whose files it may end: name another"
+            f"--output {path}: lies in a run directory, whose files it could overwrite: name "
+            "another file"
         )
 
 
 @contextlib.contextmanager
 def to_file(path: Path | None) -> Iterator[list[str]]:
-    """What is printed inside goes into a file, whole or not at all; with None, on stdout.
+    """Redirect what is printed inside into a file, atomically; None leaves it on stdout.
 
     Yields:
-        A list that has a line about the file in the end, and nothing with None.
+        A list that names the file in the end, and is empty with None.
 
     Raises:
-        StorageError: it cannot be written.
+        StorageError: the file cannot be written.
     """
-    wrote: list[str] = []
+    messages: list[str] = []
     if path is None:
-        yield wrote
+        yield messages
         return
     text = io.StringIO()
     with contextlib.redirect_stdout(text):
-        yield wrote
+        yield messages
     write_output(path, text.getvalue())
-    wrote.append(f"wrote {path}")
+    messages.append(f"wrote {path}")
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Print lines on stdout; control characters are escaped."""
+    print("\n".join(map(printable, lines)))
+
+
+def print_sentences(sentences: Iterable[str]) -> None:
+    """Print sentences on stdout: wrapped between words on a terminal, a line each in a file."""
+    console = stdout_console()
+    for sentence in sentences:
+        console.print(Text(printable(sentence)), soft_wrap=not console.is_terminal)
+
+
+def print_rows(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> None:
+    """Print rows of text on stdout: folded on a terminal, as wide as they are in a file."""
+    texts = [[value_text(row[column]) for column in columns] for row in rows]
+    console = stdout_console()
+    table = table_of_texts("", columns, texts, text_columns=len(columns) - 1)
+    console.print(rich_table(table, console.width), soft_wrap=not console.is_terminal)
+
+
+def value_text(value: Any) -> str:
+    """Return a value as a recipe writes it; nothing for None."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "" if value is None else str(value)
+
+
+def print_finding(topic: str, state: str, said: str, advice: str | None) -> None:
+    """Prints one of doctor's findings on stdout, and below it what to do."""
+    console = stdout_console()
+    marks = {"ok": ("ok", "green"), "note": ("note", "yellow"), "problem": ("PROBLEM", "bold red")}
+    mark, style = marks[state]
+    head = Text.assemble((f"{mark:8}", style), (f"{topic:13}", "bold"))
+    for text in [said, *([f"-> {advice}"] if advice else [])]:
+        for line in Text(printable(text)).wrap(console, max(20, console.width - len(head))):
+            console.print(head + line, soft_wrap=True)
+            head = Text(" " * len(head))
+
+
+def print_objective(found: Mapping[str, Any], *, first: bool) -> None:
+    """Prints what `described` says of an objective."""
+    source = f" ({found['source']})" if found["source"] else ""
+    print(f"{'' if first else chr(10)}{found['name']}: {found['title']}{source}")
+    if found["formula"]:
+        print(f"  loss of a sample: {found['formula']}")
+    for role, text in found["parts"].items():
+        print(f"  {role}: {text}")
+    if found["two_classes"]:
+        print(f"  with two classes: {found['two_classes']}")
+    for line in found["theory"]:
+        print(f"  with {found['classes']} classes: {line}")
+    if found["options"]:
+        print()
+        print_rows(found["options"], ["name", "default", "value", "expected", "help"])

@@ -1,5 +1,6 @@
-"""Tables for a terminal: fitted to its width, or as wide as the table in a file."""
+"""Tables as text: fitted to the width of a terminal, or as wide as the table in a file."""
 
+import io
 import re
 from collections.abc import Iterator
 
@@ -8,25 +9,27 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from marginctl.reports.tables.table import Cell, Table
+from marginctl.reports.tables.table import Cell, Report, Table
 from marginctl.utils.text import printable
 
 LABEL_WIDTH = 21
 HEADING_WIDTH = 16
 
 
-def stdout_console() -> Console:
-    """Return stdout for tables: as wide as a terminal; in a file without colours or wrapping."""
-    console = Console(highlight=False)
-    if console.is_terminal:
-        return console
-    return Console(highlight=False, no_color=True, width=10_000)
-
-
-def print_table(table: Table) -> None:
-    """Print a table on stdout."""
-    console = stdout_console()
-    console.print(rich_table(table, console.width), soft_wrap=not console.is_terminal)
+def render(report: Report, width: int | None = None) -> str:
+    """Return the tables of a report, each below its title."""
+    file = io.StringIO()
+    if width is None:
+        console = Console(file=file, highlight=False, no_color=True, width=10_000)
+    else:
+        console = Console(file=file, highlight=False, force_terminal=True, width=width)
+    for i, table in enumerate(report.tables):
+        if i:
+            console.print()
+        if table.title:
+            console.print(Text(printable(table.title) + "\n"), soft_wrap=True)
+        console.print(rich_table(table, console.width), soft_wrap=width is None)
+    return file.getvalue().rstrip("\n")
 
 
 def rich_table(table: Table, width: int) -> RenderableType:
@@ -34,7 +37,9 @@ def rich_table(table: Table, width: int) -> RenderableType:
     notes = [Text(printable(line)) for line in table.notes]
     if not table.rows:
         return Group(*notes)
-    blocks = [*_blocks(table, width), Text(table.caption), *notes]
+    blocks = [*_blocks(table, width), *notes]
+    if table.caption:
+        blocks.insert(-len(notes) or len(blocks), Text(table.caption))
     for detail in table.details:
         blocks += [Text(""), Text(detail.caption), *_blocks(detail, width)]
     return Group(*blocks)
@@ -75,6 +80,7 @@ def _blocks(table: Table, width: int) -> Iterator[RenderableType]:
 
 def _list(table: Table) -> RichTable:
     shown = plain_table()
+    shown.padding = (0, 2, 0, 0)
     shown.add_column(Text(table.label_heading), overflow="fold")
     for i, column in enumerate(table.columns):
         justify = "left" if i < table.text_columns else "right"

@@ -3,35 +3,32 @@
 from dataclasses import asdict
 from typing import Any
 
-from marginctl.bench.suite import Environment, Report
+from marginctl.bench.suite import Environment
+from marginctl.bench.suite import Report as Results
 from marginctl.bench.timing import Measurement
-from marginctl.reports.tables.table import Table, table_of_texts
+from marginctl.reports.tables.table import Report, table_of_texts
 from marginctl.utils.text import count_noun
 
 HEADINGS = ("benchmark", "measured", "relative to", "median", "range", "n", "published")
 
 
-def as_json(report: Report) -> dict[str, Any]:
-    """Return the document of --json."""
-    return {
-        "schema": 1,
-        "command": "bench",
-        "quick": report.quick,
-        "benchmarks": [asdict(result) for result in report.results],
-        "skipped": [asdict(skipped) for skipped in report.skipped],
-        "environment": asdict(report.environment),
-    }
-
-
-def bench_table(report: Report, *, ratios_only: bool) -> Table:
+def bench_report(results: Results, *, ratios_only: bool) -> Report:
     """Return the measurements of all benchmarks as one table.
 
     Args:
         ratios_only: whether to leave out times and rates, which have no reference.
     """
+    document: dict[str, Any] = {
+        "schema": 1,
+        "command": "bench",
+        "quick": results.quick,
+        "benchmarks": [asdict(result) for result in results.results],
+        "skipped": [asdict(skipped) for skipped in results.skipped],
+        "environment": asdict(results.environment),
+    }
     rows = []
     intervals: dict[str, list[str]] = {}
-    for result in report.results:
+    for result in results.results:
         for m in result.measurements:
             if ratios_only and m.reference is None:
                 continue
@@ -40,19 +37,21 @@ def bench_table(report: Report, *, ratios_only: bool) -> Table:
                 names.append(result.benchmark)
             rows.append((result.benchmark, *_texts(m)))
         rows += [_skipped(result.benchmark, f"{s.measured}: {s.reason}") for s in result.skipped]
-    rows += [_skipped(s.measured, s.reason) for s in report.skipped]
+    rows += [_skipped(s.measured, s.reason) for s in results.skipped]
     notes = []
     ranges = "; ".join(f"{kind} ({', '.join(names)})" for kind, names in intervals.items())
     if ranges:
         notes.append(f"range: {ranges}")
-    notes += [f"{result.benchmark}: {note}" for result in report.results for note in result.notes]
-    notes += _environment_notes(report.environment)
-    if report.quick:
+    notes += [f"{result.benchmark}: {note}" for result in results.results for note in result.notes]
+    notes += _environment_notes(results.environment)
+    if results.quick:
         notes.append("quick: sizes are too small for reliable ratios")
     elif ratios_only:
         notes.append("sizes are smaller than those of marginctl bench NAME")
     caption = "x: the time of `measured` divided by that of `relative to`, in the same round"
-    return table_of_texts(caption, HEADINGS, rows, key="bench", notes=notes, text_columns=2)
+    table = table_of_texts(caption, HEADINGS, rows, key="bench", notes=notes, text_columns=2)
+    records = [dict(zip(HEADINGS, row, strict=True)) for row in rows]
+    return Report([table], records, document, title="marginctl bench")
 
 
 def _texts(m: Measurement) -> tuple[str, ...]:

@@ -1,11 +1,16 @@
-"""Post-hoc calibration as tables: a row a method, a column a metric."""
+"""The table of `calibrate`: a row for each method, a column for each metric."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from marginctl.reports.formats.output import print_tables
-from marginctl.reports.formats.text_table import print_csv
-from marginctl.reports.tables.table import Cell, Row, Table, table_of_texts
+from marginctl.reports.tables.table import (
+    Cell,
+    Report,
+    Row,
+    Table,
+    group_by_text,
+    table_of_texts,
+)
 
 Document = Mapping[str, Any]
 
@@ -18,64 +23,75 @@ HEADINGS = {
     "nll": "NLL",
     "brier": "Brier",
 }
-PLAIN = ("nll", "brier")  # the others are shares, shown in percent
-LARGER_IS_BETTER = "accuracy"
-BEFORE = "none"
+NOT_PERCENT = ("nll", "brier")
+HIGHER_IS_BETTER = "accuracy"
+BEFORE = "none"  # the row of the outputs as they are
 
 
-def print_as(table_format: str, document: Document) -> None:
-    """Prints the document of `calibrate --json` as `table`, `markdown` or `csv`."""
-    if table_format == "csv":
-        print_csv(csv_rows(document))
-        return
-    print_tables(table_format, [table_of(document)])
+def calibrate_report(document: Document) -> Report:
+    """Return what `calibrate` prints, from the document of `calibrate --json`."""
+    return Report([_table(document)], _records(document), document, sources=[document["input"]])
 
 
-def table_of(document: Document) -> Table:
-    """Means over the splits with their spread, and the intervals of the first one."""
+def title_of(document: Document) -> str:
+    """Return what was fitted and measured on which samples, in a line."""
+    split = document["split"]
+    calibration = f" of {split['calibration']}" if split["calibration"] else ""
+    return (
+        f"{document['input']}: {document['n']} samples of {document['classes']} classes, "
+        f"{document['values']}; fitted on {split['fitted_on']}{calibration}, measured on "
+        f"{split['measured_on']}"
+    )
+
+
+def _table(document: Document) -> Table:
+    """Return means over the splits with their spread, and the intervals of the first one."""
     rows = list(_rows(document))
-    best = {name: _best(name, [r for _, r in rows]) for name in HEADINGS}
-    caption = f"{document['bins']} bins {document['convention']}. {_spread(document)}"
+    best = {key: _best(key, [values for _, values in rows]) for key in HEADINGS}
     return Table(
         key="calibrate",
         title=title_of(document),
-        caption=caption,
+        caption=f"{document['bins']} bins {document['convention']}. {_splits(document)}",
         label_heading="method",
         columns=tuple(HEADINGS.values()),
         rows=tuple(
             Row(
                 name,
-                tuple(Cell(_shown(key, values), best=values[key] == best[key]) for key in HEADINGS),
+                tuple(
+                    Cell(_mean_std(key, values), best=values[key] == best[key]) for key in HEADINGS
+                ),
             )
             for name, values in rows
         ),
-        notes=tuple(_notes(document)),
+        notes=(*_notes(document), *document["notes"]),
         code_headings=False,
         details=_intervals(document, rows),
     )
 
 
-def csv_rows(document: Document) -> list[list[Any]]:
-    """A row for each method, part and metric; shares, and the NLL in nats, not rounded."""
-    names = ["method", "part", "metric", "mean", "std", "splits", "first", "low", "high", "reason"]
-    lines: list[list[Any]] = [names]
-    for method in document["methods"]:
-        for part in ("before", "after"):
-            values = method[part]
-            for key in HEADINGS:
-                low, high = values["interval"].get(key, (None, None))
-                lines.append(
-                    [
-                        *(method["method"], part, key, values[key], values["std"][key]),
-                        *(document["split"]["repeats"], values["first"][key], low, high),
-                        values["reasons"].get(key),
-                    ]
-                )
-    return lines
+def _records(document: Document) -> list[dict[str, Any]]:
+    """Return a line for each method, part and metric; fractions, and the NLL in nats."""
+    return [
+        {
+            "method": method["method"],
+            "part": part,
+            "metric": key,
+            "mean": method[part][key],
+            "std": method[part]["std"][key],
+            "splits": document["split"]["repeats"],
+            "first": method[part]["first"][key],
+            "low": method[part]["interval"].get(key, (None, None))[0],
+            "high": method[part]["interval"].get(key, (None, None))[1],
+            "reason": method[part]["reasons"].get(key),
+        }
+        for method in document["methods"]
+        for part in ("before", "after")
+        for key in HEADINGS
+    ]
 
 
 def _rows(document: Document) -> Iterable[tuple[str, Mapping[str, Any]]]:
-    """Before, and after each method."""
+    """Yield the numbers before, and after each method."""
     methods = document["methods"]
     yield BEFORE, methods[0]["before"]
     for method in methods:
@@ -83,37 +99,25 @@ def _rows(document: Document) -> Iterable[tuple[str, Mapping[str, Any]]]:
             yield method["method"], method["after"]
 
 
-def _best(key: str, values: Iterable[Mapping[str, Any]]) -> float | None:
-    found = [v[key] for v in values if v[key] is not None]
-    choose = max if key == LARGER_IS_BETTER else min
-    return choose(found, default=None)
+def _best(key: str, rows: Iterable[Mapping[str, Any]]) -> float | None:
+    values = [row[key] for row in rows if row[key] is not None]
+    return (max if key == HIGHER_IS_BETTER else min)(values, default=None)
 
 
 def _number(key: str, value: float) -> str:
-    if key in PLAIN:
+    if key in NOT_PERCENT:
         return f"{value:.4f}"
     return f"{100 * value:.{3 if key == 'classwise_ece' else 2}f}"  # a mean over many classes
 
 
-def _shown(key: str, values: Mapping[str, Any]) -> str:
+def _mean_std(key: str, values: Mapping[str, Any]) -> str:
     if values[key] is None:
         return "-"
     std = values["std"][key]
     return _number(key, values[key]) + ("" if std is None else f" ± {_number(key, std)}")
 
 
-def title_of(document: Document) -> str:
-    """What was fitted and measured on what, in a line."""
-    split = document["split"]
-    return (
-        f"{document['input']}: {document['n']} samples of {document['classes']} classes, "
-        f"{document['values']}; fitted on {split['fitted_on']}"
-        + (f" of {split['calibration']}" if split["calibration"] else "")
-        + f", measured on {split['measured_on']}"
-    )
-
-
-def _spread(document: Document) -> str:
+def _splits(document: Document) -> str:
     repeats = document["split"]["repeats"]
     if document["split"]["calibration"]:
         return "Measured on all samples of INPUT."
@@ -121,7 +125,7 @@ def _spread(document: Document) -> str:
         return "One random stratified split."
     return (
         f"Mean ± standard deviation over {repeats} random stratified splits, which share their "
-        "samples: no error of the mean."
+        "samples: not a standard error."
     )
 
 
@@ -133,51 +137,41 @@ def _intervals(
         return ()
     lines = []
     for name, values in rows:
-        ends = [values["interval"].get(key) for key in HEADINGS]
-        lines.append(
-            [
-                name,
-                *(
-                    f"{_number(key, end[0])} to {_number(key, end[1])}" if end else "-"
-                    for key, end in zip(HEADINGS, ends, strict=True)
-                ),
-            ]
+        ends = {key: values["interval"].get(key) for key in HEADINGS}
+        shown = (
+            " to ".join(_number(key, end) for end in pair) if pair else "-"
+            for key, pair in ends.items()
         )
+        lines.append([name, *shown])
     of = "of the first split" if document["split"]["repeats"] > 1 else "of the samples"
     caption = (
-        f"95 % bootstrap intervals {of}, {draws} draws; a draw adds noise to the errors of "
-        "calibration, so that theirs lie somewhat high"
+        f"95 % bootstrap intervals {of}, {draws} bootstrap samples; resampling adds noise, so the "
+        "intervals of calibration errors are biased upwards"
     )
     return (table_of_texts(caption, ["method", *HEADINGS.values()], lines),)
 
 
-def _absent(document: Document) -> Iterable[str]:
-    """Why numbers are missing, a line for all methods that lack the same for the same reason."""
-    lines: dict[str, list[str]] = {}
-    for name, values in _rows(document):
-        reasons: dict[str, list[str]] = {}
-        for key, why in values["reasons"].items():
-            reasons.setdefault(why, []).append(HEADINGS[key].removesuffix(" %"))
-        for why, keys in reasons.items():
-            lines.setdefault(f"no {', '.join(keys)}: {why}", []).append(name)
-    yield from (f"{', '.join(names)}: {line}" for line, names in lines.items())
-
-
 def _notes(document: Document) -> Iterable[str]:
-    """Temperatures, fits that did not converge, predictions that change, and what is missing."""
+    """Yield temperatures, failed fits, changed predictions, and what is missing."""
     for method in document["methods"]:
         name, fits = method["method"], method["fits"]
-        heat = [fit["temperature"] for fit in fits if "temperature" in fit]
-        if heat:
-            span = f", {min(heat):.4f} to {max(heat):.4f} over the splits" if len(heat) > 1 else ""
-            yield f"{name}: T = {heat[0]:.4f}{span}"
+        temperatures = [fit["temperature"] for fit in fits if "temperature" in fit]
+        if temperatures:
+            spread = f", {min(temperatures):.4f} to {max(temperatures):.4f} over the splits"
+            yield f"{name}: T = {temperatures[0]:.4f}{spread if len(temperatures) > 1 else ''}"
         if not method["converged"]:
             count = sum(not fit["converged"] for fit in fits)
             yield f"{name}: not converged in {count} of {len(fits)} splits: {method['note']}"
         elif method["note"]:
             yield f"{name}: {method['note']}"
         if method["after"]["changed"]:
-            yield f"{name}: other predictions for {100 * method['after']['changed']:.2f} %"
-    yield from _absent(document)
-    yield from (f"{s['method']}: left out: {s['reason']}" for s in document["skipped"])
-    yield from document["notes"]
+            yield f"{name}: changes {100 * method['after']['changed']:.2f} % of the predictions"
+    missing = (
+        (name, f"no {', '.join(headings)}: {reason}")
+        for name, values in _rows(document)
+        for reason, headings in group_by_text(
+            (HEADINGS[key].removesuffix(" %"), reason) for key, reason in values["reasons"].items()
+        ).items()
+    )
+    yield from (f"{', '.join(names)}: {line}" for line, names in group_by_text(missing).items())
+    yield from (f"{s['method']}: skipped: {s['reason']}" for s in document["skipped"])

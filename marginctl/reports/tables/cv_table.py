@@ -1,22 +1,151 @@
-"""A cross-validation table as CSV, as JSON, and while it grows."""
+"""Tables of cross-validation: a row for each data set, a column for each objective."""
 
-import csv
-import io
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rich.table import Table
+from rich.table import Table as RichTable
 from rich.text import Text
 
 from marginctl.reports.formats.terminal import heading, plain_table
-from marginctl.results import compare_folds
-from marginctl.results.compare_folds import Comparisons
+from marginctl.reports.tables.published_table import SYMBOLS, verdict_text
+from marginctl.reports.tables.table import (
+    Cell,
+    Report,
+    Row,
+    Table,
+    format_p,
+    group_by_text,
+)
+from marginctl.results import compare_folds, cv_cells
+from marginctl.results.collect import Run
+from marginctl.results.compare_folds import Comparison, Comparisons
 from marginctl.results.cv_cells import Grid
-from marginctl.utils.text import plain
+from marginctl.results.verdict import Judged
+from marginctl.utils.text import count_noun
+
+Place = tuple[str, str]  # data set, objective
+
+UNTRAINED, DIVERGED, COLLAPSED, BETTER, WORSE = "u", "d", "c", "▲", "▼"
+DIRECTIONS = {1: BETTER, -1: WORSE, 0: ""}
 
 
-def live_table(grid: Grid) -> Table:
-    """One line a data set, means alone: small enough to redraw while cells finish."""
+def cv_report(
+    grid: Grid,
+    protocol: Mapping[str, Any],
+    comparisons: Comparisons,
+    failed: Iterable[str] = (),
+) -> Report:
+    """Return what `uci-cv` prints.
+
+    Args:
+        grid: the cells.
+        protocol: of the recipe, for JSON.
+        comparisons: with the baseline.
+        failed: a line for each trial without a result.
+    """
+    document = {"schema": 1, "command": "uci-cv", **cv_document(grid, protocol, comparisons)}
+    document["failed"] = list(failed)
+    records = [
+        {
+            "dataset": cell.dataset,
+            "objective": cell.objective,
+            "mean": cell.mean,
+            "std": cell.std,
+            "n": cell.n,
+            "seconds": round(cell.seconds, 3),
+            "paper_mean": cell.paper.mean if cell.paper else None,
+            "paper_std": cell.paper.std if cell.paper else None,
+            "note": cell.note,
+        }
+        for cell in grid.in_order()
+    ]
+    return Report([cv_table(grid, comparisons)], records, document)
+
+
+def cv_document(
+    grid: Grid, protocol: Mapping[str, Any], comparisons: Comparisons
+) -> dict[str, Any]:
+    """Return the JSON object of a table, with its tests."""
+    wins = grid.wins()
+    compared = compare_folds.as_json(comparisons)
+    compared["tests"] = [t | _row_json(grid, t["dataset"]) for t in compared["tests"]]
+    return {
+        "protocol": protocol,
+        "cells": [
+            {
+                **_row_json(grid, cell.dataset),
+                "objective": cell.objective,
+                "mean": cell.mean,
+                "std": cell.std,
+                "n": cell.n,
+                "seconds": cell.seconds,
+                "paper": {"mean": cell.paper.mean, "std": cell.paper.std} if cell.paper else None,
+                "note": cell.note,
+            }
+            for cell in grid.in_order()
+        ],
+        "skipped": [{"dataset": d, "reason": reason} for d, reason in grid.skipped],
+        **compared,
+        "wins": dict(zip(grid.objectives, wins, strict=True)) if wins else {},
+    }
+
+
+def _row_json(grid: Grid, row: str | None) -> dict[str, Any]:
+    """Return the data set of a row; of a grid of settings, the setting too."""
+    if row is None or row not in grid.settings:
+        return {"dataset": row}
+    dataset, setting = grid.settings[row]
+    return {"dataset": dataset, "setting": setting}
+
+
+def cv_table(
+    grid: Grid,
+    comparisons: Comparisons | None,
+    *,
+    key: str = "table",
+    title: str = "",
+    runs: Mapping[Place, tuple[Run, ...]] | None = None,
+    verdicts: Mapping[Place, Judged] | None = None,
+    notes: Sequence[str] = (),
+) -> Table:
+    """Return a cross-validation table.
+
+    Args:
+        grid: the cells.
+        comparisons: with the baseline.
+        key, title: of the table.
+        runs: of each cell.
+        verdicts: on the published cells.
+        notes: further lines below the table.
+    """
+    rows = []
+    for dataset in grid.datasets:
+        cells = [grid.cells.get((dataset, o)) for o in grid.objectives]
+        best = max((round(c.mean, 2) for c in cells if c), default=None)
+        if any(cells):
+            shown = (
+                None if c is None else _cell(c, best, comparisons, runs or {}, verdicts or {})
+                for c in cells
+            )
+            rows.append(Row(dataset, tuple(shown)))
+    return Table(
+        key=key,
+        title=title,
+        caption=_caption(grid) if grid.cells else "",
+        label_heading="data set",
+        columns=grid.objectives,
+        rows=(*rows, *_feet(grid)),
+        notes=(
+            *_footnotes(grid, comparisons),
+            *_tests_over_datasets(grid, comparisons),
+            *_skipped(grid),
+            *notes,
+        ),
+    )
+
+
+def live_table(grid: Grid) -> RichTable:
+    """Return the means of the finished cells, a line for each data set: fast to redraw."""
     table = plain_table()
     table.add_column("data set", no_wrap=True, overflow="ellipsis", min_width=10)
     for objective in grid.objectives:
@@ -27,65 +156,141 @@ def live_table(grid: Grid) -> Table:
     return table
 
 
-def as_csv(grid: Grid) -> str:
-    """One line a cell, numbers in full."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(
-        ["dataset", "objective", "mean", "std", "n", "seconds", "paper_mean", "paper_std", "note"]
+def _cell(
+    cell: cv_cells.Cell,
+    best: float | None,
+    comparisons: Comparisons | None,
+    runs: Mapping[Place, tuple[Run, ...]],
+    verdicts: Mapping[Place, Judged],
+) -> Cell:
+    place = (cell.dataset, cell.objective)
+    comparison = comparisons.cells.get(place) if comparisons else None
+    judged = verdicts.get(place)
+    remarks = [cell.note, verdict_text(judged) if judged else None]
+    return Cell(
+        f"{cell.mean:.2f} ± {cell.std:.2f}",
+        best=round(cell.mean, 2) == best,
+        footnotes=(UNTRAINED if cell.untrained else "")
+        + (DIVERGED if cell.diverged else "")
+        + (COLLAPSED if cell.collapsed else "")
+        + DIRECTIONS[comparison.direction if comparison else 0],
+        below=f"{cell.paper.mean:.2f} ± {cell.paper.std:.2f}" if cell.paper else "",
+        below_footnotes=SYMBOLS[judged.verdict] if judged else "",
+        verdict=judged.verdict if judged else None,
+        remark="; ".join(filter(None, remarks)) or None,
+        runs=runs.get(place, ()),
     )
-    for cell in grid.in_order():
-        paper = (cell.paper.mean, cell.paper.std) if cell.paper else ("", "")
-        row = (cell.dataset, cell.objective, cell.mean, cell.std, cell.n, round(cell.seconds, 3))
-        writer.writerow([*row, *paper, cell.note or ""])
-    return out.getvalue().rstrip("\n")
 
 
-def as_json(
-    grid: Grid,
-    protocol: dict[str, Any],
-    made: Comparisons,
-    failed: Iterable[str] = (),
-) -> dict[str, Any]:
-    """The document of `uci-cv --json`; `failed` has a line for each trial without a result."""
-    cells = [
-        {
-            **_place(grid, cell.dataset),
-            "objective": cell.objective,
-            "mean": cell.mean,
-            "std": cell.std,
-            "n": cell.n,
-            "seconds": cell.seconds,
-            "paper": {"mean": cell.paper.mean, "std": cell.paper.std} if cell.paper else None,
-            "note": cell.note,
-        }
-        for cell in grid.in_order()
+def _feet(grid: Grid) -> Iterable[Row]:
+    """Yield averages and wins over the complete rows, and the paper's where it has the same."""
+    if len(grid.datasets) < 2:
+        return
+    complete, total = len(grid.complete_rows()), len(grid.datasets)
+    of_total = "" if complete == total else f" ({complete} of {total})"
+    paper_complete = len(grid.complete_rows(True)) == complete
+    for name, numbers, number_format in (
+        ("average", grid.averages, ".2f"),
+        ("wins", grid.wins, ".4g"),
+    ):
+        ours, paper = numbers(), numbers(published=True)
+        if ours is not None:
+            published = paper if paper and paper_complete else [None] * len(ours)
+            cells = (
+                Cell(format(a, number_format), below="" if b is None else format(b, number_format))
+                for a, b in zip(ours, published, strict=True)
+            )
+            yield Row(name + of_total, tuple(cells), foot=True)
+
+
+def _caption(grid: Grid) -> str:
+    counts = sorted({c.n for c in grid.cells.values()})
+    n = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    published = any(c.paper for c in grid.cells.values())
+    return (
+        f"Accuracy in percent: mean ± standard deviation over n = {n} folds; best per row in bold"
+        + ("; published values below ours." if published else ".")
+    )
+
+
+def _footnotes(grid: Grid, comparisons: Comparisons | None) -> list[str]:
+    """Return what the footnotes mean, a line each."""
+    lines = []
+    if comparisons and comparisons.cells:
+        lines.append(
+            f"{BETTER} {WORSE}  better or worse than {comparisons.baseline}: corrected resampled "
+            "t-test over the folds, Holm-adjusted p < 0.05 (over the methods of a row)"
+        )
+        if comparisons.overlapping:
+            lines.append(
+                "folds overlap (stratified: equal-test-counts): n counts some rows twice, and the "
+                "tests are anti-conservative"
+            )
+    cells = grid.in_order()
+    for reason in dict.fromkeys(c.untrained for c in cells if c.untrained):
+        places = [(c.objective, c.dataset) for c in cells if c.untrained == reason]
+        lines.append(f"{UNTRAINED}  {reason}: {_by_objective(places)}")
+    for mark, attribute, meaning in (
+        (DIVERGED, "diverged", "loss not finite, network frozen before"),
+        (COLLAPSED, "collapsed", "collapsed (constant prediction)"),
+    ):
+        counts = [(c, getattr(c, attribute)) for c in cells]
+        places = [(c.objective, f"{c.dataset} {count}/{c.n}") for c, count in counts if count]
+        if places:
+            lines.append(f"{mark}  {meaning}: {_by_objective(places)}")
+    return lines
+
+
+def _by_objective(places: Iterable[tuple[str, str]]) -> str:
+    groups = group_by_text((dataset, objective) for objective, dataset in places)
+    return "; ".join(f"{objective} on {', '.join(where)}" for objective, where in groups.items())
+
+
+def _tests_over_datasets(grid: Grid, comparisons: Comparisons | None) -> list[str]:
+    """Return the tests over data sets, a line each; nothing for fewer than two data sets."""
+    if comparisons is None or grid.settings or min(len(grid.datasets), len(grid.objectives)) < 2:
+        return []
+    complete, lines = comparisons.datasets, []
+    if complete < len(grid.datasets):
+        lines.append(f"over data sets: {complete} of {len(grid.datasets)} have every cell")
+    test = comparisons.friedman
+    if test.p is None:
+        lines.append(f"Friedman test over data sets: not computed: {test.reason}")
+    else:
+        lines.append(
+            f"Friedman test over {complete} data sets: chi2 = {test.statistic:.2f}, "
+            f"df = {test.df:.0f}, p = {format_p(test.p)}"
+        )
+    overall = comparisons.overall
+    if overall and all(c.test.p is None for c in overall):
+        lines.append(
+            f"Wilcoxon test against {comparisons.baseline}: not computed: {overall[0].test.reason}"
+        )
+    return lines + [_comparison_text(c, comparisons) for c in overall]
+
+
+def _comparison_text(comparison: Comparison, comparisons: Comparisons) -> str:
+    """Return the comparison of a method with the baseline over data sets as a sentence."""
+    low, high = comparison.interval or (None, None)
+    interval = "" if low is None else f" (95 % bootstrap interval {low:+.2f} to {high:+.2f})"
+    record = (
+        f"W/T/L {comparison.wins}/{comparison.ties}/{comparison.losses} over "
+        f"{count_noun(comparisons.datasets, 'data set')}, mean difference "
+        f"{comparison.mean or 0:+.2f} percentage points{interval}"
+    )
+    names = f"{comparison.objective} against {comparisons.baseline}"
+    if comparison.test.p is None:
+        return f"{names}: {record}"
+    return (
+        f"Wilcoxon test, {names}: median difference {comparison.difference or 0:+.2f} percentage "
+        f"points, rank-biserial r = {comparison.test.effect:+.2f}, Holm-adjusted "
+        f"p = {format_p(comparison.p_holm)}; {record}"
+    )
+
+
+def _skipped(grid: Grid) -> list[str]:
+    """Return the data sets that are left out, a line for each reason."""
+    return [
+        f"skipped {len(names)}: {', '.join(names)}: {reason}"
+        for reason, names in group_by_text(grid.skipped).items()
     ]
-    wins = grid.wins()
-    compared = compare_folds.as_json(made)
-    compared["tests"] = [t | _place(grid, t["dataset"]) for t in compared["tests"]]
-    return {
-        "schema": 1,
-        "command": "uci-cv",
-        "protocol": protocol,
-        "cells": cells,
-        "skipped": [{"dataset": d, "reason": reason} for d, reason in grid.skipped],
-        "failed": list(failed),
-        **compared,
-        "wins": dict(zip(grid.objectives, wins, strict=True)) if wins else {},
-    }
-
-
-def _place(grid: Grid, row: str | None) -> dict[str, Any]:
-    """A row's data set; of a grid, its setting too."""
-    if row is None or row not in grid.settings:
-        return {"dataset": row}
-    dataset, setting = grid.settings[row]
-    return {"dataset": dataset, "setting": setting}
-
-
-def title(recipe: str, paper: str | None, number: str | None, protocol: dict[str, Any]) -> str:
-    """One line on a table: its recipe, the published table, and the protocol."""
-    settings = ", ".join(f"{k}={plain(v)}" for k, v in protocol.items())
-    source = f" ({paper}, table {number})" if paper and number else ""
-    return f"{recipe}{source}: {settings}"

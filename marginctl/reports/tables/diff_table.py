@@ -1,72 +1,75 @@
-"""The difference of two run stores as a terminal table, Markdown and CSV."""
+"""The tables of `report --diff`: the cells of two runs folders side by side."""
 
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Sequence
+from typing import Any
 
-from marginctl.reports.formats.markdown import markdown_rows
-from marginctl.reports.formats.text_table import print_csv, print_rows
+from marginctl.reports.tables.table import Report, Table, table_of_texts
 from marginctl.results.diff import Diff, DiffCell
 
-COLUMNS = ("recipe", "row", "objective", "seeds", "n", "A", "B", "B - A", "95 %", "same", "note")
+COLUMNS = (
+    "recipe",
+    "row",
+    "objective",
+    "seeds",
+    "note",
+    "n",
+    "A",
+    "B",
+    "B - A",
+    "95 % interval",
+    "identical",
+)
 SHOWN_SEEDS = 5
 
 
-def rows_of_diff(cells: Iterable[DiffCell]) -> list[Mapping[str, str]]:
-    """The cells as text, by `COLUMNS`."""
-    rows: list[Mapping[str, str]] = []
-    for cell in cells:
-        difference = cell.difference
-        shown = None if cell.low is None else f"{cell.low:+.2f} to {cell.high:+.2f}"
-        seeds = [str(seed) for seed in cell.seeds[:SHOWN_SEEDS]]
-        more = len(cell.seeds) - len(seeds)
-        values = (
-            *(cell.recipe, cell.row, cell.objective),
-            " ".join(seeds) + (f" and {more} more" if more else ""),
-            _count(cell),
-            *(_mean(cell.a), _mean(cell.b)),
-            "-" if difference is None else f"{difference:+.4f}",
-            shown or "-",
-            {True: "yes", False: "no", None: "-"}[cell.identical],
-            cell.note or "",
-        )
-        rows.append(dict(zip(COLUMNS, values, strict=True)))
-    return rows
+def diff_report(diff: Diff) -> Report:
+    """Return what `report --diff` prints."""
+    identical = sum(bool(cell.identical) for cell in diff.cells)
+    notes = [
+        f"{len(diff.cells)} cells in both, {identical} bit-identical. Accuracy in percent, the "
+        "mean over n folds or seeds; the interval is of paired differences, approximate for folds.",
+        *(f"different protocol: {line}" for line in diff.protocols),
+    ]
+    tables = [
+        _table(caption, cells)
+        for caption, cells in (("Only in A", diff.only_a), ("Only in B", diff.only_b))
+        if cells
+    ]
+    records = [_record(cell) for cell in (*diff.cells, *diff.only_a, *diff.only_b)]
+    return Report([_table("", diff.cells, notes), *tables], records, diff.as_json())
 
 
-def _count(cell: DiffCell) -> str:
-    counts = dict.fromkeys(len(numbers) for numbers in (cell.a, cell.b) if numbers is not None)
-    return " | ".join(map(str, counts))
-
-
-def _mean(numbers: tuple[float, ...] | None) -> str:
-    return f"{statistics.fmean(numbers):.4f}" if numbers else "-"
-
-
-def print_diff(diff: Diff, table_format: str) -> None:
-    """Prints it on stdout as `table`, `markdown` or `csv`."""
-    if table_format == "csv":
-        every = rows_of_diff([*diff.cells, *diff.only_a, *diff.only_b])
-        print_csv([COLUMNS, *(row.values() for row in every)])
-        return
-    for heading, cells in (
-        ("", diff.cells),
-        ("Only in A:", diff.only_a),
-        ("Only in B:", diff.only_b),
-    ):
-        if not cells:
-            continue
-        if heading:
-            print(f"\n{heading}\n")
-        if table_format == "markdown":
-            lines = [list(row.values()) for row in rows_of_diff(cells)]
-            print(markdown_rows([COLUMNS, *lines], ["---"] * len(COLUMNS)))
-        else:
-            print_rows(rows_of_diff(cells), COLUMNS)
-    same = sum(bool(cell.identical) for cell in diff.cells)
-    print(
-        f"\n{len(diff.cells)} cells in both, {same} identical to the last bit. Accuracy in "
-        "percent, the mean over n folds or seeds; the interval is of paired differences, "
-        "approximate for folds."
+def _table(title: str, cells: Sequence[DiffCell], notes: Sequence[str] = ()) -> Table:
+    return table_of_texts(
+        "",
+        COLUMNS,
+        [list(_record(cell).values()) for cell in cells],
+        title=title,
+        notes=notes,
+        text_columns=4,
     )
-    for line in diff.protocols:
-        print(f"other protocol: {line}")
+
+
+def _record(cell: DiffCell) -> dict[str, Any]:
+    seeds = [str(seed) for seed in cell.seeds[:SHOWN_SEEDS]]
+    more = len(cell.seeds) - len(seeds)
+    counts = dict.fromkeys(len(numbers) for numbers in (cell.a, cell.b) if numbers is not None)
+    values = (
+        cell.recipe,
+        cell.row,
+        cell.objective,
+        " ".join(seeds) + (f" and {more} more" if more else ""),
+        cell.note or "",
+        " | ".join(map(str, counts)),
+        _mean(cell.a),
+        _mean(cell.b),
+        "-" if cell.difference is None else f"{cell.difference:+.4f}",
+        "-" if cell.low is None else f"{cell.low:+.2f} to {cell.high:+.2f}",
+        {True: "yes", False: "no", None: "-"}[cell.identical],
+    )
+    return dict(zip(COLUMNS, values, strict=True))
+
+
+def _mean(numbers: Sequence[float] | None) -> str:
+    return f"{statistics.fmean(numbers):.4f}" if numbers else "-"

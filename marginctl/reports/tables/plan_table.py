@@ -1,65 +1,63 @@
-"""What `train --dry-run` prints."""
+"""What `--dry-run` of the training commands prints."""
 
 from typing import Any
 
 from marginctl.metrics.long_tail import DESCRIPTIONS
 from marginctl.utils.text import count_noun
 
-SHORT = 20  # classes whose counts are all said
+MOST_COUNTS = 20  # classes whose numbers of images are all listed
 
 
-def lines_of(plan: dict[str, Any]) -> list[str]:
-    """The trials that are to be trained, a line each, and their sum.
+def plan_lines(plan: dict[str, Any]) -> list[str]:
+    """Return a line for each pending trial, and their sum.
 
     Args:
-        plan: from `training.cost.plan`.
+        plan: the document of `--dry-run --json`.
     """
     device = plan["device"]
-    lines = list(dict.fromkeys(map(_tail, plan.get("tails", ()))))  # a grid may repeat one
-    for row in plan["rows"]:
-        if "features_kept" in row:
-            takes = f"about {duration(row['seconds'])} on {device}"
-            said = f"features of {count_noun(row['images'], 'image')}: "
-            lines.append(f"{row['trial']}: {said}{'kept' if row['features_kept'] else takes}")
-            continue
-        said = f"not timed ({row['reason']})"
-        if row["seconds"] is not None:
-            steps, images = row["timed_steps"], row["timed_images"]
-            said = (
-                f"about {duration(row['seconds'])} on {device} "
-                f"(from {count_noun(steps, 'timed step')} of {count_noun(images, 'image')})"
-            )
-        epochs, steps = count_noun(row["epochs"], "epoch"), count_noun(row["steps"], "step")
-        lines.append(f"{row['trial']}: {epochs}, {steps}, {said}")
-    done = f"{plan['done']} done, " * (plan["done"] > 0)
-    takes = ""
+    lines = list(dict.fromkeys(map(_long_tail, plan.get("tails", ()))))  # a grid may repeat one
+    lines += [_trial(row, device) for row in plan["rows"]]
+    done = f"{plan['done']} done, " if plan["done"] else ""
+    estimate = []
     if plan["not_timed"] < plan["to_do"]:
-        takes = f": about {duration(plan['seconds'])}"
+        estimate.append(f"about {duration(plan['seconds'])}")
     if plan["not_timed"]:
-        takes += f"{', and' if takes else ':'} {plan['not_timed']} not timed"
-    lines.append(
-        f"{count_noun(plan['trials'], 'trial')}, {done}{plan['to_do']} to do on {device}{takes}; "
-        f"runs in {plan['folder']}"
-    )
+        estimate.append(f"{plan['not_timed']} not timed")
+    trials = f"{count_noun(plan['trials'], 'trial')}, {done}{plan['to_do']} pending on {device}"
+    times = f": {', and '.join(estimate)}" if estimate else ""
+    lines.append(f"{trials}{times}; runs in {plan['folder']}")
     if plan["not_counted"] and plan["to_do"]:
-        lines.append(f"Not counted: {', '.join(plan['not_counted'])}.")
+        lines.append(f"Estimate excludes {', '.join(plan['not_counted'])}.")
     return lines
 
 
-def _tail(of: dict[str, Any]) -> str:
-    """The training images of a long tail, class by class where these are few."""
-    counts, groups = of["counts"], of["groups"]
-    shown = " ".join(map(str, counts))
-    shown = shown if len(counts) <= SHORT else f"from {max(counts)} down to {min(counts)}"
-    shots = ", ".join(f"{groups[name]} with {said}" for name, said in DESCRIPTIONS.items())
-    return (
-        f"{of['data']}: {count_noun(of['images'], 'training image')} of {len(counts)} classes: "
-        f"{shown} ({shots})"
-    )
+def _trial(row: dict[str, Any], device: str) -> str:
+    if "features_kept" in row:
+        cached = "cached" if row["features_kept"] else None
+        time = cached or f"about {duration(row['seconds'])} on {device}"
+        return f"{row['trial']}: features of {count_noun(row['images'], 'image')}: {time}"
+    time = f"not timed ({row['reason']})"
+    if row["seconds"] is not None:
+        timed = count_noun(row["timed_steps"], "timed step")
+        images = count_noun(row["timed_images"], "image")
+        time = f"about {duration(row['seconds'])} on {device} (from {timed} of {images})"
+    epochs, steps = count_noun(row["epochs"], "epoch"), count_noun(row["steps"], "step")
+    return f"{row['trial']}: {epochs}, {steps}, {time}"
+
+
+def _long_tail(data: dict[str, Any]) -> str:
+    """Return the training images of long-tailed data, for each class where there are few."""
+    counts, groups = data["counts"], data["groups"]
+    shown = f"from {max(counts)} down to {min(counts)}"
+    if len(counts) <= MOST_COUNTS:
+        shown = " ".join(map(str, counts))
+    by_group = ", ".join(f"{groups[name]} with {words}" for name, words in DESCRIPTIONS.items())
+    images = count_noun(data["images"], "training image")
+    return f"{data['data']}: {images} of {len(counts)} classes: {shown} ({by_group})"
 
 
 def duration(seconds: float) -> str:
-    """Two digits or so of a time: `4 s`, `12 min`, `3 h 12 min`, `5 d 7 h`."""
+    """Return a time to about two digits: `4 s`, `12 min`, `3 h 12 min`, `5 d 7 h`."""
     if seconds < 59.5:
         return f"{seconds:.0f} s" if seconds >= 9.5 else f"{seconds:.1f} s"
     minutes = round(seconds / 60)

@@ -1,6 +1,19 @@
-"""Tables of published tables, with ours above their numbers and a verdict on each."""
+"""Published tables: with our numbers and a verdict on each cell, and the list of all of them."""
 
-from marginctl.reports.tables.table import Cell, Row, Table, table_of_texts
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from marginctl.papers import Paper, PublishedTable
+from marginctl.reports.tables.table import (
+    Cell,
+    Report,
+    Row,
+    Table,
+    group_by_text,
+    table_of_texts,
+)
+from marginctl.results.collect import Run
+from marginctl.results.match_published import filled
 from marginctl.results.verdict import Judged, JudgedTable, Verdict
 
 SYMBOLS = {
@@ -13,13 +26,13 @@ SYMBOLS = {
 }
 
 
-def of_judged(judged: JudgedTable, *, key: str) -> Table:
-    """A published table with ours above its numbers, and a verdict on each."""
+def published_table(judged: JudgedTable, *, key: str) -> Table:
+    """Return a published table with our numbers above its own, and a verdict on each."""
     table = judged.table
     rows = []
     for label in table.rows:
-        found = [judged.cells.get((label, column)) for column in table.columns]
-        rows.append(Row(label, tuple(None if j is None else _of_judged(j) for j in found)))
+        cells = [judged.cells.get((label, column)) for column in table.columns]
+        rows.append(Row(label, tuple(None if c is None else _cell(c) for c in cells)))
     unit = {"percent": " in percent", "none": ""}.get(
         table.quantity.unit, f" in {table.quantity.unit}"
     )
@@ -37,84 +50,171 @@ def of_judged(judged: JudgedTable, *, key: str) -> Table:
     )
 
 
-def _of_judged(cell: Judged) -> Cell:
-    places = cell.quantity.decimals
-    text = "-"
-    if cell.mean is not None:
-        spread_of = "" if cell.std is None else f" ± {cell.std:.{places}f}"
-        text = f"{cell.mean:.{places}f}{spread_of}"
-    below = ""
-    if cell.published is not None:
-        std = cell.published.std
-        below = f"{cell.published.mean:.{places}f}" + (
-            "" if std is None else f" ± {std:.{places}f}"
-        )
+def _cell(judged: Judged) -> Cell:
+    published = judged.published
     return Cell(
-        text,
-        best=cell.best,
-        footnotes=SYMBOLS[cell.verdict],
-        below=below,
-        verdict=cell.verdict,
-        remark=said_of(cell),
-        runs=cell.runs,
+        _number(judged, judged.mean, judged.std),
+        best=judged.best,
+        footnotes=SYMBOLS[judged.verdict],
+        below="" if published is None else _number(judged, published.mean, published.std),
+        verdict=judged.verdict,
+        remark=verdict_text(judged),
+        runs=judged.runs,
     )
 
 
-def said_of(cell: Judged) -> str:
-    """A judged cell in a sentence: the difference, its interval, what it rests on."""
-    parts = [str(cell.verdict)]
-    if cell.difference is not None:
-        places = cell.quantity.decimals
-        between = f" (95 %: {_between(cell)})" if cell.low is not None else ""
-        parts.append(f"difference {cell.difference:+.{places}f}{between}, n = {cell.n}")
-    return "; ".join([*parts, *([cell.reason] if cell.reason else [])])
-
-
-def _between(cell: Judged) -> str:
-    """The interval of the difference, `-` where there is none."""
-    if cell.low is None or cell.high is None:
+def _number(judged: Judged, mean: float | None, std: float | None) -> str:
+    places = judged.quantity.decimals
+    if mean is None:
         return "-"
-    return f"{cell.low:+.{cell.quantity.decimals}f} to {cell.high:+.{cell.quantity.decimals}f}"
+    return f"{mean:.{places}f}" + ("" if std is None else f" ± {std:.{places}f}")
+
+
+def verdict_text(judged: Judged) -> str:
+    """Return the verdict on a cell as a sentence: the difference, its interval, the reason."""
+    parts = [str(judged.verdict)]
+    if judged.difference is not None:
+        places = judged.quantity.decimals
+        interval = f" (95 % interval {_interval(judged)})" if judged.low is not None else ""
+        parts.append(f"difference {judged.difference:+.{places}f}{interval}, n = {judged.n}")
+    return "; ".join([*parts, *([judged.reason] if judged.reason else [])])
+
+
+def _interval(judged: Judged) -> str:
+    """Return the interval of the difference, `-` where there is none."""
+    if judged.low is None or judged.high is None:
+        return "-"
+    places = judged.quantity.decimals
+    return f"{judged.low:+.{places}f} to {judged.high:+.{places}f}"
 
 
 def _differences(judged: JudgedTable) -> tuple[Table, ...]:
-    """A line each cell that has a number of ours: how far it is from the published one."""
-    headings = ["row", "column", "ours", "n", "published", "difference", "95 %", "verdict"]
-    lines = []
-    for cell in judged.cells.values():
-        if cell.difference is not None:
-            entry = _of_judged(cell)
-            shown = f"{cell.difference:+.{cell.quantity.decimals}f}"
-            lines.append(
-                [
-                    *(cell.row, cell.column, entry.text, str(cell.n), entry.below, shown),
-                    *(_between(cell), str(cell.verdict)),
-                ]
-            )
-    if not lines:
-        return ()
+    """Return a table of the cells that have a number of ours, unless there is none."""
+    rows = [
+        [
+            cell.row,
+            cell.column,
+            _number(cell, cell.mean, cell.std),
+            str(cell.n),
+            "" if cell.published is None else _cell(cell).below,
+            f"{cell.difference:+.{cell.quantity.decimals}f}",
+            _interval(cell),
+            str(cell.verdict),
+        ]
+        for cell in judged.cells.values()
+        if cell.difference is not None
+    ]
+    headings = ["row", "column", "ours", "n", "published", "difference", "95 % interval", "verdict"]
     caption = "Difference (ours - published)"
-    return (table_of_texts(caption, headings, lines, text_columns=1),)
+    return (table_of_texts(caption, headings, rows, text_columns=1),) if rows else ()
 
 
 def verdict_notes(judged: JudgedTable) -> list[str]:
-    """How many cells have each verdict, what it means, and why cells are not comparable."""
+    """Return how many cells have each verdict, what it means, and why cells are not comparable."""
     counts = ", ".join(f"{n} {SYMBOLS[v]} {v}" for v, n in judged.counts().items())
     deltas = sorted(
         {c.quantity.delta for c in judged.cells.values() if c.quantity.delta is not None}
     )
-    within = " or ".join(f"{d:g}" for d in deltas) if deltas else "no delta is set"
-    lines = [
+    margin = " or ".join(f"±{d:g}" for d in deltas) if deltas else "a margin (none is set)"
+    reasons = group_by_text(
+        (f"{cell.row} / {cell.column}", cell.reason)
+        for cell in judged.cells.values()
+        if cell.verdict is Verdict.not_comparable and cell.reason
+    )
+    return [
         f"verdicts: {counts}",
         "reproduced: the 95 % interval of the difference (Welch's, approximate) lies within "
-        f"±{within}",
+        + margin,
+        *(
+            f"{SYMBOLS[Verdict.not_comparable]}  not comparable: {reason}: {', '.join(cells)}"
+            for reason, cells in reasons.items()
+        ),
     ]
-    reasons: dict[str, list[str]] = {}
-    for cell in judged.cells.values():
-        if cell.verdict is Verdict.not_comparable and cell.reason:
-            reasons.setdefault(cell.reason, []).append(f"{cell.row} / {cell.column}")
-    lines += [
-        f"{SYMBOLS[Verdict.not_comparable]}  not comparable: {why}: {', '.join(where)}"
-        for why, where in reasons.items()
+
+
+def list_report(
+    papers: Sequence[Paper],
+    number: str | None = None,
+    runs: Sequence[Run] | None = None,
+    problems: Sequence[str] = (),
+) -> Report:
+    """Return what `report --list` prints: the published tables and the claims of papers.
+
+    Args:
+        papers: the papers.
+        number: only tables of this number, and no claims; None for all.
+        runs: finished runs, to count the cells that comparable ones fill; None: no count.
+        problems: a line for each run that is left out.
+    """
+    documents = [
+        {
+            "paper": paper.name,
+            "title": paper.title,
+            "source": paper.source,
+            "tables": [
+                _table_json(table, runs)
+                for table in paper.tables.values()
+                if number in (None, table.number)
+            ],
+            "claims": [
+                {
+                    "claim": claim.id,
+                    "statement": claim.statement,
+                    "recipes": list(claim.recipes),
+                    "test": claim.test,
+                }
+                for claim in paper.claims
+                if number is None
+            ],
+        }
+        for paper in papers
     ]
-    return lines
+    filled_column = [] if runs is None else ["filled"]
+    columns = ["paper", "table", "caption", "unit", "available", "not_available", "recipes"]
+    tables = _records(documents, "tables", [*columns, *filled_column])
+    claims = _records(documents, "claims", ["paper", "claim", "statement", "recipes", "test"])
+    return Report(
+        [
+            table_of_texts(
+                "",
+                [column.replace("_", " ") for column in records[0]],
+                [["" if v is None else str(v) for v in line.values()] for line in records],
+                text_columns=len(records[0]) - 1,
+            )
+            for records in (tables, claims)
+            if records
+        ],
+        [*tables, *claims],
+        {"schema": 1, "command": "report", "papers": documents, "problems": list(problems)},
+    )
+
+
+def _table_json(table: PublishedTable, runs: Sequence[Run] | None) -> dict[str, Any]:
+    document = {
+        "table": table.number,
+        "caption": table.caption,
+        "metric": table.quantity.metric,
+        "unit": table.quantity.unit,
+        "direction": table.quantity.direction,
+        "delta": table.quantity.delta,
+        "n": table.n,
+        "available": table.available,
+        "not_available": table.not_available,
+        "absent": table.absent,
+        "recipes": list(table.recipes),
+    }
+    return document if runs is None else {**document, "filled": len(filled(table, runs))}
+
+
+def _records(
+    papers: Iterable[dict[str, Any]], kind: str, columns: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Return tables or claims as lines; a table without rows has its reason in their place."""
+    records = []
+    for paper in papers:
+        for one in paper[kind]:
+            line = {**one, "paper": paper["paper"], "recipes": ", ".join(one["recipes"])}
+            if one.get("absent"):
+                line |= {"available": 0, "not_available": f"all: {one['absent']}"}
+            records.append({column: line[column] for column in columns})
+    return records

@@ -11,7 +11,7 @@ from marginctl.crossval.search_space import Setting, column_alternatives
 from marginctl.experiments.uci_cv_trial import Trial
 from marginctl.papers import PublishedMean
 from marginctl.recipe import UciCvRecipe
-from marginctl.reports.formats.text_table import print_rows
+from marginctl.reports.formats.output import print_rows
 from marginctl.search.distance import Distance, distance, row_medians
 from marginctl.search.successive_halving import Match, Part, SearchResult, evaluate, match
 

@@ -1,8 +1,9 @@
 """The table that every command prints, independent of what it holds and of its format."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from marginctl.results.load_run import Run
@@ -74,9 +75,10 @@ class Table:
 def table_of_texts(
     caption: str,
     headings: Sequence[str],
-    rows: Sequence[Sequence[str]],
+    rows: Iterable[Sequence[str | Cell]],
     *,
     key: str = "",
+    title: str = "",
     notes: Sequence[str] = (),
     text_columns: int = 0,
 ) -> Table:
@@ -85,17 +87,84 @@ def table_of_texts(
     Args:
         caption: what the table holds.
         headings: of all columns.
-        rows: as many texts each.
-        key, notes, text_columns: as those of `Table`; the label is not counted.
+        rows: as many texts or cells each.
+        key, title, notes, text_columns: as those of `Table`; the label is not counted.
     """
     return Table(
         key=key,
-        title="",
+        title=title,
         caption=caption,
         label_heading=headings[0],
         columns=tuple(headings[1:]),
-        rows=tuple(Row(label, tuple(map(Cell, texts))) for label, *texts in rows),
+        rows=tuple(
+            Row(str(label), tuple(c if isinstance(c, Cell) else Cell(c) for c in cells))
+            for label, *cells in rows
+        ),
         notes=tuple(notes),
         code_headings=False,
         text_columns=text_columns,
     )
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a command prints, in whatever format.
+
+    Attributes:
+        tables: for a reader.
+        records: the numbers in full, for CSV: a line each, by the heading.
+        document: the numbers in full, for JSON.
+        title: of a page.
+        sources: the runs folders or files that the numbers come from.
+        problems: a line for each run that is left out.
+    """
+
+    tables: Sequence[Table]
+    records: Sequence[Mapping[str, Any]]
+    document: Mapping[str, Any]
+    title: str = "marginctl report"
+    sources: Sequence[str] = ()
+    problems: Sequence[str] = field(default=())
+
+
+def mean_std(values: Sequence[float], decimals: int = 2) -> str:
+    """Return `93.54 ± 0.21` (ddof 1); the number alone for one value, `-` for none."""
+    if not values:
+        return "-"
+    mean = f"{statistics.fmean(values):.{decimals}f}"
+    return mean if len(values) < 2 else f"{mean} ± {statistics.stdev(values):.{decimals}f}"
+
+
+def mean_std_json(values: Sequence[float]) -> dict[str, Any]:
+    """Return the mean, the standard deviation (ddof 1) and the values; null for too few values."""
+    return {
+        "mean": statistics.fmean(values) if values else None,
+        "std": statistics.stdev(values) if len(values) > 1 else None,
+        "seeds": list(values),
+    }
+
+
+def flat_record(document: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return a JSON object as a line of CSV: inner keys joined by `_`, lists by blanks."""
+    record: dict[str, Any] = {}
+    for key, value in document.items():
+        if isinstance(value, Mapping):
+            record |= flat_record(value, f"{prefix}{key}_")
+        elif isinstance(value, list):
+            record[prefix + key] = " ".join(map(str, value))
+        else:
+            record[prefix + key] = value
+    return record
+
+
+def format_p(value: float | None) -> str:
+    """Return a p-value to three decimals, a small one as 1.2e-05; `-` for none."""
+    return "-" if value is None else f"{value:.3f}" if value >= 0.001 else f"{value:.1e}"
+
+
+def group_by_text(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """Return the names that share a text, by the text, such as the cells that share a remark."""
+    groups: dict[str, list[str]] = {}
+    for name, text in pairs:
+        groups.setdefault(text, []).append(name)
+    return groups

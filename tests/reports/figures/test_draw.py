@@ -90,8 +90,8 @@ def test_the_command_lists_files_and_omissions(marginctl, store, tmp_path):
     ("options", "message"),
     [
         (("--figures", "x", "--kind", "curvs"), "--kind curvs: expected one of curves, rho"),
-        (("--kind", "curves"), "add --figures DIR"),
-        (("--figure-format", "svg"), "add --figures DIR"),
+        (("--kind", "curves"), "need --figures FOLDER"),
+        (("--figure-format", "svg"), "need --figures FOLDER"),
     ],
 )
 def test_mistakes_of_the_command(marginctl, store, options, message):

@@ -6,7 +6,8 @@ import io
 import pytest
 
 from marginctl.calibration.scores import METRICS
-from marginctl.reports.tables.calibrate_table import csv_rows, print_as, table_of
+from marginctl.reports.formats.registry import FORMATS
+from marginctl.reports.tables.calibrate_table import calibrate_report
 
 
 def numbers(value, std=0.01, **others):
@@ -52,7 +53,7 @@ def document(**others):
 
 
 def test_a_row_before_and_one_a_method_with_the_best_marked():
-    table = table_of(document())
+    (table,) = calibrate_report(document()).tables
     assert [row.label for row in table.rows] == ["none", "temperature", "isotonic-top"]
     accuracy, ece, *_, nll, brier = zip(*(row.cells for row in table.rows), strict=True)
     assert [e.text for e in accuracy] == ["30.00 ± 1.00", "20.00 ± 1.00", "25.00 ± 1.00"]
@@ -64,11 +65,13 @@ def test_a_row_before_and_one_a_method_with_the_best_marked():
         "temperature: T = 2.0000, 1.5000 to 2.0000 over the splits",
         "temperature: not converged in 1 of 2 splits: at bound: why",
         "isotonic-top: no NLL, Brier: no reason",
-        "matrix: left out: too many",
+        "matrix: skipped: too many",
         "a note",
     )
     (intervals,) = table.details
-    assert intervals.caption.startswith("95 % bootstrap intervals of the first split, 100 draws; ")
+    assert intervals.caption.startswith(
+        "95 % bootstrap intervals of the first split, 100 bootstrap samples; "
+    )
     assert intervals.rows[0].label == "none"
     assert intervals.rows[0].cells[0].text == "20.00 to 40.00"
     assert [cell.text for cell in intervals.rows[2].cells[-2:]] == ["-", "-"]
@@ -76,18 +79,19 @@ def test_a_row_before_and_one_a_method_with_the_best_marked():
 
 def test_one_split_and_no_draws():
     one = {"repeats": 1, "calibration": "b.npz", "fitted_on": 9, "measured_on": 40}
-    table = table_of(document(split=one, bootstrap={"draws": 0}))
+    (table,) = calibrate_report(document(split=one, bootstrap={"draws": 0})).tables
     assert table.title.endswith("fitted on 9 of b.npz, measured on 40")
     assert table.details == ()
     assert table.caption.endswith("Measured on all samples of INPUT.")
     one["calibration"] = None
-    assert table_of(document(split=one)).caption.endswith("One random stratified split.")
+    (table,) = calibrate_report(document(split=one)).tables
+    assert table.caption.endswith("One random stratified split.")
 
 
-def test_csv_has_every_number(capsys):
-    print_as("csv", document())
-    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
-    assert len(rows) == len(csv_rows(document())) - 1 == 2 * 2 * len(METRICS)
+def test_csv_has_every_number():
+    text = FORMATS["csv"].load()(calibrate_report(document()), None)
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert len(rows) == 2 * 2 * len(METRICS)
     found = {(r["method"], r["part"], r["metric"]): r for r in rows}
     assert float(found["temperature", "after", "ece"]["mean"]) == 0.2
     assert float(found["temperature", "before", "ece"]["low"]) == pytest.approx(0.2)
@@ -95,10 +99,9 @@ def test_csv_has_every_number(capsys):
     assert (absent["mean"], absent["low"], absent["reason"]) == ("", "", "no reason")
 
 
-@pytest.mark.parametrize("table_format", ["table", "markdown"])
-def test_printed(capsys, table_format):
-    print_as(table_format, document())
-    out = capsys.readouterr().out
+@pytest.mark.parametrize("report_format", ["table", "markdown"])
+def test_printed(report_format):
+    out = FORMATS[report_format].load()(calibrate_report(document()), None)
     assert "a.npz: 40 samples of 3 classes, logits; fitted on 20, measured on 20" in out
     assert "adaptive ECE %" in out
     assert out.count("isotonic-top") == 3

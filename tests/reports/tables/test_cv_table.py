@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from marginctl.papers import PublishedMean
+from marginctl.reports.formats.csv_json import render_csv
 from marginctl.reports.formats.markdown import markdown
 from marginctl.reports.formats.terminal import rich_table
-from marginctl.reports.tables.builders import of_grid
-from marginctl.reports.tables.cv_table import as_csv, as_json
-from marginctl.reports.tables.footnotes import legend
+from marginctl.reports.tables.cv_table import cv_report, cv_table
 from marginctl.results.compare_folds import compare
 from marginctl.results.cv_cells import Collector, Grid, cell
 
@@ -93,9 +92,8 @@ def test_notes():
         "scale is 0 for two classes: AdaCos cannot learn; untrained network; "
         "1 of 4 networks diverged and were frozen; 2 of 4 networks predict one class"
     )
-    lines = legend(
-        grid([record(objective="adacos", classes=2, diverged=[1], collapsed=[0, 2])]), None
-    )
+    cells = grid([record(objective="adacos", classes=2, diverged=[1], collapsed=[0, 2])])
+    lines = cv_table(cells, None).notes
     assert [line[0] for line in lines] == ["u", "d", "c"]
     assert lines[1].endswith("adacos on iris 1/4")
 
@@ -111,7 +109,7 @@ PUBLISHED = {("iris", "soft"): PublishedMean(96.8, 6.76, 100)}
 
 def test_golden_markdown():
     made = grid(RECORDS, published=PUBLISHED, skipped=[("hayes-roth", "no files")])
-    text = markdown(of_grid(made, None))
+    text = markdown(cv_table(made, None))
     assert text == (
         "| data set | `soft` | `arcgrad:scale=5` |\n"
         "|---|---:|---:|\n"
@@ -120,10 +118,10 @@ def test_golden_markdown():
         "| average | 67.50 | 77.50 |\n"
         "| wins | 1 | 1 |\n"
         "\n"
-        "Accuracy in percent: mean ± standard deviation over n = 4 folds; best of a row in bold; "
+        "Accuracy in percent: mean ± standard deviation over n = 4 folds; best per row in bold; "
         "published values in brackets.\n"
         "\n"
-        "- c  one class predicted for every row: soft on haberman 4/4\n"
+        "- c  collapsed (constant prediction): soft on haberman 4/4\n"
         "- skipped 1: hayes-roth: no files"
     )
 
@@ -131,10 +129,11 @@ def test_golden_markdown():
 def test_every_format_holds_the_same_numbers():
     gathered = collected(RECORDS, published=PUBLISHED)
     made = gathered.grid
-    compared = compare(made, gathered.records, "soft", 5.0)
-    document = as_json(made, {"folds": 2}, compared)
+    compared = compare(made, gathered.records, "soft")
+    report = cv_report(made, {"folds": 2}, compared)
+    document = report.document
     json.dumps(document, allow_nan=False)
-    for line, c in zip(as_csv(made).splitlines()[1:], document["cells"], strict=True):
+    for line, c in zip(render_csv(report).splitlines()[1:], document["cells"], strict=True):
         fields = line.split(",")
         assert fields[:2] == [c["dataset"], c["objective"]]
         assert [float(f) for f in fields[2:4]] == [c["mean"], c["std"]]
@@ -146,7 +145,7 @@ def test_the_table_fits_the_terminal(width):
     from rich.console import Console
 
     console = Console(width=width, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    console.print(rich_table(of_grid(grid(RECORDS, published=PUBLISHED), None), width))
+    console.print(rich_table(cv_table(grid(RECORDS, published=PUBLISHED), None), width))
     text = console.export_text()
     for shown in ("65.00±12.91", "90.00±8.16", "c 70.00±0.00", "65.00±5.77", "96.80±6.76"):
         assert shown in text
@@ -156,5 +155,5 @@ def test_the_table_fits_the_terminal(width):
 
 def test_a_grid_without_cells_prints_what_was_skipped():
     empty = Grid(("iris",), ("soft",), {}, (("iris", "no files"),))
-    assert markdown(of_grid(empty, None)) == "skipped 1: iris: no files"
-    assert as_csv(empty).count("\n") == 0
+    assert markdown(cv_table(empty, None)) == "skipped 1: iris: no files"
+    assert cv_report(empty, {}, compare(empty, {}, "soft")).records == []

@@ -2,7 +2,7 @@
 
 import pytest
 
-from marginctl.reports.tables.plan_table import duration, lines_of
+from marginctl.reports.tables.plan_table import duration, plan_lines
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_durations(seconds, said):
 )
 def test_one_is_no_plural(number, row, plan):
     counts = dict.fromkeys(("epochs", "steps", "timed_steps", "timed_images"), number)
-    found = lines_of(
+    found = plan_lines(
         {
             "rows": [{"trial": "T", "seconds": 4.0, "reason": None, **counts}],
             "trials": number,
@@ -46,6 +46,6 @@ def test_one_is_no_plural(number, row, plan):
     )
     assert found == [
         f"T: {row}",
-        f"{plan}, {number} to do on cpu: about 4.0 s; runs in runs/x",
-        "Not counted: start-up, checkpoints.",
+        f"{plan}, {number} pending on cpu: about 4.0 s; runs in runs/x",
+        "Estimate excludes start-up, checkpoints.",
     ]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from marginctl.papers import PublishedValue, published_table
 from marginctl.reports.formats.html.page import Comparison, PaperSection, Report
-from marginctl.reports.tables.published_table import of_judged
+from marginctl.reports.tables.published_table import published_table as table_of_judged
 from marginctl.reports.tables.table import Cell, Row, Table
 from marginctl.results.collect import Run
 from marginctl.results.verdict import Judged, JudgedTable, Verdict
@@ -82,7 +82,7 @@ def judged(verdicts=tuple(Verdict), runs=(), reason=None):
 
 def comparison(of=None, key="arcgrad-I"):
     of = of or judged(runs=(run(),))
-    return Comparison(of_judged(of, key=key), of)
+    return Comparison(table_of_judged(of, key=key), of)
 
 
 def report(**more):

@@ -1,0 +1,49 @@
+"""The formats that reports are printed in: one entry each, plug-ins included."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from marginctl.reports.tables.table import Report
+from marginctl.utils.registry import Registry, import_object
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format of `--format`.
+
+    Attributes:
+        title: what it is, for the help.
+        render: the import path of `f(report: Report, width: int | None) -> str`; `width` is that
+            of the terminal, None for a file or a pipe.
+        is_page: whether it is a file to open in a browser, not text to print.
+    """
+
+    title: str
+    render: str
+    is_page: bool = False
+
+    def load(self) -> Callable[[Report, int | None], str]:
+        """Return the renderer.
+
+        Raises:
+            RequestError: it cannot be imported.
+        """
+        renderer: Callable[[Report, int | None], str] = import_object(
+            self.render, f"format '{self.title}'"
+        )
+        return renderer
+
+
+_HERE = "marginctl.reports.formats"
+FORMATS = Registry(
+    "format",
+    Format,
+    {
+        "table": Format("text for a terminal", f"{_HERE}.terminal:render"),
+        "markdown": Format("GitHub's Markdown", f"{_HERE}.markdown:render"),
+        "latex": Format("LaTeX with booktabs", f"{_HERE}.latex:render"),
+        "csv": Format("CSV, numbers in full", f"{_HERE}.csv_json:render_csv"),
+        "json": Format("JSON, numbers in full", f"{_HERE}.csv_json:render_json"),
+        "html": Format("a page", f"{_HERE}.html.assemble:render", is_page=True),
+    },
+)

@@ -1,0 +1,204 @@
+"""Tables of `eval`: the metrics of one network on a test set, and on pairs of images."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from marginctl.metrics.detection import METRICS as DETECTION
+from marginctl.metrics.long_tail import DESCRIPTIONS
+from marginctl.metrics.registry import metrics_in
+from marginctl.reports.tables.table import (
+    Report,
+    Table,
+    flat_record,
+    group_by_text,
+    table_of_texts,
+)
+from marginctl.utils.text import count_noun
+
+Document = Mapping[str, Any]
+
+SUMMARY_GROUPS = ("accuracy", "long-tail", "calibration", "metrics")
+ANGLES = {
+    "w_inter": "W-Inter",
+    "c_inter_centers": "C-Inter (centers)",
+    "c_inter_weights": "C-Inter (centers and weights)",
+    "wc_intra": "WC-Intra",
+    "intra_weight": "to the weight of the class",
+    "intra_center": "to the center of the class",
+}
+WORST = 5  # classes that are listed
+DETECTION_HEADINGS = ("AUPR-In", "AUPR-Out", "AUROC", "FPR95")  # of DETECTION
+DETECTION_CAPTION = (
+    "AUPR-In, AUPR-Out: area under the precision-recall curve with in or out as the positive "
+    "class; FPR95: FPR at 95 % TPR, in as the positive class"
+)
+FOLDS = {"file": "given by the file", "order": "contiguous parts of each kind"}
+
+
+def evaluation_report(title: str, document: Document) -> Report:
+    """Return what `eval` prints.
+
+    Args:
+        title: what was evaluated on what.
+        document: of `eval --json`.
+    """
+    record = {"last": document, "evaluation": document}
+    metrics = [m for m in metrics_in([record]).values() if m.group in SUMMARY_GROUPS]
+    numbers = {m.heading: f"{m.value(record):.{m.decimals}f}" for m in metrics}
+    if document["top5"] is not None:
+        numbers = {"top-1 %": numbers["top-1 %"], "top-5 %": f"{document['top5']:.2f}"} | numbers
+    if document["rho"] is not None:
+        numbers["mean bias rho"] = f"{document['rho']:.4f}"
+    headings, calibrated = ["metric", "value"], {}
+    if "calibrated" in document:
+        headings.append("calibrated")
+        calibrated = _calibrated_numbers(document["calibrated"])
+    rows = [
+        [name, text, *([calibrated.get(name, "-")] if calibrated else [])]
+        for name, text in numbers.items()
+    ]
+    table = table_of_texts("", headings, rows, title=title, notes=list(_notes(document)))
+    details = [_detection(document["detection"])]
+    if document["angles"] is not None:
+        angles = {label: document["angles"][key] for key, label in ANGLES.items()}
+        rows = [[label, f"{angle:.2f}"] for label, angle in angles.items() if angle is not None]
+        details.insert(0, table_of_texts("Angles in degrees", ["angle", "mean"], rows))
+    tables = [table, *(detail for detail in details if detail.rows or detail.notes)]
+    return Report(tables, [_record(document)], document, title)
+
+
+def _calibrated_numbers(calibrated: Document) -> dict[str, str]:
+    percents = {
+        "top-1 %": calibrated["top1"],
+        "ECE %": 100 * calibrated["calibration"]["ece"],
+        "MCE %": 100 * calibrated["calibration"]["mce"],
+    }
+    numbers = {"NLL": calibrated["nll"], "Brier": calibrated["brier"]}
+    return {name: f"{percent:.2f}" for name, percent in percents.items()} | {
+        name: f"{number:.4f}" for name, number in numbers.items() if number is not None
+    }
+
+
+def _notes(document: Document) -> Iterator[str]:
+    low, high = document["top1_interval"]
+    yield f"top-1: 95 % Wilson interval {low:.2f} to {high:.2f} %, n = {document['n']}"
+    groups = document.get("long_tail", {})
+    total = sum(groups[name]["classes"] for name in DESCRIPTIONS) if groups else 0
+    for name, words in DESCRIPTIONS.items() if groups else ():
+        group, reason = groups[name], groups["reasons"].get(name)
+        classes = f"{group['classes']} of {total} classes have {words}; n = {group['images']}"
+        yield f"{name}-shot: {reason or classes}"
+    if document["calibration"] is not None:
+        yield f"ECE, MCE: {document['calibration']['bins']} bins"
+    per_class = [c for c in document["per_class"] if c["accuracy"] is not None]
+    worst = sorted(per_class, key=lambda c: (c["accuracy"], c["class"]))[:WORST]
+    shown = (f"{c['name']} {100 * c['accuracy']:.1f} % of {c['n']}" for c in worst)
+    yield f"lowest class accuracies: {', '.join(shown)}"
+    for key, reason in document["reasons"].items():
+        yield f"{key} omitted ({reason})"
+    calibrated = document.get("calibrated")
+    if calibrated:
+        temperature = calibrated["temperature"]
+        fitted = calibrated["fitted_on"]
+        yield (
+            f"calibrated: {calibrated['method']}"
+            + ("" if temperature is None else f" (T = {temperature:.4f})")
+            + f" of {calibrated['file']}, fitted on {fitted['n']} samples of {fitted['name']}"
+        )
+        for key, reason in calibrated["reasons"].items():
+            yield f"calibrated {key} omitted ({reason})"
+        if calibrated["note"]:
+            yield f"calibrated: {calibrated['note']}"
+
+
+def detection_parts(detection: Document) -> dict[str, Document]:
+    """Return the pairs of in and out by a name with the numbers of images."""
+    miss = detection["misclassification"]
+    parts = {f"MISS: {miss['n_in']} correct (in), {miss['n_out']} misclassified (out)": miss}
+    for one in detection["ood"]:
+        group = "" if one["group"] is None else f" ({one['group']})"
+        parts[f"OOD {one['name']}{group}: {one['n_in']} in, {one['n_out']} out"] = one
+    return parts
+
+
+def _detection(detection: Document) -> Table:
+    """Return a line for each pair of in and out and each score, and means over groups of sets."""
+    scores = {name: part["scores"] for name, part in detection_parts(detection).items()}
+    for group, means in detection["groups"].items():
+        count = sum(one["group"] == group for one in detection["ood"])
+        if count > 1:
+            scores[f"OOD {group}: mean of {count} sets"] = means
+    rows = [
+        [name, score, *(f"{numbers[metric]:.4f}" for metric in DETECTION)]
+        for name, by_score in scores.items()
+        for score, numbers in by_score.items()
+        if numbers is not None
+    ]
+    return table_of_texts(
+        DETECTION_CAPTION,
+        ["images", "score", *DETECTION_HEADINGS],
+        rows,
+        title="Misclassification (MISS) and OOD detection" if rows else "",
+        notes=[f"{key} omitted ({reason})" for key, reason in detection["reasons"].items()],
+        text_columns=1,
+    )
+
+
+def _record(document: Document) -> dict[str, Any]:
+    """Return the numbers of the network as one line, without those of its classes and bins."""
+    long = ("per_class", "confusion", "detection", "calibration", "angles", "reasons")
+    record = {key: value for key, value in document.items() if key not in long}
+    if document["calibration"] is not None:
+        record |= {key: document["calibration"][key] for key in ("ece", "mce", "bins")}
+    for part in (document["detection"]["misclassification"], *document["detection"]["ood"]):
+        name = f"ood {part['name']}" if "name" in part else "miss"
+        for score, numbers in part["scores"].items():
+            for metric in DETECTION if numbers is not None else ():
+                record[f"{name} {metric} {score}"] = numbers[metric]
+    return flat_record(record)
+
+
+def verification_report(title: str, document: Document) -> Report:
+    """Return what `eval --pairs` prints.
+
+    Args:
+        title: what was verified by what.
+        document: of `eval --pairs --json`.
+    """
+    lists = document["verification"]
+    rates = list(dict.fromkeys(rate for one in lists for rate in one["tar_at_far"]))
+    rows = [[one["name"], *_verification_numbers(one, rates)] for one in lists]
+    headings = ["pairs", "accuracy %", "AUROC", "EER %", *(f"TAR % at FAR {r}" for r in rates)]
+    notes = [note for one in lists for note in _verification_notes(one)]
+    records = [flat_record(one) for one in lists]
+    return Report(
+        [table_of_texts("", headings, rows, title=title, notes=notes)], records, document, title
+    )
+
+
+def _verification_numbers(one: Document, rates: Sequence[str]) -> Iterator[str]:
+    if one["accuracy"] is None:
+        yield "-"
+    else:
+        yield f"{one['accuracy']:.2f} ± {one['std']:.2f}"
+    yield "-" if one["auroc"] is None else f"{one['auroc']:.4f}"
+    yield "-" if one["eer"] is None else f"{100 * one['eer']:.2f}"
+    for rate in rates:
+        tar = one["tar_at_far"].get(rate)
+        yield "-" if tar is None else f"{100 * tar:.2f}"
+
+
+def _verification_notes(one: Document) -> Iterator[str]:
+    name = one["name"]
+    pairs = f"{count_noun(one['n_same'], 'pair')} of one identity, {one['n_different']} of two"
+    yield f"{name}: {pairs}, {one['images']} images"
+    if one["accuracy"] is not None:
+        folds = FOLDS[one["folds_from"]]
+        yield f"{name}: accuracy: mean ± std over n = {one['folds']} folds ({folds})"
+    if one["auroc"] is not None:
+        low, high = one["auroc_interval"]
+        yield f"{name}: AUROC: 95 % interval {low:.4f} to {high:.4f}"
+    for reason, keys in group_by_text(one["reasons"].items()).items():
+        rates = [key.removeprefix("tar_at_far ") for key in keys]
+        kind = "" if rates == keys else "TAR at FAR "
+        yield f"{name}: no {kind}{', '.join(rates)}: {reason}"

@@ -1,0 +1,153 @@
+"""The tables of training: of a command, of a report, and with the source model above."""
+
+import csv
+import io
+
+from marginctl.recipe import TrainRecipe
+from marginctl.recipe.cosify import CosifyRecipe
+from marginctl.reports.formats.registry import FORMATS
+from marginctl.reports.tables.training_table import (
+    training_cells,
+    training_report,
+    training_table,
+)
+
+NAMES = ["data, model", "objective", "n", "top-1 %", "kappa*", "MISS AUPR-In max similarity"]
+NAMES += ["MISS AUPR-In feature norm", "OOD cifar-10 AUPR-In max similarity"]
+NAMES += ["OOD cifar-10 AUPR-In feature norm"]
+
+
+def detection(ap):
+    def scores(value):
+        return {
+            name: {"aupr_in": value, "auroc": value - 0.1}
+            for name in ("max_similarity", "feature_norm")
+        }
+
+    return {
+        "misclassification": {"scores": scores(ap)},
+        "ood": [{"name": "cifar-10", "scores": scores(ap - 0.2)}],
+    }
+
+
+def record(blocks, seed, last, scale, **before):
+    measured = {"top1": 70.0, "interval": [68.0, 72.0], "n": 100, "kappa": 9.5, "reason": None}
+    epoch = {"epoch": 3, "top1": last, "nll": 1.0}
+    return {
+        "row": f"cifar-100, resnet18, blocks={blocks}",
+        "data": "cifar-100",
+        "model": "resnet18",
+        "start": {"from": "runs/x", "weights_sha256": "0" * 64},
+        "objective": "cosine-ls",
+        "seed": seed,
+        "last": epoch,
+        "best": epoch,
+        "diverged": None,
+        "collapsed": False,
+        "state": {"optimal_scale": {"mean": scale}},
+        "evaluation": {"detection": detection(0.9 + seed / 100)},
+        "timing": {"seconds": 1.0, "epoch_seconds": 0.3},
+        "before": {**measured, "detection": detection(0.8), **before},
+    }
+
+
+def texts_of(tables):
+    return {
+        table.caption: [
+            [table.label_heading, *table.columns],
+            *([row.label, *(cell.text for cell in row.cells)] for row in table.rows),
+        ]
+        for table in tables
+    }
+
+
+RECORDS = [record(b, s, 70 + s, 12 + s) for b in ("4", "3-4") for s in (0, 1)]
+UNKNOWN = {"top1": None, "interval": None, "n": None, "kappa": None, "detection": None}
+UNKNOWN["reason"] = "it tells 1000 classes apart, and the data has 100"
+
+
+COSIFY = CosifyRecipe.model_validate({"task": "cosify", "source_model": "runs/x"})
+
+
+def table_of(*records):
+    return training_table(
+        training_cells(records), [], "cosine-ls", key="k", title="a title", runs={}
+    )
+
+
+def test_a_row_for_the_source_model_and_one_for_each_choice_of_blocks():
+    report = training_report(RECORDS, COSIFY, [])
+    ((caption, (names, before, last, more)),) = texts_of(report.tables).items()
+    assert caption.startswith("On the test set after the last epoch: mean ± standard deviation")
+    assert names == NAMES
+    where = "cifar-100, resnet18"
+    assert before == [where, "before", "1", "70.00", "9.50", "0.8000", "0.8000", "0.6000", "0.6000"]
+    values = ["70.50 ± 0.71", "12.50 ± 0.71", *["0.9050 ± 0.0071"] * 2, *["0.7050 ± 0.0071"] * 2]
+    assert last == [f"{where}, blocks=4", "cosine-ls", "2", *values]
+    assert more[0] == f"{where}, blocks=3-4"
+    first, second, _ = csv.DictReader(io.StringIO(FORMATS["csv"].load()(report, None)))
+    assert (first["objective"], float(first["last_mean"]), first["n"]) == ("before", 70, "1")
+    assert (float(second["last_mean"]), second["last_seeds"]) == (70.5, "70 71")
+    key = "detection_misclassification aupr_in max_similarity_mean"
+    assert (float(first[key]), float(second[key])) == (0.8, 0.905)
+
+
+def test_a_source_model_that_was_not_measured_has_a_reason():
+    (table,) = training_report([record("4", 0, 70.0, 12.0, **UNKNOWN)], COSIFY, []).tables
+    assert table.notes == (
+        "cifar-100, resnet18, source model: not measured: it tells 1000 classes apart, and the "
+        "data has 100",
+    )
+    assert [cell.text for cell in table.rows[0].cells] == ["before", *["-"] * 7]
+
+
+def test_json_has_both():
+    document = training_report(RECORDS, COSIFY, []).document
+    assert document["command"] == "cosify"
+    (before,) = document["before"]
+    assert (before["top1"], before["start"]["from"], before["data"]) == (
+        70.0,
+        "runs/x",
+        "cifar-100",
+    )
+    assert [cell["kappa"]["mean"] for cell in document["cells"]] == [12.5, 12.5]
+
+
+def test_a_report_has_the_source_model_above_the_others():
+    lists = texts_of(table_of(*RECORDS).details)
+    (scale,) = (rows for caption, rows in lists.items() if caption.startswith("Least-squares"))
+    assert scale == [
+        ["data, model", "objective", "kappa*"],
+        ["cifar-100, resnet18", "before", "9.50"],
+        ["cifar-100, resnet18, blocks=4", "cosine-ls", "12.50 ± 0.71"],
+        ["cifar-100, resnet18, blocks=3-4", "cosine-ls", "12.50 ± 0.71"],
+    ]
+    (miss,) = (rows for caption, rows in lists.items() if "(MISS)" in caption)
+    assert miss[0][2:4] == ["AUPR-In max similarity", "AUPR-In feature norm"]
+    assert miss[1] == ["cifar-100, resnet18", "before", *["0.8000"] * 2, *["0.7000"] * 2]
+    assert len(miss) == 4
+    assert [c for c in lists if c.startswith("OOD cifar-10 detection")]
+
+
+def test_a_report_leaves_out_what_was_not_measured():
+    table = table_of(record("4", 0, 70.0, 12.0, **UNKNOWN))
+    for caption, (_, *rows) in texts_of(table.details).items():
+        assert [row[1] for row in rows] == ["cosine-ls"], caption
+
+
+def test_footnotes_and_counts_of_diverged_and_collapsed_runs():
+    plain = [record("4", seed, 70.0, 12.0) for seed in range(3)]
+    for one in plain:
+        del one["before"]
+    plain[0]["diverged"] = "the loss is not finite"
+    plain[1]["collapsed"] = True
+    report = training_report(plain, TrainRecipe(task="train"), [])
+    (table,) = report.tables
+    assert table.columns[:4] == ("objective", "n", "last epoch", "best epoch")
+    assert (table.rows[0].cells[1].text, table.rows[0].cells[2].footnotes) == ("2", "dc")
+    where = "cosine-ls on cifar-100, resnet18, blocks=4"
+    assert table.notes == (
+        f"d  diverged, left out: {where}: 1 of 3 runs",
+        f"c  collapsed (constant prediction): {where}: 1 of 2 runs",
+    )
+    assert report.document["cells"][0]["diverged"] == 1
