@@ -1,1 +1,1 @@
-"""Post-hoc calibration: maps from a classifier's outputs to probabilities that mean more."""
+"""Post-hoc calibration: methods, fitted calibrators, and their evaluation on held-out samples."""

@@ -1,190 +1,226 @@
-"""Fits maps on one part of the samples and measures them on the other: `marginctl calibrate`."""
+"""Fits calibrators on one part of the samples and evaluates them on the other."""
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from marginctl.calibration.fit import Fit
-from marginctl.calibration.io import FittedMap
-from marginctl.calibration.methods import Method, chosen
-from marginctl.calibration.outputs import FLOOR, Outputs, as_given
-from marginctl.calibration.scores import LEVEL, METRICS, Bootstrap, Measured, measure
-from marginctl.calibration.split import split
+from marginctl.calibration.calibrator import Calibrator
+from marginctl.calibration.methods import select_methods
+from marginctl.calibration.outputs import FLOOR, Fit, Labels, Outputs, uncalibrated
+from marginctl.calibration.scores import LEVEL, METRICS, Bootstrap, Scores, score
 from marginctl.errors import RequestError
 from marginctl.metrics.calibration_error import CONVENTION, Reliability
+from marginctl.utils.seed import generator
 
-MOST_NUMBERS = 10_000  # of one map in the document; a larger one is in the file of --save alone
+MAX_PARAMETERS = 10_000  # of one method in the document; more are in the file of --save alone
+
+Rows = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Asked:
-    """How maps are fitted and measured.
+class Settings:
+    """How calibrators are fitted and evaluated.
 
     Attributes:
-        share: of the samples to fit on; of no use with samples of their own to fit on.
-        repeats: random splits; likewise.
+        fraction: of the samples to fit on, without fitting samples of their own.
+        repeats: random splits, likewise.
         bins: of the calibration errors, and of histogram binning.
-        draws: of the bootstrap, 0 for no intervals.
-        seed: of the splits and the draws.
+        n_bootstrap: bootstrap samples, 0 for no intervals.
+        seed: of the splits and the bootstrap.
     """
 
-    share: float = 0.5
+    fraction: float = 0.5
     repeats: int = 10
     bins: int = 15
-    draws: int = 1000
+    n_bootstrap: int = 1000
     seed: int = 0
 
 
 @dataclass(frozen=True)
-class Calibrated:
-    """The document of `calibrate --json`, and of the first split the maps and the diagrams."""
+class CalibrationResult:
+    """The document of `calibrate --json`; calibrators and diagrams of the first split."""
 
     document: dict[str, Any]
-    maps: dict[str, FittedMap]
+    calibrators: dict[str, Calibrator]
     before: Reliability
     after: dict[str, Reliability]
 
 
 def calibrate(
     outputs: Outputs,
-    fitting: Outputs | None,
+    fit_outputs: Outputs | None,
     names: list[str],
-    asked: Asked,
-    say: Callable[[str], None],
-) -> Calibrated:
-    """Fits each method on one part and measures it on the other, before and after.
+    settings: Settings,
+    log: Callable[[str], None],
+) -> CalibrationResult:
+    """Fit each method on one part of the samples; score the other part before and after.
 
     Args:
         outputs: the samples.
-        fitting: to fit on; then all of `outputs` are measured on, once. None: random splits.
-        names: of methods; none for all that suit the number of classes.
-        asked: the rest.
-        say: gets a line for each fit that begins.
+        fit_outputs: samples to fit on; then all of `outputs` are scored, once. None: random splits.
+        names: of methods; empty for all that suit the number of classes.
+        settings: the rest.
+        log: gets a line for each fit that begins.
 
     Raises:
-        RequestError: no such method, too few samples to split, or samples to fit on
-            of another number of classes or kind.
+        RequestError: an unknown method, too few samples to split, or `fit_outputs` of another
+            number of classes or kind.
     """
-    if fitting is not None:
-        _check_alike(fitting, outputs)
-    methods, skipped = chosen(names, outputs.classes)
-    repeats = asked.repeats if fitting is None else 1
-    before: list[Measured] = []
-    fits: dict[str, list[Fit]] = {m.name: [] for m in methods}
-    after: dict[str, list[Measured]] = {m.name: [] for m in methods}
-    maps: dict[str, FittedMap] = {}
+    if fit_outputs is not None:
+        _check_alike(fit_outputs, outputs)
+    methods, skipped = select_methods(names, outputs.num_classes)
+    repeats = settings.repeats if fit_outputs is None else 1
+    before: list[Scores] = []
+    fits: dict[str, list[Fit]] = {name: [] for name in methods}
+    after: dict[str, list[Scores]] = {name: [] for name in methods}
+    calibrators: dict[str, Calibrator] = {}
     sizes = (0, 0)
     for repeat in range(repeats):
-        bootstrap = Bootstrap(0 if repeat else asked.draws, asked.seed)
-        if fitting is None:
-            fit_rows, test_rows = split(outputs, asked.share, asked.seed, repeat)
-            fitted, tested = outputs.part(fit_rows), outputs.part(test_rows)
+        bootstrap = Bootstrap(0 if repeat else settings.n_bootstrap, settings.seed)
+        if fit_outputs is None:
+            fit_rows, test_rows = split(outputs, settings.fraction, settings.seed, repeat)
+            fit_part, test_part = outputs.subset(fit_rows), outputs.subset(test_rows)
         else:
-            fitted, tested = fitting, outputs
+            fit_part, test_part = fit_outputs, outputs
         if not repeat:
-            sizes = len(fitted.labels), len(tested.labels)
-        before.append(measure(as_given(tested), tested.labels, asked.bins, bootstrap))
-        for method in methods:
-            say(f"split {repeat + 1} of {repeats}: {method.name}")
-            fit = method.fit(fitted, asked.bins)
-            fits[method.name].append(fit)
-            if method.name == "none":  # is what was before
-                after[method.name].append(before[-1])
+            sizes = len(fit_part.labels), len(test_part.labels)
+        before.append(score(uncalibrated(test_part), test_part.labels, settings.bins, bootstrap))
+        for name, method in methods.items():
+            log(f"split {repeat + 1} of {repeats}: {name}")
+            fit = method.fit(fit_part, settings.bins)
+            fits[name].append(fit)
+            if name == "none":
+                after[name].append(before[-1])
             else:
-                said = method.apply(fit.parameters, tested)
-                after[method.name].append(measure(said, tested.labels, asked.bins, bootstrap))
+                predictions = method.apply(fit.parameters, test_part)
+                scores = score(predictions, test_part.labels, settings.bins, bootstrap)
+                after[name].append(scores)
             if not repeat:
-                maps[method.name] = _map(method, fit, fitted)
+                calibrators[name] = _calibrator(name, fit, fit_part)
     document = {
         "schema": 1,
         "command": "calibrate",
         "input": outputs.name,
         "values": outputs.kind,
         "n": len(outputs.labels),
-        "classes": outputs.classes,
-        "bins": asked.bins,
+        "classes": outputs.num_classes,
+        "bins": settings.bins,
         "convention": CONVENTION,
-        "seed": asked.seed,
+        "seed": settings.seed,
         "split": {
-            "share": asked.share if fitting is None else None,
-            "calibration": None if fitting is None else fitting.name,
+            "fraction": settings.fraction if fit_outputs is None else None,
+            "calibration": None if fit_outputs is None else fit_outputs.name,
             "repeats": repeats,
             "fitted_on": sizes[0],
             "measured_on": sizes[1],
         },
         "bootstrap": {
-            "draws": asked.draws,
+            "n_bootstrap": settings.n_bootstrap,
             "level": LEVEL,
-            "of": "percentiles over samples of the first split's measured part",
+            "of": "percentiles over samples of the first split's held-out part",
         },
         "methods": [
             {
-                "method": m.name,
-                "title": m.title,
-                **_of_fits(fits[m.name]),
-                "before": _numbers(before),
-                "after": _numbers(after[m.name]) | {"changed": _changed(before, after[m.name])},
+                "method": name,
+                "title": method.title,
+                **_fit_record(fits[name]),
+                "before": _score_record(before),
+                "after": _score_record(after[name]) | {"changed": _changed(before, after[name])},
             }
-            for m in methods
+            for name, method in methods.items()
         ],
         "skipped": skipped,
-        "notes": _notes(outputs, fitting),
+        "notes": _notes(outputs, fit_outputs),
     }
-    return Calibrated(
+    return CalibrationResult(
         document,
-        maps,
+        calibrators,
         before[0].reliability,
-        {name: found[0].reliability for name, found in after.items()},
+        {name: scores[0].reliability for name, scores in after.items()},
     )
 
 
-def _check_alike(fitting: Outputs, outputs: Outputs) -> None:
-    if fitting.classes != outputs.classes:
+def split(outputs: Outputs, fraction: float, seed: int, repeat: int) -> tuple[Rows, Rows]:
+    """Return the rows of a random stratified split: to fit on, and held out.
+
+    The samples are ordered by class, at random within a class, and taken at equal steps from a
+    random start: the parts, and each class in them, are at most one sample off.
+
+    Args:
+        outputs: N samples.
+        fraction: of the first part, between 0 and 1.
+        seed, repeat: they name the split.
+
+    Raises:
+        RequestError: too few samples for two parts with two classes in the first.
+    """
+    stream = generator(seed, "calibrate", "split", repeat)
+    labels: Labels = outputs.labels
+    order = np.lexsort((stream.random(len(labels)), labels))
+    taken = np.floor(np.arange(len(labels) + 1) * fraction + stream.random())
+    first = np.diff(taken) > 0
+    fit_rows, test_rows = np.sort(order[first]), np.sort(order[~first])
+    if not len(test_rows) or len(np.unique(labels[fit_rows])) < 2:
         raise RequestError(
-            f"{fitting.name}: {fitting.classes} classes, and {outputs.name} has "
-            f"{outputs.classes}: expected outputs of the same classifier"
+            f"{outputs.name}: {len(labels)} samples at --split {fraction:g}: {len(fit_rows)} to "
+            f"fit on and {len(test_rows)} held out: expected two classes to fit on and a held-out "
+            "sample: give samples to fit on with --calibration, or more samples"
         )
-    if fitting.kind != outputs.kind:
+    return fit_rows, test_rows
+
+
+def _check_alike(fit_outputs: Outputs, outputs: Outputs) -> None:
+    if fit_outputs.num_classes != outputs.num_classes:
         raise RequestError(
-            f"{fitting.name}: {fitting.kind}, and {outputs.name} has {outputs.kind}: expected the "
-            "same of both"
+            f"{fit_outputs.name}: {fit_outputs.num_classes} classes, and {outputs.name} has "
+            f"{outputs.num_classes}: expected outputs of the same classifier"
+        )
+    if fit_outputs.kind != outputs.kind:
+        raise RequestError(
+            f"{fit_outputs.name}: {fit_outputs.kind}, and {outputs.name} has {outputs.kind}: "
+            "expected the same of both"
         )
 
 
-def _map(method: Method, fit: Fit, fitted: Outputs) -> FittedMap:
-    about = {"name": fitted.name, "n": len(fitted.labels), "digest": fitted.digest()}
-    return FittedMap(
-        method.name,
-        fitted.classes,
-        fitted.kind,
+def _calibrator(name: str, fit: Fit, fit_part: Outputs) -> Calibrator:
+    fitted_on = {
+        "name": fit_part.name,
+        "n": len(fit_part.labels),
+        "digest": fit_part.digest(),
+        "data": fit_part.data,
+    }
+    return Calibrator(
+        name,
+        fit_part.num_classes,
+        fit_part.kind,
         fit.parameters,
         fit.converged,
         fit.note,
-        about | {"data": fitted.data},
+        fitted_on,
     )
 
 
-def _of_fits(fits: Sequence[Fit]) -> dict[str, Any]:
-    """The first split's parameters, and how the fit of each split ended."""
-    first, reason = dict(fits[0].parameters), None
-    numbers = _count(first)
-    if numbers > MOST_NUMBERS:
-        first = {}
-        reason = f"{numbers} numbers: --save FILE writes them"
-    rows = [
-        {"converged": f.converged, "note": f.note}
-        | ({"temperature": t} if (t := f.parameters.get("temperature")) is not None else {})
-        | dict(f.details)
-        for f in fits
-    ]
+def _fit_record(fits: Sequence[Fit]) -> dict[str, Any]:
+    """Return the first split's parameters, and how the fit of each split ended."""
+    parameters, reason = dict(fits[0].parameters), None
+    count = _count(parameters)
+    if count > MAX_PARAMETERS:
+        parameters, reason = {}, f"{count} numbers: --save FILE writes them"
+    rows: list[Mapping[str, Any]] = []
+    for fit in fits:
+        row = {"converged": fit.converged, "note": fit.note}
+        if "temperature" in fit.parameters:
+            row["temperature"] = fit.parameters["temperature"]
+        rows.append(row | dict(fit.details))
     return {
-        "parameters": first,
+        "parameters": parameters,
         "parameters_reason": reason,
-        "converged": all(f.converged for f in fits),
-        "note": next((f.note for f in fits if f.note), None),
+        "converged": all(fit.converged for fit in fits),
+        "note": next((fit.note for fit in fits if fit.note), None),
         "fits": rows,
     }
 
@@ -195,21 +231,21 @@ def _count(value: Any) -> int:
     return sum(map(_count, value)) if isinstance(value, list) else 1
 
 
-def _numbers(splits: Sequence[Measured]) -> dict[str, Any]:
-    """Means over the splits, their standard deviations (ddof 1), the first split's intervals."""
-    document: dict[str, Any] = {}
+def _score_record(splits: Sequence[Scores]) -> dict[str, Any]:
+    """Return means over the splits, standard deviations (ddof 1), the first split's intervals."""
+    means: dict[str, Any] = {}
     stds: dict[str, float | None] = {}
     reasons: dict[str, str] = {}
     for name in METRICS:
         values = [v for s in splits if (v := s.values[name]) is not None]
-        whole = len(values) == len(splits)
-        document[name] = statistics.fmean(values) if whole else None
-        stds[name] = statistics.stdev(values) if whole and len(values) > 1 else None
-        if not whole:
+        complete = len(values) == len(splits)
+        means[name] = statistics.fmean(values) if complete else None
+        stds[name] = statistics.stdev(values) if complete and len(values) > 1 else None
+        if not complete:
             missing = len(splits) - len(values)
-            why = next(s.reasons[name] for s in splits if name in s.reasons)
-            reasons[name] = why if not values else f"{missing} of {len(splits)} splits: {why}"
-    return document | {
+            reason = next(s.reasons[name] for s in splits if name in s.reasons)
+            reasons[name] = reason if not values else f"{missing} of {len(splits)} splits: {reason}"
+    return means | {
         "std": stds,
         "first": splits[0].values,
         "interval": {name: list(ends) for name, ends in splits[0].intervals.items()},
@@ -217,17 +253,16 @@ def _numbers(splits: Sequence[Measured]) -> dict[str, Any]:
     }
 
 
-def _changed(before: Sequence[Measured], after: Sequence[Measured]) -> float:
-    """The share of samples with another prediction, the mean over the splits."""
-    shares = [(a.classes != b.classes).mean() for a, b in zip(after, before, strict=True)]
-    return float(np.mean(shares))
+def _changed(before: Sequence[Scores], after: Sequence[Scores]) -> float:
+    """Return the fraction of samples whose prediction changes, the mean over the splits."""
+    fractions = [(a.classes != b.classes).mean() for a, b in zip(after, before, strict=True)]
+    return float(np.mean(fractions))
 
 
-def _notes(outputs: Outputs, fitting: Outputs | None) -> list[str]:
-    """What else is to be known of the samples."""
-    notes = [outputs.note] if outputs.note and fitting is None else []
-    if fitting is not None and fitting.digest() == outputs.digest():
-        notes.append("fitted on the very samples that are measured: the numbers flatter")
+def _notes(outputs: Outputs, fit_outputs: Outputs | None) -> list[str]:
+    notes = [outputs.note] if outputs.note and fit_outputs is None else []
+    if fit_outputs is not None and fit_outputs.digest() == outputs.digest():
+        notes.append("fitted on the evaluated samples themselves: optimistically biased")
     if outputs.kind == "probabilities":
         zeros = int((outputs.values < FLOOR).sum())
         notes.append(

@@ -1,9 +1,8 @@
-"""Maps of one probability: of every class by itself, or of the predicted class alone.
+"""Isotonic regression and histogram binning, one class against the rest.
 
-one-versus-rest: class c has its own map, from p_c to the share of samples of class c; the C mapped
+Class c has a function of its own, from p_c to the fraction of samples of class c. The C calibrated
 probabilities of a sample are divided by their sum (Zadrozny and Elkan 2002), so that another class
-may be predicted. top-label: one map for all, from the largest probability to the share that is
-right; the prediction stays, and the other classes get no probability.
+may be predicted.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -12,85 +11,109 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from marginctl.calibration.fit import Fit
-from marginctl.calibration.outputs import Outputs, Predicted, as_given, from_probabilities
+from marginctl.calibration.outputs import (
+    Fit,
+    Outputs,
+    Predictions,
+    from_probabilities,
+    uncalibrated,
+)
 from marginctl.metrics.arrays import FloatArray
 from marginctl.metrics.calibration_error import bin_index
 
-Map = Mapping[str, Sequence[float | None]]
-Fitter = Callable[[FloatArray, NDArray[np.bool_]], Map]
-Mapper = Callable[[Map, FloatArray], FloatArray]
+Function = Mapping[str, Sequence[float | None]]  # of one class: x and y, or y
 
 
-def fit_one_versus_rest(outputs: Outputs, fitter: Fitter) -> Fit:
-    """A map for each class, under `maps`."""
-    p = _probabilities(outputs)
-    maps = [fitter(p[:, c], outputs.labels == c) for c in range(outputs.classes)]
-    absent = outputs.classes - len(np.unique(outputs.labels))
-    said = f"{absent} of {outputs.classes} classes are not among the samples: their map is 0"
-    return Fit({"maps": maps}, True, said if absent else None)
+def fit_isotonic(outputs: Outputs, bins: int) -> Fit:
+    """Fit the non-decreasing functions with the least squared error (Zadrozny and Elkan 2002).
+
+    A function has `x` and `y`, the corners of a line; it is constant outside them.
+    """
+    return _fit(outputs, fit_line)
 
 
-def apply_one_versus_rest(
-    parameters: Mapping[str, Any], outputs: Outputs, mapper: Mapper
-) -> Predicted:
-    """The mapped probabilities over their sum; where all are 0, those of before."""
-    before = _probabilities(outputs)
-    p = np.stack([mapper(one, before[:, c]) for c, one in enumerate(parameters["maps"])], axis=1)
+def fit_histogram(outputs: Outputs, bins: int) -> Fit:
+    """Fit histogram binning (Zadrozny and Elkan 2001) with bins of equal width, (lo, hi]."""
+
+    def fit_bins(p: FloatArray, positive: NDArray[np.bool_]) -> Function:
+        index = bin_index(p, bins)
+        count, hits = (np.bincount(i, minlength=bins).tolist() for i in (index, index[positive]))
+        return {"y": [h / n if n else None for h, n in zip(hits, count, strict=True)]}
+
+    return _fit(outputs, fit_bins)
+
+
+def apply_isotonic(parameters: Mapping[str, Any], outputs: Outputs) -> Predictions:
+    """Return the values on each class's line, over their sum."""
+    return _apply(parameters, outputs, on_line)
+
+
+def apply_histogram(parameters: Mapping[str, Any], outputs: Outputs) -> Predictions:
+    """Return the values of the bins, over their sum; an empty bin keeps the probability."""
+    return _apply(parameters, outputs, _in_bins)
+
+
+def fit_line(p: FloatArray, positive: NDArray[np.bool_]) -> Function:
+    """Return the isotonic function of (N,) probabilities of a class."""
+    from sklearn.isotonic import IsotonicRegression
+
+    model = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip")
+    model.fit(p, positive.astype(float))
+    return {"x": model.X_thresholds_.tolist(), "y": model.y_thresholds_.tolist()}
+
+
+def on_line(function: Function, p: FloatArray) -> FloatArray:
+    """Return the values of an isotonic function at (N,) probabilities."""
+    x, y = np.array(function["x"], np.float64), np.array(function["y"], np.float64)
+    return np.asarray(np.interp(p, x, y))
+
+
+def _in_bins(function: Function, p: FloatArray) -> FloatArray:
+    values = np.array([np.nan if v is None else v for v in function["y"]], np.float64)
+    binned = values[bin_index(p, len(values))]
+    return np.where(np.isnan(binned), p, binned)
+
+
+def _fit(outputs: Outputs, fit_one: Callable[[FloatArray, NDArray[np.bool_]], Function]) -> Fit:
+    p = uncalibrated(outputs).probabilities
+    functions = [fit_one(p[:, c], outputs.labels == c) for c in range(outputs.num_classes)]
+    absent = outputs.num_classes - len(np.unique(outputs.labels))
+    note = f"{absent} of {outputs.num_classes} classes have no samples: their function is 0"
+    return Fit({"maps": functions}, True, note if absent else None)
+
+
+def _apply(
+    parameters: Mapping[str, Any],
+    outputs: Outputs,
+    evaluate: Callable[[Function, FloatArray], FloatArray],
+) -> Predictions:
+    """Return the calibrated probabilities over their sum; where all are 0, the uncalibrated."""
+    before = uncalibrated(outputs).probabilities
+    p = np.stack([evaluate(f, before[:, c]) for c, f in enumerate(parameters["maps"])], axis=1)
     sums = p.sum(axis=1, keepdims=True)
     return from_probabilities(np.where(sums > 0, p / np.where(sums > 0, sums, 1), before))
 
 
-def fit_top_label(outputs: Outputs, fitter: Fitter) -> Fit:
-    """One map, under `maps`."""
-    said = as_given(outputs)
-    return Fit({"maps": [fitter(said.confidence, said.classes == outputs.labels)]})
+def valid_isotonic(parameters: Mapping[str, Any], num_classes: int) -> bool:
+    """Whether parameters are those of isotonic regression for so many classes."""
+
+    def valid(function: Mapping[str, Any]) -> bool:
+        x, y = np.array(function["x"], np.float64), np.array(function["y"], np.float64)
+        ascending = np.isfinite(x).all() and (np.diff(x) >= 0).all()
+        return len(y) > 0 and x.shape == y.shape and bool(ascending) and _fractions(y)
+
+    return len(parameters["maps"]) == num_classes and all(map(valid, parameters["maps"]))
 
 
-def apply_top_label(parameters: Mapping[str, Any], outputs: Outputs, mapper: Mapper) -> Predicted:
-    """The mapped confidence of the class that was predicted before."""
-    said = as_given(outputs)
-    (one,) = parameters["maps"]
-    return Predicted(said.classes, mapper(one, said.confidence), None)
+def valid_histogram(parameters: Mapping[str, Any], num_classes: int) -> bool:
+    """Whether parameters are those of histogram binning for so many classes."""
+
+    def valid(function: Mapping[str, Any]) -> bool:
+        values = function["y"]
+        return len(values) > 0 and _fractions([v for v in values if v is not None])
+
+    return len(parameters["maps"]) == num_classes and all(map(valid, parameters["maps"]))
 
 
-def isotonic(p: FloatArray, there: NDArray[np.bool_]) -> Map:
-    """The non-decreasing map with the least squared error (Zadrozny and Elkan 2002).
-
-    Returns:
-        `x` and `y`: corners of a line; below the first and above the last it is constant.
-    """
-    from sklearn.isotonic import IsotonicRegression
-
-    found = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip").fit(p, there.astype(float))
-    return {"x": found.X_thresholds_.tolist(), "y": found.y_thresholds_.tolist()}
-
-
-def on_line(one: Map, p: FloatArray) -> FloatArray:
-    """What `isotonic`'s map says of probabilities."""
-    x, y = np.array(one["x"], np.float64), np.array(one["y"], np.float64)
-    return np.asarray(np.interp(p, x, y))
-
-
-def histogram(bins: int) -> Fitter:
-    """Histogram binning (Zadrozny and Elkan 2001), of equal width, (lo, hi]."""
-
-    def fitter(p: FloatArray, there: NDArray[np.bool_]) -> Map:
-        where = bin_index(p, bins)
-        count, hits = (np.bincount(w, minlength=bins).tolist() for w in (where, where[there]))
-        return {"y": [h / n if n else None for h, n in zip(hits, count, strict=True)]}
-
-    return fitter
-
-
-def in_bins(one: Map, p: FloatArray) -> FloatArray:
-    """What `histogram`'s map says; in a bin that had no sample a probability stays as it is."""
-    values = np.array([np.nan if v is None else v for v in one["y"]], np.float64)
-    found = values[bin_index(p, len(values))]
-    return np.where(np.isnan(found), p, found)
-
-
-def _probabilities(outputs: Outputs) -> FloatArray:
-    p = as_given(outputs).probabilities
-    assert p is not None
-    return p
+def _fractions(values: Any) -> bool:
+    return all(0 <= float(v) <= 1 for v in values)

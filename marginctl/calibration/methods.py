@@ -2,114 +2,94 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
-from marginctl.calibration import binning as maps
-from marginctl.calibration import scaling, temperature
-from marginctl.calibration.fit import Fit
-from marginctl.calibration.outputs import Outputs, Predicted, as_given
-from marginctl.errors import RequestError
-from marginctl.utils.text import did_you_mean
+from marginctl.calibration import binning, scaling, temperature
+from marginctl.calibration.outputs import Fit, Outputs, Predictions, uncalibrated
+from marginctl.utils.registry import Registry
 
-MOST_CLASSES_OF_A_MATRIX = 100  # above, matrix scaling is fitted only where it is named
+MATRIX_MAX_CLASSES = 100  # above, matrix scaling is fitted only where it is named
 
 
 @dataclass(frozen=True)
 class Method:
-    """A method.
+    """A calibration method.
 
-    Attributes:
-        title: what it is, in words.
-        fit: outputs and the number of bins -> a map.
-        apply: its parameters and outputs -> what it makes of them.
+    Args:
+        title: its formula or name.
+        fit: outputs and the number of bins -> parameters.
+        apply: parameters and outputs -> calibrated predictions.
+        valid: whether parameters, read from a file, are the method's for so many classes.
     """
 
-    name: str
     title: str
     fit: Callable[[Outputs, int], Fit]
-    apply: Callable[[Mapping[str, Any], Outputs], Predicted]
+    apply: Callable[[Mapping[str, Any], Outputs], Predictions]
+    valid: Callable[[Mapping[str, Any], int], bool]
 
 
-def _of_all(fit: Callable[[Outputs], Fit]) -> Callable[[Outputs, int], Fit]:
-    return lambda outputs, bins: fit(outputs)
-
-
-METHODS = {
-    m.name: m
-    for m in (
-        Method("none", "as they are", lambda o, _: Fit({}), lambda _, o: as_given(o)),
-        Method(
-            "temperature",
+METHODS = Registry(
+    "calibrator",
+    Method,
+    {
+        "none": Method(
+            "as they are",
+            lambda outputs, bins: Fit({}),
+            lambda parameters, outputs: uncalibrated(outputs),
+            lambda parameters, num_classes: not parameters,
+        ),
+        "temperature": Method(
             "softmax(f / T)",
-            _of_all(temperature.fit),
+            lambda outputs, bins: temperature.fit(outputs),
             temperature.apply,
+            temperature.valid,
         ),
-        Method("vector", "softmax(w * f + b)", _of_all(scaling.fit_vector), scaling.apply_vector),
-        Method(
-            "matrix",
-            "softmax(W f + b), off-diagonal and bias regularised",
-            _of_all(scaling.fit_matrix),
+        "vector": Method(
+            "softmax(w * f + b)",
+            lambda outputs, bins: scaling.fit_vector(outputs),
+            scaling.apply_vector,
+            scaling.valid_vector,
+        ),
+        "matrix": Method(
+            "softmax(W f + b), off-diagonal and bias regularized",
+            lambda outputs, bins: scaling.fit_matrix(outputs),
             scaling.apply_matrix,
+            scaling.valid_matrix,
         ),
-        Method(
-            "isotonic-ovr",
-            "isotonic regression, one-versus-rest, renormalised",
-            _of_all(partial(maps.fit_one_versus_rest, fitter=maps.isotonic)),
-            partial(maps.apply_one_versus_rest, mapper=maps.on_line),
+        "isotonic": Method(
+            "isotonic regression, one-versus-rest, renormalized",
+            binning.fit_isotonic,
+            binning.apply_isotonic,
+            binning.valid_isotonic,
         ),
-        Method(
-            "isotonic-top",
-            "isotonic regression of the top label's confidence",
-            _of_all(partial(maps.fit_top_label, fitter=maps.isotonic)),
-            partial(maps.apply_top_label, mapper=maps.on_line),
+        "histogram": Method(
+            "histogram binning, one-versus-rest, renormalized",
+            binning.fit_histogram,
+            binning.apply_histogram,
+            binning.valid_histogram,
         ),
-        Method(
-            "histogram-ovr",
-            "histogram binning, one-versus-rest, renormalised",
-            lambda o, bins: maps.fit_one_versus_rest(o, maps.histogram(bins)),
-            partial(maps.apply_one_versus_rest, mapper=maps.in_bins),
-        ),
-        Method(
-            "histogram-top",
-            "histogram binning of the top label's confidence",
-            lambda o, bins: maps.fit_top_label(o, maps.histogram(bins)),
-            partial(maps.apply_top_label, mapper=maps.in_bins),
-        ),
-    )
-}
+    },
+    label="calibration method",
+)
 
 
-def chosen(names: list[str], classes: int) -> tuple[list[Method], list[dict[str, str]]]:
-    """The methods that were asked for, or all that suit the number of classes.
+def select_methods(
+    names: list[str], num_classes: int
+) -> tuple[dict[str, Method], list[dict[str, str]]]:
+    """Return the named methods, or all that suit the number of classes.
 
     Returns:
-        The methods, each once, and those left out with their reason.
+        The methods by name, and the skipped ones with their reasons.
 
     Raises:
-        RequestError: a name that is none.
+        RequestError: an unknown name.
     """
-    for name in names:
-        check_method(name)
     if names:
-        return [METHODS[name] for name in dict.fromkeys(names)], []
-    if classes <= MOST_CLASSES_OF_A_MATRIX:
-        return list(METHODS.values()), []
-    reason = (
-        f"{classes * (classes + 1)} parameters for {classes} classes: fitted where it is named, "
-        "--method matrix"
-    )
-    kept = [m for m in METHODS.values() if m.name != "matrix"]
-    return kept, [{"method": "matrix", "reason": reason}]
-
-
-def check_method(name: str) -> None:
-    """Refuses a method that there is not.
-
-    Raises:
-        RequestError: naming those that there are.
-    """
-    if name not in METHODS:
-        raise RequestError(
-            f"--method {name}: expected one of {', '.join(METHODS)}.{did_you_mean(name, METHODS)}"
-        )
+        return {name: METHODS.find(name) for name in names}, []
+    methods, skipped = dict(METHODS), []
+    if num_classes > MATRIX_MAX_CLASSES:
+        del methods["matrix"]
+        count = num_classes * (num_classes + 1)
+        reason = f"{count} parameters for {num_classes} classes: add --method matrix to fit them"
+        skipped.append({"method": "matrix", "reason": reason})
+    return methods, skipped

@@ -1,7 +1,8 @@
-"""What a classifier said of samples, and what a calibration map makes of it."""
+"""A classifier's outputs, the predictions of a calibrator, and the result of a fit."""
 
 import hashlib
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -14,11 +15,11 @@ from marginctl.metrics.arrays import FloatArray, check_rows, row_blocks
 Kind = Literal["logits", "probabilities"]
 Labels = NDArray[np.int64]
 
-# ln p of a p of 0 is that of float32's smallest normal number: what a float32 softmax rounds away.
+# ln p of a p of 0 is that of float32's smallest normal number, which a float32 softmax rounds away.
 FLOOR = float(np.finfo(np.float32).tiny)
 
-LARGEST = 1e100  # a logit that is larger is no output of a network, and its square is none either
-_SUM_OF_SOFTMAX = 1e-3
+MAX_LOGIT = 1e100  # larger values do not come from a network, and their squares overflow
+_SOFTMAX_SUM_TOLERANCE = 1e-3
 
 
 @dataclass(frozen=True)
@@ -26,12 +27,12 @@ class Outputs:
     """A classifier's outputs and the labels.
 
     Attributes:
-        name: where they are from.
-        kind: what the values are; never guessed.
+        name: of the file or run, for messages.
+        kind: of the values; never guessed.
         values: (N, C), float32 or float64.
         labels: (N,), from 0 to C - 1.
-        data: a digest of the images that they are of, where there is one.
-        note: what else a reader has to know of them.
+        data: a digest of the images, where it is known.
+        note: a remark for readers.
     """
 
     name: str
@@ -42,50 +43,67 @@ class Outputs:
     note: str | None = None
 
     @property
-    def classes(self) -> int:
+    def num_classes(self) -> int:
         return int(self.values.shape[1])
 
     def logits(self) -> NDArray[Any]:
-        """(N, C): the logits, or ln p with p of at least `FLOOR`."""
+        """Return (N, C) logits, or ln p with p of at least `FLOOR`."""
         if self.kind == "logits":
             return self.values
         return np.asarray(np.log(np.maximum(self.values, FLOOR)))
 
     def predicted(self) -> Labels:
-        """(N,) the class of the largest value, the first of equal ones."""
+        """Return (N,) classes of the largest value, the first of equal ones."""
         return np.asarray(self.values.argmax(axis=1))
 
-    def part(self, rows: NDArray[np.int64]) -> "Outputs":
-        """Some of the samples."""
+    def subset(self, rows: NDArray[np.int64]) -> "Outputs":
+        """Return some of the samples."""
         return replace(self, values=self.values[rows], labels=self.labels[rows])
 
     def digest(self) -> str:
-        """SHA-256 of kind, shape, values and labels."""
-        about = f"{self.kind} {self.values.shape} {self.values.dtype}"
-        content = hashlib.sha256(about.encode())
+        """Return the SHA-256 of kind, shape, values and labels."""
+        header = f"{self.kind} {self.values.shape} {self.values.dtype}"
+        content = hashlib.sha256(header.encode())
         content.update(np.ascontiguousarray(self.values).tobytes())
         content.update(self.labels.tobytes())
         return content.hexdigest()
 
 
 @dataclass(frozen=True)
-class Predicted:
-    """What a map makes of outputs.
+class Predictions:
+    """Predicted classes and probabilities.
 
     Attributes:
         classes: (N,) predicted.
-        confidence: (N,) of them, from 0 to 1.
-        probabilities: (N, C); None where the map is of the confidence alone.
-        logits: (N, C) whose softmax the probabilities are, where there are such.
+        confidence: (N,) their probabilities.
+        probabilities: (N, C).
+        logits: (N, C) whose softmax the probabilities are; None where there are none.
     """
 
     classes: Labels
     confidence: FloatArray
-    probabilities: FloatArray | None
+    probabilities: FloatArray
     logits: NDArray[Any] | None = None
 
 
-def checked_outputs(
+@dataclass(frozen=True)
+class Fit:
+    """The fitted parameters of a calibration method.
+
+    Attributes:
+        parameters: by name: numbers and lists of numbers, as JSON has them.
+        converged: whether the optimum was found; True for a closed form.
+        note: why not, or another remark.
+        details: of the solver: iterations, gradient norm, NLL on the fitting samples.
+    """
+
+    parameters: Mapping[str, Any]
+    converged: bool = True
+    note: str | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+def create_outputs(
     name: str,
     kind: Kind,
     values: NDArray[Any],
@@ -93,24 +111,23 @@ def checked_outputs(
     data: str | None = None,
     note: str | None = None,
 ) -> Outputs:
-    """Outputs that can be calibrated; rows of probabilities are made to sum to 1 exactly.
+    """Return outputs that can be calibrated; rows of probabilities are rescaled to sum to 1.
 
     Args:
-        name: of the file or run, for messages.
-        kind: what the values are said to be.
+        name, data, note: as in `Outputs`.
+        kind: of the values.
         values: (N, C) real numbers.
         labels: (N,) integers from 0 to C - 1.
-        data, note: as in `Outputs`.
 
     Raises:
-        RequestError: no sample, other shapes, a value that is no such number, labels outside
-            their range, one class only, or probabilities called logits.
+        RequestError: no sample, wrong shapes, a value that is not a logit or a probability, a label
+            out of range, one class only, or probabilities that are called logits.
     """
     try:
         x, y = check_rows(kind, values, labels)
         x = x.astype(x.dtype if x.dtype == np.float32 else np.float64, copy=kind != "logits")
         if kind == "probabilities":
-            # a few digits of a file: no row sums to 1 exactly
+            # rounded to a few digits in a file, no row sums to exactly 1
             for rows in row_blocks(*x.shape):
                 part = scoring_rules.check_probabilities(x[rows])
                 x[rows] = part / part.sum(axis=1, keepdims=True)
@@ -131,42 +148,42 @@ def _check_logits(name: str, logits: NDArray[Any]) -> None:
     like_softmax = True
     for rows in row_blocks(*logits.shape):
         part = logits[rows]
-        fine = np.isfinite(part) & (np.abs(part) <= np.float64(LARGEST))
-        if not fine.all():
-            i, c = (int(k) for k in np.argwhere(~fine)[0])
+        valid = np.isfinite(part) & (np.abs(part) <= np.float64(MAX_LOGIT))
+        if not valid.all():
+            i, c = (int(k) for k in np.argwhere(~valid)[0])
             raise RequestError(
                 f"{name}: logits: {part[i, c]} in row {rows.start + i}, class {c} (from 0): "
-                f"expected finite numbers up to {LARGEST:g}: leave the row out"
+                f"expected finite numbers up to {MAX_LOGIT:g}: leave the row out"
             )
         like_softmax &= bool(
             ((part >= 0) & (part <= 1)).all()
-            and (np.abs(part.sum(axis=1, dtype=np.float64) - 1) < _SUM_OF_SOFTMAX).all()
+            and (np.abs(part.sum(axis=1, dtype=np.float64) - 1) < _SOFTMAX_SUM_TOLERANCE).all()
         )
     if like_softmax:
         raise RequestError(
             f"{name}: logits: every row lies in 0 to 1 and sums to 1: these are probabilities: "
-            "call them so (key probabilities, columns prob_0, prob_1, ...)"
+            "name them so (key probabilities, columns prob_0, prob_1, ...)"
         )
 
 
-def as_given(outputs: Outputs) -> Predicted:
-    """What outputs say without any map."""
+def uncalibrated(outputs: Outputs) -> Predictions:
+    """Return the predictions of outputs without a calibrator."""
     if outputs.kind == "logits":
         return from_logits(outputs.values, outputs.predicted())
     p = outputs.values.astype(np.float64)
     classes = outputs.predicted()
-    return Predicted(classes, p[np.arange(len(p)), classes], p)
+    return Predictions(classes, p[np.arange(len(p)), classes], p)
 
 
-def from_logits(logits: NDArray[Any], classes: Labels | None = None) -> Predicted:
-    """The softmax of (N, C) logits; `classes` where they are known to be the same as before."""
+def from_logits(logits: NDArray[Any], classes: Labels | None = None) -> Predictions:
+    """Return the softmax of (N, C) logits; `classes` (N,) if they are known from before."""
     p = scoring_rules.softmax(logits)
-    found = logits.argmax(axis=1) if classes is None else classes
-    return Predicted(found, p[np.arange(len(p)), found], p, logits)
+    predicted = logits.argmax(axis=1) if classes is None else classes
+    return Predictions(predicted, p[np.arange(len(p)), predicted], p, logits)
 
 
-def from_probabilities(probabilities: FloatArray) -> Predicted:
-    """(N, C) probabilities as they are."""
-    found = probabilities.argmax(axis=1)
-    confidence = probabilities[np.arange(len(probabilities)), found]
-    return Predicted(found, confidence, probabilities)
+def from_probabilities(probabilities: FloatArray) -> Predictions:
+    """Return (N, C) probabilities as predictions."""
+    predicted = probabilities.argmax(axis=1)
+    confidence = probabilities[np.arange(len(probabilities)), predicted]
+    return Predictions(predicted, confidence, probabilities)

@@ -19,7 +19,7 @@ def command(
         Path,
         typer.Argument(
             metavar="INPUT",
-            help="A trial's folder in a run store, a checkpoint in it, an .npz with `logits` or "
+            help="A run directory of train, a checkpoint in it, an .npz with `logits` or "
             "`probabilities` (N, C) and `labels` (N,), or a CSV with columns logit_0, logit_1, ... "
             "or prob_0, prob_1, ..., and label.",
         ),
@@ -29,9 +29,8 @@ def command(
         typer.Option(
             "--method",
             metavar="NAME",
-            help="none, temperature, vector, matrix, isotonic-ovr, isotonic-top, histogram-ovr or "
-            "histogram-top (ovr: one-versus-rest; top: the top label's confidence); repeatable. "
-            "Else all.",
+            help="none, temperature, vector, matrix, isotonic or histogram (default: all); "
+            "repeatable.",
         ),
     ] = None,
     calibration: Annotated[
@@ -39,21 +38,23 @@ def command(
         typer.Option(
             "--calibration",
             metavar="FILE",
-            help="Fit on the outputs in this .npz or CSV, and measure on all of INPUT.",
+            help="Fit on the outputs in this .npz or CSV; evaluate on all of INPUT.",
         ),
     ] = None,
     split: Annotated[
         float | None,
         typer.Option(
             "--split",
-            metavar="SHARE",
+            metavar="FRACTION",
             parser=share,
-            help="Fit on this share of INPUT, else 0.5, at random.",
+            help="Random fraction of INPUT to fit on (default: 0.5).",
         ),
     ] = None,
     repeats: Annotated[
         int | None,
-        typer.Option("--repeats", metavar="N", parser=integer(1), help="Random splits, else 10."),
+        typer.Option(
+            "--repeats", metavar="N", parser=integer(1), help="Random splits (default: 10)."
+        ),
     ] = None,
     bins: Annotated[
         int,
@@ -61,7 +62,7 @@ def command(
             "--bins",
             metavar="N",
             parser=integer(1, 1000),
-            help="Of the calibration errors and of histogram binning.",
+            help="Bins of the calibration errors and of histogram binning.",
         ),
     ] = 15,
     bootstrap: Annotated[
@@ -70,13 +71,13 @@ def command(
             "--bootstrap",
             metavar="N",
             parser=integer(0),
-            help="Draws of the intervals; 0 for none.",
+            help="Bootstrap samples; 0 for no intervals.",
         ),
     ] = 1000,
     seed: Annotated[
         int,
         typer.Option(
-            "--seed", metavar="N", parser=integer(0), help="Of the splits and the bootstrap."
+            "--seed", metavar="N", parser=integer(0), help="Seed of the splits and the bootstrap."
         ),
     ] = 0,
     figure: Annotated[
@@ -90,16 +91,17 @@ def command(
         typer.Option(
             "--save",
             metavar="FILE",
-            help="Write the first split's map of the one --method, for `eval --calibration`.",
+            help="Save the calibrator that the one --method fitted on the first split, for "
+            "`eval --calibration`.",
         ),
     ] = None,
     data: Annotated[
         str | None,
-        typer.Option("--data", metavar="NAME", help="Of a run: other images than its own."),
+        typer.Option("--data", metavar="NAME", help="Override the run's data set."),
     ] = None,
     which: Annotated[
         Which,
-        typer.Option("--checkpoint", help="Of a run: after the last epoch, or the best one."),
+        typer.Option("--checkpoint", help="Checkpoint of the run: the last or the best."),
     ] = Which.last,
     report_format: options.ReportFormat = "table",
     json: options.Json = False,
@@ -107,16 +109,15 @@ def command(
     device: options.Device = "auto",
     quiet: options.Quiet = False,
 ) -> None:
-    """Calibrate a classifier's outputs post hoc, and measure what it is worth on other samples.
+    """Calibrate a classifier's outputs post hoc and evaluate on held-out samples.
 
-    Accuracy, ECE, MCE, adaptive and classwise ECE, NLL and Brier score before and after, over
-    random splits, with bootstrap intervals. Of a run the test images are split: nothing that was
-    trained on is used. Whether values are logits or probabilities is named, never guessed.
+    Reports accuracy, ECE, MCE, adaptive and classwise ECE, NLL and Brier score before and after,
+    over random splits, with bootstrap intervals. The test images of a run are split: no training
+    image is used. INPUT names whether its values are logits or probabilities.
     """
-    from marginctl.calibration import io
-    from marginctl.calibration.benchmark import Asked, calibrate
-    from marginctl.calibration.methods import check_method
-    from marginctl.calibration.read_outputs import is_file_of_outputs, read_outputs
+    from marginctl.calibration.benchmark import Settings, calibrate
+    from marginctl.calibration.methods import METHODS
+    from marginctl.calibration.read_outputs import is_outputs_file, read_outputs
     from marginctl.console.progress import ThrottledLog, log_lines
     from marginctl.reports.figures.style import check_path
     from marginctl.reports.formats.output import print_report
@@ -125,17 +126,16 @@ def command(
 
     if calibration is not None and (split is not None or repeats is not None):
         raise RequestError(
-            "--calibration beside --split or --repeats: either samples of their own to fit on, or "
-            "random splits: leave one of them out"
+            "--calibration with --split or --repeats: give samples to fit on, or split INPUT"
         )
-    if data is not None and is_file_of_outputs(source):
+    if data is not None and is_outputs_file(source):
         raise RequestError(
-            f"--data {data}: {source} is a file of outputs: leave it out, or name a run"
+            f"--data {data}: INPUT {source} has outputs: remove --data, or name a run"
         )
     for name in method or ():
-        check_method(name)
+        METHODS.find(name)
     if save is not None and len(set(method or ())) != 1:
-        raise RequestError("--save: one map is saved: name its method with one --method")
+        raise RequestError("--save: one calibrator is saved: name its method with one --method")
     if figure is not None:
         check_path("--figure", figure)
     inputs = [p for p in (source, calibration) if p is not None]
@@ -143,37 +143,38 @@ def command(
         check_outputs(output, None, inputs)
     outputs = (
         read_outputs(source)
-        if is_file_of_outputs(source)
-        else _of_run(source, data, which, data_dir, device)
+        if is_outputs_file(source)
+        else _predict(source, data, which, data_dir, device)
     )
-    fitting = None if calibration is None else read_outputs(calibration)
-    asked = Asked(0.5 if split is None else split, repeats or 10, bins, bootstrap, seed)
-    found = calibrate(outputs, fitting, method or [], asked, ThrottledLog(quiet=quiet))
+    fit_outputs = None if calibration is None else read_outputs(calibration)
+    settings = Settings(0.5 if split is None else split, repeats or 10, bins, bootstrap, seed)
+    result = calibrate(outputs, fit_outputs, method or [], settings, ThrottledLog(quiet=quiet))
     if figure is not None:
         from marginctl.reports.figures.reliability_diagram import draw_calibration
 
-        draw_calibration(title_of(found.document), found.before, found.after, figure)
+        draw_calibration(title_of(result.document), result.before, result.after, figure)
     if save is not None:
-        io.write(save, next(iter(found.maps.values())))
+        (calibrator,) = result.calibrators.values()
+        calibrator.save(save)
     log_lines(f"wrote {path}" for path in (figure, save) if path is not None)
-    print_report(calibrate_report(found.document), "json" if json else report_format)
+    print_report(calibrate_report(result.document), "json" if json else report_format)
 
 
-def _of_run(
+def _predict(
     path: Path, data: str | None, which: Which, data_dir: Path | None, device: str
 ) -> "Outputs":
-    """What a trained network says of its test images."""
-    from marginctl.calibration.outputs import checked_outputs
+    """Return a trained network's logits of its test images."""
+    from marginctl.calibration.outputs import create_outputs
     from marginctl.calibration.read_outputs import FORMS
     from marginctl.data.tabular.uci import default_data_dir
     from marginctl.experiments.evaluate import tested_of
     from marginctl.utils.device import resolve_device
 
     if not path.exists():
-        raise RequestError(f"{path}: is not there: expected a run of marginctl train, or {FORMS}")
-    folder, place = data_dir or default_data_dir(), resolve_device(device, accelerated=True)
-    found = tested_of(path, data, which.value, folder, place)
-    return checked_outputs(
+        raise RequestError(f"{path}: does not exist: expected a run of marginctl train, or {FORMS}")
+    data_dir = data_dir or default_data_dir()
+    found = tested_of(path, data, which.value, data_dir, resolve_device(device, accelerated=True))
+    return create_outputs(
         str(path),
         "logits",
         found.tested.logits.numpy(),

@@ -8,8 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from marginctl.calibration import io
-from marginctl.calibration.apply import applied
+from marginctl.calibration.calibrator import Calibrator, evaluate_calibrator
 from marginctl.data.images.base import ImageDataset
 from marginctl.data.images.folders import resolve_path
 from marginctl.data.images.ood_sets import load_ood_datasets
@@ -64,14 +63,14 @@ def evaluate(
     Args:
         path, data, which, data_dir, device: of `tested_of`.
         bins: of the calibration.
-        calibration: a map of `calibrate --save`, for calibrated numbers beside the others.
+        calibration: a calibrator of `calibrate --save`, whose scores are added.
         ood: foreign images, as `load_ood_datasets` takes them.
 
     Raises:
-        RequestError: as `tested_of` and `load_ood_datasets`, or a map that is none or does not
-            fit the network.
+        RequestError: as `tested_of` and `load_ood_datasets`, or a calibrator that cannot be read
+            or does not fit the network.
     """
-    fitted = None if calibration is None else io.read(calibration)
+    calibrator = None if calibration is None else Calibrator.load(calibration)
     found = tested_of(path, data, which, data_dir, device)
     images, tested = found.images, found.tested
     foreign = load_ood_datasets(ood, images, data_dir, streamed=found.trainer.recipe.data.streamed)
@@ -87,10 +86,10 @@ def evaluate(
     }
     if list(images.classes) != found.classes:
         document["reasons"]["per_class"] = "the classes have other names: compared by their number"
-    if calibration is not None and fitted is not None:
+    if calibration is not None and calibrator is not None:
         logits, digest = tested.logits.double().numpy(), images.split_digests["test"]
-        document["calibrated"] = applied(
-            calibration, fitted, logits, tested.labels.numpy(), bins, digest
+        document["calibrated"] = evaluate_calibrator(
+            calibration, calibrator, logits, tested.labels.numpy(), bins, digest
         )
     return document
 

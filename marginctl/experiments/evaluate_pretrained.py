@@ -9,8 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from marginctl.calibration import io
-from marginctl.calibration.apply import applied
+from marginctl.calibration.calibrator import Calibrator, evaluate_calibrator
 from marginctl.data.images.base import ImageDataset
 from marginctl.data.images.in_memory import InMemoryImages
 from marginctl.data.images.on_disk import OnDiskImages
@@ -50,14 +49,14 @@ def evaluate_weights(
         data_dir: where the images are.
         device: a torch device.
         bins: of the calibration.
-        calibration: a map of `calibrate --save`, for calibrated numbers beside the others.
+        calibration: a calibrator of `calibrate --save`, whose scores are added.
         ood: foreign images, as `load_ood_datasets` takes them, prepared by the weights' own preset.
 
     Raises:
         RequestError: no such weights, weights that are not there and cannot be fetched, or images
             whose classes are not those of the weights.
     """
-    fitted = None if calibration is None else io.read(calibration)
+    calibrator = None if calibration is None else Calibrator.load(calibration)
     weights = pretrained_classifier(name)
     if data is None:
         raise RequestError(f"{name}: published weights: name images with --data")
@@ -109,9 +108,11 @@ def evaluate_weights(
             curves=True,
         ),
     }
-    if calibration is not None and fitted is not None:
+    if calibration is not None and calibrator is not None:
         digest = files.split_digests["test"]
-        document["calibrated"] = applied(calibration, fitted, scores, labels, bins, digest)
+        document["calibrated"] = evaluate_calibrator(
+            calibration, calibrator, scores, labels, bins, digest
+        )
     return document
 
 

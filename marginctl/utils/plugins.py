@@ -25,7 +25,7 @@ GROUP = "marginctl.plugins"
 FILES = "MARGINCTL_PLUGINS"
 KINDS = (
     *("similarity", "scale", "margin", "loss", "regularizer", "preset", "backbone", "dataset"),
-    *("metric", "task", "format", "figure", "paper"),
+    *("metric", "calibrator", "task", "format", "figure", "paper"),
 )
 
 

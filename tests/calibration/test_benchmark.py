@@ -8,27 +8,29 @@ import pytest
 
 from marginctl.calibration import benchmark as module
 from marginctl.calibration import temperature
-from marginctl.calibration.benchmark import Asked, calibrate
+from marginctl.calibration.benchmark import Settings, calibrate, split
 from marginctl.calibration.methods import METHODS
 from marginctl.calibration.outputs import Outputs
 from marginctl.calibration.scores import METRICS
-from marginctl.calibration.split import split
 from marginctl.errors import RequestError
 from marginctl.metrics import scoring_rules
-from tests.calibration.made import noisy, with_probabilities
+from tests.calibration.factories import noisy, with_probabilities
 
 
-def quietly(line):
-    pass
+def document_of(outputs, names=(), fit_outputs=None, **settings):
+    """Return the document of `calibrate` without its progress."""
+    settings = Settings(**settings)
+    return calibrate(outputs, fit_outputs, list(names), settings, lambda line: None).document
 
 
 def test_fitted_on_one_part_and_measured_on_the_other():
-    outputs, asked = noisy(500, 4, 3), Asked(repeats=3, draws=50, seed=7)
-    (entry,) = calibrate(outputs, None, ["temperature"], asked, quietly).document["methods"]
+    outputs = noisy(500, 4, 3)
+    document = document_of(outputs, ["temperature"], repeats=3, n_bootstrap=50, seed=7)
+    (entry,) = document["methods"]
     before, after = [], []
     for repeat in range(3):
         fit, test = split(outputs, 0.5, 7, repeat)
-        t = temperature.fit(outputs.part(fit)).parameters["temperature"]
+        t = temperature.fit(outputs.subset(fit)).parameters["temperature"]
         assert entry["fits"][repeat]["temperature"] == t
         f, y = outputs.values[test], outputs.labels[test]
         before.append(scoring_rules.nll(f, y))
@@ -47,7 +49,7 @@ def test_fitted_on_one_part_and_measured_on_the_other():
 
 
 def test_the_document_of_all_methods():
-    document = calibrate(noisy(300, 3, 3), None, [], Asked(repeats=2, draws=20), quietly).document
+    document = document_of(noisy(300, 3, 3), repeats=2, n_bootstrap=20)
     json.dumps(document, allow_nan=False)
     assert [m["method"] for m in document["methods"]] == list(METHODS)
     for entry in document["methods"]:
@@ -56,12 +58,12 @@ def test_the_document_of_all_methods():
             for name in METRICS:
                 assert (part[name] is None) == (name in part["reasons"])
         assert entry["converged"] is True
-        if entry["method"] in ("none", "temperature", "isotonic-top", "histogram-top"):
+        if entry["method"] in ("none", "temperature"):
             assert entry["after"]["changed"] == 0
     none = document["methods"][0]
     assert none["before"] == {k: v for k, v in none["after"].items() if k != "changed"}
     assert document["split"] == {
-        "share": 0.5,
+        "fraction": 0.5,
         "calibration": None,
         "repeats": 2,
         "fitted_on": 150,
@@ -72,19 +74,18 @@ def test_the_document_of_all_methods():
 def test_the_same_again_and_another_seed():
     outputs = noisy(200, 3, 3)
     first, again, other = (
-        calibrate(outputs, None, [], Asked(repeats=2, draws=30, seed=s), quietly).document
-        for s in (0, 0, 1)
+        document_of(outputs, [], repeats=2, n_bootstrap=30, seed=s) for s in (0, 0, 1)
     )
     assert first == again
     assert first["methods"] != other["methods"]
-    # a method asked for alone has the numbers that it has among others
-    alone = calibrate(outputs, None, ["vector"], Asked(repeats=2, draws=30), quietly).document
+    # a method has the same numbers alone and among others
+    alone = document_of(outputs, ["vector"], repeats=2, n_bootstrap=30)
     assert alone["methods"][0] == next(m for m in first["methods"] if m["method"] == "vector")
 
 
 def test_samples_of_their_own_to_fit_on():
     fitting, outputs = noisy(300, 3, 3, seed=1), noisy(200, 3, 3, seed=2)
-    document = calibrate(outputs, fitting, ["temperature"], Asked(draws=0), quietly).document
+    document = document_of(outputs, ["temperature"], fitting, n_bootstrap=0)
     (entry,) = document["methods"]
     t = temperature.fit(fitting).parameters["temperature"]
     assert entry["parameters"]["temperature"] == t
@@ -95,21 +96,19 @@ def test_samples_of_their_own_to_fit_on():
     split_of = document["split"]
     assert (split_of["fitted_on"], split_of["measured_on"], split_of["repeats"]) == (300, 200, 1)
     with pytest.raises(RequestError, match="made: 4 classes, and made has 3: expected outputs of"):
-        calibrate(outputs, noisy(50, 4), [], Asked(), quietly)
+        document_of(outputs, (), noisy(50, 4))
     with pytest.raises(RequestError, match="made: probabilities, and made has logits: expected"):
-        calibrate(outputs, with_probabilities(fitting), [], Asked(), quietly)
-    same = calibrate(outputs, outputs, ["none"], Asked(draws=0), quietly).document
-    assert same["notes"] == ["fitted on the very samples that are measured: the numbers flatter"]
+        document_of(outputs, (), with_probabilities(fitting))
+    same = document_of(outputs, ["none"], outputs, n_bootstrap=0)
+    assert same["notes"] == ["fitted on the evaluated samples themselves: optimistically biased"]
     assert document["notes"] == []
 
 
 def test_at_bound_is_said():
     labels = np.arange(40) % 4
     f = np.eye(4)[labels] + np.random.default_rng(0).random((40, 4)) / 10
-    found = calibrate(
-        Outputs("s", "logits", f, labels), None, ["temperature"], Asked(repeats=2, draws=0), quietly
-    )
-    (entry,) = found.document["methods"]
+    outputs = Outputs("s", "logits", f, labels)
+    (entry,) = document_of(outputs, ["temperature"], repeats=2, n_bootstrap=0)["methods"]
     assert entry["converged"] is False
     assert entry["note"].startswith("at bound: the samples are separable")
 
@@ -117,19 +116,19 @@ def test_at_bound_is_said():
 def test_notes_of_probabilities_and_what_is_too_long(monkeypatch):
     outputs = with_probabilities(noisy(100, 3, 3))
     outputs.values[0] = [1, 0, 0]
-    found = calibrate(outputs, None, ["vector"], Asked(repeats=1, draws=0), quietly)
-    assert found.document["notes"] == [
+    document = document_of(outputs, ["vector"], repeats=1, n_bootstrap=0)
+    assert document["notes"] == [
         "probabilities: logits are ln p; 2 of them are below 1.18e-38 and count as it"
     ]
-    monkeypatch.setattr(module, "MOST_NUMBERS", 5)
-    (entry,) = calibrate(outputs, None, ["vector"], Asked(repeats=1, draws=0), quietly).document[
-        "methods"
-    ]
+    monkeypatch.setattr(module, "MAX_PARAMETERS", 5)
+    (entry,) = document_of(outputs, ["vector"], repeats=1, n_bootstrap=0)["methods"]
     assert entry["parameters"] == {}
     assert entry["parameters_reason"] == "6 numbers: --save FILE writes them"
 
 
 def test_progress_says_what_is_fitted():
     lines = []
-    calibrate(noisy(60, 3), None, ["none", "vector"], Asked(repeats=2, draws=0), lines.append)
+    calibrate(
+        noisy(60, 3), None, ["none", "vector"], Settings(repeats=2, n_bootstrap=0), lines.append
+    )
     assert lines == [f"split {i} of 2: {m}" for i in (1, 2) for m in ("none", "vector")]

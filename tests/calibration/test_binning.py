@@ -4,17 +4,17 @@ import numpy as np
 import pytest
 from sklearn.isotonic import IsotonicRegression
 
-from marginctl.calibration import binning as maps
+from marginctl.calibration import binning
 from marginctl.calibration.methods import METHODS
 from marginctl.calibration.outputs import Outputs
-from tests.calibration.made import noisy, with_probabilities
+from tests.calibration.factories import noisy, with_probabilities
 
 
 def fitted(name, outputs, bins=15):
     return METHODS[name].fit(outputs, bins)
 
 
-def made(p, labels):
+def probabilities(p, labels):
     return Outputs("p", "probabilities", np.array(p, float), np.array(labels))
 
 
@@ -23,7 +23,7 @@ def test_isotonic_one_versus_rest_is_scikit_learns_over_its_sum():
         with_probabilities(noisy(400, 4, 3)),
         with_probabilities(noisy(300, 4, 3, seed=1)),
     )
-    said = METHODS["isotonic-ovr"].apply(fitted("isotonic-ovr", fit_on).parameters, test)
+    said = METHODS["isotonic"].apply(fitted("isotonic", fit_on).parameters, test)
     theirs = np.stack(
         [
             IsotonicRegression(out_of_bounds="clip")
@@ -39,52 +39,42 @@ def test_isotonic_one_versus_rest_is_scikit_learns_over_its_sum():
     np.testing.assert_array_equal(said.classes, theirs.argmax(1))
 
 
-def test_isotonic_top_label_is_scikit_learns_of_the_confidence():
-    fit_on, test = noisy(400, 4, 3), noisy(300, 4, 3, seed=1)
-    said = METHODS["isotonic-top"].apply(fitted("isotonic-top", fit_on).parameters, test)
-    p, q = with_probabilities(fit_on).values, with_probabilities(test).values
-    theirs = IsotonicRegression(out_of_bounds="clip").fit(p.max(1), p.argmax(1) == fit_on.labels)
-    np.testing.assert_allclose(said.confidence, theirs.predict(q.max(1)), atol=1e-12)
-    np.testing.assert_array_equal(said.classes, test.values.argmax(1))
-    assert said.probabilities is None
-
-
 def test_equal_confidences_get_the_mean_and_the_map_does_not_fall():
-    p, there = np.array([0.5, 0.5, 0.5, 0.9, 0.7]), np.array([True, False, False, False, True])
-    found = maps.isotonic(p, there)
-    assert maps.on_line(found, np.array([0.5]))[0] == pytest.approx(1 / 3)
-    values = maps.on_line(found, np.linspace(0, 1, 101))
+    p, positive = np.array([0.5, 0.5, 0.5, 0.9, 0.7]), np.array([True, False, False, False, True])
+    found = binning.fit_line(p, positive)
+    assert binning.on_line(found, np.array([0.5]))[0] == pytest.approx(1 / 3)
+    values = binning.on_line(found, np.linspace(0, 1, 101))
     assert (np.diff(values) >= -1e-15).all()
-    assert maps.on_line(found, np.array([0.0, 1.0])) == pytest.approx([1 / 3, 0.5])
+    assert binning.on_line(found, np.array([0.0, 1.0])) == pytest.approx([1 / 3, 0.5])
 
 
 def test_histogram_bins_hold_shares_and_edges_end_them():
     p = [[0.5, 0.5], [0.25, 0.75], [1, 0], [0, 1], [0.3, 0.7]]
-    found = fitted("histogram-ovr", made(p, [0, 0, 0, 1, 1]), 2).parameters["maps"]
+    found = fitted("histogram", probabilities(p, [0, 0, 0, 1, 1]), 2).parameters["maps"]
     # of class 0 in [0, 0.5]: 0.5 yes, 0.25 yes, 0 no, 0.3 no; in (0.5, 1]: 1 yes
     assert found == [{"y": [0.5, 1.0]}, {"y": [0.0, 2 / 3]}]
-    said = METHODS["histogram-ovr"].apply({"maps": found}, made([[0.4, 0.6]], [0]))
+    said = METHODS["histogram"].apply({"maps": found}, probabilities([[0.4, 0.6]], [0]))
     assert said.probabilities[0] == pytest.approx([0.5 / (0.5 + 2 / 3), 2 / 3 / (0.5 + 2 / 3)])
     assert said.classes.tolist() == [1]
 
 
-def test_an_empty_bin_leaves_a_confidence_as_it_is():
-    found = fitted("histogram-top", made([[0.95, 0.05], [0.91, 0.09]], [0, 1]), 10).parameters
-    assert found["maps"] == [{"y": [None] * 9 + [0.5]}]
-    said = METHODS["histogram-top"].apply(found, made([[0.8, 0.2], [0.99, 0.01]], [0, 0]))
-    assert said.confidence.tolist() == [0.8, 0.5]
+def test_an_empty_bin_keeps_a_probability():
+    outputs = probabilities([[0.95, 0.05], [0.91, 0.09]], [0, 1])
+    functions = METHODS["histogram"].fit(outputs, 10).parameters["maps"]
+    assert functions == [{"y": [None] * 9 + [0.5]}, {"y": [0.5] + [None] * 9}]
+    assert binning._in_bins(functions[0], np.array([0.8, 0.99])).tolist() == [0.8, 0.5]
 
 
 def test_a_row_without_any_probability_keeps_its_own():
     parameters = {"maps": [{"y": [0.0]}, {"y": [0.0]}]}
-    said = METHODS["histogram-ovr"].apply(parameters, made([[0.8, 0.2]], [0]))
+    said = METHODS["histogram"].apply(parameters, probabilities([[0.8, 0.2]], [0]))
     assert said.probabilities.tolist() == [[0.8, 0.2]]
 
 
-def test_absent_classes_are_said():
-    fit = fitted("isotonic-ovr", made([[0.6, 0.3, 0.1], [0.2, 0.7, 0.1]], [0, 1]))
-    assert fit.note == "1 of 3 classes are not among the samples: their map is 0"
-    assert maps.on_line(fit.parameters["maps"][2], np.array([0.1, 0.9])).tolist() == [0, 0]
+def test_absent_classes_are_noted():
+    fit = fitted("isotonic", probabilities([[0.6, 0.3, 0.1], [0.2, 0.7, 0.1]], [0, 1]))
+    assert fit.note == "1 of 3 classes have no samples: their function is 0"
+    assert binning.on_line(fit.parameters["maps"][2], np.array([0.1, 0.9])).tolist() == [0, 0]
 
 
 @pytest.mark.parametrize("name", list(METHODS))
@@ -93,8 +83,7 @@ def test_every_method_gives_distributions(name, c):
     for outputs in (noisy(80, c), with_probabilities(noisy(80, c))):
         said = METHODS[name].apply(fitted(name, outputs).parameters, outputs)
         assert ((said.confidence >= 0) & (said.confidence <= 1)).all()
-        if said.probabilities is not None:
-            np.testing.assert_allclose(said.probabilities.sum(1), 1, rtol=1e-12)
-            picked = said.probabilities[np.arange(80), said.classes]
-            np.testing.assert_array_equal(picked, said.confidence)
-            np.testing.assert_allclose(picked, said.probabilities.max(1), rtol=1e-12)
+        np.testing.assert_allclose(said.probabilities.sum(1), 1, rtol=1e-12)
+        picked = said.probabilities[np.arange(80), said.classes]
+        np.testing.assert_array_equal(picked, said.confidence)
+        np.testing.assert_allclose(picked, said.probabilities.max(1), rtol=1e-12)

@@ -1,30 +1,30 @@
-"""Which methods there are and which are fitted where none is named."""
+"""The methods, and those that are fitted by default."""
 
 import pytest
 import typer
 
-from marginctl.calibration.methods import METHODS, chosen
+from marginctl.calibration.methods import METHODS, select_methods
 from marginctl.cli import app
 from marginctl.errors import RequestError
 
 
-def test_all_that_suit():
-    methods, skipped = chosen([], 100)
-    assert [m.name for m in methods] == list(METHODS)
+def test_methods_that_suit_the_number_of_classes():
+    methods, skipped = select_methods([], 100)
+    assert list(methods) == list(METHODS)
     assert skipped == []
-    methods, skipped = chosen([], 1000)
-    assert [m.name for m in methods] == [name for name in METHODS if name != "matrix"]
+    methods, skipped = select_methods([], 1000)
+    assert list(methods) == [name for name in METHODS if name != "matrix"]
     assert skipped[0]["method"] == "matrix"
     assert "1001000 parameters for 1000 classes" in skipped[0]["reason"]
-    methods, skipped = chosen(["matrix", "none", "matrix"], 1000)
-    assert ([m.name for m in methods], skipped) == (["matrix", "none"], [])
+    methods, skipped = select_methods(["matrix", "none", "matrix"], 1000)
+    assert (list(methods), skipped) == (["matrix", "none"], [])
 
 
-def test_a_name_that_is_none():
+def test_an_unknown_name():
     with pytest.raises(
-        RequestError, match="--method temprature: expected one of none, temper"
+        RequestError, match=r"unknown calibration method .temprature.: expected one of none, temper"
     ) as e:
-        chosen(["temprature"], 3)
+        select_methods(["temprature"], 3)
     assert "Did you mean 'temperature'?" in str(e.value)
 
 

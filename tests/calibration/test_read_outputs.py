@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from marginctl.calibration.outputs import FLOOR, checked_outputs
+from marginctl.calibration.outputs import FLOOR, create_outputs
 from marginctl.calibration.read_outputs import read_outputs
 from marginctl.errors import RequestError
 
@@ -25,7 +25,7 @@ def text(folder, content):
 
 def test_an_npz(tmp_path):
     found = read_outputs(npz(tmp_path, logits=LOGITS.astype("f4"), labels=Y.astype("u1"), more=Y))
-    assert (found.kind, found.values.dtype, found.classes) == ("logits", np.float32, 3)
+    assert (found.kind, found.values.dtype, found.num_classes) == ("logits", np.float32, 3)
     np.testing.assert_array_equal(found.values, LOGITS)
     np.testing.assert_array_equal(found.labels, Y)
     half = read_outputs(npz(tmp_path, logits=LOGITS.astype("f2"), labels=Y))
@@ -40,7 +40,7 @@ def test_probabilities(tmp_path):
     np.testing.assert_allclose(np.exp(found.logits()), np.maximum(P, FLOOR), rtol=1e-12)
     given = P.astype("f4") * np.float32(0.999)
     before = given.copy()
-    checked_outputs("o", "probabilities", given, Y)
+    create_outputs("o", "probabilities", given, Y)
     np.testing.assert_array_equal(given, before)
     rounded = read_outputs(npz(tmp_path, probabilities=P * 0.999, labels=Y))
     np.testing.assert_allclose(rounded.values, P, rtol=1e-12)
@@ -79,7 +79,7 @@ def changed(row, column, value):
         ({"logits": LOGITS[0], "labels": Y}, "logits: shape (3,), expected (N, C)"),
         ({"logits": LOGITS[:0], "labels": Y[:0]}, "logits: no sample"),
         ({"logits": LOGITS.astype(str), "labels": Y}, "logits: dtype <U32, expected real numbers"),
-        ({"logits": P, "labels": Y}, "these are probabilities: call them so (key probabilities"),
+        ({"logits": P, "labels": Y}, "these are probabilities: name them so (key probabilities"),
         ({"logits": P.astype("f4"), "labels": Y}, "every row lies in 0 to 1 and sums to 1"),
         ({"probabilities": LOGITS, "labels": Y}, "probabilities: expected 0 to 1 (logits go"),
         ({"probabilities": P * 0.9, "labels": Y}, "probabilities: a row sums to 0.9, expected 1"),
@@ -112,10 +112,10 @@ def test_what_is_wrong_in_an_npz(tmp_path, arrays, message):
         ("logit_0,logit_1,label\n1,2,0\n1,3,nan\n", "o.csv:3: label = 'nan': expected a class"),
         ("logit_0,logit_1,label\n1,2,0\n1,3,1e99\n", "o.csv:3: label = '1e99': expected a class"),
         ("logit_0,logit_1,label\n1,2,0\n1,3,2\n", "labels: 2, expected 0 to 1"),
-        ("logit_1,logit_2,label\n1,2,0\n1,3,2\n", "no column logit_0, and logit_2 is there"),
-        ("logit_0,logit_1,id,label\n1,2,5,0\n", "no column logit_2, and id is there"),
+        ("logit_1,logit_2,label\n1,2,0\n1,3,2\n", "no column logit_0, but logit_2"),
+        ("logit_0,logit_1,id,label\n1,2,5,0\n", "no column logit_2, but id"),
         ("logit_0,logit_1,class\n1,2,0\n", "columns: class, logit: expected .npz with"),
-        ("logit_0,prob_1,label\n1,2,0\n", "has columns of logit and prob: expected one of them"),
+        ("logit_0,prob_1,label\n1,2,0\n", "has columns of logit and prob: expected one kind"),
         ("a,b\n1,2\n", "columns: a, b: expected .npz with"),
     ],
 )
@@ -135,7 +135,7 @@ def test_files_that_are_none(tmp_path):
     whole = npz(tmp_path, logits=LOGITS, labels=Y).read_bytes()
     for i, content in enumerate((whole[:-30], b"no archive", whole[:60], whole[60:])):
         (tmp_path / f"{i}.npz").write_bytes(content)
-        with pytest.raises(RequestError, match=r"not an \.npz file of plain arrays, or damaged"):
+        with pytest.raises(RequestError, match=r"not an \.npz file of plain arrays, or corrupt"):
             read_outputs(tmp_path / f"{i}.npz")
     np.save(tmp_path / "one.npy", LOGITS)
     (tmp_path / "one.npy").rename(tmp_path / "one.npz")

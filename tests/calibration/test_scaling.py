@@ -7,7 +7,7 @@ from scipy.special import log_softmax
 
 from marginctl.calibration import scaling, temperature
 from marginctl.calibration.outputs import Outputs
-from tests.calibration.made import noisy
+from tests.calibration.factories import noisy
 
 
 def mean_nll(z, labels):
@@ -87,7 +87,7 @@ def test_the_best_iterate_is_kept_when_the_solver_goes_astray():
         value = float(x[0] ** 2) if abs(x[0]) > 0.5 else np.nan
         return value, 2 * x
 
-    best = scaling._minimized(objective, np.array([3.0]))
+    best = scaling._minimize(objective, np.array([3.0]))
     assert np.isfinite(best.value)
     assert best.value <= 9
 

@@ -1,18 +1,18 @@
-"""Numbers of a map against the plain functions, and its intervals against draws written out."""
+"""Scores against the plain functions; intervals against bootstrap samples written out."""
 
 import numpy as np
 import pytest
 
 from marginctl.calibration import scores as module
-from marginctl.calibration.outputs import Predicted, as_given, from_probabilities
-from marginctl.calibration.scores import METRICS, TOP_ALONE, Bootstrap, measure
+from marginctl.calibration.outputs import from_probabilities, uncalibrated
+from marginctl.calibration.scores import METRICS, Bootstrap, score
 from marginctl.metrics import calibration_error, scoring_rules
-from tests.calibration.made import noisy, with_probabilities
+from tests.calibration.factories import noisy, with_probabilities
 
 
 def test_numbers_are_those_of_the_plain_functions():
     outputs = noisy(300, 4, 3)
-    found = measure(as_given(outputs), outputs.labels, 15, Bootstrap(0, 0))
+    found = score(uncalibrated(outputs), outputs.labels, 15, Bootstrap(0, 0))
     p = scoring_rules.softmax(outputs.values)
     diagram = calibration_error.reliability(p, outputs.labels, 15)
     assert found.reliability == diagram
@@ -24,7 +24,7 @@ def test_numbers_are_those_of_the_plain_functions():
     assert set(found.values) == set(METRICS)
     assert (found.intervals, found.reasons) == ({}, {})
     of_p = with_probabilities(outputs)
-    same = measure(as_given(of_p), of_p.labels, 15, Bootstrap(0, 0))
+    same = score(uncalibrated(of_p), of_p.labels, 15, Bootstrap(0, 0))
     assert same.values == pytest.approx(found.values, rel=1e-9)
 
 
@@ -32,8 +32,8 @@ def test_intervals_are_quantiles_of_resampled_numbers(monkeypatch):
     outputs = noisy(80, 3, 3)
     p = scoring_rules.softmax(outputs.values)
     bootstrap = Bootstrap(200, 5)
-    found = measure(as_given(outputs), outputs.labels, 10, bootstrap)
-    draws = np.concatenate(list(bootstrap.counts(80)))
+    found = score(uncalibrated(outputs), outputs.labels, 10, bootstrap)
+    draws = np.concatenate(list(bootstrap.weights(80)))
     assert draws.shape == (200, 80)
     assert (draws.sum(axis=1) == 80).all()
     each = {"accuracy": [], "ece": [], "mce": [], "nll": [], "brier": []}
@@ -50,29 +50,19 @@ def test_intervals_are_quantiles_of_resampled_numbers(monkeypatch):
     assert (
         found.intervals["accuracy"][0] < found.values["accuracy"] < found.intervals["accuracy"][1]
     )
-    monkeypatch.setattr(module, "_AT_ONCE", 100)  # in blocks of one draw
-    again = measure(as_given(outputs), outputs.labels, 10, bootstrap).intervals
+    monkeypatch.setattr(module, "_BLOCK_SIZE", 100)  # in blocks of one draw
+    again = score(uncalibrated(outputs), outputs.labels, 10, bootstrap).intervals
     for name, ends in found.intervals.items():
         assert again[name] == pytest.approx(ends)
 
 
-def test_what_a_map_of_the_top_label_has_not():
-    said = Predicted(np.array([0, 1, 1]), np.array([0.9, 0.5, 0.7]), None)
-    found = measure(said, np.array([0, 1, 0]), 10, Bootstrap(10, 0))
-    assert found.values["accuracy"] == pytest.approx(2 / 3)
-    for name in ("nll", "brier", "classwise_ece"):
-        assert found.values[name] is None
-        assert found.reasons[name] == TOP_ALONE
-        assert name not in found.intervals
-
-
 def test_a_label_of_probability_0_has_no_nll():
     said = from_probabilities(np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]))
-    found = measure(said, np.array([0, 1, 1]), 15, Bootstrap(10, 0))
+    found = score(said, np.array([0, 1, 1]), 15, Bootstrap(10, 0))
     assert found.values["nll"] is None
     assert found.reasons["nll"] == "infinite: 1 of 3 labels have probability 0"
     assert found.values["brier"] == pytest.approx(2 / 3)
     assert found.values["ece"] == pytest.approx(1 / 3)
-    right = measure(said, np.array([0, 0, 1]), 15, Bootstrap(10, 0))
+    right = score(said, np.array([0, 0, 1]), 15, Bootstrap(10, 0))
     assert right.values["nll"] == 0
     assert right.intervals["nll"] == (0, 0)

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from marginctl.calibration.benchmark import split
 from marginctl.calibration.outputs import Outputs
-from marginctl.calibration.split import split
 from marginctl.errors import RequestError
 
 

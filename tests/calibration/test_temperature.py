@@ -10,7 +10,7 @@ from scipy.optimize import minimize_scalar
 from marginctl.calibration import temperature
 from marginctl.calibration.outputs import Outputs
 from marginctl.metrics.scoring_rules import nll
-from tests.calibration.made import noisy, with_probabilities
+from tests.calibration.factories import noisy, with_probabilities
 
 
 def exact(outputs, low, high):
@@ -116,7 +116,7 @@ def test_it_scales_with_the_logits_and_ignores_what_a_softmax_ignores():
 def test_a_start_on_few_samples_ends_at_the_same_place(monkeypatch):
     outputs = noisy(5000, 3, 0.7, seed=4)
     first = temperature.fit(outputs).parameters["temperature"]
-    monkeypatch.setattr(temperature, "_A_LOOK", 10**9)
+    monkeypatch.setattr(temperature, "_START_SAMPLES", 10**9)
     assert temperature.fit(outputs).parameters["temperature"] == pytest.approx(first, rel=1e-9)
 
 

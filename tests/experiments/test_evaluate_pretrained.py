@@ -11,7 +11,7 @@ from PIL import Image
 from torch import nn
 from torchvision import models
 
-from marginctl.calibration.io import FittedMap, write
+from marginctl.calibration.calibrator import Calibrator
 from marginctl.data.images.on_disk_sets import imagenet_wnids
 from marginctl.data.loading import workers
 from marginctl.errors import RequestError
@@ -156,8 +156,8 @@ def test_with_a_calibration_map(hub, photographs, tmp_path):
         )
     labels = torch.tensor([CATEGORIES.index(ANTS_AND_BEES[f.parent.name]) for f in files])
     about = {"name": "others", "n": 9, "digest": "", "data": None}
-    path = tmp_path / "map.json"
-    write(path, FittedMap("temperature", 1000, "logits", {"temperature": 0.5}, True, None, about))
+    path = tmp_path / "calibrator.json"
+    Calibrator("temperature", 1000, "logits", {"temperature": 0.5}, True, None, about).save(path)
     arguments = ("shufflenet_v2_x0_5", name, Path(), "cpu", 15)
     found = evaluate_pretrained.evaluate_weights(*arguments, path)
     one = found.pop("calibrated")

@@ -16,7 +16,7 @@ from tests.fuzz.draft import Case, Draft
 from tests.fuzz.values import BYTES, TEXT, WORDS, as_json
 
 Arrays = dict[str, Any]
-METHODS = ["none", "temperature", "vector", "isotonic-ovr", "histogram-top", "histogram-ovr"]
+METHODS = ["none", "temperature", "vector", "isotonic", "histogram"]
 
 
 def prepare(base: Path) -> None:

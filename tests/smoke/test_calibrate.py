@@ -66,8 +66,8 @@ def test_all_methods_on_a_run(marginctl, run, tmp_path):
         assert fit["nll"] <= fit["nll_before"]
 
 
-def test_a_saved_map_in_eval(marginctl, run, tmp_path):
-    saved, other = tmp_path / "map.json", tmp_path / "other.json"
+def test_eval_with_a_saved_calibrator(marginctl, run, tmp_path):
+    saved, other = tmp_path / "calibrator.json", tmp_path / "other.json"
     made = marginctl(
         *("calibrate", run, "--method", "temperature", "--save", saved, "--device", "cpu"),
         *("--repeats", "1", "--bootstrap", "0", "--json"),
@@ -80,7 +80,7 @@ def test_a_saved_map_in_eval(marginctl, run, tmp_path):
     assert one["temperature"] == made.json["methods"][0]["parameters"]["temperature"]
     assert one["top1"] == pytest.approx(plain["top1"])
     assert one["nll"] < plain["nll"] + 0.02
-    assert one["note"] == "180 of these images are those it was fitted on"
+    assert one["note"] == "the calibrator was fitted on 180 of these images"
     shown = marginctl("eval", run, "--calibration", saved, "--device", "cpu").out
     assert f"calibrated by temperature (T = {one['temperature']:.4f}) of {saved}" in shown
     few = {"logits": np.random.default_rng(0).normal(size=(20, 4)), "labels": np.arange(20) % 4}
@@ -89,16 +89,16 @@ def test_a_saved_map_in_eval(marginctl, run, tmp_path):
     assert marginctl("calibrate", tmp_path / "four.npz", *options).status == 0
     refused = marginctl("eval", run, "--calibration", other, "--device", "cpu")
     assert refused.status == 2
-    assert "a map of 4 classes, and the network has 10" in refused.err
+    assert "a calibrator of 4 classes, and the network has 10" in refused.err
     assert marginctl("eval", run, "--calibration", run / "run.json").status == 2
 
 
 def test_a_checkpoint_and_the_formats(marginctl, run):
     checkpoint = next((run / "checkpoints").glob("step-*.pt"))
-    small = ("--method", "histogram-ovr", "--repeats", "2", "--bootstrap", "20", "--device", "cpu")
+    small = ("--method", "histogram", "--repeats", "2", "--bootstrap", "20", "--device", "cpu")
     table = marginctl("calibrate", checkpoint, *small)
     assert table.status == 0, table.err
-    assert "histogram-ovr" in table.out
+    assert "histogram" in table.out
     assert "over 2 random stratified splits" in table.out
     markdown = marginctl("calibrate", checkpoint, *small, "--format", "markdown").out
     assert "| method | accuracy % | ECE % |" in markdown
@@ -124,7 +124,7 @@ def test_an_npz_and_a_csv_of_the_same(marginctl, files):
 def test_samples_of_their_own_to_fit_on(marginctl, files):
     ran = marginctl(
         *("calibrate", files / "rest.npz", "--calibration", files / "first.npz", "--bins", "10"),
-        *("--method", "temperature", "--method", "isotonic-top", "--json", "--seed", "3"),
+        *("--method", "temperature", "--method", "isotonic", "--json", "--seed", "3"),
     )
     document = ran.json
     assert document["bins"] == 10
@@ -145,21 +145,24 @@ def test_samples_of_their_own_to_fit_on(marginctl, files):
         (("o.npz", "--repeats", "0"), "'--repeats': '0': expected an integer of at least 1"),
         (("o.npz", "--bins", "0"), "'--bins': '0': expected an integer of at least 1"),
         (("o.npz", "--bootstrap", "-1"), "'--bootstrap': '-1': expected an integer of at least 0"),
-        (("o.npz", "--calibration", "first.npz", "--split", "0.3"), "either samples of their own"),
+        (
+            ("o.npz", "--calibration", "first.npz", "--split", "0.3"),
+            "give samples to fit on, or split INPUT",
+        ),
         (("o.npz", "--calibration", "absent.npz"), "absent.npz: cannot be read: No such file"),
-        (("o.npz", "--save", "m.json"), "--save: one map is saved: name its method"),
+        (("o.npz", "--save", "m.json"), "--save: one calibrator is saved: name its method"),
         (("o.npz", "--save", "o.npz", "--method", "vector"), "o.npz: is an input of this command"),
         (("o.npz", "--figure", "f.txt"), "expected a file name ending in .png, .svg, .pdf"),
-        (("absent",), "is not there: expected a run of marginctl train, or .npz with logits"),
+        (("absent",), "does not exist: expected a run of marginctl train, or .npz with logits"),
         (("o.txt",), "expected the folder of a trial of marginctl train"),
         (("nan.npz",), "logits: nan in row 2, class 1 (from 0): expected finite numbers"),
         (("outside.npz",), "labels: 3, expected 0 to 2"),
         (("one.npz",), "all 6 labels are 1: expected samples of two classes or more"),
-        (("softmax.npz",), "these are probabilities: call them so"),
+        (("softmax.npz",), "these are probabilities: name them so"),
         (("keys.npz",), "keys: scores, y: expected .npz with logits or probabilities"),
         (("empty.npz",), "the file is empty"),
         (("empty.csv",), "the file is empty"),
-        (("few.npz",), "2 samples at --split 0.5: 1 to fit on and 1 to measure on"),
+        (("few.npz",), "2 samples at --split 0.5: 1 to fit on and 1 held out"),
     ],
 )
 def test_what_is_wrong_is_one_line(marginctl, files, monkeypatch, arguments, message):

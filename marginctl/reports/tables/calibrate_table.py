@@ -132,8 +132,8 @@ def _splits(document: Document) -> str:
 def _intervals(
     document: Document, rows: Iterable[tuple[str, Mapping[str, Any]]]
 ) -> tuple[Table, ...]:
-    draws = document["bootstrap"]["draws"]
-    if not draws:
+    n_bootstrap = document["bootstrap"]["n_bootstrap"]
+    if not n_bootstrap:
         return ()
     lines = []
     for name, values in rows:
@@ -145,8 +145,8 @@ def _intervals(
         lines.append([name, *shown])
     of = "of the first split" if document["split"]["repeats"] > 1 else "of the samples"
     caption = (
-        f"95 % bootstrap intervals {of}, {draws} bootstrap samples; resampling adds noise, so the "
-        "intervals of calibration errors are biased upwards"
+        f"95 % bootstrap intervals {of}, {n_bootstrap} bootstrap samples; resampling adds noise, so "
+        "the intervals of calibration errors are biased upwards"
     )
     return (table_of_texts(caption, ["method", *HEADINGS.values()], lines),)
 

@@ -42,10 +42,10 @@ def document(**others):
         "bins": 15,
         "convention": "(lo, hi]",
         "split": {"repeats": 2, "calibration": None, "fitted_on": 20, "measured_on": 20},
-        "bootstrap": {"draws": 100},
+        "bootstrap": {"n_bootstrap": 100},
         "methods": [
             entry("temperature", numbers(0.2), fits=heat, converged=False, note="at bound: why"),
-            entry("isotonic-top", numbers(0.25, nll=None, brier=None)),
+            entry("isotonic", numbers(0.25, nll=None, brier=None)),
         ],
         "skipped": [{"method": "matrix", "reason": "too many"}],
         "notes": ["a note"],
@@ -54,7 +54,7 @@ def document(**others):
 
 def test_a_row_before_and_one_a_method_with_the_best_marked():
     (table,) = calibrate_report(document()).tables
-    assert [row.label for row in table.rows] == ["none", "temperature", "isotonic-top"]
+    assert [row.label for row in table.rows] == ["none", "temperature", "isotonic"]
     accuracy, ece, *_, nll, brier = zip(*(row.cells for row in table.rows), strict=True)
     assert [e.text for e in accuracy] == ["30.00 ± 1.00", "20.00 ± 1.00", "25.00 ± 1.00"]
     assert [e.best for e in accuracy] == [True, False, False]
@@ -64,7 +64,7 @@ def test_a_row_before_and_one_a_method_with_the_best_marked():
     assert table.notes == (
         "temperature: T = 2.0000, 1.5000 to 2.0000 over the splits",
         "temperature: not converged in 1 of 2 splits: at bound: why",
-        "isotonic-top: no NLL, Brier: no reason",
+        "isotonic: no NLL, Brier: no reason",
         "matrix: skipped: too many",
         "a note",
     )
@@ -79,7 +79,7 @@ def test_a_row_before_and_one_a_method_with_the_best_marked():
 
 def test_one_split_and_no_draws():
     one = {"repeats": 1, "calibration": "b.npz", "fitted_on": 9, "measured_on": 40}
-    (table,) = calibrate_report(document(split=one, bootstrap={"draws": 0})).tables
+    (table,) = calibrate_report(document(split=one, bootstrap={"n_bootstrap": 0})).tables
     assert table.title.endswith("fitted on 9 of b.npz, measured on 40")
     assert table.details == ()
     assert table.caption.endswith("Measured on all samples of INPUT.")
@@ -95,7 +95,7 @@ def test_csv_has_every_number():
     found = {(r["method"], r["part"], r["metric"]): r for r in rows}
     assert float(found["temperature", "after", "ece"]["mean"]) == 0.2
     assert float(found["temperature", "before", "ece"]["low"]) == pytest.approx(0.2)
-    absent = found["isotonic-top", "after", "nll"]
+    absent = found["isotonic", "after", "nll"]
     assert (absent["mean"], absent["low"], absent["reason"]) == ("", "", "no reason")
 
 
@@ -104,4 +104,4 @@ def test_printed(report_format):
     out = FORMATS[report_format].load()(calibrate_report(document()), None)
     assert "a.npz: 40 samples of 3 classes, logits; fitted on 20, measured on 20" in out
     assert "adaptive ECE %" in out
-    assert out.count("isotonic-top") == 3
+    assert out.count("isotonic") == 3

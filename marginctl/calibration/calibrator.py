@@ -1,0 +1,153 @@
+"""A fitted calibrator: its file, its predictions, and its scores on a network's logits."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from marginctl.calibration.methods import METHODS
+from marginctl.calibration.outputs import Kind, Labels, Outputs, Predictions
+from marginctl.calibration.scores import Bootstrap, score
+from marginctl.errors import RequestError
+from marginctl.metrics import scoring_rules
+from marginctl.runs.atomic_io import write_output
+from marginctl.runs.safe_read import CorruptFileError, MissingFileError, read_text
+
+KIND = "marginctl calibrator"
+EXPECTED = "expected a calibrator that marginctl calibrate --save wrote"
+
+
+@dataclass(frozen=True)
+class Calibrator:
+    """A fitted calibration method.
+
+    Attributes:
+        method: of `METHODS`.
+        classes: C.
+        input: logits or probabilities.
+        parameters: of the method.
+        converged, note: as in `Fit`.
+        fitted_on: `name` and `n` of the samples; `digest`, the SHA-256 of their values and labels;
+            and `data`, that of the images where it is known.
+    """
+
+    method: str
+    classes: int
+    input: Kind
+    parameters: Mapping[str, Any]
+    converged: bool
+    note: str | None
+    fitted_on: Mapping[str, Any]
+
+    def predict(self, logits: NDArray[Any], labels: Labels) -> Predictions:
+        """Return the calibrated predictions of (N, C) logits."""
+        values = logits if self.input == "logits" else scoring_rules.softmax(logits)
+        outputs = Outputs("", self.input, values, labels)
+        return METHODS[self.method].apply(self.parameters, outputs)
+
+    def save(self, path: Path) -> None:
+        """Write the calibrator to a file.
+
+        Raises:
+            StorageError: the file cannot be written.
+        """
+        document = {"schema": 1, "kind": KIND, **asdict(self)}
+        write_output(path, json.dumps(document, indent=1, allow_nan=False) + "\n")
+
+    @classmethod
+    def load(cls, path: Path) -> "Calibrator":
+        """Read a calibrator from a file.
+
+        Raises:
+            RequestError: the file cannot be read, is not a calibrator, or has parameters that do
+                not suit its method.
+        """
+        try:
+            document = json.loads(read_text(path))
+        except MissingFileError:
+            raise RequestError(f"--calibration {path}: cannot be read: No such file") from None
+        except CorruptFileError as error:
+            raise RequestError(f"--calibration {path}: {error}: {EXPECTED}") from None
+        except (ValueError, RecursionError):
+            document = None
+        if not isinstance(document, dict) or document.get("kind") != KIND:
+            raise RequestError(f"--calibration {path}: {EXPECTED}")
+        try:
+            calibrator = cls(
+                str(document["method"]),
+                int(document["classes"]),
+                document["input"],
+                document["parameters"],
+                bool(document["converged"]),
+                document["note"],
+                dict(document["fitted_on"]),
+            )
+            valid = (
+                document["schema"] == 1
+                and calibrator.input in ("logits", "probabilities")
+                and calibrator.classes >= 2
+                and {"name", "n"} <= set(calibrator.fitted_on)
+                and METHODS[calibrator.method].valid(calibrator.parameters, calibrator.classes)
+            )
+        except (KeyError, TypeError, ValueError, OverflowError):
+            valid = False
+        if not valid:
+            raise RequestError(
+                f"--calibration {path}: corrupt file, or of another version of marginctl: fit it "
+                "again"
+            )
+        return calibrator
+
+
+def evaluate_calibrator(
+    path: Path,
+    calibrator: Calibrator,
+    logits: NDArray[Any],
+    labels: Labels,
+    bins: int,
+    data: str | None,
+) -> dict[str, Any]:
+    """Return the scores of a network's calibrated predictions, for `eval --calibration`.
+
+    Args:
+        path: of the calibrator, for messages.
+        calibrator: fitted on outputs of the same network.
+        logits: (N, C).
+        labels: (N,).
+        bins: of the calibration errors.
+        data: a digest of the images, to tell whether the calibrator was fitted on some of them.
+
+    Raises:
+        RequestError: a calibrator for another number of classes, or logits that are not finite.
+    """
+    if calibrator.classes != logits.shape[1]:
+        raise RequestError(
+            f"--calibration {path}: a calibrator of {calibrator.classes} classes, and the network "
+            f"has {logits.shape[1]}: fit one on outputs of this network"
+        )
+    if not np.isfinite(logits).all():
+        raise RequestError(f"--calibration {path}: the network's logits are not finite")
+    predictions = calibrator.predict(logits, labels)
+    scores = score(predictions, labels, bins, Bootstrap(0, 0))
+    fitted_on, note = calibrator.fitted_on, None
+    if data is not None and fitted_on.get("data") == data:
+        note = f"the calibrator was fitted on {fitted_on['n']} of these images"
+    return {
+        "file": str(path),
+        "method": calibrator.method,
+        "temperature": calibrator.parameters.get("temperature"),
+        "converged": calibrator.converged,
+        "fitted_on": dict(fitted_on),
+        "note": note,
+        "top1": 100 * float(scores.values["accuracy"] or 0),
+        "nll": scores.values["nll"],
+        "brier": scores.values["brier"],
+        "adaptive_ece": scores.values["adaptive_ece"],
+        "classwise_ece": scores.values["classwise_ece"],
+        "calibration": scores.reliability.as_json(),
+        "reasons": scores.reasons,
+    }

@@ -1,0 +1,109 @@
+"""A saved calibrator predicts as the one in memory; other files are refused."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+
+from marginctl.calibration.benchmark import Settings, calibrate
+from marginctl.calibration.calibrator import Calibrator, evaluate_calibrator
+from marginctl.calibration.methods import METHODS
+from marginctl.errors import RequestError
+from tests.calibration.factories import noisy, with_probabilities
+
+
+def fitted(outputs, name):
+    settings = Settings(repeats=1, n_bootstrap=0)
+    return calibrate(outputs, None, [name], settings, lambda line: None).calibrators[name]
+
+
+@pytest.mark.parametrize("name", list(METHODS))
+@pytest.mark.parametrize("kind", ["logits", "probabilities"])
+def test_saving_and_loading(tmp_path, name, kind):
+    outputs = noisy(120, 3, 3)
+    one = fitted(outputs if kind == "logits" else with_probabilities(outputs), name)
+    one.save(tmp_path / "calibrator.json")
+    again = Calibrator.load(tmp_path / "calibrator.json")
+    assert again == one
+    assert json.loads((tmp_path / "calibrator.json").read_text())["fitted_on"]["n"] == 60
+    other = noisy(50, 3, 3, seed=9)
+    said, theirs = (m.predict(other.values, other.labels) for m in (again, one))
+    np.testing.assert_array_equal(said.classes, theirs.classes)
+    np.testing.assert_array_equal(said.confidence, theirs.confidence)
+    # a calibrator of probabilities takes the softmax of logits
+    of_softmax = METHODS[name].apply(one.parameters, with_probabilities(other))
+    if kind == "probabilities":
+        np.testing.assert_allclose(said.confidence, of_softmax.confidence, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("temperature", {"temperature": -1.0}),
+        ("temperature", {"temperature": "hot"}),
+        ("temperature", {}),
+        ("vector", {"weight": [1.0, 1.0], "bias": [0.0, 0.0, 0.0]}),
+        ("vector", {"weight": [1.0, 1.0, None], "bias": [0.0, 0.0, 0.0]}),
+        ("matrix", {"weight": [[1.0] * 3] * 2, "bias": [0.0] * 3}),
+        ("isotonic", {"maps": [{"x": [0.1], "y": [0.2]}]}),
+        ("isotonic", {"maps": [{"x": [0.2, 0.1], "y": [0.2, 0.3]}] * 3}),
+        ("isotonic", {"maps": [{"x": [0.1, 0.2], "y": [0.2, 1.3]}] * 3}),
+        ("isotonic", {"maps": [{"x": [0.1], "y": [0.2, 0.3]}] * 3}),
+        ("histogram", {"maps": [{"y": []}] * 3}),
+        ("histogram", {"maps": [{"y": ["a"]}] * 3}),
+        ("none", {"temperature": 2.0}),
+    ],
+)
+def test_parameters_of_another_method(tmp_path, name, change):
+    path = tmp_path / "calibrator.json"
+    fitted(noisy(60, 3, 3), name).save(path)
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"parameters": change}))
+    with pytest.raises(RequestError, match=r"calibrator\.json: corrupt file, or of another"):
+        Calibrator.load(path)
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"kind": "else"}', "{"])
+def test_other_files(tmp_path, content):
+    path = tmp_path / "calibrator.json"
+    path.write_text(content)
+    with pytest.raises(RequestError, match="expected a calibrator that marginctl calibrate --save"):
+        Calibrator.load(path)
+    with pytest.raises(RequestError, match="cannot be read: No such file"):
+        Calibrator.load(tmp_path / "absent.json")
+
+
+def test_scores_of_a_network(tmp_path):
+    outputs = noisy(400, 3, 3)
+    one = fitted(outputs, "temperature")
+    other = noisy(300, 3, 3, seed=4)
+    found = evaluate_calibrator(tmp_path, one, other.values, other.labels, 10, None)
+    assert found["top1"] == pytest.approx(100 * (other.values.argmax(1) == other.labels).mean())
+    scaled = other.values / one.parameters["temperature"]
+    log_p = scaled - np.log(np.exp(scaled).sum(1, keepdims=True))
+    assert found["nll"] == pytest.approx(-log_p[np.arange(300), other.labels].mean())
+    assert found["calibration"]["bins"] == 10
+    assert found["note"] is None
+    json.dumps(found, allow_nan=False)
+    with pytest.raises(RequestError, match="a calibrator of 3 classes, and the network has 4"):
+        evaluate_calibrator(tmp_path, one, np.zeros((2, 4)), np.array([0, 1]), 15, None)
+    with pytest.raises(RequestError, match="the network's logits are not finite"):
+        evaluate_calibrator(tmp_path, one, np.full((2, 3), np.nan), np.array([0, 1]), 15, None)
+
+
+def test_malformed_files(tmp_path):
+    """Neither a pipe, a depth, a number nor a missing key is a traceback."""
+    path = tmp_path / "calibrator.json"
+    os.mkfifo(path)
+    with pytest.raises(RequestError, match="expected a calibrator that marginctl calibrate --save"):
+        Calibrator.load(path)
+    path.unlink()
+    path.write_text("[" * 200_000)
+    with pytest.raises(RequestError, match="expected a calibrator that"):
+        Calibrator.load(path)
+    fitted(noisy(60, 3, 3), "temperature").save(path)
+    whole = json.loads(path.read_text())
+    for change in ({"parameters": {"temperature": 10**400}}, {"fitted_on": {}}):
+        path.write_text(json.dumps(whole | change))
+        with pytest.raises(RequestError, match="corrupt file, or of another version"):
+            Calibrator.load(path)
