@@ -145,8 +145,8 @@ def _intervals(
         lines.append([name, *shown])
     of = "of the first split" if document["split"]["repeats"] > 1 else "of the samples"
     caption = (
-        f"95 % bootstrap intervals {of}, {n_bootstrap} bootstrap samples; resampling adds noise, so "
-        "the intervals of calibration errors are biased upwards"
+        f"95 % bootstrap intervals {of}, {n_bootstrap} bootstrap samples; resampling adds noise, "
+        "so the intervals of calibration errors are biased upwards"
     )
     return (table_of_texts(caption, ["method", *HEADINGS.values()], lines),)
 
