@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 
 from marginctl.cli import run as run_command
-from tests.reports.formats.html.test_page import Read
+from tests.reports.formats.html.test_page import ParsedPage
 
 pytestmark = pytest.mark.smoke
 
@@ -213,7 +213,7 @@ def test_markup_in_names_is_text_in_the_page_and_its_figures(marginctl, hostile)
     ran = marginctl("report", hostile[3], "--format", "html", "--output", "r.html")
     assert ran.status == 0, ran.err
     page = Path("r.html").read_text("utf-8")
-    read = Read(page)
+    read = ParsedPage(page)
     assert len(read.all("script")) == 1
     assert "<script>alert" not in page
     assert "\x1b" not in page

@@ -44,6 +44,6 @@ FORMATS = Registry(
         "latex": Format("LaTeX with booktabs", f"{_HERE}.latex:render"),
         "csv": Format("CSV, numbers in full", f"{_HERE}.csv_json:render_csv"),
         "json": Format("JSON, numbers in full", f"{_HERE}.csv_json:render_json"),
-        "html": Format("a page", f"{_HERE}.html.assemble:render", is_page=True),
+        "html": Format("a page", f"{_HERE}.html.page:render", is_page=True),
     },
 )

@@ -1,46 +1,181 @@
-"""A report as one HTML page: what holds first, then the tables, then the runs behind each cell.
+"""A report as one HTML page: the reproduction summary, the tables, the runs behind each cell.
 
-Every text of a recipe, a file or a run is escaped; figures are images of `data:` addresses, in
-which nothing runs; the page's own policy allows no address but these, and no style or script but
-the page's own, by their digests.
+Every text of a recipe, a file or a run is escaped. Figures are images with `data:` addresses, in
+which no script runs. The page's content security policy allows no other address, and no style or
+script but the page's own, by their digests.
 """
 
 import base64
 import hashlib
+import itertools
 import re
-from collections.abc import Iterable
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import jinja2
 from markupsafe import Markup, escape
 
-from marginctl.reports.formats.html.contents import (
-    Comparison,
-    PaperSection,
-    Part,
-    Picture,
-    Placed,
-    Report,
-    parts,
-)
-from marginctl.reports.formats.html.run_sections import book
-from marginctl.reports.formats.html.verdict_summary import MEANING, difference, summarise
+from marginctl.errors import RequestError
+from marginctl.papers import Claim, papers
+from marginctl.reports.build import CVResult, RunsReport, TrainingResult
+from marginctl.reports.figures.critical_difference import draw
+from marginctl.reports.figures.draw import draw_figures
+from marginctl.reports.formats.html.run_details import run_groups, runs_key
+from marginctl.reports.formats.html.summary import MEANINGS, segments, summary_line
 from marginctl.reports.tables.published_table import SYMBOLS
-from marginctl.results.verdict import Verdict
-
-__all__ = ["Comparison", "PaperSection", "Picture", "Report", "page"]
+from marginctl.reports.tables.table import Report, Row, Table
+from marginctl.results.collect import Collected
+from marginctl.results.verdict import JudgedTable, Verdict
+from marginctl.runs.run_dir import versions
 
 _HERE = Path(__file__).parent
-_WIDE = 6  # columns: with more, a paper is printed across
+_LANDSCAPE_COLUMNS = 6  # with more, a section is printed in landscape
 _BREAKS = re.compile(r"(?<=[:;,(+=/_])(?!$)|(?<=[a-z])(?=[A-Z])")
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
 
 
-def page(report: Report) -> str:
-    """The page, whole: the same for the same runs, whatever the order of the stores.
+@dataclass(frozen=True)
+class Picture:
+    """A figure as SVG text, with its caption."""
 
-    Returns:
-        HTML that can be written as UTF-8: what no text can hold is shown as U+FFFD.
+    caption: str
+    svg: str
+
+
+@dataclass(frozen=True)
+class PageTable:
+    """A table of a page.
+
+    Attributes:
+        table: its content.
+        judged: the verdicts, of a published table.
+        figures: below it.
+        anchor: for links; set by `Page`.
+    """
+
+    table: Table
+    judged: JudgedTable | None = None
+    figures: tuple[Picture, ...] = ()
+    anchor: str = ""
+
+    @property
+    def heading(self) -> tuple[str, str]:
+        """The title as a short heading and the rest, such as a whole protocol."""
+        head, _, rest = (self.table.title or self.table.key).partition(": ")
+        return head, rest
+
+    def numbered_rows(self, *, foot: bool) -> list[tuple[int, Row]]:
+        """Return the rows of the body, or of the foot, with their numbers from 0."""
+        return [(i, row) for i, row in enumerate(self.table.rows) if row.foot == foot]
+
+    def remarks(self) -> list[tuple[str, str]]:
+        """Return (cells, remark) for each remark of the cells."""
+        cells: dict[str, list[str]] = {}
+        for row in self.table.rows:
+            for column, cell in zip(self.table.columns, row.cells, strict=True):
+                if cell is not None and cell.remark and self.judged is None:
+                    cells.setdefault(cell.remark, []).append(f"{row.label}, {column}")
+        return [("; ".join(names), remark) for remark, names in cells.items()]
+
+
+@dataclass(frozen=True)
+class Section:
+    """The tables of a paper, or those of no paper."""
+
+    title: str
+    tables: tuple[PageTable, ...]
+    source: str = ""
+    claims: tuple[Claim, ...] = ()
+
+    @property
+    def is_wide(self) -> bool:
+        return any(len(one.table.columns) > _LANDSCAPE_COLUMNS for one in self.tables)
+
+
+@dataclass(frozen=True)
+class Page:
+    """What a page shows.
+
+    Attributes:
+        title: of the page.
+        sections: in order.
+        newest: the date of the newest run, empty without runs.
+        sources: the runs folders, in any order.
+        problems: a line for each run that is left out.
+        environment: of the program that makes the page: name -> version.
+    """
+
+    title: str
+    sections: tuple[Section, ...]
+    newest: str = ""
+    sources: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+def render(report: Report, width: int | None = None) -> str:
+    """Return the HTML page of a report, which needs no other file; `width` is not used."""
+    sections: Iterable[Section] = [Section("Tables", tuple(map(PageTable, report.tables)))]
+    newest = ""
+    if isinstance(report, RunsReport):
+        sections = _sections(report)
+        results = [*report.cross_validation, *report.training]
+        newest = max((run.started for r in results for run in r.runs.runs.values()), default="")
+    return render_page(
+        Page(
+            report.title,
+            tuple(section for section in sections if section.tables),
+            newest[:10],
+            tuple(report.sources),
+            tuple(report.problems),
+            versions(),
+        )
+    )
+
+
+def _sections(report: RunsReport) -> list[Section]:
+    found: dict[str | None, list[PageTable]] = {paper.name: [] for paper in papers()}
+    for result in report.published:
+        found[result.judged.table.paper].append(PageTable(result.table, result.judged))
+    other: list[PageTable] = []
+    for cv in report.cross_validation:
+        found.get(cv.runs.paper, other).append(PageTable(cv.table, figures=_ranks(cv)))
+    for training in report.training:
+        page_table = PageTable(training.table, figures=_figures(training))
+        found.get(training.runs.paper, other).append(page_table)
+    return [
+        *(Section(p.title, tuple(found[p.name]), p.source, p.claims) for p in papers()),
+        Section("Your experiments", tuple(other)),
+    ]
+
+
+def _ranks(result: CVResult) -> tuple[Picture, ...]:
+    """Return the critical-difference diagram, if there are enough methods and data sets."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "ranks.svg"
+        try:
+            draw(result.comparisons, path)
+        except RequestError:
+            return ()
+        caption = "Average ranks; a bar joins methods without a significant difference (Nemenyi)"
+        return (Picture(caption, path.read_text("utf-8")),)
+
+
+def _figures(result: TrainingResult) -> tuple[Picture, ...]:
+    """Return all figures that the runs allow."""
+    with tempfile.TemporaryDirectory() as folder:
+        written, _ = draw_figures(Collected(trained=[result.runs]), Path(folder), [], "svg")
+        return tuple(
+            Picture(caption, path.read_text("utf-8")) for path, caption in written.items()
+        )
+
+
+def render_page(page: Page) -> str:
+    """Return the page as HTML: the same for the same runs, whatever the order of the sources.
+
+    What UTF-8 cannot encode is shown as U+FFFD.
     """
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_HERE, encoding="utf-8"),
@@ -49,32 +184,39 @@ def page(report: Report) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"breakable": _breakable, "image": _image}
+    environment.filters |= {"breakable": _breakable, "image": _image, "enumerate": _enumerate}
     style, script = ((_HERE / name).read_text("utf-8") for name in ("page.css", "page.js"))
-    made = parts(report)
+    counter = itertools.count(1)
+    sections = [
+        replace(s, tables=tuple(replace(t, anchor=f"t{next(counter)}") for t in s.tables))
+        for s in page.sections
+    ]
+    tables = [one for section in sections for one in section.tables]
+    # runs are described below our own tables; published tables link to them
+    ordered = sorted(tables, key=lambda one: one.judged is not None)
+    groups, numbers = run_groups((one.anchor, one.table) for one in ordered)
+    judged = [one for one in tables if one.judged is not None]
     text = environment.get_template("report.html.j2").render(
-        report=report,
-        stores=sorted(report.stores),
-        problems=sorted(report.problems),
+        page=page,
+        sources=sorted(page.sources),
+        problems=sorted(page.problems),
         policy=_policy(style, script),
         style=Markup(style),
         script=Markup(script),
-        parts=made,
-        summary=summarise(made),
-        book=book(made),
-        verdicts=Verdict,
-        of_verdict={str(verdict): verdict for verdict in Verdict},
+        sections=sections,
+        total=segments(one.judged for one in judged if one.judged),
+        lines=[summary_line(one.anchor, one.table, one.judged) for one in judged if one.judged],
+        groups=groups,
+        block_number=lambda runs: numbers[runs_key(runs)],
+        verdicts={str(verdict): verdict for verdict in Verdict},
         symbols=SYMBOLS,
-        meaning=MEANING,
-        difference=difference,
-        remarks=_remarks,
-        is_wide=_is_wide,
+        meanings=MEANINGS,
     )
     return _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def _policy(style: str, script: str) -> str:
-    """The content security policy: nothing from anywhere, and of what is here only our own."""
+    """Return the content security policy."""
 
     def digest(text: str) -> str:
         return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
@@ -85,39 +227,15 @@ def _policy(style: str, script: str) -> str:
     )
 
 
-def _is_wide(part: Part) -> bool:
-    return any(len(placed.sheet.columns) > _WIDE for placed in part.tables)
-
-
 def _breakable(text: str) -> Markup:
-    """A name that may be broken after its punctuation and between its words."""
+    """Return a name that may be broken after punctuation and between words."""
     return Markup("<wbr>").join(escape(piece) for piece in _BREAKS.split(text))
 
 
+def _enumerate(rows: Sequence[Row]) -> list[tuple[int, Row]]:
+    return list(enumerate(rows))
+
+
 def _image(svg: str) -> str:
-    """The address of a figure."""
+    """Return the `data:` address of a figure."""
     return f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"
-
-
-def _remarks(placed: Placed) -> list[tuple[str, str]]:
-    """(Where, remark) of the cells that have one, a line for each remark.
-
-    Of a published table the reasons: the numbers stand in its cells. Those that the notes below
-    the table explain are left out.
-    """
-    cells: dict[str, list[str]] = {}
-    for place, remark in _of_cells(placed):
-        cells.setdefault(remark, []).append(place)
-    return [("; ".join(places), remark) for remark, places in cells.items()]
-
-
-def _of_cells(placed: Placed) -> Iterable[tuple[str, str]]:
-    if placed.judged is not None:
-        for cell in placed.judged.cells.values():
-            if cell.reason and cell.verdict is not Verdict.not_comparable:
-                yield f"{cell.row}, {cell.column}", cell.reason
-        return
-    for row in placed.sheet.rows:
-        for column, entry in zip(placed.sheet.columns, row.cells, strict=True):
-            if entry is not None and entry.remark:
-                yield f"{row.label}, {column}", entry.remark

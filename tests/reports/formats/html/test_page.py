@@ -16,11 +16,18 @@ from matplotlib.figure import Figure
 
 from marginctl.papers import Claim
 from marginctl.reports.formats.html import page as module
-from marginctl.reports.formats.html.page import PaperSection, Picture, Report, page
+from marginctl.reports.formats.html.page import (
+    Page,
+    PageTable,
+    Picture,
+    Section,
+    render,
+    render_page,
+)
 from marginctl.reports.tables.published_table import SYMBOLS
-from marginctl.reports.tables.table import Cell, Row, Table, table_of_texts
+from marginctl.reports.tables.table import Cell, Report, Row, Table
 from marginctl.results.verdict import Verdict
-from tests.reports.formats.html.made import comparison, judged, report, run, sheet
+from tests.reports.formats.html.factories import judged, page, published, run, table
 
 HOSTILE = (
     """"><script>alert('1')</script></style></title></td>{{ 7*7 }}&amp;<img src=x onerror=a>"""
@@ -29,8 +36,8 @@ VOID = {"meta", "link", "img", "wbr", "br", "hr", "input"}
 CSS = (Path(module.__file__).parent / "page.css").read_text()
 
 
-class Read(HTMLParser):
-    """A page as its elements; a tag that is not closed where it should be is an error."""
+class ParsedPage(HTMLParser):
+    """The elements of a page; a tag that is not closed in order is an error."""
 
     def __init__(self, text):
         super().__init__()
@@ -60,53 +67,64 @@ class Read(HTMLParser):
         return [attributes for name, attributes, _ in self.elements if name == tag]
 
     @property
-    def said(self):
+    def visible(self):
         return " ".join("".join(self.text).split())
 
 
-def test_every_tag_is_closed_every_id_is_there_once_and_every_link_leads_somewhere():
-    read = Read(page(report()))
-    ids = [a["id"] for _, a, _ in read.elements if "id" in a]
+PICTURE = Picture("Ranks", "<svg/>")
+
+
+def with_figure(picture=PICTURE):
+    """Return a page with a figure below its second table."""
+    plain = page()
+    first, *others = plain.sections
+    tables = (first.tables[0], replace(first.tables[1], figures=(picture,)))
+    return replace(plain, sections=(replace(first, tables=tables), *others))
+
+
+def test_tags_are_closed_ids_are_unique_and_links_lead_somewhere():
+    parsed = ParsedPage(render_page(page()))
+    ids = [a["id"] for _, a, _ in parsed.elements if "id" in a]
     assert len(set(ids)) == len(ids)
-    links = [a["href"] for a in read.all("a")]
+    links = [a["href"] for a in parsed.all("a")]
     assert all(link.startswith("#") for link in links)
     assert {link[1:] for link in links} <= set(ids)
-    named = [n for _, a, _ in read.elements for n in a.get("aria-labelledby", "").split()]
-    assert named
-    assert set(named) <= set(ids)
+    labels = [n for _, a, _ in parsed.elements for n in a.get("aria-labelledby", "").split()]
+    assert labels
+    assert set(labels) <= set(ids)
     assert {f"#c{n}" for n in (1, 2, 3, 4, 5)} <= set(links)
 
 
 def test_headings_go_down_one_level_at_a_time():
-    read = Read(page(report()))
-    levels = [int(tag[1]) for tag, _, _ in read.elements if re.fullmatch("h[1-6]", tag)]
+    parsed = ParsedPage(render_page(page()))
+    levels = [int(tag[1]) for tag, _, _ in parsed.elements if re.fullmatch("h[1-6]", tag)]
     assert levels[0] == 1
     assert levels.count(1) == 1
     assert all(b <= a + 1 for a, b in itertools.pairwise(levels))
 
 
-def test_it_can_be_read_without_a_mouse_and_without_eyes():
-    read = Read(page(report(figures={"own": (Picture("Ranks", "<svg/>"),)})))
-    assert read.all("html") == [{"lang": "en"}]
-    first = next(a for tag, a, _ in read.elements if tag == "a")
+def test_keyboards_and_screen_readers_can_use_it():
+    parsed = ParsedPage(render_page(with_figure()))
+    assert parsed.all("html") == [{"lang": "en"}]
+    first = next(a for tag, a, _ in parsed.elements if tag == "a")
     assert (first["class"], first["href"]) == ("skip", "#main")
-    outside = [a for tag, a, above in read.elements if tag == "table" and "div" not in above]
-    assert outside == []  # each table in a region that scrolls, by keys too
-    regions = [a for a in read.all("div") if a.get("class") == "scroll"]
-    assert len(regions) == len(read.all("table"))
+    outside = [a for tag, a, above in parsed.elements if tag == "table" and "div" not in above]
+    assert outside == []  # each table is in a region that scrolls, by keys too
+    regions = [a for a in parsed.all("div") if a.get("class") == "scroll"]
+    assert len(regions) == len(parsed.all("table"))
     assert all(a["tabindex"] == "0" for a in regions)
     assert all("aria-labelledby" in a or "aria-label" in a for a in regions)
-    assert all(a.get("scope") in ("col", "row") for a in read.all("th"))
-    assert [a["alt"] for a in read.all("img")] == ["Ranks"]
-    bars = [a for a in read.all("svg") if a.get("role") == "img"]
+    assert all(a.get("scope") in ("col", "row") for a in parsed.all("th"))
+    assert [a["alt"] for a in parsed.all("img")] == ["Ranks"]
+    bars = [a for a in parsed.all("svg") if a.get("role") == "img"]
     assert len(bars) == 2
     assert all("reproduced" in a["aria-label"] for a in bars)
 
 
-def test_nothing_is_asked_of_any_network_and_nothing_foreign_runs():
-    text = page(report(figures={"own": (Picture("Ranks", "<svg/>"),)}))
-    read = Read(text)
-    for tag, attributes, _ in read.elements:
+def test_it_loads_nothing_and_runs_only_its_own_script():
+    text = render_page(with_figure())
+    parsed = ParsedPage(text)
+    for tag, attributes, _ in parsed.elements:
         for name in ("src", "href", "srcset", "action", "data", "poster"):
             address = attributes.get(name, "#")
             assert address.startswith(("#", "data:")), (tag, address)
@@ -114,7 +132,7 @@ def test_nothing_is_asked_of_any_network_and_nothing_foreign_runs():
     assert "http:" not in text
     assert "https:" not in text
     assert "@import" not in text
-    (policy,) = [a["content"] for a in read.all("meta") if a.get("http-equiv")]
+    (policy,) = [a["content"] for a in parsed.all("meta") if a.get("http-equiv")]
     assert policy.startswith("default-src 'none'; img-src data:;")
     for tag in ("style", "script"):
         (content,) = re.findall(f"<{tag}>(.*?)</{tag}>", text, re.DOTALL)
@@ -122,39 +140,35 @@ def test_nothing_is_asked_of_any_network_and_nothing_foreign_runs():
         assert f"{tag}-src 'sha256-{digest}'" in policy
 
 
-def hostile_report():
-    """The hostile text in every place that a recipe, a file or a run can fill."""
+def hostile_page():
+    """Return a page with the hostile text wherever a recipe, a file or a run can put text."""
     h = HOSTILE
-    found = run(h, h, store=h, **{h: h, "note": {h: [h, h]}})
-    found.about["recipe"][h] = {h: h}
-    found.about[h] = found.about["git_commit"] = h
-    found.about["versions"] = {h: h}
-    made = comparison(judged(runs=(found,), reason=h))
-    entry = Cell(h, True, h, h, h, h, h, (found,))
-    details = (table_of_texts(h, [h, h], [[h, h]]),)
-    rows = (Row(h, (entry,)), Row(h, (entry,)), Row(h, (entry,), foot=True))
-    own = Table(h, h, h, h, (h,), rows, (h,), True, details)
-    section = PaperSection(
-        h,
-        h,
-        (replace(made, sheet=replace(made.sheet, title=h, caption=h, notes=(h,))),),
-        (own,),
-        (Claim(h, h, (h,), None), Claim("b", h, (), h)),
-    )
-    figures = {h: (Picture(h, h),), "x": (Picture(h, h),)}
-    return Report(h, h, (h,), (h,), (section,), (own,), figures, {h: h})
+    one_run = run(h, h, store=h, **{h: h, "note": {h: [h, h]}})
+    one_run.about["recipe"][h] = {h: h}
+    one_run.about[h] = one_run.about["git_commit"] = h
+    one_run.about["versions"] = {h: h}
+    compared = published(judged(runs=(one_run,), reason=h))
+    cell = Cell(h, True, h, h, h, h, h, (one_run,))
+    rows = (Row(h, (cell,)), Row(h, (cell,)), Row(h, (cell,), foot=True))
+    detail = Table(h, h, h, h, (h,), (Row(h, (Cell(h),)),))
+    ours = Table(h, h, h, h, (h,), rows, (h,), True, (detail,))
+    changed = replace(compared.table, title=h, caption=h, notes=(h,))
+    tables = (replace(compared, table=changed), PageTable(ours, figures=(Picture(h, h),)))
+    section = Section(h, tables, h, (Claim(h, h, (h,), None), Claim("b", h, (), h)))
+    return Page(h, (section, section), h, (h,), (h,), {h: h})
 
 
 def test_text_of_recipes_files_and_runs_stays_text():
-    read = Read(page(hostile_report()))
-    plain = Read(page(report()))
-    assert len(read.all("script")) == len(read.all("style")) == len(read.all("title")) == 1
-    assert {tag for tag, _, _ in read.elements} <= {t for t, _, _ in plain.elements} | {
+    parsed = ParsedPage(render_page(hostile_page()))
+    plain = ParsedPage(render_page(page()))
+    for tag in ("script", "style", "title"):
+        assert len(parsed.all(tag)) == 1
+    assert {tag for tag, _, _ in parsed.elements} <= {t for t, _, _ in plain.elements} | {
         *("img", "figure", "figcaption", "strong", "sup", "tfoot", "code")
     }
-    assert all(a["src"].startswith("data:image/svg+xml;base64,") for a in read.all("img"))
-    assert read.said.count(HOSTILE) > 40
-    assert "49" not in read.said.replace(HOSTILE, "")
+    assert all(a["src"].startswith("data:image/svg+xml;base64,") for a in parsed.all("img"))
+    assert parsed.visible.count(HOSTILE) > 40
+    assert "49" not in parsed.visible.replace(HOSTILE, "")
 
 
 def test_a_figure_is_an_image_in_which_nothing_runs():
@@ -162,75 +176,78 @@ def test_a_figure_is_an_image_in_which_nothing_runs():
     figure.subplots().set_title(HOSTILE)
     written = io.StringIO()
     figure.savefig(written, format="svg", metadata={"Title": HOSTILE, "Date": None})
-    drawn = written.getvalue()
-    assert "alert" in drawn
-    read = Read(page(report(figures={"own": (Picture("Drawn", drawn),)})))
-    (image,) = read.all("img")
-    assert base64.b64decode(image["src"].partition(",")[2]).decode() == drawn
-    assert len(read.all("script")) == 1
+    svg = written.getvalue()
+    assert "alert" in svg
+    parsed = ParsedPage(render_page(with_figure(Picture("Drawn", svg))))
+    (image,) = parsed.all("img")
+    assert base64.b64decode(image["src"].partition(",")[2]).decode() == svg
+    assert len(parsed.all("script")) == 1
 
 
-def test_what_no_text_can_hold_is_replaced():
-    text = page(report(problems=("runs/\udcff\x00\x1b[31m: damaged",)))
+def test_characters_that_utf8_cannot_encode_are_replaced():
+    text = render_page(page(problems=("runs/\udcff\x00\x1b[31m: corrupt",)))
     text.encode()
-    assert "runs/\ufffd\ufffd\ufffd[31m: damaged" in Read(text).said
+    assert "runs/\ufffd\ufffd\ufffd[31m: corrupt" in ParsedPage(text).visible
 
 
-def test_stores_in_any_order_give_the_same_page():
-    stores, problems = [f"runs-{i}" for i in range(9)], [f"x{i}" for i in range(9)]
+def test_the_order_of_sources_and_runs_does_not_change_the_page():
+    sources, problems = [f"runs-{i}" for i in range(9)], [f"x{i}" for i in range(9)]
     runs = [run("digits", seed=s) for s in range(9)]
     pages = set()
     for seed in range(5):
-        for some in (stores, problems, runs):
-            random.Random(seed).shuffle(some)
-        made = sheet({("digits", "soft"): runs})
-        pages.add(page(report(stores=tuple(stores), problems=tuple(problems), sheets=(made,))))
+        for items in (sources, problems, runs):
+            random.Random(seed).shuffle(items)
+        tables = (PageTable(table({("digits", "soft"): runs})),)
+        sections = (Section("Your experiments", tables),)
+        pages.add(
+            render_page(page(sources=tuple(sources), problems=tuple(problems), sections=sections))
+        )
     assert len(pages) == 1
 
 
 @pytest.mark.parametrize("verdict", Verdict)
-def test_each_verdict_stands_in_its_cell_and_in_the_counts(verdict):
-    read = Read(page(report()))
-    said = f"{SYMBOLS[verdict]} {verdict}"
-    assert read.said.count(f"1 {said}") == 3  # of all tables, of its table, below its table
-    assert read.said.count(said) == 3 + 2  # in its cell, and what it means
+def test_each_verdict_is_in_its_cell_in_the_counts_and_in_the_legend(verdict):
+    parsed = ParsedPage(render_page(page()))
+    text = f"{SYMBOLS[verdict]} {verdict}"
+    assert parsed.visible.count(f"1 {text}") == 3  # of all tables, of its table, in its notes
+    assert parsed.visible.count(text) == 3 + 2
     assert f"--{verdict.name}:" in CSS
     assert f".verdict.{verdict.name} " in CSS
 
 
-def test_a_cell_has_ours_the_papers_the_difference_and_leads_to_its_runs():
-    text = page(report())
+def test_a_published_cell_has_both_values_the_verdict_and_links_to_its_runs():
+    text = render_page(page())
     cell = re.search(r'<td id="t1-0-2">(.*?)</td>', text, re.DOTALL).group(1)
-    assert Read(cell).said == (
-        "93.00 ± 0.50 (100) paper 90.00 ± 1.00 +3.00 [+2.25, +3.75] ≠ differs"
-    )
+    assert ParsedPage(cell).visible == "93.00 ± 0.50 90.00 ± 1.00 ≠ differs"
     target = re.search(r'href="#(c\d+)"', cell).group(1)
     block = re.search(rf'<section class="run" id="{target}">(.*?)</section>', text, re.DOTALL)
-    said = Read(block.group(1)).said
-    assert "iris · soft" in said
-    assert "iris-soft-0" in said
-    assert "digest of iris" in said
+    visible = ParsedPage(block.group(1)).visible
+    assert "iris · soft" in visible
+    assert "iris-soft-0" in visible
+    assert "digest of iris" in visible
+    assert "+2.25 to +3.75" in ParsedPage(text).visible
 
 
-def test_the_largest_differences_are_named_first_and_link_to_their_cells():
-    made = comparison(judged([Verdict.differs] * 5, (run(),)))
-    read = Read(page(report(papers=(PaperSection("P", "", (made,)),))))
-    links = [a["href"] for a in read.all("a") if a["href"].startswith("#t1-")][:3]
+def test_the_largest_differences_are_listed_first_and_link_to_their_cells():
+    one = published(judged([Verdict.differs] * 5, (run(),)))
+    parsed = ParsedPage(render_page(page(sections=(Section("P", (one,)),))))
+    links = [a["href"] for a in parsed.all("a") if a["href"].startswith("#t1-")][:3]
     assert links == ["#t1-0-4", "#t1-0-3", "#t1-0-2"]
-    assert "AdaCos: +5.00 [+4.25, +5.75]: ours 95.00 ± 0.50, published 90.00 ± 1.00" in read.said
+    assert "AdaCos: +5.00: ours 95.00 ± 0.50, published 90.00 ± 1.00" in parsed.visible
 
 
-def test_a_published_table_without_runs_is_named_and_not_shown():
-    nothing = comparison(judged([Verdict.missing] * 3))
-    read = Read(page(report(papers=(PaperSection("P", "", (nothing,)),), sheets=())))
-    assert "1 table without runs" in read.said
-    assert "No run was made for a published table." in read.said
-    assert read.all("table") == []
+def test_empty_sections_are_left_out():
+    parsed = ParsedPage(render_page(Page("A report", ())))
+    assert parsed.visible == "A report Skip to the content A report"
+    one = Table("k", "T", "", "row", ("a",), (Row("x", (Cell("1"),)),))
+    parsed = ParsedPage(render(Report([one], [], {})))
+    for absent in ("Reproduction summary", "Runs", "Claims", "skipped"):
+        assert absent not in parsed.visible
 
 
-def test_a_title_that_lists_a_protocol_is_a_short_heading_with_the_rest_below_it():
-    made = sheet({("iris", "soft"): [run()]}, title="arcgrad/table1: lr=0.003, epochs=10")
-    text = page(report(papers=(), sheets=(made,)))
+def test_a_title_with_a_protocol_is_a_short_heading_with_the_rest_below():
+    one = table({("iris", "soft"): [run()]}, title="arcgrad/table1: lr=0.003, epochs=10")
+    text = render_page(page(sections=(Section("P", (PageTable(one),)),)))
     assert '<h3 id="t1">arcgrad/<wbr>table1</h3>' in text
     assert '<p class="source">lr=0.003, epochs=10</p>' in text
 
@@ -280,9 +297,9 @@ def test_ten_thousand_runs_make_a_page_that_can_be_sent():
         for i in range(2000)
         for j in range(5)
     }
-    made = report(sheets=(sheet(cells),))
+    long_page = page(sections=(Section("Your experiments", (PageTable(table(cells)),)),))
     started = time.process_time()
-    text = page(made)
+    text = render_page(long_page)
     assert time.process_time() - started < 5
     assert len(text.encode()) < 10_000_000
     assert text.count("data-set-1999-arcgrad:scale=4-0<") == 1

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from marginctl.papers import PublishedValue, published_table
-from marginctl.reports.formats.html.page import Comparison, PaperSection, Report
+from marginctl.reports.formats.html.page import Page, PageTable, Section
 from marginctl.reports.tables.published_table import published_table as table_of_judged
 from marginctl.reports.tables.table import Cell, Row, Table
 from marginctl.results.collect import Run
@@ -13,7 +13,7 @@ ENVIRONMENT = {"torch": "2.14.1", "python": "3.11.7"}
 
 
 def run(dataset="iris", objective="soft", seed=0, *, store="runs", accuracies=None, **record):
-    """A finished cross-validation; `record` more of its result."""
+    """Return a finished cross-validation, with more keys of its result."""
     folder = f"{dataset}-{objective}-{seed}"
     about = {
         "schema": 1,
@@ -45,8 +45,8 @@ def run(dataset="iris", objective="soft", seed=0, *, store="runs", accuracies=No
     return Run(Path(store) / folder, about, result)
 
 
-def sheet(cells, *, key="own", title="Ours", **more):
-    """A table of the runs by (row, column)."""
+def table(cells, *, key="own", title="Ours", **more):
+    """Return a table of the runs by (row, column)."""
     rows = list(dict.fromkeys(row for row, _ in cells))
     columns = tuple(dict.fromkeys(column for _, column in cells))
     entries = [
@@ -57,48 +57,49 @@ def sheet(cells, *, key="own", title="Ours", **more):
 
 
 def judged(verdicts=tuple(Verdict), runs=(), reason=None):
-    """Table I of arcgrad with a verdict on each of its first cells."""
-    table = published_table("arcgrad", "I")
+    """Return Table I of arcgrad with a verdict on each of its first cells."""
+    published = published_table("arcgrad", "I")
     cells = {}
-    for i, (place, verdict) in enumerate(zip(table.cells, verdicts, strict=False)):
-        there = verdict not in (Verdict.missing, Verdict.not_available)
+    for i, (place, verdict) in enumerate(zip(published.cells, verdicts, strict=False)):
+        has_runs = verdict not in (Verdict.missing, Verdict.not_available)
         cells[place] = Judged(
             *place,
             published=None if verdict is Verdict.not_available else PublishedValue(90.0, 1.0, 100),
-            quantity=table.quantities[place],
-            runs=tuple(runs) if there else (),
-            mean=91.0 + i if there else None,
-            std=0.5 if there else None,
-            n=100 if there else 0,
-            difference=1.0 + i if there else None,
-            low=0.25 + i if there else None,
-            high=1.75 + i if there else None,
+            quantity=published.quantities[place],
+            runs=tuple(runs) if has_runs else (),
+            mean=91.0 + i if has_runs else None,
+            std=0.5 if has_runs else None,
+            n=100 if has_runs else 0,
+            difference=1.0 + i if has_runs else None,
+            low=0.25 + i if has_runs else None,
+            high=1.75 + i if has_runs else None,
             verdict=verdict,
-            reason=reason if there else None,
+            reason=reason if has_runs else None,
             differing={},
         )
-    return JudgedTable(table, cells)
+    return JudgedTable(published, cells)
 
 
-def comparison(of=None, key="arcgrad-I"):
-    of = of or judged(runs=(run(),))
-    return Comparison(table_of_judged(of, key=key), of)
+def published(one=None, key="arcgrad-I"):
+    """Return a published table of a page."""
+    one = one or judged(runs=(run(),))
+    return PageTable(table_of_judged(one, key=key), one)
 
 
-def report(**more):
-    """A whole page: a published table, our own of the same runs and of others, a problem."""
+def page(**changes):
+    """Return a page with a published table, tables of the same runs and of others, a problem."""
     cells = {(d, o): [run(d, o)] for d in ("iris", "wine") for o in ("soft", "arcface")}
-    section = PaperSection(
-        "ArcGrad", "J. Wu and L. Wang", (comparison(),), (sheet(cells, notes=("a note",)),)
-    )
+    ours = PageTable(table(cells, notes=("a note",)))
     seeds = {("digits", "soft"): [run("digits", seed=s) for s in range(3)]}
-    made = {
+    content = {
         "title": "A report",
-        "made": "2026-11-28",
-        "stores": ("runs",),
-        "problems": ("runs/x: not finished: left out",),
-        "papers": (section,),
-        "sheets": (sheet(seeds, key="b"),),
+        "newest": "2026-11-28",
+        "sources": ("runs",),
+        "problems": ("runs/x: not finished: skipped",),
+        "sections": (
+            Section("ArcGrad", (published(), ours), "J. Wu and L. Wang"),
+            Section("Your experiments", (PageTable(table(seeds, key="b")),)),
+        ),
         "environment": {"marginctl": "0.1.0"},
     }
-    return Report(**made | more)
+    return Page(**content | changes)
