@@ -166,9 +166,7 @@ def value_text(value: Any) -> str:
         return f"{len(value)} entries (see the file)"
     mean = statistics.fmean(flat)
     std = math.sqrt(sum((leaf - mean) ** 2 for leaf in flat) / (len(flat) - 1))
-    return (
-        f"{len(flat)} numbers: {mean:.6g} ± {std:.6g}, from {min(flat):.6g} to {max(flat):.6g}"
-    )
+    return f"{len(flat)} numbers: {mean:.6g} ± {std:.6g}, from {min(flat):.6g} to {max(flat):.6g}"
 
 
 def _leaves(values: Sequence[Any]) -> Iterator[Any]:
