@@ -81,7 +81,7 @@ def test_training_from_a_list_of_files(marginctl, tmp_path, data_dir):
     assert ran.json["cells"][0]["n"] == 1
 
 
-def test_a_paper_of_ones_own_is_on_the_page(marginctl, tmp_path):
+def test_runs_of_an_unknown_paper_are_on_the_page(marginctl, tmp_path):
     recipe = tmp_path / "own.yaml"
     recipe.write_text("paper: my-paper\ntask: train\nmodel: mlp:width=8\ntrain: {epochs: 1}\n")
     assert marginctl("train", recipe, "--device", "cpu", "--out", tmp_path / "runs").status == 0
@@ -90,4 +90,6 @@ def test_a_paper_of_ones_own_is_on_the_page(marginctl, tmp_path):
     os.mkfifo(metrics)  # which no figure waits for
     page = tmp_path / "page.html"
     assert marginctl("report", tmp_path / "runs", "--format", "html", "--output", page).status == 0
-    assert "own: epochs=1" in page.read_text("utf-8")
+    text = page.read_text("utf-8")
+    assert ">own</h3>" in text
+    assert ">epochs=1</p>" in text

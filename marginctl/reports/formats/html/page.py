@@ -121,7 +121,7 @@ def render(report: Report, width: int | None = None) -> str:
     newest = ""
     if isinstance(report, RunsReport):
         sections = _sections(report)
-        results = [*report.cross_validation, *report.training]
+        results: list[CVResult | TrainingResult] = [*report.cross_validation, *report.training]
         newest = max((run.started for r in results for run in r.runs.runs.values()), default="")
     return render_page(
         Page(
