@@ -16,8 +16,10 @@ import filelock
 from packaging.requirements import Requirement
 
 from marginctl import __version__
-from marginctl.data.status import dataset_status, image_set_names
-from marginctl.data.tabular.uci import DATA_DIR_VARIABLE, uci_definitions
+from marginctl.data.images.registry import IMAGE_SETS
+from marginctl.data.paths import DATA_DIR_VARIABLE
+from marginctl.data.status import dataset_status
+from marginctl.data.tabular.uci import uci_definitions
 from marginctl.errors import RequestError
 from marginctl.experiments.tasks import recipe_summaries
 from marginctl.recipe.load import recipes_folder
@@ -231,14 +233,14 @@ def _runs(out: Path) -> Finding:
 
 
 def _data(folder: Path) -> Iterator[Finding]:
-    for topic, names in (("UCI sets", list(uci_definitions())), ("image sets", image_set_names())):
+    for topic, names in (("UCI sets", list(uci_definitions())), ("image sets", list(IMAGE_SETS))):
         found = [dataset_status(name, folder, read=False) for name in names]
         there = [s.name for s in found if s.state in ("present", "built in")]
         absent = [s.name for s in found if s.state == "absent"]
         said = f"{len(there)} of {len(names)}: {', '.join(there)}"
-        for damaged in (s for s in found if s.state == "damaged"):
-            advice = f"marginctl data fetch {damaged.name}"
-            yield Finding(topic, "problem", str(damaged.detail), advice)
+        for corrupt in (s for s in found if s.state == "corrupt"):
+            advice = f"marginctl data fetch {corrupt.name}"
+            yield Finding(topic, "problem", str(corrupt.detail), advice)
         if topic == "UCI sets" and absent:
             yield Finding(topic, "note", said, "marginctl data fetch")
         elif absent:

@@ -20,7 +20,7 @@ from marginctl.bench.timing import (
     ratios,
 )
 from marginctl.data.images.in_memory import InMemoryImages
-from marginctl.data.loading.batches import PADDING
+from marginctl.data.loading.loader import PADDING
 from marginctl.models.factory import check_image_shape, create_backbone
 from marginctl.models.registry import ModelSpec
 from marginctl.objectives.parsing import parse

@@ -26,8 +26,9 @@ from marginctl.bench.timing import (
 from marginctl.crossval.executors import ProcessExecutor
 from marginctl.crossval.reference_trainer import train_network
 from marginctl.crossval.stack import Stack, build_stacks
+from marginctl.data.paths import default_data_dir
 from marginctl.data.tabular.dataset import TabularDataset
-from marginctl.data.tabular.uci import default_data_dir, load_uci
+from marginctl.data.tabular.uci import load_uci
 from marginctl.errors import RequestError
 from marginctl.objectives.parsing import parse
 from marginctl.recipe import Protocol

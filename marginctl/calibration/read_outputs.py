@@ -76,7 +76,7 @@ def _read_csv(path: Path) -> Outputs:
     if not integers.all():
         row = int(np.argmin(integers))
         raise RequestError(
-            f"{table.where[row]}: label = '{short(table.columns[LABEL][row])}': expected "
+            f"{table.locations[row]}: label = '{short(table.columns[LABEL][row])}': expected "
             f"a class from 0 to {len(expected) - 1}"
         )
     return create_outputs(str(path), kind, values, labels.astype(np.int64))

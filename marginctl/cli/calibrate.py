@@ -166,7 +166,7 @@ def _predict(
     """Return a trained network's logits of its test images."""
     from marginctl.calibration.outputs import create_outputs
     from marginctl.calibration.read_outputs import FORMS
-    from marginctl.data.tabular.uci import default_data_dir
+    from marginctl.data.paths import default_data_dir
     from marginctl.experiments.evaluate import tested_of
     from marginctl.utils.device import resolve_device
 

@@ -35,9 +35,9 @@ def uci_set(incomplete: str) -> list[str]:
 
 def images(incomplete: str) -> list[str]:
     """Sets of images; `folder:` and `list:` take a path."""
-    from marginctl.data.images.registry import image_sets
+    from marginctl.data.images.registry import FOLDER_PREFIX, IMAGE_SETS, LIST_PREFIX
 
-    return _begun(incomplete, (name.removesuffix("PATH") for name in image_sets()))
+    return _begun(incomplete, [*IMAGE_SETS, FOLDER_PREFIX, LIST_PREFIX])
 
 
 def model(incomplete: str) -> list[str]:

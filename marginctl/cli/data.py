@@ -1,5 +1,6 @@
 """marginctl data: list, fetch and verify."""
 
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -15,23 +16,24 @@ Names = Annotated[
 ]
 
 
-def _chosen(names: list[str] | None) -> list[str]:
-    from marginctl.data.status import image_set_names
+def _select(names: list[str] | None) -> list[str]:
+    from marginctl.data.images.registry import IMAGE_SETS
     from marginctl.data.tabular.uci import uci_definitions
 
-    groups = {"uci": list(uci_definitions()), "images": image_set_names()}
+    groups = {"uci": list(uci_definitions()), "images": list(IMAGE_SETS)}
     return [n for name in names or ["uci"] for n in groups.get(name, [name])]
 
 
 @app.command("list")
 def list_(data_dir: options.DataDir = None, json: options.Json = False) -> None:
-    """List the data sets and what is there of them."""
+    """List the data sets and their state."""
+    from marginctl.data.paths import default_data_dir
     from marginctl.data.status import dataset_status
-    from marginctl.data.tabular.uci import default_data_dir
     from marginctl.reports.formats.output import print_rows
 
     folder = data_dir or default_data_dir()
-    rows = [dataset_status(name, folder, read=False).row() for name in _chosen(["uci", "images"])]
+    names = _select(["uci", "images"])
+    rows = [asdict(dataset_status(name, folder, read=False)) for name in names]
     if json:
         print_json(rows)
     else:
@@ -42,32 +44,33 @@ def list_(data_dir: options.DataDir = None, json: options.Json = False) -> None:
 def fetch(
     names: Names = None, data_dir: options.DataDir = None, json: options.Json = False
 ) -> None:
-    """Fetch what is absent or damaged into the data folder; every file is checked by digest."""
-    from marginctl.data.fetch import fetch_missing
-    from marginctl.data.status import dataset_status, image_set_names
-    from marginctl.data.tabular.uci import default_data_dir
+    """Download absent and corrupt data sets into the data folder; each is checked by its digest."""
+    from marginctl.data.fetch import fetch_datasets
+    from marginctl.data.images.registry import IMAGE_SETS
+    from marginctl.data.paths import default_data_dir
+    from marginctl.data.status import dataset_status
     from marginctl.errors import MarginctlError, RequestError
 
     folder = data_dir or default_data_dir()
-    chosen = _chosen(names)
-    images = [n for n in chosen if n in image_set_names()]
+    selected = _select(names)
+    images = [name for name in selected if name in IMAGE_SETS]
     if images:
         raise RequestError(
-            f"data fetch: {', '.join(images)}: images are not fetched: torchvision.datasets does "
-            f"it (download=True) for all but imagenet, with {folder} as its root"
+            f"data fetch: {', '.join(images)}: images are not downloaded: use torchvision.datasets "
+            f"with download=True and root={folder}, which has all but imagenet"
         )
-    needed = [n for n in chosen if dataset_status(n, folder).state in ("absent", "damaged")]
-    reasons = fetch_missing(needed, folder)
-    rows = [dataset_status(name, folder).row() for name in chosen]
+    needed = [n for n in selected if dataset_status(n, folder).state in ("absent", "corrupt")]
+    failures = fetch_datasets(needed, folder)
+    statuses = [dataset_status(name, folder) for name in selected]
     if json:
-        print_json(rows)
+        print_json([asdict(status) for status in statuses])
     else:
-        for row in rows:
-            print(f"{row['name']}: {'not fetched' if row['name'] in reasons else row['state']}")
-    if reasons:
+        for status in statuses:
+            print(f"{status.name}: {'failed' if status.name in failures else status.state}")
+    if failures:
         raise MarginctlError(
-            *(f"data set '{name}': could not be fetched: {why}" for name, why in reasons.items()),
-            f"put the original files of these into {folder / 'uci'}/NAME/ by hand",
+            *(f"data set '{name}': cannot be downloaded: {why}" for name, why in failures.items()),
+            f"download the original files by hand into {folder / 'uci'}/NAME/",
         )
 
 
@@ -75,18 +78,21 @@ def fetch(
 def verify(
     names: Names = None, data_dir: options.DataDir = None, json: options.Json = False
 ) -> None:
-    """Read every data set that is there and compare counts and digest."""
+    """Read every data set in the data folder and compare counts and digests."""
+    from marginctl.data.paths import default_data_dir
     from marginctl.data.status import dataset_status
-    from marginctl.data.tabular.uci import default_data_dir
     from marginctl.errors import RequestError
 
-    found = [dataset_status(name, data_dir or default_data_dir()) for name in _chosen(names)]
+    folder = data_dir or default_data_dir()
+    statuses = [dataset_status(name, folder) for name in _select(names)]
     if json:
-        print_json([s.row() for s in found])
+        print_json([asdict(status) for status in statuses])
     else:
-        for s in found:
-            print(f"{s.name}: {s.state}")
-    named = set(names or []) - {"uci", "images"}
-    bad = [s for s in found if s.state == "damaged" or (s.state == "absent" and s.name in named)]
-    if bad:
-        raise RequestError(*(str(s.detail) for s in bad))
+        for status in statuses:
+            print(f"{status.name}: {status.state}")
+    required = set(names or []) - {"uci", "images"}
+    failed = [
+        s for s in statuses if s.state == "corrupt" or (s.state == "absent" and s.name in required)
+    ]
+    if failed:
+        raise RequestError(*(str(status.detail) for status in failed))

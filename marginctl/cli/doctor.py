@@ -18,7 +18,7 @@ def command(
 
     Exits with 1 where something stands in the way of every command.
     """
-    from marginctl.data.tabular.uci import default_data_dir
+    from marginctl.data.paths import default_data_dir
     from marginctl.doctor import examine
     from marginctl.reports.formats.output import print_finding
 

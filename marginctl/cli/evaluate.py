@@ -115,7 +115,7 @@ def command(
     _refuse(of_pairs, "needs --pairs FILE")
     from marginctl.console.progress import log_lines
     from marginctl.data.images.registry import parse_ood_name
-    from marginctl.data.tabular.uci import default_data_dir
+    from marginctl.data.paths import default_data_dir
     from marginctl.experiments import evaluate, evaluate_pretrained
     from marginctl.models.pretrained import is_weights_name
     from marginctl.reports.figures.style import check_path

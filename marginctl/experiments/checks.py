@@ -6,8 +6,7 @@ from typing import Any, TypeVar
 
 from marginctl import recipe as recipes
 from marginctl.data.images.base import ImageDataset
-from marginctl.data.images.in_memory import load_in_memory
-from marginctl.data.images.on_disk_sets import load_on_disk
+from marginctl.data.images.load import load_image_set
 from marginctl.data.images.registry import LIST_PREFIX
 from marginctl.data.images.subsets import label_noise, long_tailed, subsample
 from marginctl.errors import RequestError
@@ -64,21 +63,20 @@ def images_of(data: ImageData, folder: Path) -> ImageDataset:
     Raises:
         RequestError: they are not there, or damaged.
     """
-    images: ImageDataset
-    if data.streamed:
-        images = load_on_disk(
-            *(data.name, folder, data.resolved_size),
-            blacklist=data.exclude,
-            test_share=data.test_fraction,
-        )
-    else:
-        images = load_in_memory(
-            data.name, folder, data.resolved_size, test_share=data.test_fraction
-        )
+    images = load_image_set(
+        data.name,
+        folder,
+        data.resolved_size,
+        stream=data.streamed,
+        exclude=data.exclude,
+        test_fraction=data.test_fraction,
+    )
     if data.subset_size is not None or data.subset_fraction < 1:
-        images = subsample(images, data.subset_fraction, count=data.subset_size, seed=0)
+        images = subsample(images, data.subset_fraction, size=data.subset_size, seed=0)
     if data.imbalance_factor is not None:
-        images = long_tailed(images, data.imbalance_factor, largest=data.max_per_class, seed=0)
+        images = long_tailed(
+            images, data.imbalance_factor, max_per_class=data.max_per_class, seed=0
+        )
     return label_noise(images, data.label_noise, seed=0) if data.label_noise else images
 
 

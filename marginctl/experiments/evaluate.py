@@ -10,9 +10,9 @@ from torch import Tensor
 
 from marginctl.calibration.calibrator import Calibrator, evaluate_calibrator
 from marginctl.data.images.base import ImageDataset
-from marginctl.data.images.folders import resolve_path
-from marginctl.data.images.ood_sets import load_ood_datasets
+from marginctl.data.images.load import load_ood_datasets
 from marginctl.data.images.registry import FOLDER_PREFIX, check_image_set_name, loading_modes
+from marginctl.data.paths import resolve_path
 from marginctl.errors import RequestError
 from marginctl.experiments.checks import images_of
 from marginctl.experiments.find_run import located, run_of
@@ -73,7 +73,7 @@ def evaluate(
     calibrator = None if calibration is None else Calibrator.load(calibration)
     found = tested_of(path, data, which, data_dir, device)
     images, tested = found.images, found.tested
-    foreign = load_ood_datasets(ood, images, data_dir, streamed=found.trainer.recipe.data.streamed)
+    foreign = load_ood_datasets(ood, images, data_dir, stream=found.trainer.recipe.data.streamed)
     others = predict_ood(found.trainer, foreign, images, None)
     document: dict[str, Any] = {
         "schema": 1,

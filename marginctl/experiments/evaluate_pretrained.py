@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from marginctl.calibration.calibrator import Calibrator, evaluate_calibrator
 from marginctl.data.images.base import ImageDataset
 from marginctl.data.images.in_memory import InMemoryImages
-from marginctl.data.images.on_disk import OnDiskImages
-from marginctl.data.images.on_disk_sets import imagenet_wnids, load_on_disk
-from marginctl.data.images.ood_sets import load_ood_datasets
+from marginctl.data.images.listing import imagenet_wnids
+from marginctl.data.images.load import load_ood_datasets
+from marginctl.data.images.on_disk import OnDiskImages, load_on_disk
 from marginctl.data.loading.workers import DecodedImages, decode_batches
 from marginctl.errors import RequestError
 from marginctl.metrics.detection import OODOutputs, Outputs, detection_metrics
@@ -63,7 +63,7 @@ def evaluate_weights(
     preset, categories = weights.transform, weights.categories
     files = load_on_disk(data, data_dir, weights.image_size, test_only=True)
     numbers, matched = classes_of(files.classes, categories, weights.name)
-    foreign = load_ood_datasets(ood, files, data_dir, streamed=True)
+    foreign = load_ood_datasets(ood, files, data_dir, stream=True)
     network = weights.network().eval().to(device)
     last = [m for m in network.modules() if isinstance(m, nn.Linear)][-1:]
     own, *others = (

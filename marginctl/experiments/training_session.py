@@ -9,9 +9,9 @@ import yaml
 
 from marginctl import recipe as recipes
 from marginctl.data.images.base import ImageDataset
-from marginctl.data.images.ood_sets import load_ood_datasets
+from marginctl.data.images.load import load_ood_datasets
 from marginctl.data.images.pairs import load_pairs
-from marginctl.data.tabular.uci import default_data_dir
+from marginctl.data.paths import default_data_dir
 from marginctl.errors import RequestError
 from marginctl.experiments import reference_run
 from marginctl.experiments.checks import check_processes, check_scores, images_of, read_recipe
@@ -99,9 +99,7 @@ class Session:
         loaded = {key: images_of(data, folder) for key, data in asked.items()}
         digests = {key: images.digest for key, images in loaded.items()}
         foreign = {
-            images.digest: load_ood_datasets(
-                recipe.ood, images, folder, streamed=asked[key].streamed
-            )
+            images.digest: load_ood_datasets(recipe.ood, images, folder, stream=asked[key].streamed)
             for key, images in loaded.items()
         }
         references: dict[tuple[str, str | None], reference_run.Reference] = {}

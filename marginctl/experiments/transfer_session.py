@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from marginctl import recipe as recipes
 from marginctl.data.images.base import ImageDataset
-from marginctl.data.tabular.uci import default_data_dir
+from marginctl.data.paths import default_data_dir
 from marginctl.errors import RequestError
 from marginctl.experiments import source_model
 from marginctl.experiments.checks import check_processes, images_of, read_recipe

@@ -7,9 +7,10 @@ from typing import Any, Self
 
 from marginctl import recipe as recipes
 from marginctl.crossval.dask_executor import DaskExecutor
-from marginctl.data.fetch import NO_NETWORK, fetch_missing
+from marginctl.data.fetch import NO_NETWORK, fetch_datasets
+from marginctl.data.paths import MissingDataError, default_data_dir
 from marginctl.data.tabular.dataset import TabularDataset
-from marginctl.data.tabular.uci import MissingDataError, default_data_dir, is_missing, load_uci
+from marginctl.data.tabular.uci import is_missing, load_uci
 from marginctl.errors import RequestError
 from marginctl.experiments.tasks import load_task_recipe
 from marginctl.experiments.uci_cv_execution import Listener, Outcome, execute
@@ -90,7 +91,7 @@ class Session:
         reasons: dict[str, str] = {}
         if absent and not offline:
             on_fetch(f"fetching {len(absent)} data sets into {folder}")
-            reasons = fetch_missing(absent, folder)
+            reasons = fetch_datasets(absent, folder)
         for dataset in named:
             try:
                 datasets.append(load_uci(dataset, folder))

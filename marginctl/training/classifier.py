@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from marginctl.data.images.base import ImageDataset
-from marginctl.data.loading.batches import BatchLoader
+from marginctl.data.loading.loader import BatchLoader
 from marginctl.models.factory import create_backbone
 from marginctl.models.registry import ModelSpec
 from marginctl.objectives.module import Objective

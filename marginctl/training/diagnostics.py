@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from marginctl.data.images.base import ImageDataset
-from marginctl.data.loading.batches import BatchLoader
-from marginctl.data.loading.streaming import make_loader
+from marginctl.data.loading.loader import BatchLoader
+from marginctl.data.loading.on_disk_loader import make_loader
 from marginctl.metrics.accuracy import top_k_accuracy
 from marginctl.metrics.arrays import FloatArray, IntArray
 from marginctl.metrics.calibration_error import CONVENTION, bin_index

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from marginctl.data.loading.batches import BatchLoader, TensorSplit
+from marginctl.data.loading.loader import BatchLoader, TensorSplit
 from marginctl.models.backbone import Backbone
 from marginctl.models.registry import ModelSpec
 from marginctl.models.stages import frozen_modules

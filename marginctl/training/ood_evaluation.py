@@ -8,9 +8,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from marginctl.data.images.base import ImageDataset
-from marginctl.data.images.ood_sets import OODDataset
-from marginctl.data.loading.batches import BatchLoader
-from marginctl.data.loading.streaming import make_loader
+from marginctl.data.images.load import OODDataset
+from marginctl.data.loading.loader import BatchLoader
+from marginctl.data.loading.on_disk_loader import make_loader
 from marginctl.training.trainer import Predictions, Trainer
 from marginctl.utils.distributed import World
 from marginctl.utils.precision import DeviceConfig

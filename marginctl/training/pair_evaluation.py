@@ -147,7 +147,7 @@ def _with_line(message: str, lists: Sequence[VerificationPairs]) -> str:
     for pairs in lists:
         for row, file in enumerate(pairs.files):
             if message.startswith(f"{file.absolute()}: "):
-                problem = message.removesuffix(", or take it out of the set")
+                problem = message.removesuffix(", or remove it from the data set")
                 line = pairs.first_line(row)
                 return f"{pairs.file}:{line}: {problem}, or remove its pairs from the list"
     return message

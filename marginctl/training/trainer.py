@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from marginctl.data.images.base import ImageDataset
-from marginctl.data.loading.batches import BatchLoader
-from marginctl.data.loading.streaming import make_loader
+from marginctl.data.loading.loader import BatchLoader
+from marginctl.data.loading.on_disk_loader import make_loader
 from marginctl.objectives.parts import ObjectiveSpec
 from marginctl.objectives.schedules import rate_at
 from marginctl.recipe import ImageRecipe

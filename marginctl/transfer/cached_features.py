@@ -17,7 +17,7 @@ from marginctl import NUMERICS
 from marginctl.data.images.base import ImageDataset
 from marginctl.data.images.in_memory import InMemoryImages
 from marginctl.data.images.on_disk import OnDiskImages
-from marginctl.data.loading.streaming import make_loader
+from marginctl.data.loading.on_disk_loader import make_loader
 from marginctl.errors import RequestError
 from marginctl.experiments.source_model import Start
 from marginctl.models.factory import create_backbone

@@ -9,6 +9,7 @@ from marginctl.data.images import folders
 from marginctl.data.images.base import ImageDataset
 from marginctl.data.images.on_disk import OnDiskImages
 from marginctl.data.images.registry import FOLDER_PREFIX
+from marginctl.data.paths import resolve_path
 from marginctl.metrics.arrays import FloatArray
 from marginctl.metrics.scoring_rules import softmax
 from marginctl.recipe.image_data import ImageData
@@ -41,8 +42,8 @@ def test_image_names(data: ImageData, images: ImageDataset, data_dir: Path) -> l
     if isinstance(images, OnDiskImages):
         return [images.test.path(row) for row in range(len(images.test))]
     if data.name.startswith(FOLDER_PREFIX):
-        root = folders.resolve_path(data.name.removeprefix(FOLDER_PREFIX), data_dir)
-        _, test = folders.list_image_folder(data.name, root, test_share=data.test_fraction)
+        root = resolve_path(data.name.removeprefix(FOLDER_PREFIX), data_dir)
+        _, test = folders.list_image_folder(data.name, root, test_fraction=data.test_fraction)
         return [os.path.relpath(path, root) for files in test.values() for path in files]
     return [str(i) for i in range(len(images.test_y))]
 

@@ -1,4 +1,4 @@
-"""Fetching, against a local server that answers in every bad way."""
+"""Downloads, from a local server that fails in every way."""
 
 import io
 import threading
@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from marginctl.data import fetch
-from marginctl.data.fetch import Fetcher, fetch_missing
+from marginctl.data.fetch import Downloader, fetch_datasets
 from marginctl.data.tabular import uci
 
 HABERMAN = "".join(f"{30 + i % 50},{58 + i % 12},{i % 13},{1 + (i % 7 == 0)}\n" for i in range(306))
@@ -28,11 +28,11 @@ GOOD = archive(habermanDOTdata=HABERMAN)
 
 
 def bomb(method):
-    """A member of 100 MB that says it has 1,000 bytes."""
+    """A member of 100 MB whose header says 1,000 bytes."""
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", method) as out:
         out.writestr("haberman.data", bytes(100 * 10**6))
-        out.filelist[0].file_size = 1000  # what the directory at the end says
+        out.filelist[0].file_size = 1000  # in the central directory
     return content.getvalue()
 
 
@@ -40,12 +40,12 @@ def bomb(method):
 def server():
     """Answers each path with what `pages` holds; a path `stall` never ends."""
     pages = {}
-    asked = []
+    requested = []
     stop = threading.Event()
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):
-            asked.append(self.path)
+            requested.append(self.path)
             if self.path == "/stall":
                 self.send_response(200)
                 self.send_header("Content-Length", "1000")
@@ -65,7 +65,7 @@ def server():
 
     running = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=running.serve_forever, daemon=True).start()
-    running.pages, running.asked = pages, asked
+    running.pages, running.requested = pages, requested
     running.url = f"http://127.0.0.1:{running.server_port}"
     yield running
     stop.set()
@@ -75,7 +75,7 @@ def server():
 
 @pytest.fixture
 def haberman(monkeypatch, tmp_path, server):
-    """Makes a small stand-in of haberman the one that is wanted; sets its sources."""
+    """Expect a small stand-in of haberman; return a function that sets its sources."""
     folder = tmp_path / "original" / "uci" / "haberman"
     folder.mkdir(parents=True)
     (folder / "haberman.data").write_text(HABERMAN)
@@ -86,12 +86,12 @@ def haberman(monkeypatch, tmp_path, server):
         changed["sources"] = [{kind: server.url + p if p[0] == "/" else p, **more} for p in paths]
 
     everything = {**uci.uci_definitions(), "haberman": changed}
-    monkeypatch.setattr(fetch, "definitions", lambda: everything)
+    monkeypatch.setattr(fetch, "uci_definitions", lambda: everything)
     return sources
 
 
-def fetched(tmp_path):
-    return fetch_missing(["haberman"], tmp_path / "data").get("haberman")
+def fetch_haberman(tmp_path):
+    return fetch_datasets(["haberman"], tmp_path / "data").get("haberman")
 
 
 def nothing_left(tmp_path):
@@ -102,7 +102,7 @@ def nothing_left(tmp_path):
 def test_a_good_archive(tmp_path, server, haberman):
     server.pages["/good"] = (200, GOOD, None)
     haberman("/good")
-    assert fetched(tmp_path) is None
+    assert fetch_haberman(tmp_path) is None
     assert uci.load_uci("haberman", tmp_path / "data").num_rows == 306
     assert [p.name for p in (tmp_path / "data" / "uci").iterdir()] == ["haberman"]
 
@@ -116,12 +116,10 @@ def test_a_good_archive(tmp_path, server, haberman):
     ],
     ids=["in a folder", "zip in a zip", "a path that leaves the cache"],
 )
-def test_wherever_the_member_lies_it_is_placed_by_its_bare_name(
-    tmp_path, server, haberman, content
-):
+def test_members_are_placed_by_their_base_names(tmp_path, server, haberman, content):
     server.pages["/good"] = (200, content, None)
     haberman("/good")
-    assert fetched(tmp_path) is None
+    assert fetch_haberman(tmp_path) is None
     files = sorted(str(p.relative_to(tmp_path)) for p in tmp_path.rglob("haberman.data"))
     assert files == [
         "data/uci/haberman/haberman.data",
@@ -134,7 +132,7 @@ def test_wherever_the_member_lies_it_is_placed_by_its_bare_name(
     [
         ((200, b"<!DOCTYPE html><html>Sorry</html>", None), "not a zip archive: an HTML page"),
         ((200, GOOD[:-40], None), "not a zip archive"),
-        ((200, GOOD[:50], len(GOOD)), f"50 of {len(GOOD)} bytes came"),
+        ((200, GOOD[:50], len(GOOD)), "incomplete: the connection closed early"),
         ((200, b"", None), "not a zip archive"),
         ((200, archive(otherDOTdata="1,2"), None), "no member 'haberman.data' in the archive"),
         (
@@ -143,25 +141,25 @@ def test_wherever_the_member_lies_it_is_placed_by_its_bare_name(
         ),
         (
             (200, archive(habermanDOTdata=HABERMAN.replace("30,58", "31,58")), None),
-            "digest differs",
+            "another SHA-256 digest",
         ),
         ((200, GOOD.replace(GOOD[60:90], bytes(30)), None), "not a zip archive"),
         ((200, bomb(zipfile.ZIP_DEFLATED), None), "Bad CRC-32"),
-        ((200, bomb(zipfile.ZIP_BZIP2), None), "is packed in another way than zip's own"),
-        ((200, bomb(zipfile.ZIP_LZMA), None), "is packed in another way than zip's own"),
+        ((200, bomb(zipfile.ZIP_BZIP2), None), "has another compression than deflate"),
+        ((200, bomb(zipfile.ZIP_LZMA), None), "has another compression than deflate"),
         ((200, archive(habermanDOTdata="1" * (51 * 2**20)), None), "has 53477376 bytes"),
         ((404, b"gone", None), "HTTP status 404"),
         ((503, b"busy", None), "HTTP status 503"),
     ],
 )
-def test_a_bad_answer_is_named_and_nothing_is_placed(tmp_path, server, haberman, page, message):
+def test_a_bad_download_is_reported_and_not_placed(tmp_path, server, haberman, page, message):
     server.pages["/bad"] = page
     haberman("/bad")
-    assert message in fetched(tmp_path)
+    assert message in fetch_haberman(tmp_path)
     assert nothing_left(tmp_path)
     server.pages["/good"] = (200, GOOD, None)
     haberman("/bad", "/good")
-    assert fetched(tmp_path) is None
+    assert fetch_haberman(tmp_path) is None
 
 
 def test_a_link_or_an_absolute_name_in_an_archive_leads_nowhere(tmp_path, server, haberman):
@@ -176,7 +174,7 @@ def test_a_link_or_an_absolute_name_in_an_archive_leads_nowhere(tmp_path, server
         out.writestr(str(tmp_path / "outside" / "haberman.data"), HABERMAN)
     server.pages["/good"] = (200, content.getvalue(), None)
     haberman("/good")
-    assert fetched(tmp_path) is None
+    assert fetch_haberman(tmp_path) is None
     assert not (tmp_path / "outside").exists()
     assert [p.name for p in (tmp_path / "data").rglob("*")] == ["uci", "haberman", "haberman.data"]
 
@@ -187,32 +185,32 @@ def test_a_bomb_is_not_unpacked(tmp_path, server, haberman, method):
     haberman("/bomb")
     tracemalloc.start()
     try:
-        assert fetched(tmp_path)
+        assert fetch_haberman(tmp_path)
         assert tracemalloc.get_traced_memory()[1] < 30 * 10**6
     finally:
         tracemalloc.stop()
 
 
-def test_a_stalled_connection_is_given_up(tmp_path, server, haberman, monkeypatch):
-    monkeypatch.setattr(fetch, "SILENT_SECONDS", 0.5)
+def test_a_stalled_connection_times_out(tmp_path, server, haberman, monkeypatch):
+    monkeypatch.setattr(fetch, "READ_SECONDS", 0.5)
     haberman("/stall")
     started = time.monotonic()
-    assert "silent for 0 s" in fetched(tmp_path) or "timed out" in fetched(tmp_path)
+    assert "no answer in 0 s" in fetch_haberman(tmp_path)
     assert time.monotonic() - started < 5
     assert nothing_left(tmp_path)
 
 
-def test_a_host_that_is_not_there_is_asked_once(tmp_path, haberman, monkeypatch):
-    asked = []
+def test_an_unknown_host_is_requested_once(tmp_path, haberman, monkeypatch):
+    requested = []
 
     def resolves(host, seconds):
-        asked.append(host)
+        requested.append(host)
         return False
 
     monkeypatch.setattr(fetch, "_resolves", resolves)
     haberman("http://nowhere.invalid/a", "http://nowhere.invalid/b")
-    assert fetched(tmp_path) == "nowhere.invalid: host not found (no network?)"
-    assert asked == ["nowhere.invalid"]
+    assert fetch_haberman(tmp_path) == "nowhere.invalid: host not found (no network?)"
+    assert requested == ["nowhere.invalid"]
 
 
 def test_without_a_network_it_gives_up_in_time(tmp_path, haberman, monkeypatch):
@@ -225,39 +223,39 @@ def test_without_a_network_it_gives_up_in_time(tmp_path, haberman, monkeypatch):
     monkeypatch.setattr(fetch, "_resolves", slow)
     haberman(*(f"http://host{i}.invalid/a" for i in range(30)))
     started = time.monotonic()
-    assert "no host has answered" in fetched(tmp_path)
+    assert "no host has answered" in fetch_haberman(tmp_path)
     assert time.monotonic() - started < 2
 
 
 def test_a_refused_connection(tmp_path, haberman, server):
     haberman("http://127.0.0.1:9/x")
-    assert "refused" in fetched(tmp_path)
+    assert "refused" in fetch_haberman(tmp_path)
 
 
 def test_an_arff_source_gives_the_original_file(tmp_path, server, haberman):
     rows = HABERMAN.replace(",1\n", ",lived\n").replace(",2\n", ",died\n")
     server.pages["/arff"] = (200, b"@relation x\n@data\n% note\n" + rows.encode(), None)
     haberman("/arff", kind="arff", replace={"lived": 1, "died": 2})
-    assert fetched(tmp_path) is None
+    assert fetch_haberman(tmp_path) is None
     assert (tmp_path / "data/uci/haberman/haberman.data").read_text() == HABERMAN
     server.pages["/arff"] = (200, b"<html>", None)
-    assert fetch.Fetcher(tmp_path / "other").fetch("haberman").endswith("not an ARFF file")
+    assert fetch.Downloader(tmp_path / "other").fetch("haberman").endswith("not an ARFF file")
 
 
 def test_a_folder_that_cannot_be_written(tmp_path, server, haberman):
     server.pages["/good"] = (200, GOOD, None)
     haberman("/good")
     (tmp_path / "data").write_text("a file")
-    assert "cannot be written" in fetched(tmp_path)
+    assert "cannot be written" in fetch_haberman(tmp_path)
 
 
-def test_other_files_beside_are_kept(tmp_path, server, haberman):
+def test_other_files_in_the_folder_stay(tmp_path, server, haberman):
     server.pages["/good"] = (200, GOOD, None)
     haberman("/good")
     notes = tmp_path / "data/uci/haberman/notes.txt"
     notes.parent.mkdir(parents=True)
     notes.write_text("mine")
-    assert fetched(tmp_path) is None
+    assert fetch_haberman(tmp_path) is None
     assert notes.read_text() == "mine"
 
 
@@ -265,4 +263,4 @@ def test_every_definition_has_a_source_and_a_digest(data_dir):
     for name, definition in uci.uci_definitions().items():
         assert definition["sources"]
         assert uci.load_uci(name, data_dir).digest == definition["digest"]
-    assert Fetcher(data_dir).unreachable == {}
+    assert Downloader(data_dir).unreachable == {}

@@ -6,7 +6,7 @@ import numpy as np
 
 from marginctl.errors import RequestError
 from marginctl.experiments.checks import MOST_SCORES, check_scores
-from tests.data.made import refusal
+from tests.data.helpers import refusal
 from tests.training.factories import images
 
 

@@ -12,7 +12,7 @@ from torch import nn
 from torchvision import models
 
 from marginctl.calibration.calibrator import Calibrator
-from marginctl.data.images.on_disk_sets import imagenet_wnids
+from marginctl.data.images.listing import imagenet_wnids
 from marginctl.data.loading import workers
 from marginctl.errors import RequestError
 from marginctl.experiments import evaluate_pretrained

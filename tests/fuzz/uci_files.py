@@ -3,7 +3,8 @@
 import shutil
 from pathlib import Path
 
-from marginctl.data.tabular.uci import default_data_dir, uci_definitions
+from marginctl.data.paths import default_data_dir
+from marginctl.data.tabular.uci import uci_definitions
 from tests.fuzz.draft import Case, Draft
 from tests.fuzz.values import BYTES, TEXT
 

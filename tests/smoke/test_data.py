@@ -25,11 +25,11 @@ def test_without_data(marginctl, tmp_path):
     assert marginctl("data", "verify", "habermann").status == 2
     ran = marginctl("data", "fetch", "haberman", "--data-dir", tmp_path)
     assert ran.status == 1
-    assert "could not be fetched: archive.ics.uci.edu: host not found" in ran.err
+    assert "cannot be downloaded: archive.ics.uci.edu: host not found" in ran.err
     assert marginctl("data", "fetch", "iris", "--data-dir", tmp_path).out == "iris: built in\n"
 
 
-def test_present_and_damaged(marginctl, tmp_path, data_dir):
+def test_present_and_corrupt(marginctl, tmp_path, data_dir):
     listed = marginctl("data", "list", "--json").json
     assert {r["state"] for r in listed if r["features"] and r["name"] != "digits"} == {"present"}
     assert marginctl("data", "verify").status == 0
@@ -39,10 +39,10 @@ def test_present_and_damaged(marginctl, tmp_path, data_dir):
     path.write_text(path.read_text().replace("30,64,1,1", "31,64,1,1"))
     ran = marginctl("data", "verify", "--data-dir", tmp_path)
     assert ran.status == 2
-    assert "another digest than the original files" in ran.err
+    assert "differs from the original files" in ran.err
 
 
-def test_uci_cv_fetches_what_is_not_there(marginctl, tmp_path, quick, data_dir, monkeypatch):
+def test_uci_cv_downloads_missing_data(marginctl, tmp_path, quick, data_dir, monkeypatch):
     def place(names, folder):
         for name in names:
             shutil.copytree(data_dir / "uci" / name, folder / "uci" / name)
@@ -50,7 +50,7 @@ def test_uci_cv_fetches_what_is_not_there(marginctl, tmp_path, quick, data_dir, 
 
     from marginctl.experiments import uci_cv_session
 
-    monkeypatch.setattr(uci_cv_session, "fetch_missing", place)
+    monkeypatch.setattr(uci_cv_session, "fetch_datasets", place)
     ran = marginctl(
         *("uci-cv", "--dataset", "haberman", "--objective", "soft", *quick),
         *("--data-dir", tmp_path / "data", "--out", tmp_path / "runs"),
@@ -59,7 +59,7 @@ def test_uci_cv_fetches_what_is_not_there(marginctl, tmp_path, quick, data_dir, 
     assert "fetching 1 data sets into" in ran.err
 
 
-def test_offline_fetches_nothing(marginctl, tmp_path, monkeypatch):
+def test_offline_downloads_nothing(marginctl, tmp_path, monkeypatch):
     monkeypatch.setattr(fetch, "_resolves", lambda host, seconds: 1 / 0)
     ran = marginctl("uci-cv", "--dataset", "haberman", "--offline", "--data-dir", tmp_path)
     assert ran.status == 2
@@ -79,4 +79,4 @@ def test_images(marginctl, tmp_path, data_dir):
     assert marginctl("data", "verify", "svhn").status == 2
     refused = marginctl("data", "fetch", "mnist")
     assert refused.status == 2
-    assert "images are not fetched: torchvision.datasets does it" in refused.err
+    assert "images are not downloaded: use torchvision.datasets" in refused.err

@@ -13,7 +13,7 @@ from PIL import Image
 
 from marginctl.data.images.in_memory import load_in_memory
 from marginctl.metrics.verification import verification_metrics
-from tests.data.made import write
+from tests.data.helpers import write
 
 pytestmark = pytest.mark.smoke
 

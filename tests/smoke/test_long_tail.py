@@ -10,7 +10,7 @@ import pytest
 from marginctl.data.images.in_memory import load_in_memory
 from marginctl.experiments import execution
 from marginctl.training import checkpoint
-from tests.data.made import paint
+from tests.data.helpers import paint
 
 pytestmark = pytest.mark.smoke
 

@@ -1,4 +1,4 @@
-"""What training needs to know of a set of images for classification."""
+"""ImageDataset: what training and evaluation use of a data set of images."""
 
 from collections.abc import Mapping
 from typing import Protocol, Self
@@ -8,17 +8,18 @@ from numpy.typing import NDArray
 
 
 class ImageDataset(Protocol):
-    """What training needs to know of images for classification, wherever their pixels are.
+    """Images for classification, in memory or on disk.
 
     Attributes:
-        name: the name they are asked for by.
-        train_y, test_y: (N,) int64 classes, 0 .. num_classes - 1.
-        classes: the class names, in the order of their numbers.
-        num_classes: how many there are.
-        channels, image_size: the shape of an image; `image_size` is the length of a side.
-        digest_description: what the digests are of, in words.
-        split_digests, digest: of each part, and of all.
-        mean, std: of each channel, of pixels in [0, 1].
+        name: the image set's name.
+        train_y, test_y: (N,) int64 labels, 0 .. num_classes - 1.
+        classes: the class names, by label.
+        num_classes: the number of classes.
+        channels: image channels.
+        image_size: image height and width in pixels.
+        digest_description: what the digests cover, in words.
+        split_digests, digest: SHA-256 of each split, and of the data set.
+        mean, std: normalisation of each channel, for pixels in [0, 1].
     """
 
     @property
@@ -47,10 +48,10 @@ class ImageDataset(Protocol):
     def std(self) -> tuple[float, ...]: ...
 
     def select(self, rows: NDArray[np.int64]) -> Self:
-        """The same with these training images alone, in this order."""
+        """Return the data set with only these training images, in this order."""
 
     def train_as_test(self) -> Self:
         """Return the data set with its training images as test part, in order and unaugmented."""
 
     def with_labels(self, y: NDArray[np.int64]) -> Self:
-        """The same with other training labels."""
+        """Return the data set with other training labels."""

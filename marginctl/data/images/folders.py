@@ -1,4 +1,4 @@
-"""Folders of images, a sub-folder a class: what lies in them, and decoding it."""
+"""Folders of images with one sub-folder per class: listing and decoding."""
 
 import os
 import warnings
@@ -9,175 +9,165 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from marginctl.data.images.readers import ArraySplit
-from marginctl.data.tabular.uci import MissingDataError
+from marginctl.data.paths import MissingDataError
 from marginctl.errors import RequestError
 from marginctl.utils.seed import generator
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-MOST_DECODED_BYTES = 2 * 2**30
+MAX_DECODED_BYTES = 2 * 2**30
+MAX_LISTED_FILES = 5
 IMAGE_SUFFIXES = frozenset(
     [".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"]
 )
-MOST_NAMED = 5
-PARTS = ("val", "test", "train")  # of a folder, the first two to test on
-_ENDINGS = f"expected files ending in {', '.join(sorted(IMAGE_SUFFIXES))}"
+SPLIT_FOLDERS = ("val", "test", "train")  # the first one of val and test is the test split
+_EXPECTED_FILES = f"expected files ending in {', '.join(sorted(IMAGE_SUFFIXES))}"
+
+ClassFiles = dict[str, list[Path]]  # by class, both sorted by name
 
 
-def resolve_path(path: str, data_dir: Path) -> Path:
-    """The path that a user wrote; a relative one that is not there is looked for in `data_dir`."""
-    written = Path(os.path.expanduser(path))
-    return written if written.exists() else data_dir / written
+def find_test_folder(root: Path, *, test_only: bool = False) -> Path:
+    """Return the folder of the test split: `val/`, or else `test/`.
 
-
-def held_out_part(root: Path, *, test_only: bool = False) -> Path:
-    """`val/`, or `test/` where there is no `val/`.
-
-    Where the test part alone is asked for it is the folder itself, if that has neither these nor
-    `train/`: images to be told apart, or to try a network on, often lie so.
+    With `test_only`, it is the root itself where that has none of `val/`, `test/` and `train/`:
+    OOD data sets and images to evaluate on often have no splits.
     """
-    parts = [root / part for part in PARTS if os.path.isdir(root / part)]
-    if test_only and not parts and os.path.isdir(root):
+    splits = [root / split for split in SPLIT_FOLDERS if os.path.isdir(root / split)]
+    if test_only and not splits and os.path.isdir(root):
         return root
-    return next((part for part in parts if part.name != "train"), root / "val")
+    return next((split for split in splits if split.name != "train"), root / "val")
 
 
 def list_image_folder(
-    name: str, root: Path, *, test_share: float | None = None, test_only: bool = False
-) -> tuple[dict[str, list[Path]], dict[str, list[Path]]]:
-    """The image files by class, of `train/CLASS/*` and of `val/CLASS/*` (or `test/`).
+    name: str, root: Path, *, test_fraction: float | None = None, test_only: bool = False
+) -> tuple[ClassFiles, ClassFiles]:
+    """Return the training and the test files by class: `train/CLASS/*` and `val/CLASS/*`.
 
     Args:
-        name: of the set, for messages.
+        name: the image set's name, for messages.
         root: the folder.
-        test_share: of the images of each class in a folder that holds the classes themselves,
-            `CLASS/*`: so many are its test part, always the same ones.
-        test_only: whether `train/` is not looked at; the classes may lie in the folder itself.
-
-    Returns:
-        The training and the test files; the classes and the files of each are sorted by name.
+        test_fraction: for a folder without splits (`CLASS/*`), the fraction of the images of each
+            class that form the test split, always the same ones.
+        test_only: whether `train/` is not needed; the classes may be in the root itself.
 
     Raises:
-        DataMissingError: there is no such folder.
-        RequestError: no classes or images, or a class that is only tested.
+        MissingDataError: a folder is missing.
+        RequestError: no classes or images, or a class without a training folder.
     """
-    at, tested = f"data set '{name}'", held_out_part(root, test_only=test_only)
-    if test_share is not None:
-        return _divided(at, root, test_share)
-    for part in (tested,) if test_only else (root / "train", tested):
-        if not os.path.isdir(part):
-            flat = not any(os.path.isdir(root / p) for p in PARTS) and os.path.isdir(root)
-            divided = f"; a training divides {root}/CLASS/IMAGE: data.test_fraction = 0.2"
-            raise MissingDataError(
-                f"{at}: no folder {part}: expected {root}/train/CLASS/IMAGE and "
-                f"{root}/val/CLASS/IMAGE (or test in place of val){divided * flat}"
+    label, test_root = f"data set '{name}'", find_test_folder(root, test_only=test_only)
+    if test_fraction is not None:
+        return _split_image_folder(label, root, test_fraction)
+    for folder in (test_root,) if test_only else (root / "train", test_root):
+        if not os.path.isdir(folder):
+            message = (
+                f"{label}: no folder {folder}: expected {root}/train/CLASS/IMAGE and "
+                f"{root}/val/CLASS/IMAGE (or test instead of val)"
             )
-    train = {} if test_only else images_of_classes(root / "train")
-    test = images_of_classes(tested)
+            if os.path.isdir(root) and not any(os.path.isdir(root / s) for s in SPLIT_FOLDERS):
+                message += f"; to split {root}/CLASS/IMAGE, set data.test_fraction, such as 0.2"
+            raise MissingDataError(message)
+    train = {} if test_only else images_by_class(root / "train")
+    test = images_by_class(test_root)
     if test_only:
         train = {c: [] for c in test}
     if not train:
-        where = tested if test_only else root / "train"
-        raise RequestError(f"{at}: no class folders in {where}: make one for each class")
+        folder = test_root if test_only else root / "train"
+        raise RequestError(f"{label}: no class folders in {folder}: make one for each class")
     empty = [] if test_only else [root / "train" / c for c, files in train.items() if not files]
     if not any(test.values()):
-        empty.append(tested)
+        empty.append(test_root)
     if empty:
-        raise RequestError(f"{at}: no images in {empty[0]}: {_ENDINGS}")
+        raise RequestError(f"{label}: no images in {empty[0]}: {_EXPECTED_FILES}")
     unknown = [c for c in test if c not in train]
     if unknown:
         raise RequestError(
-            f"{at}: class '{unknown[0]}' in {tested} is not in {root / 'train'}: "
-            "remove it, or add training images"
+            f"{label}: class '{unknown[0]}' in {test_root} is not in {root / 'train'}: remove it, "
+            "or add training images"
         )
     return train, test
 
 
-def _divided(
-    at: str, root: Path, share: float
-) -> tuple[dict[str, list[Path]], dict[str, list[Path]]]:
-    """The images of each class in two parts; a class of two images or more is in both."""
-    for part in PARTS:
-        if os.path.isdir(root / part):
+def _split_image_folder(label: str, root: Path, fraction: float) -> tuple[ClassFiles, ClassFiles]:
+    """Split the images of each class; a class of two images or more is in both splits."""
+    for split in SPLIT_FOLDERS:
+        if os.path.isdir(root / split):
             raise RequestError(
-                f"{at}: data.test_fraction = {share:g} of a folder with {root / part}: leave it out"
+                f"{label}: data.test_fraction = {fraction:g}, but {root / split} exists: leave "
+                "data.test_fraction out"
             )
     if not os.path.isdir(root):
-        raise MissingDataError(f"{at}: no folder {root}: expected {root}/CLASS/IMAGE")
-    train: dict[str, list[Path]] = {}
-    test: dict[str, list[Path]] = {}
-    for name, files in images_of_classes(root).items():
+        raise MissingDataError(f"{label}: no folder {root}: expected {root}/CLASS/IMAGE")
+    train: ClassFiles = {}
+    test: ClassFiles = {}
+    for name, files in images_by_class(root).items():
         if not files:
-            raise RequestError(f"{at}: no images in {root / name}: {_ENDINGS}")
-        count = min(max(1, round(share * len(files))), len(files) - 1)
+            raise RequestError(f"{label}: no images in {root / name}: {_EXPECTED_FILES}")
+        count = min(max(1, round(fraction * len(files))), len(files) - 1)
         drawn = generator(0, "test part", name).permutation(len(files))[:count]
         test[name] = [files[i] for i in sorted(drawn)]
         train[name] = [file for file in files if file not in set(test[name])]
     if not train:
-        raise RequestError(f"{at}: no class folders in {root}: make one for each class")
+        raise RequestError(f"{label}: no class folders in {root}: make one for each class")
     if not any(test.values()):
-        raise RequestError(f"{at}: one image in each class of {root}: expected 2 or more")
+        raise RequestError(
+            f"{label}: every class folder of {root} has one image: expected 2 or more"
+        )
     return train, test
 
 
 def decode_image_folder(
     name: str,
     root: Path,
-    pixels: int,
+    image_size: int,
     *,
-    test_share: float | None = None,
+    test_fraction: float | None = None,
     test_only: bool = False,
 ) -> tuple[ArraySplit, ArraySplit, tuple[str, ...]]:
-    """A folder of images, as `list_image_folder` finds them, in memory.
+    """Return the training split, the test split and the classes of a folder, decoded.
 
-    Each image is turned as its EXIF tag says and converted to RGB; its largest centred square is
-    scaled (bilinear, antialiased) to `pixels`: the same as scaling the short side and cropping.
-
-    With `test_only` the training part is empty, and `train/` is not looked at.
-
-    Returns:
-        The training part, the test part, and the classes: the sorted sub-folders of `train/`, or
-        of the folder itself where `test_share` is given.
+    Each image is rotated by its EXIF tag and converted to RGB; its largest centred square is
+    resized (bilinear, antialiased), which equals resizing the short side and cropping. The
+    arguments are those of `list_image_folder`.
 
     Raises:
-        DataMissingError: there is no such folder.
+        MissingDataError: a folder is missing.
         RequestError: as `list_image_folder`, too many pixels, or files that are no images.
     """
-    at = f"data set '{name}'"
-    train, test = list_image_folder(name, root, test_share=test_share, test_only=test_only)
-    classes = tuple(train)
-    count = sum(map(len, (*train.values(), *test.values())))
-    size = count * pixels * pixels * 3
-    if size > MOST_DECODED_BYTES:
+    label = f"data set '{name}'"
+    splits = list_image_folder(name, root, test_fraction=test_fraction, test_only=test_only)
+    classes = tuple(splits[0])
+    count = sum(len(files) for split in splits for files in split.values())
+    size = count * image_size * image_size * 3
+    if size > MAX_DECODED_BYTES:
         raise RequestError(
-            f"{at}: {count} images of {pixels} x {pixels} pixels are {size / 2**30:.1f} GiB "
-            f"decoded, at most {MOST_DECODED_BYTES / 2**30:.0f}: ask for fewer pixels, or for "
-            "data.load = stream"
+            f"{label}: {count} images of {image_size} x {image_size} pixels need "
+            f"{size / 2**30:.1f} GiB, at most {MAX_DECODED_BYTES / 2**30:.0f}: reduce "
+            "data.image_size, or set data.load = stream"
         )
     unreadable: list[Path] = []
-    parts = [_decode_all(files, classes, pixels, unreadable) for files in (train, test)]
+    train, test = (_decode_files(files, classes, image_size, unreadable) for files in splits)
     if unreadable:
-        named = ", ".join(str(p.relative_to(root)) for p in unreadable[:MOST_NAMED])
-        more = len(unreadable) - MOST_NAMED
+        listed = ", ".join(str(p.relative_to(root)) for p in unreadable[:MAX_LISTED_FILES])
+        more = len(unreadable) - MAX_LISTED_FILES
         raise RequestError(
-            f"{at}: {len(unreadable)} of {count} files in {root} cannot be read as 8-bit images: "
-            f"{named}{f' and {more} more' if more > 0 else ''}: repair or remove them"
+            f"{label}: {len(unreadable)} of {count} files in {root} cannot be read as 8-bit "
+            f"images: {listed}{f' and {more} more' if more > 0 else ''}: repair or remove them"
         )
-    return parts[0], parts[1], classes
+    return train, test, classes
 
 
-def images_of_classes(part: Path) -> dict[str, list[Path]]:
-    """The image files of each class, both sorted by name; hidden ones are passed over.
+def images_by_class(folder: Path) -> ClassFiles:
+    """Return the image files of each class folder, without hidden ones.
 
     Raises:
-        RequestError: a folder that cannot be read.
+        RequestError: a folder cannot be read.
     """
-    return {inner.name: images_in(inner) for inner in _visible(part) if os.path.isdir(inner)}
+    return {inner.name: images_in(inner) for inner in _visible(folder) if os.path.isdir(inner)}
 
 
 def images_in(folder: Path) -> list[Path]:
-    """The image files of a folder, sorted by name; hidden ones are passed over.
+    """Return the image files of a folder, sorted by name, without hidden ones.
 
     Raises:
         RequestError: the folder cannot be read.
@@ -190,49 +180,49 @@ def images_in(folder: Path) -> list[Path]:
 
 
 def open_rgb(path: str | Path) -> "Image":
-    """A decoded image: turned as its EXIF tag says, and RGB.
+    """Return a decoded RGB image, rotated by its EXIF tag.
 
     Raises:
-        Exception: of any kind: a damaged image makes the decoders raise anything.
+        Exception: of any kind: a corrupt image can make the decoders raise anything.
     """
     from PIL import Image, ImageOps
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of tags that are damaged: the pixels are whole
+        warnings.simplefilter("ignore")  # about corrupt tags of intact images
         with Image.open(path) as image:
-            # converting deeper pixels to RGB cuts them at 255: a white image and no error
+            # conversion of deeper pixels to RGB would clip them at 255 without an error
             if image.mode.startswith(("I", "F")):
                 raise OSError(f"pixels of mode {image.mode}, expected 8 bits a channel")
             return ImageOps.exif_transpose(image).convert("RGB")
 
 
-def _visible(where: Path) -> Iterator[Path]:
-    try:
-        found = sorted(where.iterdir(), key=lambda path: path.name)
-    except OSError as error:
-        raise RequestError(f"{where}: cannot be read: {error.strerror or error}") from None
-    return (path for path in found if not path.name.startswith("."))
-
-
-def _decode_all(
-    files: Mapping[str, Sequence[Path]],
-    classes: tuple[str, ...],
-    pixels: int,
-    unreadable: list[Path],
-) -> ArraySplit:
-    numbers = {name: number for number, name in enumerate(classes)}
-    labelled = [(path, numbers[name]) for name, paths in files.items() for path in paths]
-    x = np.zeros((len(labelled), pixels, pixels, 3), np.uint8)
-    for i, (path, _) in enumerate(labelled):
-        try:
-            x[i] = np.asarray(centre_square(open_rgb(path), pixels), np.uint8)
-        except Exception:  # a damaged image makes the decoders raise anything
-            unreadable.append(path)
-    return x, np.array([label for _, label in labelled], np.int64)
-
-
-def centre_square(image: "Image", pixels: int) -> "Image":
-    """The largest centred square of an image, scaled bilinearly and antialiased to `pixels`."""
+def centre_square(image: "Image", image_size: int) -> "Image":
+    """Return the largest centred square of an image, resized (bilinear, antialiased)."""
     from PIL import Image, ImageOps
 
-    return ImageOps.fit(image, (pixels, pixels), Image.Resampling.BILINEAR)
+    return ImageOps.fit(image, (image_size, image_size), Image.Resampling.BILINEAR)
+
+
+def _visible(folder: Path) -> Iterator[Path]:
+    try:
+        paths = sorted(folder.iterdir(), key=lambda path: path.name)
+    except OSError as error:
+        raise RequestError(f"{folder}: cannot be read: {error.strerror or error}") from None
+    return (path for path in paths if not path.name.startswith("."))
+
+
+def _decode_files(
+    files: Mapping[str, Sequence[Path]],
+    classes: tuple[str, ...],
+    image_size: int,
+    unreadable: list[Path],
+) -> ArraySplit:
+    labels = {name: label for label, name in enumerate(classes)}
+    rows = [(path, labels[name]) for name, paths in files.items() for path in paths]
+    x = np.zeros((len(rows), image_size, image_size, 3), np.uint8)
+    for i, (path, _) in enumerate(rows):
+        try:
+            x[i] = np.asarray(centre_square(open_rgb(path), image_size), np.uint8)
+        except Exception:  # a corrupt image can make the decoders raise anything
+            unreadable.append(path)
+    return x, np.array([label for _, label in rows], np.int64)

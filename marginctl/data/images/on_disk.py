@@ -1,4 +1,4 @@
-"""Images that stay in their files and are decoded batch by batch: what is known of them."""
+"""Image data sets on disk: files that are decoded batch by batch."""
 
 import hashlib
 import os
@@ -12,23 +12,35 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from marginctl.data.images.listing import Listing, exclude_images, list_files, list_folder
+from marginctl.data.images.registry import (
+    FOLDER_PREFIX,
+    IMAGE_SETS,
+    LIST_PREFIX,
+    ImageSet,
+    Layout,
+    check_image_set_name,
+    loading_modes,
+)
+from marginctl.data.paths import DATA_DIR_VARIABLE, MissingDataError, resolve_path
 from marginctl.errors import RequestError
+from marginctl.utils.registry import import_object
 
-# Of ImageNet's training images, as torchvision publishes them. That the other streamed sets are
-# normalised by them too is ours: to compute their own would decode them all.
+# Of ImageNet's training images, as torchvision publishes them. Their use for other sets on disk is
+# our choice: their own would take decoding all images.
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 
 
 @dataclass(frozen=True, eq=False)
 class FileSplit:
-    """The files of one part, in the order of their paths.
+    """The files of one split, ordered by path.
 
     Attributes:
-        paths: (N,) relative to the set's folder, or absolute where they were listed so; as bytes,
-            which the processes that decode share.
-        sizes: (N,) bytes of each file.
-        y: (N,) int64 classes.
+        paths: (N,) relative to the set's folder, or absolute; as bytes, which decoding processes
+            can share.
+        sizes: (N,) file sizes in bytes.
+        y: (N,) int64 labels.
     """
 
     paths: NDArray[np.bytes_]
@@ -39,10 +51,11 @@ class FileSplit:
         return len(self.y)
 
     def path(self, row: int) -> str:
+        """Return the path of an image."""
         return os.fsdecode(bytes(self.paths[row]))
 
     def digest(self) -> str:
-        """SHA-256 of the sorted (path, size in bytes, label); the files are not read."""
+        """Return the SHA-256 of the sorted (path, size in bytes, label), without reading files."""
         content = hashlib.sha256()
         rows = zip(self.paths.tolist(), self.sizes.tolist(), self.y.tolist(), strict=True)
         for path, size, label in sorted(rows):
@@ -52,18 +65,18 @@ class FileSplit:
 
 @dataclass(frozen=True, eq=False)
 class OnDiskImages:
-    """Images for classification in files of any size, with their own test part.
+    """Images for classification in files of any resolution, with a test split.
 
-    What identifies them is the list of their files - relative path, size in bytes and label - with
-    the class names and the side that they are scaled to; NOT the content of the files, which would
-    take reading them all: a file that is changed and keeps its size is not noticed.
+    The digest covers the list of files (relative path, size in bytes and label), the class names
+    and the image size, but not the content of the files, which would take reading them all: a file
+    that changes and keeps its size is not noticed.
 
     Attributes:
-        name: the name they are asked for by.
-        root: the folder that relative paths begin in.
-        image_size: the side of the images that a network is given.
-        classes: the class names, in the order of their numbers.
-        train, test: the files; the training part is empty where only the test part was asked for.
+        name: the image set's name.
+        root: the folder of relative paths.
+        image_size: height and width of the images that a network gets.
+        classes: the class names, by label.
+        train, test: the files; the training split is empty where only the test split was loaded.
     """
 
     name: str
@@ -91,7 +104,7 @@ class OnDiskImages:
 
     @property
     def mean(self) -> tuple[float, ...]:
-        """ImageNet's, of every set."""
+        """ImageNet's, for every set on disk."""
         return IMAGENET_MEAN
 
     @property
@@ -100,60 +113,147 @@ class OnDiskImages:
 
     @property
     def digest_description(self) -> str:
-        """What the digest is of, in words."""
-        return "paths, sizes and labels of the files, class names and side; not the files' content"
+        return "paths, sizes and labels of files, class names, image size; not the files' content"
 
     @cached_property
     def split_digests(self) -> Mapping[str, str]:
-        """Of each part, as `FilePart.digest` says."""
+        """The digest of each split; see `FileSplit.digest`."""
         return {"train": self.train.digest(), "test": self.test.digest()}
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of what identifies them."""
-        parts = self.split_digests
-        content = repr(("files", self.image_size, self.classes, parts["train"], parts["test"]))
+        splits = self.split_digests
+        content = repr(("files", self.image_size, self.classes, splits["train"], splits["test"]))
         return hashlib.sha256(content.encode("utf-8", "surrogateescape")).hexdigest()
 
     def select(self, rows: NDArray[np.int64]) -> Self:
-        """The same with these training images alone, in this order."""
-        part = self.train
-        return replace(self, train=FileSplit(part.paths[rows], part.sizes[rows], part.y[rows]))
+        """Return the data set with only these training images, in this order."""
+        split = self.train
+        return replace(self, train=FileSplit(split.paths[rows], split.sizes[rows], split.y[rows]))
 
     def train_as_test(self) -> Self:
         """Return the data set with its training images as test part, in order and unaugmented."""
         return replace(self, test=self.train)
 
     def with_labels(self, y: NDArray[np.int64]) -> Self:
-        """The same with other training labels."""
+        """Return the data set with other training labels."""
         return replace(self, train=replace(self.train, y=y))
 
 
 def make_file_split(name: str, root: Path, rows: Iterable[tuple[str, int]]) -> FileSplit:
-    """A part from its (path, label) rows; every file is looked for, and none is read.
+    """Return a split from paths and labels; every file is looked up, and none is read.
 
     Raises:
-        RequestError: a file is missing, empty or no file.
+        RequestError: a file is missing, empty or no regular file.
     """
     paths, sizes, labels, problems = [], [], [], []
     for path, label in sorted(rows):
-        whole = os.path.join(root, path)
+        file = os.path.join(root, path)
         try:
-            about = os.stat(whole)  # once: there may be millions, on a slow disk
-            size = about.st_size if stat.S_ISREG(about.st_mode) else -1
+            status = os.stat(file)  # once: there may be millions, on a slow disk
+            size = status.st_size if stat.S_ISREG(status.st_mode) else -1
         except (OSError, ValueError):  # ValueError: a zero byte in a name
             size = -1
         if size < 1:
-            problems.append(f"{whole}{' is empty' if size == 0 else ''}")
+            problems.append(f"{file}{' is empty' if size == 0 else ''}")
         paths.append(os.fsencode(path))
         sizes.append(size)
         labels.append(label)
     if problems:
         more = f" and {len(problems) - 1} more" if len(problems) > 1 else ""
         raise RequestError(
-            f"data set '{name}': no image file {problems[0]}{more}, of {len(paths)} that are "
-            "listed: put them there, or take them off the list"
+            f"data set '{name}': no image file {problems[0]}{more}, of {len(paths)} listed files: "
+            "add them, or remove them from the list"
         )
     return FileSplit(
         np.array(paths, np.bytes_), np.array(sizes, np.int64), np.array(labels, np.int64)
     )
+
+
+def find_on_disk(name: str, data_dir: Path) -> Path:
+    """Return the folder of an image set on disk.
+
+    Raises:
+        MissingDataError: it is missing.
+    """
+    if name.startswith((FOLDER_PREFIX, LIST_PREFIX)):
+        return resolve_path(name.partition(":")[2], data_dir)
+    return data_dir / _find_layout(name, IMAGE_SETS.find(name), data_dir).folder
+
+
+def load_on_disk(
+    name: str,
+    data_dir: Path,
+    image_size: int,
+    *,
+    exclude: str | None = None,
+    test_fraction: float | None = None,
+    test_only: bool = False,
+) -> OnDiskImages:
+    """Return an image set on disk: its files are listed, labelled and looked up, but not read.
+
+    Args:
+        name: an image set's name, `folder:PATH` or `list:PATH`.
+        data_dir: the data folder.
+        image_size: height and width of the images that a network gets.
+        exclude: a file that lists test images to leave out; see `exclude_images`.
+        test_fraction: test split of a folder without splits; see `list_image_folder`.
+        test_only: whether the training split is left empty and its files are not needed.
+
+    Raises:
+        MissingDataError: files are missing.
+        RequestError: a set that is held in memory, a label out of range, a class without images, a
+            missing file, or another number of images than the named set has.
+    """
+    check_image_set_name(name)
+    if "stream" not in loading_modes(name):
+        on_disk = [known for known, entry in IMAGE_SETS.items() if entry.on_disk]
+        raise RequestError(
+            f"data set '{name}': is held in memory: expected one of {', '.join(on_disk)}, "
+            f"{FOLDER_PREFIX}PATH, {LIST_PREFIX}PATH"
+        )
+    root = find_on_disk(name, data_dir)
+    if name.startswith(FOLDER_PREFIX):
+        listing = list_folder(name, root, test_only, test_fraction)
+    elif name.startswith(LIST_PREFIX):
+        listing = list_files(name, root, test_only)
+    else:
+        entry = IMAGE_SETS[name]
+        reader = import_object(_find_layout(name, entry, data_dir).reader, f"image set '{name}'")
+        listing = reader(name, root, test_only)
+        _check_counts(name, entry, root, listing, test_only=test_only)
+    test = listing.test
+    if exclude is not None:
+        test = exclude_images(test, name, resolve_path(exclude, data_dir))
+    splits = (make_file_split(name, root, rows) for rows in (listing.train, test))
+    return OnDiskImages(name, root.absolute(), image_size, listing.classes, *splits)
+
+
+def _find_layout(name: str, entry: ImageSet, data_dir: Path) -> Layout:
+    """Return the first layout whose marker exists."""
+    for layout in entry.layouts:
+        if os.path.exists(data_dir / layout.folder / layout.marker):
+            return layout
+    first = entry.layouts[0]
+    raise MissingDataError(
+        f"data set '{name}': no {' and '.join((*first.train, *first.test))} in "
+        f"{data_dir / first.folder}: put the original files there, or name the data folder with "
+        f"--data-dir or {DATA_DIR_VARIABLE}"
+    )
+
+
+def _check_counts(
+    name: str, entry: ImageSet, root: Path, listing: Listing, *, test_only: bool
+) -> None:
+    counts = [
+        ("classes", len(listing.classes), entry.num_classes),
+        ("test images", len(listing.test), entry.num_images[1]),
+    ]
+    if not test_only:
+        counts.insert(1, ("training images", len(listing.train), entry.num_images[0]))
+    for what, actual, expected in counts:
+        if actual != expected:
+            raise RequestError(
+                f"data set '{name}': {actual} {what} in {root}, expected {expected}: unpack it "
+                f"again, or load a part of it as {FOLDER_PREFIX}PATH or {LIST_PREFIX}PATH"
+            )

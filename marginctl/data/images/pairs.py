@@ -1,10 +1,10 @@
-"""Lists of pairs of images, of one identity or of two, for verification.
+"""Lists of image pairs for verification: two images of one identity, or of two.
 
-Two forms, told apart by the first line. LFW's begins with a line of two numbers, `FOLDS PAIRS`, or
-of one, `PAIRS`; then each fold has PAIRS lines `NAME I J`, two images of an identity, and PAIRS
-lines `NAME I OTHER J`, of two. Image I of NAME is NAME/NAME_000I.jpg (or another ending of images).
-The plain form has lines `PATH PATH 1`, of one identity, or 0, of two. Columns are separated by
-tabs, where a line has any, else by blanks; empty lines are passed over.
+There are two formats, told apart by the first line. LFW's begins with a line of two numbers, `FOLDS
+PAIRS`, or of one, `PAIRS`; then each fold has PAIRS lines `NAME I J` (two images of an identity)
+and PAIRS lines `NAME I OTHER J` (of two identities). Image I of NAME is NAME/NAME_000I.jpg, or has
+another image suffix. The plain format has lines `PATH PATH 1` (one identity) or `PATH PATH 0`
+(two). Columns are separated by tabs, where a line has any, else by blanks; empty lines are ignored.
 """
 
 import hashlib
@@ -17,7 +17,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from marginctl.data.images.folders import IMAGE_SUFFIXES, resolve_path
+from marginctl.data.images.folders import IMAGE_SUFFIXES
+from marginctl.data.paths import resolve_path
 from marginctl.errors import RequestError
 from marginctl.utils.text import short
 
@@ -27,7 +28,7 @@ _SUFFIXES = (".jpg", *sorted(IMAGE_SUFFIXES - {".jpg"}))
 _LFW = "NAME I J or NAME I OTHER J"
 _PLAIN = "two paths and 1 (one identity) or 0"
 
-Row = tuple[int, str, str, bool]  # a line's number, two paths, and whether they are of one identity
+Row = tuple[int, str, str, bool]  # line number, two paths, whether they show one identity
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,15 +36,15 @@ class VerificationPairs:
     """N pairs of images.
 
     Attributes:
-        name: the list, as it was asked for.
-        file: the list.
+        name: the path of the list as the user gave it.
+        file: the path of the list.
         root: the folder of the images.
-        files: the M images, each once, as they are first written.
-        rows: (N, 2) the two of each pair, in `files`.
-        same: (N,) whether a pair is of one identity.
-        lines: (N,) the line of each pair in the file.
+        files: the M different images, in the order of their first occurrence.
+        rows: (N, 2) the images of each pair, as indices of `files`.
+        same: (N,) whether a pair shows one identity.
+        lines: (N,) the line of each pair in the list.
         folds: (N,) the fold of each pair, from 0.
-        folds_from: `file`, or `order` where they are contiguous parts of the pairs of each kind.
+        folds_from: `file`, or `order` where folds are contiguous parts of the pairs of each kind.
     """
 
     name: str
@@ -58,18 +59,18 @@ class VerificationPairs:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the pairs and their folds, by the images' paths below the root and sizes.
+        """SHA-256 of the pairs and their folds, by the images' relative paths and file sizes.
 
-        The images are not read: one that is changed and keeps its size is not noticed.
+        The images are not read: an image that changes and keeps its size is not noticed.
         """
-        said = [
+        images = [
             b"%s\0%d\0" % (os.fsencode(os.path.relpath(file, self.root)), file.stat().st_size)
             for file in self.files
         ]
         columns = (self.rows.tolist(), self.same, self.folds)
         content = hashlib.sha256()
         for (first, second), same, fold in zip(*columns, strict=True):
-            content.update(b"%s%s%d\0%d\n" % (said[first], said[second], same, fold))
+            content.update(b"%s%s%d\0%d\n" % (images[first], images[second], same, fold))
         return content.hexdigest()
 
     def first_line(self, row: int) -> int:
@@ -77,81 +78,83 @@ class VerificationPairs:
         return int(self.lines[(self.rows == row).any(1).argmax()])
 
 
-def load_pairs(written: Iterable[str], data_dir: Path) -> list[VerificationPairs]:
-    """Reads lists of pairs, each with its images beside it.
+def load_pairs(paths: Iterable[str], data_dir: Path) -> list[VerificationPairs]:
+    """Return the pairs of lists, whose images are in the folder of the list.
 
     Args:
-        written: their paths; a relative one that is not there is looked for in `data_dir`.
-        data_dir: where images are.
+        paths: the lists; a relative path that does not exist is taken below `data_dir`.
+        data_dir: the data folder.
 
     Raises:
-        RequestError: as `read_pairs`, or two lists are of the same pairs.
+        RequestError: as `read_pairs`, or two lists have the same pairs.
     """
-    found: dict[str, VerificationPairs] = {}
-    for name in written:
+    lists: dict[str, VerificationPairs] = {}
+    for name in paths:
         pairs = replace(read_pairs(resolve_path(name, data_dir), None), name=name)
-        if pairs.digest in found:
-            raise RequestError(f"pairs {name}: stands twice: name each list once")
-        found[pairs.digest] = pairs
-    return list(found.values())
+        if pairs.digest in lists:
+            raise RequestError(f"pairs {name}: duplicate: name each list once")
+        lists[pairs.digest] = pairs
+    return list(lists.values())
 
 
 def read_pairs(file: Path, root: Path | None) -> VerificationPairs:
-    """Reads a list of pairs; its images are looked for, and none is read.
+    """Return the pairs of a list; its images are looked up, and none is read.
 
-    Where the file says no folds there are ten, or as many as the rarer kind has pairs: the i-th of
-    n pairs of a kind is in fold floor(10 i / n), so that every fold has both kinds.
+    Where the list has no folds there are ten, or as many as the rarer kind has pairs: the i-th of n
+    pairs of a kind is in fold floor(10 i / n), so that every fold has both kinds.
 
     Args:
-        file: the list.
-        root: the folder of the images; None for that of the list.
+        file: the path of the list.
+        root: the folder of the images; None for the folder of the list.
 
     Raises:
-        RequestError: the file or an image cannot be found, a line has another form, the counts
-            are not those of the first line, a pair is said to be of both kinds, or all pairs are
-            of one.
+        RequestError: the list or an image is missing, a line has another form, the number of lines
+            contradicts the first line, a pair has both kinds, or all pairs have one kind.
     """
     lines = _lines(file)
     root = file.parent if root is None else root
     if not root.is_dir():
-        raise RequestError(f"--images {root}: no such folder: expected that of the pairs' images")
+        raise RequestError(
+            f"--images {root}: no such folder: expected the folder of the pairs' images"
+        )
     first = _cells(lines[0][1])
     folds: NDArray[np.int64] | None = None
     if len(first) < 3 and all(cell.isdecimal() and len(cell) < 10 for cell in first):
-        rows = [_of_lfw(file, number, text, root) for number, text in lines[1:]]
-        folds = _folds_of_file(file, [int(cell) for cell in first], rows)
+        rows = [_read_lfw_line(file, number, text, root) for number, text in lines[1:]]
+        folds = _lfw_folds(file, [int(cell) for cell in first], rows)
     else:
-        rows = [_plain(file, number, text) for number, text in lines]
+        rows = [_read_plain_line(file, number, text) for number, text in lines]
     same = np.array([kind for _, _, _, kind in rows], np.bool_)
-    for kind, said in ((True, "one identity"), (False, "two identities")):
+    for kind, identities in ((True, "one identity"), (False, "two identities")):
         if kind not in same:
             raise RequestError(
-                f"{file}: no pair of {said} in {len(rows)}: expected pairs of both kinds"
+                f"{file}: no pair of {identities} among {len(rows)}: expected pairs of both kinds"
             )
-    numbers: dict[str, int] = {}  # by the path, however it is written
-    written: list[str] = []
-    of_pairs = np.empty((len(rows), 2), np.int64)
-    for i, (_, *both, _) in enumerate(rows):
-        for side, path in enumerate(both):
-            row = numbers.setdefault(os.path.normpath(path), len(written))
-            written += [path] * (row == len(written))
-            of_pairs[i, side] = row
-    found = VerificationPairs(
-        *(str(file), file, root),
-        [root / path for path in written],
-        of_pairs,
-        same,
-        np.array([number for number, *_ in rows], np.int64),
-        _contiguous(same) if folds is None else folds,
-        "order" if folds is None else "file",
+    images: dict[str, str] = {}  # normalised path -> path as first written
+    for _, *paths, _ in rows:
+        for path in paths:
+            images.setdefault(os.path.normpath(path), path)
+    index = {path: i for i, path in enumerate(images)}
+    pairs = VerificationPairs(
+        name=str(file),
+        file=file,
+        root=root,
+        files=[root / path for path in images.values()],
+        rows=np.array(
+            [[index[os.path.normpath(path)] for path in paths] for _, *paths, _ in rows], np.int64
+        ),
+        same=same,
+        lines=np.array([number for number, *_ in rows], np.int64),
+        folds=_contiguous_folds(same) if folds is None else folds,
+        folds_from="order" if folds is None else "file",
     )
-    _check_there(found)
-    _check_one_kind(found)
-    return found
+    _check_images_exist(pairs)
+    _check_one_kind(pairs)
+    return pairs
 
 
 def _lines(file: Path) -> list[tuple[int, str]]:
-    """The lines that are not empty, with their numbers."""
+    """Return the lines that are not empty, with their numbers."""
     try:
         text = file.read_bytes().decode("utf-8-sig")
     except OSError as error:
@@ -172,7 +175,7 @@ def _cells(line: str) -> list[str]:
     return [cell.strip() for cell in line.strip().split("\t")] if "\t" in line else line.split()
 
 
-def _of_lfw(file: Path, number: int, text: str, root: Path) -> Row:
+def _read_lfw_line(file: Path, number: int, text: str, root: Path) -> Row:
     cells = _cells(text)
     name, other = (cells[0], cells[0]) if len(cells) == 3 else (cells[0], cells[-2])
     images = [cells[1], cells[-1]] if len(cells) in (3, 4) else []
@@ -183,17 +186,17 @@ def _of_lfw(file: Path, number: int, text: str, root: Path) -> Row:
             f"{file}:{number}: '{short(text)}': expected two names that differ, or {name} "
             f"{images[0]} {images[1]}"
         )
-    paths = [_numbered(root, n, int(i)) for n, i in zip((name, other), images, strict=True)]
+    paths = [_lfw_path(root, n, int(i)) for n, i in zip((name, other), images, strict=True)]
     return _row(file, number, paths[0], paths[1], len(cells) == 3)
 
 
-def _numbered(root: Path, name: str, image: int) -> str:
-    """LFW's path of an image, with the ending that there is; .jpg where there is none."""
+def _lfw_path(root: Path, name: str, image: int) -> str:
+    """Return LFW's path of an image, with the suffix of the existing file, else .jpg."""
     path = f"{name}/{name}_{image:04d}"
     return path + next((s for s in _SUFFIXES if os.path.isfile(root / f"{path}{s}")), ".jpg")
 
 
-def _plain(file: Path, number: int, text: str) -> Row:
+def _read_plain_line(file: Path, number: int, text: str) -> Row:
     cells = _cells(text)
     if len(cells) != 3 or cells[2] not in ("0", "1") or not all(cells):
         raise RequestError(f"{file}:{number}: '{short(text)}': expected {_PLAIN}")
@@ -206,27 +209,25 @@ def _row(file: Path, number: int, first: str, second: str, same: bool) -> Row:
     return number, first, second, same
 
 
-def _folds_of_file(
-    file: Path, counts: Sequence[int], rows: Sequence[Row]
-) -> NDArray[np.int64] | None:
-    """The fold of each pair by LFW's first line; None where it has one number, which has none."""
+def _lfw_folds(file: Path, counts: Sequence[int], rows: Sequence[Row]) -> NDArray[np.int64] | None:
+    """Return the fold of each pair by LFW's first line; None where that has no number of folds."""
     folds, pairs = counts if len(counts) == 2 else (1, counts[0])
     if len(rows) != folds * 2 * pairs or not rows:
         raise RequestError(
-            f"{file}:1: {folds} x 2 x {pairs} pairs, and there are {len(rows)}: expected as many "
-            "lines as the first one says"
+            f"{file}:1: says {folds} x 2 x {pairs} pairs, but the file has {len(rows)}: expected "
+            "as many lines as the first one says"
         )
     for i, (number, *_, same) in enumerate(rows):
         if same != (i % (2 * pairs) < pairs):
             wanted = "NAME I OTHER J" if same else "NAME I J"
             raise RequestError(
                 f"{file}:{number}: pair {i % (2 * pairs) + 1} of its fold: expected {wanted}: the "
-                f"first {pairs} pairs of a fold are of one identity, the others of two"
+                f"first {pairs} pairs of a fold show one identity, the others two"
             )
     return np.arange(len(rows)) // (2 * pairs) if folds > 1 else None
 
 
-def _contiguous(same: NDArray[np.bool_]) -> NDArray[np.int64]:
+def _contiguous_folds(same: NDArray[np.bool_]) -> NDArray[np.int64]:
     folds = np.empty(len(same), np.int64)
     number = min(FOLDS, int(same.sum()), int((~same).sum()))
     for kind in (True, False):
@@ -235,24 +236,24 @@ def _contiguous(same: NDArray[np.bool_]) -> NDArray[np.int64]:
     return folds
 
 
-def _check_there(pairs: VerificationPairs) -> None:
-    """Raises RequestError where an image is not there."""
+def _check_images_exist(pairs: VerificationPairs) -> None:
+    """Raise RequestError where an image is missing."""
     absent = [row for row, file in enumerate(pairs.files) if not os.path.isfile(file)]
     if absent:
         more = f" and {len(absent) - 1} more" if len(absent) > 1 else ""
         raise RequestError(
             f"{pairs.file}:{pairs.first_line(absent[0])}: no image {pairs.files[absent[0]]}{more}:"
-            " put them there (`eval` also takes a folder of images: --images)"
+            " add them (or name the folder of the images: eval --images)"
         )
 
 
 def _check_one_kind(pairs: VerificationPairs) -> None:
-    """Raises RequestError where two images are a pair of one identity and one of two."""
+    """Raise RequestError where two images are paired as one identity and as two."""
     key = pairs.rows.min(1) * len(pairs.files) + pairs.rows.max(1)
     both = np.intersect1d(key[pairs.same], key[~pairs.same])
     if len(both):
-        one, two = (pairs.lines[(key == both[0]) & of][0] for of in (pairs.same, ~pairs.same))
+        one, two = (pairs.lines[(key == both[0]) & kind][0] for kind in (pairs.same, ~pairs.same))
         raise RequestError(
-            f"{pairs.file}:{max(one, two)}: the pair of line {min(one, two)} again, of the other "
-            "kind: expected one of the two"
+            f"{pairs.file}:{max(one, two)}: repeats the pair of line {min(one, two)} with the "
+            "other kind: expected one of the two"
         )

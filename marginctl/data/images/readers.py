@@ -1,45 +1,44 @@
-"""The file formats of image data sets: each reader gives whole arrays, or one line saying why not.
+"""Readers of image files' formats.
 
-Every reader returns the images as (N, H, W, C) uint8 and the labels as (N,) int64; whether the
-labels are within the classes, and the content the original one, is for the caller to check.
+A reader takes the paths of a split and its number of images, and returns the images as (N, H, W, C)
+uint8 and the labels as (N,) int64. A file that cannot be read is a RequestError of one line.
+Whether the labels are in range, and the content original, is checked by the caller.
 """
 
 import gzip
+import importlib.util
 import io
 import math
 import pickle
 import struct
 import zlib
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from marginctl.data.images.subsets import stratified_order
 from marginctl.errors import RequestError
+from marginctl.utils.seed import generator
 from marginctl.utils.text import short
 
-ArraySplit = tuple[NDArray[np.uint8], NDArray[np.int64]]
+ArraySplit = tuple[NDArray[np.uint8], NDArray[np.int64]]  # images (N, H, W, C), labels (N,)
 
-CIFAR_PIXELS = 3 * 32 * 32
+CIFAR_VALUES = 3 * 32 * 32
+DIGITS_TEST_SIZE = 360
 MNIST_SHAPE = (28, 28)
 
 
-def idx(paths: Sequence[Path], rows: int) -> ArraySplit:
-    """MNIST's pair of idx files, images and labels, gzipped or not.
-
-    Raises:
-        RequestError: a file that cannot be read, or has another header or size.
-    """
+def read_idx(paths: Sequence[Path], count: int) -> ArraySplit:
+    """Read MNIST's pair of idx files, images and labels, gzipped or not."""
     images, labels = paths
-    x = read_idx(images, (rows, *MNIST_SHAPE))
-    return x[..., None], read_idx(labels, (rows,)).astype(np.int64)
+    x = read_idx_file(images, (count, *MNIST_SHAPE))
+    return x[..., None], read_idx_file(labels, (count,)).astype(np.int64)
 
 
-def read_idx(path: Path, shape: tuple[int, ...]) -> NDArray[np.uint8]:
-    """An idx file of unsigned bytes: two zeros, the type 8, the number of axes, their lengths.
+def read_idx_file(path: Path, shape: tuple[int, ...]) -> NDArray[np.uint8]:
+    """Read an idx file of unsigned bytes: two zeros, the type 8, the number of axes, their lengths.
 
     Raises:
         RequestError: the file cannot be read, or has another header or size.
@@ -48,194 +47,128 @@ def read_idx(path: Path, shape: tuple[int, ...]) -> NDArray[np.uint8]:
     magic, start = 0x800 + len(shape), 4 + 4 * len(shape)
     size = start + math.prod(shape)
     if path.suffix == ".gz":
-        try:  # not more than what is looked for, however much is packed
+        try:  # never unpack more than is needed
             with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
                 content = file.read(size + 1)
         except (OSError, EOFError, zlib.error) as error:
-            raise RequestError(f"{path}: not a whole gzip file: {error}: fetch it again") from None
+            raise RequestError(f"{path}: corrupt gzip file: {error}: download it again") from None
     if len(content) < start:
         raise _wrong_size(path, len(content), size)
-    found, *lengths = struct.unpack(f">I{len(shape)}I", content[:start])
-    if found != magic:
+    actual_magic, *lengths = struct.unpack(f">I{len(shape)}I", content[:start])
+    if actual_magic != magic:
         raise RequestError(
-            f"{path}: magic number 0x{found:08x}, expected 0x{magic:08x}: not the idx file that "
-            "its name says: fetch it again"
+            f"{path}: magic number 0x{actual_magic:08x}, expected 0x{magic:08x}: not the idx file "
+            "that its name says: download it again"
         )
     if tuple(lengths) != shape:
-        raise RequestError(f"{path}: shape {tuple(lengths)}, expected {shape}: fetch it again")
+        raise RequestError(f"{path}: shape {tuple(lengths)}, expected {shape}: download it again")
     if len(content) > size:
-        raise RequestError(f"{path}: more than {size} bytes, expected {size}: fetch it again")
+        raise RequestError(f"{path}: more than {size} bytes, expected {size}: download it again")
     if len(content) < size:
         raise _wrong_size(path, len(content), size)
     return np.frombuffer(content, np.uint8, offset=start).reshape(shape).copy()
 
 
-def cifar_binary(paths: Sequence[Path], rows: int, label_bytes: int) -> ArraySplit:
-    """CIFAR's binary batches, of equal length: rows of labels, then the planes of one image.
+def read_cifar10_binary(paths: Sequence[Path], count: int) -> ArraySplit:
+    """Read CIFAR-10's binary batches."""
+    return _read_cifar_binary(paths, count, label_bytes=1)
+
+
+def read_cifar100_binary(paths: Sequence[Path], count: int) -> ArraySplit:
+    """Read CIFAR-100's binary files; the fine labels are the classes."""
+    return _read_cifar_binary(paths, count, label_bytes=2)
+
+
+def _read_cifar_binary(paths: Sequence[Path], count: int, *, label_bytes: int) -> ArraySplit:
+    """Read files of equal length, whose rows hold labels, then the colour planes of an image.
 
     Args:
-        label_bytes: how many labels a row begins with; the last is the finest and is taken.
-
-    Raises:
-        RequestError: a file that cannot be read or has another size.
+        label_bytes: the number of labels of a row; the last is the finest and is taken.
     """
-    each, width = rows // len(paths), label_bytes + CIFAR_PIXELS
-    x, y = np.empty((rows, 32, 32, 3), np.uint8), np.empty(rows, np.int64)
-    for i, path in enumerate(paths):
-        content = _read(path, each * width)
-        table = np.frombuffer(content, np.uint8).reshape(each, width)
-        here = slice(i * each, (i + 1) * each)
-        x[here] = _interleaved(table[:, label_bytes:])
-        y[here] = table[:, label_bytes - 1]
-    return x, y
+    rows, width = count // len(paths), label_bytes + CIFAR_VALUES
+    tables = [
+        np.frombuffer(_read(path, rows * width), np.uint8).reshape(rows, width) for path in paths
+    ]
+    x = np.concatenate([_interleave(table[:, label_bytes:]) for table in tables])
+    return x, np.concatenate([table[:, label_bytes - 1] for table in tables]).astype(np.int64)
 
 
-def cifar_pickle(paths: Sequence[Path], rows: int, labels: str) -> ArraySplit:
-    """CIFAR's Python batches, of equal length, without running anything that they hold.
-
-    Args:
-        labels: the key of the labels.
-
-    Raises:
-        RequestError: a file that cannot be read, is no plain pickle, or has other shapes.
-    """
-    each = rows // len(paths)
-    x, y = np.empty((rows, 32, 32, 3), np.uint8), np.empty(rows, np.int64)
-    for i, path in enumerate(paths):
-        batch = _unpickle(path)
-        shape, table = _pickled_array(batch.get("data"))
-        if shape != (each, CIFAR_PIXELS):
-            raise RequestError(
-                f"{path}: images of shape {short(str(shape))}, expected {(each, CIFAR_PIXELS)}: "
-                "fetch it again"
-            )
-        found = batch.get(labels)
-        if not isinstance(found, list) or not all(type(v) is int and 0 <= v < 256 for v in found):
-            raise RequestError(f"{path}: no list of labels under '{labels}': fetch it again")
-        if len(found) != each:
-            raise RequestError(f"{path}: {len(found)} labels, expected {each}: fetch it again")
-        here = slice(i * each, (i + 1) * each)
-        x[here] = _interleaved(table)
-        y[here] = found
-    return x, y
+def read_cifar10_pickle(paths: Sequence[Path], count: int) -> ArraySplit:
+    """Read CIFAR-10's Python batches, whose MD5 digests the caller has checked."""
+    return _read_cifar_pickle(paths, count, "labels")
 
 
-def svhn(paths: Sequence[Path], rows: int) -> ArraySplit:
-    """SVHN's cropped digits: MATLAB files of X (32, 32, 3, N) and y (N, 1), where 10 stands for 0.
+def read_cifar100_pickle(paths: Sequence[Path], count: int) -> ArraySplit:
+    """Read CIFAR-100's Python files, whose MD5 digests the caller has checked."""
+    return _read_cifar_pickle(paths, count, "fine_labels")
 
-    Raises:
-        RequestError: a file that cannot be read, or that holds other arrays.
-    """
+
+def _read_cifar_pickle(paths: Sequence[Path], count: int, key: str) -> ArraySplit:
+    # a pickle can run code: only files with a known digest come here
+    batches = [pickle.loads(_read(path), encoding="latin1") for path in paths]
+    x = np.concatenate([_interleave(batch["data"]) for batch in batches])
+    return x, np.concatenate([np.asarray(batch[key], np.int64) for batch in batches])
+
+
+def read_svhn(paths: Sequence[Path], count: int) -> ArraySplit:
+    """Read SVHN's cropped digits: MATLAB files of X (32, 32, 3, N) and y (N, 1), with 10 for 0."""
     from scipy.io import loadmat
 
     x, y = [], []
     for path in paths:
         try:
-            held = loadmat(path, variable_names=["X", "y"])
-        except Exception as error:  # a damaged file makes the parser raise anything
+            arrays = loadmat(path, variable_names=["X", "y"])
+        except Exception as error:  # a corrupt file can raise anything
             reason = short(str(error))
-            raise RequestError(f"{path}: not a whole .mat file: {reason}: fetch it again") from None
-        images, labels = held.get("X"), held.get("y")
+            raise RequestError(f"{path}: corrupt .mat file: {reason}: download it again") from None
+        images, labels = arrays.get("X"), arrays.get("y")
         n = 0 if labels is None or labels.dtype.kind not in "uif" else labels.size
         if images is None or images.shape != (32, 32, 3, n) or images.dtype != np.uint8:
             raise RequestError(
                 f"{path}: expected X (32, 32, 3, N) of bytes and y (N, 1) of numbers: "
-                "fetch it again"
+                "download it again"
             )
         x.append(np.ascontiguousarray(images.transpose(3, 0, 1, 2)))
         y.append(labels.reshape(-1).astype(np.int64))
-    train_y = np.concatenate(y)
-    train_y[train_y == 10] = 0
-    return np.concatenate(x), train_y
+    labels = np.concatenate(y)
+    labels[labels == 10] = 0
+    return np.concatenate(x), labels
+
+
+def read_digits() -> tuple[ArraySplit, ArraySplit]:
+    """Read scikit-learn's 8 x 8 digits, split into 1,437 training and 360 test images.
+
+    The data have no split: this one is ours, stratified and always the same. The file is read by
+    its path, because importing scikit-learn takes over a second.
+    """
+    package = importlib.util.find_spec("sklearn")
+    assert package is not None
+    assert package.submodule_search_locations
+    path = Path(package.submodule_search_locations[0]) / "datasets" / "data" / "digits.csv.gz"
+    with gzip.open(path, "rt") as file:
+        table = np.loadtxt(file, delimiter=",")
+    x = np.rint(table[:, :64] * 255 / 16).astype(np.uint8).reshape(-1, 8, 8, 1)
+    y = table[:, 64].astype(np.int64)
+    order = stratified_order(y, generator(0, "digits", "split"))
+    test, train = np.sort(order[:DIGITS_TEST_SIZE]), np.sort(order[DIGITS_TEST_SIZE:])
+    return (x[train], y[train]), (x[test], y[test])
 
 
 def _read(path: Path, size: int | None = None) -> bytes:
-    """A file's bytes; where its size is known, a file of another size is not read at all."""
+    """Return a file's bytes; a file of another size than expected is not read."""
     try:
-        found = path.stat().st_size
-        if size is not None and found != size:
-            raise _wrong_size(path, found, size)
+        actual = path.stat().st_size
+        if size is not None and actual != size:
+            raise _wrong_size(path, actual, size)
         return path.read_bytes()
     except OSError as error:
         raise RequestError(f"{path}: cannot be read: {error.strerror or error}") from None
 
 
-def _wrong_size(path: Path, found: int, expected: int) -> RequestError:
-    return RequestError(f"{path}: {found} bytes, expected {expected}: fetch it again")
+def _wrong_size(path: Path, actual: int, expected: int) -> RequestError:
+    return RequestError(f"{path}: {actual} bytes, expected {expected}: download it again")
 
 
-def _interleaved(planes: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Rows of three colour planes, (N, 3072), as (N, 32, 32, 3)."""
-    return planes.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
-
-
-class _Noted:
-    """Stands for each numpy object that a pickle makes: it keeps what it was given.
-
-    So neither numpy's constructors nor any other code meets what an unknown file says.
-    """
-
-    def __init__(self, *arguments: object) -> None:
-        self.arguments = arguments
-        self.state: Any = None
-
-    def __setstate__(self, state: object) -> None:
-        self.state = state
-
-
-class _PlainUnpickler(pickle.Unpickler):
-    """Reads numbers, text, lists, dicts and noted arrays; every other name is refused."""
-
-    NOTED = frozenset(
-        {
-            ("numpy", "ndarray"),
-            ("numpy", "dtype"),
-            ("numpy.core.multiarray", "_reconstruct"),
-            ("numpy._core.multiarray", "_reconstruct"),  # from numpy 2 on
-        }
-    )
-
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in self.NOTED:
-            raise pickle.UnpicklingError(f"it asks for {module}.{name}")
-        return _Noted
-
-
-def _unpickle(path: Path) -> dict[str, Any]:
-    try:
-        with path.open("rb") as file:
-            batch = _PlainUnpickler(file, encoding="bytes").load()
-    except OSError as error:
-        raise RequestError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except Exception as error:  # a damaged pickle can raise anything
-        reason = short(str(error) or type(error).__name__)
-        raise RequestError(
-            f"{path}: not a whole CIFAR file: {reason}: nothing in it was run: fetch it again"
-        ) from None
-    if not isinstance(batch, dict):
-        raise RequestError(f"{path}: not a CIFAR file: no dict in it: fetch it again")
-    # Python 2 wrote the original files: its strings come as bytes
-    texts = {k.decode("latin-1"): v for k, v in batch.items() if isinstance(k, bytes)}
-    return texts | {k: v for k, v in batch.items() if isinstance(k, str)}
-
-
-def _pickled_array(noted: object) -> tuple[object, NDArray[np.uint8]]:
-    """The shape and the rows of a noted array of bytes; the shape is None where it is not one."""
-    match noted:
-        case _Noted(
-            state=(_, (int(n), int(d)), _Noted(arguments=(b"u1" | "u1", *_)), by_column, bytes(raw))
-        ) if n >= 0 and len(raw) == n * d:
-            table = np.frombuffer(raw, np.uint8)
-            return (n, d), table.reshape((n, d), order="F" if by_column else "C")
-    return None, np.empty((0, 0), np.uint8)
-
-
-# By the name of a format, what gives a part from its files and its number of rows.
-READERS: Mapping[str, Callable[[Sequence[Path], int], ArraySplit]] = {
-    "idx": idx,
-    "cifar-10-binary": partial(cifar_binary, label_bytes=1),
-    "cifar-10-pickle": partial(cifar_pickle, labels="labels"),
-    "cifar-100-binary": partial(cifar_binary, label_bytes=2),
-    "cifar-100-pickle": partial(cifar_pickle, labels="fine_labels"),
-    "svhn": svhn,
-}
+def _interleave(planes: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return rows of three colour planes, (N, 3072), as (N, 32, 32, 3)."""
+    return np.ascontiguousarray(planes.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))

@@ -1,82 +1,298 @@
-"""Image sets by their names: which there are, and how each can be loaded."""
+"""Image sets by name, as data: classes, sizes, files and readers. Nothing is read here.
+
+An image set is added by an entry in `IMAGE_SETS`, or by a plug-in.
+"""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from marginctl.data.images.known_sets import DIGITS_SUMMARY, IMAGE_SETS, STREAMED_SETS
-from marginctl.errors import RequestError
-from marginctl.utils.text import did_you_mean, short
+from marginctl.utils.registry import Registry
 
 FOLDER_PREFIX = "folder:"
 LIST_PREFIX = "list:"
-GROUPS = ("near", "far")  # of foreign images
+OOD_GROUPS = ("near", "far")
+_READERS = "marginctl.data.images.readers"
+_LISTING = "marginctl.data.images.listing"
 
 
 @dataclass(frozen=True)
-class Description:
-    """What an image set is, and the files that it needs in each layout that is read."""
+class Layout:
+    """One arrangement of an image set's files below the data folder.
 
-    summary: str
-    layouts: tuple[tuple[str, ...], ...]
+    Attributes:
+        folder: the folder of the files; empty for the data folder itself.
+        train, test: the files of each split; instead of `FILE.gz`, the unpacked `FILE` will do.
+        reader: import path `module:function`. For a set in memory, the function is called with the
+            paths of a split and its number of images, and returns images (N, H, W, C) uint8 and
+            labels (N,) int64. For a set on disk, it is called with the set's name, its folder and
+            whether only the test split is wanted, and returns a `Listing`.
+        md5: published MD5 digests of files.
+        marker: for a set on disk, the file or folder by which its folder is recognised.
+    """
+
+    folder: str
+    train: tuple[str, ...]
+    test: tuple[str, ...]
+    reader: str
+    md5: Mapping[str, str] = field(default_factory=dict)
+    marker: str = ""
 
 
-def image_sets() -> Mapping[str, Description]:
-    """A description of every image set by its name; `folder:PATH` stands for any folder."""
-    named = {
-        name: Description(kind.summary, tuple(layout.files() for layout in kind.layouts))
-        for name, kind in IMAGE_SETS.items()
-    }
-    streamed = {
-        name: Description(
-            kind.summary,
-            tuple(tuple(f"{f}/{file}".lstrip("/") for file in kind.files) for f in kind.folders),
-        )
-        for name, kind in STREAMED_SETS.items()
-    }
-    inside = tuple(f"PATH/{part}/CLASS/IMAGE" for part in ("train", "val"))
-    own = {
-        f"{FOLDER_PREFIX}PATH": Description(
-            "a folder of images of one's own", (inside, ("PATH/CLASS/IMAGE",))
+@dataclass(frozen=True)
+class ImageSet:
+    """An image set of the registry.
+
+    Attributes:
+        description: one line about it.
+        classes: the class names; of sets on disk, whose files name them, their number.
+        num_images: the number of training and of test images.
+        layouts: accepted arrangements of the files; the first complete one is read.
+        on_disk: whether images are decoded batch by batch instead of held in memory.
+        embedded: import path of a function that returns the training and the test split of data
+            that come with a dependency.
+        digests: SHA-256 of splits whose original content was available to compute it.
+        mean, std: published normalisation of each channel; else the training images' own.
+    """
+
+    description: str
+    classes: tuple[str, ...] | int
+    num_images: tuple[int, int]
+    layouts: tuple[Layout, ...] = ()
+    on_disk: bool = False
+    embedded: str | None = None
+    digests: Mapping[str, str] = field(default_factory=dict)
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+
+    @property
+    def num_classes(self) -> int:
+        return self.classes if isinstance(self.classes, int) else len(self.classes)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(","))
+
+
+def _idx_layout(folder: str, *md5: str) -> Layout:
+    train = ("train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz")
+    test = ("t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz")
+    digests = dict(zip((*train, *test), md5, strict=True))
+    return Layout(folder, train, test, f"{_READERS}:read_idx", digests)
+
+
+def _svhn_layouts(*train: str) -> tuple[Layout, ...]:
+    """SVHN in a folder of its own, or in the data folder itself, as torchvision places it."""
+    test, reader = ("test_32x32.mat",), f"{_READERS}:read_svhn"
+    return tuple(Layout(folder, train, test, reader, SVHN_MD5) for folder in ("svhn", ""))
+
+
+DIGITS = tuple("0123456789")
+FASHION = _names(
+    "T-shirt/top, Trouser, Pullover, Dress, Coat, Sandal, Shirt, Sneaker, Bag, Ankle boot"
+)
+CIFAR_10 = _names("airplane, automobile, bird, cat, deer, dog, frog, horse, ship, truck")
+CIFAR_100 = _names(
+    """
+    apple, aquarium_fish, baby, bear, beaver, bed, bee, beetle, bicycle, bottle, bowl, boy, bridge,
+    bus, butterfly, camel, can, castle, caterpillar, cattle, chair, chimpanzee, clock, cloud,
+    cockroach, couch, crab, crocodile, cup, dinosaur, dolphin, elephant, flatfish, forest, fox,
+    girl, hamster, house, kangaroo, keyboard, lamp, lawn_mower, leopard, lion, lizard, lobster, man,
+    maple_tree, motorcycle, mountain, mouse, mushroom, oak_tree, orange, orchid, otter, palm_tree,
+    pear, pickup_truck, pine_tree, plain, plate, poppy, porcupine, possum, rabbit, raccoon, ray,
+    road, rocket, rose, sea, seal, shark, shrew, skunk, skyscraper, snail, snake, spider, squirrel,
+    streetcar, sunflower, sweet_pepper, table, tank, telephone, television, tiger, tractor, train,
+    trout, tulip, turtle, wardrobe, whale, willow_tree, wolf, woman, worm
+    """
+)
+
+# The MD5 digests are torchvision's. The SHA-256 digests of splits were computed from original
+# files. The training splits of Fashion-MNIST and CIFAR-10 and all of SVHN were not available to us:
+# their sizes, labels and MD5 digests are checked, and SVHN's reader is untested on real files.
+SVHN_MD5 = {
+    "train_32x32.mat": "e26dedcc434d2e4c54c9b2d4a06d8373",
+    "test_32x32.mat": "eb5a983be6a315427106f1b164d9cef3",
+    "extra_32x32.mat": "a93ce644f1a588dc4d68dda5feec44a7",
+}
+CIFAR_10_LAYOUTS = (
+    Layout(
+        "cifar-10-batches-bin",
+        tuple(f"data_batch_{i}.bin" for i in range(1, 6)),
+        ("test_batch.bin",),
+        f"{_READERS}:read_cifar10_binary",
+    ),
+    Layout(
+        "cifar-10-batches-py",
+        tuple(f"data_batch_{i}" for i in range(1, 6)),
+        ("test_batch",),
+        f"{_READERS}:read_cifar10_pickle",
+        {
+            "data_batch_1": "c99cafc152244af753f735de768cd75f",
+            "data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
+            "data_batch_3": "54ebc095f3ab1f0389bbae665268c751",
+            "data_batch_4": "634d18415352ddfa80567beed471001a",
+            "data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
+            "test_batch": "40351d587109b95175f43aff81a1287e",
+        },
+    ),
+)
+CIFAR_100_LAYOUTS = (
+    Layout("cifar-100-binary", ("train.bin",), ("test.bin",), f"{_READERS}:read_cifar100_binary"),
+    Layout(
+        "cifar-100-python",
+        ("train",),
+        ("test",),
+        f"{_READERS}:read_cifar100_pickle",
+        {
+            "train": "16019d7e3df5f24257cddd939b257f8d",
+            "test": "f0ef6b0ae62326f3e7ffdfab6717acfc",
+        },
+    ),
+)
+
+IMAGE_SETS = Registry(
+    "dataset",
+    ImageSet,
+    {
+        "digits": ImageSet(
+            "1,797 digits of 8 x 8 grey pixels, part of scikit-learn; the split is ours",
+            DIGITS,
+            (1437, 360),
+            embedded=f"{_READERS}:read_digits",
         ),
-        f"{LIST_PREFIX}PATH": Description(
-            "a folder with lists of image files and their labels",
-            (("PATH/train.txt", "PATH/val.txt"),),
+        "mnist": ImageSet(
+            "60,000 + 10,000 handwritten digits of 28 x 28 grey pixels",
+            DIGITS,
+            (60_000, 10_000),
+            (
+                _idx_layout(
+                    "MNIST/raw",
+                    "f68b3c2dcbeaaa9fbdd348bbdeb94873",
+                    "d53e105ee54ea40749a09fcbcd1e9432",
+                    "9fb629c4189551a2d022fa330f9573f3",
+                    "ec29112dd5afa0611ce80d1b7f02629c",
+                ),
+            ),
+            digests={
+                "train": "91fd7a250495ac6742489b2a01919e8774cf195fed7282a7ecc63d849f99a9e1",
+                "test": "ffebde4273aab1f43748061ea9a58ebbd58f1959a6f92750e145265e4f6c826f",
+            },
         ),
-    }
-    return {"digits": Description(DIGITS_SUMMARY, ()), **named, **streamed, **own}
+        "fashion-mnist": ImageSet(
+            "60,000 + 10,000 pieces of clothing of 28 x 28 grey pixels",
+            FASHION,
+            (60_000, 10_000),
+            (
+                _idx_layout(
+                    "FashionMNIST/raw",
+                    "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+                    "25c81989df183df01b3e8a0aad5dffbe",
+                    "bef4ecab320f06d8554ea6380940ec79",
+                    "bb300cfdad3c16e7a12a480ee83cd310",
+                ),
+            ),
+            digests={"test": "31f656d43529baa045916ac6ce5e3b374968b3185ea991af67108481546e51da"},
+        ),
+        "cifar-10": ImageSet(
+            "50,000 + 10,000 colour images of 32 x 32 pixels in 10 classes",
+            CIFAR_10,
+            (50_000, 10_000),
+            CIFAR_10_LAYOUTS,
+            digests={"test": "e600ce11aaf5eb6759aae8ec88c3ab7c664a3bb307f49f95ddb7a5333c26325a"},
+            # Large Margin in Softmax's protocol for CIFAR gives no mean for CIFAR-10
+            std=(0.2023, 0.1994, 0.2010),
+        ),
+        "cifar-100": ImageSet(
+            "50,000 + 10,000 colour images of 32 x 32 pixels in 100 classes",
+            CIFAR_100,
+            (50_000, 10_000),
+            CIFAR_100_LAYOUTS,
+            digests={
+                "train": "ab2276dc15ab37c1cec2432e3e82bf8c5a729e27f498bf130cd58389a48ea081",
+                "test": "cfa1019151e5e9116132de136675e40ccf38a51c211a7a70cf642fb14a165330",
+            },
+            mean=(0.5071, 0.4867, 0.4408),  # Large Margin in Softmax's protocol for CIFAR
+            std=(0.2675, 0.2565, 0.2761),
+        ),
+        "svhn": ImageSet(
+            "73,257 + 26,032 house-number digits of 32 x 32 colour pixels",
+            DIGITS,
+            (73_257, 26_032),
+            _svhn_layouts("train_32x32.mat"),
+        ),
+        "svhn-extra": ImageSet(
+            "SVHN with its 531,131 simpler images as further training images",
+            DIGITS,
+            (73_257 + 531_131, 26_032),
+            _svhn_layouts("train_32x32.mat", "extra_32x32.mat"),
+        ),
+        "imagenet": ImageSet(
+            "ImageNet (ILSVRC 2012): 1,281,167 + 50,000 images in 1,000 classes",
+            1000,
+            (1_281_167, 50_000),
+            (
+                Layout(
+                    "imagenet",
+                    ("train/WNID/IMAGE",),
+                    ("val/WNID/IMAGE",),
+                    f"{_LISTING}:list_imagenet",
+                    marker="val",
+                ),
+            ),
+            on_disk=True,
+        ),
+        "places-365": ImageSet(
+            "Places-365: 1,803,460 + 36,500 scenes of 256 x 256 pixels in 365 classes",
+            365,
+            (1_803_460, 36_500),
+            tuple(
+                Layout(
+                    folder,
+                    (
+                        "categories_places365.txt",
+                        "places365_train_standard.txt",
+                        "data_256_standard/CLASS/IMAGE",
+                    ),
+                    ("places365_val.txt", "val_256/IMAGE"),
+                    f"{_LISTING}:list_places365",
+                    marker="categories_places365.txt",
+                )
+                for folder in ("places-365", "")
+            ),
+            on_disk=True,
+        ),
+    },
+    label="image set",
+    also=f"{FOLDER_PREFIX}PATH or {LIST_PREFIX}PATH",
+)
 
 
 def loading_modes(name: str) -> tuple[str, ...]:
-    """How a set can be loaded, the usual way first: whole into `memory`, or as a `stream`."""
+    """Return how an image set can be loaded, the default first: into `memory`, or as a `stream`."""
     if name.startswith(FOLDER_PREFIX):
         return ("memory", "stream")
-    return ("stream",) if name in STREAMED_SETS or name.startswith(LIST_PREFIX) else ("memory",)
+    on_disk = name.startswith(LIST_PREFIX) or IMAGE_SETS.find(name).on_disk
+    return ("stream",) if on_disk else ("memory",)
 
 
 def check_image_set_name(name: str) -> str:
-    """The name, if it is an image set's.
+    """Return the name of an image set.
 
     Raises:
-        RequestError: it is not.
+        RequestError: there is no such image set.
     """
-    known = image_sets()
-    if name in known or (
-        name.startswith((FOLDER_PREFIX, LIST_PREFIX)) and name not in (FOLDER_PREFIX, LIST_PREFIX)
-    ):
-        return name
-    raise RequestError(
-        f"unknown image set '{short(name)}': expected one of {', '.join(known)}."
-        + did_you_mean(name, known)
-    )
+    has_path = name.startswith((FOLDER_PREFIX, LIST_PREFIX)) and not name.endswith(":")
+    if not has_path:
+        IMAGE_SETS.find(name)
+    return name
 
 
-def parse_ood_name(written: str) -> tuple[str | None, str]:
-    """The group, `near`, `far` or None, and the name of a set of foreign images: `near=NAME`.
+def parse_ood_name(text: str) -> tuple[str | None, str]:
+    """Return the group, `near`, `far` or None, and the name in `NAME`, `near=NAME` or `far=NAME`.
 
     Raises:
-        RequestError: the name is no image set's.
+        RequestError: there is no such image set.
     """
-    before, _, name = written.partition("=")
-    if before in GROUPS:
-        return before, check_image_set_name(name)
-    return None, check_image_set_name(written)
+    group, _, name = text.partition("=")
+    if group in OOD_GROUPS:
+        return group, check_image_set_name(name)
+    return None, check_image_set_name(text)

@@ -1,9 +1,7 @@
-"""Degenerated training sets: fewer images, a long tail of classes, or wrong labels.
+"""Reduced training sets: fewer images, a long tail of classes, or label noise.
 
-Fewer images and wrong labels are those of Large Margin in Softmax, Table 3.
-
-The test part is never touched. The content changes and so does the digest: no run on a degenerated
-set is ever taken for one on the whole.
+Fewer images and label noise are those of Large Margin in Softmax, Table 3. The test split never
+changes. A reduced data set has another digest, so that its runs cannot be taken for others.
 """
 
 import math
@@ -13,108 +11,132 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marginctl.data.images.base import ImageDataset
-from marginctl.data.images.in_memory import stratified_order
 from marginctl.errors import RequestError
 from marginctl.utils.seed import generator
 
-Kind = TypeVar("Kind", bound=ImageDataset)
+D = TypeVar("D", bound=ImageDataset)
 
 
-def subsample(images: Kind, share: float = 1.0, *, count: int | None = None, seed: int) -> Kind:
-    """Keeps a random part of the training images, the classes in proportion.
+def subsample(images: D, fraction: float = 1.0, *, size: int | None = None, seed: int) -> D:
+    """Return the data set with a random, stratified subset of the training images.
 
-    Under one seed a larger share contains every smaller one, and a larger count every smaller one.
-    The rows stay in their order.
+    With one seed, a larger subset contains every smaller one. The images keep their order.
 
     Args:
-        share: keeps round(share n_c) images of a class of n_c, and at least one.
-        count: keeps this many in all, at least one of each class, in place of a share.
+        fraction: keeps round(fraction n_c) images of a class of n_c, and at least one.
+        size: the number of images in total, at least one of each class, instead of a fraction.
 
     Raises:
-        RequestError: the share or the count is out of its range, or both are given.
+        RequestError: the fraction or the size is out of range, or both are given.
     """
     y = images.train_y
     present = np.unique(y)
-    if not 0 < share <= 1:
-        raise RequestError(f"subsample: share = {share}: expected above 0, at most 1")
-    if count is not None and share != 1:
+    if not 0 < fraction <= 1:
+        raise RequestError(f"data.subset_fraction = {fraction}: expected above 0, at most 1")
+    if size is not None and fraction != 1:
         raise RequestError(
-            f"subsample: share = {share} and count = {count}: expected one of the two"
+            f"data.subset_fraction = {fraction} and data.subset_size = {size}: give one of the two"
         )
-    if count is not None and not len(present) <= count <= len(y):
+    if size is not None and not len(present) <= size <= len(y):
         raise RequestError(
-            f"subsample: count = {count}: expected {len(present)} (one of each class) .. {len(y)}"
+            f"data.subset_size = {size}: expected {len(present)} (one of each class) .. {len(y)}"
         )
-    if count is not None:
-        return images.select(np.sort(_order(y, seed)[:count]))
-    counts = np.bincount(y, minlength=images.num_classes)
-    kept = [max(1, round(share * n)) if n else 0 for n in counts.tolist()]
-    return images.select(_first_of_each(y, kept, seed))
+    if size is not None:
+        return images.select(np.sort(_selection_order(y, seed)[:size]))
+    counts = np.bincount(y, minlength=images.num_classes).tolist()
+    sizes = [max(1, round(fraction * n)) if n else 0 for n in counts]
+    return images.select(_select_per_class(y, sizes, seed))
 
 
-def long_tailed(images: Kind, imbalance: float, *, largest: int | None = None, seed: int) -> Kind:
-    """Keeps exponentially fewer training images from class to class, as CIFAR-10/100-LT have them.
+def long_tailed(
+    images: D, imbalance_factor: float, *, max_per_class: int | None = None, seed: int
+) -> D:
+    """Return the data set with exponentially fewer training images per class, as CIFAR-10/100-LT.
 
-    n_c = floor(n_0 imbalance^(-c/(C-1))) of class c = 0 .. C-1, at least one (Cao et al. 2019,
-    LDAM: its code rounds down). Under one seed a larger set of a class contains every smaller one,
-    those of `subsample` among them. The rows stay in their order.
+    Class c = 0 .. C-1 keeps n_c = floor(n_0 imbalance_factor^(-c/(C-1))) images, at least one (Cao
+    et al. 2019, LDAM, whose code rounds down). With one seed, a larger set of a class contains
+    every smaller one, including those of `subsample`. The images keep their order.
 
     Args:
-        imbalance: n_0 to n_{C-1}, 1 or more.
-        largest: n_0; None for the number that every class has: that of the smallest one.
+        imbalance_factor: n_0 / n_{C-1}, 1 or more.
+        max_per_class: n_0; None for the size of the smallest class.
 
     Raises:
-        RequestError: an argument is out of its range, there is one class alone, or a class has
-            fewer images than its place in the tail asks for.
+        RequestError: an argument is out of range, there is only one class, or a class has fewer
+            images than its place in the tail needs.
     """
-    if not 1 <= imbalance < math.inf:
-        raise RequestError(f"long tail: imbalance = {imbalance}: expected 1 or more")
-    if largest is not None and largest < 1:
-        raise RequestError(f"long tail: largest = {largest}: expected 1 or more")
+    if not 1 <= imbalance_factor < math.inf:
+        raise RequestError(f"data.imbalance_factor = {imbalance_factor}: expected 1 or more")
+    if max_per_class is not None and max_per_class < 1:
+        raise RequestError(f"data.max_per_class = {max_per_class}: expected 1 or more")
     if images.num_classes < 2:
-        raise RequestError("long tail: 1 class: expected 2 or more")
-    there = np.bincount(images.train_y, minlength=images.num_classes).tolist()
-    first = min(there) if largest is None else largest
+        raise RequestError(
+            f"data.imbalance_factor of {images.name}: 1 class: expected at least 2 classes"
+        )
+    available = np.bincount(images.train_y, minlength=images.num_classes).tolist()
+    first = min(available) if max_per_class is None else max_per_class
     last = images.num_classes - 1
-    # the power's rounding must not take an image away
-    kept = [max(1, math.floor(first * imbalance ** (-c / last) + 1e-9)) for c in range(last + 1)]
-    for c, (asked, n) in enumerate(zip(kept, there, strict=True)):
-        if asked > n:
+    # the small addend keeps rounding of the power from removing an image
+    sizes = [
+        max(1, math.floor(first * imbalance_factor ** (-c / last) + 1e-9)) for c in range(last + 1)
+    ]
+    for c, (size, n) in enumerate(zip(sizes, available, strict=True)):
+        if size > n:
             raise RequestError(
-                f"data.max_per_class = {first}: class {c} ('{images.classes[c]}') "
-                f"of {images.name} has "
-                f"{n} training images, and the long tail asks for {asked}: make 'largest' smaller"
+                f"data.max_per_class = {first}: class {c} ('{images.classes[c]}') of {images.name} "
+                f"has {n} training images, and the long tail needs {size}: make it smaller"
             )
-    return images.select(_first_of_each(images.train_y, kept, seed))
+    return images.select(_select_per_class(images.train_y, sizes, seed))
 
 
-def _order(y: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
-    """All rows in the order in which they are kept."""
+def label_noise(images: D, fraction: float, *, seed: int) -> D:
+    """Return the data set with round(fraction n) of the n training labels replaced by wrong ones.
+
+    Each wrong class is equally likely. With one seed, a larger fraction changes the labels that a
+    smaller one changes, to the same classes.
+
+    Raises:
+        RequestError: the fraction is out of range, or there is only one class.
+    """
+    if not 0 <= fraction < 1:
+        raise RequestError(f"data.label_noise = {fraction}: expected 0 or more, below 1")
+    if images.num_classes < 2:
+        raise RequestError(
+            f"data.label_noise of {images.name}: 1 class: expected at least 2 classes"
+        )
+    n = len(images.train_y)
+    stream = generator(seed, "label noise")
+    changed = stream.permutation(n)[: round(fraction * n)]
+    shift = stream.integers(1, images.num_classes, n)
+    y = images.train_y.copy()
+    y[changed] = (y[changed] + shift[changed]) % images.num_classes
+    return images.with_labels(y)
+
+
+def stratified_order(y: NDArray[np.int64], stream: np.random.Generator) -> NDArray[np.int64]:
+    """Return all row numbers in a random order, of which every prefix is stratified.
+
+    The r-th drawn row of a class of n (r = 0, 1, ...) is placed at (r + 1/2)/n, which apportions as
+    Sainte-Lague does; but the first row of each class comes before all others.
+
+    Returns:
+        (n,) row numbers.
+    """
+    order = stream.permutation(len(y))
+    drawn = y[order]
+    counts = np.bincount(y)
+    by_class = np.argsort(drawn, kind="stable")
+    rank = np.empty(len(y), np.int64)
+    rank[by_class] = np.arange(len(y)) - np.repeat(np.cumsum(counts) - counts, counts)
+    position = np.where(rank == 0, 0.0, (rank + 0.5) / counts[drawn])
+    return order[np.lexsort((drawn, position))]
+
+
+def _selection_order(y: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
     return stratified_order(y, generator(seed, "subsample"))
 
 
-def _first_of_each(y: NDArray[np.int64], counts: list[int], seed: int) -> NDArray[np.int64]:
-    """So many rows of each class, sorted."""
-    order = _order(y, seed)
-    return np.sort(np.concatenate([order[y[order] == c][:n] for c, n in enumerate(counts)]))
-
-
-def label_noise(images: Kind, share: float, *, seed: int) -> Kind:
-    """Gives round(share n) of the n training labels another, wrong class, each equally likely.
-
-    Under one seed a larger share moves the labels that a smaller one moves, to the same classes.
-
-    Raises:
-        RequestError: the share is out of its range, or there is no other class.
-    """
-    if not 0 <= share < 1:
-        raise RequestError(f"label noise: share = {share}: expected 0 or more, below 1")
-    if images.num_classes < 2:
-        raise RequestError("label noise: 1 class: expected 2 or more, there is no wrong class")
-    n = len(images.train_y)
-    stream = generator(seed, "label noise")
-    moved = stream.permutation(n)[: round(share * n)]
-    shift = stream.integers(1, images.num_classes, n)
-    y = images.train_y.copy()
-    y[moved] = (y[moved] + shift[moved]) % images.num_classes
-    return images.with_labels(y)
+def _select_per_class(y: NDArray[np.int64], sizes: list[int], seed: int) -> NDArray[np.int64]:
+    """Return sorted row numbers with the given number of rows of each class."""
+    order = _selection_order(y, seed)
+    return np.sort(np.concatenate([order[y[order] == c][:n] for c, n in enumerate(sizes)]))

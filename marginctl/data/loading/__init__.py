@@ -1,1 +1,1 @@
-"""Batches of images for training and evaluation."""
+"""Loaders: normalised, augmented batches of images for training and evaluation."""

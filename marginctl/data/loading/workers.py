@@ -1,4 +1,4 @@
-"""Decodes image files in other processes, batch by batch."""
+"""Decoding of image files in worker processes, batch by batch."""
 
 import contextlib
 import os
@@ -23,134 +23,136 @@ from marginctl.utils.text import short
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-MOST_WORKERS = 16
+MAX_WORKERS = 16
 
-Batch = tuple[Tensor, Tensor, Tensor]  # x (B, 3, H, W), light (B, 3), y (B,) int64
+Sample = tuple[Tensor, Tensor, int]  # x (3, H, W), colour shift (3,), label
+Batch = tuple[Tensor, Tensor, Tensor]  # x (B, 3, H, W), colour shift (B, 3), y (B,) int64
 
 
-class Prepare(Protocol):
-    """Makes of a decoded image what a batch is stacked from."""
+class Transform(Protocol):
+    """Turns a decoded image into tensors."""
 
     def __call__(self, image: "Image", draw: int) -> tuple[Tensor, Tensor]:
-        """x (3, H, W), and the light (3,) that is to be added to its channels, of 0 to 1."""
+        """Return x (3, H, W), and the shift (3,) of its channels, for pixels in [0, 1]."""
 
 
-class DecodedImages(Dataset[tuple[Tensor, Tensor, int] | str]):
-    """The images of a part; of one that cannot be decoded, the words that say so.
+class DecodedImages(Dataset[Sample | str]):
+    """The decoded and transformed images of a split; an error message for a corrupt file.
 
-    An image is asked for by its draw, which is its row and, where it is drawn once more, as many
-    times the part's length on top: so nothing random is alike in two draws of one image.
+    An index is a draw: the image's row, plus the number of images for each repetition of that row
+    in an epoch. So no two draws of an image share random numbers.
 
-    An error is a value here: one that is raised in a worker comes out with its traceback.
+    An error is a value, because an exception in a worker process arrives with its traceback.
     """
 
-    def __init__(self, part: FileSplit, root: Path, prepare: Prepare) -> None:
-        self._part, self._root, self._prepare = part, root, prepare
+    def __init__(self, split: FileSplit, root: Path, transform: Transform) -> None:
+        self._split, self._root, self._transform = split, root, transform
 
     def __len__(self) -> int:
-        return len(self._part)
+        return len(self._split)
 
-    def __getitem__(self, draw: int) -> tuple[Tensor, Tensor, int] | str:
-        row = draw % len(self._part)
-        path = os.path.join(self._root, self._part.path(row))
+    def __getitem__(self, draw: int) -> Sample | str:
+        row = draw % len(self._split)
+        path = os.path.join(self._root, self._split.path(row))
         try:
             image = open_rgb(path)
-        except Exception as error:  # a damaged image makes the decoders raise anything
-            # the path stands before: not once more; what Python says of a number helps nobody
-            own = isinstance(error, OSError) or type(error).__module__.startswith("PIL")
-            said = str(error).replace(repr(path), "").strip() if own else ""
-            reason = short(said or "its content is damaged")
-            return f"{path}: cannot be decoded: {reason}: repair it, or take it out of the set"
-        x, light = self._prepare(image, draw)
-        return x, light, int(self._part.y[row])
+        except Exception as error:  # a corrupt image can make the decoders raise anything
+            # repeat neither the path nor what Python says about numbers in a corrupt file
+            described = isinstance(error, OSError) or type(error).__module__.startswith("PIL")
+            message = str(error).replace(repr(path), "").strip() if described else ""
+            reason = short(message or "its content is corrupt")
+            return f"{path}: cannot be decoded: {reason}: repair it, or remove it from the data set"
+        x, shift = self._transform(image, draw)
+        return x, shift, int(self._split.y[row])
 
 
 def worker_count() -> int:
-    """How many processes decode for this one: none on a single core."""
-    here = int(os.environ.get("LOCAL_WORLD_SIZE", world_size()))
-    cores = usable_cores() // here
-    return min(cores, MOST_WORKERS) if cores > 1 else 0
+    """Return the number of decoding processes for this process: none on a single core."""
+    local_processes = int(os.environ.get("LOCAL_WORLD_SIZE", world_size()))
+    cores = usable_cores() // local_processes
+    return min(cores, MAX_WORKERS) if cores > 1 else 0
 
 
 def decode_batches(
     images: DecodedImages, batches: Sequence[NDArray[np.int64]], device: torch.device
 ) -> Iterator[Batch]:
-    """Batches of decoded images in the order that is asked for, on the CPU.
+    """Yield batches of decoded images on the CPU, in order.
 
-    The processes that decode live as long as the batches last, and leave signals to this one.
+    The worker processes live as long as the iterator, and leave signals to this process.
 
     Args:
         images: decodes a draw.
         batches: the draws of each batch.
-        device: where they will go: for a GPU they are in pinned memory.
+        device: the batches' destination: for a GPU, they are in pinned memory.
 
     Raises:
-        DecodeError: a file cannot be decoded; it is named.
-        MarginctlError: a process that decodes has gone.
+        DecodeError: a file cannot be decoded.
+        MarginctlError: a worker process has died.
     """
-    loader: DataLoader[tuple[Tensor, Tensor, int] | str] = DataLoader(
+    loader: DataLoader[Sample | str] = DataLoader(
         images,
-        batch_sampler=[rows.tolist() for rows in batches],
+        batch_sampler=[draws.tolist() for draws in batches],
         num_workers=min(worker_count(), len(batches)),
-        collate_fn=_together,
+        collate_fn=_collate,
         pin_memory=device.type == "cuda",
-        worker_init_fn=_leave_signals,
-        generator=torch.Generator(),  # else it draws from the stream of dropout
+        worker_init_fn=_ignore_signals,
+        generator=torch.Generator(),  # otherwise it draws from the stream of dropout
     )
-    in_order: Iterator[Batch | str] | None = None
+    iterator: Iterator[Batch | str] | None = None
     try:
-        with _signals_held():
-            in_order = iter(loader)
-        for batch in in_order:
+        with _signals_blocked():
+            iterator = iter(loader)
+        for batch in iterator:
             if isinstance(batch, str):
                 raise DecodeError(batch)
-            x, light, y = batch
-            yield x, light, y
+            x, shift, y = batch
+            yield x, shift, y
     except RuntimeError as error:
         if "DataLoader worker" not in str(error):
             raise
         raise MarginctlError(
-            "a process that decodes images has gone, as when memory runs out (in a container, also "
-            "the shared memory of /dev/shm): what was trained up to the last checkpoint is kept"
+            "a process that decodes images has died, perhaps because memory ran out (in a "
+            "container, also the shared memory /dev/shm): training up to the last checkpoint is "
+            "saved"
         ) from None
     finally:
-        in_order = None  # ends the processes: an error's traceback would keep it
+        iterator = None  # ends the processes, which an error's traceback would keep alive
 
 
-def _together(items: list[tuple[Tensor, Tensor, int] | str]) -> Batch | str:
-    """A batch, or what is wrong with its first image that cannot be decoded."""
-    whole = []
-    for item in items:
-        if isinstance(item, str):
-            return item
-        whole.append(item)
-    x, light, y = zip(*whole, strict=True)
-    return torch.stack(x), torch.stack(light), torch.tensor(y)
+def _collate(samples: list[Sample | str]) -> Batch | str:
+    """Return a batch, or the error of its first corrupt image."""
+    decoded = []
+    for sample in samples:
+        if isinstance(sample, str):
+            return sample
+        decoded.append(sample)
+    x, shift, y = zip(*decoded, strict=True)
+    return torch.stack(x), torch.stack(shift), torch.tensor(y)
 
 
-def _leave_signals(number: int) -> None:
-    """Ctrl-C and a batch system's SIGTERM reach every process; the one that trains acts on them.
+def _ignore_signals(worker: int) -> None:
+    """Leave Ctrl-C and SIGTERM, which reach every process, to the process that trains.
 
-    It alone ends the others, which also end by themselves when it has gone.
+    Only that process ends its workers, which also end by themselves when it has died.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 
-    def end_when_told() -> None:
+    def exit_on_sigterm_of_parent() -> None:
         while signal.sigwaitinfo({signal.SIGTERM}).si_pid != os.getppid():
             pass
         os._exit(0)
 
-    # macOS has no sigwaitinfo: there a worker ends by itself alone
+    # macOS has no sigwaitinfo: there a worker only ends by itself
     if hasattr(signal, "sigwaitinfo"):
-        threading.Thread(target=end_when_told, daemon=True).start()
+        threading.Thread(target=exit_on_sigterm_of_parent, daemon=True).start()
 
 
 @contextlib.contextmanager
-def _signals_held() -> Iterator[None]:
-    """Signals wait while processes start, and for good in these, which inherit it."""
-    held = {signal.SIGINT, signal.SIGTERM}
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, held)
+def _signals_blocked() -> Iterator[None]:
+    """Block signals while processes start; these inherit it and keep signals blocked."""
+    blocked = {signal.SIGINT, signal.SIGTERM}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""A CSV file as text: encodings, separators and rows, before anything is made of it."""
+"""CSV files as text: encoding, separator and rows."""
 
 import csv
 import io
@@ -17,26 +17,36 @@ SEPARATORS = ",;\t|"
 
 @dataclass(frozen=True)
 class RawTable:
-    """A file's cells as stripped text, column by column."""
+    """A file's cells as stripped text, by column.
+
+    Attributes:
+        name: the file's name.
+        separator: of its columns.
+        columns: the cells of each column.
+        locations: the file and the line of each row's end, for messages.
+        row_numbers: (n,) the number of each row in its file, from 1, without blank rows.
+        train: (n,) whether a row is a training row; only these decide the type of a column.
+        blank: the number of rows without any value, which are left out.
+    """
 
     name: str
     separator: str
     columns: dict[str, list[str]]
-    where: list[str]  # the file and the line on which each row ends
-    numbers: NDArray[np.int64]  # of each row in its file, from 1, blank rows not counted
-    train: NDArray[np.bool_]  # what is decided about a column is decided on these rows alone
-    blank: int = 0  # rows without any value, which are left out
+    locations: list[str]
+    row_numbers: NDArray[np.int64]
+    train: NDArray[np.bool_]
+    blank: int = 0
 
     @property
     def rows(self) -> int:
-        return len(self.where)
+        return len(self.locations)
 
 
 def read_table(path: Path) -> RawTable:
-    """Reads a file whose first line names the columns.
+    """Return the cells of a file whose first line names the columns.
 
     Raises:
-        RequestError: one line that says what is wrong with the file and what to do.
+        RequestError: the file is no such table.
     """
     name = printable(file_name(path))
     try:
@@ -53,7 +63,7 @@ def read_table(path: Path) -> RawTable:
     if "\0" in text:
         raise RequestError(f"{path}: a binary file: expected a table saved as CSV")
     if not text.strip():
-        raise RequestError(f"{path}: the file is empty: expected a line of names and rows")
+        raise RequestError(f"{path}: the file is empty: expected a header and rows")
     separator = _separator(text)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
     try:
@@ -63,36 +73,45 @@ def read_table(path: Path) -> RawTable:
     blank = sum(bool(r) and not any(r) for r, _ in numbered)
     numbered = [(r, n) for r, n in numbered if any(r)]
     if not numbered:
-        raise RequestError(f"{path}: the file is empty: expected a line of names and rows")
+        raise RequestError(f"{path}: the file is empty: expected a header and rows")
     header, _ = numbered.pop(0)
     header = [one_line(column) for column in header]
     header = [column or f"unnamed column {i}" for i, column in enumerate(header, 1)]
-    twice = [column for column, count in Counter(header).items() if count > 1]
-    if twice:
-        raise RequestError(f"{path}:1: column '{short(twice[0])}' stands twice: rename one")
+    duplicates = [column for column, count in Counter(header).items() if count > 1]
+    if duplicates:
+        raise RequestError(f"{path}:1: duplicate column '{short(duplicates[0])}': rename one")
     if len(header) < 2:
         raise RequestError(
-            f"{path}:1: one column ('{short(header[0])}'): expected several, separated by comma, "
-            "semicolon, tab or bar"
+            f"{path}:1: a single column ('{short(header[0])}'): expected several, separated by "
+            "comma, semicolon, tab or bar"
         )
     if all(is_number(c) for c in header):
-        raise RequestError(f"{path}:1: the first line holds numbers: add a line of column names")
+        raise RequestError(
+            f"{path}:1: the first line has only numbers: add a header of column names"
+        )
     for row, line in numbered:
         if len(row) != len(header):
             raise RequestError(
                 f"{path}:{line}: {len(row)} columns, expected {len(header)}: "
-                "quote values that hold the separator"
+                "quote values that contain the separator"
             )
     if not numbered:
-        raise RequestError(f"{path}: no rows below the line of names")
+        raise RequestError(f"{path}: no rows below the header")
     columns = dict(zip(header, map(list, zip(*(r for r, _ in numbered), strict=True)), strict=True))
-    where = [f"{path}:{n}" for _, n in numbered]
-    numbers = np.arange(1, len(where) + 1)
-    return RawTable(name, separator, columns, where, numbers, np.ones(len(where), bool), blank)
+    n = len(numbered)
+    return RawTable(
+        name=name,
+        separator=separator,
+        columns=columns,
+        locations=[f"{path}:{line}" for _, line in numbered],
+        row_numbers=np.arange(1, n + 1),
+        train=np.ones(n, bool),
+        blank=blank,
+    )
 
 
 def _separator(text: str) -> str:
-    """The separator that cuts the first records into most columns, all alike if possible."""
+    """Return the separator that gives the most columns, equally many in each record if possible."""
     head = text[:200_000]
 
     def fitness(separator: str) -> tuple[bool, int]:
@@ -106,14 +125,14 @@ def _separator(text: str) -> str:
         except csv.Error:
             return False, 0
         columns = counts[0] if counts else 0
-        alike = columns > 1 and sum(c == columns for c in counts[:-1]) >= 0.8 * (len(counts) - 1)
-        return alike, columns
+        equal = columns > 1 and sum(c == columns for c in counts[:-1]) >= 0.8 * (len(counts) - 1)
+        return equal, columns
 
     return max(SEPARATORS, key=fitness)
 
 
 def is_number(text: str) -> bool:
-    """Whether `float` reads it."""
+    """Return whether `float` can read a text."""
     try:
         float(text)
     except ValueError:

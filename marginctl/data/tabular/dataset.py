@@ -1,4 +1,4 @@
-"""A data set in memory."""
+"""TabularDataset: a table for classification in memory."""
 
 import hashlib
 from dataclasses import dataclass
@@ -13,15 +13,15 @@ class TabularDataset:
     """A table for classification.
 
     Attributes:
-        name: the name it is asked for by.
+        name: the data set's name.
         x: (n, d) float64 features, all finite.
-        y: (n,) int64 classes, 0 .. C - 1.
-        classes: the C class names, in the order of their numbers.
+        y: (n,) int64 labels, 0 .. C - 1.
+        classes: the C class names, by label.
         columns: the d feature names.
-        row_numbers: (n,) the number of each row in its file, from 1, the line of names and blank
-            rows not counted; None where the rows are numbered as they stand here.
-        fixed_test: the rows of a fixed test set, where the data come with one; then every other
-            row trains and there are no folds.
+        row_numbers: (n,) the number of each row in its file, from 1, without the header and blank
+            rows; None where rows are numbered as in `x`.
+        fixed_test: the rows of a fixed test split, if the data have one; all other rows are for
+            training, and there are no folds.
     """
 
     name: str
@@ -46,7 +46,7 @@ class TabularDataset:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the parsed content: the same rows give the same digest from any file."""
+        """SHA-256 of the parsed content: the same rows from any file have the same digest."""
         content = hashlib.sha256(repr((self.x.shape, self.classes)).encode())
         content.update(np.ascontiguousarray(self.x, "<f8").tobytes())
         content.update(np.ascontiguousarray(self.y, "<i8").tobytes())

@@ -1,4 +1,4 @@
-"""The columns of a user's own file as features: numbers, categories, and what is left out."""
+"""Features from the columns of a CSV file: numbers, categories, and ignored columns."""
 
 import re
 
@@ -11,8 +11,8 @@ from marginctl.errors import RequestError
 from marginctl.utils.text import short
 
 MISSING = frozenset({"", "?", "na", "n/a", "nan", "null", "none", "nil", "-", "."})
-MOST_CATEGORIES = 50
-MOSTLY = 0.9  # a column with this share of numbers is meant to be numeric
+MAX_CATEGORIES = 50
+NUMERIC_FRACTION = 0.9  # a column with this fraction of numbers is meant to be numeric
 DATE = re.compile(
     r"\d{4}-\d{1,2}-\d{1,2}([T ]\d{1,2}:\d{2}.*)?|\d{1,2}[./]\d{1,2}[./]\d{2,4}( .*)?|"
     r"\d{1,2}:\d{2}(:\d{2})?"
@@ -22,73 +22,73 @@ DECIMAL_COMMA = re.compile(r"[-+]?\d*,\d+([eE][-+]?\d+)?|[-+]?\d+")
 
 
 def extract_features(
-    raw: RawTable, target: str, kept: NDArray[np.int64], understood: CSVSummary
+    raw: RawTable, target: str, rows: NDArray[np.int64], summary: CSVSummary
 ) -> tuple[NDArray[np.float64], list[str], NDArray[np.bool_]]:
-    """Features of the rows that have a class.
+    """Return the features of the rows that have a class.
 
     Args:
-        raw: the file.
-        target: the column of the class, which is no feature.
-        kept: (n,) numbers of the rows that have a class.
-        understood: what is made of each column is added to it.
+        raw: the table.
+        target: the column of the class.
+        rows: (n,) the rows that have a class.
+        summary: gets the use of each column.
 
     Returns:
-        (n, d) values, NaN where one is missing, the d names, and (n,) which rows are complete.
+        (n, d) values with NaN for missing ones, the d names, and (n,) whether a row is complete.
 
     Raises:
-        RequestError: a column of numbers holds words or infinite ones, or no column is left.
+        RequestError: a numeric column contains text or infinite values, or no column can be used.
     """
     parts: list[NDArray[np.float64]] = []
     names: list[str] = []
-    complete, train = np.ones(len(kept), bool), raw.train[kept]
+    complete, train = np.ones(len(rows), bool), raw.train[rows]
     for column, cells in raw.columns.items():
         if column == target:
             continue
-        values = [cells[i] for i in kept]
+        values = [cells[i] for i in rows]
         missing = np.array([v.lower() in MISSING for v in values], bool)
         present = [values[i] for i in np.flatnonzero(~missing & train)]
-        reason = _why_ignored(column, present, int(train.sum()))
+        reason = _reason_to_ignore(present, int(train.sum()))
         if reason:
-            understood.ignored[column] = reason
+            summary.ignored[column] = reason
             continue
-        numbers = _numbers(raw, column, values, missing, kept, understood)
+        numbers = _numbers(raw, column, values, missing, rows, summary)
         if numbers is not None:
             if _is_id(column, numbers[~missing & train]):
-                understood.ignored[column] = "an id"
+                summary.ignored[column] = "an id"
                 continue
-            understood.numeric.append(column)
+            summary.numeric.append(column)
             names.append(column)
             parts.append(numbers[:, None])
         else:
             categories = sorted(set(present))
-            if len(categories) > min(MOST_CATEGORIES, max(2, len(present) // 2)):
-                like = short(present[0])  # numbers as a spreadsheet shows them, 1,204 or 12 %?
-                understood.ignored[column] = f"text, {len(categories)} values such as {like!r}"
+            if len(categories) > min(MAX_CATEGORIES, max(2, len(present) // 2)):
+                example = short(present[0])  # perhaps formatted numbers, such as 1,204 or 12 %
+                summary.ignored[column] = f"text, {len(categories)} values such as {example!r}"
                 continue
-            understood.categorical[column] = categories
+            summary.categorical[column] = categories
             unknown = sorted(
                 {v for v, m in zip(values, missing, strict=True) if not m} - set(present)
             )
             if unknown:
-                understood.remarks.append(
-                    f"column '{column}': {join_names(unknown)} in test rows alone: no category"
+                summary.notes.append(
+                    f"column '{column}': {join_names(unknown)} only in test rows: no category"
                 )
-            one_column = len(categories) == 2 and not unknown
-            shown = categories[1:] if one_column else categories
-            names += [f"{column}={c}" for c in shown]
-            parts.append(np.array([[v == c for c in shown] for v in values], np.float64))
+            binary = len(categories) == 2 and not unknown
+            encoded = categories[1:] if binary else categories
+            names += [f"{column}={c}" for c in encoded]
+            parts.append(np.array([[v == c for c in encoded] for v in values], np.float64))
         complete &= ~missing
     if not parts:
-        ignored = join_names([f"{c} ({why})" for c, why in understood.ignored.items()]) or "none"
+        ignored = join_names([f"{c} ({reason})" for c, reason in summary.ignored.items()]) or "none"
         raise RequestError(f"{raw.name}: no column can be used as a feature: {ignored}")
     return np.concatenate(parts, axis=1), names, complete
 
 
-def _why_ignored(column: str, present: list[str], rows: int) -> str | None:
+def _reason_to_ignore(present: list[str], count: int) -> str | None:
     if not present:
         return "empty"
-    if len(present) < rows / 2:
-        return f"{rows - len(present)} of {rows} missing"
+    if len(present) < count / 2:
+        return f"{count - len(present)} of {count} missing"
     if len(set(present)) == 1:
         return "constant"
     if all(DATE.fullmatch(v) for v in present):
@@ -97,7 +97,7 @@ def _why_ignored(column: str, present: list[str], rows: int) -> str | None:
 
 
 def _is_id(column: str, numbers: NDArray[np.float64]) -> bool:
-    """Distinct whole numbers that count up by one, or any distinct ones in a column named so."""
+    """Return whether a column has distinct integers that count up, or whose name suggests an id."""
     if len(numbers) < 10 or len(np.unique(numbers)) < len(numbers) or (numbers % 1).any():
         return False
     counts_up = (np.diff(numbers) == 1).all()
@@ -109,37 +109,37 @@ def _numbers(
     column: str,
     values: list[str],
     missing: NDArray[np.bool_],
-    kept: NDArray[np.int64],
-    understood: CSVSummary,
+    rows: NDArray[np.int64],
+    summary: CSVSummary,
 ) -> NDArray[np.float64] | None:
-    """The column as numbers (NaN where missing), or None where it holds words.
+    """Return the column as numbers, NaN where missing; None for a column of text.
 
     Raises:
-        RequestError: numbers with a few words among them, or infinite ones.
+        RequestError: numbers with a few texts among them, or infinite numbers.
     """
     texts = ["nan" if m else v for v, m in zip(values, missing, strict=True)]
-    train = raw.train[kept]
+    train = raw.train[rows]
     if raw.separator != ",":
         present = [texts[i] for i in np.flatnonzero(~missing & train)]
         if all(DECIMAL_COMMA.fullmatch(t) for t in present) and any("," in t for t in present):
             texts = [t.replace(",", ".") for t in texts]
-            understood.decimal_commas.append(column)
+            summary.decimal_commas.append(column)
     try:
         numbers = np.array(texts, np.float64)
     except ValueError:
         words = [i for i, t in enumerate(texts) if not is_number(t)]
-        if sum(train[i] for i in words) > (1 - MOSTLY) * train.sum():
+        if sum(train[i] for i in words) > (1 - NUMERIC_FRACTION) * train.sum():
             return None
         first = words[0]
         raise RequestError(
-            f"{raw.where[kept[first]]}: column '{column}' holds '{short(values[first])}' among "
-            f"numbers ({len(words)} such rows): correct it, or leave it empty where it is missing"
+            f"{raw.locations[rows[first]]}: column '{column}' contains '{short(values[first])}' "
+            f"among numbers ({len(words)} such rows): correct it, or leave missing values empty"
         ) from None
     large = np.flatnonzero(~missing & ~(np.abs(numbers) < 1e30))
     if len(large):
         first = large[0]
         raise RequestError(
-            f"{raw.where[kept[first]]}: column '{column}' holds '{short(values[first])}': "
+            f"{raw.locations[rows[first]]}: column '{column}' contains '{short(values[first])}': "
             "expected numbers below 1e30"
         )
     return numbers

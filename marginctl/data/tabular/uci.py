@@ -1,16 +1,16 @@
-"""The UCI data sets of ArcGrad's Table II: definitions as data, read from the original files."""
+"""The UCI data sets of ArcGrad's Table II: definitions as data, and their original files."""
 
 import csv
 import importlib.util
 import io
 import itertools
 import math
-import os
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from marginctl.data.paths import DATA_DIR_VARIABLE, MissingDataError
 from marginctl.errors import RequestError
 from marginctl.utils import yaml
 from marginctl.utils.text import did_you_mean, short
@@ -20,34 +20,19 @@ if TYPE_CHECKING:
 
 Row = list[str]
 
-DATA_DIR_VARIABLE = "MARGINCTL_DATA"
-
-
-class MissingDataError(RequestError):
-    """A data set whose files are not there."""
-
 
 @cache
 def uci_definitions() -> dict[str, Any]:
-    """The definition of each data set by its name, in the order of Table II."""
+    """Return the definition of each data set by name, in the order of Table II."""
     document: dict[str, Any] = yaml.read(Path(__file__).with_name("uci.yaml"))[0]
     return document
 
 
-def default_data_dir() -> Path:
-    """The data folder where none is named: MARGINCTL_DATA, else the user's cache folder."""
-    named = os.environ.get(DATA_DIR_VARIABLE)
-    if named:
-        return Path(named)
-    cache_home = os.environ.get("XDG_CACHE_HOME")
-    return Path(cache_home or os.path.expanduser("~/.cache")) / "marginctl" / "data"
-
-
 def check_uci_name(name: str) -> str:
-    """The name, if it is a data set's.
+    """Return the name of a UCI data set.
 
     Raises:
-        RequestError: it is not.
+        RequestError: there is no such data set.
     """
     known = uci_definitions()
     if name not in known:
@@ -58,49 +43,49 @@ def check_uci_name(name: str) -> str:
     return name
 
 
-def _absent_files(name: str, data_dir: Path) -> list[str]:
+def _missing_files(name: str, data_dir: Path) -> list[str]:
     folder = data_dir / "uci" / name
     files = [file["file"] for file in uci_definitions()[name]["files"]]
     return [file for file in files if not (folder / file).is_file()]
 
 
 def is_missing(name: str, data_dir: Path) -> bool:
-    """Whether a data set's files are not all there and nothing is built in."""
-    return bool(_absent_files(name, data_dir)) and "embedded" not in uci_definitions()[name]
+    """Return whether files of a data set are missing and none are embedded."""
+    return bool(_missing_files(name, data_dir)) and "embedded" not in uci_definitions()[name]
 
 
 def load_uci(name: str, data_dir: Path) -> "TabularDataset":
-    """Reads a data set from `<data_dir>/uci/<name>/`, or its embedded copy if it has one.
+    """Return a data set from `<data_dir>/uci/<name>/`, or its embedded copy if it has one.
 
     Raises:
-        DataMissingError: there are no files and nothing is embedded.
+        MissingDataError: files are missing and none are embedded.
         RequestError: an unknown name, or files that differ from the published counts.
     """
     check_uci_name(name)
     definition = uci_definitions()[name]
     folder = data_dir / "uci" / name
-    absent = _absent_files(name, data_dir)
-    if not absent:
+    missing = _missing_files(name, data_dir)
+    if not missing:
         tables = [(f, _read(folder / f["file"], f)) for f in definition["files"]]
-        where = str(folder)
-    elif "embedded" in definition and len(absent) == len(definition["files"]):
-        where = "the embedded copy"
-        tables = [({"file": where}, EMBEDDED[definition["embedded"]]())]
+        source = str(folder)
+    elif "embedded" in definition and len(missing) == len(definition["files"]):
+        source = "the embedded copy"
+        tables = [({"file": source}, EMBEDDED[definition["embedded"]]())]
     else:
         raise MissingDataError(
-            f"data set '{name}': no file '{absent[0]}' in {folder}: run marginctl data fetch "
+            f"data set '{name}': no file '{missing[0]}' in {folder}: run marginctl data fetch "
             f"{name}, or name the data folder with --data-dir or {DATA_DIR_VARIABLE}"
         )
-    return _parse(name, definition, tables, where)
+    return _parse(name, definition, tables, source)
 
 
 def _parse(
     name: str,
     definition: dict[str, Any],
     tables: list[tuple[dict[str, Any], list[Row]]],
-    where: str,
+    source: str,
 ) -> "TabularDataset":
-    import numpy as np  # 0.1 s that a recipe, which needs the names alone, does not wait for
+    import numpy as np  # takes 0.1 s, which reading a recipe can do without
 
     from marginctl.data.tabular.dataset import TabularDataset
 
@@ -116,40 +101,40 @@ def _parse(
         columns: list[str] = file["columns"] if "columns" in file else definition["columns"]
         features = [c for c in columns if c not in ("_", label)]
         for number, row in enumerate(rows, 1):
-            at = f"data set '{name}': {file.get('file', where)}, data row {number}"
+            place = f"data set '{name}': {file.get('file', source)}, data row {number}"
             if len(row) != len(columns):
                 raise RequestError(
-                    f"{at}: {len(row)} columns, expected {len(columns)}: "
-                    f"the file is damaged or is another one: fetch it again ({where})"
+                    f"{place}: {len(row)} columns, expected {len(columns)}: the file is corrupt or "
+                    f"another one: download it again ({source})"
                 )
             cells = {c: v.strip() for c, v in zip(columns, row, strict=True) if c != "_"}
             if missing & set(cells.values()):
                 continue
-            if any(_number(cells[c], c, at) == 0 for c in zero_means_missing):
+            if any(_number(cells[c], c, place) == 0 for c in zero_means_missing):
                 continue
-            x.append([_number(values.get(cells[c], cells[c]), c, at) for c in features])
+            x.append([_number(values.get(cells[c], cells[c]), c, place) for c in features])
             labels.append(spellings.get(cells[label], cells[label]))
     classes = tuple(sorted(set(labels)))
-    found = {"classes": len(classes), "features": len(features), "instances": len(x)}
+    counts = {"classes": len(classes), "features": len(features), "instances": len(x)}
     for what, expected in definition["published"].items():
-        if found[what] != expected:
+        if counts[what] != expected:
             raise RequestError(
-                f"data set '{name}': {found[what]} {what} in {where}, expected {expected} "
-                "(ArcGrad, Table II): the file is damaged or is another one: fetch it again"
+                f"data set '{name}': {counts[what]} {what} in {source}, expected {expected} "
+                "(ArcGrad, Table II): the file is corrupt or another one: download it again"
             )
     index = {c: i for i, c in enumerate(classes)}
     y = np.array([index[c] for c in labels], np.int64)
     return TabularDataset(name, np.array(x, np.float64), y, classes, tuple(features))
 
 
-def _number(text: str, column: str, at: str) -> float:
+def _number(text: str, column: str, place: str) -> float:
     try:
         number = float(text)
     except ValueError:
         number = math.nan
     if not math.isfinite(number):
         raise RequestError(
-            f"{at}: {column} = '{short(text)}', expected a number: fetch the file again"
+            f"{place}: {column} = '{short(text)}', expected a number: download the file again"
         )
     return number
 
@@ -158,7 +143,7 @@ def _read(path: Path, file: dict[str, Any]) -> list[Row]:
     try:
         rows = list(READERS[file.get("format", "delimited")](path, file))
     except csv.Error as error:
-        raise RequestError(f"{path}: not CSV: {error}: fetch it again") from None
+        raise RequestError(f"{path}: not CSV: {error}: download it again") from None
     return [row for row in rows if any(cell.strip() for cell in row)]
 
 
@@ -181,13 +166,13 @@ def _excel(path: Path, file: dict[str, Any]) -> Iterator[Row]:
     import xlrd
 
     try:
-        # by itself it would say what it finds odd on stdout
+        # otherwise xlrd writes its warnings to stdout
         book = xlrd.open_workbook(path, logfile=io.StringIO())
         sheets = [book.sheet_by_index(i) for i in file["sheets"]]
     except OSError as error:
         raise RequestError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except Exception:  # a damaged file makes xlrd raise anything
-        raise RequestError(f"{path}: not the expected .xls file: fetch it again") from None
+    except Exception:  # a corrupt file can make xlrd raise anything
+        raise RequestError(f"{path}: not the expected .xls file: download it again") from None
     for sheet in sheets:
         for i in range(file.get("skip", 0), sheet.nrows):
             yield [str(value) for value in sheet.row_values(i)]
@@ -201,9 +186,9 @@ READERS: dict[str, Callable[[Path, dict[str, Any]], Iterable[Row]]] = {
 
 
 def _iris() -> list[Row]:
-    """scikit-learn's iris, with rows 35 and 38 as they stand in the UCI file.
+    """Return scikit-learn's iris, with rows 35 and 38 as in the UCI file.
 
-    The file inside scikit-learn is read by its path: importing the library takes over a second.
+    The file is read by its path, because importing scikit-learn takes over a second.
     """
     package = importlib.util.find_spec("sklearn")
     assert package is not None
@@ -218,7 +203,7 @@ def _iris() -> list[Row]:
 
 
 def _balance_scale() -> list[Row]:
-    """Every balance of two weights and distances from 1 to 5, and the side to which it tips."""
+    """Return every balance of two weights and distances from 1 to 5, and its heavier side."""
     rows = []
     for a, b, c, d in itertools.product(range(1, 6), repeat=4):
         tips = "B" if a * b == c * d else "L" if a * b > c * d else "R"

@@ -1,27 +1,27 @@
-"""What training asks of images holds for those in memory and those in files alike."""
+"""ImageDataset: both kinds of images have all of it."""
 
 import numpy as np
 import pytest
 
 from marginctl.data.images.base import ImageDataset
 from marginctl.data.images.in_memory import load_in_memory
-from marginctl.data.images.on_disk_sets import load_on_disk
-from tests.data.made import paint
+from marginctl.data.images.on_disk import load_on_disk
+from tests.data.helpers import paint
 
-ASKED = [name for name, value in vars(ImageDataset).items() if isinstance(value, property)]
+ATTRIBUTES = [name for name, value in vars(ImageDataset).items() if isinstance(value, property)]
 
 
 @pytest.fixture(params=[load_in_memory, load_on_disk])
 def images(request, tmp_path):
-    """Three training images of two classes, and two to test on."""
+    """Three training images of two classes, and two test images."""
     for path in ("train/a/1", "train/a/2", "train/b/1", "val/a/3", "val/b/2"):
         paint(tmp_path / "set" / f"{path}.png")
     return request.param("folder:set", tmp_path, 16)
 
 
-def test_all_that_is_asked_is_there(images):
-    assert len(ASKED) == 12
-    assert all(getattr(images, name) is not None for name in ASKED)
+def test_all_attributes(images):
+    assert len(ATTRIBUTES) == 12
+    assert all(getattr(images, name) is not None for name in ATTRIBUTES)
     assert (images.name, images.classes, images.num_classes) == ("folder:set", ("a", "b"), 2)
     assert (images.channels, images.image_size) == (3, 16)
     assert len(images.mean) == len(images.std) == 3
@@ -30,7 +30,7 @@ def test_all_that_is_asked_is_there(images):
     assert set(images.split_digests) == {"train", "test"}
 
 
-def test_only_the_training_part_changes(images):
+def test_only_the_training_split_changes(images):
     changed = [images.select(np.array([2, 0])), images.with_labels(np.array([1, 0, 1]))]
     assert [other.train_y.tolist() for other in changed] == [[1, 0], [1, 0, 1]]
     for other in changed:

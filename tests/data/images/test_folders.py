@@ -1,4 +1,4 @@
-"""Folders of images: what is found in them, and how it is decoded."""
+"""Folders of images: listing, splits and decoding."""
 
 from pathlib import Path
 
@@ -7,11 +7,11 @@ import pytest
 from PIL import Image
 
 from marginctl.data.images.in_memory import load_in_memory
-from marginctl.data.images.on_disk_sets import load_on_disk
-from marginctl.data.tabular.uci import MissingDataError
+from marginctl.data.images.on_disk import load_on_disk
+from marginctl.data.paths import MissingDataError
 from marginctl.errors import RequestError
 from marginctl.recipe import RecipeDocument, TrainRecipe, validate
-from tests.data.made import BLUE, GREEN, RED, denied, paint, refusal, write
+from tests.data.helpers import BLUE, GREEN, RED, denied, paint, refusal, write
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def pets(tmp_path):
 
 
 def test_a_folder(pets):
-    data = load_in_memory("folder:pets", pets.parent, pixels=8)
+    data = load_in_memory("folder:pets", pets.parent, image_size=8)
     assert data.name == "folder:pets"
     assert data.classes == ("cat", "dog")
     assert data.train_x.shape == (3, 8, 8, 3)
@@ -41,15 +41,15 @@ def test_a_folder(pets):
 
 
 def test_test_in_place_of_val(pets):
-    val = load_in_memory("folder:pets", pets.parent, pixels=8)
+    val = load_in_memory("folder:pets", pets.parent, image_size=8)
     (pets / "val").rename(pets / "test")
-    assert load_in_memory("folder:pets", pets.parent, pixels=8).digest == val.digest
+    assert load_in_memory("folder:pets", pets.parent, image_size=8).digest == val.digest
 
 
 def test_an_absolute_path_and_one_of_the_users_home(pets, monkeypatch):
-    data = load_in_memory(f"folder:{pets}", Path("elsewhere"), pixels=8)
+    data = load_in_memory(f"folder:{pets}", Path("elsewhere"), image_size=8)
     monkeypatch.setenv("HOME", str(pets.parent))
-    assert load_in_memory("folder:~/pets", Path("elsewhere"), pixels=8).digest == data.digest
+    assert load_in_memory("folder:~/pets", Path("elsewhere"), image_size=8).digest == data.digest
 
 
 def test_names_with_blanks_and_letters_of_any_script(pets):
@@ -57,30 +57,30 @@ def test_names_with_blanks_and_letters_of_any_script(pets):
     root = pets.parent / "Bilder ü 图"
     for part in ("train", "val"):
         paint(root / part / "häschen 兔" / "é 1.png")
-    data = load_in_memory("folder:Bilder ü 图", pets.parent, pixels=8)
+    data = load_in_memory("folder:Bilder ü 图", pets.parent, image_size=8)
     assert data.classes == ("cat", "dog", "häschen 兔")
     assert np.bincount(data.test_y).tolist() == [1, 1, 1]
 
 
-def test_hidden_and_other_files_are_passed_over(pets):
-    before = load_in_memory("folder:pets", pets.parent, pixels=8)
+def test_hidden_and_other_files_are_ignored(pets):
+    before = load_in_memory("folder:pets", pets.parent, image_size=8)
     write(pets / "train" / "dog" / ".hidden.png", b"no image")
     write(pets / "train" / "dog" / "notes.txt", b"no image")
     write(pets / "train" / "readme.png", b"no image")
     write(pets / "train" / ".cache" / "1.png", b"no image")
     (pets / "train" / "dog" / "folder.png").mkdir()
-    assert load_in_memory("folder:pets", pets.parent, pixels=8).digest == before.digest
+    assert load_in_memory("folder:pets", pets.parent, image_size=8).digest == before.digest
 
 
 @pytest.mark.parametrize(
     ("size", "scaled", "box"),
     [((60, 20), (30, 10), (10, 0, 20, 10)), ((20, 60), (10, 30), (0, 10, 10, 20))],
 )
-def test_the_centred_square_is_what_is_kept(pets, size, scaled, box):
+def test_the_centred_square_is_used(pets, size, scaled, box):
     image = Image.new("RGB", size, RED)
     image.paste(BLUE, tuple(2 * edge for edge in box))
     image.save(pets / "train" / "cat" / "1.bmp")
-    first = load_in_memory("folder:pets", pets.parent, pixels=10).train_x[0]
+    first = load_in_memory("folder:pets", pets.parent, image_size=10).train_x[0]
     assert (first[1:-1, 1:-1] == BLUE).all()
     cropped = image.resize(scaled, Image.Resampling.BILINEAR).crop(box)
     assert np.array_equal(first, np.asarray(cropped))
@@ -90,18 +90,18 @@ def test_the_short_side_is_scaled_without_aliasing(pets):
     stripes = np.zeros((40, 40, 3), np.uint8)
     stripes[:, ::2] = 255
     Image.fromarray(stripes).save(pets / "train" / "cat" / "1.bmp")
-    first = load_in_memory("folder:pets", pets.parent, pixels=10).train_x[0]
+    first = load_in_memory("folder:pets", pets.parent, image_size=10).train_x[0]
     assert np.abs(first[:, 1:-1].astype(int) - 127).max() <= 2
 
 
-def test_an_image_is_turned_as_its_exif_tag_says(pets):
+def test_an_image_is_rotated_by_its_exif_tag(pets):
     exif = Image.Exif()
     exif[274] = 6  # to be turned by 90 degrees to the right
     image = Image.new("RGB", (16, 16), RED)
     image.paste(BLUE, (0, 0, 16, 8))  # the upper half, which comes to the right
     image.save(pets / "train" / "cat" / "1.png", exif=exif)
     (pets / "train" / "cat" / "1.bmp").unlink()
-    first = load_in_memory("folder:pets", pets.parent, pixels=16).train_x[0]
+    first = load_in_memory("folder:pets", pets.parent, image_size=16).train_x[0]
     assert (first[:, :8] == RED).all()
     assert (first[:, 8:] == BLUE).all()
 
@@ -111,7 +111,7 @@ def test_other_modes_become_rgb(pets, mode):
     white = Image.new("RGB", (12, 10), "white").convert(mode)
     (pets / "train" / "cat" / "1.bmp").unlink()
     white.save(pets / "train" / "cat" / "1.tif")
-    assert (load_in_memory("folder:pets", pets.parent, pixels=8).train_x[0] == 255).all()
+    assert (load_in_memory("folder:pets", pets.parent, image_size=8).train_x[0] == 255).all()
 
 
 def test_unreadable_files_are_named_together(pets):
@@ -126,7 +126,7 @@ def test_unreadable_files_are_named_together(pets):
     )
 
 
-def test_deep_pixels_are_refused_not_cut(pets):
+def test_deep_pixels_are_refused_not_clipped(pets):
     Image.fromarray(np.full((9, 9), 1000, np.uint16)).save(pets / "val" / "cat" / "deep.png")
     assert refusal(RequestError, load_in_memory, "folder:pets", pets.parent) == (
         f"data set 'folder:pets': 1 of 6 files in {pets} cannot be read as 8-bit images: "
@@ -139,7 +139,7 @@ def test_a_missing_folder(pets, part):
     (pets / part).rename(pets / "away")
     assert refusal(MissingDataError, load_in_memory, "folder:pets", pets.parent) == (
         f"data set 'folder:pets': no folder {pets / part}: expected {pets}/train/CLASS/IMAGE and "
-        f"{pets}/val/CLASS/IMAGE (or test in place of val)"
+        f"{pets}/val/CLASS/IMAGE (or test instead of val)"
     )
 
 
@@ -163,7 +163,7 @@ def test_a_class_without_images(pets):
     )
 
 
-def test_nothing_to_test_on(pets):
+def test_no_test_images(pets):
     for path in (pets / "val").rglob("*.png"):
         path.unlink()
     assert refusal(RequestError, load_in_memory, "folder:pets", pets.parent) == (
@@ -171,7 +171,7 @@ def test_nothing_to_test_on(pets):
     )
 
 
-def test_a_class_that_is_only_tested(pets):
+def test_a_class_with_only_test_images(pets):
     paint(pets / "val" / "cow" / "1.png")
     assert refusal(RequestError, load_in_memory, "folder:pets", pets.parent) == (
         f"data set 'folder:pets': class 'cow' in {pets / 'val'} is not in {pets / 'train'}: "
@@ -179,17 +179,17 @@ def test_a_class_that_is_only_tested(pets):
     )
 
 
-def test_a_class_that_is_only_trained(pets):
+def test_a_class_with_only_training_images(pets):
     (pets / "val" / "cat" / "1.png").unlink()
-    data = load_in_memory("folder:pets", pets.parent, pixels=8)
+    data = load_in_memory("folder:pets", pets.parent, image_size=8)
     assert (data.num_classes, data.test_y.tolist()) == (2, [1])
 
 
-def test_too_many_pixels_are_refused_before_anything_is_read(pets):
+def test_too_many_pixels_are_refused_before_decoding(pets):
     write(pets / "train" / "dog" / "bad.png", b"no image")
-    assert refusal(RequestError, load_in_memory, "folder:pets", pets.parent, pixels=11_000) == (
-        "data set 'folder:pets': 6 images of 11000 x 11000 pixels are 2.0 GiB decoded, at most 2: "
-        "ask for fewer pixels, or for data.load = stream"
+    assert refusal(RequestError, load_in_memory, "folder:pets", pets.parent, image_size=11_000) == (
+        "data set 'folder:pets': 6 images of 11000 x 11000 pixels need 2.0 GiB, at most 2: reduce "
+        "data.image_size, or set data.load = stream"
     )
 
 
@@ -201,8 +201,8 @@ def test_a_folder_that_cannot_be_listed(pets, monkeypatch):
 
 
 def test_no_pixels(pets):
-    line = refusal(RequestError, load_in_memory, "folder:pets", pets.parent, pixels=0)
-    assert line == "pixels = 0: expected 1 or more"
+    line = refusal(RequestError, load_in_memory, "folder:pets", pets.parent, image_size=0)
+    assert line == "data.image_size = 0: expected 1 or more"
 
 
 def test_hymenoptera(data_dir):
@@ -217,7 +217,7 @@ def test_hymenoptera(data_dir):
 
 @pytest.fixture
 def flat(tmp_path):
-    """Five images of each of two classes, and one of a third, without parts."""
+    """Five images of each of two classes, and one of a third, without splits."""
     root = tmp_path / "flat"
     for number in range(5):
         paint(root / "cat" / f"{number}.png", (number, 0, 0))
@@ -226,40 +226,42 @@ def flat(tmp_path):
     return root
 
 
-@pytest.mark.parametrize(("share", "count"), [(0.01, 1), (0.2, 1), (0.4, 2), (0.99, 4)])
-def test_a_folder_without_parts_is_divided_class_by_class(flat, share, count):
-    data = load_in_memory("folder:flat", flat.parent, pixels=8, test_share=share)
+@pytest.mark.parametrize(("fraction", "count"), [(0.01, 1), (0.2, 1), (0.4, 2), (0.99, 4)])
+def test_a_folder_without_splits_is_split_by_class(flat, fraction, count):
+    data = load_in_memory("folder:flat", flat.parent, image_size=8, test_fraction=fraction)
     assert data.classes == ("cat", "dog", "owl")
     assert np.bincount(data.test_y, minlength=3).tolist() == [count, count, 0]
     assert np.bincount(data.train_y, minlength=3).tolist() == [5 - count, 5 - count, 1]
     pixels = [tuple(x[0, 0]) for x in (*data.train_x, *data.test_x)]
     assert len(set(pixels)) == 11  # each image once
-    assert load_in_memory("folder:flat", flat.parent, 8, test_share=share).digest == data.digest
+    assert (
+        load_in_memory("folder:flat", flat.parent, 8, test_fraction=fraction).digest == data.digest
+    )
     # more images of one class do not move another's test images
     paint(flat / "owl" / "1.png", GREEN)
-    more = load_in_memory("folder:flat", flat.parent, 8, test_share=share)
+    more = load_in_memory("folder:flat", flat.parent, 8, test_fraction=fraction)
     assert (more.test_x[more.test_y < 2] == data.test_x).all()
 
 
-def test_streamed_files_are_divided_alike(flat):
-    held = load_in_memory("folder:flat", flat.parent, 8, test_share=0.4)
-    files = load_on_disk("folder:flat", flat.parent, 8, test_share=0.4)
+def test_files_on_disk_are_split_equally(flat):
+    held = load_in_memory("folder:flat", flat.parent, 8, test_fraction=0.4)
+    files = load_on_disk("folder:flat", flat.parent, 8, test_fraction=0.4)
     names = [files.test.path(row) for row in range(len(files.test))]
     assert [int(name.split("/")[1][0]) for name in names] == held.test_x[:, 0, 0, 0].tolist()
     assert (files.train_y == held.train_y).all()
 
 
-def test_what_cannot_be_divided(flat, pets):
-    assert "leave it out" in refusal(
-        RequestError, load_in_memory, "folder:pets", pets.parent, test_share=0.5
+def test_folders_that_cannot_be_split(flat, pets):
+    assert "leave data.test_fraction out" in refusal(
+        RequestError, load_in_memory, "folder:pets", pets.parent, test_fraction=0.5
     )
     said = refusal(MissingDataError, load_in_memory, "folder:flat", flat.parent)
-    assert f"a training divides {flat}/CLASS/IMAGE: data.test_fraction = 0.2" in said
+    assert f"to split {flat}/CLASS/IMAGE, set data.test_fraction, such as 0.2" in said
     with pytest.raises(MissingDataError, match="no folder"):
-        load_in_memory("folder:gone", flat.parent, test_share=0.5)
+        load_in_memory("folder:gone", flat.parent, test_fraction=0.5)
     (flat / "empty").mkdir()
     assert "no images in" in refusal(
-        RequestError, load_in_memory, "folder:flat", flat.parent, test_share=0.5
+        RequestError, load_in_memory, "folder:flat", flat.parent, test_fraction=0.5
     )
     document = {"task": "train", "data": {"name": "digits", "test_fraction": 0.5}}
     assert "expected folder:PATH" in refusal(
@@ -269,13 +271,13 @@ def test_what_cannot_be_divided(flat, pets):
         for file in list((flat / name).iterdir())[1:]:
             file.unlink()
     (flat / "empty").rmdir()
-    assert "one image in each class" in refusal(
-        RequestError, load_in_memory, "folder:flat", flat.parent, test_share=0.5
+    assert "has one image" in refusal(
+        RequestError, load_in_memory, "folder:flat", flat.parent, test_fraction=0.5
     )
     for inner in list(flat.iterdir()):
         for file in inner.iterdir():
             file.unlink()
         inner.rmdir()
     assert "no class folders" in refusal(
-        RequestError, load_in_memory, "folder:flat", flat.parent, test_share=0.5
+        RequestError, load_in_memory, "folder:flat", flat.parent, test_fraction=0.5
     )

@@ -1,4 +1,4 @@
-"""Image sets: the original files, made-up files in their formats, and damaged ones."""
+"""Image sets in memory: original files, synthetic files in their formats, corrupt files."""
 
 import functools
 import gzip
@@ -16,12 +16,13 @@ import pytest
 from scipy.io import savemat
 from sklearn.datasets import load_digits
 
-from marginctl.data.images import in_memory, readers
+from marginctl.data.images import readers
 from marginctl.data.images.in_memory import InMemoryImages, load_in_memory, split_digest
-from marginctl.data.images.known_sets import IMAGE_SETS
-from marginctl.data.tabular.uci import MissingDataError
+from marginctl.data.images.registry import IMAGE_SETS
+from marginctl.data.images.subsets import stratified_order
+from marginctl.data.paths import MissingDataError
 from marginctl.errors import RequestError
-from tests.data.made import denied, refusal, write
+from tests.data.helpers import denied, refusal, write
 
 loaded = functools.cache(load_in_memory)  # once for all tests that only look
 
@@ -29,20 +30,20 @@ loaded = functools.cache(load_in_memory)  # once for all tests that only look
 # --- Images
 
 
-def made_up(train_x, train_y=(0, 1), name="made-up"):
+def synthetic(train_x, train_y=(0, 1), name="synthetic"):
     train_x = np.asarray(train_x, np.uint8)
     y = np.asarray(train_y, np.int64)
     return InMemoryImages(name, train_x, y, train_x[:1].copy(), y[:1].copy(), ("a", "b"))
 
 
 def test_shapes():
-    data = made_up(np.zeros((2, 5, 5, 3)))
+    data = synthetic(np.zeros((2, 5, 5, 3)))
     assert (data.num_classes, data.channels, data.image_size) == (2, 3, 5)
 
 
 def test_mean_and_std_are_those_of_the_training_pixels():
     x = np.random.default_rng(0).integers(0, 256, (2100, 2, 2, 3), np.uint8)
-    data = made_up(x)
+    data = synthetic(x)
     assert data.mean == pytest.approx((x / 255).mean((0, 1, 2)), rel=1e-12)
     assert data.std == pytest.approx((x / 255).std((0, 1, 2)), rel=1e-12)
 
@@ -50,28 +51,28 @@ def test_mean_and_std_are_those_of_the_training_pixels():
 def test_the_std_of_a_constant_channel_is_one():
     x = np.full((2, 4, 4, 2), 102, np.uint8)
     x[0, ..., 1] = 0
-    data = made_up(x)
+    data = synthetic(x)
     assert data.mean == pytest.approx((0.4, 0.2))
     assert data.std == (1.0, pytest.approx(0.2))
 
 
 def test_mean_and_std_of_cifar_are_the_published_ones():
     x = np.zeros((2, 4, 4, 3))
-    assert made_up(x, name="cifar-100").mean == (0.5071, 0.4867, 0.4408)
-    assert made_up(x, name="cifar-100").std == (0.2675, 0.2565, 0.2761)
-    assert made_up(x, name="cifar-10").mean == (0.0, 0.0, 0.0)
-    assert made_up(x, name="cifar-10").std == (0.2023, 0.1994, 0.2010)
+    assert synthetic(x, name="cifar-100").mean == (0.5071, 0.4867, 0.4408)
+    assert synthetic(x, name="cifar-100").std == (0.2675, 0.2565, 0.2761)
+    assert synthetic(x, name="cifar-10").mean == (0.0, 0.0, 0.0)
+    assert synthetic(x, name="cifar-10").std == (0.2023, 0.1994, 0.2010)
 
 
 def test_the_digest_is_of_the_content_and_not_of_the_name():
     x = np.arange(32).reshape(2, 4, 4, 1)
-    data = made_up(x)
-    assert data.digest == made_up(x, name="other").digest
-    assert data.digest == made_up(np.asfortranarray(x)).digest
+    data = synthetic(x)
+    assert data.digest == synthetic(x, name="other").digest
+    assert data.digest == synthetic(np.asfortranarray(x)).digest
     others = [
-        made_up(x[::-1]),
-        made_up(x.reshape(2, 2, 2, 4)),
-        made_up(x, (1, 0)),
+        synthetic(x[::-1]),
+        synthetic(x.reshape(2, 2, 2, 4)),
+        synthetic(x, (1, 0)),
         replace(data, test_x=data.test_x + 1),
         replace(data, test_y=data.test_y + 1),
         replace(data, classes=("a", "c")),
@@ -128,7 +129,7 @@ def test_a_set_with_its_test_files_alone_says_what_is_missing(tmp_path):
     )
 
 
-def test_the_layout_that_is_nearly_there_is_the_one_that_is_spoken_of(tmp_path):
+def test_the_most_complete_layout_is_named(tmp_path):
     touch(tmp_path / "cifar-10-batches-bin", "test_batch.bin")
     touch(tmp_path / "cifar-10-batches-py", "test_batch", "data_batch_1")
     line = refusal(MissingDataError, load_in_memory, "cifar-10", tmp_path)
@@ -162,14 +163,14 @@ def test_the_split_of_the_digits_is_stratified_and_never_changes(tmp_path):
     assert data.digest == "7871fbdb1a3c4a437baaccdb34da45158721e550e86eb5668a9bb7986bc2b854"
 
 
-def test_every_beginning_of_a_stratified_order_is_in_proportion():
+def test_every_prefix_of_a_stratified_order_is_in_proportion():
     y = np.repeat([0, 1, 2, 4], [500, 300, 199, 1])
-    order = in_memory.stratified_order(y, np.random.default_rng(0))
+    order = stratified_order(y, np.random.default_rng(0))
     assert sorted(order.tolist()) == list(range(1000))
     assert sorted(y[order[:4]].tolist()) == [0, 1, 2, 4]
     for n in (10, 100, 999):
-        shares = np.bincount(y[order[:n]], minlength=5) - n * np.bincount(y) / 1000
-        assert np.abs(shares).max() <= 1
+        excess = np.bincount(y[order[:n]], minlength=5) - n * np.bincount(y) / 1000
+        assert np.abs(excess).max() <= 1
 
 
 # --- idx files
@@ -184,7 +185,7 @@ def test_idx_files_packed_and_unpacked(tmp_path):
     x = np.random.default_rng(0).integers(0, 256, (3, 28, 28))
     x_path = write(tmp_path / "x.gz", gzip.compress(idx_bytes(x), mtime=0))
     y_path = write(tmp_path / "y", idx_bytes(np.array([2, 0, 9])))
-    found_x, found_y = readers.idx([x_path, y_path], 3)
+    found_x, found_y = readers.read_idx([x_path, y_path], 3)
     assert np.array_equal(found_x, x[..., None])
     assert found_y.tolist() == [2, 0, 9]
     assert (found_x.dtype, found_y.dtype) == (np.uint8, np.int64)
@@ -197,31 +198,31 @@ GOOD_IDX = idx_bytes(np.arange(12).reshape(3, 2, 2))
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "0 bytes, expected 28: fetch it again"),
-        (GOOD_IDX[:15], "15 bytes, expected 28: fetch it again"),
-        (GOOD_IDX[:-1], "27 bytes, expected 28: fetch it again"),
-        (GOOD_IDX + b"\0", "more than 28 bytes, expected 28: fetch it again"),
+        (b"", "0 bytes, expected 28: download it again"),
+        (GOOD_IDX[:15], "15 bytes, expected 28: download it again"),
+        (GOOD_IDX[:-1], "27 bytes, expected 28: download it again"),
+        (GOOD_IDX + b"\0", "more than 28 bytes, expected 28: download it again"),
         (
             idx_bytes(np.arange(16)),
             "magic number 0x00000801, expected 0x00000803: not the idx file that its name says: "
-            "fetch it again",
+            "download it again",
         ),
         (
             b"<html>404 not found</html>",
             "magic number 0x3c68746d, expected 0x00000803: not the idx file that its name says: "
-            "fetch it again",
+            "download it again",
         ),
         (
             idx_bytes(np.zeros((2, 2, 2))),
-            "shape (2, 2, 2), expected (3, 2, 2): fetch it again",
+            "shape (2, 2, 2), expected (3, 2, 2): download it again",
         ),
     ],
 )
-def test_a_damaged_idx_file(tmp_path, content, message):
+def test_a_corrupt_idx_file(tmp_path, content, message):
     path = write(tmp_path / "x", content)
-    assert refusal(RequestError, readers.read_idx, path, (3, 2, 2)) == f"{path}: {message}"
+    assert refusal(RequestError, readers.read_idx_file, path, (3, 2, 2)) == f"{path}: {message}"
     packed = write(tmp_path / "x.gz", gzip.compress(content, mtime=0))
-    assert refusal(RequestError, readers.read_idx, packed, (3, 2, 2)) == f"{packed}: {message}"
+    assert refusal(RequestError, readers.read_idx_file, packed, (3, 2, 2)) == f"{packed}: {message}"
 
 
 @pytest.mark.parametrize(
@@ -234,20 +235,20 @@ def test_a_damaged_idx_file(tmp_path, content, message):
         (b"<html>", r"Not a gzipped file \(b'<h'\)"),
     ],
 )
-def test_a_damaged_gzip_file(tmp_path, content, reason):
+def test_a_corrupt_gzip_file(tmp_path, content, reason):
     path = write(tmp_path / "x.gz", content)
-    with pytest.raises(RequestError, match=f"x.gz: not a whole gzip file: {reason}.*: fetch it"):
-        readers.read_idx(path, (3, 2, 2))
+    with pytest.raises(RequestError, match=f"x.gz: corrupt gzip file: {reason}.*: download it"):
+        readers.read_idx_file(path, (3, 2, 2))
 
 
 def test_a_path_that_cannot_be_read(tmp_path):
     (tmp_path / "x").mkdir()
-    assert refusal(RequestError, readers.read_idx, tmp_path / "x", (3, 2, 2)) == (
+    assert refusal(RequestError, readers.read_idx_file, tmp_path / "x", (3, 2, 2)) == (
         f"{tmp_path / 'x'}: cannot be read: Is a directory"
     )
 
 
-def test_a_packed_file_that_must_not_be_read(tmp_path, monkeypatch):
+def test_an_unreadable_gzip_file(tmp_path, monkeypatch):
     folder = tmp_path / "MNIST" / "raw"
     touch(folder, *FOUR.split(", "))
     monkeypatch.setattr(Path, "open", denied)
@@ -256,13 +257,13 @@ def test_a_packed_file_that_must_not_be_read(tmp_path, monkeypatch):
     )
 
 
-def test_a_packed_file_with_another_md5(tmp_path):
+def test_a_gzip_file_with_another_md5(tmp_path):
     folder = tmp_path / "MNIST" / "raw"
     for name in FOUR.split(", "):
         write(folder / name, b"page")
     assert refusal(RequestError, load_in_memory, "mnist", tmp_path) == (
         f"{folder / 'train-images-idx3-ubyte.gz'}: MD5 71860c77c6745379b0d44304d66b6a13 (4 bytes), "
-        "expected f68b3c2dcbeaaa9fbdd348bbdeb94873: the file is damaged or is another one: fetch "
+        "expected f68b3c2dcbeaaa9fbdd348bbdeb94873: the file is corrupt or another one: download "
         "it again"
     )
 
@@ -275,12 +276,12 @@ def test_unpacked_files_with_another_content(tmp_path):
         os.truncate(path, 16 + rows * 784)  # zeros that take no disk
         write(folder / f"{part}-labels-idx1-ubyte", idx_bytes(np.zeros(rows)))
     assert refusal(RequestError, load_in_memory, "mnist", tmp_path) == (
-        f"data set 'mnist': train part in {folder}: its content has another digest than the "
-        "original: fetch it again"
+        f"data set 'mnist': train split in {folder}: its content differs from the "
+        "original (SHA-256): download it again"
     )
 
 
-# --- CIFAR, made up: 10 rows in each training file of CIFAR-10, 50 in that of CIFAR-100
+# --- synthetic CIFAR: 10 rows in each training file of CIFAR-10, 50 in that of CIFAR-100
 
 
 class Python2Pickler(pickle._Pickler):
@@ -319,8 +320,8 @@ def binary_of(x: np.ndarray, *labels: np.ndarray) -> bytes:
 def write_binary(folder: Path, name: str, train, test) -> None:
     if name == "cifar-10":
         for i in range(5):
-            here = slice(10 * i, 10 * i + 10)
-            content = binary_of(train[0][here], train[1][here])
+            rows = slice(10 * i, 10 * i + 10)
+            content = binary_of(train[0][rows], train[1][rows])
             write(folder / "cifar-10-batches-bin" / f"data_batch_{i + 1}.bin", content)
         write(folder / "cifar-10-batches-bin" / "test_batch.bin", binary_of(*test))
     else:
@@ -332,8 +333,8 @@ def write_binary(folder: Path, name: str, train, test) -> None:
 def write_python(folder: Path, name: str, train, test, dump) -> None:
     if name == "cifar-10":
         for i in range(5):
-            here = slice(10 * i, 10 * i + 10)
-            content = dump(batch_of(train[0][here], train[1][here], "labels"))
+            rows = slice(10 * i, 10 * i + 10)
+            content = dump(batch_of(train[0][rows], train[1][rows], "labels"))
             write(folder / "cifar-10-batches-py" / f"data_batch_{i + 1}", content)
         write(folder / "cifar-10-batches-py" / "test_batch", dump(batch_of(*test, "labels")))
     else:
@@ -342,15 +343,19 @@ def write_python(folder: Path, name: str, train, test, dump) -> None:
             write(folder / "cifar-100-python" / part, content)
 
 
+def replace_entry(monkeypatch, name, **changes):
+    """Replace a built-in image set for a test."""
+    entry = replace(IMAGE_SETS[name], **changes)
+    monkeypatch.setitem(IMAGE_SETS.builtin, name, entry)
+    return entry
+
+
 @pytest.fixture
 def small_cifar(monkeypatch):
     """CIFAR sets of 50 + 8 images of any content."""
-    small = {
-        name: replace(IMAGE_SETS[name], rows=(50, 8), split_digests={})
-        for name in ("cifar-10", "cifar-100")
-    }
-    monkeypatch.setattr(in_memory, "IMAGE_SETS", small)
-    return small
+    for name in ("cifar-10", "cifar-100"):
+        layouts = tuple(replace(layout, md5={}) for layout in IMAGE_SETS[name].layouts)
+        replace_entry(monkeypatch, name, num_images=(50, 8), digests={}, layouts=layouts)
 
 
 def content_of(name: str):
@@ -386,20 +391,12 @@ def test_both_layouts_give_the_same_images(tmp_path, small_cifar, name, dump):
     assert binary.classes == IMAGE_SETS[name].classes
 
 
-def test_pickled_by_columns(tmp_path):
-    x, y = content_of("cifar-10")[1]
-    batch = batch_of(x, y, "labels")
-    batch["data"] = np.asfortranarray(batch["data"])
-    path = write(tmp_path / "b", pickle.dumps(batch, protocol=4))
-    assert np.array_equal(readers.cifar_pickle([path], 8, "labels")[0], x)
-
-
 def test_a_cifar_file_of_another_size(tmp_path):
     folder = tmp_path / "cifar-100-binary"
     write(folder / "test.bin", b"")
     path = write(folder / "train.bin", b"12345")
     assert refusal(RequestError, load_in_memory, "cifar-100", tmp_path) == (
-        f"{path}: 5 bytes, expected 153700000: fetch it again"
+        f"{path}: 5 bytes, expected 153700000: download it again"
     )
 
 
@@ -408,26 +405,22 @@ def test_a_label_out_of_range(tmp_path, small_cifar):
     test[1][3] = 10
     write_binary(tmp_path, "cifar-10", train, test)
     assert refusal(RequestError, load_in_memory, "cifar-10", tmp_path) == (
-        f"data set 'cifar-10': test part in {tmp_path / 'cifar-10-batches-bin'}: label 10, "
-        "expected 0 .. 9: fetch it again"
+        f"data set 'cifar-10': test split in {tmp_path / 'cifar-10-batches-bin'}: label 10, "
+        "expected 0 .. 9: download it again"
     )
 
 
-def test_a_changed_pixel_of_a_part_with_a_known_digest(tmp_path, small_cifar):
+def test_a_changed_pixel_of_a_split_with_a_known_digest(tmp_path, small_cifar, monkeypatch):
     train, test = content_of("cifar-10")
-    known = {"test": split_digest(*test)}
-    small_cifar["cifar-10"] = replace(small_cifar["cifar-10"], split_digests=known)
+    replace_entry(monkeypatch, "cifar-10", digests={"test": split_digest(*test)})
     write_binary(tmp_path, "cifar-10", train, test)
     load_in_memory("cifar-10", tmp_path)
     test[0][0, 0, 0, 0] ^= 1
     write_binary(tmp_path, "cifar-10", train, test)
     assert refusal(RequestError, load_in_memory, "cifar-10", tmp_path) == (
-        f"data set 'cifar-10': test part in {tmp_path / 'cifar-10-batches-bin'}: its content has "
-        "another digest than the original: fetch it again"
+        f"data set 'cifar-10': test split in {tmp_path / 'cifar-10-batches-bin'}: its content "
+        "differs from the original (SHA-256): download it again"
     )
-
-
-# --- hostile and damaged pickles
 
 
 class Call:
@@ -440,88 +433,30 @@ class Call:
         return self.reduced
 
 
-@pytest.mark.parametrize("inside", [False, True])
-def test_a_hostile_pickle_runs_nothing(tmp_path, inside):
-    call = Call(os.system, f"touch '{tmp_path / 'ran'}'")
-    content = {"data": call} if inside else call
-    path = write(tmp_path / "train", pickle.dumps(content, protocol=2))
-    assert refusal(RequestError, readers.cifar_pickle, [path], 8, "labels") == (
-        f"{path}: not a whole CIFAR file: it asks for {os.system.__module__}.system: nothing in it "
-        "was run: fetch it again"
-    )
+@pytest.mark.parametrize(
+    ("name", "folder", "file"),
+    [
+        ("cifar-10", "cifar-10-batches-py", "data_batch_1"),
+        ("cifar-100", "cifar-100-python", "train"),
+    ],
+)
+def test_a_pickle_is_only_loaded_with_its_md5(tmp_path, name, folder, file):
+    """A pickle can run code, so that no other file than the original one is loaded."""
+    content = pickle.dumps(Call(os.system, f"touch '{tmp_path / 'ran'}'"), protocol=2)
+    layout = IMAGE_SETS[name].layouts[1]
+    for other in (*layout.train, *layout.test):
+        write(tmp_path / folder / other, content)
+    line = refusal(RequestError, load_in_memory, name, tmp_path)
+    assert line.startswith(f"{tmp_path / folder / file}: MD5 ")
+    assert line.endswith(": the file is corrupt or another one: download it again")
     assert not (tmp_path / "ran").exists()
 
 
-@pytest.mark.parametrize(
-    ("value", "asked"),
-    [
-        (Call(eval, "1"), "builtins.eval"),
-        (Call(getattr, "a", "b"), "builtins.getattr"),
-        (Call(np.load, "a"), "numpy.load"),
-        (Path("a"), "pathlib.PosixPath"),
-        (np.float64, "numpy.float64"),
-        (Call(np.frombuffer, b"a"), None),
-    ],
-)
-def test_no_other_name_is_admitted(tmp_path, value, asked):
-    path = write(tmp_path / "train", pickle.dumps(value, protocol=4))
-    line = refusal(RequestError, readers.cifar_pickle, [path], 8, "labels")
-    assert line.startswith(f"{path}: not a whole CIFAR file: it asks for {asked or 'numpy.'}")
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"<html>404</html>",
-        pickle.dumps(batch_of(*content_of("cifar-10")[1], "labels"), protocol=4)[:-100],
-        b"cnumpy\nndarray\n}b.",  # state for a class
-        b"cnumpy\n\xff\n.",
-        b"\x80\x04\x8e\xff\xff\xff\xff\xff\xff\xff\x7f.",  # more bytes than there can be
-        b"(" * 1000,
-        b"\x80\x02P1\n.",  # a persistent id
-    ],
-)
-def test_a_damaged_pickle(tmp_path, content):
-    path = write(tmp_path / "train", content)
-    line = refusal(RequestError, readers.cifar_pickle, [path], 8, "labels")
-    assert line.startswith(f"{path}: not a whole CIFAR file: ")
-    assert line.endswith(": nothing in it was run: fetch it again")
-
-
-SMALL_X, SMALL_Y = content_of("cifar-10")[1]
-BATCH = batch_of(SMALL_X, SMALL_Y, "labels")
-SHAPE = "expected (8, 3072): fetch it again"
-
-
-@pytest.mark.parametrize(
-    ("value", "message"),
-    [
-        ([1, 2], "not a CIFAR file: no dict in it: fetch it again"),
-        ({}, f"images of shape None, {SHAPE}"),
-        (BATCH | {"data": BATCH["data"][:7]}, f"images of shape (7, 3072), {SHAPE}"),
-        (BATCH | {"data": BATCH["data"][:, :1024]}, f"images of shape (8, 1024), {SHAPE}"),
-        (BATCH | {"data": BATCH["data"].astype(float)}, f"images of shape None, {SHAPE}"),
-        (BATCH | {"data": BATCH["data"].astype(object)}, f"images of shape None, {SHAPE}"),
-        (BATCH | {"data": BATCH["data"].ravel()}, f"images of shape None, {SHAPE}"),
-        (BATCH | {"data": "text"}, f"images of shape None, {SHAPE}"),
-        (BATCH | {"labels": [1] * 7}, "7 labels, expected 8: fetch it again"),
-        (BATCH | {"labels": [1] * 7 + ["1"]}, "no list of labels under 'labels': fetch it again"),
-        (BATCH | {"labels": [1] * 7 + [-1]}, "no list of labels under 'labels': fetch it again"),
-        (BATCH | {"labels": [1] * 7 + [2**70]}, "no list of labels under 'labels': fetch it again"),
-        (batch_of(SMALL_X, SMALL_Y, "fine"), "no list of labels under 'labels': fetch it again"),
-    ],
-)
-def test_a_pickle_of_something_else(tmp_path, value, message):
-    path = write(tmp_path / "train", pickle.dumps(value, protocol=4))
-    line = refusal(RequestError, readers.cifar_pickle, [path], 8, "labels")
-    assert line == f"{path}: {message}"
-
-
-def test_a_pickle_that_cannot_be_read(tmp_path):
-    assert refusal(RequestError, readers.cifar_pickle, [tmp_path], 8, "labels") == (
-        f"{tmp_path}: cannot be read: Is a directory"
-    )
+def test_every_pickle_of_a_layout_has_an_md5():
+    layouts = [layout for entry in IMAGE_SETS.values() for layout in entry.layouts]
+    pickled = [layout for layout in layouts if "pickle" in layout.reader]
+    assert len(pickled) == 2
+    assert all(set(layout.md5) == {*layout.train, *layout.test} for layout in pickled)
 
 
 # --- SVHN
@@ -542,20 +477,19 @@ def test_svhn(tmp_path, monkeypatch, name, folder):
     y = np.array([1, 10, 9, 2], np.uint8)
     for part, x in (("train", train), ("test", test), ("extra", extra)):
         write_svhn(tmp_path / folder / f"{part}_32x32.mat", x, y)
-    kind = IMAGE_SETS[name]
-    layouts = tuple(replace(layout, md5={}) for layout in kind.layouts)
-    rows = (8 if name == "svhn-extra" else 4, 4)
-    small = {name: replace(kind, rows=rows, layouts=layouts)}
-    monkeypatch.setattr(in_memory, "IMAGE_SETS", small)
+    layouts = tuple(replace(layout, md5={}) for layout in IMAGE_SETS[name].layouts)
+    count = 8 if name == "svhn-extra" else 4
+    replace_entry(monkeypatch, name, num_images=(count, 4), layouts=layouts)
     data = load_in_memory(name, tmp_path)
     both = np.concatenate([train, extra]) if name == "svhn-extra" else train
     assert np.array_equal(data.train_x, both)
     assert np.array_equal(data.test_x, test)
     assert data.train_y.tolist() == [1, 0, 9, 2] * (len(both) // 4)
     assert data.train_x.flags.c_contiguous
-    small[name] = replace(small[name], rows=(rows[0], 5))
+    replace_entry(monkeypatch, name, num_images=(count, 5))
     assert refusal(RequestError, load_in_memory, name, tmp_path) == (
-        f"data set '{name}': test part in {tmp_path / folder}: 4 images, expected 5: fetch it again"
+        f"data set '{name}': test split in {tmp_path / folder}: 4 images, expected 5: "
+        "download it again"
     )
 
 
@@ -568,11 +502,11 @@ def test_the_md5_of_svhn_is_checked(tmp_path):
     )
 
 
-def test_a_damaged_mat_file(tmp_path):
+def test_a_corrupt_mat_file(tmp_path):
     path = write(tmp_path / "a.mat", b"not a matrix" * 20)
-    line = refusal(RequestError, readers.svhn, [path], 4)
-    assert line.startswith(f"{path}: not a whole .mat file: ")
-    assert line.endswith(": fetch it again")
+    line = refusal(RequestError, readers.read_svhn, [path], 4)
+    assert line.startswith(f"{path}: corrupt .mat file: ")
+    assert line.endswith(": download it again")
 
 
 @pytest.mark.parametrize(
@@ -586,9 +520,9 @@ def test_a_damaged_mat_file(tmp_path):
 )
 def test_a_mat_file_of_something_else(tmp_path, held):
     savemat(tmp_path / "a.mat", held)
-    assert refusal(RequestError, readers.svhn, [tmp_path / "a.mat"], 4) == (
+    assert refusal(RequestError, readers.read_svhn, [tmp_path / "a.mat"], 4) == (
         f"{tmp_path / 'a.mat'}: expected X (32, 32, 3, N) of bytes and y (N, 1) of numbers: "
-        "fetch it again"
+        "download it again"
     )
 
 
@@ -618,13 +552,11 @@ def test_mnist_unpacked(data_dir, tmp_path):
 
 
 def test_the_test_part_of_fashion_mnist(data_dir):
-    kind = IMAGE_SETS["fashion-mnist"]
-    layout = kind.layouts[0]
-    x, y = readers.READERS[layout.format](
-        [data_dir / layout.folder / file for file in layout.test], 10_000
-    )
+    entry = IMAGE_SETS["fashion-mnist"]
+    test = load_in_memory("fashion-mnist", data_dir, test_only=True)
+    x, y = test.test_x, test.test_y
     assert np.bincount(y).tolist() == [1000] * 10
-    assert split_digest(x, y) == kind.split_digests["test"]
+    assert split_digest(x, y) == entry.digests["test"]
 
 
 def test_cifar_100(data_dir):
@@ -650,8 +582,10 @@ def test_the_names_of_cifar_100_fit_its_groups(data_dir):
     assert groups[19] == {"lawn_mower", "rocket", "streetcar", "tank", "tractor"}
 
 
-def test_cifar_100_in_the_python_layout(data_dir, tmp_path):
+def test_cifar_100_in_the_python_layout(data_dir, tmp_path, monkeypatch):
     data = loaded("cifar-100", data_dir)
+    layouts = tuple(replace(layout, md5={}) for layout in IMAGE_SETS["cifar-100"].layouts)
+    replace_entry(monkeypatch, "cifar-100", layouts=layouts)
     for part, x, y in (("train", data.train_x, data.train_y), ("test", data.test_x, data.test_y)):
         content = pickle.dumps(batch_of(x, y, "fine_labels"), protocol=4)
         write(tmp_path / "cifar-100-python" / part, content)
@@ -660,11 +594,9 @@ def test_cifar_100_in_the_python_layout(data_dir, tmp_path):
 
 
 def test_the_test_part_of_cifar_10(data_dir):
-    kind = IMAGE_SETS["cifar-10"]
-    layout = kind.layouts[0]
-    x, y = readers.READERS[layout.format](
-        [data_dir / layout.folder / file for file in layout.test], 10_000
-    )
+    entry = IMAGE_SETS["cifar-10"]
+    test = load_in_memory("cifar-10", data_dir, test_only=True)
+    x, y = test.test_x, test.test_y
     assert np.bincount(y).tolist() == [1000] * 10
-    assert split_digest(x, y) == kind.split_digests["test"]
-    assert [kind.classes[c] for c in y[:4]] == ["cat", "ship", "ship", "airplane"]
+    assert split_digest(x, y) == entry.digests["test"]
+    assert [entry.classes[c] for c in y[:4]] == ["cat", "ship", "ship", "airplane"]

@@ -1,10 +1,10 @@
-"""Lists of pairs: LFW's form and the plain one, and what is wrong in one."""
+"""Lists of pairs: LFW's format, the plain format, and errors."""
 
 import pytest
 
 from marginctl.data.images.pairs import read_pairs
 from marginctl.errors import RequestError
-from tests.data.made import refusal, write
+from tests.data.helpers import refusal, write
 
 LFW = """2\t2
 Ann\t1\t2
@@ -88,14 +88,14 @@ def test_without_folds_each_has_both_kinds_in_the_order_of_the_file(tmp_path):
         ("a.jpg b.jpg 2", "pairs.txt:1: 'a.jpg b.jpg 2': expected two paths and 1"),
         ("Ann 1 Cy 1", "pairs.txt:1: 'Ann 1 Cy 1': expected two paths"),
         ("a.jpg ./a.jpg 1", "pairs.txt:1: a.jpg with itself: expected two images"),
-        ("Ann/Ann_0001.jpg Ann/Ann_0002.jpg 1", "pairs.txt: no pair of two identities in 1"),
-        ("Ann/Ann_0001.jpg Ann/Ann_0002.jpg 0", "pairs.txt: no pair of one identity in 1"),
+        ("Ann/Ann_0001.jpg Ann/Ann_0002.jpg 1", "pairs.txt: no pair of two identities among 1"),
+        ("Ann/Ann_0001.jpg Ann/Ann_0002.jpg 0", "pairs.txt: no pair of one identity among 1"),
         (
             "Ann/Ann_0001.jpg gone.jpg 0\nlost.jpg gone.jpg 1",
-            "pairs.txt:1: no image {}/gone.jpg and 1 more: put them there",
+            "pairs.txt:1: no image {}/gone.jpg and 1 more: add them",
         ),
-        (LFW.replace("2\t2\n", "2\t3\n"), "pairs.txt:1: 2 x 2 x 3 pairs, and there are 8"),
-        ("0 0", "pairs.txt:1: 0 x 2 x 0 pairs, and there are 0"),
+        (LFW.replace("2\t2\n", "2\t3\n"), "pairs.txt:1: says 2 x 2 x 3 pairs, but the file has 8"),
+        ("0 0", "pairs.txt:1: says 0 x 2 x 0 pairs, but the file has 0"),
         (LFW.replace("Ann\t1\t2", "Ann\t1\tx"), "pairs.txt:2: 'Ann 1 x': expected NAME I J or"),
         (LFW.replace("Ann\t1\t2", "Ann\t1"), "pairs.txt:2: 'Ann 1': expected NAME I J or"),
         (
@@ -106,20 +106,20 @@ def test_without_folds_each_has_both_kinds_in_the_order_of_the_file(tmp_path):
             LFW.replace("Ann\t1\tBo B\t2", "Ann\t1\t3"),
             "pairs.txt:4: pair 3 of its fold: expected NAME I OTHER J: the first 2 pairs",
         ),
-        ("1\nAnn 1 7\nAnn 1 Cy 1", "pairs.txt:2: no image {}/Ann/Ann_0007.jpg: put"),
+        ("1\nAnn 1 7\nAnn 1 Cy 1", "pairs.txt:2: no image {}/Ann/Ann_0007.jpg: add"),
         (
             "Ann/Ann_0001.jpg Cy/Cy_0001.png 0\nAnn/Ann_0001.jpg Ann/Ann_0002.jpg 1\n"
             "Cy/Cy_0001.png Ann/Ann_0001.jpg 1",
-            "pairs.txt:3: the pair of line 1 again, of the other kind: expected one of the two",
+            "pairs.txt:3: repeats the pair of line 1 with the other kind: expected one of the two",
         ),
         ("a\0b c 1", "pairs.txt: a binary file: expected a list of pairs"),
     ],
 )
-def test_what_is_wrong_is_one_line(faces, text, said):
+def test_a_wrong_list_is_one_line(faces, text, said):
     assert said.format(faces) in refusal(RequestError, listed, faces, text)
 
 
-def test_what_is_no_list_at_all(faces):
+def test_files_that_are_no_list(faces):
     assert "cannot be read" in refusal(RequestError, read_pairs, faces / "none.txt", None)
     assert "cannot be read" in refusal(RequestError, read_pairs, faces, None)
     image = write(faces / "i.bin", b"\xff\xd8\xff\xe0")

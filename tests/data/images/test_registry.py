@@ -1,4 +1,4 @@
-"""The table of image sets: names, files, and how each is loaded."""
+"""The registry of image sets: entries, names, and loading modes."""
 
 import importlib.util
 import re
@@ -7,15 +7,19 @@ from pathlib import Path
 import pytest
 
 from marginctl.data.images.in_memory import load_in_memory
-from marginctl.data.images.known_sets import IMAGE_SETS, SVHN_MD5
-from marginctl.data.images.registry import check_image_set_name, image_sets, loading_modes
+from marginctl.data.images.registry import (
+    IMAGE_SETS,
+    SVHN_MD5,
+    check_image_set_name,
+    loading_modes,
+)
 from marginctl.errors import RequestError
-from tests.data.made import refusal
+from marginctl.utils.registry import import_object
+from tests.data.helpers import refusal
 
 
-def test_the_description_of_every_set():
-    sets = image_sets()
-    assert list(sets) == [
+def test_entries():
+    assert list(IMAGE_SETS.builtin) == [
         "digits",
         "mnist",
         "fashion-mnist",
@@ -25,55 +29,33 @@ def test_the_description_of_every_set():
         "svhn-extra",
         "imagenet",
         "places-365",
-        "folder:PATH",
-        "list:PATH",
     ]
-    assert sets["digits"].layouts == ()
-    assert sets["fashion-mnist"].layouts == (
-        (
-            "FashionMNIST/raw/train-images-idx3-ubyte.gz",
-            "FashionMNIST/raw/train-labels-idx1-ubyte.gz",
-            "FashionMNIST/raw/t10k-images-idx3-ubyte.gz",
-            "FashionMNIST/raw/t10k-labels-idx1-ubyte.gz",
-        ),
-    )
-    assert sets["cifar-100"].layouts == (
-        ("cifar-100-binary/train.bin", "cifar-100-binary/test.bin"),
-        ("cifar-100-python/train", "cifar-100-python/test"),
-    )
-    assert sets["svhn"].layouts == (
-        ("svhn/train_32x32.mat", "svhn/test_32x32.mat"),
-        ("train_32x32.mat", "test_32x32.mat"),
-    )
-    assert sets["imagenet"].layouts == (("imagenet/train/WNID/IMAGE", "imagenet/val/WNID/IMAGE"),)
-    assert [layout[2] for layout in sets["places-365"].layouts] == [
-        "places-365/places365_val.txt",
-        "places365_val.txt",
-    ]
-    assert sets["list:PATH"].layouts == (("PATH/train.txt", "PATH/val.txt"),)
-    assert sets["folder:PATH"].layouts == (
-        ("PATH/train/CLASS/IMAGE", "PATH/val/CLASS/IMAGE"),
-        ("PATH/CLASS/IMAGE",),
-    )
-    assert all(kind.summary for kind in sets.values())
+    for entry in IMAGE_SETS.builtin.values():
+        assert entry.description
+        paths = [entry.embedded] if entry.embedded else [layout.reader for layout in entry.layouts]
+        assert all(callable(import_object(path, "image set")) for path in paths)
+        assert all(bool(layout.marker) == entry.on_disk for layout in entry.layouts)
 
 
-def test_the_md5_sums_are_torchvisions():
+def test_the_md5_digests_are_torchvisions():
     """Its source is read by path: importing it takes seconds."""
     (folder,) = importlib.util.find_spec("torchvision").submodule_search_locations
-    for module, sums in (
+    for module, digests in (
         ("mnist", IMAGE_SETS["mnist"].layouts[0].md5),
         ("mnist", IMAGE_SETS["fashion-mnist"].layouts[0].md5),
+        ("cifar", IMAGE_SETS["cifar-10"].layouts[1].md5),
+        ("cifar", IMAGE_SETS["cifar-100"].layouts[1].md5),
         ("svhn", SVHN_MD5),
     ):
         text = (Path(folder) / "datasets" / f"{module}.py").read_text()
-        for file, md5 in sums.items():
+        for file, md5 in digests.items():
             assert re.search(rf'"{file}",\s+"{md5}"', text)
 
 
 def test_every_class_has_one_name():
-    counts = {name: len(set(kind.classes)) for name, kind in IMAGE_SETS.items()}
-    assert counts == {name: 100 if name == "cifar-100" else 10 for name in IMAGE_SETS}
+    named = {n: e.classes for n, e in IMAGE_SETS.builtin.items() if not isinstance(e.classes, int)}
+    counts = {name: len(set(classes)) for name, classes in named.items()}
+    assert counts == {name: 100 if name == "cifar-100" else 10 for name in named}
 
 
 @pytest.mark.parametrize("name", ["digits", "cifar-100", "imagenet", "folder:a b/ü", "list:a b"])
@@ -86,20 +68,20 @@ def test_known_names(name):
     [
         ("minst", " Did you mean 'mnist'?"),
         ("CIFAR-10", ""),
-        ("folder:", " Did you mean 'folder:PATH'?"),
+        ("folder:", ""),
     ],
 )
 def test_an_unknown_name(name, hint):
     expected = (
         f"unknown image set '{name}': expected one of digits, mnist, fashion-mnist, cifar-10, "
-        f"cifar-100, svhn, svhn-extra, imagenet, places-365, folder:PATH, list:PATH.{hint}"
+        f"cifar-100, svhn, svhn-extra, imagenet, places-365, or folder:PATH or list:PATH.{hint}"
     )
     assert refusal(RequestError, check_image_set_name, name) == expected
     assert refusal(RequestError, load_in_memory, name, Path()) == expected
 
 
 @pytest.mark.parametrize(
-    ("name", "ways"),
+    ("name", "modes"),
     [
         ("digits", ("memory",)),
         ("svhn", ("memory",)),
@@ -109,12 +91,12 @@ def test_an_unknown_name(name, hint):
         ("places-365", ("stream",)),
     ],
 )
-def test_the_ways_to_load(name, ways):
-    assert loading_modes(name) == ways
+def test_loading_modes(name, modes):
+    assert loading_modes(name) == modes
 
 
 @pytest.mark.parametrize("name", ["imagenet", "list:x"])
-def test_what_is_streamed_is_not_loaded_whole(tmp_path, name):
+def test_a_set_on_disk_is_not_loaded_in_memory(tmp_path, name):
     assert refusal(RequestError, load_in_memory, name, tmp_path) == (
-        f"data set '{name}': is too large for memory: load it as a stream"
+        f"data set '{name}': is too large for memory: use data.load = stream"
     )

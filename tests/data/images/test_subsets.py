@@ -1,4 +1,4 @@
-"""Fewer images and wrong labels: counts, nesting, and what stays as it was."""
+"""Reduced training sets: counts, nesting, and what does not change."""
 
 import itertools
 
@@ -27,7 +27,7 @@ def rows(images: InMemoryImages) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("share", "counts"),
+    ("fraction", "counts"),
     [
         (1.0, [400, 100, 25, 3]),
         (0.9, [360, 90, 22, 3]),
@@ -36,15 +36,15 @@ def rows(images: InMemoryImages) -> list[int]:
         (0.001, [1, 1, 1, 1]),
     ],
 )
-def test_a_share_of_each_class(data, share, counts):
-    part = subsample(data, share, seed=0)
+def test_a_fraction_of_each_class(data, fraction, counts):
+    part = subsample(data, fraction, seed=0)
     assert np.bincount(part.train_y).tolist() == counts
     assert rows(part) == sorted(set(rows(part)))
     assert np.array_equal(part.train_y, data.train_y[rows(part)])
 
 
 @pytest.mark.parametrize(
-    ("count", "counts"),
+    ("size", "counts"),
     [
         (528, [400, 100, 25, 3]),
         (264, [200, 50, 13, 1]),
@@ -52,18 +52,18 @@ def test_a_share_of_each_class(data, share, counts):
         (4, [1, 1, 1, 1]),
     ],
 )
-def test_a_count_in_all(data, count, counts):
-    part = subsample(data, count=count, seed=0)
-    assert len(part.train_x) == count
+def test_a_total_size(data, size, counts):
+    part = subsample(data, size=size, seed=0)
+    assert len(part.train_x) == size
     assert np.bincount(part.train_y).tolist() == counts
     assert np.array_equal(part.train_y, data.train_y[rows(part)])
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_a_larger_part_contains_the_smaller(data, seed):
-    shares = [set(rows(subsample(data, s, seed=seed))) for s in (0.01, 0.1, 0.5, 0.55, 0.9, 1.0)]
-    counts = [set(rows(subsample(data, count=n, seed=seed))) for n in (4, 5, 100, 101, 500, 528)]
-    for nested in (shares, counts):
+def test_a_larger_subset_contains_the_smaller(data, seed):
+    fractions = [set(rows(subsample(data, s, seed=seed))) for s in (0.01, 0.1, 0.5, 0.55, 0.9, 1.0)]
+    sizes = [set(rows(subsample(data, size=n, seed=seed))) for n in (4, 5, 100, 101, 500, 528)]
+    for nested in (fractions, sizes):
         assert all(a < b for a, b in itertools.pairwise(nested))
 
 
@@ -73,7 +73,7 @@ def test_the_seed_decides(data):
     assert a.digest != other.digest
 
 
-def test_only_the_training_part_and_the_digest_change(data):
+def test_only_the_training_split_and_the_digest_change(data):
     for part in (subsample(data, 0.5, seed=0), label_noise(data, 0.5, seed=0)):
         assert part.test_x is data.test_x
         assert part.test_y is data.test_y
@@ -84,45 +84,45 @@ def test_only_the_training_part_and_the_digest_change(data):
     assert label_noise(data, 0.0, seed=0).digest == data.digest
 
 
-@pytest.mark.parametrize("share", [0, -0.1, 1.01, float("nan"), float("inf")])
-def test_a_share_out_of_range(data, share):
+@pytest.mark.parametrize("fraction", [0, -0.1, 1.01, float("nan"), float("inf")])
+def test_a_fraction_out_of_range(data, fraction):
     with pytest.raises(RequestError) as caught:
-        subsample(data, share, seed=0)
-    expected = f"subsample: share = {share}: expected above 0, at most 1"
+        subsample(data, fraction, seed=0)
+    expected = f"data.subset_fraction = {fraction}: expected above 0, at most 1"
     assert caught.value.lines == (expected,)
 
 
-@pytest.mark.parametrize("count", [-1, 0, 3, 529])
-def test_a_count_out_of_range(data, count):
+@pytest.mark.parametrize("size", [-1, 0, 3, 529])
+def test_a_size_out_of_range(data, size):
     with pytest.raises(RequestError) as caught:
-        subsample(data, count=count, seed=0)
-    expected = f"subsample: count = {count}: expected 4 (one of each class) .. 528"
+        subsample(data, size=size, seed=0)
+    expected = f"data.subset_size = {size}: expected 4 (one of each class) .. 528"
     assert caught.value.lines == (expected,)
 
 
-def test_a_share_and_a_count(data):
+def test_a_fraction_and_a_size(data):
     with pytest.raises(RequestError) as caught:
-        subsample(data, 0.5, count=100, seed=0)
+        subsample(data, 0.5, size=100, seed=0)
     assert caught.value.lines == (
-        "subsample: share = 0.5 and count = 100: expected one of the two",
+        "data.subset_fraction = 0.5 and data.subset_size = 100: give one of the two",
     )
 
 
 @pytest.mark.parametrize(
-    ("share", "moved"), [(0.0, 0), (0.001, 1), (0.1, 53), (0.5, 264), (0.999, 527)]
+    ("fraction", "changed"), [(0.0, 0), (0.001, 1), (0.1, 53), (0.5, 264), (0.999, 527)]
 )
-def test_noise_moves_so_many_labels(data, share, moved):
+def test_label_noise_changes_a_fraction_of_labels(data, fraction, changed):
     before = data.train_y.copy()
-    noisy = label_noise(data, share, seed=0)
-    assert (noisy.train_y != data.train_y).sum() == moved
+    noisy = label_noise(data, fraction, seed=0)
+    assert (noisy.train_y != data.train_y).sum() == changed
     assert set(noisy.train_y.tolist()) <= {0, 1, 2, 3}
     assert noisy.train_y.dtype == np.int64
     assert noisy.train_x is data.train_x
     assert np.array_equal(data.train_y, before)
 
 
-def test_a_larger_share_moves_what_the_smaller_moves(data):
-    some, more = (label_noise(data, share, seed=0).train_y for share in (0.2, 0.6))
+def test_a_larger_fraction_changes_what_a_smaller_one_changes(data):
+    some, more = (label_noise(data, f, seed=0).train_y for f in (0.2, 0.6))
     moved = some != data.train_y
     assert np.array_equal(some[moved], more[moved])
 
@@ -136,30 +136,28 @@ def test_every_wrong_class_is_equally_likely():
     assert np.abs(counts[1:] - 2997).max() < 4 * 2997**0.5
 
 
-def test_noise_of_two_seeds(data):
+def test_label_noise_with_two_seeds(data):
     a, again, other = (label_noise(data, 0.3, seed=s) for s in (0, 0, 1))
     assert a.digest == again.digest
     assert a.digest != other.digest
 
 
-@pytest.mark.parametrize("share", [-0.1, 1, 2, float("nan")])
-def test_a_noise_out_of_range(data, share):
+@pytest.mark.parametrize("fraction", [-0.1, 1, 2, float("nan")])
+def test_label_noise_out_of_range(data, fraction):
     with pytest.raises(RequestError) as caught:
-        label_noise(data, share, seed=0)
-    expected = f"label noise: share = {share}: expected 0 or more, below 1"
+        label_noise(data, fraction, seed=0)
+    expected = f"data.label_noise = {fraction}: expected 0 or more, below 1"
     assert caught.value.lines == (expected,)
 
 
-def test_noise_needs_a_wrong_class():
+def test_label_noise_needs_two_classes():
     x, y = np.zeros((3, 1, 1, 1), np.uint8), np.zeros(3, np.int64)
     with pytest.raises(RequestError) as caught:
         label_noise(InMemoryImages("one", x, y, x, y, ("a",)), 0.5, seed=0)
-    assert caught.value.lines == (
-        "label noise: 1 class: expected 2 or more, there is no wrong class",
-    )
+    assert caught.value.lines == ("data.label_noise of one: 1 class: expected at least 2 classes",)
 
 
-def test_the_digits_degenerated(tmp_path):
+def test_reduced_digits(tmp_path):
     digits = load_in_memory("digits", tmp_path)
     part = label_noise(subsample(digits, 0.5, seed=0), 0.2, seed=0)
     assert len(part.train_y) == 718
@@ -169,7 +167,7 @@ def test_the_digits_degenerated(tmp_path):
 
 
 def balanced(classes, each):
-    """So many images of each class, of one pixel, in an order of their own."""
+    """Images of one pixel, equally many of each class, in random order."""
     y = np.random.default_rng(0).permutation(np.repeat(np.arange(classes), each))
     x = np.zeros((len(y), 1, 1, 1), np.uint8)
     names = tuple(f"c{c}" for c in range(classes))
@@ -196,37 +194,39 @@ def test_the_counts_of_a_long_tail(classes, each, imbalance, number, last):
     assert all(n == max(1, int(e + 1e-9)) for n, e in zip(counts, exact, strict=True))
 
 
-def test_a_long_tail_is_nested_and_the_test_part_stays(data):
+def test_long_tails_are_nested_and_keep_the_test_split(data):
     sizes = [(1, 1), (10, 3), (50, 20), (50, 100), (100, 100)]
-    found = {s: set(rows(long_tailed(data, s[0], largest=s[1], seed=0))) for s in sizes}
+    found = {s: set(rows(long_tailed(data, s[0], max_per_class=s[1], seed=0))) for s in sizes}
     assert found[50, 20] < found[50, 100] > found[100, 100]
     assert found[1, 1] < found[10, 3] < found[100, 100]
-    kept = rows(long_tailed(data, 100, seed=0))  # the smallest class has 3
-    assert kept == sorted(kept)
-    assert np.bincount(data.train_y[kept]).tolist() == [3, 1, 1, 1]
-    assert found[100, 100] != set(rows(long_tailed(data, 100, largest=100, seed=1)))
-    part = long_tailed(data, 100, largest=100, seed=0)
+    selected = rows(long_tailed(data, 100, seed=0))  # the smallest class has 3
+    assert selected == sorted(selected)
+    assert np.bincount(data.train_y[selected]).tolist() == [3, 1, 1, 1]
+    assert found[100, 100] != set(rows(long_tailed(data, 100, max_per_class=100, seed=1)))
+    part = long_tailed(data, 100, max_per_class=100, seed=0)
     assert np.bincount(part.train_y).tolist() == [100, 21, 4, 1]
     assert part.test_x is data.test_x
     assert part.split_digests["test"] == data.split_digests["test"]
-    assert len({part.digest, data.digest, long_tailed(data, 50, largest=100, seed=0).digest}) == 3
+    assert (
+        len({part.digest, data.digest, long_tailed(data, 50, max_per_class=100, seed=0).digest})
+        == 3
+    )
 
 
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({"imbalance": 0.5}, "long tail: imbalance = 0.5: expected 1 or more"),
-        ({"imbalance": float("nan")}, "long tail: imbalance = nan: expected 1 or more"),
-        ({"imbalance": 2, "largest": 0}, "long tail: largest = 0: expected 1 or more"),
+        ({"imbalance_factor": 0.5}, "data.imbalance_factor = 0.5: expected 1 or more"),
+        ({"imbalance_factor": float("nan")}, "data.imbalance_factor = nan: expected 1 or more"),
+        ({"imbalance_factor": 2, "max_per_class": 0}, "data.max_per_class = 0: expected 1 or more"),
         (
-            {"imbalance": 2, "largest": 100},
-            "data.max_per_class = 100: class 2 ('c') of made-up has 25 training "
-            "images, and the long "
-            "tail asks for 62: make 'largest' smaller",
+            {"imbalance_factor": 2, "max_per_class": 100},
+            "data.max_per_class = 100: class 2 ('c') of made-up has 25 training images, and the "
+            "long tail needs 62: make it smaller",
         ),
     ],
 )
-def test_a_long_tail_that_cannot_be(data, options, expected):
+def test_an_impossible_long_tail(data, options, expected):
     with pytest.raises(RequestError) as caught:
         long_tailed(data, **options, seed=0)
     (line,) = caught.value.lines

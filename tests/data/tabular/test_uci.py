@@ -1,4 +1,4 @@
-"""The 15 definitions against the original files, and damaged files."""
+"""The 15 definitions against the original files, and corrupt files."""
 
 import shutil
 from pathlib import Path
@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_iris
 
+from marginctl.data.paths import MissingDataError, default_data_dir
 from marginctl.data.tabular import uci
 from marginctl.errors import RequestError
 
@@ -111,7 +112,7 @@ ROWS = "".join(f"30,64,{i},{1 + i % 2}\n" for i in range(306))
         ("", "0 classes in .*, expected 2"),
     ],
 )
-def test_a_damaged_file_is_one_clear_line(tmp_path, text, message):
+def test_a_corrupt_file_is_one_clear_line(tmp_path, text, message):
     file_of(tmp_path, *HABERMAN, text)
     with pytest.raises(RequestError, match=message) as caught:
         uci.load_uci("haberman", tmp_path)
@@ -125,14 +126,14 @@ def test_blank_lines_trailing_blanks_and_a_byte_order_mark_do_not_matter(tmp_pat
     assert uci.load_uci("haberman", tmp_path).num_rows == 306
 
 
-def test_a_damaged_spreadsheet_is_one_clear_line(tmp_path):
+def test_a_corrupt_spreadsheet_is_one_clear_line(tmp_path):
     file_of(tmp_path, "breast-tissue", "BreastTissue.xls", "not a spreadsheet")
     with pytest.raises(RequestError, match=r"not the expected \.xls file"):
         uci.load_uci("breast-tissue", tmp_path)
 
 
-def test_missing_data_says_where_it_was_looked_for(tmp_path):
-    with pytest.raises(uci.MissingDataError, match=r"no file 'haberman\.data' in .*haberman") as e:
+def test_missing_data_names_the_folder(tmp_path):
+    with pytest.raises(MissingDataError, match=r"no file 'haberman\.data' in .*haberman") as e:
         uci.load_uci("haberman", tmp_path)
     assert "--data-dir" in str(e.value)
 
@@ -140,28 +141,28 @@ def test_missing_data_says_where_it_was_looked_for(tmp_path):
 def test_half_of_the_files_is_not_the_embedded_copy(tmp_path, data_dir):
     shutil.copytree(data_dir / "uci" / "hayes-roth", tmp_path / "uci" / "hayes-roth")
     (tmp_path / "uci" / "hayes-roth" / "hayes-roth.test").unlink()
-    with pytest.raises(uci.MissingDataError, match=r"no file 'hayes-roth\.test'"):
+    with pytest.raises(MissingDataError, match=r"no file 'hayes-roth\.test'"):
         uci.load_uci("hayes-roth", tmp_path)
 
 
 def test_the_default_folder(monkeypatch):
     monkeypatch.setenv("MARGINCTL_DATA", "/somewhere")
-    assert uci.default_data_dir() == Path("/somewhere")
+    assert default_data_dir() == Path("/somewhere")
     monkeypatch.delenv("MARGINCTL_DATA")
     monkeypatch.setenv("XDG_CACHE_HOME", "/cache")
-    assert uci.default_data_dir() == Path("/cache/marginctl/data")
+    assert default_data_dir() == Path("/cache/marginctl/data")
 
 
 @pytest.mark.parametrize(
     "content", [b"", b"not one", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(900)]
 )
-def test_a_damaged_spreadsheet_is_one_line_and_nothing_on_stdout(tmp_path, capsys, content):
+def test_a_corrupt_spreadsheet_is_one_line_and_nothing_on_stdout(tmp_path, capsys, content):
     path = tmp_path / "uci" / "breast-tissue" / "BreastTissue.xls"
     path.parent.mkdir(parents=True)
     path.write_bytes(content)
     with pytest.raises(RequestError) as caught:
         uci.load_uci("breast-tissue", tmp_path)
-    assert caught.value.lines == (f"{path}: not the expected .xls file: fetch it again",)
+    assert caught.value.lines == (f"{path}: not the expected .xls file: download it again",)
     assert capsys.readouterr() == ("", "")
 
 
@@ -173,7 +174,7 @@ def test_a_field_without_end_is_one_line(tmp_path, content):
     with pytest.raises(RequestError) as caught:
         uci.load_uci("haberman", tmp_path)
     (line,) = caught.value.lines
-    assert line == f"{path}: not CSV: field larger than field limit (131072): fetch it again"
+    assert line == f"{path}: not CSV: field larger than field limit (131072): download it again"
 
 
 def test_a_long_value_is_cut(tmp_path):

@@ -1,4 +1,4 @@
-"""Batches of images that live on the device, augmented there."""
+"""BatchLoader, the base of all loaders, and the loader of images in memory."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence, Sized
@@ -28,18 +28,18 @@ class TensorSplit:
 
 
 class BatchLoader(ABC):
-    """Gives normalised batches: those of an epoch in its own order, or the test images in order.
+    """Yields normalised batches: shuffled for training, in order for evaluation.
 
-    Everything random is a function of a seed and of the place in the training, so that training
-    goes on after a kill as if nothing had happened.
+    Shuffling and augmentation are functions of a seed and of the place in training, so that a
+    resumed training sees the same batches.
 
     Args:
-        train, test: the parts.
-        device: where the batches come.
-        seed: of orders and augmentation.
+        train, test: the splits.
+        device: the device of the batches.
+        seed: of shuffling and augmentation.
         channels_last: the memory format of the batches.
-        world: the processes that train together: each has its part of every batch.
-        moments: mean and standard deviation of each channel, of 0 to 1.
+        world: the processes that train together; each gets its part of every batch.
+        moments: mean and standard deviation of each channel, for pixels in [0, 1].
     """
 
     def __init__(
@@ -56,12 +56,12 @@ class BatchLoader(ABC):
         self.train, self.test = train, test
         self._world = world or World()
         self._seed, self._device = seed, device
-        self._classes: NDArray[np.int64] | None = None
+        self._balanced_labels: NDArray[np.int64] | None = None
         self._format = torch.channels_last if channels_last else torch.contiguous_format
         self.set_normalization(*moments)
 
     def set_normalization(self, mean: Sequence[float], std: Sequence[float]) -> None:
-        """Sets what is subtracted from each channel, of 0 to 1, and what it is divided by."""
+        """Set the mean and standard deviation of each channel, for pixels in [0, 1]."""
         self.mean, self.std = tuple(mean), tuple(std)
         shape, device = (1, -1, 1, 1), self._device
         means = torch.tensor(self.mean, dtype=torch.float32, device=device).view(shape)
@@ -69,26 +69,27 @@ class BatchLoader(ABC):
         self._factor, self._shift = 1 / (255 * stds), -means / stds
         self._fill = (means * 255).round().to(torch.uint8)
 
-    def balance_classes(self, classes: NDArray[np.int64] | None) -> None:
-        """From here on an epoch draws a class at random and then an image of it, again and again.
+    def balance_classes(self, labels: NDArray[np.int64] | None) -> None:
+        """Sample classes uniformly from now on, or shuffle again.
 
-        Both with equal chances and with replacement; as many draws as there are training images. A
-        class without images is never drawn.
+        Each draw takes a class, then an image of it, uniformly and with replacement; an epoch has
+        as many draws as there are training images. A class without images is never drawn.
 
         Args:
-            classes: (N,) of the training images; None for every image once an epoch, in random
-                order, as it is at first.
+            labels: (N,) of the training images; None for each image once in random order.
         """
-        self._classes = classes
+        self._balanced_labels = labels
 
     def batch_sizes(self, size: int) -> list[int]:
-        """The batches of an epoch, over all processes.
+        """Return the sizes of an epoch's batches, over all processes.
 
-        A last one that would leave a process with a single image, which has no variance for batch
-        normalisation, joins the one before.
+        A last batch that would leave a process a single image, which has no variance for batch
+        normalisation, is merged with the one before.
         """
-        whole, rest = divmod(len(self.train), size)
-        sizes = [size] * whole + [rest] * (rest > 0)
+        full, rest = divmod(len(self.train), size)
+        sizes = [size] * full
+        if rest:
+            sizes.append(rest)
         if len(sizes) > 1 and sizes[-1] < 2 * self._world.size and sizes[-1] < size:
             sizes[-2:] = [sizes[-2] + sizes[-1]]
         return sizes
@@ -97,30 +98,30 @@ class BatchLoader(ABC):
     def train_batches(
         self, epoch: int, size: int, first: int = 0
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """The batches of an epoch (from 0), from batch `first` on: x (B, C, H, W), y (B,).
+        """Yield the batches of an epoch (from 0), from batch `first` on: x (B, C, H, W), y (B,).
 
-        Of each batch, every process has its own part, of nearly equal size.
+        Every process gets its own part of each batch, of nearly equal size.
         """
 
     @abstractmethod
     def test_batches(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """This process's part of the test images, each once, in order; `size` at most in one."""
+        """Yield this process's part of the test images in order, at most `size` in a batch."""
 
     def _order(self, epoch: int) -> NDArray[np.int64]:
-        """The rows of an epoch: each once, or drawn by class; the same on every process."""
-        if self._classes is None:
+        """Return the rows of an epoch, shuffled or class-balanced; the same on every process."""
+        if self._balanced_labels is None:
             return generator(self._seed, "order", epoch).permutation(len(self.train))
         stream = generator(self._seed, "balanced order", epoch)
-        by_class = np.argsort(self._classes, kind="stable")
+        by_class = np.argsort(self._balanced_labels, kind="stable")
         _, starts, counts = np.unique(
-            self._classes[by_class], return_index=True, return_counts=True
+            self._balanced_labels[by_class], return_index=True, return_counts=True
         )
         drawn = stream.integers(len(counts), size=len(by_class))
         rows: NDArray[np.int64] = by_class[starts[drawn] + stream.integers(counts[drawn])]
         return rows
 
-    def _own(self, count: int) -> slice:
-        """This process's part of so many rows."""
+    def _process_slice(self, count: int) -> slice:
+        """Return this process's part of `count` rows."""
         world = self._world
         first, last = (count * (world.rank + i) // world.size for i in (0, 1))
         return slice(first, last)
@@ -131,15 +132,15 @@ class BatchLoader(ABC):
 
 
 class InMemoryLoader(BatchLoader):
-    """Batches of images in memory; what is drawn is a function of (seed, epoch, batch).
+    """Batches of images in memory; random draws are functions of (seed, epoch, batch).
 
     Args:
-        images: the data.
-        device: where they are kept, as uint8.
-        seed: of orders and augmentation.
+        images: the data set.
+        device: where the images are kept, as uint8.
+        seed: of shuffling and augmentation.
         augment: `none`, `flip`, `random-crop` or `random-crop-flip`.
         channels_last: the memory format of the batches.
-        world: the processes that train together: each has its part of every batch.
+        world: the processes that train together; each gets its part of every batch.
     """
 
     train: TensorSplit
@@ -157,9 +158,10 @@ class InMemoryLoader(BatchLoader):
     ) -> None:
         self._augment = augment
         super().__init__(
-            _split(images.train_x, images.train_y, device),
-            _split(images.test_x, images.test_y, device),
-            *(device, seed),
+            _tensor_split(images.train_x, images.train_y, device),
+            _tensor_split(images.test_x, images.test_y, device),
+            device,
+            seed,
             channels_last=channels_last,
             world=world,
             moments=(images.mean, images.std),
@@ -172,24 +174,29 @@ class InMemoryLoader(BatchLoader):
         for number, rows in enumerate(torch.split(order, self.batch_sizes(size))):
             if number < first:
                 continue
-            own = self._own(len(rows))
-            x = self.train.x.index_select(0, rows[own])
+            part = self._process_slice(len(rows))
+            x = self.train.x.index_select(0, rows[part])
             if self._augment != "none":
-                x = self._augmented(x, epoch, number, len(rows), own)
-            yield self._normalized(x), self.train.y.index_select(0, rows[own])
+                x = self._augmented(x, epoch, number, len(rows), part)
+            yield self._normalized(x), self.train.y.index_select(0, rows[part])
 
     def test_batches(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-        own = self._own(len(self.test))
-        parts = (torch.split(whole[own], size) for whole in (self.test.x, self.test.y))
-        for x, y in zip(*parts, strict=True):
+        part = self._process_slice(len(self.test))
+        x_batches, y_batches = (torch.split(t[part], size) for t in (self.test.x, self.test.y))
+        for x, y in zip(x_batches, y_batches, strict=True):
             yield self._normalized(x), y
 
-    def _augmented(self, x: Tensor, epoch: int, number: int, whole: int, own: slice) -> Tensor:
-        """Each image cropped at random from its surroundings of the mean colour, and mirrored.
+    def _augmented(
+        self, x: Tensor, epoch: int, number: int, batch_size: int, part: slice
+    ) -> Tensor:
+        """Return randomly cropped and flipped images, padded with the mean colour.
 
-        `flip` mirrors alone.
+        Draws are made for the whole batch of all processes.
 
-        What is drawn is drawn for the whole batch of all processes; `own` is the part of this one.
+        Args:
+            x: this process's images.
+            batch_size: the size of the batch over all processes.
+            part: this process's part of it.
         """
         count, channels, height, width = x.shape
         stream = generator(self._seed, "augment", epoch, number)
@@ -198,15 +205,15 @@ class InMemoryLoader(BatchLoader):
         ).clone()
         padded[:, :, PADDING:-PADDING, PADDING:-PADDING] = x
         offsets = torch.as_tensor(
-            stream.integers(2 * PADDING + 1, size=(2, whole))[:, own], device=self._device
+            stream.integers(2 * PADDING + 1, size=(2, batch_size))[:, part], device=self._device
         )
         if self._augment == "flip":
             offsets = torch.full_like(offsets, PADDING)
         rows = offsets[0][:, None] + torch.arange(height, device=self._device)
         columns = offsets[1][:, None] + torch.arange(width, device=self._device)
         if self._augment != "random-crop":
-            mirrored = torch.as_tensor(stream.random(whole)[own] < 0.5, device=self._device)
-            columns = torch.where(mirrored[:, None], columns.flip(1), columns)
+            flipped = torch.as_tensor(stream.random(batch_size)[part] < 0.5, device=self._device)
+            columns = torch.where(flipped[:, None], columns.flip(1), columns)
         every = torch.arange(count, device=self._device)[:, None, None]
         # indexed dimensions come first: (B, H, W, C)
         return padded.permute(0, 2, 3, 1)[every, rows[:, :, None], columns[:, None]].permute(
@@ -214,6 +221,6 @@ class InMemoryLoader(BatchLoader):
         )
 
 
-def _split(x: object, y: object, device: torch.device) -> TensorSplit:
-    images = torch.as_tensor(x).permute(0, 3, 1, 2)  # as channels-last in memory
+def _tensor_split(x: object, y: object, device: torch.device) -> TensorSplit:
+    images = torch.as_tensor(x).permute(0, 3, 1, 2)  # channels last in memory
     return TensorSplit(images.to(device), torch.as_tensor(y).to(device))

@@ -1,13 +1,13 @@
-"""Foreign images: their test parts alone, by name and group, and what is refused."""
+"""OOD data sets: only their test splits, by name and group, and errors."""
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from marginctl.data.images.in_memory import load_in_memory
-from marginctl.data.images.ood_sets import load_ood_datasets
+from marginctl.data.images.load import load_ood_datasets
 from marginctl.data.images.registry import parse_ood_name
-from marginctl.data.tabular.uci import MissingDataError
+from marginctl.data.paths import MissingDataError
 from marginctl.errors import RequestError
 
 
@@ -17,7 +17,7 @@ def digits(tmp_path_factory):
 
 
 def photos(root, count=3):
-    """Images of noise in a folder without a training part."""
+    """Images of noise in a folder without a training split."""
     stream = np.random.default_rng(0)
     for name in ("a", "b"):
         folder = root / "val" / name
@@ -28,41 +28,41 @@ def photos(root, count=3):
     return f"folder:{root}"
 
 
-def test_sets_of_which_only_the_test_files_are_there(data_dir, digits):
+def test_sets_with_only_test_files(data_dir, digits):
     written = ["near=fashion-mnist", "far=cifar-10"]
-    fashion, cifar = load_ood_datasets(written, digits, data_dir, streamed=False)
+    fashion, cifar = load_ood_datasets(written, digits, data_dir, stream=False)
     assert (fashion.group, cifar.group) == ("near", "far")
     assert fashion.images.test_x.shape == (10_000, 28, 28, 1)
     assert cifar.images.test_x.shape == (10_000, 32, 32, 3)
     assert (len(cifar.images.train_y), cifar.images.train_x.shape) == (0, (0, 32, 32, 3))
-    # the digest that the whole set's test part has
+    # the digest of the test split of the complete set
     assert cifar.digest == "e600ce11aaf5eb6759aae8ec88c3ab7c664a3bb307f49f95ddb7a5333c26325a"
 
 
-def test_a_folder_is_at_the_networks_side_or_in_its_files(tmp_path, digits):
+def test_a_folder_in_memory_and_on_disk(tmp_path, digits):
     name = photos(tmp_path / "photos")
-    (held,) = load_ood_datasets([name], digits, tmp_path, streamed=False)
+    (held,) = load_ood_datasets([name], digits, tmp_path, stream=False)
     assert held.images.test_x.shape == (6, 8, 8, 3)
-    (listed,) = load_ood_datasets([name], digits, tmp_path, streamed=True)
+    (listed,) = load_ood_datasets([name], digits, tmp_path, stream=True)
     assert (len(listed.images.test), listed.images.image_size) == (6, 8)
     assert (held.group, listed.images.name) == (None, name)
 
 
-def test_what_is_no_foreign_set_is_refused(tmp_path, digits):
+def test_unsuitable_ood_sets(tmp_path, digits):
     name = photos(tmp_path / "photos")
     for written, said in (
-        (["digits"], "ood digits: the test images of digits themselves"),
-        ([f"near={name}", f"far={name}"], f"ood far={name}: stands twice"),
+        (["digits"], "ood digits: these are the test images of digits"),
+        ([f"near={name}", f"far={name}"], f"ood far={name}: duplicate"),
         (["nowhere"], "unknown image set 'nowhere'"),
         (["nearby=mnist"], "unknown image set 'nearby=mnist'"),
     ):
         with pytest.raises(RequestError, match=said):
-            load_ood_datasets(written, digits, tmp_path, streamed=False)
+            load_ood_datasets(written, digits, tmp_path, stream=False)
 
 
-def test_missing_files_are_those_of_the_test_part(tmp_path, digits):
+def test_only_test_files_are_required(tmp_path, digits):
     with pytest.raises(MissingDataError) as caught:
-        load_ood_datasets(["cifar-10"], digits, tmp_path, streamed=False)
+        load_ood_datasets(["cifar-10"], digits, tmp_path, stream=False)
     said = str(caught.value)
     assert "no test_batch.bin in" in said
     assert f"or all of test_batch in {tmp_path / 'cifar-10-batches-py'}" in said
@@ -74,13 +74,13 @@ def test_a_name_may_hold_an_equals_sign():
     assert parse_ood_name("folder:near=c") == (None, "folder:near=c")
 
 
-def test_classes_may_lie_in_the_folder_itself(tmp_path, digits):
+def test_classes_may_be_in_the_folder_itself(tmp_path, digits):
     photos(tmp_path / "set")
     flat = (tmp_path / "set" / "val").rename(tmp_path / "flat")
     for streamed in (False, True):
-        (found,) = load_ood_datasets([f"folder:{flat}"], digits, tmp_path, streamed=streamed)
+        (found,) = load_ood_datasets([f"folder:{flat}"], digits, tmp_path, stream=streamed)
         assert found.images.test_y.tolist() == [0, 0, 0, 1, 1, 1]
     assert found.images.test.path(0) == "a/0.png"
-    (flat / "train").mkdir()  # then it has parts, and one is missing
+    (flat / "train").mkdir()  # then it has splits, and one is missing
     with pytest.raises(MissingDataError, match="no folder"):
-        load_ood_datasets([f"folder:{flat}"], digits, tmp_path, streamed=False)
+        load_ood_datasets([f"folder:{flat}"], digits, tmp_path, stream=False)

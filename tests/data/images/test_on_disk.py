@@ -1,20 +1,22 @@
-"""Streamed sets: their lists and layouts, what identifies them, and what is refused."""
+"""Image sets on disk: lists and layouts, digests, and errors."""
 
 import hashlib
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from marginctl.data.images import on_disk_sets
-from marginctl.data.images.known_sets import STREAMED_SETS, StreamedSet
-from marginctl.data.images.on_disk_sets import imagenet_wnids, load_on_disk
+from marginctl.data.images import listing
+from marginctl.data.images.listing import imagenet_wnids
+from marginctl.data.images.on_disk import load_on_disk
+from marginctl.data.images.registry import IMAGE_SETS
 from marginctl.data.images.subsets import label_noise, subsample
+from marginctl.data.paths import MissingDataError
 from marginctl.data.status import dataset_status
-from marginctl.data.tabular.uci import MissingDataError
 from marginctl.errors import RequestError
-from tests.data.made import paint, refusal, write
+from tests.data.helpers import paint, refusal, write
 
 
 def lines(path: Path, *rows: str) -> Path:
@@ -23,7 +25,7 @@ def lines(path: Path, *rows: str) -> Path:
 
 @pytest.fixture
 def listed(tmp_path):
-    """Three training images in two classes: an absolute path, one with blanks; and two tests."""
+    """Three training images of two classes: an absolute path, one with blanks; two test images."""
     root = tmp_path / "lists"
     away = paint(tmp_path / "elsewhere" / "c.png")
     for name in ("a.png", "b 1 .png", "v/1.png", "v/2.png"):
@@ -84,7 +86,7 @@ def test_the_digest_is_of_paths_sizes_and_labels(listed, tmp_path):
     assert load_on_disk("list:lists", tmp_path, 32).digest == found.digest
     bytes_ = bytearray((listed / "a.png").read_bytes())
     bytes_[-1] ^= 1
-    (listed / "a.png").write_bytes(bytes_)  # of the same size: it is not noticed
+    (listed / "a.png").write_bytes(bytes_)  # of the same size: not noticed
     assert load_on_disk("list:lists", tmp_path, 32).digest == found.digest
     others = {load_on_disk("list:lists", tmp_path, 33).digest}
     (listed / "a.png").write_bytes(bytes_ + b"\0")
@@ -106,7 +108,7 @@ def test_the_digest_is_of_paths_sizes_and_labels(listed, tmp_path):
         ("train.txt", ["a.png 0", "v/1.png -1"], "train.txt: label -1 of v/1.png: expected 0 .. 1"),
         ("val.txt", ["v/1.png 2"], "val.txt: label 2 of v/1.png: expected 0 .. 1"),
         ("train.txt", ["a.png 0", "v/1.png 2"], "train.txt: no image of class 1 ('1'): add"),
-        # nothing of that length is made
+        # allocates nothing of that length
         (
             "train.txt",
             ["a.png 0", f"v/1.png {10**17}"],
@@ -119,11 +121,11 @@ def test_the_digest_is_of_paths_sizes_and_labels(listed, tmp_path):
             "train.txt:3: label 1 of ./a.png, which has label 0 above: expected one label for",
         ),
         ("classes.txt", [""], "classes.txt: is empty: expected the name of a class on each line"),
-        ("classes.txt", ["cat", "dog", "cat"], "classes.txt: class 'cat' stands twice: name each"),
+        ("classes.txt", ["cat", "dog", "cat"], "classes.txt: duplicate class 'cat': name each"),
         ("val.txt", [" "], "val.txt: is empty: expected lines of an image's path"),
     ],
 )
-def test_a_list_that_is_wrong(listed, tmp_path, file, rows, expected):
+def test_a_wrong_list(listed, tmp_path, file, rows, expected):
     lines(listed / file, *rows)
     said = refusal(RequestError, load_on_disk, "list:lists", tmp_path, 32)
     assert said.startswith(f"{listed}/{expected}")
@@ -135,11 +137,11 @@ def test_a_class_without_images_is_named(listed, tmp_path):
     assert said.startswith(f"{listed / 'train.txt'}: no image of class 2 ('cow')")
 
 
-def test_files_that_are_not_there_or_empty(listed, tmp_path):
+def test_missing_and_empty_files(listed, tmp_path):
     (listed / "v" / "1.png").unlink()
     assert refusal(RequestError, load_on_disk, "list:lists", tmp_path, 32) == (
-        f"data set 'list:lists': no image file {listed / 'v/1.png'}, of 2 that are listed: put "
-        "them there, or take them off the list"
+        f"data set 'list:lists': no image file {listed / 'v/1.png'}, of 2 listed "
+        "files: add them, or remove them from the list"
     )
     (listed / "v" / "1.png").touch()
     (listed / "v" / "2.png").unlink()
@@ -147,51 +149,51 @@ def test_files_that_are_not_there_or_empty(listed, tmp_path):
     assert f"no image file {listed / 'v/1.png'} is empty and 1 more, of 2" in said
 
 
-def test_what_is_held_in_memory_is_not_streamed(tmp_path):
+def test_a_set_in_memory_is_not_loaded_on_disk(tmp_path):
     said = refusal(RequestError, load_on_disk, "digits", tmp_path, 32)
     assert said.startswith("data set 'digits': is held in memory: expected one of imagenet, ")
 
 
-def test_test_images_that_are_left_out(listed, tmp_path):
-    black = lines(tmp_path / "black.txt", "1")
-    found = load_on_disk("list:lists", tmp_path, 32, blacklist=str(black))
+def test_excluded_test_images(listed, tmp_path):
+    excluded = lines(tmp_path / "exclude.txt", "1")
+    found = load_on_disk("list:lists", tmp_path, 32, exclude=str(excluded))
     assert paths(found.test) == ["v/2.png"]
     assert found.digest != load_on_disk("list:lists", tmp_path, 32).digest
-    for row, said in (("3", "'3' is no test image of list:lists"), ("1\n2", "leaves no test")):
-        lines(black, row)
+    for row, said in (("3", "'3' is no test image of list:lists"), ("1\n2", "excludes all test")):
+        lines(excluded, row)
         line = refusal(
-            RequestError, load_on_disk, "list:lists", tmp_path, 32, blacklist="black.txt"
+            RequestError, load_on_disk, "list:lists", tmp_path, 32, exclude="exclude.txt"
         )
-        assert line.startswith(f"data.exclude = {black}: {said}")
+        assert line.startswith(f"data.exclude = {excluded}: {said}")
 
 
-# --- corruption
+# --- subsets
 
 
-def test_share_samples_and_noise(data_dir):
+def test_subsets_equal_those_in_memory(data_dir):
     """The same rows and labels as of the same folder in memory, whose order is the same."""
     from marginctl.data.images.in_memory import load_in_memory
 
     files = load_on_disk("folder:hymenoptera", data_dir, 32)
-    images = load_in_memory("folder:hymenoptera", data_dir, pixels=8)
+    images = load_in_memory("folder:hymenoptera", data_dir, image_size=8)
     assert files.train_y.tolist() == images.train_y.tolist()
     for change in (
         lambda d: subsample(d, 0.5, seed=0),
-        lambda d: subsample(d, count=31, seed=0),
+        lambda d: subsample(d, size=31, seed=0),
         lambda d: label_noise(d, 0.25, seed=0),
-        lambda d: label_noise(subsample(d, count=50, seed=0), 0.25, seed=0),
+        lambda d: label_noise(subsample(d, size=50, seed=0), 0.25, seed=0),
     ):
         changed = change(files)
         assert changed.train_y.tolist() == change(images).train_y.tolist()
         assert len(changed.train.paths) == len(changed.train.sizes) == len(changed.train_y)
         assert changed.digest != files.digest
         assert changed.test is files.test
-    kept = subsample(files, count=31, seed=0)
+    part = subsample(files, size=31, seed=0)
     truth = dict(zip(paths(files.train), files.train_y.tolist(), strict=True))
-    assert [truth[p] for p in paths(kept.train)] == kept.train_y.tolist()
+    assert [truth[p] for p in paths(part.train)] == part.train_y.tolist()
 
 
-# --- ImageNet and Places-365, made up: two classes
+# --- synthetic ImageNet and Places-365 of two classes
 
 
 def test_the_wnids_of_imagenet():
@@ -211,9 +213,8 @@ def imagenet(tmp_path, monkeypatch):
             paint(root / "train" / wnid / f"{wnid}_{i}.JPEG")
     for i, wnid in enumerate(("n01440764", "n01443537", "n01443537"), 1):
         paint(root / "val" / wnid / f"ILSVRC2012_val_{i:08d}.JPEG")
-    kind = STREAMED_SETS["imagenet"]
-    small = StreamedSet(kind.summary, 2, (4, 3), kind.folders, kind.files)
-    monkeypatch.setitem(STREAMED_SETS, "imagenet", small)
+    small = replace(IMAGE_SETS["imagenet"], classes=2, num_images=(4, 3))
+    monkeypatch.setitem(IMAGE_SETS.builtin, "imagenet", small)
     return root
 
 
@@ -223,9 +224,9 @@ def test_imagenet_in_folders(imagenet, tmp_path):
     assert found.train_y.tolist() == [0, 0, 1, 1]
     assert found.test_y.tolist() == [0, 1, 1]
     assert paths(found.test)[0] == "val/n01440764/ILSVRC2012_val_00000001.JPEG"
-    black = lines(tmp_path / "black.txt", "2", "ILSVRC2012_val_00000003")
-    kept = load_on_disk("imagenet", tmp_path, 32, blacklist=str(black))
-    assert kept.test_y.tolist() == [0]
+    excluded = lines(tmp_path / "exclude.txt", "2", "ILSVRC2012_val_00000003")
+    remaining = load_on_disk("imagenet", tmp_path, 32, exclude=str(excluded))
+    assert remaining.test_y.tolist() == [0]
     shutil.rmtree(imagenet / "train")
     assert load_on_disk("imagenet", tmp_path, 32, test_only=True).test_y.tolist() == [0, 1, 1]
 
@@ -240,7 +241,7 @@ def test_imagenet_with_a_flat_validation_folder(imagenet, tmp_path, monkeypatch,
     else:
         rows = [f"{n}.JPEG {w}" for n, w in order.items()]
     lines(imagenet / file, *rows)
-    monkeypatch.setattr(on_disk_sets, "imagenet_wnids", lambda: ("n01440764", "n01443537"))
+    monkeypatch.setattr(listing, "imagenet_wnids", lambda: ("n01440764", "n01443537"))
     found = load_on_disk("imagenet", tmp_path, 32)
     assert paths(found.test) == [f"val/ILSVRC2012_val_{i:08d}.JPEG" for i in (1, 2, 3)]
     assert found.test_y.tolist() == [0, 1, 1]
@@ -257,12 +258,12 @@ def test_imagenet_with_too_few_images(imagenet, tmp_path):
     next((imagenet / "train").rglob("*_1.JPEG")).unlink()
     line = (
         f"data set 'imagenet': 3 training images in {imagenet}, expected 4: unpack it again, or "
-        "name a part of it folder:PATH or list:PATH"
+        "load a part of it as folder:PATH or list:PATH"
     )
     assert refusal(RequestError, load_on_disk, "imagenet", tmp_path, 32) == line
     assert dataset_status("imagenet", tmp_path, read=False).state == "present"
     found = dataset_status("imagenet", tmp_path)
-    assert (found.state, found.detail) == ("damaged", line)
+    assert (found.state, found.detail) == ("corrupt", line)
 
 
 def test_places(tmp_path, monkeypatch):
@@ -274,9 +275,8 @@ def test_places(tmp_path, monkeypatch):
         paint(root / name)
     paint(root / "val_256" / "Places365_val_00000001.jpg")
     assert "363" not in refusal(RequestError, load_on_disk, "places-365", tmp_path, 32)
-    kind = STREAMED_SETS["places-365"]
-    small = StreamedSet(kind.summary, 2, (2, 1), kind.folders, kind.files)
-    monkeypatch.setitem(STREAMED_SETS, "places-365", small)
+    small = replace(IMAGE_SETS["places-365"], classes=2, num_images=(2, 1))
+    monkeypatch.setitem(IMAGE_SETS.builtin, "places-365", small)
     found = load_on_disk("places-365", tmp_path, 32)
     assert found.classes == ("/a/airfield", "/b/bar")
     assert paths(found.train) == [
@@ -294,9 +294,9 @@ def test_places(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["imagenet", "places-365"])
-def test_nothing_there(tmp_path, name):
+def test_missing_sets(tmp_path, name):
     said = refusal(MissingDataError, load_on_disk, name, tmp_path, 32)
-    assert said.startswith(f"data set '{name}': no {STREAMED_SETS[name].files[0]} and ")
+    assert said.startswith(f"data set '{name}': no {IMAGE_SETS[name].layouts[0].train[0]} and ")
     assert str(tmp_path / name) in said
     assert dataset_status(name, tmp_path).state == "absent"
 

@@ -1,15 +1,15 @@
-"""Batches: every image once, augmented as it should be, the same from any place on."""
+"""The loader of images in memory: each image once, augmentation, resuming, class balance."""
 
 import numpy as np
 import pytest
 import torch
 
-from marginctl.data.loading.batches import PADDING, InMemoryLoader
+from marginctl.data.loading.loader import PADDING, InMemoryLoader
 from marginctl.utils.distributed import World
 from tests.training.factories import images
 
 
-def batches(data, augment="none", seed=0):
+def loader(data, augment="none", seed=0):
     return InMemoryLoader(data, torch.device("cpu"), seed, augment, channels_last=True)
 
 
@@ -26,14 +26,14 @@ def batches(data, augment="none", seed=0):
 )
 def test_sizes(n, size, expected):
     made = images(n=max(n, 3))
-    found = batches(made)
+    found = loader(made)
     found.train = type(found.train)(found.train.x[:n], found.train.y[:n])
     assert found.batch_sizes(size) == expected
 
 
 def test_an_epoch_holds_every_image_once_and_epochs_differ():
     data = images(n=50)
-    made = batches(data)
+    made = loader(data)
     orders = []
     for epoch in (0, 1):
         xs, ys = zip(*made.train_batches(epoch, 8), strict=True)
@@ -51,7 +51,7 @@ def test_an_epoch_holds_every_image_once_and_epochs_differ():
 
 def test_flip_mirrors_and_cuts_nothing():
     data = images(n=40, channels=3)
-    (found, _), (plain, _) = (next(batches(data, a).train_batches(0, 40)) for a in ("flip", "none"))
+    (found, _), (plain, _) = (next(loader(data, a).train_batches(0, 40)) for a in ("flip", "none"))
     mirrored = [not torch.allclose(a, b, atol=1e-5) for a, b in zip(found, plain, strict=True)]
     assert 10 < sum(mirrored) < 30
     for was, a, b in zip(mirrored, found, plain, strict=True):
@@ -61,8 +61,8 @@ def test_flip_mirrors_and_cuts_nothing():
 @pytest.mark.parametrize("augment", ["random-crop", "random-crop-flip"])
 def test_augmented_images_are_windows_of_the_padded_ones(augment):
     data = images(n=40, channels=3)
-    made = batches(data, augment)
-    plain, windows = batches(data), {False: 0, True: 0}
+    made = loader(data, augment)
+    plain, windows = loader(data), {False: 0, True: 0}
     pairs = zip(made.train_batches(0, 40), plain.train_batches(0, 40), strict=True)
     ((found, labels), (original, expected)) = next(iter(pairs))
     assert labels.tolist() == expected.tolist()
@@ -93,27 +93,27 @@ def _window(image, top, left, flip):
 
 
 def test_an_epoch_goes_on_from_any_batch():
-    made = batches(images(), "random-crop-flip")
+    made = loader(images(), "random-crop-flip")
     whole = list(made.train_batches(3, 8))
-    rest = list(batches(images(), "random-crop-flip").train_batches(3, 8, first=4))
+    rest = list(loader(images(), "random-crop-flip").train_batches(3, 8, first=4))
     assert len(rest) == len(whole) - 4
     for (x, y), (again, labels) in zip(whole[4:], rest, strict=True):
         assert torch.equal(x, again)
         assert torch.equal(y, labels)
-    other = next(batches(images(), "random-crop-flip", seed=1).train_batches(3, 8))
+    other = next(loader(images(), "random-crop-flip", seed=1).train_batches(3, 8))
     assert not torch.equal(other[0], whole[0][0])
 
 
 def test_test_images_come_once_in_order():
     data = images(tests=21)
-    xs, ys = zip(*batches(data, "random-crop-flip").test_batches(8), strict=True)
+    xs, ys = zip(*loader(data, "random-crop-flip").test_batches(8), strict=True)
     assert np.array_equal(torch.cat(ys).numpy(), data.test_y)
     assert len(torch.cat(xs)) == 21
 
 
 def test_processes_share_every_batch():
     """The parts of two processes together are the batch of one, augmented alike."""
-    alone = batches(images(n=53), "random-crop-flip")
+    alone = loader(images(n=53), "random-crop-flip")
     parts = [
         InMemoryLoader(
             *(images(n=53), torch.device("cpu"), 0, "random-crop-flip"),
@@ -142,7 +142,7 @@ def test_balanced_draws_have_every_class_alike_and_every_image_of_it():
         [np.flatnonzero(data.train_y == c)[:n] for c, n in enumerate((5, 95, 900))]
     )
     data = data.select(rows)
-    made = batches(data)
+    made = loader(data)
     made.balance_classes(data.train_y)
     orders = [made._order(epoch) for epoch in range(20)]
     assert all(len(order) == len(data.train_y) for order in orders)
@@ -153,10 +153,10 @@ def test_balanced_draws_have_every_class_alike_and_every_image_of_it():
     assert np.abs(times / times.sum() - 0.2).max() < 4 * np.sqrt(0.16 / times.sum())
     assert len(set(whole[data.train_y[whole] == 2])) > 800  # of 900, each drawn 7 times on average
     assert orders[0].tolist() != orders[1].tolist()
-    again = batches(data)
+    again = loader(data)
     again.balance_classes(data.train_y)
     assert again._order(3).tolist() == orders[3].tolist()
-    other = batches(data, seed=1)
+    other = loader(data, seed=1)
     other.balance_classes(data.train_y)
     assert other._order(3).tolist() != orders[3].tolist()
     made.balance_classes(None)
@@ -166,7 +166,7 @@ def test_balanced_draws_have_every_class_alike_and_every_image_of_it():
 def test_a_class_without_images_is_never_drawn():
     data = images(n=60, classes=3)
     data = data.select(np.flatnonzero(data.train_y != 1))
-    made = batches(data)
+    made = loader(data)
     made.balance_classes(data.train_y)
     assert set(drawn_labels(made, 0).tolist()) == {0, 2}
 

@@ -1,0 +1,252 @@
+"""Listing of image files on disk with their labels: folders, lists, ImageNet, Places-365."""
+
+import csv
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from marginctl.data.images import folders
+from marginctl.data.paths import MissingDataError
+from marginctl.errors import RequestError
+
+Rows = list[tuple[str, int]]  # a path and its label
+
+VALIDATION_NAME = "ILSVRC2012_val_{:08d}"
+VALIDATION_LISTS = ("LOC_val_solution.csv", "val_labels.txt")
+MAX_CLASSES = 1_000_000  # of a list of test images only, which may leave classes out
+MAX_LABEL_DIGITS = 18  # of a label of 64 bits
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The files of an image set on disk.
+
+    Attributes:
+        classes: the class names, by label.
+        train, test: path, relative to the set's folder or absolute, and label of each image.
+    """
+
+    classes: tuple[str, ...]
+    train: Rows
+    test: Rows
+
+
+def list_folder(
+    name: str, root: Path, test_only: bool, test_fraction: float | None = None
+) -> Listing:
+    """List `train/CLASS/*` and `val/CLASS/*` (or `test/`); with a test fraction, `CLASS/*`."""
+    train, test = folders.list_image_folder(
+        name, root, test_fraction=test_fraction, test_only=test_only
+    )
+    classes = tuple(train)
+    if test_fraction is not None:
+        return Listing(classes, _label_files("", train, classes), _label_files("", test, classes))
+    test_root = folders.find_test_folder(root, test_only=test_only).relative_to(root).as_posix()
+    test_prefix = "" if test_root == "." else f"{test_root}/"
+    return Listing(
+        classes,
+        _label_files("train/", train, classes),
+        _label_files(test_prefix, test, classes),
+    )
+
+
+def _label_files(prefix: str, files: folders.ClassFiles, classes: Sequence[str]) -> Rows:
+    labels = {c: label for label, c in enumerate(classes)}
+    return [(f"{prefix}{c}/{f.name}", labels[c]) for c, inner in files.items() for f in inner]
+
+
+def list_imagenet(name: str, root: Path, test_only: bool) -> Listing:
+    """List ImageNet's folders by wnid.
+
+    The validation images may be in one folder, with a list of their labels.
+    """
+    lists = [root / file for file in VALIDATION_LISTS if os.path.isfile(root / file)]
+    images = folders.images_in(root / "val") if lists else []
+    if not images:
+        return list_folder(name, root, test_only)
+    classes = imagenet_wnids()
+    labels = {c: label for label, c in enumerate(classes)}
+    test_labels = _read_validation_labels(lists[0], labels)
+    unlisted = [file for file in images if file.stem not in test_labels]
+    if unlisted:
+        raise RequestError(
+            f"{lists[0]}: no label of {unlisted[0].name}: expected one for each image"
+        )
+    test = [(f"val/{file.name}", test_labels[file.stem]) for file in images]
+    train = {} if test_only else folders.images_by_class(root / "train")
+    unknown = [c for c in train if c not in labels]
+    if unknown:
+        raise RequestError(f"{root / 'train' / unknown[0]}: not a class of ImageNet: remove it")
+    return Listing(classes, _label_files("train/", train, classes), test)
+
+
+def _read_validation_labels(path: Path, labels: dict[str, int]) -> dict[str, int]:
+    """Return labels by image name without suffix.
+
+    Lines are `NAME WNID`, or Kaggle's `NAME,WNID x y x y`.
+    """
+    image_labels = {}
+    for number, line in enumerate(_read_lines(path), 1):
+        cells = next(csv.reader([line])) if path.suffix == ".csv" else line.split()
+        if number == 1 and cells[0] == "ImageId":
+            continue
+        wnids = cells[1].split() if len(cells) > 1 else []
+        if not wnids or wnids[0] not in labels:
+            raise RequestError(f"{path}:{number}: '{line[:60]}': expected an image and its wnid")
+        image_labels[Path(cells[0]).stem] = labels[wnids[0]]
+    return image_labels
+
+
+def imagenet_wnids() -> tuple[str, ...]:
+    """Return the WordNet ids (wnids) of ImageNet's 1,000 classes (ILSVRC 2012), in order."""
+    path = Path(__file__).with_name("imagenet_wnids.txt")
+    return tuple(path.read_text("ascii").split())
+
+
+def list_places365(name: str, root: Path, test_only: bool) -> Listing:
+    """List Places-365 as torchvision unpacks its version of 256 x 256 pixels."""
+    categories = root / "categories_places365.txt"
+    train_list = root / "places365_train_standard.txt"
+    test_list = root / "places365_val.txt"
+    for path in (categories, test_list) if test_only else (categories, train_list, test_list):
+        if not os.path.isfile(path):
+            raise MissingDataError(f"data set '{name}': no {path}: unpack the list of files there")
+    by_label = sorted((label, path) for path, label in _read_list(categories))
+    classes = tuple(path for _, path in by_label)
+
+    def read(path: Path, folder: str) -> Rows:
+        rows = _read_list(path)
+        _check_labels(path, rows, len(classes))
+        return [(f"{folder}/{image.lstrip('/')}", label) for image, label in rows]
+
+    train = [] if test_only else read(train_list, "data_256_standard")
+    return Listing(classes, train, read(test_list, "val_256"))
+
+
+def list_files(name: str, root: Path, test_only: bool) -> Listing:
+    """List the images in `train.txt` and `val.txt` (or `test.txt`).
+
+    `classes.txt` names the classes, if it exists.
+    """
+    test_file = next((f for f in ("val.txt", "test.txt") if os.path.isfile(root / f)), "val.txt")
+    for file in (test_file,) if test_only else ("train.txt", test_file):
+        if not os.path.isfile(root / file):
+            raise MissingDataError(
+                f"data set '{name}': no {root / file}: expected train.txt and val.txt (or "
+                "test.txt) there, whose lines are an image's path and its label"
+            )
+    train = [] if test_only else _read_list(root / "train.txt")
+    test = _read_list(root / test_file)
+    if os.path.isfile(root / "classes.txt"):
+        classes = _read_class_names(root / "classes.txt")
+    elif test_only:
+        _check_labels(root / test_file, test, MAX_CLASSES)
+        classes = tuple(map(str, range(1 + max(label for _, label in test))))
+    else:
+        classes = _number_classes(root / "train.txt", train)
+    for file, rows in (("train.txt", train), (test_file, test)):
+        _check_labels(root / file, rows, len(classes))
+    if not test_only:
+        _check_no_empty_class(root / "train.txt", train, classes)
+    return Listing(classes, train, test)
+
+
+def _number_classes(path: Path, rows: Rows) -> tuple[str, ...]:
+    """Return class names 0, 1, ...: as many as there are labels, however large these are."""
+    labels = {label for _, label in rows}
+    classes = tuple(map(str, range(len(labels))))
+    if min(labels) >= 0:  # so that a gap is reported, and not the label after it
+        _check_no_empty_class(path, rows, classes)
+    return classes
+
+
+def _read_class_names(path: Path) -> tuple[str, ...]:
+    classes = tuple(line.strip() for line in _read_lines(path))
+    if not classes:
+        raise RequestError(f"{path}: is empty: expected the name of a class on each line")
+    if len(set(classes)) < len(classes):
+        duplicate = next(name for i, name in enumerate(classes) if name in classes[:i])
+        raise RequestError(f"{path}: duplicate class '{duplicate}': name each class once")
+    return classes
+
+
+def _read_list(path: Path) -> Rows:
+    """Read lines of a path, which may contain blanks, and a label, an integer from 0 on.
+
+    Raises:
+        RequestError: a line has another form, or gives an image a second label.
+    """
+    rows, labels = [], dict[str, int]()
+    for number, line in enumerate(_read_lines(path), 1):
+        image, *rest = line.strip().rsplit(maxsplit=1)
+        label = rest[0] if rest else ""
+        digits = label.removeprefix("-")
+        if not digits.isascii() or not digits.isdigit() or len(digits) > MAX_LABEL_DIGITS:
+            raise RequestError(
+                f"{path}:{number}: '{line[:60]}': expected an image's path, a blank and a label"
+            )
+        first = labels.setdefault(os.path.normpath(image), int(label))
+        if first != int(label):
+            raise RequestError(
+                f"{path}:{number}: label {label} of {image}, which has label {first} above: "
+                "expected one label for each image"
+            )
+        rows.append((image, int(label)))
+    if not rows:
+        raise RequestError(f"{path}: is empty: expected lines of an image's path and its label")
+    return rows
+
+
+def _check_labels(path: Path, rows: Rows, num_classes: int) -> None:
+    for image, label in rows:
+        if not 0 <= label < num_classes:
+            raise RequestError(f"{path}: label {label} of {image}: expected 0 .. {num_classes - 1}")
+
+
+def _check_no_empty_class(path: Path, rows: Rows, classes: Sequence[str]) -> None:
+    labels = {label for _, label in rows}
+    empty = next((i for i in range(len(classes)) if i not in labels), None)
+    if empty is not None:
+        raise RequestError(
+            f"{path}: no image of class {empty} ('{classes[empty]}'): add images, or number the "
+            "classes from 0 on without a gap"
+        )
+
+
+def exclude_images(rows: Rows, name: str, path: Path) -> Rows:
+    """Return the rows without the images that a file lists.
+
+    Args:
+        path: the file; a line is a path in the set, a file's name with or without its suffix, or,
+            of ImageNet, the number of a validation image.
+
+    Raises:
+        RequestError: a line is no test image, or no test image is left.
+    """
+    names = [line.strip() for line in _read_lines(path)]
+    if name == "imagenet":
+        names = [VALIDATION_NAME.format(int(n)) if n.isdigit() else n for n in names]
+    excluded, matched, remaining = set(names), set(), []
+    for image, label in rows:
+        file = Path(image)
+        matches = excluded & {image, file.name, file.stem}
+        matched |= matches
+        if not matches:
+            remaining.append((image, label))
+    unknown = [n for n in names if n not in matched]
+    if unknown or not remaining:
+        problem = (
+            f"'{unknown[0]}' is no test image of {name}" if unknown else "excludes all test images"
+        )
+        raise RequestError(f"data.exclude = {path}: {problem}: expected names of some of them")
+    return remaining
+
+
+def _read_lines(path: Path) -> list[str]:
+    """Return the lines of a file that are not blank; names in any encoding survive."""
+    try:
+        text = path.read_text("utf-8-sig", errors="surrogateescape")
+    except OSError as error:
+        raise RequestError(f"{path}: cannot be read: {error.strerror or error}") from None
+    return [line for line in text.split("\n") if line.strip()]

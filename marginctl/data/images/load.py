@@ -1,0 +1,95 @@
+"""Loading of image sets, in memory or on disk, and of OOD test sets."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from marginctl.data.images.base import ImageDataset
+from marginctl.data.images.in_memory import load_in_memory
+from marginctl.data.images.on_disk import load_on_disk
+from marginctl.data.images.registry import loading_modes, parse_ood_name
+from marginctl.errors import RequestError
+
+
+def load_image_set(
+    name: str,
+    data_dir: Path,
+    image_size: int,
+    *,
+    stream: bool,
+    exclude: str | None = None,
+    test_fraction: float | None = None,
+    test_only: bool = False,
+) -> ImageDataset:
+    """Return an image set: on disk if `stream`, else in memory.
+
+    The other arguments and the errors are those of `load_on_disk` and `load_in_memory`.
+    """
+    if stream:
+        return load_on_disk(
+            name,
+            data_dir,
+            image_size,
+            exclude=exclude,
+            test_fraction=test_fraction,
+            test_only=test_only,
+        )
+    return load_in_memory(
+        name, data_dir, image_size, test_fraction=test_fraction, test_only=test_only
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class OODDataset:
+    """The test split of an image set that a network was not trained on.
+
+    Attributes:
+        group: `near`, `far` or None.
+        images: the image set, with an empty training split.
+    """
+
+    group: str | None
+    images: ImageDataset
+
+    @property
+    def digest(self) -> str:
+        """The digest of the test split."""
+        return self.images.split_digests["test"]
+
+
+def load_ood_datasets(
+    names: Iterable[str], in_distribution: ImageDataset, data_dir: Path, *, stream: bool
+) -> list[OODDataset]:
+    """Return the test splits of OOD data sets.
+
+    Args:
+        names: `NAME`, `near=NAME` or `far=NAME`.
+        in_distribution: the network's images, whose image size the images of folders get.
+        data_dir: the data folder.
+        stream: whether images of folders are decoded batch by batch.
+
+    Raises:
+        RequestError: an unknown or duplicate set, the network's own test images, or files that are
+            missing or corrupt.
+    """
+    datasets: dict[str, OODDataset] = {}
+    for text in names:
+        group, name = parse_ood_name(text)
+        modes = loading_modes(name)
+        images = load_image_set(
+            name,
+            data_dir,
+            in_distribution.image_size,
+            stream=modes[0] == "stream" or (stream and "stream" in modes),
+            test_only=True,
+        )
+        dataset = OODDataset(group, images)
+        if in_distribution.name == name or in_distribution.split_digests["test"] == dataset.digest:
+            raise RequestError(
+                f"ood {text}: these are the test images of {in_distribution.name}: expected images "
+                "of other classes"
+            )
+        if dataset.digest in datasets or name in {d.images.name for d in datasets.values()}:
+            raise RequestError(f"ood {text}: duplicate: name each set once")
+        datasets[dataset.digest] = dataset
+    return list(datasets.values())

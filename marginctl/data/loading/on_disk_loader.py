@@ -1,0 +1,116 @@
+"""The loader of images on disk, and the choice of a loader."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from marginctl.data.images.base import ImageDataset
+from marginctl.data.images.in_memory import InMemoryImages
+from marginctl.data.images.on_disk import FileSplit, OnDiskImages
+from marginctl.data.loading.loader import BatchLoader, InMemoryLoader
+from marginctl.data.loading.transforms import ImageTransform, compose
+from marginctl.data.loading.workers import DecodedImages, decode_batches
+from marginctl.utils.distributed import World
+
+MAX_TEST_BATCH = 100  # images of full resolution, whatever batch of small ones is requested
+
+
+class OnDiskLoader(BatchLoader):
+    """Batches of images on disk; each training process decodes its own part.
+
+    Random draws are functions of (seed, epoch, image), so that a batch depends neither on the
+    number of decoding processes nor on resuming.
+
+    Args:
+        images: the data set.
+        device: the device of the batches.
+        seed: of shuffling and augmentation.
+        augment: as in `ImageTransform`.
+        channels_last: the memory format of the batches.
+        world: the processes that train together; each gets its part of every batch.
+    """
+
+    train: FileSplit
+    test: FileSplit
+
+    def __init__(
+        self,
+        images: OnDiskImages,
+        device: torch.device,
+        seed: int,
+        augment: str,
+        *,
+        channels_last: bool,
+        world: World | None = None,
+    ) -> None:
+        self._images, self._augment = images, augment
+        super().__init__(
+            images.train,
+            images.test,
+            device,
+            seed,
+            channels_last=channels_last,
+            world=world,
+            moments=(images.mean, images.std),
+        )
+
+    def train_batches(
+        self, epoch: int, size: int, first: int = 0
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        draws = _number_draws(self._order(epoch), len(self.train))
+        batches = np.split(draws, np.cumsum(self.batch_sizes(size))[:-1])[first:]
+        transform = ImageTransform(self._images.image_size, self._augment, self._seed, epoch)
+        parts = [batch[self._process_slice(len(batch))] for batch in batches]
+        return self._load(self.train, parts, transform)
+
+    def test_batches(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+        rows = np.arange(len(self.test))[self._process_slice(len(self.test))]
+        step = min(size, MAX_TEST_BATCH)
+        batches = [rows[start : start + step] for start in range(0, len(rows), step)]
+        augment = "centre-square" if self._augment == "flip" else "none"
+        return self._load(self.test, batches, ImageTransform(self._images.image_size, augment))
+
+    def _load(
+        self, split: FileSplit, batches: list[NDArray[np.int64]], transform: ImageTransform
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        # import torchvision before worker processes fork, so that they need not
+        compose(transform.image_size, transform.augment)
+        std = torch.tensor(self.std, dtype=torch.float32, device=self._device)
+        images = DecodedImages(split, self._images.root, transform)
+        for x, colour_shift, y in decode_batches(images, batches, self._device):
+            shift = (colour_shift.to(self._device, non_blocking=True) / std)[:, :, None, None]
+            on_device = x.to(self._device, non_blocking=True)
+            yield self._normalized(on_device).add_(shift), y.to(self._device, non_blocking=True)
+
+
+def _number_draws(rows: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    """Return rows as draws: the k-th repetition of a row r is r + k count, as `DecodedImages` says.
+
+    Args:
+        rows: of an epoch, where a row may occur several times.
+        count: the number of images.
+    """
+    by_row = np.argsort(rows, kind="stable")
+    _, starts, times = np.unique(rows[by_row], return_index=True, return_counts=True)
+    repetition = np.empty_like(rows)
+    repetition[by_row] = np.arange(len(rows)) - np.repeat(starts, times)
+    return rows + count * repetition
+
+
+def make_loader(
+    images: ImageDataset,
+    device: torch.device,
+    seed: int,
+    augment: str,
+    *,
+    channels_last: bool,
+    world: World,
+) -> BatchLoader:
+    """Return the loader of images in memory or on disk."""
+    if isinstance(images, OnDiskImages):
+        return OnDiskLoader(images, device, seed, augment, channels_last=channels_last, world=world)
+    assert isinstance(images, InMemoryImages)
+    return InMemoryLoader(images, device, seed, augment, channels_last=channels_last, world=world)
