@@ -89,7 +89,7 @@ def _numbers(table: csv_file.RawTable, name: str) -> NDArray[np.float64]:
         RequestError: a value that is not a number; the message names its line.
     """
     texts: list[Any] = table.columns[name]
-    for text, where in zip(texts, table.where, strict=True):
+    for text, where in zip(texts, table.locations, strict=True):
         if not csv_file.is_number(text):
             raise RequestError(f"{where}: {name} = '{short(text)}': expected a number")
     return np.array(texts, np.float64)
