@@ -1,16 +1,16 @@
-"""The errors that a user can cause. Each is shown as plain lines, never as a traceback."""
+"""The errors that a user can cause, which are shown as plain lines instead of a traceback."""
 
 
 class MarginctlError(Exception):
     """A problem that ends the command.
 
     Args:
-        lines: one line for each problem found, each naming the thing, its value, what was
-            expected and what to do.
+        lines: one line per problem, each naming the thing, its value, what was expected and what
+            to do.
     """
 
     exit_status = 1
-    is_local_to_process = False  # of several that train together, only the one that raises it knows
+    is_local_to_process = False  # whether only one of several processes raises it
 
     def __init__(self, *lines: str) -> None:
         super().__init__("\n".join(lines))
@@ -18,17 +18,17 @@ class MarginctlError(Exception):
 
 
 class RequestError(MarginctlError):
-    """The request itself was wrong: a bad recipe, data file or option."""
+    """The request is wrong: a bad recipe, data file or option."""
 
     exit_status = 2
 
 
 class StorageError(MarginctlError):
-    """A run folder cannot be read or written."""
+    """A run directory or an output file cannot be read or written."""
 
 
 class PeerLostError(MarginctlError):
-    """Another of the processes that train one network has gone."""
+    """Another process of a data-parallel training run has ended."""
 
     is_local_to_process = True
 

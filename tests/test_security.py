@@ -139,7 +139,7 @@ def test_no_kept_feature_runs(marginctl):
     for path in Path("store").rglob("result.json"):
         path.unlink()
     again = marginctl(*probe, "--json")
-    assert again.err.count("is damaged: computed anew") == len(kept)
+    assert again.err.count("is corrupt: recomputing") == len(kept)
     assert again.json["cells"][0]["top1"] == first["cells"][0]["top1"]
     assert not Path("ran").exists()
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from marginctl.calibration.outputs import Kind, Outputs, create_outputs
 from marginctl.data.tabular import csv_file
 from marginctl.errors import RequestError
-from marginctl.utils.text import short
+from marginctl.utils.text import shorten
 
 COLUMN_PREFIXES: dict[str, Kind] = {"logit": "logits", "prob": "probabilities"}
 LABEL = "label"
@@ -76,7 +76,7 @@ def _read_csv(path: Path) -> Outputs:
     if not integers.all():
         row = int(np.argmin(integers))
         raise RequestError(
-            f"{table.locations[row]}: label = '{short(table.columns[LABEL][row])}': expected "
+            f"{table.locations[row]}: label = '{shorten(table.columns[LABEL][row])}': expected "
             f"a class from 0 to {len(expected) - 1}"
         )
     return create_outputs(str(path), kind, values, labels.astype(np.int64))
@@ -91,7 +91,7 @@ def _numbers(table: csv_file.RawTable, name: str) -> NDArray[np.float64]:
     texts: list[Any] = table.columns[name]
     for text, where in zip(texts, table.locations, strict=True):
         if not csv_file.is_number(text):
-            raise RequestError(f"{where}: {name} = '{short(text)}': expected a number")
+            raise RequestError(f"{where}: {name} = '{shorten(text)}': expected a number")
     return np.array(texts, np.float64)
 
 
@@ -103,6 +103,6 @@ def _kind(path: Path, what: str, names: list[str], kinds: dict[str, Kind], label
             f"{path}: has {what} of {' and '.join(named)}: expected one kind: remove the other"
         )
     if not named or labels not in names:
-        shown = ", ".join(short(name) for name in names[:8]) or "none"
+        shown = ", ".join(shorten(name) for name in names[:8]) or "none"
         raise RequestError(f"{path}: {what}: {shown}: expected {FORMS}")
     return kinds[named[0]]

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from marginctl.cli import completion
-from marginctl.utils.text import short
+from marginctl.utils.text import shorten
 
 
 def integer(minimum: int, maximum: int | None = None) -> Callable[[str], int]:
@@ -23,7 +23,7 @@ def integer(minimum: int, maximum: int | None = None) -> Callable[[str], int]:
         if number < minimum or (maximum is not None and number > maximum):
             most = "" if maximum is None else f" and at most {maximum}"
             raise typer.BadParameter(
-                f"{short(text)!r}: expected an integer of at least {minimum}{most}"
+                f"{shorten(text)!r}: expected an integer of at least {minimum}{most}"
             )
         return number
 
@@ -40,7 +40,7 @@ def number(minimum: float) -> Callable[[str | float], float]:
             found = math.nan
         if not minimum <= found < math.inf:
             raise typer.BadParameter(
-                f"{short(str(text))!r}: expected a number of at least {minimum:g}"
+                f"{shorten(str(text))!r}: expected a number of at least {minimum:g}"
             )
         return found
 
@@ -54,7 +54,9 @@ def share(text: str) -> float:
     except ValueError:
         found = math.nan
     if not 0 < found < 1:
-        raise typer.BadParameter(f"{short(text)!r}: expected a share between 0 and 1, such as 0.5")
+        raise typer.BadParameter(
+            f"{shorten(text)!r}: expected a share between 0 and 1, such as 0.5"
+        )
     return found
 
 

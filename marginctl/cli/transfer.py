@@ -72,18 +72,17 @@ def command(
     of its penalty is chosen on a part of the training images. Features are kept in the run store.
     Finished trials are kept: the same command again computes what is missing.
     """
-    from marginctl.experiments.transfer_session import TransferSession
+    from marginctl.experiments.transfer_session import TransferSession, write_predictions
     from marginctl.recipe import TransferRecipe
     from marginctl.reports.tables.transfer_table import transfer_report
     from marginctl.runs.atomic_io import check_writable
-    from marginctl.transfer.predictions import write
 
     if predictions is not None:
         check_writable(predictions)
 
     def after(session: Any) -> None:
         if predictions is not None:
-            write(predictions, session)
+            write_predictions(predictions, session)
 
     training_options.perform(
         TransferRecipe,

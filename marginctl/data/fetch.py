@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 from marginctl.data.tabular.uci import load_uci, uci_definitions
 from marginctl.errors import RequestError
-from marginctl.utils.text import short
+from marginctl.utils.text import shorten
 
 OFFLINE_SECONDS = 10.0  # without any answer, there is no network
 RESOLVE_SECONDS = 4.0
@@ -231,7 +231,7 @@ def _unzip(data: bytes, wanted: list[str]) -> dict[str, bytes]:
 
 def _read(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
     """Return a member's bytes, at most as many as its header says, and at most MAX_BYTES."""
-    name = short(member.filename)
+    name = shorten(member.filename)
     if member.file_size > MAX_BYTES:
         raise _DownloadError(f"member '{name}' has {member.file_size} bytes")
     if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):

@@ -2,7 +2,7 @@
 
 import csv
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -25,10 +25,10 @@ from marginctl.metrics.network_metrics import classification_metrics
 from marginctl.models.factory import check_image_shape
 from marginctl.models.registry import ModelSpec
 from marginctl.recipe import ImageRecipe, TransferRecipe
-from marginctl.runs.atomic_io import write_csv
+from marginctl.runs.atomic_io import csv_text, write_csv, write_output
 from marginctl.runs.run_dir import PREDICTIONS, RunDir, SavedResult, file_digest
 from marginctl.transfer import cached_features
-from marginctl.transfer.predictions import prediction_rows
+from marginctl.transfer.predictions import HEADER, prediction_rows
 from marginctl.transfer.probe import fit_probe
 from marginctl.utils.device import resolve_device, world_size
 from marginctl.utils.distributed import local_device
@@ -173,7 +173,7 @@ class TransferSession(Session):
             "epochs": last["epoch"],
             "last": last,
             "best": last,
-            "selection": "the strength was chosen on a part of the training images; the test "
+            "selection": "the penalty was chosen on a part of the training images; the test "
             "images were seen once; an epoch is an iteration of L-BFGS",
             "probe": found.record,
             "evaluation": evaluation,
@@ -206,6 +206,27 @@ class TransferSession(Session):
 
     def plan(self) -> dict[str, Any]:
         return planned(self)
+
+
+def write_predictions(path: Path, session: TransferSession) -> None:
+    """Write the predictions of all finished trials into one CSV file.
+
+    The first columns identify the trial: data, method, source model, the objective and seed that
+    it was trained with, and the seed of the transfer.
+
+    Raises:
+        StorageError: the file cannot be written.
+    """
+    header = ("data", "method", "source_model", "objective", "source_seed", "seed", *HEADER)
+    rows: list[Sequence[Any]] = [header]
+    for trial in session.trials:
+        assert isinstance(trial, TransferTrial)
+        origin = trial.origin
+        source_seed = "" if origin.seed is None else origin.seed
+        data, method = trial.transfer.data.name, trial.transfer.method
+        columns = (data, method, origin.row, origin.trained_with, source_seed, trial.seed)
+        rows += [(*columns, *row) for row in session.predictions(trial)]
+    write_output(path, csv_text(rows))
 
 
 def _probes(trial: Trial) -> bool:

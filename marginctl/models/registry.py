@@ -18,7 +18,7 @@ from marginctl.objectives.options import (
     validate_options,
 )
 from marginctl.utils.registry import Registry
-from marginctl.utils.text import short
+from marginctl.utils.text import shorten
 
 if TYPE_CHECKING:
     from pydantic_core import CoreSchema
@@ -233,7 +233,7 @@ def find_backbone(name: str) -> BackboneEntry:
         return _timm(model) if library == "timm" else _torchvision(model)
     if name not in BACKBONES and name.startswith(TIMM) and name != TIMM:
         raise RequestError(
-            f"model '{short(name)}': expected letters, digits and underscores after {TIMM}: "
+            f"model '{shorten(name)}': expected letters, digits and underscores after {TIMM}: "
             "networks start without pretrained weights, so leave out the weights' tag after the dot"
         )
     return BACKBONES.find(name)
@@ -299,7 +299,7 @@ class ModelSpec:
             if isinstance(value, ModelSpec):
                 return value
             if not isinstance(value, str):
-                raise ValueError(f"expected NAME:option=value, not {short(repr(value))}")
+                raise ValueError(f"expected NAME:option=value, not {shorten(repr(value))}")
             try:
                 return cls.parse(value)
             except RequestError as error:

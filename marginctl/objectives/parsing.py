@@ -28,7 +28,7 @@ from marginctl.objectives.parts import (
     validate_spec,
 )
 from marginctl.objectives.presets import PRESETS, Preset
-from marginctl.utils.text import did_you_mean, short
+from marginctl.utils.text import did_you_mean, shorten
 
 if TYPE_CHECKING:
     from pydantic_core import CoreSchema
@@ -108,7 +108,7 @@ def parse_any(value: object) -> ParsedObjective:
         return parse(value)
     if isinstance(value, Mapping):
         return parse_parts(value)
-    raise RequestError(f"objective {short(repr(value))}: expected a name, or a mapping of parts")
+    raise RequestError(f"objective {shorten(repr(value))}: expected a name, or a mapping of parts")
 
 
 def parse(text: str) -> ParsedObjective:
@@ -155,7 +155,7 @@ def parse_parts(parts: Mapping[str, Any]) -> ParsedObjective:
     unknown = [role for role in parts if role not in PARTS]
     if unknown:
         raise RequestError(
-            f"objective: unknown part '{short(str(unknown[0]))}': expected {', '.join(PARTS)}."
+            f"objective: unknown part '{shorten(str(unknown[0]))}': expected {', '.join(PARTS)}."
             + did_you_mean(str(unknown[0]), PARTS)
         )
     if "similarity" not in parts:

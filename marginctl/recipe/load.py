@@ -12,7 +12,7 @@ import marginctl
 from marginctl.errors import RequestError
 from marginctl.recipe.fields import expected_text, shortened
 from marginctl.utils import yaml
-from marginctl.utils.text import did_you_mean, short
+from marginctl.utils.text import did_you_mean, shorten
 
 PUBLISHED = "published.yaml"  # the published values of a paper, in the folder of its recipes
 R = TypeVar("R", bound=BaseModel)
@@ -136,7 +136,7 @@ def validate(
     """
     for override in overrides:
         key, equals, text = override.partition("=")
-        option = f"--set {short(override)}"
+        option = f"--set {shorten(override)}"
         if not equals or not key.strip():
             raise RequestError(f"{option}: expected dotted.key=value")
         _assign(document, key.strip(), yaml.parse_scalar(text, option), option)
@@ -207,7 +207,7 @@ def _error_lines(
         key = ".".join(str(k) for k in place)
         if problem["type"] == "extra_forbidden":
             fields = _fields_at(schema, place[:-1])
-            text = f"unknown key '{short(key)}': expected one of {', '.join(fields)}."
+            text = f"unknown key '{shorten(key)}': expected one of {', '.join(fields)}."
             lines.append(f"{where}: {text}{did_you_mean(str(place[-1]), fields)}")
         elif problem["type"] == "missing":
             advice = f", or give {options[key]}" if key in options else ""

@@ -25,7 +25,7 @@ from marginctl.results.compare_seeds import SeedComparison, compare_seeds
 from marginctl.results.cv_cells import Collector
 from marginctl.results.match_published import runs_of
 from marginctl.results.verdict import Judged, JudgedTable, judge
-from marginctl.utils.text import plain
+from marginctl.utils.text import format_setting
 
 Place = tuple[str, str]  # row, objective
 
@@ -297,7 +297,7 @@ def _in_order(runs: collect.Trained) -> list[Run]:
 def _title(recipe: str, paper: str | None, number: str | None, settings: Mapping[str, Any]) -> str:
     """Return the recipe, the published table, and the settings in a line."""
     source = f" ({paper}, table {number})" if paper and number else ""
-    return f"{recipe}{source}: " + ", ".join(f"{k}={plain(v)}" for k, v in settings.items())
+    return f"{recipe}{source}: " + ", ".join(f"{k}={format_setting(v)}" for k, v in settings.items())
 
 
 def _by_place(placed: Iterable[tuple[str, str, Run]]) -> dict[Place, tuple[Run, ...]]:

@@ -9,7 +9,7 @@ from marginctl.reports.build import CVResult, RunsReport, TrainingResult
 from marginctl.reports.tables.table import format_p
 from marginctl.reports.tables.training_table import comparison_text
 from marginctl.results.collect import Run
-from marginctl.utils.text import count_noun, did_you_mean, plain, printable
+from marginctl.utils.text import count_noun, did_you_mean, format_setting, printable
 
 
 def explain(cell: str, report: RunsReport) -> list[str]:
@@ -61,7 +61,7 @@ def _explain_cv(result: CVResult, dataset: str, objective: str) -> Iterator[str]
         f"  mean {cell.mean:.4f}, std {cell.std:.4f} (ddof 1) over n = {cell.n} fold accuracies: "
         f"{folds} x {count_noun(protocol['repeats'], 'repeat')} x {count_noun(len(runs), 'seed')}"
     )
-    yield "  protocol: " + ", ".join(f"{k}={plain(v)}" for k, v in protocol.items())
+    yield "  protocol: " + ", ".join(f"{k}={format_setting(v)}" for k, v in protocol.items())
     for run in runs:
         yield _describe_run(run)
         chosen = run.record.get("chosen")
@@ -106,7 +106,7 @@ def _explain_training(result: TrainingResult, row: str, objective: str) -> Itera
     # the settings of the second stage override the others
     for section in ("data", "optim", "train", "second_stage"):
         settings = recipe.get(section) or {}
-        shown = ", ".join(f"{k}={plain(v)}" for k, v in settings.items() if v is not None)
+        shown = ", ".join(f"{k}={format_setting(v)}" for k, v in settings.items() if v is not None)
         if shown:
             yield f"  {section}: {shown}"
     for run in sorted(runs, key=lambda run: int(run.record["seed"])):

@@ -9,7 +9,7 @@ from typing import Any
 from marginctl.results.collect import Collected, Run, collect
 from marginctl.results.statistics import mean_interval
 from marginctl.runs.run_dir import digest
-from marginctl.utils.text import plain, printable
+from marginctl.utils.text import format_setting, printable
 
 # The task, the way of training, the row or data set, and the objective.
 Key = tuple[str, str, str, str]
@@ -208,7 +208,7 @@ def _protocols(a: Collected, b: Collected) -> list[str]:
         keys = dict.fromkeys(k for way in ours[name] + theirs[name] for k in way)
         for key in keys:
             one, other = (
-                sorted({printable(plain(way.get(key))) for way in ways[name]})
+                sorted({printable(format_setting(way.get(key))) for way in ways[name]})
                 for ways in (ours, theirs)
             )
             if one != other:

@@ -12,7 +12,7 @@ from marginctl.papers.published import CellKey, PublishedValue, Quantity
 from marginctl.results.collect import Run
 from marginctl.results.match_published import Filling, fillings
 from marginctl.results.statistics import student_quantile
-from marginctl.utils.text import plain
+from marginctl.utils.text import format_setting
 
 
 class Verdict(enum.StrEnum):
@@ -184,7 +184,8 @@ def _verdict(low: float | None, high: float | None, delta: float | None) -> Verd
 
 def _said(differing: Mapping[str, tuple[Any, Any]]) -> str:
     shown = [
-        f"{key} = {plain(ours)}, not {plain(theirs)}" for key, (ours, theirs) in differing.items()
+        f"{key} = {format_setting(ours)}, not {format_setting(theirs)}"
+        for key, (ours, theirs) in differing.items()
     ]
     return "; ".join(shown)
 

@@ -1,1 +1,1 @@
-"""Trained networks on other images: linear probes on frozen features, and fine-tuning."""
+"""Transfer learning: cached features of a pretrained backbone, and linear probes on them."""

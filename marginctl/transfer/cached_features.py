@@ -1,25 +1,25 @@
-"""What a frozen backbone makes of images: computed once, and kept by content."""
+"""Features of images under a frozen backbone, computed once and cached by content."""
 
 import contextlib
 import hashlib
 import io
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from marginctl import NUMERICS
 from marginctl.data.images.base import ImageDataset
-from marginctl.data.images.in_memory import InMemoryImages
 from marginctl.data.images.on_disk import OnDiskImages
-from marginctl.data.loading.on_disk_loader import make_loader
+from marginctl.data.loading.batches import BatchLoader
+from marginctl.data.loading.streaming import make_loader
 from marginctl.errors import RequestError
-from marginctl.experiments.source_model import Start
 from marginctl.models.factory import create_backbone
 from marginctl.models.registry import ModelSpec
 from marginctl.runs.atomic_io import write_bytes_atomically
@@ -28,111 +28,136 @@ from marginctl.utils.device import synchronize
 from marginctl.utils.distributed import World
 from marginctl.utils.precision import DeviceConfig
 
-FOLDER = "features"  # in a run store
-AT_ONCE = 100  # images
-FEW, ENOUGH = 16, 1.0  # images at once and seconds, where they are timed
+FOLDER = "features"  # in a runs folder
+BATCH_SIZE = 100
+TIMING_BATCH_SIZE, TIMING_SECONDS = 16, 1.0
 
-Features = NDArray[np.float32]
+FeatureArray = NDArray[np.float32]
+
+
+class PretrainedBackbone(Protocol):
+    """A backbone with weights.
+
+    Attributes:
+        written: its name in a recipe.
+        weights: SHA-256 of its tensors.
+        model: the model, in canonical form.
+        backbone: its tensors by name.
+        moments: mean and standard deviation of each channel of its training images, in [0, 1].
+    """
+
+    @property
+    def written(self) -> str: ...
+    @property
+    def weights(self) -> str: ...
+    @property
+    def model(self) -> str: ...
+    @property
+    def backbone(self) -> Mapping[str, Tensor]: ...
+    @property
+    def moments(self) -> tuple[Sequence[float], Sequence[float]]: ...
 
 
 @dataclass(frozen=True)
 class SplitFeatures:
     """Features (N, d) of the training and of the test part, in the order of the images."""
 
-    train: Features
-    test: Features
+    train: FeatureArray
+    test: FeatureArray
 
 
 def extract_features(
-    start: Start,
+    source: PretrainedBackbone,
     images: ImageDataset,
-    store: Path,
+    runs_folder: Path,
     device_config: DeviceConfig,
-    say: Callable[[str], None],
+    report: Callable[[str], None],
     check: Callable[[], None],
 ) -> SplitFeatures:
-    """The features of all images, from the store where it has them; else computed and put there.
+    """Return the features of all images; cached ones are read, others computed and cached.
 
-    In evaluation mode and float32, with the normalisation of the network's own images. They are
-    kept by what they depend on: weights, images of a part, how these are prepared, and torch.
+    The backbone computes in evaluation mode and float32, with the normalization of its own
+    training images. The cache key covers weights, images, preprocessing and the torch version.
 
     Args:
-        start: the network; `start.check` has taken the images.
-        images: to extract.
-        store: where the folder of features is.
+        source: the backbone, which fits the images.
+        images: the data set.
+        runs_folder: holds the folder of the cache.
         device_config: the device.
-        say: hears of damaged files.
-        check: called after every batch; what it raises ends the work.
+        report: called with a message about each corrupt file.
+        check: called after every batch; an exception stops the work.
 
     Raises:
         RequestError: a feature is not finite.
-        StorageError: the store cannot be written.
+        StorageError: the cache cannot be written.
     """
+    folder = runs_folder / FOLDER
     network: torch.nn.Module | None = None
-    found = []
+    parts = []
     for part in ("train", "test"):
-        key = _key(start, images, part)
-        kept = _kept(store / FOLDER, key, _rows(images, part), say)
-        if kept is None:
-            network = _network(start, images, device_config) if network is None else network
-            kept = _computed(network, start, _as_test(images, part), device_config, check)
-            if not np.isfinite(kept).all():
+        key = _cache_key(source, images, part)
+        rows = len(images.train_y if part == "train" else images.test_y)
+        features = _read(folder, key, rows, report)
+        if features is None:
+            if network is None:
+                network = _network(source, images, device_config)
+            dataset = images.train_as_test() if part == "train" else images
+            features = _compute(network, _loader(source, dataset, device_config), check)
+            if not np.isfinite(features).all():
                 raise RequestError(
-                    f"starts = {start.written}: a feature of a {part} image of {images.name} is "
-                    "not finite: there is nothing to probe"
+                    f"source_models = {source.written}: a feature of a {part} image of "
+                    f"{images.name} is not finite: name another source model"
                 )
-            _keep(store / FOLDER, key, kept)
-        found.append(kept)
-    return SplitFeatures(*found)
+            _write(folder, key, features)
+        parts.append(features)
+    return SplitFeatures(*parts)
 
 
-def are_cached(start: Start, images: ImageDataset, store: Path) -> bool:
-    """Whether the store has files of both parts, whole or not."""
-    keys = (_key(start, images, part) for part in ("train", "test"))
-    return all(any((store / FOLDER).glob(f"{key}-*.npy")) for key in keys)
+def are_cached(source: PretrainedBackbone, images: ImageDataset, runs_folder: Path) -> bool:
+    """Return whether the cache has files of both parts; they may be corrupt."""
+    keys = (_cache_key(source, images, part) for part in ("train", "test"))
+    return all(any((runs_folder / FOLDER).glob(f"{key}-*.npy")) for key in keys)
 
 
-def _rows(images: ImageDataset, part: str) -> int:
-    return len(images.train_y if part == "train" else images.test_y)
+def _cache_key(source: PretrainedBackbone, images: ImageDataset, part: str) -> str:
+    """Return the digest of all that features depend on.
 
-
-def _key(start: Start, images: ImageDataset, part: str) -> str:
-    """Digests of the parts are of pixels, or of files, whose side and cut come beside."""
-    prepared = [images.image_size, images.channels, isinstance(images, OnDiskImages)]
+    The digest of a part covers pixels, or files; size and channels are listed besides.
+    """
+    preprocessing = [images.image_size, images.channels, isinstance(images, OnDiskImages)]
     content = {
-        "weights": start.weights,
-        "model": start.model,
-        "moments": [list(m) for m in start.moments],
+        "weights": source.weights,
+        "model": source.model,
+        "moments": [list(m) for m in source.moments],
         "images": images.split_digests[part],
-        "prepared": prepared,
+        "prepared": preprocessing,
         "numerics": [NUMERICS, versions()["torch"]],
     }
     return digest(content)[:32]
 
 
-def _kept(folder: Path, key: str, rows: int, say: Callable[[str], None]) -> Features | None:
-    """The features in a file whose name has their digest; damaged ones are said and removed."""
+def _read(folder: Path, key: str, rows: int, report: Callable[[str], None]) -> FeatureArray | None:
+    """Return the features of a file whose digest matches its name; remove corrupt files."""
     for path in sorted(folder.glob(f"{key}-*.npy")):
         try:
-            if not path.is_file():  # a pipe would be waited for without end
+            if not path.is_file():  # reading a pipe would block
                 raise ValueError
             data = path.read_bytes()
             if hashlib.sha256(data).hexdigest()[:16] != path.stem.rpartition("-")[2]:
                 raise ValueError
-            found: Any = np.load(io.BytesIO(data), allow_pickle=False)
-            if found.ndim != 2 or len(found) != rows or found.dtype != np.float32:
+            features: Any = np.load(io.BytesIO(data), allow_pickle=False)
+            if features.ndim != 2 or len(features) != rows or features.dtype != np.float32:
                 raise ValueError
-        except Exception:  # numpy raises anything for a damaged file
-            say(f"{path}: is damaged: computed anew")
+        except Exception:  # numpy raises many kinds of errors for corrupt files
+            report(f"{path}: is corrupt: recomputing")
             with contextlib.suppress(OSError):  # a folder
                 path.unlink(missing_ok=True)
-            continue
-        features: Features = found
-        return features
+        else:
+            return np.asarray(features)
     return None
 
 
-def _keep(folder: Path, key: str, features: Features) -> None:
+def _write(folder: Path, key: str, features: FeatureArray) -> None:
     content = io.BytesIO()
     np.save(content, features, allow_pickle=False)
     data = content.getvalue()
@@ -140,60 +165,55 @@ def _keep(folder: Path, key: str, features: Features) -> None:
     write_bytes_atomically(folder / name, data)
 
 
-def _as_test(images: ImageDataset, part: str) -> ImageDataset:
-    """The images with one part as their test part, which is read in order and never augmented."""
-    if part == "test":
-        return images
-    if isinstance(images, OnDiskImages):
-        return replace(images, test=images.train)
-    assert isinstance(images, InMemoryImages)
-    return replace(images, test_x=images.train_x, test_y=images.train_y)
+def _network(
+    source: PretrainedBackbone, images: ImageDataset, device_config: DeviceConfig
+) -> torch.nn.Module:
+    model = ModelSpec.parse(source.model)
+    network = create_backbone(model, images.channels, images.image_size)
+    network.load_state_dict(source.backbone)
+    return network.eval().to(device_config.device).to(memory_format=device_config.memory_format)
 
 
-def _network(start: Start, images: ImageDataset, device_config: DeviceConfig) -> torch.nn.Module:
-    network = create_backbone(ModelSpec.parse(start.model), images.channels, images.image_size)
-    network.load_state_dict(start.backbone)
-    memory = torch.channels_last if device_config.channels_last else torch.contiguous_format
-    return network.eval().to(device_config.device).to(memory_format=memory)
-
-
-@torch.no_grad()
-def _computed(
-    network: torch.nn.Module,
-    start: Start,
-    images: ImageDataset,
-    device_config: DeviceConfig,
-    check: Callable[[], None],
-) -> Features:
-    batches = make_loader(
-        *(images, device_config.device, 0, "none"),
+def _loader(
+    source: PretrainedBackbone, images: ImageDataset, device_config: DeviceConfig
+) -> BatchLoader:
+    loader = make_loader(
+        images,
+        device_config.device,
+        0,
+        "none",
         channels_last=device_config.channels_last,
         world=World(),
     )
-    batches.set_normalization(*start.moments)
-    parts = []
-    for x, _ in batches.test_batches(AT_ONCE):
-        parts.append(network(x).float().cpu())
+    loader.set_normalization(*source.moments)
+    return loader
+
+
+@torch.no_grad()
+def _compute(
+    network: torch.nn.Module, loader: BatchLoader, check: Callable[[], None]
+) -> FeatureArray:
+    """Return the features of the loader's test part."""
+    features = []
+    for x, _ in loader.test_batches(BATCH_SIZE):
+        features.append(network(x).float().cpu())
         check()
-    found: Features = torch.cat(parts).numpy()
-    return found
+    return np.asarray(torch.cat(features).numpy())
 
 
 @torch.no_grad()
-def seconds_per_image(start: Start, images: ImageDataset, device_config: DeviceConfig) -> float:
-    """What the features of an image take, decoding included, from a few test images."""
-    network = _network(start, images, device_config)
-    batches = make_loader(
-        *(images, device_config.device, 0, "none"),
-        channels_last=device_config.channels_last,
-        world=World(),
-    )
-    network(next(iter(batches.test_batches(FEW)))[0])  # the first is slower
+def seconds_per_image(
+    source: PretrainedBackbone, images: ImageDataset, device_config: DeviceConfig
+) -> float:
+    """Return the seconds per image of decoding and feature extraction, from some test images."""
+    network = _network(source, images, device_config)
+    loader = _loader(source, images, device_config)
+    network(next(iter(loader.test_batches(TIMING_BATCH_SIZE)))[0])  # the first call is slower
     began, count = time.perf_counter(), 0
-    for x, _ in batches.test_batches(FEW):
+    for x, _ in loader.test_batches(TIMING_BATCH_SIZE):
         network(x)
         count += len(x)
         synchronize(device_config.device.type)
-        if time.perf_counter() - began > ENOUGH:
+        if time.perf_counter() - began > TIMING_SECONDS:
             break
     return (time.perf_counter() - began) / count

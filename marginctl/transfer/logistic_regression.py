@@ -1,4 +1,4 @@
-"""Multinomial logistic regression on features: a linear probe, to its optimum."""
+"""Multinomial logistic regression on features, solved to its optimum: a linear probe."""
 
 import functools
 import math
@@ -11,26 +11,26 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from marginctl.metrics.arrays import FloatArray
-from marginctl.transfer.lbfgs import Memory, minimize
+from marginctl.metrics.arrays import FloatArray, IntArray
+from marginctl.transfer.lbfgs import CurvatureMemory, minimize
 
-ITERATIONS = 5000
+MAX_ITERATIONS = 5000
 
 
 @dataclass(frozen=True)
 class FittedProbe:
-    """A probe, and how well its optimum is known.
+    """A fitted probe, with the accuracy of its optimum.
 
     Attributes:
-        strength: of the penalty.
-        weight, bias: (C, d) and (C,), float64, of the features as they were given.
-        loss: the mean cross-entropy with the penalty.
-        gradient: the largest absolute entry of the loss's gradient, computed in float64.
-        converged: whether that is no larger than the tolerance.
-        iterations, evaluations: of L-BFGS, float32 and float64 together.
+        l2_penalty: weight of the penalty.
+        weight, bias: (C, d) and (C,) in float64, for features in their original coordinates.
+        loss: mean cross-entropy plus penalty.
+        gradient: largest absolute entry of the loss's gradient, computed in float64.
+        converged: whether it is at most the tolerance.
+        iterations, evaluations: of L-BFGS, in float32 and float64 together.
     """
 
-    strength: float
+    l2_penalty: float
     weight: FloatArray
     bias: FloatArray
     loss: float
@@ -40,166 +40,174 @@ class FittedProbe:
     evaluations: int
 
     def logits(self, x: NDArray[Any]) -> FloatArray:
-        """(n, C) of features (n, d)."""
-        found: FloatArray = np.asarray(x, np.float64) @ self.weight.T + self.bias
-        return found
+        """Return (n, C) logits of features (n, d)."""
+        return np.asarray(np.asarray(x, np.float64) @ self.weight.T + self.bias)
 
 
 class ProbeProblem:
-    """min over W, b of mean_i CE(W x_i + b, y_i) + (strength / 2) ||W||^2.
+    """min over W, b of mean_i CE(W x_i + b, y_i) + (l2_penalty / 2) ||W||^2.
 
-    The penalty is that of scikit-learn's C = 1 / (n strength); b has none. For two classes
-    scikit-learn has one row of weights, whose penalty is this one's at twice the strength.
+    The penalty is that of scikit-learn's C = 1 / (n l2_penalty); the bias has none. For two classes
+    scikit-learn has one row of weights, whose penalty is this one's at twice the l2_penalty.
 
-    Features are turned to their principal axes, once for all strengths, which changes neither the
-    penalty nor the optimum. There the curvature is nearly diagonal: L-BFGS measures each
-    coordinate by the root of its own, and takes several times fewer steps. Of n features there are
-    n axes at most: with few images a problem is small, however long its features are.
+    Features are rotated to their principal axes, once for all penalties, which changes neither the
+    penalty nor the optimum. There the Hessian is nearly diagonal: L-BFGS scales each coordinate by
+    it and takes several times fewer steps. n features have n axes at most: with few images the
+    problem is small, however long the features are.
 
     Args:
         x: (n, d) features.
-        y: (n,) classes, 0 .. classes - 1.
-        classes: C.
-        check: called before every evaluation; what it raises ends the work.
+        y: (n,) classes, 0 .. num_classes - 1.
+        num_classes: C.
+        check: called before every evaluation; an exception stops the work.
     """
 
     def __init__(
         self,
         x: NDArray[Any],
-        y: NDArray[np.int64],
-        classes: int,
+        y: IntArray,
+        num_classes: int,
         check: Callable[[], None] = lambda: None,
     ) -> None:
-        own = torch.as_tensor(np.asarray(x, np.float64))
+        features = torch.as_tensor(np.asarray(x, np.float64))
         self._check = check
-        self._y, self._classes = torch.as_tensor(y), classes
-        self._mean = own.mean(0)
-        own = own - self._mean
-        if len(own) < own.shape[1]:
-            u, s, axes = torch.linalg.svd(own, full_matrices=False)
+        self._y, self._num_classes = torch.as_tensor(y), num_classes
+        self._mean = features.mean(0)
+        features = features - self._mean
+        if len(features) < features.shape[1]:
+            u, s, axes = torch.linalg.svd(features, full_matrices=False)
             self._axes, self._z = axes.T, u * s
         else:
-            self._axes = torch.linalg.eigh(own.T @ own)[1]
-            self._z = own @ self._axes
-        self._rough = self._z.float()
-        # with what a mean that is not 0 adds to an entry
-        self._reach = len(self._axes) ** 0.5 * (1 + float(self._mean.abs().max()))
+            self._axes = torch.linalg.eigh(features.T @ features)[1]
+            self._z = features @ self._axes
+        self._z32 = self._z.float()
+        # an entry along an axis is at most this factor times the largest entry for the features,
+        # with what a mean other than 0 adds to it
+        self._axis_factor = len(self._axes) ** 0.5 * (1 + float(self._mean.abs().max()))
         self._evaluations = 0
 
-    def path(self, strengths: Sequence[float], tolerance: float) -> list[FittedProbe]:
-        """A probe for each strength, in the order given, each beginning where the last one ended.
+    def path(self, l2_penalties: Sequence[float], tolerance: float) -> list[FittedProbe]:
+        """Return a probe for each penalty, in the given order, each warm-started.
 
-        From strong to weak: the optimum of a strong penalty is near 0 and soon found, and that of
-        the next one is near it.
+        Order them from strong to weak: the optimum of a strong penalty is near 0 and quickly found,
+        and that of the next one is near it.
 
         Args:
-            strengths: above 0.
-            tolerance: on the largest absolute entry of the gradient.
+            l2_penalties: above 0.
+            tolerance: of the largest absolute entry of the gradient.
         """
-        found: list[FittedProbe] = []
-        memory, starts = Memory(), [self._nothing()]
-        for strength in strengths:
-            if found:
-                memory.stiffened(self._penalty(strength - found[-1].strength))
-            # where the last two point to may be nearer than the last one is
-            start = min(starts, key=lambda at: self._loss(strength, at, False)[0])
-            fitted, at = self._solved(strength, tolerance, start, memory)
-            starts = [at, 2 * at - starts[0]] if found else [at]
-            found.append(fitted)
-        return found
+        probes: list[FittedProbe] = []
+        memory, candidates = CurvatureMemory(), [self._constant_start()]
+        for penalty in l2_penalties:
+            if probes:
+                memory.add_diagonal(self._penalty_diagonal(penalty - probes[-1].l2_penalty))
+            # the extrapolation of the last two optima may be nearer than the last one
+            start = min(candidates, key=lambda point: self._loss(penalty, point, False)[0])
+            probe, point = self._solve(penalty, tolerance, start, memory)
+            candidates = [point, 2 * point - candidates[0]] if probes else [point]
+            probes.append(probe)
+        return probes
 
     def fit(
-        self, strength: float, tolerance: float, near: FittedProbe | None = None
+        self, l2_penalty: float, tolerance: float, initial: FittedProbe | None = None
     ) -> FittedProbe:
-        """One probe.
+        """Return the probe of one penalty.
 
         Args:
-            strength, tolerance: as `path` takes them.
-            near: a probe on features like these, to begin at; None for weights of 0.
+            l2_penalty, tolerance: as in `path`.
+            initial: a probe on similar features to start from; None for weights of 0.
         """
-        start = self._nothing() if near is None else self._of(near)
-        return self._solved(strength, tolerance, start, Memory())[0]
+        start = self._constant_start() if initial is None else self._coordinates(initial)
+        return self._solve(l2_penalty, tolerance, start, CurvatureMemory())[0]
 
-    def _solved(
-        self, strength: float, tolerance: float, start: FloatArray, memory: Memory
+    def _solve(
+        self, l2_penalty: float, tolerance: float, start: FloatArray, memory: CurvatureMemory
     ) -> tuple[FittedProbe, FloatArray]:
-        """The probe, and where it is along the axes."""
-        before = self._evaluations
+        """Return the probe, and its coordinates along the axes."""
+        evaluations = self._evaluations
         end, iterations = minimize(
-            functools.partial(self._loss, strength),
+            functools.partial(self._loss, l2_penalty),
             start,
-            inverse=1 / self._curvature(start, strength),
+            inverse=1 / self._hessian_diagonal(start, l2_penalty),
             memory=memory,
-            largest=functools.partial(self._largest, far=tolerance),
+            gradient_norm=functools.partial(self._max_gradient, limit=tolerance),
             tolerance=tolerance,
-            iterations=ITERATIONS,
+            max_iterations=MAX_ITERATIONS,
         )
-        gradient = self._largest(end.gradient)
-        along, bias = self._parts(torch.as_tensor(end.x))
-        weight = along @ self._axes.T
-        fitted = FittedProbe(
-            *(strength, weight.numpy(), (bias - weight @ self._mean).numpy(), end.value),
-            *(gradient, gradient <= tolerance, iterations, self._evaluations - before),
+        gradient = self._max_gradient(end.gradient)
+        rotated, bias = self._split(torch.as_tensor(end.x))
+        weight = rotated @ self._axes.T
+        probe = FittedProbe(
+            l2_penalty=l2_penalty,
+            weight=weight.numpy(),
+            bias=(bias - weight @ self._mean).numpy(),
+            loss=end.value,
+            gradient=gradient,
+            converged=gradient <= tolerance,
+            iterations=iterations,
+            evaluations=self._evaluations - evaluations,
         )
-        return fitted, end.x
+        return probe, end.x
 
-    def _of(self, fitted: FittedProbe) -> FloatArray:
-        weight, bias = torch.as_tensor(fitted.weight), torch.as_tensor(fitted.bias)
+    def _coordinates(self, probe: FittedProbe) -> FloatArray:
+        """Return the coordinates of a probe along the axes."""
+        weight, bias = torch.as_tensor(probe.weight), torch.as_tensor(probe.bias)
         parts = ((weight @ self._axes).reshape(-1), bias + weight @ self._mean)
-        found: FloatArray = torch.cat(parts).numpy()
-        return found
+        return np.asarray(torch.cat(parts).numpy())
 
-    def _nothing(self) -> FloatArray:
-        """W = 0, and the bias that gives each class its share of the images."""
-        counts = np.bincount(self._y.numpy(), minlength=self._classes) + 0.5
-        at = np.zeros(self._classes * (self._z.shape[1] + 1))
-        at[-self._classes :] = np.log(counts / counts.sum())
-        return at
+    def _constant_start(self) -> FloatArray:
+        """Return W = 0 with the bias that gives each class its fraction of the images."""
+        counts = np.bincount(self._y.numpy(), minlength=self._num_classes) + 0.5
+        point = np.zeros(self._num_classes * (self._z.shape[1] + 1))
+        point[-self._num_classes :] = np.log(counts / counts.sum())
+        return point
 
-    def _penalty(self, strength: float) -> FloatArray:
-        """The diagonal of the penalty's curvature."""
-        of_weight = np.full(self._classes * self._z.shape[1], strength)
-        return np.concatenate([of_weight, np.zeros(self._classes)])
+    def _penalty_diagonal(self, l2_penalty: float) -> FloatArray:
+        """Return the diagonal of the penalty's Hessian."""
+        weight = np.full(self._num_classes * self._z.shape[1], l2_penalty)
+        return np.concatenate([weight, np.zeros(self._num_classes)])
 
-    def _parts(self, at: Tensor) -> tuple[Tensor, Tensor]:
-        return at[: -self._classes].view(self._classes, -1), at[-self._classes :]
+    def _split(self, point: Tensor) -> tuple[Tensor, Tensor]:
+        """Return weight and bias of a point."""
+        weight, bias = point[: -self._num_classes], point[-self._num_classes :]
+        return weight.view(self._num_classes, -1), bias
 
-    def _residuals(self, at: FloatArray, z: Tensor) -> tuple[float, Tensor]:
-        """The mean cross-entropy, and (n, C) probabilities, in the arithmetic of z."""
-        weight, bias = self._parts(torch.as_tensor(at).to(z.dtype))
-        logs = torch.log_softmax(torch.addmm(bias, z, weight.T), 1)
-        own = logs.gather(1, self._y[:, None]).double().mean()
-        return -float(own), logs.exp_()
+    def _cross_entropy(self, point: FloatArray, z: Tensor) -> tuple[float, Tensor]:
+        """Return the mean cross-entropy and (n, C) probabilities, in the precision of z."""
+        weight, bias = self._split(torch.as_tensor(point).to(z.dtype))
+        log_probabilities = torch.log_softmax(torch.addmm(bias, z, weight.T), 1)
+        target = log_probabilities.gather(1, self._y[:, None]).double().mean()
+        return -float(target), log_probabilities.exp_()
 
-    def _loss(self, strength: float, at: FloatArray, exact: bool) -> tuple[float, FloatArray]:
+    def _loss(self, l2_penalty: float, point: FloatArray, exact: bool) -> tuple[float, FloatArray]:
+        """Return the loss and its gradient at a point, in float64 if exact."""
         self._check()
         self._evaluations += 1
-        z = self._z if exact else self._rough
-        value, p = self._residuals(at, z)
+        z = self._z if exact else self._z32
+        value, p = self._cross_entropy(point, z)
         p[torch.arange(len(p)), self._y] -= 1
-        of_weight, of_bias = (p.T @ z).double() / len(z), p.mean(0, dtype=torch.float64)
-        weight, _ = self._parts(torch.as_tensor(at))
-        of_weight += strength * weight
-        gradient: FloatArray = torch.cat([of_weight.reshape(-1), of_bias]).numpy()
-        return value + strength / 2 * float((weight**2).sum()), gradient
+        weight_gradient = (p.T @ z).double() / len(z)
+        bias_gradient = p.mean(0, dtype=torch.float64)
+        weight, _ = self._split(torch.as_tensor(point))
+        weight_gradient += l2_penalty * weight
+        gradient = torch.cat([weight_gradient.reshape(-1), bias_gradient]).numpy()
+        return value + l2_penalty / 2 * float((weight**2).sum()), np.asarray(gradient)
 
-    def _curvature(self, at: FloatArray, strength: float) -> FloatArray:
-        """The diagonal of the curvature at a point."""
-        _, p = self._residuals(at, self._rough)
+    def _hessian_diagonal(self, point: FloatArray, l2_penalty: float) -> FloatArray:
+        """Return the diagonal of the loss's Hessian at a point."""
+        _, p = self._cross_entropy(point, self._z32)
         p *= 1 - p
-        of_weight = (p.T @ self._rough**2).double() / len(p) + strength
-        of_bias = p.mean(0, dtype=torch.float64) + 1e-6  # a class without images has none
-        found: FloatArray = torch.cat([of_weight.reshape(-1), of_bias]).numpy()
-        return found
+        weight = (p.T @ self._z32**2).double() / len(p) + l2_penalty
+        bias = p.mean(0, dtype=torch.float64) + 1e-6  # that of a class without images is 0
+        return np.asarray(torch.cat([weight.reshape(-1), bias]).numpy())
 
-    def _largest(self, gradient: FloatArray, far: float = math.inf) -> float:
-        """The largest entry of the gradient to the weights of the features as they were given.
+    def _max_gradient(self, gradient: FloatArray, limit: float = math.inf) -> float:
+        """Return the largest entry of the gradient for features in their original coordinates.
 
-        Along the axes an entry is at most the root of d times it: of one that is larger than that
-        many times `far`, it is enough to know so.
+        The result is infinity where the gradient along the axes proves that it exceeds `limit`.
         """
-        of_weight, of_bias = self._parts(torch.as_tensor(gradient))
-        if float(of_weight.abs().max()) > self._reach * far:
+        rotated, bias = self._split(torch.as_tensor(gradient))
+        if float(rotated.abs().max()) > self._axis_factor * limit:
             return math.inf
-        of_features = of_weight @ self._axes.T + torch.outer(of_bias, self._mean)
-        return float(max(of_features.abs().max(), of_bias.abs().max()))
+        weight = rotated @ self._axes.T + torch.outer(bias, self._mean)
+        return float(max(weight.abs().max(), bias.abs().max()))

@@ -1,4 +1,4 @@
-"""A linear probe: features prepared, the strength chosen, the test part seen once."""
+"""A linear probe: features scaled, the penalty chosen by validation, the test part used once."""
 
 import time
 from collections.abc import Callable
@@ -9,23 +9,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marginctl.metrics.accuracy import wilson_interval
-from marginctl.metrics.arrays import FloatArray
+from marginctl.metrics.arrays import FloatArray, IntArray
 from marginctl.metrics.scoring_rules import nll
 from marginctl.recipe.transfer import Probe
 from marginctl.transfer.cached_features import SplitFeatures
 from marginctl.transfer.logistic_regression import FittedProbe, ProbeProblem
 from marginctl.utils.seed import generator
 
-Labels = NDArray[np.int64]
-
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """A probe of the test part.
+    """A probe, evaluated on the test part.
 
     Attributes:
-        record: what result.json has of it.
-        features: (n, d) of the test images, as they were given to it.
+        record: its section of result.json.
+        features: (n, d) scaled features of the test images.
         logits: (n, C) of the test images.
         weight: (C, d).
     """
@@ -38,47 +36,51 @@ class ProbeResult:
 
 def fit_probe(
     features: SplitFeatures,
-    train_y: Labels,
-    test_y: Labels,
-    classes: int,
+    train_y: IntArray,
+    test_y: IntArray,
+    num_classes: int,
     probe: Probe,
     seed: int,
     check: Callable[[], None] = lambda: None,
 ) -> ProbeResult:
-    """Chooses the strength on a part of the training images, fits all of them, tests once.
+    """Choose the penalty on a validation split, refit on all training images, and test once.
 
-    Of strengths with equal validation accuracy the one with the lower validation loss is taken.
+    Of penalties with equal validation accuracy the one with the lower validation loss is chosen.
 
     Args:
         features: of both parts.
-        train_y, test_y: their classes, 0 .. classes - 1.
-        classes: C.
-        probe: the recipe's.
+        train_y, test_y: their classes, 0 .. num_classes - 1.
+        num_classes: C.
+        probe: the recipe's section.
         seed: of the validation split.
-        check: called at every step; what it raises ends the work.
+        check: called at every step; an exception stops the work.
     """
     began = time.perf_counter()
-    fitted_rows, held_rows, notes = split(train_y, classes, probe.validation_fraction, seed)
-    validation: list[dict[str, Any]] = []
-    chosen, near = probe.l2_penalties[len(probe.l2_penalties) // 2], None
-    if len(held_rows) and len(probe.l2_penalties) > 1:
-        part = features.train[fitted_rows]
-        train, held = prepared(probe.features, part, features.train[held_rows])
-        problem = ProbeProblem(train, train_y[fitted_rows], classes, check)
-        path = problem.path(probe.l2_penalties, probe.tolerance)
-        validation = [_validated(f, f.logits(held), train_y[held_rows]) for f in path]
-        best = max(validation, key=lambda v: (v["top1"], -v["nll"]))
-        chosen = best["strength"]
-        near = path[probe.l2_penalties.index(chosen)]
-        notes += _edge(chosen, probe.l2_penalties) + _open(path, probe.tolerance)
-    elif not len(held_rows):
-        notes.append(
-            f"no class has 2 training images: strength {chosen:g} is the middle one, not chosen"
+    penalties = probe.l2_penalties
+    fit_rows, val_rows, notes = validation_split(
+        train_y, num_classes, probe.validation_fraction, seed
+    )
+    candidates: list[dict[str, Any]] = []
+    chosen, initial = penalties[len(penalties) // 2], None
+    if len(val_rows) and len(penalties) > 1:
+        fit_x, val_x = scale_features(
+            probe.features, features.train[fit_rows], features.train[val_rows]
         )
-    train, test = prepared(probe.features, features.train, features.test)
-    last = ProbeProblem(train, train_y, classes, check).fit(chosen, probe.tolerance, near)
-    notes += _open([last], probe.tolerance)
-    logits = last.logits(test)
+        problem = ProbeProblem(fit_x, train_y[fit_rows], num_classes, check)
+        path = problem.path(penalties, probe.tolerance)
+        candidates = [_validation_record(p, p.logits(val_x), train_y[val_rows]) for p in path]
+        best = max(candidates, key=lambda record: (record["top1"], -record["nll"]))
+        chosen = best["l2_penalty"]
+        initial = path[penalties.index(chosen)]
+        notes += _edge_notes(chosen, penalties) + _convergence_notes(path, probe.tolerance)
+    elif not len(val_rows):
+        notes.append(
+            f"no class has 2 training images: l2_penalty {chosen:g} is the middle one, not chosen"
+        )
+    train, test = scale_features(probe.features, features.train, features.test)
+    final = ProbeProblem(train, train_y, num_classes, check).fit(chosen, probe.tolerance, initial)
+    notes += _convergence_notes([final], probe.tolerance)
+    logits = final.logits(test)
     predicted = logits.argmax(1)
     correct = int((predicted == test_y).sum())
     low, high = wilson_interval(correct, len(test_y))
@@ -86,60 +88,63 @@ def fit_probe(
         "interval": [100 * low, 100 * high],
         "correct": correct,
         "collapsed": bool((predicted == predicted[0]).all()),
-        "strength": chosen,
-        "validation": {"fitted": len(fitted_rows), "n": len(held_rows), "strengths": validation},
-        "fit": _solved(last),
+        "l2_penalty": chosen,
+        "validation": {
+            "n_fit": len(fit_rows),
+            "n": len(val_rows),
+            "l2_penalties": candidates,
+        },
+        "fit": _solver_record(final),
         "tolerance": probe.tolerance,
         "images": len(train_y),
-        "feature_length": train.shape[1],
+        "feature_dim": train.shape[1],
         "notes": notes,
         "timing": {"seconds": time.perf_counter() - began},
     }
-    return ProbeResult(record, test, logits, last.weight)
+    return ProbeResult(record, test, logits, final.weight)
 
 
-def split(y: Labels, classes: int, share: float, seed: int) -> tuple[Labels, Labels, list[str]]:
-    """Rows to fit on and rows to choose on: of each class about its share, at least 1 in both.
+def validation_split(
+    y: IntArray, num_classes: int, fraction: float, seed: int
+) -> tuple[IntArray, IntArray, list[str]]:
+    """Return rows to fit on, rows to validate on, and notes; each class is in both if it can be.
 
     Args:
         y: (n,) classes.
-        classes: C.
-        share: of the second part.
-        seed: which split it is.
-
-    Returns:
-        Both, in order, and a note on classes with a single image, which is fitted on.
+        num_classes: C.
+        fraction: of each class, for validation; at least one image and all but one at most.
+        seed: of the split.
     """
     stream = generator(seed, "transfer", "validation")
-    held = []
-    for number in range(classes):
-        rows = stream.permutation(np.flatnonzero(y == number))
-        count = min(max(round(share * len(rows)), 1), len(rows) - 1)
-        held.append(rows[: max(count, 0)])
-    chosen = np.sort(np.concatenate(held))
-    single = int((np.bincount(y, minlength=classes) < 2).sum())
-    said = (
-        [
-            f"{single} of {classes} classes have fewer than 2 training images: the strength is "
-            "chosen without them"
-        ]
-        if single and len(chosen)
-        else []
-    )
-    return np.setdiff1d(np.arange(len(y)), chosen), chosen, said
+    held_out = []
+    for label in range(num_classes):
+        rows = stream.permutation(np.flatnonzero(y == label))
+        count = min(max(round(fraction * len(rows)), 1), len(rows) - 1)
+        held_out.append(rows[: max(count, 0)])
+    val_rows = np.sort(np.concatenate(held_out))
+    too_small = int((np.bincount(y, minlength=num_classes) < 2).sum())
+    notes = []
+    if too_small and len(val_rows):
+        notes.append(
+            f"{too_small} of {num_classes} classes have fewer than 2 training images: they are "
+            "left out of the validation split"
+        )
+    return np.setdiff1d(np.arange(len(y)), val_rows), val_rows, notes
 
 
-def prepared(kind: str, train: NDArray[Any], other: NDArray[Any]) -> tuple[FloatArray, FloatArray]:
-    """Both parts as the recipe says; the mean and the deviation are those of the first one.
+def scale_features(
+    kind: str, train: NDArray[Any], other: NDArray[Any]
+) -> tuple[FloatArray, FloatArray]:
+    """Return both parts scaled as the recipe says; mean and deviation are those of `train`.
 
     Args:
         kind: `standardised`, `unit` or `raw`.
-        train, other: (n, d) and (m, d); a feature that is constant in the first is only shifted.
+        train, other: (n, d) and (m, d); a feature that is constant in `train` is only shifted.
     """
     a, b = train.astype(np.float64), other.astype(np.float64)
     if kind == "standardised":
         mean, std = a.mean(0), a.std(0)
-        std[std <= 1e-7 * np.abs(mean)] = 1.0  # of rounding alone, too
+        std[std <= 1e-7 * np.abs(mean)] = 1.0  # a deviation by rounding alone
         std[std == 0] = 1.0
         return (a - mean) / std, (b - mean) / std
     if kind == "unit":
@@ -149,40 +154,38 @@ def prepared(kind: str, train: NDArray[Any], other: NDArray[Any]) -> tuple[Float
 
 def _unit(x: FloatArray) -> FloatArray:
     length = np.linalg.norm(x, axis=1, keepdims=True)
-    found: FloatArray = x / np.where(length == 0, 1.0, length)
-    return found
+    return np.asarray(x / np.where(length == 0, 1.0, length))
 
 
-def _validated(fitted: FittedProbe, logits: FloatArray, y: Labels) -> dict[str, Any]:
-    right = float((logits.argmax(1) == y).mean())
-    return {"strength": fitted.strength, "top1": 100 * right, "nll": nll(logits, y)} | _solved(
-        fitted
-    )
+def _validation_record(probe: FittedProbe, logits: FloatArray, y: IntArray) -> dict[str, Any]:
+    accuracy = float((logits.argmax(1) == y).mean())
+    record = {"l2_penalty": probe.l2_penalty, "top1": 100 * accuracy, "nll": nll(logits, y)}
+    return record | _solver_record(probe)
 
 
-def _solved(fitted: FittedProbe) -> dict[str, Any]:
+def _solver_record(probe: FittedProbe) -> dict[str, Any]:
     return {
-        "loss": fitted.loss,
-        "gradient": fitted.gradient,
-        "converged": fitted.converged,
-        "iterations": fitted.iterations,
-        "evaluations": fitted.evaluations,
+        "loss": probe.loss,
+        "gradient": probe.gradient,
+        "converged": probe.converged,
+        "iterations": probe.iterations,
+        "evaluations": probe.evaluations,
     }
 
 
-def _edge(chosen: float, strengths: list[float]) -> list[str]:
-    edges = {strengths[0]: "largest", strengths[-1]: "smallest"}
+def _edge_notes(chosen: float, penalties: list[float]) -> list[str]:
+    edges = {penalties[0]: "largest", penalties[-1]: "smallest"}
     if chosen not in edges:
         return []
     return [
-        f"strength {chosen:g} is the {edges[chosen]} of probe.l2_penalties: try others beyond it"
+        f"l2_penalty {chosen:g} is the {edges[chosen]} of probe.l2_penalties: try values beyond it"
     ]
 
 
-def _open(path: list[FittedProbe], tolerance: float) -> list[str]:
+def _convergence_notes(path: list[FittedProbe], tolerance: float) -> list[str]:
     return [
-        f"strength {f.strength:g}: not converged: gradient {f.gradient:.2g} after "
-        f"{f.iterations} iterations, above {tolerance:g}"
-        for f in path
-        if not f.converged
+        f"l2_penalty {probe.l2_penalty:g}: not converged: gradient {probe.gradient:.2g} after "
+        f"{probe.iterations} iterations, above {tolerance:g}"
+        for probe in path
+        if not probe.converged
     ]

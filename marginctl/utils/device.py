@@ -1,4 +1,4 @@
-"""Devices and cores, by name."""
+"""Devices, processes and CPU cores; torch is imported on demand."""
 
 import os
 import re
@@ -6,62 +6,57 @@ import re
 from marginctl.errors import RequestError
 
 
-def resolve_device(asked: str, *, accelerated: bool = False) -> str:
-    """The torch device for `--device`.
+def resolve_device(name: str, *, accelerated: bool = False) -> str:
+    """Return the torch device for a value of `--device`.
 
     Args:
-        asked: auto, cpu, cuda, cuda:N or mps.
-        accelerated: whether `auto` is an accelerator where there is one. Else it is the CPU: the
-            networks of a cross-validation are small, and the same bits come out on any machine of
-            one kind.
+        name: auto, cpu, cuda, cuda:N or mps.
+        accelerated: whether `auto` prefers an accelerator. Otherwise it is the CPU: the networks of
+            a cross-validation are small, and CPUs of one kind give the same bits.
 
     Raises:
-        RequestError: not a device, or one that is not there.
+        RequestError: an unknown device, or one that this machine does not have.
     """
-    if asked == "cpu" or (asked == "auto" and not accelerated):
+    if name == "cpu" or (name == "auto" and not accelerated):
         return "cpu"
-    match = re.fullmatch(r"(cuda)(?::(\d+))?|(mps)", asked)
-    if not match and asked != "auto":
-        raise RequestError(f"--device {asked}: expected auto, cpu, cuda, cuda:N or mps")
+    match = re.fullmatch(r"(cuda)(?::(\d+))?|(mps)", name)
+    if not match and name != "auto":
+        raise RequestError(f"--device {name}: expected auto, cpu, cuda, cuda:N or mps")
     import torch
 
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    mps = torch.backends.mps.is_available()
+    has_mps = torch.backends.mps.is_available()
     if match is None:
-        return "cuda" if count else "mps" if mps else "cpu"
+        return "cuda" if count else "mps" if has_mps else "cpu"
     if match[3]:
-        there, found = mps, "no MPS device"
+        available, inventory = has_mps, "no MPS device"
     else:
-        there = int(match[2] or 0) < count
-        found = f"{count} CUDA devices" if count else "no CUDA device"
-    if not there:
-        raise RequestError(f"--device {asked}: this machine has {found}: use --device cpu")
-    return asked
+        available = int(match[2] or 0) < count
+        inventory = f"{count} CUDA devices" if count else "no CUDA device"
+    if not available:
+        raise RequestError(f"--device {name}: this machine has {inventory}: use --device cpu")
+    return name
 
 
 def world_size() -> int:
-    """How many processes torchrun has started to train together, this one among them; else 1."""
+    """Return the number of processes that torchrun started to train together; 1 without it."""
     return int(os.environ.get("WORLD_SIZE", "1")) if "RANK" in os.environ else 1
 
 
 def is_main_process() -> bool:
-    """Whether this one is alone or the first of them: the one that writes and speaks."""
+    """Return whether this process is the one that writes files and messages."""
     return world_size() == 1 or os.environ["RANK"] == "0"
 
 
 def usable_cores() -> int:
-    """Cores that this process may use, container limits included."""
+    """Return the number of CPU cores that this process may use, container limits included."""
     import joblib
 
     return int(joblib.cpu_count())
 
 
 def synchronize(device: object) -> None:
-    """Waits until a device has done what it was asked.
-
-    Args:
-        device: a torch device, or its name.
-    """
+    """Wait until a torch device, or the device of this name, has finished its work."""
     import torch
 
     if str(device).startswith("cuda"):

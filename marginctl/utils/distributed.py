@@ -1,4 +1,4 @@
-"""Several processes that train one network: what `torchrun` starts, by torch's own means."""
+"""Data-parallel training on several processes that torchrun started."""
 
 import contextlib
 import os
@@ -13,60 +13,69 @@ from torch import distributed as dist
 from marginctl.errors import PeerLostError, RequestError
 from marginctl.utils.device import world_size
 
+# Words in the errors of a lost connection; torch has no type of its own for them.
+_CONNECTION_ERRORS = (
+    "Connection closed by peer",
+    "Connection reset by peer",
+    "gloo",
+    "NCCL",
+    "Broken pipe",
+)
+
 
 @dataclass(frozen=True)
 class World:
-    """This process among those that train together; alone, it is number 0 of 1."""
+    """This process among those that train together; a single process has rank 0 of 1."""
 
     rank: int = 0
     size: int = 1
 
     @property
     def is_main_process(self) -> bool:
-        """Whether it is the one that writes and speaks."""
+        """Whether this process writes files and messages."""
         return self.rank == 0
 
     def all_reduce_sum(self, values: Tensor) -> Tensor:
-        """The sum over all processes."""
+        """Return the sum over all processes."""
         if self.size > 1:
             values = values.clone()
             dist.all_reduce(values)
         return values
 
-    def all_reduce_max(self, flag: int | None) -> int | None:
-        """The largest of the numbers that processes have, None where none has one."""
+    def all_reduce_max(self, value: int | None) -> int | None:
+        """Return the largest value (at least 0) of all processes; None where none has one."""
         if self.size == 1:
-            return flag
-        largest = torch.tensor(-1 if flag is None else flag)
+            return value
+        largest = torch.tensor(-1 if value is None else value)
         if dist.get_backend() == "nccl":
             largest = largest.cuda()
         dist.all_reduce(largest, op=dist.ReduceOp.MAX)
         return None if int(largest) < 0 else int(largest)
 
     def broadcast(self, value: Tensor) -> None:
-        """Gives every process the first one's tensor, in place."""
+        """Overwrite a tensor with that of the main process."""
         if self.size > 1:
             dist.broadcast(value, 0)
 
     def broadcast_object(self, value: Any) -> Any:
-        """What the first process has, on all of them."""
+        """Return the main process's object on all processes."""
         if self.size == 1:
             return value
-        held = [value]
-        dist.broadcast_object_list(held, src=0)
-        return held[0]
+        objects = [value]
+        dist.broadcast_object_list(objects, src=0)
+        return objects[0]
 
     def all_gather(self, value: Any) -> list[Any]:
-        """What every process has, in their order."""
+        """Return the objects of all processes, by rank."""
         if self.size == 1:
             return [value]
-        held: list[Any] = [None] * self.size
-        dist.all_gather_object(held, value)
-        return held
+        objects: list[Any] = [None] * self.size
+        dist.all_gather_object(objects, value)
+        return objects
 
 
 def local_device(device: str) -> str:
-    """The device of this process: its own GPU, by its number on this machine.
+    """Return the device of this process: with torchrun and CUDA, the GPU of its local rank.
 
     Raises:
         RequestError: one GPU was named for several processes.
@@ -83,10 +92,10 @@ def local_device(device: str) -> str:
 
 @contextlib.contextmanager
 def process_group(device: str) -> Iterator[World]:
-    """The processes that torchrun started, joined; gloo on CPUs, NCCL on GPUs.
+    """Join the processes that torchrun started, by gloo on CPUs and NCCL on GPUs.
 
     Raises:
-        PeerLostError: another process has gone.
+        PeerLostError: another process has ended.
     """
     if world_size() == 1:
         yield World()
@@ -96,19 +105,20 @@ def process_group(device: str) -> Iterator[World]:
     dist.init_process_group("nccl" if device.startswith("cuda") else "gloo")
     try:
         yield World(dist.get_rank(), dist.get_world_size())
-        dist.barrier()  # all leave together: one that is still connected would be cut off
+        dist.barrier()  # leave together: a process that is still connected would fail
     except (RuntimeError, dist.DistError) as error:
-        if not _is_of_a_peer(error):
+        if not _is_connection_error(error):
             raise
         raise PeerLostError(
-            "another process of this training has gone: checkpoints are kept: the same command "
-            "again resumes"
+            "another process of this training run has ended; its checkpoints are kept: run the "
+            "same command again to resume"
         ) from None
     finally:
-        with contextlib.suppress(Exception):  # a peer that has gone cannot say goodbye
+        with contextlib.suppress(Exception):  # it fails where a peer has ended
             dist.destroy_process_group()
 
 
-def _is_of_a_peer(error: BaseException) -> bool:
-    words = ("Connection closed by peer", "Connection reset by peer", "gloo", "NCCL", "Broken pipe")
-    return isinstance(error, dist.DistError) or any(word in str(error) for word in words)
+def _is_connection_error(error: BaseException) -> bool:
+    return isinstance(error, dist.DistError) or any(
+        words in str(error) for words in _CONNECTION_ERRORS
+    )

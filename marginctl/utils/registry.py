@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from marginctl.errors import RequestError
 from marginctl.utils import plugins
-from marginctl.utils.text import did_you_mean, short
+from marginctl.utils.text import did_you_mean, shorten
 
 E = TypeVar("E")
 
@@ -68,7 +68,7 @@ class Registry(Mapping[str, E]):
         if name not in entries:
             also = f", or {self.also}" if self.also else ""
             raise RequestError(
-                f"unknown {self.label} '{short(str(name))}': expected one of {', '.join(entries)}"
+                f"unknown {self.label} '{shorten(str(name))}': expected one of {', '.join(entries)}"
                 f"{also}.{did_you_mean(str(name), entries)}"
             )
         return entries[name]

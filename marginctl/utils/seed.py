@@ -1,4 +1,4 @@
-"""Random numbers by name: each random choice has its own stream, so adding one shifts no other."""
+"""Named random streams: each random choice has its own, so that a new one shifts no other."""
 
 import hashlib
 import json
@@ -7,10 +7,9 @@ import numpy as np
 
 
 def generator(seed: int, *name: str | int) -> np.random.Generator:
-    """The random stream that belongs to `name` under `seed`.
+    """Return the random generator of the stream `name` under `seed`.
 
-    The stream is a function of the name alone: it does not depend on how many other streams were
-    made, nor on the order in which they were used.
+    It depends on seed and name alone, not on other streams or on the order of their use.
     """
     digest = hashlib.sha256(json.dumps([seed, *name]).encode()).digest()
     return np.random.default_rng(int.from_bytes(digest[:16], "big"))

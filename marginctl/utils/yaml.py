@@ -1,7 +1,7 @@
-"""YAML without its traps, and with the line of every value.
+"""A strict YAML reader that knows the line of every value.
 
-Only `true` and `false` are booleans (not `no` or `on`), `1e-3` is a number, `010` is text rather
-than an octal, dates stay text, and a key that stands twice is an error.
+Only `true` and `false` are booleans (not `no` or `on`), `1e-3` is a number, `010` is text and not
+octal, dates stay text, and duplicate keys are errors.
 """
 
 import re
@@ -12,12 +12,12 @@ from typing import Any
 import yaml
 
 from marginctl.errors import RequestError
-from marginctl.utils.text import short
+from marginctl.utils.text import shorten
 
 TAGS = frozenset(f"tag:yaml.org,2002:{kind}" for kind in ("str", "int", "float", "bool", "null"))
-MOST_VALUES = 100_000
+MAX_VALUES = 100_000
 
-KeyPath = tuple[str | int, ...]  # a place in the document: keys and indices from the top
+KeyPath = tuple[str | int, ...]  # keys and indices from the top of the document
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
@@ -47,93 +47,114 @@ _Loader.add_constructor("tag:yaml.org,2002:float", _number)
 
 
 def parse(text: str, where: str) -> tuple[Any, dict[KeyPath, int]]:
-    """The document as plain Python, and the line of each value by its place.
+    """Return the document as plain Python, and the line of each value by its key path.
+
+    Args:
+        text: the document.
+        where: its file or option, for messages.
 
     Raises:
-        RequestError: not YAML, or a key stands twice; one line for each, with file and line.
+        RequestError: not YAML, duplicate keys, or tags; one line for each, with file and line.
     """
-    if strange := re.search("[\ud800-\udfff]", text):  # of a command line: no file that is UTF-8
-        raise RequestError(f"{where}: {strange[0]!r} is no text: write it as UTF-8")
+    if surrogate := re.search("[\ud800-\udfff]", text):  # a command line may have them
+        raise RequestError(f"{where}: {surrogate[0]!r} is not text: write it as UTF-8")
     loader = _Loader(text.removeprefix("\ufeff"))
-    lines: dict[KeyPath, int] = {}
-    problems: list[str] = []
-
-    built = 0
-
-    def build(node: yaml.Node, place: KeyPath) -> Any:
-        nonlocal built
-        built += 1
-        if built > MOST_VALUES:
-            raise RequestError(f"{where}: more than {MOST_VALUES} values: are anchors repeated?")
-        lines[place] = node.start_mark.line + 1
-        if isinstance(node, yaml.MappingNode):
-            mapping: dict[Hashable, Any] = {}
-            for key_node, value_node in node.value:
-                line = key_node.start_mark.line + 1
-                if not isinstance(key_node, yaml.ScalarNode):
-                    problems.append(f"{where}:{line}: a key must be a plain word")
-                    continue
-                key = key_node.value
-                if key in mapping:
-                    problems.append(f"{where}:{line}: key '{short(key)}' stands twice: keep one")
-                mapping[key] = build(value_node, (*place, key))
-                lines[(*place, key)] = line
-            return mapping
-        if isinstance(node, yaml.SequenceNode):
-            return [build(item, (*place, i)) for i, item in enumerate(node.value)]
-        try:
-            if node.tag not in TAGS:
-                raise ValueError
-            return loader.construct_object(node)
-        except (yaml.YAMLError, ValueError, KeyError, AttributeError, IndexError, TypeError):
-            tag = node.tag.replace("tag:yaml.org,2002:", "!!")
-            line = node.start_mark.line + 1
-            problems.append(
-                f"{where}:{line}: '{short(node.value)}' with the tag {tag}: leave tags out"
-            )
-            return None
-
+    builder = _Builder(loader, where)
     try:
         node = loader.get_single_node()
-        document = None if node is None else build(node, ())
+        document = None if node is None else builder.build(node, ())
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f":{mark.line + 1}" if mark else ""
         raise RequestError(f"{where}{line}: not valid YAML: {error.problem}") from None
     except RecursionError:
-        reason = "nested too deeply, or an anchor that holds itself: write it out"
+        reason = "nested too deeply, or an anchor that contains itself: write it out"
         raise RequestError(f"{where}: not valid YAML: {reason}") from None
     except (yaml.YAMLError, ValueError) as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise RequestError(f"{where}: not valid YAML: {reason}") from None
     finally:
         loader.dispose()
-    if problems:
-        raise RequestError(*problems)
-    return document, lines
+    if builder.problems:
+        raise RequestError(*builder.problems)
+    return document, builder.lines
+
+
+class _Builder:
+    """Builds plain Python from YAML nodes; collects the lines of values, and problems."""
+
+    def __init__(self, loader: Any, where: str) -> None:
+        self.lines: dict[KeyPath, int] = {}
+        self.problems: list[str] = []
+        self._loader, self._where, self._count = loader, where, 0
+
+    def build(self, node: yaml.Node, path: KeyPath) -> Any:
+        self._count += 1
+        if self._count > MAX_VALUES:
+            raise RequestError(
+                f"{self._where}: more than {MAX_VALUES} values: are anchors repeated?"
+            )
+        self.lines[path] = node.start_mark.line + 1
+        if isinstance(node, yaml.MappingNode):
+            return self._mapping(node, path)
+        if isinstance(node, yaml.SequenceNode):
+            return [self.build(item, (*path, i)) for i, item in enumerate(node.value)]
+        try:
+            if node.tag not in TAGS:
+                raise ValueError
+            return self._loader.construct_object(node)
+        except (yaml.YAMLError, ValueError, KeyError, AttributeError, IndexError, TypeError):
+            tag = node.tag.replace("tag:yaml.org,2002:", "!!")
+            value = shorten(node.value)
+            self._problem(node, f"'{value}' with the tag {tag}: leave tags out")
+            return None
+
+    def _mapping(self, node: yaml.MappingNode, path: KeyPath) -> dict[Hashable, Any]:
+        mapping: dict[Hashable, Any] = {}
+        for key_node, value_node in node.value:
+            if not isinstance(key_node, yaml.ScalarNode):
+                self._problem(key_node, "a key must be a plain word")
+                continue
+            key = key_node.value
+            if key in mapping:
+                self._problem(key_node, f"duplicate key '{shorten(key)}': keep one")
+            mapping[key] = self.build(value_node, (*path, key))
+            self.lines[(*path, key)] = key_node.start_mark.line + 1
+        return mapping
+
+    def _problem(self, node: yaml.Node, problem: str) -> None:
+        self.problems.append(f"{self._where}:{node.start_mark.line + 1}: {problem}")
 
 
 def parse_scalar(text: str, where: str) -> Any:
-    """One value as it would be read in a document, for `--set key=value`."""
+    """Return one value as a document would have it, for `--set key=value`."""
     try:
         return parse(text, where)[0]
-    except RequestError as error:  # a line number says nothing about one value
+    except RequestError as error:  # a line number is of no use for one value
         numbered = re.escape(where) + r":\d+:"
         raise RequestError(*(re.sub(numbered, f"{where}:", li) for li in error.lines)) from None
 
 
 def read(path: Path, shown_as: str | None = None) -> tuple[Any, dict[KeyPath, int]]:
-    """`parse` of a file.
+    """Return `parse` of a file.
+
+    Args:
+        path: of the file.
+        shown_as: its name in messages; None for its path.
 
     Raises:
-        RequestError: also where the file cannot be read or is not UTF-8.
+        RequestError: as `parse`, or the file cannot be read or is not UTF-8.
     """
     name = shown_as or str(path)
     return parse(read_text(path, name), name)
 
 
 def read_text(path: Path, name: str) -> str:
-    """A UTF-8 file's text, or one clear line."""
+    """Return the text of a UTF-8 file.
+
+    Raises:
+        RequestError: the file cannot be read or is not UTF-8.
+    """
     try:
         return path.read_text("utf-8")
     except UnicodeDecodeError as error:

@@ -83,7 +83,7 @@ def test_kept_features(marginctl, tmp_path, stores, damage):
         path.write_bytes(DAMAGES[damage](path.read_bytes()))
     ran = marginctl(*line, "--out", out)
     assert ran.status == 0
-    assert ran.err.count("is damaged: computed anew") == 2
+    assert ran.err.count("is corrupt: recomputing") == 2
     assert records(out) == records(store)
     kept = {p.name: p.read_bytes() for p in (out / "features").glob("*")}
     assert kept == {p.name: p.read_bytes() for p in (store / "features").glob("*")}

@@ -115,7 +115,7 @@ sed: 3
     [
         ("", "r.yaml:1: expected a mapping"),
         ("- a\n", "r.yaml:1: expected a mapping"),
-        ("task: uci-cv\ntask: uci-cv\n", "r.yaml:2: key 'task' stands twice"),
+        ("task: uci-cv\ntask: uci-cv\n", "r.yaml:2: duplicate key 'task'"),
         ("task: uci-cv\n\tdatasets: all\n", "r.yaml:2: not valid YAML"),
         ("task: [uci-cv\n", "not valid YAML"),
         (

@@ -7,7 +7,7 @@ from marginctl.errors import RequestError
 from marginctl.recipe import RecipeFile, load_recipe
 from marginctl.recipe.image_data import ImageData
 from marginctl.recipe.train import TrainRecipe
-from marginctl.utils.text import short
+from marginctl.utils.text import shorten
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_a_grid_that_is_refused_names_its_option(tmp_path, grid, expected):
     path = tmp_path / "r.yaml"
     path.write_text("task: train\n")
     (line,) = lines_of(RecipeFile("r", path), f"grid={grid}")
-    assert line == f"--set {short(f'grid={grid}')}: {expected}"
+    assert line == f"--set {shorten(f'grid={grid}')}: {expected}"
 
 
 def test_values_that_fit_only_together_are_a_grid():

@@ -77,7 +77,7 @@ def test_a_sweep_of_networks_is_probed_row_by_row(marginctl, networks, tmp_path)
     with (tmp_path / "p.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 4 * 360
-    first = [r for r in rows if (r["objective"], r["start_seed"]) == ("soft", "0")]
+    first = [r for r in rows if (r["objective"], r["source_seed"]) == ("soft", "0")]
     right = sum(r["label"] == r["predicted"] for r in first)
     assert 100 * right / 360 == pytest.approx(cells[1]["trials"][0]["top1"])
     # again: nothing is computed, and another seed takes the features that are there
@@ -94,7 +94,7 @@ def test_a_sweep_of_networks_is_probed_row_by_row(marginctl, networks, tmp_path)
     damaged = next(iter(kept))
     damaged.write_bytes(damaged.read_bytes()[:-1] + b"?")
     ran = marginctl(*arguments, *few, "--seed", "2")
-    assert f"{damaged}: is damaged: computed anew" in ran.err
+    assert f"{damaged}: is corrupt: recomputing" in ran.err
     assert "cosine:scale=10" in ran.out
     found = marginctl(*arguments, *few, "--seed", "2", "--format", "markdown")
     assert "| digits, mlp:width=16 | soft | probe |" in found.out

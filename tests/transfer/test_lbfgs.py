@@ -3,7 +3,14 @@
 import numpy as np
 import pytest
 
-from marginctl.transfer.lbfgs import CURVATURE, DECREASE, Memory, Point, line_search, minimize
+from marginctl.transfer.lbfgs import (
+    CURVATURE,
+    DECREASE,
+    CurvatureMemory,
+    Point,
+    line_search,
+    minimize,
+)
 
 CURVATURES = np.array([1.0, 10.0, 100.0, 1000.0])
 
@@ -41,10 +48,10 @@ def test_it_finds_the_optimum(inverse):
         quartic,
         np.zeros(4),
         inverse=inverse,
-        memory=Memory(),
-        largest=largest,
+        memory=CurvatureMemory(),
+        gradient_norm=largest,
         tolerance=1e-10,
-        iterations=200,
+        max_iterations=200,
     )
     assert point.exact
     assert largest(point.gradient) <= 1e-10
@@ -52,7 +59,7 @@ def test_it_finds_the_optimum(inverse):
     assert iterations < 60
 
 
-def test_the_rough_arithmetic_is_left_when_it_leads_no_further():
+def test_float64_takes_over_when_float32_gets_no_further():
     """Gradients that are rounded to 1e-3 never come below 1e-8: the exact ones do."""
     kinds = []
 
@@ -65,10 +72,10 @@ def test_the_rough_arithmetic_is_left_when_it_leads_no_further():
         rounded,
         np.zeros(4),
         inverse=1 / CURVATURES,
-        memory=Memory(),
-        largest=largest,
+        memory=CurvatureMemory(),
+        gradient_norm=largest,
         tolerance=1e-8,
-        iterations=200,
+        max_iterations=200,
     )
     assert largest(point.gradient) <= 1e-8
     first = kinds.index(True)
@@ -76,15 +83,15 @@ def test_the_rough_arithmetic_is_left_when_it_leads_no_further():
     assert all(kinds[first:])
 
 
-def test_what_is_remembered_holds_for_a_stiffer_function():
-    memory = Memory()
+def test_the_memory_follows_an_added_diagonal():
+    memory = CurvatureMemory()
     for s in np.eye(4):
         memory.add(s, CURVATURES * s)
-    memory.stiffened(np.full(4, 5.0))
+    memory.add_diagonal(np.full(4, 5.0))
     for s, y, _ in memory.pairs:
         assert y == pytest.approx((CURVATURES + 5) * s)
     gradient = np.array([1.0, -2.0, 3.0, -4.0])
     newton = -gradient / (CURVATURES + 5)
     assert memory.direction(gradient, 1 / CURVATURES) == pytest.approx(newton)
-    memory.stiffened(np.full(4, -2000.0))  # no curvature is left: nothing that is known holds
+    memory.add_diagonal(np.full(4, -2000.0))  # no curvature is left: nothing that is known holds
     assert not memory.pairs

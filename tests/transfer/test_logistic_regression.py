@@ -11,8 +11,8 @@ from marginctl.transfer import logistic_regression
 from marginctl.transfer.logistic_regression import ProbeProblem
 
 
-def loss(weight, bias, x, y, strength):
-    return nll(x @ weight.T + bias, y) + strength / 2 * (weight**2).sum()
+def loss(weight, bias, x, y, penalty):
+    return nll(x @ weight.T + bias, y) + penalty / 2 * (weight**2).sum()
 
 
 @pytest.fixture(scope="module")
@@ -21,17 +21,17 @@ def digits():
     return x[:600], y[:600]
 
 
-@pytest.mark.parametrize("strength", [1e-1, 1e-3])
+@pytest.mark.parametrize("penalty", [1e-1, 1e-3])
 @pytest.mark.parametrize("rows", [600, 40])
-def test_the_optimum_is_that_of_scikit_learn(digits, strength, rows):
+def test_the_optimum_is_that_of_scikit_learn(digits, penalty, rows):
     """Real features, of more images than lengths and of fewer."""
     x, y = digits[0][:rows], digits[1][:rows]
-    own = ProbeProblem(x, y, 10).fit(strength, 1e-7)
+    own = ProbeProblem(x, y, 10).fit(penalty, 1e-7)
     assert own.converged
     assert own.gradient <= 1e-7
-    other = LogisticRegression(C=1 / (rows * strength), tol=1e-9, max_iter=20_000).fit(x, y)
-    theirs = loss(other.coef_, other.intercept_, x, y, strength)
-    assert own.loss == pytest.approx(loss(own.weight, own.bias, x, y, strength), rel=1e-10)
+    other = LogisticRegression(C=1 / (rows * penalty), tol=1e-9, max_iter=20_000).fit(x, y)
+    theirs = loss(other.coef_, other.intercept_, x, y, penalty)
+    assert own.loss == pytest.approx(loss(own.weight, own.bias, x, y, penalty), rel=1e-10)
     assert own.loss == pytest.approx(theirs, rel=1e-6)
     # the optimum's weights, too; a bias may be shifted, which no softmax sees
     assert np.abs(own.weight - other.coef_).max() < 1e-3 * np.abs(other.coef_).max()
@@ -51,7 +51,7 @@ def test_the_gradient_is_that_of_the_features_as_they_were_given(digits):
     assert fit.gradient == pytest.approx(largest, rel=1e-6)
 
 
-def test_two_classes_are_those_of_scikit_learn_at_twice_the_strength(digits):
+def test_two_classes_are_those_of_scikit_learn_at_twice_the_penalty(digits):
     x, y = digits[0][digits[1] < 2], digits[1][digits[1] < 2]
     own = ProbeProblem(x, y, 2).fit(2 * 1e-2, 1e-8)
     other = LogisticRegression(C=1 / (len(x) * 1e-2), tol=1e-10, max_iter=20_000).fit(x, y)
@@ -61,20 +61,20 @@ def test_two_classes_are_those_of_scikit_learn_at_twice_the_strength(digits):
 
 def test_a_path_ends_where_each_fit_does_with_less_work(digits):
     x, y = digits
-    strengths = L2_PENALTIES[:6]
+    penalties = L2_PENALTIES[:6]
     problem = ProbeProblem((x - x.mean(0)) / (x.std(0) + 1e-9), y, 10)
-    path = problem.path(strengths, 1e-6)
-    cold = [problem.fit(strength, 1e-6) for strength in strengths]
-    assert [fit.strength for fit in path] == list(strengths)
+    path = problem.path(penalties, 1e-6)
+    cold = [problem.fit(penalty, 1e-6) for penalty in penalties]
+    assert [fit.l2_penalty for fit in path] == list(penalties)
     assert all(fit.converged for fit in [*path, *cold])
-    for warm, anew in zip(path, cold, strict=True):
+    for warm, cold_fit in zip(path, cold, strict=True):
         # strongly convex: what a gradient below 1e-6 leaves open
-        assert abs(warm.loss - anew.loss) <= 1e-12 * 650 / warm.strength
+        assert abs(warm.loss - cold_fit.loss) <= 1e-12 * 650 / warm.l2_penalty
     assert sum(f.evaluations for f in path) < 0.75 * sum(f.evaluations for f in cold)
 
 
 def test_what_ends_early_is_not_called_converged(digits, monkeypatch):
-    monkeypatch.setattr(logistic_regression, "ITERATIONS", 3)
+    monkeypatch.setattr(logistic_regression, "MAX_ITERATIONS", 3)
     early = ProbeProblem(*digits, 10).fit(1e-4, 1e-9)
     assert not early.converged
     assert early.gradient > 1e-9

@@ -1,11 +1,11 @@
-"""How the strength of a probe is chosen, and what its record says."""
+"""How the penalty of a probe is chosen, and what its record says."""
 
 import numpy as np
 import pytest
 
 from marginctl.recipe.transfer import Probe
 from marginctl.transfer.cached_features import SplitFeatures
-from marginctl.transfer.probe import fit_probe, prepared, split
+from marginctl.transfer.probe import fit_probe, scale_features, validation_split
 
 
 def made(rows, seed=0, classes=3, length=6):
@@ -19,46 +19,46 @@ def made(rows, seed=0, classes=3, length=6):
 @pytest.mark.parametrize("share", [0.01, 0.2, 0.99])
 def test_each_class_is_in_both_parts(share):
     y = np.repeat(np.arange(3), [2, 10, 50])
-    fitted, held, notes = split(y, 3, share, 0)
+    fitted, held, notes = validation_split(y, 3, share, 0)
     assert sorted([*fitted, *held]) == list(range(62))
     assert set(y[fitted]) == set(y[held]) == {0, 1, 2}
     assert notes == []
     if share == 0.2:
         assert np.bincount(y[held]).tolist() == [1, 2, 10]
-    again, other = (split(y, 3, share, seed)[1] for seed in (0, 1))
+    again, other = (validation_split(y, 3, share, seed)[1] for seed in (0, 1))
     assert again.tolist() == held.tolist()
     assert other.tolist() != held.tolist()
 
 
-def test_a_single_image_is_fitted_on_and_said():
+def test_a_class_with_one_image_is_not_validated():
     y = np.array([0, 1, 1, 1, 2, 2])
-    fitted, held, (note,) = split(y, 3, 0.3, 0)
+    fitted, held, (note,) = validation_split(y, 3, 0.3, 0)
     assert 0 in fitted
     assert set(y[held]) == {1, 2}
     assert "1 of 3 classes have fewer than 2 training images" in note
 
 
-def test_without_a_second_image_of_any_class_nothing_is_chosen():
+def test_without_validation_images_the_middle_penalty_is_used():
     x, y = made(3)
     both = SplitFeatures(x, made(30, 1)[0])
     found = fit_probe(both, y, made(30)[1], 3, Probe(), 0)
-    assert found.record["validation"] == {"fitted": 3, "n": 0, "strengths": []}
-    assert found.record["strength"] == 1e-3
-    assert "strength 0.001 is the middle one, not chosen" in found.record["notes"][0]
+    assert found.record["validation"] == {"n_fit": 3, "n": 0, "l2_penalties": []}
+    assert found.record["l2_penalty"] == 1e-3
+    assert "l2_penalty 0.001 is the middle one, not chosen" in found.record["notes"][0]
 
 
-def test_the_record_says_how_each_strength_did_and_that_the_edge_was_chosen():
+def test_the_record_says_how_each_penalty_did_and_that_the_edge_was_chosen():
     (x, y), (other, test_y) = made(60), made(300, 1)
     probe = Probe(l2_penalties=[1e-1, 10.0, 1.0])
     assert probe.l2_penalties == [10.0, 1.0, 1e-1]
     record = fit_probe(SplitFeatures(x, other), y, test_y, 3, probe, 0).record
-    of_each = record["validation"]["strengths"]
-    assert [v["strength"] for v in of_each] == probe.l2_penalties
-    assert all(v["converged"] and v["gradient"] <= 1e-6 for v in of_each)
-    best = max(of_each, key=lambda v: (v["top1"], -v["nll"]))
-    assert record["strength"] == best["strength"]
-    at_edge = record["strength"] in (10.0, 1e-1)
-    assert any("try others beyond it" in note for note in record["notes"]) == at_edge
+    candidates = record["validation"]["l2_penalties"]
+    assert [v["l2_penalty"] for v in candidates] == probe.l2_penalties
+    assert all(v["converged"] and v["gradient"] <= 1e-6 for v in candidates)
+    best = max(candidates, key=lambda v: (v["top1"], -v["nll"]))
+    assert record["l2_penalty"] == best["l2_penalty"]
+    at_edge = record["l2_penalty"] in (10.0, 1e-1)
+    assert any("try values beyond it" in note for note in record["notes"]) == at_edge
     low, high = record["interval"]
     assert low < 100 * record["correct"] / 300 < high
 
@@ -68,16 +68,16 @@ def test_the_test_part_changes_neither_the_choice_nor_the_fit():
     one = fit_probe(SplitFeatures(x, other), y, test_y, 3, Probe(), 0)
     two = fit_probe(SplitFeatures(x, 5 * other + 1), y, test_y[::-1].copy(), 3, Probe(), 0)
     assert one.weight.tolist() == two.weight.tolist()
-    for key in ("strength", "validation", "fit"):
+    for key in ("l2_penalty", "validation", "fit"):
         assert one.record[key] == two.record[key]
 
 
-def test_features_are_prepared_by_the_first_part_alone():
+def test_features_are_scaled_by_the_training_part_alone():
     a = np.array([[0.0, 5.0, 0.0], [2.0, 5.0, 0.0]])
     b = np.array([[4.0, 6.0, 3.0]])
-    first, second = prepared("standardised", a, b)
+    first, second = scale_features("standardised", a, b)
     assert first.tolist() == [[-1, 0, 0], [1, 0, 0]]
     assert second.tolist() == [[3, 1, 3]]  # a constant feature is only shifted
-    for row in prepared("unit", a, np.zeros((1, 3))):
+    for row in scale_features("unit", a, np.zeros((1, 3))):
         assert np.linalg.norm(row, axis=1) == pytest.approx([1] * len(row) if row.any() else [0])
-    assert prepared("raw", a, b)[1].tolist() == b.tolist()
+    assert scale_features("raw", a, b)[1].tolist() == b.tolist()

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from marginctl.data.images.folders import IMAGE_SUFFIXES
 from marginctl.data.paths import resolve_path
 from marginctl.errors import RequestError
-from marginctl.utils.text import short
+from marginctl.utils.text import shorten
 
 FOLDS = 10
 
@@ -180,10 +180,10 @@ def _read_lfw_line(file: Path, number: int, text: str, root: Path) -> Row:
     name, other = (cells[0], cells[0]) if len(cells) == 3 else (cells[0], cells[-2])
     images = [cells[1], cells[-1]] if len(cells) in (3, 4) else []
     if not images or not all(i.isdecimal() and len(i) < 10 for i in images):
-        raise RequestError(f"{file}:{number}: '{short(text)}': expected {_LFW}")
+        raise RequestError(f"{file}:{number}: '{shorten(text)}': expected {_LFW}")
     if len(cells) == 4 and name == other:
         raise RequestError(
-            f"{file}:{number}: '{short(text)}': expected two names that differ, or {name} "
+            f"{file}:{number}: '{shorten(text)}': expected two names that differ, or {name} "
             f"{images[0]} {images[1]}"
         )
     paths = [_lfw_path(root, n, int(i)) for n, i in zip((name, other), images, strict=True)]
@@ -199,13 +199,13 @@ def _lfw_path(root: Path, name: str, image: int) -> str:
 def _read_plain_line(file: Path, number: int, text: str) -> Row:
     cells = _cells(text)
     if len(cells) != 3 or cells[2] not in ("0", "1") or not all(cells):
-        raise RequestError(f"{file}:{number}: '{short(text)}': expected {_PLAIN}")
+        raise RequestError(f"{file}:{number}: '{shorten(text)}': expected {_PLAIN}")
     return _row(file, number, cells[0], cells[1], cells[2] == "1")
 
 
 def _row(file: Path, number: int, first: str, second: str, same: bool) -> Row:
     if os.path.normpath(first) == os.path.normpath(second):
-        raise RequestError(f"{file}:{number}: {short(first)} with itself: expected two images")
+        raise RequestError(f"{file}:{number}: {shorten(first)} with itself: expected two images")
     return number, first, second, same
 
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from marginctl.data.images.subsets import stratified_order
 from marginctl.errors import RequestError
 from marginctl.utils.seed import generator
-from marginctl.utils.text import short
+from marginctl.utils.text import shorten
 
 ArraySplit = tuple[NDArray[np.uint8], NDArray[np.int64]]  # images (N, H, W, C), labels (N,)
 
@@ -119,7 +119,7 @@ def read_svhn(paths: Sequence[Path], count: int) -> ArraySplit:
         try:
             arrays = loadmat(path, variable_names=["X", "y"])
         except Exception as error:  # a corrupt file can raise anything
-            reason = short(str(error))
+            reason = shorten(str(error))
             raise RequestError(f"{path}: corrupt .mat file: {reason}: download it again") from None
         images, labels = arrays.get("X"), arrays.get("y")
         n = 0 if labels is None or labels.dtype.kind not in "uif" else labels.size

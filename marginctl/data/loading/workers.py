@@ -18,7 +18,7 @@ from marginctl.data.images.folders import open_rgb
 from marginctl.data.images.on_disk import FileSplit
 from marginctl.errors import DecodeError, MarginctlError
 from marginctl.utils.device import usable_cores, world_size
-from marginctl.utils.text import short
+from marginctl.utils.text import shorten
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -60,7 +60,7 @@ class DecodedImages(Dataset[Sample | str]):
             # repeat neither the path nor what Python says about numbers in a corrupt file
             described = isinstance(error, OSError) or type(error).__module__.startswith("PIL")
             message = str(error).replace(repr(path), "").strip() if described else ""
-            reason = short(message or "its content is corrupt")
+            reason = shorten(message or "its content is corrupt")
             return f"{path}: cannot be decoded: {reason}: repair it, or remove it from the data set"
         x, shift = self._transform(image, draw)
         return x, shift, int(self._split.y[row])

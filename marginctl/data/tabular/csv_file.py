@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marginctl.errors import RequestError
-from marginctl.utils.text import file_name, one_line, printable, short
+from marginctl.utils.text import file_name, one_line, printable, shorten
 
 SEPARATORS = ",;\t|"
 
@@ -79,10 +79,10 @@ def read_table(path: Path) -> RawTable:
     header = [column or f"unnamed column {i}" for i, column in enumerate(header, 1)]
     duplicates = [column for column, count in Counter(header).items() if count > 1]
     if duplicates:
-        raise RequestError(f"{path}:1: duplicate column '{short(duplicates[0])}': rename one")
+        raise RequestError(f"{path}:1: duplicate column '{shorten(duplicates[0])}': rename one")
     if len(header) < 2:
         raise RequestError(
-            f"{path}:1: a single column ('{short(header[0])}'): expected several, separated by "
+            f"{path}:1: a single column ('{shorten(header[0])}'): expected several, separated by "
             "comma, semicolon, tab or bar"
         )
     if all(is_number(c) for c in header):

@@ -13,7 +13,7 @@ from marginctl.data.tabular.dataset import TabularDataset
 from marginctl.data.tabular.features import MISSING, extract_features
 from marginctl.data.tabular.summary import CSVSummary, join_names
 from marginctl.errors import RequestError
-from marginctl.utils.text import did_you_mean, short
+from marginctl.utils.text import did_you_mean, shorten
 
 
 def read_csv(path: Path, target: str) -> tuple[TabularDataset, CSVSummary]:
@@ -150,7 +150,7 @@ def _canonical_labels(cells: list[str]) -> list[str]:
     if all(is_number(c) for c in present):
         spellings = {c: _spelling(float(c)) for c in present}
         return [spellings.get(c, c) for c in cells]
-    return [short(c) for c in cells]
+    return [shorten(c) for c in cells]
 
 
 def _spelling(number: float) -> str:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from marginctl.data.tabular.csv_file import RawTable, is_number
 from marginctl.data.tabular.summary import CSVSummary, join_names
 from marginctl.errors import RequestError
-from marginctl.utils.text import short
+from marginctl.utils.text import shorten
 
 MISSING = frozenset({"", "?", "na", "n/a", "nan", "null", "none", "nil", "-", "."})
 MAX_CATEGORIES = 50
@@ -62,7 +62,7 @@ def extract_features(
         else:
             categories = sorted(set(present))
             if len(categories) > min(MAX_CATEGORIES, max(2, len(present) // 2)):
-                example = short(present[0])  # perhaps formatted numbers, such as 1,204 or 12 %
+                example = shorten(present[0])  # perhaps formatted numbers, such as 1,204 or 12 %
                 summary.ignored[column] = f"text, {len(categories)} values such as {example!r}"
                 continue
             summary.categorical[column] = categories
@@ -132,14 +132,14 @@ def _numbers(
             return None
         first = words[0]
         raise RequestError(
-            f"{raw.locations[rows[first]]}: column '{column}' contains '{short(values[first])}' "
+            f"{raw.locations[rows[first]]}: column '{column}' contains '{shorten(values[first])}' "
             f"among numbers ({len(words)} such rows): correct it, or leave missing values empty"
         ) from None
     large = np.flatnonzero(~missing & ~(np.abs(numbers) < 1e30))
     if len(large):
         first = large[0]
         raise RequestError(
-            f"{raw.locations[rows[first]]}: column '{column}' contains '{short(values[first])}': "
+            f"{raw.locations[rows[first]]}: column '{column}' contains '{shorten(values[first])}': "
             "expected numbers below 1e30"
         )
     return numbers

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from marginctl.utils.text import short
+from marginctl.utils.text import shorten
 
 SEPARATOR_NAMES = {"\t": "tab", ";": "semicolon", ",": "comma", "|": "bar"}
 
@@ -60,4 +60,4 @@ class CSVSummary:
 def join_names(names: list[str], limit: int = 12) -> str:
     """Return the first names, and how many more there are."""
     more = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return ", ".join(map(short, names[:limit])) + more
+    return ", ".join(map(shorten, names[:limit])) + more

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from marginctl.data.paths import DATA_DIR_VARIABLE, MissingDataError
 from marginctl.errors import RequestError
 from marginctl.utils import yaml
-from marginctl.utils.text import did_you_mean, short
+from marginctl.utils.text import did_you_mean, shorten
 
 if TYPE_CHECKING:
     from marginctl.data.tabular.dataset import TabularDataset
@@ -37,7 +37,7 @@ def check_uci_name(name: str) -> str:
     known = uci_definitions()
     if name not in known:
         raise RequestError(
-            f"unknown data set '{short(name)}': expected one of {', '.join(known)}, or all."
+            f"unknown data set '{shorten(name)}': expected one of {', '.join(known)}, or all."
             + did_you_mean(name, known)
         )
     return name
@@ -134,7 +134,7 @@ def _number(text: str, column: str, place: str) -> float:
         number = math.nan
     if not math.isfinite(number):
         raise RequestError(
-            f"{place}: {column} = '{short(text)}', expected a number: download the file again"
+            f"{place}: {column} = '{shorten(text)}', expected a number: download the file again"
         )
     return number
 
