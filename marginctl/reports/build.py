@@ -297,7 +297,9 @@ def _in_order(runs: collect.Trained) -> list[Run]:
 def _title(recipe: str, paper: str | None, number: str | None, settings: Mapping[str, Any]) -> str:
     """Return the recipe, the published table, and the settings in a line."""
     source = f" ({paper}, table {number})" if paper and number else ""
-    return f"{recipe}{source}: " + ", ".join(f"{k}={format_setting(v)}" for k, v in settings.items())
+    return f"{recipe}{source}: " + ", ".join(
+        f"{k}={format_setting(v)}" for k, v in settings.items()
+    )
 
 
 def _by_place(placed: Iterable[tuple[str, str, Run]]) -> dict[Place, tuple[Run, ...]]:

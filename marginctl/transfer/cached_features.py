@@ -17,8 +17,8 @@ from torch import Tensor
 from marginctl import NUMERICS
 from marginctl.data.images.base import ImageDataset
 from marginctl.data.images.on_disk import OnDiskImages
-from marginctl.data.loading.batches import BatchLoader
-from marginctl.data.loading.streaming import make_loader
+from marginctl.data.loading.loader import BatchLoader
+from marginctl.data.loading.on_disk_loader import make_loader
 from marginctl.errors import RequestError
 from marginctl.models.factory import create_backbone
 from marginctl.models.registry import ModelSpec

@@ -108,7 +108,7 @@ def test_killed_and_resumed_from_files(marginctl, tmp_path, monkeypatch, photogr
     """Item 10: images that are decoded while training."""
     monkeypatch.setattr(workers, "worker_count", lambda: 0)
     arguments = [*SMALL, *OFTEN, "--data", f"folder:{photographs}", "--objective", "adacos"]
-    for text in ("load=stream", "pixels=16", "samples=null", f"augment={augment}"):
+    for text in ("load=stream", "image_size=16", "subset_size=null", f"augment={augment}"):
         arguments += ["--set", f"data.{text}"]
     arguments += ["--set", "train.batch_size=8"]
     assert marginctl(*arguments, "--out", tmp_path / "whole").status == 0
