@@ -1,1 +1,1 @@
-"""The benchmarks of `marginctl bench`, each against what one would use instead."""
+"""The benchmarks of `marginctl bench`, each against alternatives."""

@@ -18,7 +18,7 @@ from marginctl.models.factory import create_backbone
 from marginctl.models.registry import ModelSpec
 from marginctl.objectives.least_squares import least, reconstruction_errors
 from marginctl.objectives.module import Objective
-from marginctl.objectives.parsing import parse
+from marginctl.objectives.parsing import parse_preset
 from marginctl.papers import published_table
 from marginctl.recipe.fields import STRICT
 from marginctl.utils.precision import DeviceConfig, device_config_for
@@ -136,7 +136,9 @@ class _Step:
             self._model.to(memory_format=torch.channels_last)
             self._x = self._x.contiguous(memory_format=torch.channels_last)
         self._y = torch.randint(shape.classes, (self.images,), device=device)
-        self._objective = Objective(parse("cosine-ls").spec, shape.classes, features).to(device)
+        self._objective = Objective(parse_preset("cosine-ls").spec, shape.classes, features).to(
+            device
+        )
         parameters = [*self._model.parameters(), *self._objective.parameters()]
         self._optimizer = torch.optim.SGD(parameters, 0.01, momentum=0.9, weight_decay=5e-4)
         self._features = torch.randn(shape.batch_size, features, device=device)

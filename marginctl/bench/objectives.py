@@ -20,11 +20,11 @@ from marginctl.bench.timing import (
     middle_half,
     ratios,
 )
-from marginctl.objectives import create
-from marginctl.objectives.parsing import available, parse
+from marginctl.objectives.module import Objective
+from marginctl.objectives.parsing import ParsedObjective, available, parse_preset
 from marginctl.objectives.schedules import Schedule
 
-REFERENCE = "cross-entropy"
+OURS, REFERENCE = "marginctl", "cross-entropy"
 OTHER_LIBRARY = "pytorch-metric-learning"
 WARM_UP = 3
 
@@ -33,7 +33,9 @@ Shape = Annotated[list[Count], Field(min_length=3, max_length=3)]
 
 class ObjectivesSettings(Settings):
     rounds: Count = 15
-    objectives: list[str] = Field(default_factory=lambda: list(available()))
+    objectives: list[ParsedObjective] = Field(
+        default_factory=lambda: [parse_preset(name) for name in available()]
+    )
     shapes: list[Shape] = Field(  # N, C, d
         default=[[128, 10, 512], [256, 1000, 512], [256, 1000, 2048], [512, 10000, 512]]
     )
@@ -45,19 +47,14 @@ QUICK = {"rounds": 3, "shapes": [[128, 10, 512]]}
 
 
 def run(settings: ObjectivesSettings, context: Context) -> Result:
-    """Time a forward and a backward pass of each objective with its linear layer.
-
-    Raises:
-        RequestError: an unknown objective.
-    """
-    names = [str(parse(name)) for name in settings.objectives]
+    """Time a forward and a backward pass of each objective with its linear layer."""
     result = Result("objectives", settings.model_dump(), context.device)
     result.notes.append("in brackets: batch size, classes, feature dimension")
     for shape in settings.shapes:
-        for name in names:
-            label = f"{name} ({', '.join(map(str, shape))})"
+        for objective in settings.objectives:
+            label = f"{objective} ({', '.join(map(str, shape))})"
             try:
-                measurements = _measure(name, label, shape, settings.rounds, context.device)
+                measurements = _measure(objective, label, shape, settings.rounds, context.device)
             except (RuntimeError, MemoryError) as error:  # usually out of memory
                 reason = " ".join(str(error).split())[:200]
                 result.skipped.append(Skipped(label, reason))
@@ -72,7 +69,7 @@ def run(settings: ObjectivesSettings, context: Context) -> Result:
 
 
 def _measure(
-    name: str, label: str, shape: list[int], rounds: int, device: str
+    objective: ParsedObjective, label: str, shape: list[int], rounds: int, device: str
 ) -> list[Measurement]:
     rows, classes, features = shape
     torch.manual_seed(0)
@@ -81,9 +78,9 @@ def _measure(
     linear, entropy = nn.Linear(features, classes).to(device), nn.CrossEntropyLoss()
     modules: dict[str, nn.Module] = {
         REFERENCE: linear,
-        name: create(name, classes, features).to(device),
+        OURS: Objective(objective.spec, classes, features).to(device),
     }
-    other = other_library(name, classes, features)
+    other = other_library(objective, classes, features)
     if other is not None:
         modules[OTHER_LIBRARY] = other.to(device)
 
@@ -100,7 +97,7 @@ def _measure(
     seconds = interleave(sides, rounds, device=device, warm_up=WARM_UP, prepare=clear_gradients)
     reference = middle_half(seconds[REFERENCE]).scaled(1000)
     measurements = [
-        Measurement(label, middle_half(ratios(seconds, name, REFERENCE)), "x", rounds, REFERENCE)
+        Measurement(label, middle_half(ratios(seconds, OURS, REFERENCE)), "x", rounds, REFERENCE)
     ]
     if other is not None:
         spread = middle_half(ratios(seconds, OTHER_LIBRARY, REFERENCE))
@@ -110,14 +107,15 @@ def _measure(
     return measurements
 
 
-def other_library(name: str, num_classes: int, feature_dim: int) -> nn.Module | None:
+def other_library(
+    objective: ParsedObjective, num_classes: int, feature_dim: int
+) -> nn.Module | None:
     """Return the same loss of pytorch-metric-learning, if it is installed and has the loss."""
-    parsed = parse(name)
-    if parsed.preset is None or not importlib.util.find_spec(OTHER_LIBRARY.replace("-", "_")):
+    if objective.preset is None or not importlib.util.find_spec(OTHER_LIBRARY.replace("-", "_")):
         return None
     from pytorch_metric_learning import losses
 
-    options = parsed.options
+    options = objective.options
     supported = {"annealing": 0.0, "gradient": "exact", "beyond": "linear"}
     if any(options.get(key, value) != value for key, value in supported.items()):
         return None
@@ -137,5 +135,5 @@ def other_library(name: str, num_classes: int, feature_dim: int) -> nn.Module | 
             *shape, margin=options["margin"], scale=1
         ),
     }
-    factory = factories.get(parsed.preset)
+    factory = factories.get(objective.preset)
     return None if factory is None else factory()

@@ -28,14 +28,14 @@ from marginctl.experiments.training_session import Session
 from marginctl.experiments.training_trial import Trial
 from marginctl.models.factory import check_image_shape
 from marginctl.models.registry import ModelSpec
-from marginctl.objectives.parsing import parse
+from marginctl.objectives.parsing import parse_preset
 from marginctl.recipe import TrainRecipe
 from marginctl.training.trainer import Trainer
 from marginctl.utils.device import usable_cores
 from marginctl.utils.precision import DeviceConfig, device_config_for
 from marginctl.utils.text import count_noun
 
-OBJECTIVES = ["soft:bias=true", "lm-softmax:bias=true"]
+OBJECTIVES = [parse_preset("soft", bias=True), parse_preset("lm-softmax", bias=True)]
 PART_STEPS = 10  # steps of the part of an epoch that is timed first, and of its warm-up
 EVALUATION_BATCH, PART_TESTS = 1000, 2000  # as in training; test images that are timed
 TIMING_SHARE = 1 / 4  # of the minutes; the rest is for the table
@@ -73,7 +73,7 @@ def run(settings: ThroughputSettings, context: Context) -> Result:
         settings.recipe,
         overrides=[] if subset is None else [f"data.subset_size={subset}"],
         options={
-            "objectives": ("objectives", OBJECTIVES),
+            "objectives": ("objectives", [str(objective) for objective in OBJECTIVES]),
             "train.epochs": ("epochs", settings.epochs),
             "seeds": ("seeds", list(range(settings.seeds))),
         },
@@ -196,7 +196,7 @@ def time_training(
         seconds: for all of it, apart from the steps that are always timed.
     """
     began = time.monotonic()
-    spec, device = parse(OBJECTIVES[0]).spec, str(device_config.device)
+    spec, device = OBJECTIVES[0].spec, str(device_config.device)
     few = images.select(np.arange(min(len(images.train_y), PART_STEPS * recipe.train.batch_size)))
     few = replace(few, test_x=images.test_x[:PART_TESTS], test_y=images.test_y[:PART_TESTS])
     part = Trainer(recipe, spec, few, 0, device_config)

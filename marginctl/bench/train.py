@@ -23,7 +23,7 @@ from marginctl.data.images.in_memory import InMemoryImages
 from marginctl.data.loading.loader import PADDING
 from marginctl.models.factory import check_image_shape, create_backbone
 from marginctl.models.registry import ModelSpec
-from marginctl.objectives.parsing import parse
+from marginctl.objectives.parsing import parse_preset
 from marginctl.recipe import TrainRecipe
 from marginctl.training.trainer import Trainer
 from marginctl.utils.device import usable_cores
@@ -64,7 +64,7 @@ def run(settings: TrainSettings, context: Context) -> Result:
         }
     )
     images = noise_images(steps * settings.batch_size)
-    trainer = Trainer(recipe, parse("soft").spec, images, 0, device_config)
+    trainer = Trainer(recipe, parse_preset("soft").spec, images, 0, device_config)
     bare, with_loader = BareLoop(trainer, device_config), BareLoop(trainer, device_config)
     epoch = itertools.count(1)
     workers = 0 if usable_cores() < 2 else 2

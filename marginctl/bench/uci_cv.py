@@ -30,7 +30,7 @@ from marginctl.data.paths import default_data_dir
 from marginctl.data.tabular.dataset import TabularDataset
 from marginctl.data.tabular.uci import load_uci
 from marginctl.errors import RequestError
-from marginctl.objectives.parsing import parse
+from marginctl.objectives.parsing import parse_preset
 from marginctl.recipe import Protocol
 from marginctl.utils.device import usable_cores
 
@@ -107,7 +107,7 @@ def _time_dataset(
 ) -> dict[str, list[float]]:
     """Return the seconds of each side with its best setting, by round."""
     short = protocol.model_copy(update={"epochs": 1})
-    stacks = build_stacks(dataset, parse("soft"), protocol, seed=0)
+    stacks = build_stacks(dataset, parse_preset("soft"), protocol, seed=0)
     networks = protocol.folds * protocol.repeats
     threads_and_jobs = [
         (jobs, threads)
@@ -126,7 +126,7 @@ def _time_dataset(
     }
     scale = {"torch loop": networks / min(LOOP_NETWORKS, len(stacks[0].networks))}
     for count, pool in pools.items():  # so that no side's start-up is timed
-        _train_stacks(build_stacks(dataset, parse("soft"), short, seed=0), pool)
+        _train_stacks(build_stacks(dataset, parse_preset("soft"), short, seed=0), pool)
         _train_sklearn(dataset, short, count, 1)
     seconds, best = {}, {}
     for side, settings in sides.items():

@@ -3,7 +3,7 @@
 import enum
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,7 +13,10 @@ from marginctl.errors import MarginctlError, RequestError
 
 if TYPE_CHECKING:
     from marginctl.crossval.dask_executor import DaskExecutor
+    from marginctl.experiments.uci_cv_execution import Outcome
     from marginctl.experiments.uci_cv_session import Session
+    from marginctl.experiments.uci_cv_trial import Trial
+    from marginctl.results.cv_cells import Collector
 
 
 class Backend(enum.StrEnum):
@@ -118,33 +121,30 @@ def command(
     standard deviation of their test accuracies with the published values. The runs folder keeps
     finished trials: the same command again resumes, or prints the table at once.
     """
-    from marginctl.console.progress import CvProgress, log_lines
+    from marginctl.console.progress import log_lines
     from marginctl.crossval.dask_executor import open_dask_executor
     from marginctl.data.tabular.custom import read_csv_files
     from marginctl.experiments.uci_cv_session import Session
-    from marginctl.experiments.uci_cv_trial import cost_of
-    from marginctl.papers import published_means
     from marginctl.recipe import find_recipe
     from marginctl.reports.figures.uci_cv_grid import check_figure, draw
     from marginctl.reports.formats.output import print_report
-    from marginctl.reports.tables.cv_table import cv_report, live_table
+    from marginctl.reports.tables.cv_table import cv_report
     from marginctl.results.compare_folds import chosen_baseline, compare
-    from marginctl.results.cv_cells import Collector
     from marginctl.runs.atomic_io import check_outputs
     from marginctl.runs.run_dir import NETWORKS, PREDICTIONS
-    from marginctl.utils.text import count_noun
 
     if search and (predictions or save_models or figure):
         raise RequestError(
-            "--search: it keeps no predictions, networks or figures: run the setting that it finds"
+            "--search: writes no predictions, networks or figures: leave these options out, and "
+            "run the setting that it finds"
         )
     if recipe is None:
-        alone = (csv or train_csv) and not dataset
-        recipe = "own-data" if alone else "arcgrad/table1"
-    own = read_csv_files(csv or [], target or [], (train_csv, test_csv))
-    keep = [PREDICTIONS] * (predictions is not None) + [NETWORKS] * (save_models is not None)
+        only_csv = (csv or train_csv) and not dataset
+        recipe = "own-data" if only_csv else "arcgrad/table1"
+    csv_data = read_csv_files(csv or [], target or [], (train_csv, test_csv))
+    outputs = [file for file, path in ((PREDICTIONS, predictions), (NETWORKS, save_models)) if path]
     if figure:
-        keep += check_figure(figure, recipe, set_ or [], objective)
+        outputs += check_figure(figure, recipe, set_ or [], objective)
     session = Session.open(
         recipe,
         overrides=set_ or [],
@@ -158,57 +158,29 @@ def command(
         data_dir=data_dir,
         out=out,
         device=device,
-        own=[data for data, _ in own],
-        keep=keep,
+        own=[data for data, _ in csv_data],
+        keep=outputs,
         offline=offline or dry_run,
         on_fetch=lambda line: None if quiet else log_lines([line]),
     )
     if not quiet:
-        log_lines(line for _, understood in own for line in understood.lines())
+        log_lines(line for _, summary in csv_data for line in summary.lines())
     if search:
         with open_dask_executor(backend, scheduler, workers, needed=True) as cluster:
-            _search(session, workers, cluster, dry_run=dry_run, json=json, quiet=quiet)
+            printed_as = "json" if json else report_format
+            _search(session, workers, cluster, printed_as, dry_run=dry_run, quiet=quiet)
         return
     compared_with = chosen_baseline(session.recipe.objectives, baseline)
     if not dry_run:
-        read = [*(csv or []), *filter(None, (train_csv, test_csv)), find_recipe(recipe).path]
-        check_outputs(predictions, save_models, read)
-    todo = session.unfinished()
-    with open_dask_executor(backend, scheduler, workers, needed=bool(todo)) as cluster:
-        count = session.workers(workers, cluster) if todo else 1
+        inputs = [*(csv or []), *filter(None, (train_csv, test_csv)), find_recipe(recipe).path]
+        check_outputs(predictions, save_models, inputs)
+    pending = session.unfinished()
+    with open_dask_executor(backend, scheduler, workers, needed=bool(pending)) as cluster:
+        count = session.workers(workers, cluster) if pending else 1
         if dry_run:
-            plan = session.plan(todo, count)
-            if json:
-                print_json({"schema": 1, "command": "uci-cv", "dry_run": plan})
-            else:
-                print(
-                    f"{count_noun(plan['trials'], 'trial')}, {plan['to_do']} pending: "
-                    f"{count_noun(plan['networks'], 'network')}, {count_noun(count, 'worker')}, "
-                    f"about {plan['seconds']:.0f} s; runs folder: {plan['folder']}"
-                )
+            _print_plan(session.plan(pending, count), json=json)
             return
-        rows = session.rows
-        collector = Collector(
-            list(rows) or [d.name for d in session.datasets],
-            session.recipe.objectives,
-            seeds=len(session.recipe.seeds),
-            published=published_means(session.recipe.paper, session.recipe.table),
-            skipped=session.skipped,
-            settings={r: (t.dataset.name, t.setting.changed) for r, t in rows.items() if t.setting},
-            row_of={trial.id: trial.row for trial in session.trials},
-        )
-        cost = cost_of(todo)
-        with CvProgress(
-            collector,
-            cost,
-            len(session.trials),
-            lambda: live_table(collector.grid),
-            quiet=quiet,
-        ) as progress:
-            for line in session.warnings:
-                progress.message(line)
-            outcome = session.execute(count, progress, cluster)
-
+        collector, outcome = _train(session, pending, count, cluster, quiet=quiet)
     if predictions:
         session.gather_predictions(predictions, outcome)
     if save_models:
@@ -217,23 +189,74 @@ def command(
         draw(session, collector.grid, figure)
         if not quiet:
             log_lines([f"wrote {figure}"])
-    compared = compare(collector.grid, collector.records, compared_with)
+    comparison = compare(collector.grid, collector.records, compared_with)
     failed = list(outcome.failed.values())
-    report = cv_report(collector.grid, session.recipe.protocol.model_dump(), compared, failed)
+    report = cv_report(collector.grid, session.recipe.protocol.model_dump(), comparison, failed)
     print_report(report, "json" if json else report_format)
-    if outcome.failed:
-        raise MarginctlError(*outcome.failed.values())
+    if failed:
+        raise MarginctlError(*failed)
+
+
+def _print_plan(plan: dict[str, Any], *, json: bool) -> None:
+    from marginctl.utils.text import count_noun
+
+    if json:
+        print_json({"schema": 1, "command": "uci-cv", "dry_run": plan})
+        return
+    print(
+        f"{count_noun(plan['trials'], 'trial')}, {plan['to_do']} pending: "
+        f"{count_noun(plan['networks'], 'network')}, {count_noun(plan['workers'], 'worker')}, "
+        f"about {plan['seconds']:.0f} s; runs folder: {plan['folder']}"
+    )
+
+
+def _train(
+    session: "Session",
+    pending: "list[Trial]",
+    workers: int,
+    cluster: "DaskExecutor | None",
+    *,
+    quiet: bool,
+) -> "tuple[Collector, Outcome]":
+    """Run the pending trials and show the table as it fills."""
+    from marginctl.console.progress import CvProgress
+    from marginctl.experiments.uci_cv_trial import cost_of
+    from marginctl.papers import published_means
+    from marginctl.reports.tables.cv_table import live_table
+    from marginctl.results.cv_cells import Collector
+
+    rows = session.rows
+    collector = Collector(
+        list(rows) or [d.name for d in session.datasets],
+        session.recipe.objectives,
+        seeds=len(session.recipe.seeds),
+        published=published_means(session.recipe.paper, session.recipe.table),
+        skipped=session.skipped,
+        settings={r: (t.dataset.name, t.setting.changed) for r, t in rows.items() if t.setting},
+        row_of={trial.id: trial.row for trial in session.trials},
+    )
+    with CvProgress(
+        collector,
+        cost_of(pending),
+        len(session.trials),
+        lambda: live_table(collector.grid),
+        quiet=quiet,
+    ) as progress:
+        for line in session.warnings:
+            progress.message(line)
+        return collector, session.execute(workers, progress, cluster)
 
 
 def _search(
     session: "Session",
     workers: int | None,
     cluster: "DaskExecutor | None",
+    report_format: str,
     *,
     dry_run: bool,
-    json: bool,
     quiet: bool,
 ) -> None:
+    from marginctl.reports.formats.output import print_report
     from marginctl.reports.tables import search_table
     from marginctl.search.run_search import plan, published_cells, search
     from marginctl.utils.text import count_noun
@@ -246,19 +269,17 @@ def _search(
         f"{count_noun(planned.networks, 'network')}, {count_noun(count, 'worker')}, about "
         f"{planned.seconds / 60:.0f} min; runs folder: {planned.folder}"
     )
+    if dry_run and report_format == "json":
+        print_json({"schema": 1, "command": "uci-cv --search", "dry_run": asdict(planned)})
+    elif dry_run:
+        print(line)
     if dry_run:
-        if json:
-            document = {"schema": 1, "command": "uci-cv --search", "dry_run": asdict(planned)}
-            print_json(document)
-        else:
-            print(line)
         return
     with search_table.Leaderboard(session.recipe, published, quiet=quiet) as board:
         if not quiet:
             board.message(line)
         result = search(session, published, workers=count, progress=board, cluster=cluster)
-    names = [d.name for d in session.datasets]
-    if json:
-        print_json(search_table.as_json(session.recipe, result, published, names, session.skipped))
-    else:
-        search_table.print_result(session.recipe, result, published, names)
+    report = search_table.search_report(
+        session.recipe, result, published, [d.name for d in session.datasets], session.skipped
+    )
+    print_report(report, report_format)

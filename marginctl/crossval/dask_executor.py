@@ -25,7 +25,7 @@ from marginctl.runs.run_dir import versions
 
 CONNECT_TIMEOUT = 10.0  # seconds: a running scheduler answers sooner
 RECOUNT_INTERVAL = 2.0  # seconds between two requests for the number of workers
-KEPT = "finished trials are kept: the same command again resumes"
+RESUME_HINT = "finished trials are kept: the same command again resumes"
 
 
 def numeric_environment() -> dict[str, Any]:
@@ -145,19 +145,20 @@ class DaskExecutor:
 
         if isinstance(error, _MismatchError):
             return RequestError(
-                f"--scheduler {self.address}: {error}: install the same versions there: {KEPT}"
+                f"--scheduler {self.address}: {error}: install the same versions there: "
+                f"{RESUME_HINT}"
             )
         if isinstance(error, CancelledError | _LostSchedulerError):
-            return MarginctlError(f"lost the dask scheduler at {self.address}: {KEPT}")
+            return MarginctlError(f"lost the dask scheduler at {self.address}: {RESUME_HINT}")
         if isinstance(error, KilledWorker):
             return MarginctlError(
                 f"workers of {self.address} were repeatedly killed while training one stack, "
-                f"perhaps for lack of memory: {KEPT}"
+                f"perhaps for lack of memory: {RESUME_HINT}"
             )
         if "deserializ" in str(error) or isinstance(error, ModuleNotFoundError):
             return RequestError(
                 f"--scheduler {self.address}: its scheduler or a worker cannot load our tasks: "
-                f"expected the same versions of marginctl, torch and dask as here: {KEPT}"
+                f"expected the same versions of marginctl, torch and dask as here: {RESUME_HINT}"
             )
         return None
 

@@ -121,7 +121,7 @@ class Stack:
 
     @property
     def widths(self) -> list[int]:
-        """The input's dimension and each hidden layer's; the last one is the feature's."""
+        """The input's dimension and each hidden layer's; the last one is the feature dimension."""
         return [self.dataset.num_features, *self.protocol.hidden]
 
     @property

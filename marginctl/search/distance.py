@@ -1,4 +1,4 @@
-"""The distance between a cross-validation table of ours and a published one."""
+"""Distances between our cross-validation tables and published ones."""
 
 import math
 import statistics
@@ -17,19 +17,19 @@ Cells = Mapping[tuple[str, str], PublishedMean]
 
 @dataclass(frozen=True)
 class Distance:
-    """Differences over the cells that both tables have; in points of accuracy, unless said.
+    """Differences over the cells that both tables have, in percentage points of accuracy.
 
-    An effect is a cell less the median of its row: what a method does there, beside the others.
+    The effect of a method on a data set is its cell minus the median of the row.
 
     Attributes:
-        cells: how many.
+        cells: the number of cells.
         mean_absolute, rms: of the means.
-        mean_absolute_z, rms_z: of the differences over their standard errors.
+        mean_absolute_z, rms_z: of the differences divided by their standard errors.
         effects_mean_absolute, effects_rms: of the effects.
         std_mean_absolute: of the standard deviations over the folds.
-        rank_correlation: Spearman's, of the methods within a data set; mean over the data sets.
-        best_agree: data sets with the same best method, a tie counting in parts.
-        noise: the mean absolute difference of two runs of one protocol, by the cells' stds and n.
+        rank_correlation: Spearman's, of the methods on a data set; the mean over the data sets.
+        best_agree: the number of data sets with the same best method; ties count as fractions.
+        noise: the expected mean absolute difference of two runs of one protocol.
     """
 
     cells: int
@@ -49,12 +49,12 @@ class Distance:
 
 
 def distance(ours: Cells, published: Cells, datasets: Sequence[str] | None = None) -> Distance:
-    """The distance between two tables.
+    """Return the distance between two tables.
 
     Args:
         ours: cells by (data set, objective).
-        published: the same of the paper.
-        datasets: the rows that count; None for all.
+        published: the paper's cells.
+        datasets: the rows to compare; None for all.
 
     Raises:
         ValueError: no cell is in both.
@@ -65,32 +65,32 @@ def distance(ours: Cells, published: Cells, datasets: Sequence[str] | None = Non
             rows.setdefault(dataset, []).append(objective)
     if not rows:
         raise ValueError("no cell is in both tables")
-    differences, effects, z, stds, noise = [], [], [], [], []
+    differences, effect_differences, z, stds, noise = [], [], [], [], []
     correlations, agree = [], 0.0
     for dataset, objectives in rows.items():
         a = [ours[dataset, o] for o in objectives]
         b = [published[dataset, o] for o in objectives]
-        mine, theirs = (np.array([c.mean for c in cells]) for cells in (a, b))
-        differences += list(mine - theirs)
-        effects += list(effects_of(mine) - effects_of(theirs))
+        our_means, their_means = (np.array([c.mean for c in cells]) for cells in (a, b))
+        differences += list(our_means - their_means)
+        effect_differences += list(effects(our_means) - effects(their_means))
         for left, right in zip(a, b, strict=True):
             error = math.sqrt(left.std**2 / left.n + right.std**2 / right.n)
             if error:
                 z.append((left.mean - right.mean) / error)
             stds.append(left.std - right.std)
             noise.append(math.sqrt(4 / math.pi * right.std**2 / right.n))
-        if np.ptp(mine) and np.ptp(theirs):
-            ranks = (rankdata(mine), rankdata(theirs))
+        if np.ptp(our_means) and np.ptp(their_means):
+            ranks = (rankdata(our_means), rankdata(their_means))
             correlations.append(float(np.corrcoef(*ranks)[0, 1]))
-        agree += _shared(mine == mine.max(), theirs == theirs.max())
+        agree += _overlap(our_means == our_means.max(), their_means == their_means.max())
     return Distance(
         cells=len(differences),
         mean_absolute=_mean_absolute(differences),
         rms=_rms(differences),
         mean_absolute_z=_mean_absolute(z) if z else 0.0,
         rms_z=_rms(z) if z else 0.0,
-        effects_mean_absolute=_mean_absolute(effects),
-        effects_rms=_rms(effects),
+        effects_mean_absolute=_mean_absolute(effect_differences),
+        effects_rms=_rms(effect_differences),
         std_mean_absolute=_mean_absolute(stds),
         rank_correlation=statistics.fmean(correlations) if correlations else None,
         best_agree=agree,
@@ -98,13 +98,13 @@ def distance(ours: Cells, published: Cells, datasets: Sequence[str] | None = Non
     )
 
 
-def effects_of(row: NDArray[np.float64]) -> NDArray[np.float64]:
-    """What each method of a row does beside the others: its cell less the row's median."""
+def effects(row: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the effects of the methods of a row: its cells minus their median."""
     return np.asarray(row - np.median(row))
 
 
 def row_medians(published: Cells) -> Cells:
-    """The table that knows the data sets and nothing of the methods: each row at its median."""
+    """Return a table that ignores the methods: each cell is the median of its row."""
     rows: dict[str, list[float]] = {}
     for (dataset, _), cell in published.items():
         rows.setdefault(dataset, []).append(cell.mean)
@@ -122,6 +122,6 @@ def _rms(values: Sequence[float]) -> float:
     return math.sqrt(statistics.fmean(v * v for v in values))
 
 
-def _shared(a: NDArray[np.bool_], b: NDArray[np.bool_]) -> float:
-    """Of two sets of best methods: the share that is in both."""
+def _overlap(a: NDArray[np.bool_], b: NDArray[np.bool_]) -> float:
+    """Return the overlap of two sets of best methods (intersection over union)."""
     return float((a & b).sum() / (a | b).sum())

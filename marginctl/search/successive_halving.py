@@ -195,7 +195,7 @@ def halve(
     grid = Grid(recipe.search, recipe.protocol)
     alternatives, splits = column_alternatives(recipe), selections([d.name for d in datasets])
     remaining, rounds, networks = grid.sample(), [], 0
-    kept: dict[str, set[int]] | None = None  # setting numbers of each selection; None: all
+    selected: dict[str, set[int]] | None = None  # setting numbers of each selection; None: all
     for number, stage in enumerate(recipe.search.rounds, 1):
         ranked: dict[str, list[tuple[Match, Evaluation]]] = {key: [] for key in splits}
         parts = split_round(grid, remaining, trials_per_setting(recipe, datasets))
@@ -205,17 +205,17 @@ def halve(
             evaluations = evaluate(trials, train(trials, Part(number, i, len(parts))))
             networks += sum(trial.networks for trial in trials)
             for key, (selected_on, _) in splits.items():
-                new = [e for n, e in evaluations.items() if kept is None or n in kept[key]]
+                new = [e for n, e in evaluations.items() if selected is None or n in selected[key]]
                 pairs = ranked[key] + [
                     (match(e, alternatives, published, selected_on), e) for e in new
                 ]
                 pairs.sort(key=lambda pair: pair[0].sort_key(criterion))
                 ranked[key] = pairs[: max(stage.keep, MAX_LISTED)]
         rounds.append({"repeats": stage.repeats, "settings": len(remaining)})
-        kept = {
+        selected = {
             key: {m.setting.number for m, _ in pairs[: stage.keep]} for key, pairs in ranked.items()
         }
-        remaining = np.array(sorted(set().union(*kept.values()))) - 1
+        remaining = np.array(sorted(set().union(*selected.values()))) - 1
     held_out = [
         (scored_on, match(ranked[key][0][1], alternatives, published, selected_on, scored_on))
         for key, (selected_on, scored_on) in splits.items()

@@ -63,7 +63,7 @@ def largest_difference(stack, networks):
 @pytest.mark.parametrize("objective", [*COLUMNS, "soft:bias=true", *OTHERS])
 def test_stacked_equals_reference(objective, classes):
     """41 rows in 3 folds: 27 or 28 training rows, so last batches of 3 or 4 rows; 20 steps."""
-    protocol = Protocol(hidden=[6, 5], folds=3, repeats=2, batch_size=8, epochs=5, lr=0.01)
+    protocol = Protocol(hidden=[6, 5], folds=3, repeats=1, batch_size=8, epochs=5, lr=0.01)
     stack = whole(dataset(c=classes), objective, protocol)
     assert {len(n.train) for n in stack.networks} == {27, 28}
     result, networks = train_stack(stack, dtype=torch.float64)
@@ -113,7 +113,7 @@ def test_stacked_equals_reference_for_every_protocol(objective, changes):
 
 
 def test_predictions_and_accuracies_equal_reference():
-    protocol = Protocol(hidden=[8], folds=4, repeats=2, epochs=60, lr=0.03)
+    protocol = Protocol(hidden=[8], folds=4, repeats=2, epochs=25, lr=0.05)
     stack = whole(dataset(), "arcgrad", protocol)
     result, _ = train_stack(stack, dtype=torch.float64)
     numbers = {n.repeat * 4 + n.fold: n for n in stack.networks}
@@ -269,7 +269,7 @@ VARIANTS = [
 @pytest.mark.parametrize("objective", ["center", "adacos", "gradient-decay:beta=warm-up(end=1)"])
 def test_variants_in_one_stack_equal_each_variant_alone(optimizer, objective):
     """27 and 28 rows in batches of 9: networks of one variant also differ in their batches."""
-    base = {"hidden": [6, 5], "folds": 3, "repeats": 2, "batch_size": 9, "epochs": 4}
+    base = {"hidden": [6, 5], "folds": 3, "repeats": 1, "batch_size": 9, "epochs": 4}
     variants = tuple(Protocol(**base, optimizer=optimizer, **own) for own in VARIANTS)
     stack = replace(whole(dataset(), objective, variants[0]), batched_with=variants)
     result, networks = train_stack(stack, dtype=torch.float64)

@@ -6,7 +6,7 @@ from typing import Any
 from marginctl.bench.suite import Environment
 from marginctl.bench.suite import Report as Results
 from marginctl.bench.timing import Measurement
-from marginctl.reports.tables.table import Report, table_of_texts
+from marginctl.reports.tables.table import Report, flat_record, table_of_texts
 from marginctl.utils.text import count_noun
 
 HEADINGS = ("benchmark", "measured", "relative to", "median", "range", "n", "published")
@@ -50,7 +50,11 @@ def bench_report(results: Results, *, ratios_only: bool) -> Report:
         notes.append("sizes are smaller than those of marginctl bench NAME")
     caption = "x: the time of `measured` divided by that of `relative to`, in the same round"
     table = table_of_texts(caption, HEADINGS, rows, key="bench", notes=notes, text_columns=2)
-    records = [dict(zip(HEADINGS, row, strict=True)) for row in rows]
+    records = [
+        {"benchmark": result.benchmark, **flat_record(asdict(m))}
+        for result in results.results
+        for m in result.measurements
+    ]
     return Report([table], records, document, title="marginctl bench")
 
 

@@ -4,16 +4,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich import box
-from rich.table import Table
+from rich.table import Table as RichTable
 
 from marginctl.console.progress import MAX_SILENCE, ProgressDisplay
 from marginctl.crossval.search_space import Setting, column_alternatives
 from marginctl.experiments.uci_cv_trial import Trial
 from marginctl.papers import PublishedMean
 from marginctl.recipe import UciCvRecipe
-from marginctl.reports.formats.output import print_rows
+from marginctl.reports.tables.table import Report, Table, flat_record, table_of_texts
 from marginctl.search.distance import Distance, distance, row_medians
 from marginctl.search.successive_halving import Match, Part, SearchResult, evaluate, match
+from marginctl.utils.text import count_noun
 
 LEADERS = 10
 UNITS = {"points": "points", "effects": "points (effects)", "stds": "points (stds)"}
@@ -81,9 +82,9 @@ class Leaderboard(ProgressDisplay):
             return
         datasets = list(dict.fromkeys(t.dataset.name for t in trials))
         evaluation = evaluate(trials, self._records)[number]
-        found = match(evaluation, self._alternatives, self._published, datasets)
+        nearest = match(evaluation, self._alternatives, self._published, datasets)
         self._settings_done += 1
-        ranked = sorted([*self._matches, found], key=lambda m: m.sort_key(self._criterion))
+        ranked = sorted([*self._matches, nearest], key=lambda m: m.sort_key(self._criterion))
         self._matches = ranked[:LEADERS]
         if not reused:
             best = self._matches[0]
@@ -100,15 +101,15 @@ class Leaderboard(ProgressDisplay):
         fraction = cost / self._total if self._total else 1.0
         self.log(f"round {fraction:.0%} trained, {self.time_text}", MAX_SILENCE)
 
-    def _table(self) -> Table:
-        table = Table(box=box.SIMPLE_HEAD, title=self._title, pad_edge=False)
+    def _table(self) -> RichTable:
+        table = RichTable(box=box.SIMPLE_HEAD, title=self._title, pad_edge=False)
         table.add_column("nearest settings")
         for column in ("points", "effects", "stds"):
             table.add_column(column, justify="right")
-        for found in self._matches:
-            d = found.distance
+        for m in self._matches:
+            d = m.distance
             numbers = (d.mean_absolute, d.effects_mean_absolute, d.std_mean_absolute)
-            table.add_row(str(found.setting), *(f"{number:.2f}" for number in numbers))
+            table.add_row(str(m.setting), *(f"{number:.2f}" for number in numbers))
         return table
 
 
@@ -120,33 +121,8 @@ def reference_distances(
     return {"each row at its own median": distance(row_medians(rows), rows)}
 
 
-def as_json(
-    recipe: UciCvRecipe,
-    result: SearchResult,
-    published: Mapping[tuple[str, str], PublishedMean],
-    datasets: Sequence[str],
-    skipped: Sequence[tuple[str, str]],
-) -> dict[str, Any]:
-    """Return the document of --json."""
-    references = reference_distances(published, datasets)
-    return {
-        "schema": 1,
-        "command": "uci-cv --search",
-        "protocol": recipe.protocol.model_dump(),
-        "search": recipe.search.model_dump() if recipe.search else None,
-        "rounds": result.rounds,
-        "networks": result.networks,
-        "leaderboard": [found.as_json() for found in result.matches],
-        "residuals": _residuals(result.matches[0], published),
-        "held_out": [{"datasets": names, **found.as_json()} for names, found in result.held_out],
-        "held_out_mean": _held_out_mean(result),
-        "compared_with": {name: d.as_json() for name, d in references.items()},
-        "skipped": [{"dataset": d, "reason": r} for d, r in skipped],
-    }
-
-
 def _residuals(
-    found: Match, published: Mapping[tuple[str, str], PublishedMean]
+    nearest: Match, published: Mapping[tuple[str, str], PublishedMean]
 ) -> list[dict[str, Any]]:
     """Return the nearest setting's differences by cell, which may suggest the next space."""
     return [
@@ -158,7 +134,7 @@ def _residuals(
             "n": cell.n,
             "difference": round(cell.mean - published[dataset, objective].mean, 3),
         }
-        for (dataset, objective), cell in sorted(found.cells.items())
+        for (dataset, objective), cell in sorted(nearest.cells.items())
         if (dataset, objective) in published
     ]
 
@@ -167,56 +143,86 @@ def _held_out_mean(result: SearchResult) -> dict[str, float] | None:
     """Return the mean distances over all held-out cells."""
     if not result.held_out:
         return None
-    cells = sum(found.distance.cells for _, found in result.held_out)
+    cells = sum(m.distance.cells for _, m in result.held_out)
     return {
-        key: sum(getattr(f.distance, key) * f.distance.cells for _, f in result.held_out) / cells
+        key: sum(getattr(m.distance, key) * m.distance.cells for _, m in result.held_out) / cells
         for key in ("mean_absolute", "effects_mean_absolute", "std_mean_absolute")
     }
 
 
-def print_result(
+HEADINGS = ("setting", "points", "rms", "z", "effects", "stds", "rank corr.", "same best")
+
+
+def search_report(
     recipe: UciCvRecipe,
     result: SearchResult,
     published: Mapping[tuple[str, str], PublishedMean],
     datasets: Sequence[str],
-) -> None:
-    """Print the settings of the last round, the held-out score and the reference distances."""
-    rows = [{**_row(found.distance), "setting": str(found.setting)} for found in result.matches]
-    for name, d in reference_distances(published, datasets).items():
-        rows.append({**_row(d), "stds": "", "setting": f"({name})"})  # the paper's own stds
-    columns = ["points", "rms", "z", "effects", "stds", "rank corr.", "same best", "setting"]
-    print_rows(rows, columns)
-    best = result.matches[0]
-    changed = {c: n for c, n in best.objectives.items() if c != n}
-    if changed:
-        print("nearest: " + ", ".join(f"{c} as {n}" for c, n in changed.items()))
-    mean = _held_out_mean(result)
-    if mean is not None:
-        for names, found in result.held_out:
-            print(
-                f"held out {', '.join(names)}: {found.distance.mean_absolute:.2f} points, effects "
-                f"{found.distance.effects_mean_absolute:.2f}; selected on the other data sets: "
-                f"{found.setting}"
-            )
-        print(
-            f"held out, mean: {mean['mean_absolute']:.2f} points, effects "
-            f"{mean['effects_mean_absolute']:.2f}"
-        )
-    noise = best.distance.noise
-    print(
-        f"{result.networks} networks; two runs of one protocol differ by about {noise:.2f} points. "
-        "points: mean absolute difference of the cells; effects: the same after each row's median "
-        "is subtracted"
+    skipped: Sequence[tuple[str, str]],
+) -> Report:
+    """Return the settings of the last round, the held-out scores and the reference distances."""
+    references = reference_distances(published, datasets)
+    document = {
+        "schema": 1,
+        "command": "uci-cv --search",
+        "protocol": recipe.protocol.model_dump(),
+        "search": recipe.search.model_dump() if recipe.search else None,
+        "rounds": result.rounds,
+        "networks": result.networks,
+        "leaderboard": [m.as_json() for m in result.matches],
+        "residuals": _residuals(result.matches[0], published),
+        "held_out": [{"datasets": names, **m.as_json()} for names, m in result.held_out],
+        "held_out_mean": _held_out_mean(result),
+        "compared_with": {name: d.as_json() for name, d in references.items()},
+        "skipped": [{"dataset": d, "reason": r} for d, r in skipped],
+    }
+    records = [flat_record(m.as_json()) for m in result.matches]
+    return Report(
+        [_table(result, references)], records, document, title="marginctl uci-cv --search"
     )
 
 
-def _row(d: Distance) -> dict[str, str]:
-    return {
-        "points": f"{d.mean_absolute:.2f}",
-        "rms": f"{d.rms:.2f}",
-        "z": f"{d.mean_absolute_z:.2f}",
-        "effects": f"{d.effects_mean_absolute:.2f}",
-        "stds": f"{d.std_mean_absolute:.2f}",
-        "rank corr.": "" if d.rank_correlation is None else f"{d.rank_correlation:.2f}",
-        "same best": f"{d.best_agree:.1f}",
-    }
+def _table(result: SearchResult, references: Mapping[str, Distance]) -> Table:
+    rows = [(str(m.setting), *_texts(m.distance)) for m in result.matches]
+    for name, d in references.items():
+        texts = _texts(d)
+        texts[HEADINGS.index("stds") - 1] = ""  # they are the paper's
+        rows.append((f"({name})", *texts))
+    best = result.matches[0]
+    changed = {c: n for c, n in best.objectives.items() if c != n}
+    notes = []
+    if changed:
+        notes.append("nearest: " + ", ".join(f"{c} as {n}" for c, n in changed.items()))
+    for names, m in result.held_out:
+        notes.append(
+            f"held out {', '.join(names)}: {m.distance.mean_absolute:.2f} points, effects "
+            f"{m.distance.effects_mean_absolute:.2f}; selected on the other data sets: {m.setting}"
+        )
+    mean = _held_out_mean(result)
+    if mean is not None:
+        notes.append(
+            f"held out, mean: {mean['mean_absolute']:.2f} points, effects "
+            f"{mean['effects_mean_absolute']:.2f}"
+        )
+    notes.append(
+        f"{count_noun(result.networks, 'network')}; two runs of one protocol differ by about "
+        f"{best.distance.noise:.2f} points"
+    )
+    caption = (
+        "points: mean absolute difference of the cells; effects: the same after each row's median "
+        "is subtracted"
+    )
+    return table_of_texts(caption, HEADINGS, rows, key="search", notes=notes)
+
+
+def _texts(d: Distance) -> list[str]:
+    """Return a distance by `HEADINGS`."""
+    correlation = "" if d.rank_correlation is None else f"{d.rank_correlation:.2f}"
+    numbers = (
+        d.mean_absolute,
+        d.rms,
+        d.mean_absolute_z,
+        d.effects_mean_absolute,
+        d.std_mean_absolute,
+    )
+    return [*(f"{number:.2f}" for number in numbers), correlation, f"{d.best_agree:.1f}"]
