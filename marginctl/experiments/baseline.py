@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional
 
 from marginctl.data.images.base import ImageDataset
-from marginctl.data.images.load import OODDataset
+from marginctl.data.images.image_sets import OODDataset
 from marginctl.errors import RequestError
 from marginctl.experiments.evaluate_pretrained import classes_of
 from marginctl.experiments.source_model import Start

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from marginctl import recipe as recipes
 from marginctl.data.images.base import ImageDataset
-from marginctl.data.images.load import load_image_set
+from marginctl.data.images.image_sets import load_image_set
 from marginctl.data.images.registry import LIST_PREFIX
 from marginctl.data.images.subsets import label_noise, long_tailed, subsample
 from marginctl.errors import RequestError

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from marginctl.calibration.calibrator import Calibrator, evaluate_calibrator
 from marginctl.data.images.base import ImageDataset
-from marginctl.data.images.load import load_ood_datasets
+from marginctl.data.images.image_sets import load_ood_datasets
 from marginctl.data.images.registry import FOLDER_PREFIX, check_image_set_name, loading_modes
 from marginctl.data.paths import resolve_path
 from marginctl.errors import RequestError

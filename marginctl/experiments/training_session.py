@@ -9,7 +9,7 @@ import yaml
 
 from marginctl import recipe as recipes
 from marginctl.data.images.base import ImageDataset
-from marginctl.data.images.load import load_ood_datasets
+from marginctl.data.images.image_sets import load_ood_datasets
 from marginctl.data.images.pairs import load_pairs
 from marginctl.data.paths import default_data_dir
 from marginctl.errors import RequestError

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from marginctl import NUMERICS
-from marginctl.data.images.load import OODDataset
+from marginctl.data.images.image_sets import OODDataset
 from marginctl.data.images.pairs import VerificationPairs
 from marginctl.experiments.reference_run import Reference
 from marginctl.experiments.source_scale import ScaleFrom, kappa_of

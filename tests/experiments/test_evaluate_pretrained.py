@@ -183,8 +183,8 @@ def test_without_network_and_file(marginctl, hub, photographs):
     said, line = ran.err.splitlines()
     assert said.startswith("Downloading: ")  # torch.hub's own words
     assert line == (
-        f"error: {kind}: {file} is not there, and {kind.url} cannot be fetched (no network here): "
-        "put that file there"
+        f"error: {kind}: no file {file}, and {kind.url} cannot be downloaded (no network here): "
+        "put the file there"
     )
 
 

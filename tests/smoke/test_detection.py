@@ -103,7 +103,7 @@ def test_a_recipe_with_other_names_is_refused_before_anything_runs(marginctl, tm
     assert "unknown image set 'digit'" in ran.err
     ran = marginctl("train", "--data", "digits", "--ood", "digits", "--out", tmp_path / "runs")
     assert (ran.status, ran.out) == (2, "")
-    assert ran.err.startswith("error: ood digits: the test images of digits themselves")
+    assert ran.err.startswith("error: ood digits: these are the test images of digits")
     assert not (tmp_path / "runs").exists()
 
 
@@ -111,9 +111,9 @@ def test_a_recipe_with_other_names_is_refused_before_anything_runs(marginctl, tm
     ("arguments", "said"),
     [
         (("--ood", "near=mnst"), "unknown image set 'mnst'"),
-        (("--ood", "mnist"), "ood mnist: the test images of mnist themselves"),
+        (("--ood", "mnist"), "ood mnist: these are the test images of mnist"),
         (("--ood", "svhn"), "no test_32x32.mat in"),
-        (("--ood", "digits", "--ood", "far=digits"), "ood far=digits: stands twice"),
+        (("--ood", "digits", "--ood", "far=digits"), "ood far=digits: duplicate"),
         (("--figure", "a.txt"), "expected a file name ending in .png, .svg, .pdf"),
     ],
 )

@@ -201,5 +201,5 @@ def test_what_cannot_be_is_one_line(marginctl, faces, store, tmp_path):
     assert said.startswith("error: others/none.txt") or "none.txt: cannot be read" in said
     twice = ("--pairs", str(pairs), "--pairs", "others/pairs.txt", "--out", tmp_path / "runs")
     said = refused(marginctl, "train", "--data", "digits", *twice, "--data-dir", faces)
-    assert said == "error: pairs others/pairs.txt: stands twice: name each list once\n"
+    assert said == "error: pairs others/pairs.txt: duplicate: name each list once\n"
     assert not (tmp_path / "runs").exists()

@@ -5,7 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
-from marginctl.data.images.load import OODDataset
+from marginctl.data.images.image_sets import OODDataset
 from marginctl.training.epoch_metrics import detection_record
 from marginctl.training.ood_evaluation import (
     AdaptedLoader,

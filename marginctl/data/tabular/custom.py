@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from marginctl.data.tabular.csv_file import RawTable, is_number, read_table
 from marginctl.data.tabular.dataset import TabularDataset
 from marginctl.data.tabular.features import MISSING, extract_features
-from marginctl.data.tabular.summary import CSVSummary, join_names
+from marginctl.data.tabular.csv_summary import CSVSummary, join_names
 from marginctl.errors import RequestError
 from marginctl.utils.text import did_you_mean, shorten
 
@@ -62,7 +62,7 @@ def read_train_test_csv(train: Path, test: Path, target: str) -> tuple[TabularDa
     if not 0 < len(test_rows) < dataset.num_rows:
         split = "training" if len(test_rows) else "test"
         raise RequestError(
-            f"{joined.name}: no {split} row can be used: each lacks a class or a value"
+            f"{joined.name}: no {split} row can be used: each one has no class or a missing value"
         )
     summary.notes.append(f"{len(test_rows)} of the used rows are test rows")
     return replace(dataset, fixed_test=test_rows), summary
@@ -159,10 +159,10 @@ def _spelling(number: float) -> str:
 
 def _check_classes(raw: RawTable, target: str, summary: CSVSummary) -> None:
     if len(summary.classes) < 2:
-        found = f"only class '{next(iter(summary.classes))}'" if summary.classes else "no class"
+        names = [f"only class '{name}'" for name in summary.classes]
         used = sum(summary.classes.values())
         raise RequestError(
-            f"{raw.name}: target '{target}' has {found} in the {used} rows that can be used: "
+            f"{raw.name}: target '{target}' has {names[0] if names else 'no class'} in the {used} rows that can be used: "
             "expected at least 2 classes"
         )
 

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marginctl.data.tabular.csv_file import RawTable, is_number
-from marginctl.data.tabular.summary import CSVSummary, join_names
+from marginctl.data.tabular.csv_summary import CSVSummary, join_names
 from marginctl.errors import RequestError
 from marginctl.utils.text import shorten
 

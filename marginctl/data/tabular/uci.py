@@ -168,14 +168,14 @@ def _excel(path: Path, file: dict[str, Any]) -> Iterator[Row]:
     try:
         # otherwise xlrd writes its warnings to stdout
         book = xlrd.open_workbook(path, logfile=io.StringIO())
-        sheets = [book.sheet_by_index(i) for i in file["sheets"]]
+        worksheets = [book.sheet_by_index(i) for i in file["sheets"]]
     except OSError as error:
         raise RequestError(f"{path}: cannot be read: {error.strerror or error}") from None
     except Exception:  # a corrupt file can make xlrd raise anything
         raise RequestError(f"{path}: not the expected .xls file: download it again") from None
-    for sheet in sheets:
-        for i in range(file.get("skip", 0), sheet.nrows):
-            yield [str(value) for value in sheet.row_values(i)]
+    for worksheet in worksheets:
+        for i in range(file.get("skip", 0), worksheet.nrows):
+            yield [str(value) for value in worksheet.row_values(i)]
 
 
 READERS: dict[str, Callable[[Path, dict[str, Any]], Iterable[Row]]] = {
