@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from marginctl.calibration.calibrator import Calibrator, evaluate_calibrator
 from marginctl.data.images.base import ImageDataset
+from marginctl.data.images.image_sets import load_ood_datasets
 from marginctl.data.images.in_memory import InMemoryImages
 from marginctl.data.images.listing import imagenet_wnids
-from marginctl.data.images.image_sets import load_ood_datasets
 from marginctl.data.images.on_disk import OnDiskImages, load_on_disk
 from marginctl.data.loading.workers import DecodedImages, decode_batches
 from marginctl.errors import RequestError

@@ -1,6 +1,6 @@
 """Lists of image pairs for verification: two images of one identity, or of two.
 
-There are two formats, which the first line distinguishes. LFW's begins with a line of two numbers, `FOLDS
+The first line distinguishes two formats. LFW's begins with a line of two numbers, `FOLDS
 PAIRS`, or of one, `PAIRS`; then each fold has PAIRS lines `NAME I J` (two images of an identity)
 and PAIRS lines `NAME I OTHER J` (of two identities). Image I of NAME is NAME/NAME_000I.jpg, or has
 another image suffix. The plain format has lines `PATH PATH 1` (one identity) or `PATH PATH 0`

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marginctl.data.tabular.csv_file import RawTable, is_number, read_table
+from marginctl.data.tabular.csv_summary import CSVSummary, join_names
 from marginctl.data.tabular.dataset import TabularDataset
 from marginctl.data.tabular.features import MISSING, extract_features
-from marginctl.data.tabular.csv_summary import CSVSummary, join_names
 from marginctl.errors import RequestError
 from marginctl.utils.text import did_you_mean, shorten
 
@@ -162,8 +162,8 @@ def _check_classes(raw: RawTable, target: str, summary: CSVSummary) -> None:
         names = [f"only class '{name}'" for name in summary.classes]
         used = sum(summary.classes.values())
         raise RequestError(
-            f"{raw.name}: target '{target}' has {names[0] if names else 'no class'} in the {used} rows that can be used: "
-            "expected at least 2 classes"
+            f"{raw.name}: target '{target}' has {names[0] if names else 'no class'} in the {used} "
+            "rows that can be used: expected at least 2 classes"
         )
 
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from marginctl.data.images.in_memory import load_in_memory
 from marginctl.data.images.image_sets import load_ood_datasets
+from marginctl.data.images.in_memory import load_in_memory
 from marginctl.data.images.registry import parse_ood_name
 from marginctl.data.paths import MissingDataError
 from marginctl.errors import RequestError
