@@ -10,10 +10,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
+from marginctl.errors import RequestError
 from marginctl.models.registry import ModelSpec
 from marginctl.objectives.parsing import parse
+from marginctl.recipe.fields import first_error_line
 from marginctl.utils import yaml
 
 NOT_AVAILABLE = "not available"  # the paper has a number here, but its text available to us has not
@@ -260,10 +269,14 @@ def read_paper(name: str, path: Path) -> Paper:
     """Read the published.yaml of a paper.
 
     Raises:
-        RequestError: it is not YAML, or names an unknown objective or model.
-        pydantic.ValidationError: it does not fit the schema; all problems together.
+        RequestError: it is not YAML, does not fit the schema, or names an unknown objective or
+            model.
     """
-    file = _PaperFile.model_validate(yaml.read(path)[0])
+    try:
+        file = _PaperFile.model_validate(yaml.read(path)[0])
+    except ValidationError as error:
+        key = ".".join(map(str, error.errors()[0]["loc"]))
+        raise RequestError(f"{path}: {key}: {first_error_line(error)}") from None
     return Paper(
         name,
         file.title,

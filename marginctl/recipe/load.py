@@ -1,5 +1,6 @@
 """Recipes in files: finding, reading, overriding and validating them."""
 
+import functools
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ import marginctl
 from marginctl.errors import RequestError
 from marginctl.recipe.fields import expected_text, shortened
 from marginctl.utils import yaml
+from marginctl.utils.registry import Registry
 from marginctl.utils.text import did_you_mean, shorten
 
 PUBLISHED = "published.yaml"  # the published values of a paper, in the folder of its recipes
@@ -54,10 +56,16 @@ def recipes_folder() -> Path:
 
 
 def shipped_recipes() -> dict[str, Path]:
-    """Return the shipped recipes: `<paper>/<table>` and the file."""
-    folder = recipes_folder()
+    """Return the recipes of this package and of plug-ins: `<paper>/<table>` and the file."""
+    shipped = recipes_folder()
+    folders = {"": shipped} | {
+        f"{name}/": folder
+        for name, folder in paper_folders().items()
+        if not folder.is_relative_to(shipped)
+    }
     return {
-        path.relative_to(folder).with_suffix("").as_posix(): path
+        prefix + path.relative_to(folder).with_suffix("").as_posix(): path
+        for prefix, folder in folders.items()
         for path in sorted(folder.rglob("*.yaml"))
         if path.name != PUBLISHED
     }
@@ -65,9 +73,20 @@ def shipped_recipes() -> dict[str, Path]:
 
 def paper_folders() -> dict[str, Path]:
     """Return the folder of each paper by its name: those that hold its published values."""
-    return {
-        path.parent.name: path.parent for path in sorted(recipes_folder().glob(f"*/{PUBLISHED}"))
-    }
+    return {name: Path(folder) for name, folder in _papers().items()}
+
+
+@functools.cache
+def _papers() -> Registry[str]:
+    """Return the registry of papers; the entry is the folder, so adding a paper adds no code."""
+    folders = sorted(recipes_folder().glob(f"*/{PUBLISHED}"))
+    shipped = {path.parent.name: str(path.parent) for path in folders}
+    return Registry("paper", str, shipped, check=_check_paper)
+
+
+def _check_paper(name: str, folder: str) -> None:
+    if not (Path(folder) / PUBLISHED).is_file():
+        raise RequestError(f"no {PUBLISHED} in {folder}")
 
 
 def find_recipe(name: str) -> RecipeFile:
