@@ -19,7 +19,7 @@ from marginctl.utils import plugins
 
 pytestmark = pytest.mark.smoke
 
-TOYS = '''
+TOYS = """
 from pathlib import Path
 
 from torch import nn
@@ -76,7 +76,7 @@ PLUGIN = Plugin({
     "format": {"captions": FORMAT},
     "paper": {"toy-paper": PAPER},
 })
-'''
+"""
 PUBLISHED = """\
 title: "A toy paper"
 source: "nobody"
