@@ -11,6 +11,7 @@ from marginctl.data.images.image_sets import OODDataset
 from marginctl.data.images.pairs import VerificationPairs
 from marginctl.experiments.reference_run import Reference
 from marginctl.experiments.source_scale import ScaleFrom, kappa_of
+from marginctl.models.registry import ModelSpec
 from marginctl.objectives.parsing import ParsedObjective, parse
 from marginctl.objectives.parts import ObjectiveSpec, plugin_origins, scale_source, with_scale_value
 from marginctl.recipe import ImageRecipe
@@ -54,7 +55,9 @@ class Trial:
     def identity(self) -> dict[str, Any]:
         """All that the result depends on; defaults are left out: a new option changes no id."""
         recipe = self.recipe
-        others = plugin_origins(self.objective.spec)
+        plugins = {*plugin_origins(self.objective.spec)}
+        if (origin := ModelSpec.parse(recipe.model).plugin_origin) is not None:
+            plugins.add(origin)
         train = recipe.train.model_dump(exclude_defaults=True, exclude={"compile", "reference_run"})
         if self.reference is not None:
             train["reference_run"] = self.reference.weights  # wherever its folder is
@@ -69,7 +72,7 @@ class Trial:
             "train": train,
             "seed": self.seed,
             "numerics": NUMERICS,
-            **({"plugins": others} if others else {}),
+            **({"plugins": sorted(plugins)} if plugins else {}),
             **({"ood": foreign} if foreign else {}),
             **({"pairs": [one.digest for one in self.pairs]} if self.pairs else {}),
             **self._of_start,

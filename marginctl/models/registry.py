@@ -274,6 +274,11 @@ class ModelSpec:
         """The backbone's entry in the registry."""
         return find_backbone(self.name)
 
+    @property
+    def plugin_origin(self) -> str | None:
+        """The plug-in that the backbone comes from, None for a built-in one."""
+        return BACKBONES.origin(self.name)
+
     @cached_property
     def _text(self) -> str:
         options = format_options(self.entry.all_options, self.options)

@@ -71,7 +71,9 @@ def test_a_plugin_adds_a_backbone_and_an_image_set(marginctl, tmp_path, plugin):
     ran = marginctl("train", "--data", "stripes", "--model", "tiny:width=3", *small, "--json")
     assert ran.status == 0, ran.err
     run = next(out.rglob("run.json"))
-    recipe = json.loads(run.read_text())["recipe"]
+    record = json.loads(run.read_text())
+    assert [origin.split()[0] for origin in record["plugins"]] == ["stripes_plugin.py"]
+    recipe = record["recipe"]
     assert (recipe["data"]["name"], recipe["model"]) == ("stripes", "tiny:width=3")
     assert marginctl("eval", run.parent, "--ood", "digits", "--json").json["n"] == 20
     fine_tuned = ("transfer", "--from", run.parent, "--data", "stripes", "--method", "fine-tune")
