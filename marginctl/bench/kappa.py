@@ -16,7 +16,7 @@ from marginctl.bench.timing import (
 )
 from marginctl.models.factory import create_backbone
 from marginctl.models.registry import ModelSpec
-from marginctl.objectives.least_squares import least, reconstruction_errors
+from marginctl.objectives.least_squares import best_candidates, reconstruction_errors
 from marginctl.objectives.module import Objective
 from marginctl.objectives.parsing import parse_preset
 from marginctl.papers import published_table
@@ -148,7 +148,7 @@ class _Step:
         self.parts = {
             "training step": self._train,
             "errors": lambda: [self._compute_errors() for _ in range(SEARCH_CALLS)],
-            "argmin": lambda: [least(self._errors) for _ in range(SEARCH_CALLS)],
+            "argmin": lambda: [best_candidates(self._errors) for _ in range(SEARCH_CALLS)],
         }
 
     def _train(self) -> None:

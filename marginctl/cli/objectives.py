@@ -8,17 +8,17 @@ import typer
 from marginctl.cli import options
 from marginctl.cli.options import integer, print_json
 
-app = typer.Typer(help="The objectives and their options.", no_args_is_help=True)
+app = typer.Typer(help="List objectives and show their formulas and options.", no_args_is_help=True)
 
 
 @app.command("list")
 def list_(
     parts: Annotated[
-        bool, typer.Option("--parts", help="The parts and schedules to compose from instead.")
+        bool, typer.Option("--parts", help="List parts and schedules instead.")
     ] = False,
     json: options.Json = False,
 ) -> None:
-    """List the objectives with their defaults and where they were published."""
+    """List the objectives with their defaults and sources."""
     from marginctl.objectives.describe import describe, list_parts, summarize
     from marginctl.objectives.parsing import parse_preset
     from marginctl.objectives.presets import PRESETS
@@ -48,12 +48,17 @@ def list_(
 def show(
     names: Annotated[
         list[str],
-        typer.Argument(metavar="NAME", help="Objectives, with options or without, or parts."),
+        typer.Argument(
+            metavar="NAME", help="Presets, with or without options, or compositions of parts."
+        ),
     ],
     classes: Annotated[
         int,
         typer.Option(
-            "--classes", metavar="C", parser=integer(2, 10**9), help="For theory and figure."
+            "--classes",
+            metavar="C",
+            parser=integer(2, 10**9),
+            help="Number of classes for theory and figure.",
         ),
     ] = 10,
     plot: Annotated[
@@ -61,25 +66,26 @@ def show(
         typer.Option(
             "--plot",
             metavar="FILE",
-            help="Draw the target's logit, the loss and its gradient: .png, .svg or .pdf.",
+            help="Plot target logit, loss and gradient: .png, .svg or .pdf.",
         ),
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """Show objectives: formula, options with ranges, source, two classes, and what theory says."""
+    """Show objectives: formula, source, options and ranges, two classes, and theory."""
     from marginctl.objectives.describe import describe
     from marginctl.objectives.parsing import parse
     from marginctl.reports.formats.output import print_objective
 
-    found = [describe(parse(name), classes) for name in names]
+    objectives = [parse(name) for name in names]
+    documents = [describe(objective, classes) for objective in objectives]
     if plot is not None:
         from marginctl.console.progress import log_lines
         from marginctl.reports.figures.objective_curves import draw
 
-        draw(names, classes, plot)
+        draw(objectives, classes, plot)
         log_lines([f"wrote {plot}"])
     if json:
-        print_json(found[0] if len(found) == 1 else found)
+        print_json(documents[0] if len(documents) == 1 else documents)
         return
-    for i, one in enumerate(found):
-        print_objective(one, first=i == 0)
+    for i, document in enumerate(documents):
+        print_objective(document, first=i == 0)

@@ -1,29 +1,216 @@
-"""Joins the written-out derivatives to autograd."""
+"""Forward and backward passes of a composed objective, with written-out derivatives.
+
+`forward_pass` gives losses and the derivatives of each sample's loss, `backward_pass` the gradient
+once the samples' weights are known. The autograd functions at the end join them to torch.
+"""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
-from marginctl.objectives.composition import Parts, Pull, backward, evaluate
-from marginctl.objectives.scales import State
+from marginctl.objectives.losses import Loss
+from marginctl.objectives.margins import Margin
+from marginctl.objectives.regularizers import Regularizer, add_to_rows, gather_rows
+from marginctl.objectives.scales import Batch, FeatureNormWeightNorm, Scale, State
 from marginctl.objectives.similarities import Saved, Similarity
+
+
+class Parts(NamedTuple):
+    """The five parts of an objective, with their options at one step of the training."""
+
+    similarity: Similarity
+    scale: Scale
+    margin: Margin
+    loss: Loss
+    regularizers: list[Regularizer]
+
+
+class TrainingLogits(NamedTuple):
+    """The logits of the loss, with the margin, and tensors for their derivative."""
+
+    values: Tensor  # (..., N, C)
+    target_similarity: Tensor  # (..., N, 1)
+    target_logit: Tensor  # (..., N, 1), before a margin on logits
+    factor: Tensor | float  # the scale
+    slope: Tensor | None  # (..., N, 1), the margin's; None is 1
+    weight_norm_slope: Tensor | None  # (..., N, 1), d target_logit / d |w_y| over the factor
+    saved: Saved
+
+
+class SampleGradients(NamedTuple):
+    """The derivatives of each sample's loss, before the samples are weighted."""
+
+    product: Tensor  # (..., N, C), of the similarity's product
+    targets: Tensor  # (..., N)
+    saved: Saved
+    scale: Tensor | None = None  # (..., N), of the logarithm of the scale
+    features: Tensor | None = None  # (..., N, d), of a regularizer on the features
+    weights: Tensor | None = None  # (..., C, d), of a regularizer on the weights; for all samples
+    weight_norm: Tensor | None = None  # (..., N, 1), of |w_y|
+
+
+class Gradient(NamedTuple):
+    """The gradient of sum(row_weight x loss)."""
+
+    features: Tensor  # (..., N, d)
+    weights: Tensor  # (..., C, d)
+    bias: Tensor | None  # (..., C)
+    log_scale: Tensor | None  # (...), of a learned scale
+
+
+def training_logits(
+    parts: Parts, batch: Batch, similarity: Tensor, saved: Saved, state: State
+) -> TrainingLogits:
+    """Return scale x similarity with the margin on the target; overwrites `similarity`."""
+    assert batch.targets is not None
+    margin, index = parts.margin, batch.targets.unsqueeze(-1)
+    factor = parts.scale.factor(batch, state)
+    target = similarity.gather(-1, index)
+    moved, slope, weight_norm_slope = target, None, None
+    if margin.stage == "similarity":
+        length = None
+        if isinstance(parts.scale, FeatureNormWeightNorm):  # the margin takes a cosine
+            assert saved.weight_norm is not None
+            length = gather_rows(saved.weight_norm.mT, batch.targets)
+        cosine = target if length is None else target / length
+        moved, slope = margin.apply(cosine), margin.slope(cosine)
+        if length is not None:
+            weight_norm_slope = moved - cosine * (1.0 if slope is None else slope)
+            moved = moved * length
+    values = similarity if _is_one(factor) else similarity.mul_(factor)
+    target_logit = moved * factor
+    if moved is not target:
+        values.scatter_(-1, index, target_logit)
+    if margin.stage == "logit":
+        slope = margin.slope(target_logit)
+        values.scatter_(-1, index, margin.apply(target_logit))
+    return TrainingLogits(values, target, target_logit, factor, slope, weight_norm_slope, saved)
+
+
+def forward_pass(
+    parts: Parts,
+    features: Tensor,
+    weights: Tensor,
+    targets: Tensor,
+    valid: Tensor | None,
+    state: State,
+    bias: Tensor | None,
+    *,
+    training: bool,
+    with_gradients: bool,
+) -> tuple[Tensor, State, SampleGradients | None]:
+    """Return the loss of each sample, the state after the batch, and the sample gradients."""
+    similarity, saved = parts.similarity.forward(features, weights, bias)
+    batch = Batch(features, weights, similarity, targets, valid)
+    updated = parts.scale.update_state(batch, state) if training else {}
+    logits = training_logits(parts, batch, similarity, saved, {**state, **updated})
+    inputs = {
+        "features": features,
+        "logits": logits.values,
+        "target": logits.target_similarity,
+        "weights": weights,
+    }
+    gradients = None
+    if with_gradients:
+        loss, logit_gradient = parts.loss.gradient(logits.values, targets)
+        totals = {"logits": logit_gradient}
+        for regularizer in parts.regularizers:
+            key = regularizer.acts_on
+            penalty, totals[key] = regularizer.add_gradient(
+                inputs[key], targets, state, totals.get(key)
+            )
+            loss = loss + penalty
+        gradients = _sample_gradients(parts, logits, targets, totals)
+    else:
+        loss = parts.loss.forward(logits.values, targets)
+        for regularizer in parts.regularizers:
+            loss = loss + regularizer.penalty(inputs[regularizer.acts_on], targets, state)
+    for regularizer in parts.regularizers if training else []:
+        updated |= regularizer.update_state(features, targets, valid, state)
+    return loss + parts.margin.offset, {**state, **updated}, gradients
+
+
+def _sample_gradients(
+    parts: Parts, logits: TrainingLogits, targets: Tensor, totals: dict[str, Tensor]
+) -> SampleGradients:
+    """Return the gradients from those with respect to the inputs of loss and regularizers."""
+    index, upstream, factor = targets.unsqueeze(-1), totals["logits"], logits.factor
+    target_grad = upstream.gather(-1, index)
+    scale_grad = None
+    if parts.scale.gradient_to != "nothing":
+        # of its logarithm: the logits are the factor times the similarities
+        scale_grad = torch.einsum("...c,...c->...", upstream, logits.values)
+        if parts.margin.stage == "logit":
+            logit = logits.target_logit
+            before = logit if logits.slope is None else logit * logits.slope
+            scale_grad += (target_grad * (before - logits.values.gather(-1, index))).squeeze(-1)
+    if not _is_one(factor):
+        upstream.mul_(factor)
+        target_grad = target_grad * factor
+    norm_slope = logits.weight_norm_slope
+    weight_norm_grad = None if norm_slope is None else target_grad * norm_slope
+    if logits.slope is not None or "target" in totals:
+        target_grad = target_grad if logits.slope is None else target_grad * logits.slope
+        upstream.scatter_(-1, index, target_grad + totals.get("target", 0.0))
+    return SampleGradients(
+        parts.similarity.product_gradient(upstream, logits.saved),
+        targets,
+        logits.saved._replace(cosine=None),
+        scale_grad,
+        totals.get("features"),
+        totals.get("weights"),
+        weight_norm_grad,
+    )
+
+
+def _is_one(factor: Tensor | float) -> bool:
+    return isinstance(factor, float) and factor == 1
+
+
+def backward_pass(parts: Parts, gradients: SampleGradients, row_weight: Tensor) -> Gradient:
+    """Return the gradient of sum(row_weight x loss); does not change `gradients`."""
+    saved, column_weight = gradients.saved, row_weight.unsqueeze(-1)
+    similarity, scale = parts.similarity, parts.scale
+    features, weights = similarity.backward(gradients.product, saved, row_weight)
+    if gradients.features is not None:
+        features = features.addcmul_(gradients.features, column_weight)
+    if gradients.weights is not None:
+        weights += gradients.weights * row_weight.sum(-1)[..., None, None]
+    log_scale = None
+    if scale.gradient_to == "log_scale":
+        assert gradients.scale is not None
+        log_scale = (gradients.scale * row_weight).sum(-1)
+    if scale.gradient_to == "feature-norm":
+        assert gradients.scale is not None
+        assert saved.feature_norm is not None
+        radial = (gradients.scale.unsqueeze(-1) / saved.feature_norm).mul_(column_weight)
+        features = features.addcmul_(radial, saved.features)
+    if gradients.weight_norm is not None:
+        assert saved.weight_norm is not None
+        targets = gradients.targets
+        unit = gather_rows(saved.weights, targets) / gather_rows(saved.weight_norm.mT, targets)
+        add_to_rows(weights, targets, unit.mul_(gradients.weight_norm * column_weight))
+    bias = None
+    if similarity.has_bias:
+        bias = (row_weight.unsqueeze(-2) @ gradients.product).squeeze(-2)
+    return Gradient(features, weights, bias, log_scale)
 
 
 class LossFunction(torch.autograd.Function):
     """The loss of each sample and the state after the batch.
 
-    The derivative is taken in the forward pass, while the logits are at hand, so that one (N, C)
-    matrix is kept for the backward pass, which is two matrix products.
+    The derivative is computed in the forward pass, while the logits are in memory, so that one
+    (N, C) matrix is saved for the backward pass, which is two matrix products.
     """
 
     @staticmethod
     def forward(
         ctx: FunctionCtx,
         parts_at: Callable[[State], Parts],
-        trained: int,
+        num_trained: int,
         names: tuple[str, ...],
         training: bool,
         features: Tensor,
@@ -35,35 +222,41 @@ class LossFunction(torch.autograd.Function):
     ) -> tuple[Tensor, ...]:
         state = dict(zip(names, values, strict=True))
         parts = parts_at(state)
-        loss, after, pull = evaluate(
-            parts, features, weights, targets, valid, state, bias, training=training, pull=True
+        loss, after, gradients = forward_pass(
+            parts,
+            features,
+            weights,
+            targets,
+            valid,
+            state,
+            bias,
+            training=training,
+            with_gradients=True,
         )
-        assert pull is not None
-        product, targets, saved, *others = pull
+        assert gradients is not None
+        product, targets, saved, *others = gradients
         ctx.save_for_backward(product, targets, *saved, *others)  # type: ignore[arg-type]
-        ctx.parts, ctx.states = parts, len(names)  # type: ignore[attr-defined]
+        ctx.parts, ctx.num_states = parts, len(names)  # type: ignore[attr-defined]
         # an output must not be an input
-        moved = tuple(
-            after[n] if after[n] is not state[n] else after[n].clone() for n in names[trained:]
+        updated = tuple(
+            after[n] if after[n] is not state[n] else after[n].clone() for n in names[num_trained:]
         )
-        ctx.mark_non_differentiable(*moved)
-        return (loss, *moved)
+        ctx.mark_non_differentiable(*updated)
+        return (loss, *updated)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, of_loss: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, loss_grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         product, targets, *others = ctx.saved_tensors
         saved = Saved(*others[: len(Saved._fields)])
-        pull = Pull(product, targets, saved, *others[len(Saved._fields) :])
+        gradients = SampleGradients(product, targets, saved, *others[len(Saved._fields) :])
         with torch.autocast(product.device.type, enabled=False):
-            found = backward(ctx.parts, pull, of_loss)
-        of_state: list[Tensor | None] = [None] * ctx.states
-        if found.log_scale is not None:
-            of_state[0] = found.log_scale
-        return (
-            *(None, None, None, None, found.features, found.weights, found.bias, None, None),
-            *of_state,
-        )
+            gradient = backward_pass(ctx.parts, gradients, loss_grad)
+        state_grads: list[Tensor | None] = [None] * ctx.num_states
+        if gradient.log_scale is not None:
+            state_grads[0] = gradient.log_scale
+        inputs = (gradient.features, gradient.weights, gradient.bias, None, None)
+        return (None, None, None, None, *inputs, *state_grads)
 
 
 class SimilarityFunction(torch.autograd.Function):
@@ -77,18 +270,18 @@ class SimilarityFunction(torch.autograd.Function):
         weights: Tensor,
         bias: Tensor | None,
     ) -> Tensor:
-        found, saved = similarity.forward(features, weights, bias)
+        values, saved = similarity.forward(features, weights, bias)
         ctx.save_for_backward(*saved)  # type: ignore[arg-type]
         ctx.similarity = similarity  # type: ignore[attr-defined]
-        return found
+        return values
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         saved, similarity = Saved(*ctx.saved_tensors), ctx.similarity
-        of_bias = grad.sum(-2) if similarity.has_bias else None
-        grad = similarity.to_product(grad.clone(), saved)
+        bias_grad = grad.sum(-2) if similarity.has_bias else None
+        grad = similarity.product_gradient(grad.clone(), saved)
         ones = torch.ones_like(grad[..., 0])
         with torch.autocast(grad.device.type, enabled=False):
-            of_features, of_weights = similarity.backward(grad, saved, ones)
-        return None, of_features, of_weights, of_bias
+            features_grad, weights_grad = similarity.backward(grad, saved, ones)
+        return None, features_grad, weights_grad, bias_grad

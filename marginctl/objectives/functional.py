@@ -6,8 +6,15 @@ import torch
 from torch import Tensor
 
 from marginctl.errors import RequestError
-from marginctl.objectives.autograd import LossFunction, SimilarityFunction
-from marginctl.objectives.composition import Gradient, Parts, backward, evaluate, training_logits
+from marginctl.objectives.autograd import (
+    Gradient,
+    LossFunction,
+    Parts,
+    SimilarityFunction,
+    backward_pass,
+    forward_pass,
+    training_logits,
+)
 from marginctl.objectives.least_squares import least_squares_scale
 from marginctl.objectives.losses import Loss
 from marginctl.objectives.margins import Margin
@@ -42,9 +49,9 @@ class ObjectiveFunction:
     compute in float32 or wider, whatever the features' dtype.
 
     Attributes:
-        has_bias: whether the classifier has one.
+        has_bias: whether the classifier has a bias.
         trained: names of the state's entries that are parameters.
-        schedules: what the state's other entries follow, by name.
+        schedules: of the state's other entries, by name.
 
     Raises:
         RequestError: fewer than two classes, an unknown part, parts that do not fit, or a scale
@@ -74,7 +81,7 @@ class ObjectiveFunction:
                 raise _failed(role, part, error) from None
         self._constant = self._build(start)
         self.has_bias = self._constant.similarity.has_bias
-        self.trained = ("log_scale",) if self._constant.scale.pulls == "log_scale" else ()
+        self.trained = ("log_scale",) if self._constant.scale.gradient_to == "log_scale" else ()
 
     def _build(self, state: State) -> Parts:
         """Return the parts with scheduled options at their values in `state`."""
@@ -106,7 +113,7 @@ class ObjectiveFunction:
         return self._build(state) if self.schedules else self._constant
 
     def init_state(self, weights: Tensor) -> State:
-        """The state before the first batch, for class weights of this shape (..., C, d)."""
+        """Return the state before the first batch, for class weights of this shape (..., C, d)."""
         parts = self._constant
         state = parts.scale.init_state(weights)
         for regularizer in parts.regularizers:
@@ -117,30 +124,36 @@ class ObjectiveFunction:
 
     @torch.no_grad()
     def set_progress(self, state: State, step: int, total_steps: int) -> None:
-        """Sets what follows a schedule to its value at `step` of `total_steps`, in place."""
+        """Set scheduled options to their values at `step` of `total_steps`, in place."""
         for name, schedule in self.schedules.items():
             state[name].fill_(schedule.value(step, total_steps))
 
     def similarities(self, features: Tensor, weights: Tensor, bias: Tensor | None = None) -> Tensor:
-        """(..., N, C): unscaled, without margin; its argmax is the prediction. Differentiable."""
+        """Return (..., N, C) similarities, unscaled, without margin; their argmax is predicted.
+
+        Differentiable.
+        """
         similarity = self._constant.similarity
-        features, weights, bias = _wide(features, weights, bias)
+        features, weights, bias = _promote(features, weights, bias)
         if not _needs_gradient(features, weights, bias):
             return similarity.forward(features, weights, bias)[0]
-        found: Tensor = SimilarityFunction.apply(similarity, features, weights, bias)
-        return found
+        values: Tensor = SimilarityFunction.apply(similarity, features, weights, bias)
+        return values
 
     def logits(
         self, features: Tensor, weights: Tensor, state: State, bias: Tensor | None = None
     ) -> Tensor:
-        """(..., N, C): scale x similarity, without margin. Differentiable."""
-        return self.scaled(self.similarities(features, weights, bias), features, weights, state)
+        """Return (..., N, C) scale x similarity, without margin. Differentiable."""
+        similarity = self.similarities(features, weights, bias)
+        return self.scale_similarities(similarity, features, weights, state)
 
-    def scaled(self, similarity: Tensor, features: Tensor, weights: Tensor, state: State) -> Tensor:
-        """(..., N, C): `logits` of the similarities (..., N, C) of these features and weights."""
-        features, weights, _ = _wide(features, weights, None)
+    def scale_similarities(
+        self, similarity: Tensor, features: Tensor, weights: Tensor, state: State
+    ) -> Tensor:
+        """Return the `logits` from the similarities (..., N, C) of these features and weights."""
+        features, weights, _ = _promote(features, weights, None)
         batch = Batch(features, weights, similarity)
-        return similarity * self._parts(state).scale.factor(batch, _wide_state(state))
+        return similarity * self._parts(state).scale.factor(batch, _promote_state(state))
 
     @torch.no_grad()
     def training_logits(
@@ -151,20 +164,20 @@ class ObjectiveFunction:
         state: State,
         bias: Tensor | None = None,
     ) -> Tensor:
-        """(..., N, C): the logits that the loss sees, with the margin on the target's."""
-        features, weights, bias = _wide(features, weights, bias)
-        parts, state = self._parts(state), _wide_state(state)
+        """Return (..., N, C) logits of the training loss, with the margin on the target's."""
+        features, weights, bias = _promote(features, weights, bias)
+        parts, state = self._parts(state), _promote_state(state)
         similarity, saved = parts.similarity.forward(features, weights, bias)
         batch = Batch(features, weights, similarity, targets)
-        return training_logits(parts, batch, similarity, saved, state).value
+        return training_logits(parts, batch, similarity, saved, state).values
 
     @torch.no_grad()
     def optimal_scale(self, features: Tensor, weights: Tensor) -> Tensor:
-        """(..., N): the least-squares kappa* of each sample, for a cosine similarity."""
-        features, weights, _ = _wide(features, weights, None)
+        """Return (..., N) least-squares kappa* of each sample, for a cosine similarity."""
+        features, weights, _ = _promote(features, weights, None)
         cosines, _ = Cosine().forward(features, weights, None)
-        found: Tensor = least_squares_scale(cosines, features, weights)
-        return found
+        kappa: Tensor = least_squares_scale(cosines, features, weights)
+        return kappa
 
     def __call__(
         self,
@@ -177,32 +190,44 @@ class ObjectiveFunction:
         bias: Tensor | None = None,
         training: bool = True,
     ) -> tuple[Tensor, State]:
-        """The loss of each sample (..., N) and the state after this batch.
+        """Return the loss of each sample (..., N) and the state after this batch.
 
         Args:
-            valid: rows that count; statistics over the batch use these alone. None means all. The
-                loss of the other rows is meaningless, and finite where their features are.
-            training: whether the batch moves the state (AdaCos's scale, the centers). With False
-                the state comes back as it was.
+            valid: rows that count; batch statistics use these alone. None means all. The loss of
+                the other rows is meaningless, and finite if their features are.
+            training: whether the batch updates the state (AdaCos's scale, the centers).
         """
-        features, weights, bias = _wide(features, weights, bias)
-        state = _wide_state(state)
+        features, weights, bias = _promote(features, weights, bias)
+        state = _promote_state(state)
         trained = tuple(state[name] for name in self.trained)
         if not _needs_gradient(features, weights, bias, *trained):
-            loss, after, _ = evaluate(
-                *(self._parts(state), features, weights, targets, valid, state, bias),
+            loss, after, _ = forward_pass(
+                self._parts(state),
+                features,
+                weights,
+                targets,
+                valid,
+                state,
+                bias,
                 training=training,
-                pull=False,
+                with_gradients=False,
             )
             return loss, after
         fixed = {name: value for name, value in state.items() if name not in self.trained}
         names = (*self.trained, *fixed)
-        loss, *moved = LossFunction.apply(
-            *(self._parts, len(self.trained), names, training),
-            *(features, weights, bias, targets, valid),
+        loss, *updated = LossFunction.apply(
+            self._parts,
+            len(self.trained),
+            names,
+            training,
+            features,
+            weights,
+            bias,
+            targets,
+            valid,
             *(state[name] for name in names),
         )
-        return loss, {**state, **dict(zip(fixed, moved, strict=True))}
+        return loss, {**state, **dict(zip(fixed, updated, strict=True))}
 
     @torch.no_grad()
     def gradient(
@@ -216,16 +241,24 @@ class ObjectiveFunction:
         row_weight: Tensor,
         bias: Tensor | None = None,
     ) -> tuple[Tensor, State, Gradient]:
-        """What `__call__` in training gives, and the gradient of sum(row_weight x loss).
+        """Return loss and state as `__call__` in training, and the gradient of row_weight x loss.
 
-        Without autograd, whose bookkeeping is most of the time in a stack of small networks.
+        It avoids autograd, whose bookkeeping takes most of the time in a stack of small networks.
         """
         parts = self._parts(state)
-        loss, after, pull = evaluate(
-            parts, features, weights, targets, valid, state, bias, training=True, pull=True
+        loss, after, gradients = forward_pass(
+            parts,
+            features,
+            weights,
+            targets,
+            valid,
+            state,
+            bias,
+            training=True,
+            with_gradients=True,
         )
-        assert pull is not None
-        return loss, after, backward(parts, pull, row_weight)
+        assert gradients is not None
+        return loss, after, backward_pass(parts, gradients, row_weight)
 
 
 def _part_class(role: str, part: Part) -> Any:
@@ -246,15 +279,15 @@ def _state_name(role: str, part: Part, option: str) -> str:
     return f"{owner}_{option}".replace("-", "_")
 
 
-def _wide(
+def _promote(
     features: Tensor, weights: Tensor, bias: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """All in one dtype, float32 or wider: the weights' where they are not half themselves."""
+    """Return all in the weights' dtype, or in float32 where that is half precision."""
     dtype = torch.promote_types(weights.dtype, torch.float32)
     return features.to(dtype), weights.to(dtype), None if bias is None else bias.to(dtype)
 
 
-def _wide_state(state: State) -> State:
+def _promote_state(state: State) -> State:
     return {k: v.to(torch.promote_types(v.dtype, torch.float32)) for k, v in state.items()}
 
 
@@ -263,7 +296,7 @@ def _needs_gradient(*tensors: Tensor | None) -> bool:
 
 
 def check_targets(targets: Tensor, rows: int, num_classes: int) -> None:
-    """Refuses targets that no classification loss can use, before they reach a kernel.
+    """Check targets before they reach a kernel.
 
     Raises:
         ValueError: wrong dtype, shape, or a label outside 0 .. num_classes - 1.
@@ -272,7 +305,7 @@ def check_targets(targets: Tensor, rows: int, num_classes: int) -> None:
         raise ValueError(f"target: dtype {targets.dtype}, expected an integer dtype such as int64")
     if targets.shape != (rows,):
         raise ValueError(
-            f"target: shape {tuple(targets.shape)}, expected ({rows},): one label a feature"
+            f"target: shape {tuple(targets.shape)}, expected ({rows},): one label per feature"
         )
     if rows and not torch.compiler.is_compiling():
         low, high = targets.min().item(), targets.max().item()

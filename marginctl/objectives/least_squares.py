@@ -1,9 +1,9 @@
-"""The least-squares scale: how well softmax coefficients rebuild a feature from the class weights.
+"""The least-squares scale: softmax coefficients that best rebuild a feature from class weights.
 
-From the supplement of the temperature paper, its main text not being to be had: kappa* of a sample
-is the candidate with the least E(kappa) = 1/2 |x - sum_c alpha_c w_c|^2, alpha = softmax(kappa z),
-z = W x, features and weights normalised (eqs. 8 to 10, 24, 25). Candidates: exp of 20 equal steps
-from -2 to 5.
+From the supplement of the temperature paper (its main text is not available to us): kappa* of a
+sample is the candidate with the least E(kappa) = 1/2 |x - sum_c alpha_c w_c|^2 with
+alpha = softmax(kappa z), z = W x, features and weights normalized (eqs. 8 to 10, 24, 25).
+Candidates: exp of 20 equal steps from -2 to 5.
 """
 
 from typing import NamedTuple
@@ -12,44 +12,44 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from marginctl.objectives.similarities import norm
+from marginctl.objectives.similarities import safe_norm
 
 CANDIDATES = tuple(float(k) for k in np.exp(np.linspace(-2, 5, 20)))
-# Coefficients are held for so many bytes at a time, however many classes there are.
+# Memory for coefficients, however many classes there are.
 CHUNK_BYTES = 64 * 2**20
 FEW_CLASSES = 64
 
 
 class Errors(NamedTuple):
-    """How far the feature of each sample is from what each candidate rebuilds.
+    """The reconstruction error of each sample by each candidate.
 
     Attributes:
-        twice: (20, ..., N): 2 E, by the Gram matrix up to a constant of the sample.
-        by_gram: whether it is by the Gram matrix.
+        doubled: (20, ..., N): 2 E, with the Gram matrix up to a constant of the sample.
+        by_gram: whether the Gram matrix is used.
     """
 
-    twice: Tensor
+    doubled: Tensor
     by_gram: bool
 
 
 @torch.no_grad()
 def least_squares_scale(cosines: Tensor, features: Tensor, weights: Tensor) -> Tensor:
-    """kappa* of each sample (..., N), from its cosines (..., N, C); carries no gradient.
+    """Return kappa* of each sample (..., N), without gradient.
 
     Args:
         cosines: (..., N, C), of `features` (..., N, d) and `weights` (..., C, d).
     """
     if not cosines.shape[-2]:
         return cosines.new_empty(cosines.shape[:-1])
-    return least(reconstruction_errors(cosines, features, weights)).to(cosines.dtype)
+    return best_candidates(reconstruction_errors(cosines, features, weights)).to(cosines.dtype)
 
 
 @torch.no_grad()
 def reconstruction_errors(cosines: Tensor, features: Tensor, weights: Tensor) -> Errors:
-    """E of all candidates for each sample, at least one.
+    """Return E of all candidates for each sample, at least one.
 
     With few classes for the dimensions, where that costs less, 2 E = alpha G alpha - 2 alpha z + 1
-    with G the cosines between the weights, in float64, for what the difference leaves of E. Else
+    with G the cosines between the weights, in float64, as the difference cancels most digits. Else
     the feature is rebuilt.
 
     Args:
@@ -64,30 +64,30 @@ def reconstruction_errors(cosines: Tensor, features: Tensor, weights: Tensor) ->
     # MPS has no float64. A few classes cost nothing, and saturate first.
     if (by_classes or classes <= FEW_CLASSES) and cosines.device.type != "mps":
         features, weights = features.double(), weights.double()
-    unit, unit_weights = features / norm(features), weights / norm(weights)
+    unit, unit_weights = features / safe_norm(features), weights / safe_norm(weights)
     if unit.dtype == torch.float64:
         cosines = unit @ unit_weights.mT
         gram = unit_weights @ unit_weights.mT if by_classes else None
     kappas = torch.tensor(CANDIDATES, dtype=cosines.dtype, device=cosines.device)
     per_row = cosines[..., :1, :].numel() * cosines.element_size()
-    at_once = max(1, CHUNK_BYTES // per_row)
-    several = min(len(CANDIDATES), max(1, at_once // rows))
-    found = []
-    for first in range(0, rows, at_once):
-        some_rows = slice(first, first + at_once)
-        z, x = cosines[..., some_rows, :], unit[..., some_rows, :]
-        parts = [_error(z, x, unit_weights, gram, some) for some in torch.split(kappas, several)]
-        found.append(torch.cat(parts))
-    return Errors(torch.cat(found, -1), gram is not None)
+    block = max(1, CHUNK_BYTES // per_row)
+    group = min(len(CANDIDATES), max(1, block // rows))
+    errors = []
+    for start in range(0, rows, block):
+        block_rows = slice(start, start + block)
+        z, x = cosines[..., block_rows, :], unit[..., block_rows, :]
+        parts = [_error(z, x, unit_weights, gram, some) for some in torch.split(kappas, group)]
+        errors.append(torch.cat(parts))
+    return Errors(torch.cat(errors, -1), gram is not None)
 
 
 @torch.no_grad()
-def least(errors: Errors) -> Tensor:
-    """The candidate with the least error for each sample (..., N).
+def best_candidates(errors: Errors) -> Tensor:
+    """Return the candidate with the least error for each sample (..., N).
 
-    Of candidates that rounding cannot tell apart (a zero feature, an aligned one) the smallest.
+    Among candidates within rounding of it (a zero or aligned feature) the smallest is returned.
     """
-    error = errors.twice
+    error = errors.doubled
     smallest, eps = error.amin(0), torch.finfo(error.dtype).eps
     rounding = eps if errors.by_gram else eps * (smallest.sqrt() + eps)
     best = (error <= smallest + 8 * rounding).byte().argmax(0)
@@ -95,7 +95,7 @@ def least(errors: Errors) -> Tensor:
 
 
 def _error(z: Tensor, unit: Tensor, weights: Tensor, gram: Tensor | None, kappas: Tensor) -> Tensor:
-    """2 E of K candidates (K, ..., N), up to a constant of the sample."""
+    """Return 2 E of K candidates (K, ..., N), up to a constant of the sample."""
     alpha = (kappas.view(-1, *[1] * z.dim()) * z).softmax(-1)
     if gram is None:
         return (alpha @ weights).sub_(unit).square_().sum(-1)

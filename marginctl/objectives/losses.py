@@ -1,4 +1,4 @@
-"""Losses: logits (..., N, C) and targets (..., N) -> one value a sample (..., N)."""
+"""Losses: logits (..., N, C) and targets (..., N) -> one value per sample (..., N)."""
 
 import torch
 from torch import Tensor
@@ -11,24 +11,24 @@ FEW_CLASSES = 32
 
 
 def log_softmax(logits: Tensor) -> Tensor:
-    """Over the classes, the last dimension."""
+    """Return the log-softmax over the classes, the last dimension."""
     if logits.dim() > 2 and logits.shape[-1] <= FEW_CLASSES:
         return logits.transpose(-1, -2).log_softmax(-2).transpose(-1, -2)
     return logits.log_softmax(-1)
 
 
 class Loss:
-    """A loss by its value alone: autograd gives the derivative.
+    """A loss given by its value; autograd gives the derivative.
 
-    A subclass defines `forward`; the ones below write the derivative out.
+    A subclass defines `forward`. The ones below write the derivative out.
     """
 
     def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """(..., N, C), (..., N) -> (..., N)."""
+        """Return the loss (..., N) of logits (..., N, C) and targets (..., N)."""
         raise NotImplementedError
 
     def gradient(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """The loss (..., N) and its gradient (..., N, C) in memory of its own."""
+        """Return the loss (..., N) and its gradient (..., N, C) in new memory."""
         with torch.enable_grad():
             leaf = logits.detach().requires_grad_()
             loss = self.forward(leaf, targets)
@@ -58,21 +58,21 @@ class Hinge(Loss):
         self.margin = margin
 
     def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
-        return self._of_largest(self._excess(logits, targets).amax(-1))[0]
+        return self._loss_and_slope(self._excess(logits, targets).amax(-1))[0]
 
     def gradient(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         largest, rival = self._excess(logits, targets).max(-1, keepdim=True)
-        loss, slope = self._of_largest(largest)
+        loss, slope = self._loss_and_slope(largest)
         gradient = torch.zeros_like(logits).scatter_(-1, rival, slope)
         gradient.scatter_(-1, targets.unsqueeze(-1), -slope)
         return loss.squeeze(-1), gradient
 
-    def _of_largest(self, excess: Tensor) -> tuple[Tensor, Tensor]:
-        """The loss of the largest excess, and its slope."""
+    def _loss_and_slope(self, excess: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the loss of the largest excess, and its slope."""
         return excess.clamp(min=0), (excess > 0).to(excess.dtype)
 
     def _excess(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """z_c - z_y + margin, and -inf for the target itself."""
+        """Return z_c - z_y + margin, and -inf for the target itself."""
         index = targets.unsqueeze(-1)
         excess = logits - (logits.gather(-1, index) - self.margin)
         return excess.scatter_(-1, index, -torch.inf)
@@ -81,7 +81,7 @@ class Hinge(Loss):
 class MaxSoftplus(Hinge):
     """softplus(max_{c != y} z_c - z_y + margin) (Large Margin, Sec. 3)."""
 
-    def _of_largest(self, excess: Tensor) -> tuple[Tensor, Tensor]:
+    def _loss_and_slope(self, excess: Tensor) -> tuple[Tensor, Tensor]:
         return F.softplus(excess, threshold=50), excess.sigmoid()
 
 

@@ -1,4 +1,4 @@
-"""Margins: what training does to the target's similarity or logit. Predictions never see them."""
+"""Margins on the target's similarity or logit, in training alone: predictions have none."""
 
 import math
 from typing import Literal
@@ -8,30 +8,30 @@ from torch import Tensor
 
 from marginctl.objectives.similarities import arccos_slope
 
-# A number, or a tensor that broadcasts to (..., N, 1), where a schedule moves it.
+# A number; or a tensor that broadcasts to (..., N, 1), which follows a schedule.
 Number = float | Tensor
 
 
 class Margin:
-    """A margin by its value alone: autograd gives the slope.
+    """A margin given by its value; autograd gives the slope.
 
-    A subclass defines `apply`; the ones below write the slope out.
+    A subclass defines `apply`. The ones below write the slope out.
     """
 
-    # before or after the scale; a margin on cosines is given cosines, whatever is compared
+    # before or after the scale; a margin on cosines always gets cosines
     stage: Literal["none", "similarity", "logit"] = "similarity"
 
     @property
     def offset(self) -> Number:
-        """A constant that the published loss has beside the margin: a number, or (..., 1)."""
+        """The constant that the published loss adds to the margin: a number, or (..., 1)."""
         return 0.0
 
     def apply(self, target: Tensor) -> Tensor:
-        """The target's similarity or logit (..., N, 1) with the margin."""
+        """Return the target's similarity or logit (..., N, 1) with the margin."""
         raise NotImplementedError
 
     def slope(self, target: Tensor) -> Tensor | None:
-        """d apply(target)/d target, None where it is 1."""
+        """Return d apply(target)/d target, None where it is 1."""
         with torch.enable_grad():
             leaf = target.detach().requires_grad_()
             total = self.apply(leaf).sum()
@@ -39,7 +39,7 @@ class Margin:
 
 
 class NoMargin(Margin):
-    """The logits as they are."""
+    """No margin."""
 
     stage = "none"
 
@@ -48,7 +48,7 @@ class AdditiveLogit(Margin):
     """The target's logit less `margin` (M-Softmax; gradient decay with beta = exp(-margin)).
 
     Gradient decay's J = ln(beta + sum_{c != y} e^{z_c - z_y}) is this less the margin: `offset`
-    makes the value J's, and changes no gradient.
+    subtracts it, which changes no gradient.
     """
 
     stage = "logit"
@@ -128,12 +128,12 @@ class MultiplicativeAngle(Margin):
     value and slope are exact at +-1 and no arccos is needed.
 
     Args:
-        margin: m, a whole number.
+        margin: m, an integer.
         annealing: lambda: (lambda cos(theta) + psi(theta)) / (1 + lambda) is used.
     """
 
     def __init__(self, margin: float, annealing: Number) -> None:
-        self.times, self.annealing = int(margin), annealing
+        self.multiplier, self.annealing = int(margin), annealing
 
     def apply(self, target: Tensor) -> Tensor:
         value, _ = self._value_and_slope(target)
@@ -148,14 +148,14 @@ class MultiplicativeAngle(Margin):
         before, value = torch.ones_like(cosine), cosine  # T_0, T_1
         slope_before, slope = torch.zeros_like(cosine), torch.ones_like(cosine)  # U_-1, U_0
         folds = torch.zeros_like(cosine)
-        for i in range(1, self.times):
+        for i in range(1, self.multiplier):
             before, value = value, 2 * cosine * value - before
             slope_before, slope = slope, 2 * cosine * slope - slope_before
-            folds += cosine < math.cos(i * math.pi / self.times)
+            folds += cosine < math.cos(i * math.pi / self.multiplier)
         sign = 1 - 2 * (folds % 2)
-        psi, psi_slope = sign * value - 2 * folds, sign * slope * self.times
-        whole = 1 + self.annealing
-        return (self.annealing * cosine + psi) / whole, (self.annealing + psi_slope) / whole
+        psi, psi_slope = sign * value - 2 * folds, sign * slope * self.multiplier
+        total = 1 + self.annealing
+        return (self.annealing * cosine + psi) / total, (self.annealing + psi_slope) / total
 
 
 class MultiplicativeDistance(Margin):

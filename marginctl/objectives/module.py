@@ -1,4 +1,4 @@
-"""The objective of one network as an `nn.Module`: it owns the classifier and the state."""
+"""The objective of one network as an `nn.Module`, with its class weights and state."""
 
 import math
 from collections.abc import Callable
@@ -18,16 +18,16 @@ Reduction = Literal["mean", "sum", "none"]
 class Objective(nn.Module):
     """Class weights and a loss on features.
 
-    `objective(features, target)` is the training loss. The margin stays in eval mode; what eval
-    mode changes is that no batch moves the state (AdaCos's `scale`, center loss's `centers`).
+    `objective(features, target)` is the training loss. Eval mode keeps the margin; it stops updates
+    of the state (AdaCos's `scale`, center loss's `centers`).
 
     Args:
         spec: the parts.
         num_classes: C, at least 2.
         feature_dim: d, at least 1.
-        dtype: of weights and state; torch's default where not given.
-        class_weights: (C,), what a sample of each class counts, with its regularisers. As in
-            torch's cross-entropy, the mean is divided by the sum of what its samples count.
+        dtype: of weights and state; torch's default if None.
+        class_weights: (C,), the weight of a sample of each class, with its regularizers. As in
+            torch's cross-entropy, the mean is divided by the sum of the samples' weights.
 
     Attributes:
         weight: (C, d) `nn.Parameter`.
@@ -43,14 +43,12 @@ class Objective(nn.Module):
         class_weights: Tensor | None = None,
     ) -> None:
         super().__init__()
-        for what, number, least in (
+        for name, number, minimum in (
             ("num_classes", num_classes, 2),
             ("feature_dim", feature_dim, 1),
         ):
-            if not isinstance(number, int) or number < least:
-                raise RequestError(
-                    f"{what} = {number!r}: expected a whole number, at least {least}"
-                )
+            if not isinstance(number, int) or number < minimum:
+                raise RequestError(f"{name} = {number!r}: expected an integer, at least {minimum}")
         self.spec, self.num_classes, self.feature_dim = spec, num_classes, feature_dim
         self.function = ObjectiveFunction(spec, num_classes)
         bound = 1 / math.sqrt(feature_dim)
@@ -60,24 +58,24 @@ class Objective(nn.Module):
         if self.function.has_bias:
             bias = torch.empty(num_classes, dtype=dtype)
             self.bias = nn.Parameter(bias.uniform_(-bound, bound))
-        wide = torch.promote_types(self.weight.dtype, torch.float32)
-        start = self.function.init_state(self.weight.detach().to(wide))
-        self._state_names = tuple(start)
-        for name, value in start.items():
+        state_dtype = torch.promote_types(self.weight.dtype, torch.float32)
+        state = self.function.init_state(self.weight.detach().to(state_dtype))
+        self._state_names = tuple(state)
+        for name, value in state.items():
             if name in self.function.trained:
                 self.register_parameter(name, nn.Parameter(value.to(self.weight.dtype)))
             else:
                 self.register_buffer(name, value)
         if class_weights is not None:
-            class_weights = _checked_class_weights(class_weights, num_classes)
+            class_weights = _validate_class_weights(class_weights, num_classes)
         self.register_buffer("class_weights", class_weights)
-        held = {*self.function.trained, *self.function.schedules}
-        self._moved = [name for name in start if name not in held]
+        fixed = {*self.function.trained, *self.function.schedules}
+        self._updated = [name for name in state if name not in fixed]
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Objective":
-        """As torch's, but what is no parameter stays in float32 or wider in a half module.
+        """As torch's, but buffers stay in float32 or wider in a half-precision module.
 
-        A scale, a center or a schedule's value that is moved by small steps would stand still.
+        A scale, a center or a scheduled value would not change by small steps in half precision.
         """
         before = dict(self.named_buffers(recurse=False))
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
@@ -88,9 +86,9 @@ class Objective(nn.Module):
         return self
 
     def set_progress(self, step: int, total_steps: int) -> None:
-        """Moves what follows a schedule to its value at `step` of `total_steps`.
+        """Set scheduled options to their values at `step` of `total_steps`.
 
-        To be called before each training step, with steps counted from 0. Without schedules it does
+        Call it before each training step, with steps counted from 0. Without schedules it does
         nothing.
         """
         self.function.set_progress(self._state(), step, total_steps)
@@ -99,7 +97,10 @@ class Objective(nn.Module):
         return {name: getattr(self, name) for name in self._state_names}
 
     def forward(self, features: Tensor, target: Tensor, reduction: Reduction = "mean") -> Tensor:
-        """The loss of features (N, d) with labels (N,): a scalar, or (N,) with reduction `none`.
+        """Return the loss of features (N, d) and labels (N,).
+
+        Args:
+            reduction: `mean` and `sum` give a scalar, `none` gives (N,).
 
         Raises:
             ValueError: features or target of the wrong shape or dtype, a label out of range, or an
@@ -109,7 +110,7 @@ class Objective(nn.Module):
             raise ValueError(f"reduction: {reduction!r}, expected 'mean', 'sum' or 'none'")
         self._check_features(features)
         if not len(features):
-            raise ValueError("features: 0 rows, expected at least 1: a loss has a mean")
+            raise ValueError("features: 0 rows, expected at least 1")
         check_targets(target, features.shape[0], self.num_classes)
         with torch.autocast(features.device.type, enabled=False):
             loss, state = self.function(
@@ -122,43 +123,43 @@ class Objective(nn.Module):
                 training=self.training,
             )
         if self.training:
-            for name in self._moved:
-                # Not copied in place: the compiled backward pass may still read the old one.
+            for name in self._updated:
+                # Not copied in place: the compiled backward pass may still read the old tensor.
                 setattr(self, name, state[name].to(getattr(self, name).dtype))
-        counts = None
+        sample_weights = None
         if self.class_weights is not None:
-            counts = self.get_buffer("class_weights")[target.long()].to(loss.dtype)
-        if counts is not None:
-            loss = loss * counts
+            sample_weights = self.get_buffer("class_weights")[target.long()].to(loss.dtype)
+            loss = loss * sample_weights
         if reduction == "none":
             return loss
         if reduction == "sum":
             return loss.sum()
-        return loss.mean() if counts is None else loss.sum() / counts.sum()
+        return loss.mean() if sample_weights is None else loss.sum() / sample_weights.sum()
 
     def similarities(self, features: Tensor) -> Tensor:
-        """(N, C): unscaled, without margin."""
+        """Return (N, C) similarities, unscaled, without margin."""
         self._check_features(features)
         with torch.autocast(features.device.type, enabled=False):
             return self.function.similarities(features, self.weight, self.bias)
 
     def logits(self, features: Tensor) -> Tensor:
-        """(N, C): scale x similarity, without margin; for probabilities and calibration."""
+        """Return (N, C) scale x similarity, without margin; for probabilities and calibration."""
         self._check_features(features)
         with torch.autocast(features.device.type, enabled=False):
             return self.function.logits(features, self.weight, self._state(), self.bias)
 
-    def scaled(self, similarities: Tensor, features: Tensor) -> Tensor:
-        """(N, C): the `logits` of features (N, d) whose `similarities` (N, C) are at hand."""
+    def scale_similarities(self, similarities: Tensor, features: Tensor) -> Tensor:
+        """Return the `logits` (N, C) from the similarities (N, C) of features (N, d)."""
         with torch.autocast(features.device.type, enabled=False):
-            return self.function.scaled(similarities, features, self.weight, self._state())
+            state = self._state()
+            return self.function.scale_similarities(similarities, features, self.weight, state)
 
     def predict(self, features: Tensor) -> Tensor:
-        """(N,): the class of the largest similarity. At scale 0 all logits tie; this does not."""
+        """Return (N,) classes of the largest similarity, which differ even where the scale is 0."""
         return self.similarities(features).argmax(-1)
 
     def optimal_scale(self, features: Tensor) -> Tensor:
-        """(N,): the least-squares kappa* of each sample, whatever the objective's own scale.
+        """Return (N,) least-squares kappa* of each sample, whatever the objective's scale.
 
         Raises:
             RequestError: the similarity is not the cosine.
@@ -184,8 +185,8 @@ class Objective(nn.Module):
             raise ValueError(f"features: dtype {features.dtype}, expected a floating-point dtype")
 
 
-def _checked_class_weights(given: Any, num_classes: int) -> Tensor:
-    """(C,) in float32 or wider."""
+def _validate_class_weights(given: Any, num_classes: int) -> Tensor:
+    """Return class weights (C,) in float32 or wider."""
     try:
         weights = torch.as_tensor(given).detach()
         weights = weights.to(torch.promote_types(weights.dtype, torch.float32))

@@ -1,4 +1,4 @@
-"""Scales: what multiplies the similarities."""
+"""Scales: factors of the similarities."""
 
 import math
 from typing import Literal, NamedTuple
@@ -6,47 +6,47 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from marginctl.objectives.batch_statistics import rows_of_all_ranks
 from marginctl.objectives.least_squares import least_squares_scale
 from marginctl.objectives.losses import log_softmax
 from marginctl.objectives.theory import adacos_scale
+from marginctl.utils.distributed import all_gather_rows
 
 State = dict[str, Tensor]
 
 
 class Batch(NamedTuple):
-    """What a scale may look at."""
+    """The inputs of a scale."""
 
     features: Tensor  # (..., N, d)
     weights: Tensor  # (..., C, d)
     similarity: Tensor  # (..., N, C), without margin
-    targets: Tensor | None = None  # (..., N); None where only logits are asked for
+    targets: Tensor | None = None  # (..., N); None for predictions
     valid: Tensor | None = None  # (..., N): the rows that count; None means all
 
 
 class Scale:
-    """A factor of the similarities that no gradient flows through, unless `pulls` says so.
+    """A factor of the similarities; no gradient flows through it unless `gradient_to` says so.
 
     Args:
         num_classes: C.
     """
 
-    # what the factor's gradient moves: nothing, the state `log_scale`, or the features' norms
-    pulls: Literal["nothing", "log_scale", "feature-norm"] = "nothing"
+    # where the factor's gradient goes: nowhere, to the state `log_scale`, or to the feature norms
+    gradient_to: Literal["nothing", "log_scale", "feature-norm"] = "nothing"
 
     def __init__(self, num_classes: int) -> None:
         self.num_classes = num_classes
 
-    def init_state(self, like: Tensor) -> State:
-        """`like`: class weights (..., C, d); a scale's state has their leading shape (...)."""
+    def init_state(self, weights: Tensor) -> State:
+        """Return the state before the first batch, of the leading shape of weights (..., C, d)."""
         return {}
 
-    def observe(self, batch: Batch, state: State) -> State:
-        """What of the state a training batch changes."""
+    def update_state(self, batch: Batch, state: State) -> State:
+        """Return the entries of the state that a training batch changes."""
         return {}
 
     def factor(self, batch: Batch, state: State) -> Tensor | float:
-        """A number, or a tensor (..., N or 1, 1)."""
+        """Return a number, or a tensor (..., N or 1, 1)."""
         raise NotImplementedError
 
 
@@ -62,16 +62,16 @@ class Fixed(Scale):
 
 
 class Learned(Scale):
-    """One scale a network, trained with it: exp of the parameter `log_scale`.
+    """One trained scale per network: exp of the parameter `log_scale`.
 
-    Learned as its logarithm, which keeps it positive, and starting at 16: both are our choice.
+    The logarithm keeps it positive; it starts at 16. Both are our choice.
     """
 
-    pulls = "log_scale"
+    gradient_to = "log_scale"
     START = 16.0
 
-    def init_state(self, like: Tensor) -> State:
-        return {"log_scale": like.new_full(like.shape[:-2], math.log(self.START))}
+    def init_state(self, weights: Tensor) -> State:
+        return {"log_scale": weights.new_full(weights.shape[:-2], math.log(self.START))}
 
     def factor(self, batch: Batch, state: State) -> Tensor | float:
         return state["log_scale"].exp()[..., None, None]
@@ -85,31 +85,31 @@ class AdaCosFixed(Fixed):
 
 
 class AdaCos(Scale):
-    """AdaCos's dynamic scale (ArcGrad, eq. 10): one number a network, moved by training batches.
+    """AdaCos's dynamic scale (ArcGrad, eq. 10): one number per network, updated by each batch.
 
     s_0 = sqrt(2) ln(C - 1), then s = ln(B_avg) / cos(min(pi/4, median of theta_y)) with B_avg the
-    mean over the batch of sum_{c != y} exp(s cos(theta_c)), taken at the scale before. With two
-    classes s_0 = 0 and B_avg = 1, so the scale stays exactly 0 and nothing is ever learned.
+    mean over the batch of sum_{c != y} exp(s cos(theta_c)), at the previous scale. With two
+    classes s_0 = 0 and B_avg = 1, so the scale stays exactly 0 and the network learns nothing.
     """
 
-    def init_state(self, like: Tensor) -> State:
-        return {"scale": like.new_full(like.shape[:-2], adacos_scale(self.num_classes))}
+    def init_state(self, weights: Tensor) -> State:
+        return {"scale": weights.new_full(weights.shape[:-2], adacos_scale(self.num_classes))}
 
-    def observe(self, batch: Batch, state: State) -> State:
-        """The scale after a batch of cosines; medians and means over valid rows."""
+    def update_state(self, batch: Batch, state: State) -> State:
+        """Return the scale after a batch of cosines; medians and means over valid rows."""
         assert batch.targets is not None
         index = batch.targets.unsqueeze(-1)
-        own = batch.similarity.gather(-1, index).squeeze(-1)
-        theta = own.clamp(-1, 1).acos()
+        target = batch.similarity.gather(-1, index).squeeze(-1)
+        theta = target.clamp(-1, 1).acos()
         exponent = batch.similarity * state["scale"][..., None, None]
         # The logarithm of the sum over the other classes, from one pass of a fast kernel: at C = 2
-        # it is exact, the mean exactly 1, and the scale exactly 0. A rounding error there would be
-        # blown up to a full step by Adam.
+        # it is exact, the mean exactly 1, and the scale exactly 0. Adam would turn a rounding error
+        # there into a full step.
         exponent.scatter_(-1, index, -torch.inf)
         other = (index == 0).long()  # any class but the target
-        of_other = exponent.gather(-1, other)
-        log_sum = (of_other - log_softmax(exponent).gather(-1, other)).squeeze(-1)
-        theta, log_sum = rows_of_all_ranks(theta), rows_of_all_ranks(log_sum)
+        other_exponent = exponent.gather(-1, other)
+        log_sum = (other_exponent - log_softmax(exponent).gather(-1, other)).squeeze(-1)
+        theta, log_sum = all_gather_rows(theta), all_gather_rows(log_sum)
         if batch.valid is not None:
             theta = theta.masked_fill(~batch.valid, torch.nan)
             log_sum = log_sum.masked_fill(~batch.valid, -torch.inf)
@@ -120,7 +120,7 @@ class AdaCos(Scale):
         mean = (log_sum - peak[..., None]).exp_().sum(-1) / count
         median = theta.nanmedian(-1).values
         scale = (mean.log() + peak) / median.clamp(max=math.pi / 4).cos()
-        # a feature that overflowed, as float16 ones do, must not stay in the scale for ever
+        # a feature that overflows, as in float16, must not stay in the scale for ever
         return {"scale": torch.where(scale.isfinite(), scale, state["scale"])}
 
     def factor(self, batch: Batch, state: State) -> Tensor | float:
@@ -131,7 +131,7 @@ class LeastSquares(Scale):
     """Each sample's kappa*, the candidate with the least reconstruction error, without gradient.
 
     See `least_squares_scale`. `pool`: each sample has its own, or all have the mean over the batch
-    (which of the two the paper's loss has is not in the text that is to be had).
+    (the paper's text available to us does not say which).
     """
 
     def __init__(self, num_classes: int, pool: str) -> None:
@@ -139,9 +139,9 @@ class LeastSquares(Scale):
         self.pool = pool
 
     def factor(self, batch: Batch, state: State) -> Tensor | float:
-        found: Tensor = least_squares_scale(batch.similarity, batch.features, batch.weights)
-        scale = found.unsqueeze(-1)
-        if self.pool == "sample" or batch.targets is None:  # a prediction is of one sample
+        kappa: Tensor = least_squares_scale(batch.similarity, batch.features, batch.weights)
+        scale = kappa.unsqueeze(-1)
+        if self.pool == "sample" or batch.targets is None:  # predictions do not depend on a batch
             return scale
         if batch.valid is None:
             return scale.mean(-2, keepdim=True)
@@ -152,7 +152,7 @@ class LeastSquares(Scale):
 class FeatureNorm(Scale):
     """|x|, so that the logits are |x| cos(theta) (SphereFace)."""
 
-    pulls = "feature-norm"
+    gradient_to = "feature-norm"
 
     def factor(self, batch: Batch, state: State) -> Tensor | float:
         length: Tensor = torch.linalg.vector_norm(batch.features, dim=-1, keepdim=True)
@@ -162,6 +162,6 @@ class FeatureNorm(Scale):
 class FeatureNormWeightNorm(FeatureNorm):
     """|x| |w_c|, so that the logits are those of a linear classifier (L-Softmax).
 
-    As |w_c| differs between classes it belongs to what is compared: the similarities are then
-    |w_c| cos(theta), whose largest is the linear classifier's prediction.
+    As |w_c| differs between classes, it belongs to the similarities: they are |w_c| cos(theta),
+    whose largest is the linear classifier's prediction.
     """

@@ -1,8 +1,8 @@
 """Similarities between features and class weights: (..., N, d) x (..., C, d) -> (..., N, C).
 
-Any leading dimensions stack independent networks. Each similarity is a product of two matrices and
-what is done to it; its derivative is written out, so that as little as possible is done to the
-large (N, C) matrices.
+Any leading dimensions stack independent networks. Each similarity is an element-wise function of a
+matrix product; its derivative is written out, to pass as rarely as possible over the large (N, C)
+matrices.
 """
 
 import math
@@ -13,28 +13,28 @@ from torch import Tensor
 
 
 class Saved(NamedTuple):
-    """What a forward keeps for its backward."""
+    """Tensors that a forward pass saves for the backward pass."""
 
-    features: Tensor  # (..., N, d), as they stand in the product
+    features: Tensor  # (..., N, d), as in the product
     weights: Tensor  # (..., C, d)
     feature_norm: Tensor | None = None  # (..., N, 1)
     weight_norm: Tensor | None = None  # (..., 1, C)
-    cosine: Tensor | None = None  # (..., N, C), for `to_product`
+    cosine: Tensor | None = None  # (..., N, C), for `product_gradient`
 
 
 def arccos_slope(cosine: Tensor) -> Tensor:
-    """-d arccos(c)/dc = 1/sqrt(1 - c^2), bounded.
+    """Return -d arccos(c)/dc = 1/sqrt(1 - c^2), bounded.
 
     torch's own slope at +-1 is NaN or zero, depending on its version and on a clamp before it.
-    Here 1 - c^2 is kept at or above four units of the dtype's rounding, which is exact everywhere
-    else and bounds the slope by 1/sqrt(4 eps): 1448 in float32, 3.4e7 in float64.
+    Here 1 - c^2 is at least four times the dtype's eps, which is exact everywhere else and bounds
+    the slope by 1/sqrt(4 eps): 1448 in float32, 3.4e7 in float64.
     """
     floor = 4 * torch.finfo(cosine.dtype).eps
     return (1 - cosine * cosine).clamp_(min=floor).rsqrt_()
 
 
-def norm(vectors: Tensor) -> Tensor:
-    """(..., n, d) -> (..., n, 1); 1 for a vector of norm zero, or whose square is.
+def safe_norm(vectors: Tensor) -> Tensor:
+    """Return the norms (..., n, 1) of vectors (..., n, d); 1 where the norm's square is zero.
 
     In float32 that is below 1e-19: the gradient's 1/norm^2 stays finite.
     """
@@ -43,57 +43,57 @@ def norm(vectors: Tensor) -> Tensor:
 
 
 class Similarity:
-    """A similarity by its value alone: autograd gives the derivative.
+    """A similarity given by its value; autograd gives the derivative.
 
-    A subclass defines `compare`; the ones below write the derivative out, which is faster.
+    A subclass defines `compare`. The ones below write the derivative out, which is faster.
     """
 
     has_bias = False
 
     def compare(self, features: Tensor, weights: Tensor) -> Tensor:
-        """(..., N, d), (..., C, d) -> (..., N, C)."""
+        """Return (..., N, C) of features (..., N, d) and weights (..., C, d)."""
         raise NotImplementedError
 
     def forward(
         self, features: Tensor, weights: Tensor, bias: Tensor | None
     ) -> tuple[Tensor, Saved]:
-        """The similarities, in memory of their own, and what `backward` needs.
+        """Return the similarities in new memory, and tensors for `backward`.
 
         A zero feature (or weight) is at the same distance from everything, and gets a finite
         gradient.
         """
         return self.compare(features, weights), Saved(features, weights)
 
-    def to_product(self, grad: Tensor, saved: Saved) -> Tensor:
-        """The gradient of the product from that of the similarity; may overwrite it."""
+    def product_gradient(self, grad: Tensor, saved: Saved) -> Tensor:
+        """Return the gradient of the product from that of the similarity; may overwrite it."""
         return grad
 
     def backward(self, grad: Tensor, saved: Saved, row_weight: Tensor) -> tuple[Tensor, Tensor]:
-        """Gradients of features and weights.
+        """Return the gradients of features and weights.
 
         Args:
-            grad: (..., N, C), of the product; left as it is.
+            grad: (..., N, C), of the product; not changed.
             saved: from `forward`.
             row_weight: (..., N), multiplies the rows of `grad`.
         """
         with torch.enable_grad():
             leaves = [t.detach().requires_grad_() for t in (saved.features, saved.weights)]
             similarity = self.compare(*leaves)
-        of_features, of_weights = torch.autograd.grad(
+        features_grad, weights_grad = torch.autograd.grad(
             similarity, leaves, grad * row_weight.unsqueeze(-1), materialize_grads=True
         )
-        return of_features.contiguous(), of_weights.contiguous()
+        return features_grad.contiguous(), weights_grad.contiguous()
 
 
-# Products of rows are formed for so many numbers at a time, which stay in the processor's cache.
-_AT_ONCE = 2**17
+# Products of rows are computed for so many numbers at a time, which fit in the processor's cache.
+_BLOCK_SIZE = 2**17
 
 
 def row_dot(a: Tensor, b: Tensor) -> Tensor:
-    """(..., n, d) each -> (..., n, 1): the dot products of their rows."""
-    if a.dim() > 2 or a.is_cuda or a.numel() <= 2 * _AT_ONCE:
+    """Return the dot products (..., n, 1) of the rows of two tensors (..., n, d)."""
+    if a.dim() > 2 or a.is_cuda or a.numel() <= 2 * _BLOCK_SIZE:
         return (a * b).sum(-1, keepdim=True)
-    rows = max(1, _AT_ONCE // a.shape[-1])
+    rows = max(1, _BLOCK_SIZE // a.shape[-1])
     pairs = zip(torch.split(a, rows), torch.split(b, rows), strict=True)
     return torch.cat([(p * q).sum(-1, keepdim=True) for p, q in pairs])
 
@@ -122,15 +122,15 @@ class Linear(Similarity):
 
     def backward(self, grad: Tensor, saved: Saved, row_weight: Tensor) -> tuple[Tensor, Tensor]:
         weight = row_weight.unsqueeze(-1)
-        of_features = (grad @ saved.weights).mul_(weight)
-        return of_features, grad.transpose(-1, -2) @ (saved.features * weight)
+        features_grad = (grad @ saved.weights).mul_(weight)
+        return features_grad, grad.transpose(-1, -2) @ (saved.features * weight)
 
 
 class Cosine(Similarity):
     """cos(theta) between each feature and each class weight, without bias.
 
     The rows of the features and the columns of the product are divided by their norms, which is
-    cheaper than normalising the weights. A norm of zero counts as 1: the cosine is then 0.
+    cheaper than normalizing the weights. A norm of zero counts as 1: the cosine is then 0.
 
     Args:
         keep_weight_norm: gives |w_c| cos(theta) instead.
@@ -142,14 +142,14 @@ class Cosine(Similarity):
     def forward(
         self, features: Tensor, weights: Tensor, bias: Tensor | None
     ) -> tuple[Tensor, Saved]:
-        feature_norm, weight_norm = norm(features), norm(weights).transpose(-1, -2)
+        feature_norm, weight_norm = safe_norm(features), safe_norm(weights).transpose(-1, -2)
         unit = features / feature_norm
         product = _product(unit, weights)
         if not self.keep_weight_norm:
             product.div_(weight_norm)
         return product, Saved(unit, weights, feature_norm, weight_norm)
 
-    def to_product(self, grad: Tensor, saved: Saved) -> Tensor:
+    def product_gradient(self, grad: Tensor, saved: Saved) -> Tensor:
         assert saved.weight_norm is not None
         return grad if self.keep_weight_norm else grad.div_(saved.weight_norm)
 
@@ -158,17 +158,17 @@ class Cosine(Similarity):
         assert saved.weight_norm is not None
         unit, weights = saved.features, saved.weights
         row_weight = row_weight.unsqueeze(-1)
-        of_features = grad @ weights
-        radial = row_dot(of_features, unit)
-        of_features = of_features.addcmul_(radial, unit, value=-1).mul_(
+        features_grad = grad @ weights
+        radial = row_dot(features_grad, unit)
+        features_grad = features_grad.addcmul_(radial, unit, value=-1).mul_(
             row_weight / saved.feature_norm
         )
-        of_weights = grad.transpose(-1, -2) @ (unit * row_weight)
+        weights_grad = grad.transpose(-1, -2) @ (unit * row_weight)
         if not self.keep_weight_norm:
-            radial = row_dot(of_weights, weights)
+            radial = row_dot(weights_grad, weights)
             radial /= saved.weight_norm.transpose(-1, -2).square()
-            of_weights = of_weights.addcmul_(radial, weights, value=-1)
-        return of_features, of_weights
+            weights_grad = weights_grad.addcmul_(radial, weights, value=-1)
+        return features_grad, weights_grad
 
 
 class Angle(Cosine):
@@ -183,9 +183,9 @@ class Angle(Cosine):
         cosine, saved = super().forward(features, weights, bias)
         return cosine.clamp_(-1, 1).acos().neg_(), saved._replace(cosine=cosine)
 
-    def to_product(self, grad: Tensor, saved: Saved) -> Tensor:
+    def product_gradient(self, grad: Tensor, saved: Saved) -> Tensor:
         assert saved.cosine is not None
-        return super().to_product(grad.mul_(arccos_slope(saved.cosine)), saved)
+        return super().product_gradient(grad.mul_(arccos_slope(saved.cosine)), saved)
 
 
 class Gaussian(Similarity):
@@ -208,8 +208,8 @@ class Gaussian(Similarity):
     def backward(self, grad: Tensor, saved: Saved, row_weight: Tensor) -> tuple[Tensor, Tensor]:
         weight = row_weight.unsqueeze(-1)
         total = grad.sum(-1, keepdim=True)
-        of_features = (grad @ saved.weights).addcmul_(total, saved.features, value=-1)
+        features_grad = (grad @ saved.weights).addcmul_(total, saved.features, value=-1)
         transposed = grad.transpose(-1, -2)
-        of_weights = transposed @ (saved.features * weight)
-        of_weights.addcmul_(transposed @ weight, saved.weights, value=-1)
-        return of_features.mul_(weight), of_weights
+        weights_grad = transposed @ (saved.features * weight)
+        weights_grad.addcmul_(transposed @ weight, saved.weights, value=-1)
+        return features_grad.mul_(weight), weights_grad

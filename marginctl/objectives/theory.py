@@ -1,4 +1,4 @@
-"""What the papers derive of their methods, as numbers. No torch here."""
+"""Formulas that the papers derive for their methods. No torch here."""
 
 import math
 
@@ -9,13 +9,13 @@ from marginctl.objectives.parts import ObjectiveSpec
 
 
 def arcgrad_scale(gap: float, num_classes: int) -> float:
-    """The scale whose gradient is largest at a gap (ArcGrad, eq. 19): (W((C - 1)/e) + 1) / gap.
+    """Return the scale with the largest gradient at a gap: (W((C - 1)/e) + 1) / gap.
 
-    The s that maximises s (C - 1)/(e^(s gap) + C - 1), the slope of ln(1 + (C - 1) e^(-s gap)).
+    ArcGrad, eq. 19: the s that maximizes s (C - 1)/(e^(s gap) + C - 1), the slope of ln(1 + (C - 1) e^(-s gap)).
     (Eq. 17 as printed lacks the factor s and has a sign slip.)
 
     Args:
-        gap: between the angle to the own class and to the others, in radians.
+        gap: between the angles to the target class and to the others, in radians.
         num_classes: C.
 
     Raises:
@@ -23,13 +23,13 @@ def arcgrad_scale(gap: float, num_classes: int) -> float:
     """
     _check(gap > 0, f"gap = {gap}: expected above 0")
     _check(num_classes >= 2, f"num_classes = {num_classes}: expected at least 2")
-    from scipy.special import lambertw  # a tenth of a second that training need not wait for
+    from scipy.special import lambertw  # a tenth of a second that training does not need
 
     return float(lambertw((num_classes - 1) / math.e).real + 1) / gap
 
 
 def arcgrad_gap(scale: float, num_classes: int) -> float:
-    """The gap in radians for which `scale` has the largest gradient: `arcgrad_scale` inverted.
+    """Return the gap in radians where `scale` has the largest gradient: `arcgrad_scale` inverted.
 
     Raises:
         ValueError: a scale that is not above 0, or fewer than two classes.
@@ -41,10 +41,10 @@ def arcgrad_gap(scale: float, num_classes: int) -> float:
 def sparse_scale(
     similarity: float, num_classes: int, prominent: int = 1, rest: float = 0.1
 ) -> float:
-    """The scale that makes softmax sparse (Temperature, supplement, eq. 29).
+    """Return the scale that makes softmax sparse (Temperature, supplement, eq. 29).
 
-    kappa = [ln((1 - rest)/rest) + ln((C - prominent)/prominent)] / similarity leaves the share
-    `rest` to all classes but the prominent ones, whose cosine is `similarity`, the others' being 0.
+    kappa = [ln((1 - rest)/rest) + ln((C - prominent)/prominent)] / similarity leaves a probability
+    of `rest` to all classes but the prominent ones, whose cosine is `similarity` (the others': 0).
 
     Args:
         similarity: epsilon, the prominent cosine, above 0.
@@ -63,7 +63,7 @@ def sparse_scale(
 
 
 def adacos_scale(num_classes: int) -> float:
-    """AdaCos's fixed scale sqrt(2) ln(C - 1): 0 for two classes (ArcGrad, eq. 10, l = 0).
+    """Return AdaCos's fixed scale sqrt(2) ln(C - 1), 0 for two classes (ArcGrad, eq. 10, l = 0).
 
     Raises:
         ValueError: fewer than two classes.
@@ -73,12 +73,12 @@ def adacos_scale(num_classes: int) -> float:
 
 
 def gradient_decay_slope(probability: ArrayLike, beta: float) -> NDArray[np.float64]:
-    """g(p) = (1 - p)/(1 - (1 - beta) p), the size of the target logit's gradient.
+    """Return g(p) = (1 - p)/(1 - (1 - beta) p), the size of the target logit's gradient.
 
-    (Gradient decay.) Concave in p for beta < 1, straight for 1, convex above; 1/2 at 1/(1 + beta).
+    Gradient decay. Concave in p for beta < 1, straight for 1, convex above; 1/2 at 1/(1 + beta).
 
     Args:
-        probability: of the target, by the plain softmax; any shape, from 0 to 1.
+        probability: of the target by plain softmax, from 0 to 1; any shape.
         beta: above 0.
 
     Raises:
@@ -91,10 +91,10 @@ def gradient_decay_slope(probability: ArrayLike, beta: float) -> NDArray[np.floa
 
 
 def bias(logits: ArrayLike, targets: ArrayLike) -> NDArray[np.float64]:
-    """rho of each sample (Large Margin, eq. 7): ln sum_{c != y} exp(f_c - max_{c != y} f_c).
+    """Return rho of each sample: ln sum_{c != y} exp(f_c - max_{c != y} f_c) (Large Margin, eq. 7).
 
-    Softmax cross-entropy is softplus(max_{c != y} f_c - f_y + rho): rho is the margin that it
-    embeds, from 0, where one rival stands out, to ln(C - 1), where all are alike.
+    Softmax cross-entropy is softplus(max_{c != y} f_c - f_y + rho): rho is its implicit margin,
+    from 0, where one other class dominates, to ln(C - 1), where all others are equal.
 
     Args:
         logits: (N, C), C at least 2.
@@ -113,15 +113,15 @@ def bias(logits: ArrayLike, targets: ArrayLike) -> NDArray[np.float64]:
 
 
 def remarks(spec: ObjectiveSpec, c: int) -> list[str]:
-    """What theory says of an objective with C = `c` classes, at least 2, in words."""
+    """Return remarks from the papers' theory on an objective with C = `c` classes, at least 2."""
     lines = []
     kind, scale, margin = spec.similarity.kind, spec.scale, spec.margin
     fixed = dict(scale.options).get("value")
     if kind == "angle" and isinstance(fixed, float) and 1e-3 <= fixed <= 1e6:
         gap, narrow = math.degrees(arcgrad_gap(fixed, c)), arcgrad_scale(math.radians(10), c)
         lines.append(
-            f"ArcGrad's eq. 19: scale {fixed:g} pulls most where the angles differ by {gap:.2f} "
-            f"degrees; a gap of 10 degrees asks for scale {narrow:.1f}"
+            f"ArcGrad's eq. 19: scale {fixed:g} has its largest gradient at a gap of {gap:.2f} "
+            f"degrees; for a gap of 10 degrees use scale {narrow:.1f}"
         )
     if scale.kind in ("adacos", "adacos-fixed"):
         which = "first" if scale.kind == "adacos" else "fixed"
@@ -133,10 +133,10 @@ def remarks(spec: ObjectiveSpec, c: int) -> list[str]:
             f"Temperature's eq. 29: a scale of {early:.1f} gives nine tenths of the softmax to the "
             f"one class with cosine 0.1 (the others at 0), {late:.1f} to one with cosine 0.7"
         )
-    given = dict(margin.options).get("margin")
+    value = dict(margin.options).get("margin")
     linear, additive = softmax and kind == "linear", margin.kind == "additive-logit"
-    if linear and additive and isinstance(given, float) and abs(given) <= 100:
-        beta = math.exp(-given)
+    if linear and additive and isinstance(value, float) and abs(value) <= 100:
+        beta = math.exp(-value)
         slopes = ", ".join(f"{g:.3f}" for g in gradient_decay_slope([0.1, 0.5, 0.9], beta))
         lines.append(
             f"gradient decay with beta = exp(-margin) = {beta:.4g}: g(p) at p = 0.1, 0.5, 0.9 is "
@@ -144,8 +144,8 @@ def remarks(spec: ObjectiveSpec, c: int) -> list[str]:
         )
     if linear:
         lines.append(
-            "Large Margin's eq. 7: the bias rho in the softmax is at most ln(C - 1) = "
-            f"{math.log(c - 1):.3f}, where the other classes are alike"
+            "Large Margin's eq. 7: the bias rho of the softmax is at most ln(C - 1) = "
+            f"{math.log(c - 1):.3f}, where the other logits are equal"
         )
     return lines
 

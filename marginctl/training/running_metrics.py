@@ -55,7 +55,7 @@ class RunningMetrics:
         """Return the mean cross-entropy of the logits without margin; NaN where it is expensive."""
         if self._objective.spec.scale.kind == "least-squares":  # it would search for kappa* again
             return scores.new_tensor(math.nan)
-        return functional.cross_entropy(self._objective.scaled(scores, features), y)
+        return functional.cross_entropy(self._objective.scale_similarities(scores, features), y)
 
     def is_finite(self) -> bool:
         """Return whether the loss of every batch of all processes was finite."""

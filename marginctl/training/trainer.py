@@ -226,7 +226,9 @@ class Trainer:
         for x, y in batches.test_batches(batch_size):
             features = compute(x)
             scores = self.objective.similarities(features)
-            outputs.append((features, self.objective.scaled(scores, features), scores, y))
+            outputs.append(
+                (features, self.objective.scale_similarities(scores, features), scores, y)
+            )
         local = [torch.cat(tensors).cpu() for tensors in zip(*outputs, strict=True)]
         gathered = self._world.all_gather(local)
         predictions = Predictions(*(torch.cat(t) for t in zip(*gathered, strict=True)))

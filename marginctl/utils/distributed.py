@@ -122,3 +122,35 @@ def _is_connection_error(error: BaseException) -> bool:
     return isinstance(error, dist.DistError) or any(
         words in str(error) for words in _CONNECTION_ERRORS
     )
+
+
+def is_distributed() -> bool:
+    """Whether several processes train together."""
+    return _num_processes() > 1
+
+
+def all_gather_rows(rows: Tensor) -> Tensor:
+    """Return the rows (N,) of all processes, concatenated; their numbers of rows may differ.
+
+    Statistics of these are the same on every process, and those of one process with all the rows.
+    """
+    if not is_distributed():
+        return rows
+    counts = [torch.zeros(1, dtype=torch.long, device=rows.device) for _ in range(_num_processes())]
+    dist.all_gather(counts, torch.tensor([len(rows)], device=rows.device))
+    longest = max(int(count) for count in counts)
+    padded = torch.cat([rows, rows.new_zeros(longest - len(rows))])
+    gathered = [torch.empty_like(padded) for _ in counts]
+    dist.all_gather(gathered, padded)
+    return torch.cat([g[: int(count)] for g, count in zip(gathered, counts, strict=True)])
+
+
+def all_reduce_sum(total: Tensor) -> Tensor:
+    """Return the sum of a tensor over all processes, computed in place."""
+    if is_distributed():
+        dist.all_reduce(total)
+    return total
+
+
+def _num_processes() -> int:
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1

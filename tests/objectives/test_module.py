@@ -324,5 +324,5 @@ def test_logits_of_similarities_at_hand_are_the_same_bits(name):
     made = create(name, num_classes=5, feature_dim=4)
     features = torch.randn(7, 4)
     with torch.no_grad():
-        found = made.scaled(made.similarities(features), features)
+        found = made.scale_similarities(made.similarities(features), features)
         assert torch.equal(found, made.logits(features))

@@ -92,12 +92,15 @@ def test_a_loss_s_gradient_equals_autograd_s(kind):
 def test_a_regularizer_s_gradient_equals_autograd_s(kind, strength):
     made = build(REGULARIZERS, kind, strength=strength)
     shape = {"features": (2, 9, 6), "logits": (2, 9, 5), "target": (2, 9, 1), "weights": (2, 5, 6)}
-    for looked_at in (smooth_points(*shape[made.on]), smooth_points(*shape[made.on], seed=1) * 5):
+    for inputs in (
+        smooth_points(*shape[made.acts_on]),
+        smooth_points(*shape[made.acts_on], seed=1) * 5,
+    ):
         y = torch.randint(5, (2, 9))
-        state = {"centers": smooth_points(2, 5, looked_at.shape[-1], seed=1)}
-        penalty, gradient = Regularizer.gradient(made, looked_at, y, state)
-        for before in (None, torch.ones_like(looked_at)):
-            mine, total = made.add_gradient(looked_at, y, state, before)
+        state = {"centers": smooth_points(2, 5, inputs.shape[-1], seed=1)}
+        penalty, gradient = Regularizer.gradient(made, inputs, y, state)
+        for before in (None, torch.ones_like(inputs)):
+            mine, total = made.add_gradient(inputs, y, state, before)
             torch.testing.assert_close(mine, penalty)
             torch.testing.assert_close(total, gradient + (0 if before is None else 1))
 
@@ -137,8 +140,8 @@ def test_a_similarity_s_gradient_equals_autograd_s(kind, lead):
     found = []
     for similarity in (build(SIMILARITIES, kind), Plain()):
         value, saved = similarity.forward(x, w, None)
-        of_product = similarity.to_product(grad.clone(), saved)
-        found.append([value, *similarity.backward(of_product, saved, row_weight)])
+        product_grad = similarity.product_gradient(grad.clone(), saved)
+        found.append([value, *similarity.backward(product_grad, saved, row_weight)])
     for mine, want in zip(*found, strict=True):
         torch.testing.assert_close(mine, want)
 
@@ -153,6 +156,6 @@ def test_long_rows_are_multiplied_block_by_block():
     similarity = build(SIMILARITIES, "cosine")
     with torch.no_grad():
         _, saved = similarity.forward(x, w, None)
-        mine = similarity.backward(similarity.to_product(grad, saved), saved, torch.ones(8))
+        mine = similarity.backward(similarity.product_gradient(grad, saved), saved, torch.ones(8))
     for a, b in zip(mine, want, strict=True):
         torch.testing.assert_close(a, b)

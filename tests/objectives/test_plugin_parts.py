@@ -176,13 +176,13 @@ class Tilted(Margin):
 
 
 class Bare(Regularizer):
-    on = "target"
+    acts_on = "target"
 
     def __init__(self):
         super().__init__(1.0)
 
-    def penalty(self, looked_at, targets, state):
-        return looked_at.squeeze(-1)
+    def penalty(self, inputs, targets, state):
+        return inputs.squeeze(-1)
 
 
 @pytest.mark.parametrize(

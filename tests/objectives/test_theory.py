@@ -93,7 +93,7 @@ def test_values_outside_their_range_are_named(call, message):
 @pytest.mark.parametrize(
     ("name", "classes", "text"),
     [
-        ("arcgrad:scale=1", 3, "scale 1 pulls most where the angles differ by 83.83 degrees"),
+        ("arcgrad:scale=1", 3, "scale 1 has its largest gradient at a gap of 83.83 degrees"),
         ("adacos", 10, "first scale: sqrt(2) ln(C - 1) = 3.107"),
         ("cosine-ls", 1000, "a scale of 91.0 gives nine tenths"),
         ("gradient-decay:beta=0.1", 10, "is 0.989, 0.909, 0.526; 1/2 at p = 0.909"),

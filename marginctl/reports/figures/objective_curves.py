@@ -14,7 +14,7 @@ from torch import Tensor
 
 from marginctl.errors import RequestError
 from marginctl.objectives.functional import ObjectiveFunction
-from marginctl.objectives.parsing import parse
+from marginctl.objectives.parsing import ParsedObjective
 from marginctl.objectives.parts import ObjectiveSpec
 from marginctl.objectives.schedules import Schedule
 from marginctl.objectives.theory import arcgrad_gap
@@ -127,14 +127,14 @@ def axis_name(spec: ObjectiveSpec) -> str:
     return names.get(spec.similarity.kind, "angle")
 
 
-def compute_curves(objective: str, classes: int) -> dict[str, NDArray[np.float64]]:
+def compute_curves(objective: ParsedObjective, classes: int) -> dict[str, NDArray[np.float64]]:
     """Return `position`, `logit`, `loss` and `gradient` along the objective's axis.
 
     All are computed by the objective itself, in float64. `logit` is the target's logit with margin,
     or the regularizers' part of the loss on the axis of non-target classes. A schedule has its
     first value.
     """
-    spec = parse(objective).spec
+    spec = objective.spec
     name = axis_name(spec)
     axis = AXES[name]
     positions = torch.as_tensor(axis.positions)
@@ -172,22 +172,21 @@ def compute_curves(objective: str, classes: int) -> dict[str, NDArray[np.float64
 
 
 @styled()
-def draw(names: Sequence[str], classes: int, path: Path) -> None:
+def draw(objectives: Sequence[ParsedObjective], classes: int, path: Path) -> None:
     """Write a figure with a row of three panels for each axis that the objectives need.
 
     Raises:
-        RequestError: an unknown objective, more than `MAX_CLASSES` classes, or a file that cannot
-            be written.
+        RequestError: more than `MAX_CLASSES` classes, or a file that cannot be written.
     """
     check_path("--plot", path)
     if classes > MAX_CLASSES:
         raise RequestError(f"--classes {classes}: expected at most {MAX_CLASSES} with --plot")
-    by_axis: dict[str, list[str]] = {}
-    for name in dict.fromkeys(str(parse(n)) for n in names):
-        by_axis.setdefault(axis_name(parse(name).spec), []).append(name)
-    labels = {name: _legend(name, classes) for members in by_axis.values() for name in members}
+    labels = {objective: _legend(objective, classes) for objective in objectives}
+    by_axis: dict[str, list[ParsedObjective]] = {}
+    for objective in labels:
+        by_axis.setdefault(axis_name(objective.spec), []).append(objective)
     heights = [
-        max(3.9, 0.14 * sum(1.5 + labels[name].count("\n") for name in members))
+        max(3.9, 0.14 * sum(1.5 + labels[member].count("\n") for member in members))
         for members in by_axis.values()
     ]
     figure = Figure(figsize=(16, sum(heights)), layout="constrained")
@@ -205,9 +204,9 @@ def _gap(spec: ObjectiveSpec, classes: int) -> float | None:
     return math.degrees(arcgrad_gap(value, classes))
 
 
-def _legend(name: str, classes: int) -> str:
+def _legend(objective: ParsedObjective, classes: int) -> str:
     """Return the legend text of an objective, in short lines."""
-    spec = parse(name).spec
+    name, spec = str(objective), objective.spec
     if (gap := _gap(spec, classes)) is not None:
         name += f" (eq. 19: gap {gap:.1f} degrees)"
     if any(isinstance(value, Schedule) for _, part in spec.parts for _, value in part.options):
@@ -218,17 +217,17 @@ def _legend(name: str, classes: int) -> str:
 def _draw_row(
     panels: NDArray[np.object_],
     axis: Axis,
-    objectives: Sequence[str],
+    objectives: Sequence[ParsedObjective],
     classes: int,
-    labels: Mapping[str, str],
+    labels: Mapping[ParsedObjective, str],
 ) -> None:
     quantities = {"logit": axis.logit, "loss": "loss", "gradient": axis.gradient}
-    for i, name in enumerate(objectives):
-        curves = compute_curves(name, classes)
+    for i, objective in enumerate(objectives):
+        curves = compute_curves(objective, classes)
         style = line_style(i)  # coinciding lines differ by their dashes
         for panel, quantity in zip(panels, quantities, strict=True):
-            panel.plot(curves["position"], curves[quantity], label=labels[name], **style)
-        gap = _gap(parse(name).spec, classes)
+            panel.plot(curves["position"], curves[quantity], label=labels[objective], **style)
+        gap = _gap(objective.spec, classes)
         if gap is not None and gap <= 90:
             panels[2].axvline(90 - gap, linestyle=":", color=style["color"], linewidth=1)
     for panel, quantity in zip(panels, quantities.values(), strict=True):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from marginctl.errors import RequestError
+from marginctl.objectives.parsing import parse
 from marginctl.objectives.presets import PRESETS
 from marginctl.objectives.theory import gradient_decay_slope
 from marginctl.reports.figures.objective_curves import axis_name, compute_curves, draw
@@ -13,27 +14,30 @@ from marginctl.reports.figures.objective_curves import axis_name, compute_curves
 
 def test_gradient_decay_gradient_is_g_of_p():
     for beta in (0.1, 1.0, 5.0):
-        found = compute_curves(f"gradient-decay:beta={beta}", 10)
+        found = compute_curves(parse(f"gradient-decay:beta={beta}"), 10)
         want = gradient_decay_slope(found["position"], beta)
         np.testing.assert_allclose(found["gradient"], want, rtol=1e-9)
 
 
 def test_large_margin_s_figure_4():
     """The divergences of {q, 1 - q} from {1/2, 1/2}."""
-    found = {d: compute_curves(f"lm-softmax:strength=1,divergence={d}", 10) for d in ("q-u", "u-q")}
+    found = {
+        d: compute_curves(parse(f"lm-softmax:strength=1,divergence={d}"), 10)
+        for d in ("q-u", "u-q")
+    }
     q = found["q-u"]["position"]
     of_qu = q * np.log(2 * q) + (1 - q) * np.log(2 * (1 - q))
     of_uq = -(np.log(2 * q) + np.log(2 * (1 - q))) / 2
     np.testing.assert_allclose(found["q-u"]["logit"], of_qu, atol=1e-12)
     np.testing.assert_allclose(found["u-q"]["logit"], of_uq, atol=1e-12)
-    both = compute_curves("lm-softmax:strength=1", 10)["logit"]
+    both = compute_curves(parse("lm-softmax:strength=1"), 10)["logit"]
     np.testing.assert_allclose(both, (of_qu + of_uq) / 2, atol=1e-12)
 
 
 @pytest.mark.parametrize("scale", [1, 40])
 def test_arcgrad_s_gradient_by_the_angle(scale):
     """s (1 - p): p the softmax of -s theta, the others at 90 degrees."""
-    found = compute_curves(f"arcgrad:scale={scale}", 3)
+    found = compute_curves(parse(f"arcgrad:scale={scale}"), 3)
     theta = np.radians(found["position"])
     odds = 2 * np.exp(scale * (theta - math.pi / 2))
     np.testing.assert_allclose(found["gradient"], scale * odds / (1 + odds), rtol=1e-6)
@@ -42,7 +46,7 @@ def test_arcgrad_s_gradient_by_the_angle(scale):
 
 @pytest.mark.parametrize("name", list(PRESETS))
 def test_every_preset_s_gradient_is_the_slope_of_its_loss(name):
-    found = compute_curves(name, 5)
+    found = compute_curves(parse(name), 5)
     assert all(np.isfinite(values).all() for values in found.values())
     along = {"angle": np.radians(found["position"]), "distance": found["position"]}
     x = along.get(axis_of_name(name))
@@ -54,8 +58,6 @@ def test_every_preset_s_gradient_is_the_slope_of_its_loss(name):
 
 
 def axis_of_name(name):
-    from marginctl.objectives.parsing import parse
-
     return axis_name(parse(name).spec)
 
 
@@ -63,7 +65,7 @@ def axis_of_name(name):
 def test_a_figure_is_the_same_file_twice(tmp_path, suffix):
     paths = [tmp_path / f"{i}{suffix}" for i in (1, 2)]
     for path in paths:
-        draw(["arcgrad:scale=1", "soft", "l-gm", "lm-softmax"], 3, path)
+        draw([parse(n) for n in ("arcgrad:scale=1", "soft", "l-gm", "lm-softmax")], 3, path)
     first, second = (path.read_bytes() for path in paths)
     assert len(first) > 10_000
     if suffix != ".pdf":  # which holds its date
@@ -76,4 +78,4 @@ def test_files_that_cannot_be_written_are_named(tmp_path):
         (tmp_path / "no" / "a.png", "does not exist"),
     ):
         with pytest.raises(RequestError, match=message):
-            draw(["soft"], 3, path)
+            draw([parse("soft")], 3, path)
