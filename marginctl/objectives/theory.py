@@ -11,7 +11,8 @@ from marginctl.objectives.parts import ObjectiveSpec
 def arcgrad_scale(gap: float, num_classes: int) -> float:
     """Return the scale with the largest gradient at a gap: (W((C - 1)/e) + 1) / gap.
 
-    ArcGrad, eq. 19: the s that maximizes s (C - 1)/(e^(s gap) + C - 1), the slope of ln(1 + (C - 1) e^(-s gap)).
+    ArcGrad, eq. 19: the s that maximizes s (C - 1)/(e^(s gap) + C - 1), the slope of
+    ln(1 + (C - 1) e^(-s gap)).
     (Eq. 17 as printed lacks the factor s and has a sign slip.)
 
     Args:
