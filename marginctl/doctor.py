@@ -1,4 +1,4 @@
-"""What this machine and this installation offer, and what to do about what is amiss."""
+"""Checks of the installation, the devices, the folders and the data, with suggested fixes."""
 
 import importlib
 import os
@@ -7,10 +7,10 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import filelock
 from packaging.requirements import Requirement
@@ -18,97 +18,87 @@ from packaging.requirements import Requirement
 from marginctl import __version__
 from marginctl.data.images.registry import IMAGE_SETS
 from marginctl.data.paths import DATA_DIR_VARIABLE
-from marginctl.data.status import dataset_status
+from marginctl.data.status import DatasetStatus, dataset_status
 from marginctl.data.tabular.uci import uci_definitions
 from marginctl.errors import RequestError
 from marginctl.experiments.tasks import recipe_summaries
 from marginctl.recipe.load import recipes_folder
 from marginctl.utils.device import resolve_device, usable_cores
 
-LEAST_FREE_GIB = 2.0  # a store of networks and their features is soon as large
-OF_TESTS = "test"  # an extra that no user needs
+MIN_FREE_GIB = 2.0  # a runs folder with checkpoints is soon as large
+TEST_EXTRA = "test"  # for developers only
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at.
+    """The result of one check.
 
     Attributes:
-        topic: what it is about.
-        state: `ok`; `note`, which some work needs otherwise; or `problem`.
-        said: what was found.
-        advice: what to do; None where nothing is to be done.
+        topic: what was checked.
+        state: `ok`; `note`, which limits some commands; or `problem`, which stops all.
+        text: what was found.
+        advice: a suggested fix or next command, or None.
     """
 
     topic: str
     state: Literal["ok", "note", "problem"]
-    said: str
+    text: str
     advice: str | None = None
-
-    def record(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def examine(data_dir: Path, out: Path, device: str) -> Iterator[Finding]:
-    """Looks at everything that a command depends on, the quick things first.
+    """Yield the findings of all checks, quick ones first.
 
     Args:
-        data_dir: where data are looked for.
-        out: the run store.
-        device: as `--device` takes it.
+        data_dir: the data folder.
+        out: the runs folder.
+        device: as for `--device`.
 
     Raises:
-        RequestError: no device of that name.
+        RequestError: an unknown device.
     """
-    yield Finding(
-        "marginctl",
-        "ok",
-        f"{__version__} on Python {platform.python_version()}, {platform.system()} "
-        f"{platform.machine()}",
-    )
-    yield from _packages()
-    yield from _recipes()
-    yield from _devices(device)
-    yield from _threads()
-    yield _folder("run store", out, "--out FOLDER")
-    yield _runs(out)
-    yield _folder("data folder", data_dir, f"--data-dir FOLDER or {DATA_DIR_VARIABLE}")
-    yield from _data(data_dir)
+    system = f"{platform.system()} {platform.machine()}"
+    version = f"{__version__} on Python {platform.python_version()}, {system}"
+    yield Finding("marginctl", "ok", version)
+    yield from _check_packages()
+    yield _check_recipes()
+    yield from _check_device(device)
+    yield _check_folder("runs folder", out, "--out FOLDER")
+    yield _check_runs(out)
+    yield _check_folder("data folder", data_dir, f"--data-dir FOLDER or {DATA_DIR_VARIABLE}")
+    yield from _check_data(data_dir)
 
 
-def _packages() -> Iterator[Finding]:
-    """The packages that this one asks for, by its own metadata."""
-    extras: dict[str, list[str]] = {}
-    found, wrong = [], []
+def _check_packages() -> Iterator[Finding]:
+    """Compare the installed packages with those that marginctl's own metadata requires."""
     try:
-        lines = metadata.requires("marginctl") or []
+        requirements = [Requirement(line) for line in metadata.requires("marginctl") or []]
     except metadata.PackageNotFoundError:  # a checkout on the path
-        said = "marginctl is not installed, so what it needs is not known"
-        yield Finding("packages", "note", said, "in its folder: pip install -e .")
+        text = "marginctl is not installed: its requirements are unknown"
+        yield Finding("packages", "note", text, "pip install -e . in its folder")
         return
-    for line in lines:
-        wanted = Requirement(line)
-        extra = re.search(r"extra == ['\"]([\w-]+)['\"]", str(wanted.marker or ""))
-        has = _version(wanted.name)
+    installed: list[str] = []
+    missing: list[Finding] = []
+    extras: dict[str, list[str]] = {}
+    for required in requirements:
+        extra = re.search(r"extra == ['\"]([\w-]+)['\"]", str(required.marker or ""))
+        version = _version(required.name)
+        fits = version is not None and required.specifier.contains(version, prereleases=True)
         if extra is not None:
-            lacking = extras.setdefault(extra[1], [])
-            if has is None or not wanted.specifier.contains(has, prereleases=True):
-                lacking.append(wanted.name)
-        elif has is None:
-            wrong.append((wanted, f"{wanted.name} is not installed"))
-        elif not wanted.specifier.contains(has, prereleases=True):
-            wrong.append((wanted, f"{wanted.name} {has}, expected {wanted.specifier}"))
+            extras.setdefault(extra[1], []).extend([] if fits else [required.name])
+        elif fits:
+            installed.append(f"{required.name} {version}")
         else:
-            found.append(f"{wanted.name} {has}")
-    yield Finding("packages", "ok", ", ".join(found))
-    for wanted, said in wrong:
-        yield Finding("packages", "problem", said, f"pip install '{wanted}'")
-    extras.pop(OF_TESTS, None)
+            expected = f" {version}, expected {required.specifier}"
+            text = required.name + (expected if version else " is not installed")
+            missing.append(Finding("packages", "problem", text, f"pip install '{required}'"))
+    yield Finding("packages", "ok", ", ".join(installed))
+    yield from missing
     for name, lacking in sorted(extras.items()):
-        if lacking:
-            advice = f"where it is needed: pip install 'marginctl[{name}]'"
+        if name != TEST_EXTRA and lacking:
+            advice = f"optional: pip install 'marginctl[{name}]'"
             yield Finding("extra", "note", f"{name}: no {', '.join(lacking)}", advice)
-        else:
+        elif name != TEST_EXTRA:
             yield Finding("extra", "ok", f"{name}: installed")
 
 
@@ -119,100 +109,83 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _recipes() -> Iterator[Finding]:
+def _check_recipes() -> Finding:
     try:
         count = len(recipe_summaries())
     except RequestError as error:
-        yield Finding("recipes", "problem", error.lines[0], "repair that file, or install again")
-        return
-    found = f"{count} in {recipes_folder()}"
-    if count:
-        yield Finding("recipes", "ok", found, "marginctl recipes list")
-    else:
-        yield Finding("recipes", "problem", found, "install marginctl again")
+        return Finding("recipes", "problem", error.lines[0], "fix that file, or reinstall")
+    text = f"{count} in {recipes_folder()}"
+    if not count:
+        return Finding("recipes", "problem", text, "reinstall marginctl")
+    return Finding("recipes", "ok", text, "marginctl recipes list")
 
 
-def _devices(asked: str) -> Iterator[Finding]:
-    for name in ("torch", "torchvision"):
+def _check_device(name: str) -> Iterator[Finding]:
+    for module in ("torch", "torchvision"):
         try:
-            importlib.import_module(name)
-        except Exception as error:  # what a broken pair of wheels raises is not only ImportError
-            said = str(error).splitlines()[0] if str(error) else type(error).__name__
-            advice = "install a torch and a torchvision of one release"
-            yield Finding("device", "problem", f"{name} cannot be imported: {said}", advice)
+            importlib.import_module(module)
+        except Exception as error:  # mismatched wheels raise more than ImportError
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            text = f"{module} cannot be imported: {reason}"
+            yield Finding("device", "problem", text, "install matching torch and torchvision")
             return
     import torch
 
-    device = resolve_device(asked, accelerated=True)
+    device = resolve_device(name, accelerated=True)
     if device.startswith("cuda"):
-        card = torch.cuda.get_device_properties(torch.device(device))
-        memory = f"{card.total_memory / 2**30:.0f} GiB"
+        gpu = torch.cuda.get_device_properties(torch.device(device))
         count = torch.cuda.device_count()
-        more = f", {count} of them: torchrun uses several" if count > 1 else ""
-        said = f"{device}: {card.name}, {memory}{more}, CUDA {torch.version.cuda}"
-        yield Finding("device", "ok", said)
+        several = f", {count} GPUs (torchrun uses several)" if count > 1 else ""
+        memory = f"{gpu.total_memory / 2**30:.0f} GiB"
+        text = f"{device}: {gpu.name}, {memory}{several}, CUDA {torch.version.cuda}"
+        yield Finding("device", "ok", text)
     elif device == "mps":
-        yield Finding("device", "ok", "mps: Apple's GPU; what needs float64 runs on the CPU")
+        yield Finding("device", "ok", "mps: Apple's GPU; float64 computations run on the CPU")
     else:
-        built = torch.version.cuda
-        why = f"PyTorch is built for CUDA {built}, and finds no GPU" if built else "a CPU build"
-        yield Finding(
-            "device",
-            "note",
-            f"cpu ({why})",
-            "enough for uci-cv, report and all recipes with -cpu or smoke in their names",
-        )
-
-
-def _threads() -> Iterator[Finding]:
-    try:
-        import torch
-    except Exception:  # what is wrong with it stands under `device`
-        return
-
+        cuda = torch.version.cuda
+        reason = f"PyTorch is built for CUDA {cuda} but finds no GPU" if cuda else "CPU build"
+        advice = "enough for uci-cv, report and recipes with -cpu or smoke in their names"
+        yield Finding("device", "note", f"cpu ({reason})", advice)
     cores, threads = usable_cores(), torch.get_num_threads()
     variable = os.environ.get("OMP_NUM_THREADS")
-    said = f"{cores} cores, PyTorch uses {threads}" + (
-        f" (OMP_NUM_THREADS={variable})" if variable else ""
-    )
+    text = f"{cores} cores, PyTorch uses {threads}"
+    text += f" (OMP_NUM_THREADS={variable})" if variable else ""
     if threads > cores:
-        yield Finding("threads", "problem", said, f"set OMP_NUM_THREADS={cores}")
+        yield Finding("threads", "problem", text, f"set OMP_NUM_THREADS={cores}")
     elif threads < cores and variable:
-        advice = "unset it to train images on all cores; uci-cv has its own workers"
-        yield Finding("threads", "note", said, advice)
+        advice = "unset it to train on images with all cores (uci-cv has its own workers)"
+        yield Finding("threads", "note", text, advice)
     else:
-        yield Finding("threads", "ok", said)
+        yield Finding("threads", "ok", text)
 
 
-def _folder(topic: str, folder: Path, option: str) -> Finding:
-    """Whether files can be made in a folder, or in the nearest one above it that is there."""
-    there = next((p for p in (folder, *folder.absolute().parents) if os.path.exists(p)), folder)
-    instead = f"name another one: {option}"
-    if not os.path.isdir(there):
-        return Finding(topic, "problem", f"{folder}: {there} is no folder", instead)
+def _check_folder(topic: str, folder: Path, option: str) -> Finding:
+    """Check that files can be written in a folder, or in its nearest existing parent."""
+    existing = next((p for p in (folder, *folder.absolute().parents) if os.path.exists(p)), folder)
+    change = f"use another folder: {option}"
+    if not os.path.isdir(existing):
+        return Finding(topic, "problem", f"{folder}: {existing} is not a folder", change)
     try:
-        with tempfile.TemporaryDirectory(prefix=".marginctl-", dir=there) as inner:
-            locks = _locks(Path(inner))
-        free = shutil.disk_usage(there).free / 2**30
+        with tempfile.TemporaryDirectory(prefix=".marginctl-", dir=existing) as inner:
+            has_locks = _can_lock(Path(inner))
+        free = shutil.disk_usage(existing).free / 2**30
     except OSError as error:
-        reading = topic == "data folder" and os.access(there, os.R_OK)
-        said = f"{folder}: cannot be written: {error.strerror or error}"
-        return Finding(topic, "note" if reading else "problem", said, instead)
-    said = f"{folder}: {free:.1f} GiB free"
-    if there != folder:
-        said += ", made when it is needed"
-    if not locks:
-        advice = "let no two processes work in it at once"
-        return Finding(topic, "note", f"{said}, its file system has no locks", advice)
-    if free < LEAST_FREE_GIB:
-        return Finding(topic, "note", said, f"make room, or {instead}")
-    if topic == "data folder" and there != folder:  # a slip in its name would look so too
-        return Finding(topic, "note", said, f"where the data are elsewhere, {instead}")
-    return Finding(topic, "ok", said)
+        is_readable = topic == "data folder" and os.access(existing, os.R_OK)
+        text = f"{folder}: cannot be written: {error.strerror or error}"
+        return Finding(topic, "note" if is_readable else "problem", text, change)
+    is_new = existing != folder
+    text = f"{folder}: {free:.1f} GiB free" + (", created on first use" if is_new else "")
+    if not has_locks:
+        advice = "do not run two processes in it at once"
+        return Finding(topic, "note", f"{text}, no file locks", advice)
+    if free < MIN_FREE_GIB:
+        return Finding(topic, "note", text, f"free some space, or {change}")
+    if topic == "data folder" and is_new:  # its name may have a typing error
+        return Finding(topic, "note", text, f"if your data are elsewhere, {change}")
+    return Finding(topic, "ok", text)
 
 
-def _locks(folder: Path) -> bool:
-    """Whether a lock can be taken as a trial's is."""
+def _can_lock(folder: Path) -> bool:
     try:
         with filelock.FileLock(folder / ".lock", timeout=0):
             return True
@@ -220,31 +193,33 @@ def _locks(folder: Path) -> bool:
         return False
 
 
-def _runs(out: Path) -> Finding:
+def _check_runs(out: Path) -> Finding:
     if not os.path.isdir(out):
         return Finding("runs", "ok", "none yet", "marginctl uci-cv --dataset iris")
     runs = {path.parent for path in out.rglob("run.json")}
-    open_ = [folder for folder in runs if not (folder / "result.json").exists()]
-    said = f"{len(runs) - len(open_)} finished, {len(open_)} not"
-    advice = f"marginctl report {out}" if runs else None
-    if open_:
-        return Finding("runs", "note", said, "the same command again finishes what is not")
-    return Finding("runs", "ok", said, advice)
+    finished = sum((folder / "result.json").exists() for folder in runs)
+    text = f"{finished} finished, {len(runs) - finished} unfinished"
+    if finished < len(runs):
+        return Finding("runs", "note", text, "run the same command again to finish them")
+    return Finding("runs", "ok", text, f"marginctl report {out}" if runs else None)
 
 
-def _data(folder: Path) -> Iterator[Finding]:
+def _check_data(folder: Path) -> Iterator[Finding]:
     for topic, names in (("UCI sets", list(uci_definitions())), ("image sets", list(IMAGE_SETS))):
-        found = [dataset_status(name, folder, read=False) for name in names]
-        there = [s.name for s in found if s.state in ("present", "built in")]
-        absent = [s.name for s in found if s.state == "absent"]
-        said = f"{len(there)} of {len(names)}: {', '.join(there)}"
-        for corrupt in (s for s in found if s.state == "corrupt"):
+        by_state: dict[str, list[DatasetStatus]] = {}
+        for name in names:
+            status = dataset_status(name, folder, read=False)
+            by_state.setdefault(status.state, []).append(status)
+        for corrupt in by_state.get("corrupt", []):
             advice = f"marginctl data fetch {corrupt.name}"
             yield Finding(topic, "problem", str(corrupt.detail), advice)
-        if topic == "UCI sets" and absent:
-            yield Finding(topic, "note", said, "marginctl data fetch")
+        present = [s.name for state in ("present", "built in") for s in by_state.get(state, [])]
+        text = f"{len(present)} of {len(names)}: {', '.join(present)}"
+        absent = by_state.get("absent", [])
+        if absent and topic == "UCI sets":
+            yield Finding(topic, "note", text, "marginctl data fetch")
         elif absent:
-            advice = f"where files are looked for: marginctl data verify {absent[0]}"
-            yield Finding(topic, "note", said, advice)
+            advice = f"marginctl data verify {absent[0].name} (shows where files are expected)"
+            yield Finding(topic, "note", text, advice)
         else:
-            yield Finding(topic, "ok", said)
+            yield Finding(topic, "ok", text)

@@ -1,4 +1,4 @@
-"""The command line: one module a subcommand. Nothing here imports torch."""
+"""The command line: one module per command. Nothing here imports torch."""
 
 import contextlib
 import errno
@@ -7,7 +7,7 @@ import signal
 import sys
 from collections.abc import Callable, Mapping
 from types import FrameType
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -33,7 +33,7 @@ from marginctl.utils.text import printable
 
 app = typer.Typer(
     name="marginctl",
-    help="Margin and temperature losses for classification: the papers' tables, and your data.",
+    help="Margin and temperature losses for classification: the tables of papers, and your own data.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
@@ -41,8 +41,8 @@ app = typer.Typer(
 )
 
 
-def _show_version(asked: bool) -> None:
-    if asked:
+def _show_version(requested: bool) -> None:
+    if requested:
         print(f"marginctl {__version__}")
         raise typer.Exit
 
@@ -69,105 +69,126 @@ COMMANDS: Mapping[str, Callable[..., None]] = {
     "doctor": doctor.command,
 }
 for _name, _command in COMMANDS.items():
-    app.command(_name, epilog=examples.of(_name))(_command)
+    app.command(_name, epilog=examples.epilog(_name))(_command)
 GROUPS = {
     "recipes": recipes.app,
     "data": data.app,
     "objectives": objectives.app,
 }
 for _name, _group in GROUPS.items():
-    app.add_typer(_group, name=_name, epilog=examples.of(_name))
+    app.add_typer(_group, name=_name, epilog=examples.epilog(_name))
 
 
 class _TerminatedError(BaseException):
-    """SIGTERM, raised where the program stands so that everything is closed in order."""
+    """SIGTERM, raised so that everything is closed in order."""
 
 
-def _on_sigterm(number: int, frame: FrameType | None) -> NoReturn:
+def _raise_terminated(number: int, frame: FrameType | None) -> NoReturn:
     raise _TerminatedError
 
 
+def build_command() -> Any:
+    """Return the click command; its help has a type only where a user has to give a value.
+
+    Typer would write `<bool>` next to a flag and `<str>` next to an argument.
+    """
+    root = typer.main.get_command(app)
+    commands: list[Any] = [root]
+    while commands:
+        command = commands.pop()
+        commands += getattr(command, "commands", {}).values()
+        context = typer.Context(command, help_option_names=["-h", "--help"])
+        for parameter in command.get_params(context):
+            choices = getattr(getattr(parameter, "type_descriptor", None), "choices", None)
+            if parameter.param_type_name == "argument":
+                parameter.display_type_rich = lambda ctx: None
+            elif getattr(parameter, "is_flag", False):
+                parameter.metavar = ""
+            elif choices and not parameter.metavar:
+                parameter.metavar = f"[{'|'.join(map(str, choices))}]"
+    return root
+
+
 def run(arguments: list[str] | None = None) -> int:
-    """Runs a command line and returns its exit status; no error that a user can cause escapes."""
+    """Run a command line and return its exit status; an error of the user is one line."""
     _prepare_streams()
-    before = {}
+    handlers = {}
     with contextlib.suppress(ValueError):  # not the main thread
-        before = {signal.SIGTERM: signal.signal(signal.SIGTERM, _on_sigterm)}
-        before[signal.SIGINT] = signal.getsignal(signal.SIGINT)
+        handlers = {signal.SIGTERM: signal.signal(signal.SIGTERM, _raise_terminated)}
+        handlers[signal.SIGINT] = signal.getsignal(signal.SIGINT)
     try:
         return _run(arguments)
     finally:
-        for number, handler in before.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)
 
 
 def _run(arguments: list[str] | None) -> int:
     try:
-        status = typer.main.get_command(app).main(
-            args=arguments, prog_name="marginctl", standalone_mode=False
-        )
+        status = build_command().main(args=arguments, prog_name="marginctl", standalone_mode=False)
         sys.stdout.flush()
-        if status == 130:  # typer's word for Ctrl-C
+        if status == 130:  # typer's status of Ctrl-C
             raise KeyboardInterrupt
         return status if isinstance(status, int) else 0
     except MarginctlError as error:
-        # of the processes that torchrun starts, one speaks of what all of them know
-        speaks = is_main_process() or error.is_local_to_process
-        for line in error.lines if speaks else ():
-            _complain(line)
+        # all processes of torchrun have the same error, which one of them prints
+        prints = is_main_process() or error.is_local_to_process
+        for line in error.lines if prints else ():
+            _print_error(line)
         return error.exit_status
     except (KeyboardInterrupt, typer.Abort):
-        _complain(f"interrupted{_kept(arguments)}")
+        _print_error(f"interrupted{_resume_hint(arguments)}")
         return 130
     except _TerminatedError:
-        _complain(f"terminated{_kept(arguments)}")
+        _print_error(f"terminated{_resume_hint(arguments)}")
         return 143
-    except SystemExit as leaving:  # typer leaves so where a pipe's reader has gone, as `head` does
-        if isinstance(leaving.__context__, BrokenPipeError):
-            _drop_output()
+    except SystemExit as error:  # typer exits so if a pipe's reader, such as `head`, has gone
+        if isinstance(error.__context__, BrokenPipeError):
+            _discard_output()
             return 0
-        return leaving.code if isinstance(leaving.code, int) else 1
+        return error.code if isinstance(error.code, int) else 1
     except BrokenPipeError:
-        _drop_output()
+        _discard_output()
         return 0
     except OSError as error:
-        _complain(f"{error.filename or 'output'}: {error.strerror or error}")
+        _print_error(f"{error.filename or 'output'}: {error.strerror or error}")
         if not error.filename:
-            _drop_output()
-        return 2 if error.errno in WRONG_PATH else 1
+            _discard_output()
+        return 2 if error.errno in PATH_ERRORS else 1
     except Exception as error:
         if not hasattr(error, "format_message"):
             raise
-        # typer's own errors (an unknown option, a missing value); it does not export their base.
-        said = " ".join(error.format_message().split()).replace("Value error, ", "")
-        if said:
-            _complain(said + ("" if said.startswith("Invalid value") else _help_of(error)))
+        # typer's own errors, such as an unknown option; it does not export their base class
+        message = " ".join(error.format_message().split()).replace("Value error, ", "")
+        if message:
+            is_complete = message.startswith("Invalid value")
+            _print_error(message + ("" if is_complete else _help_hint(error)))
         return 2
 
 
-def _help_of(error: Exception) -> str:
-    """Where a command line that typer refuses is explained."""
+def _help_hint(error: Exception) -> str:
+    """Return where the command of a refused command line is explained."""
     command = getattr(getattr(error, "ctx", None), "command_path", None)
     return "" if command is None else f" (see {command} --help)"
 
 
-def _kept(arguments: list[str] | None) -> str:
-    """What an interrupted command leaves behind."""
-    given = sys.argv[1:] if arguments is None else arguments
-    if given[:1] in (["train"], ["cosify"], ["transfer"]):
+def _resume_hint(arguments: list[str] | None) -> str:
+    """Return what an interrupted command keeps."""
+    words = sys.argv[1:] if arguments is None else arguments
+    if words[:1] in (["train"], ["cosify"], ["transfer"]):
         return ": finished trials and checkpoints are kept: the same command again resumes"
-    if given[:1] == ["uci-cv"]:
+    if words[:1] == ["uci-cv"]:
         return ": finished trials are kept: the same command again resumes"
     return ""
 
 
-# What is wrong with a path that was asked for, rather than with the machine.
-WRONG_PATH = {errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ENOENT, errno.ENOTDIR}
-WRONG_PATH |= {errno.EISDIR, errno.ELOOP, errno.EEXIST}
+# errors of a path that the user gave, not of the machine
+PATH_ERRORS = {errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ENOENT, errno.ENOTDIR}
+PATH_ERRORS |= {errno.EISDIR, errno.ELOOP, errno.EEXIST}
 
 
 def _prepare_streams() -> None:
-    """A closed stream swallows what is written; no character breaks one that is open."""
+    """Open closed streams to nowhere, and escape characters that a stream cannot encode."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
@@ -176,12 +197,12 @@ def _prepare_streams() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def _drop_output() -> None:
-    """What is still to be written to stdout goes nowhere, so that leaving is no second error."""
+def _discard_output() -> None:
+    """Send the rest of stdout nowhere, so that exiting raises no second error."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _complain(line: str) -> None:
+def _print_error(line: str) -> None:
     with contextlib.suppress(OSError):
         print(f"error: {printable(line)}", file=sys.stderr, flush=True)

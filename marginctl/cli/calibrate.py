@@ -7,7 +7,7 @@ import typer
 
 from marginctl.cli import options
 from marginctl.cli.evaluate import Which
-from marginctl.cli.options import integer, share
+from marginctl.cli.options import fraction, integer
 from marginctl.errors import RequestError
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def command(
         typer.Option(
             "--split",
             metavar="FRACTION",
-            parser=share,
+            parser=fraction,
             help="Random fraction of INPUT to fit on (default: 0.5).",
         ),
     ] = None,

@@ -1,11 +1,18 @@
 """marginctl doctor."""
 
+from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
 from marginctl.cli import options
 from marginctl.cli.options import print_json
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from marginctl.doctor import Finding
 
 
 def command(
@@ -14,22 +21,38 @@ def command(
     device: options.Device = "auto",
     json: options.Json = False,
 ) -> None:
-    """Say what is installed, which device, threads, disk and data there are, and what to do.
+    """Check the installation and suggest fixes.
 
-    Exits with 1 where something stands in the way of every command.
+    Exits with status 1 if a problem stops every command.
     """
     from marginctl.data.paths import default_data_dir
     from marginctl.doctor import examine
-    from marginctl.reports.formats.output import print_finding
+    from marginctl.reports.formats.output import stdout_console
 
-    found = []
+    console = stdout_console()
+    findings = []
     for finding in examine(data_dir or default_data_dir(), out, device):
-        found.append(finding)
+        findings.append(finding)
         if not json:
-            print_finding(**finding.record())
-    problems = sum(finding.state == "problem" for finding in found)
+            _print_finding(console, finding)
+    problems = sum(finding.state == "problem" for finding in findings)
     if json:
-        records = [finding.record() for finding in found]
+        records = [asdict(finding) for finding in findings]
         print_json({"schema": 1, "command": "doctor", "problems": problems, "findings": records})
     if problems:
         raise typer.Exit(1)
+
+
+def _print_finding(console: "Console", finding: "Finding") -> None:
+    """Print a finding, with its advice on the next line."""
+    from rich.text import Text
+
+    from marginctl.utils.text import printable
+
+    labels = {"ok": ("ok", "green"), "note": ("note", "yellow"), "problem": ("PROBLEM", "bold red")}
+    label, style = labels[finding.state]
+    head = Text.assemble((f"{label:8}", style), (f"{finding.topic:13}", "bold"))
+    for text in [finding.text, *([f"-> {finding.advice}"] if finding.advice else [])]:
+        for line in Text(printable(text)).wrap(console, max(20, console.width - len(head))):
+            console.print(head + line, soft_wrap=True)
+            head = Text(" " * len(head))

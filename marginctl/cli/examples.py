@@ -1,4 +1,4 @@
-"""Examples of each command, below its help. A test runs every line as far as its plan."""
+"""Examples of each command, below its help; a test runs each of them."""
 
 EXAMPLES = {
     "train": (
@@ -54,6 +54,6 @@ EXAMPLES = {
 }
 
 
-def of(command: str) -> str:
-    """The examples of a command in Markdown."""
+def epilog(command: str) -> str:
+    """Return the examples of a command in Markdown."""
     return "\n".join(("Examples:\n", *(f"- `{line}`" for line in EXAMPLES[command])))

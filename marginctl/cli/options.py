@@ -1,4 +1,4 @@
-"""Options that several commands share."""
+"""Options that several commands share, and parsers of their values."""
 
 import json
 import math
@@ -13,55 +13,56 @@ from marginctl.utils.text import shorten
 
 
 def integer(minimum: int, maximum: int | None = None) -> Callable[[str], int]:
-    """Reads an integer option and names the value where it is none."""
+    """Return a parser of integers whose error names the value."""
 
-    def read(text: str) -> int:
+    def parse(text: str) -> int:
         try:
-            number = int(text)
+            value = int(text)
         except ValueError:
-            number = minimum - 1
-        if number < minimum or (maximum is not None and number > maximum):
-            most = "" if maximum is None else f" and at most {maximum}"
+            value = minimum - 1
+        if value < minimum or (maximum is not None and value > maximum):
+            limit = "" if maximum is None else f" and at most {maximum}"
             raise typer.BadParameter(
-                f"{shorten(text)!r}: expected an integer of at least {minimum}{most}"
+                f"{shorten(text)!r}: expected an integer of at least {minimum}{limit}"
             )
-        return number
+        return value
 
-    return read
+    return parse
 
 
 def number(minimum: float) -> Callable[[str | float], float]:
-    """Reads a number option and names the value where it is none, or is not finite."""
+    """Return a parser of finite numbers whose error names the value."""
 
-    def read(text: str | float) -> float:
-        try:
-            found = float(text)
-        except ValueError:
-            found = math.nan
-        if not minimum <= found < math.inf:
+    def parse(text: str | float) -> float:
+        value = _float(text)
+        if not minimum <= value < math.inf:
             raise typer.BadParameter(
                 f"{shorten(str(text))!r}: expected a number of at least {minimum:g}"
             )
-        return found
+        return value
 
-    return read
+    return parse
 
 
-def share(text: str) -> float:
-    """Reads an option that is a share of a whole, which leaves something on both sides."""
-    try:
-        found = float(text)
-    except ValueError:
-        found = math.nan
-    if not 0 < found < 1:
+def fraction(text: str) -> float:
+    """Parse a number between 0 and 1, both excluded."""
+    value = _float(text)
+    if not 0 < value < 1:
         raise typer.BadParameter(
-            f"{shorten(text)!r}: expected a share between 0 and 1, such as 0.5"
+            f"{shorten(text)!r}: expected a fraction between 0 and 1, such as 0.5"
         )
-    return found
+    return value
+
+
+def _float(text: str | float) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
 
 
 def folder(text: str | Path) -> Path:
-    """Reads a folder. An empty name, as of a variable that is not set, is not the current one."""
+    """Parse a folder; an empty name, such as of an unset variable, is not the current folder."""
     if not str(text).strip():
         raise typer.BadParameter(f"{text!r}: expected a folder (the current one is '.')")
     return Path(text)
@@ -71,7 +72,7 @@ RecipeName = Annotated[
     str,
     typer.Argument(
         metavar="RECIPE",
-        help="A shipped recipe's name, or a file.",
+        help="Name of a shipped recipe, or a file.",
         autocompletion=completion.recipe,
     ),
 ]
@@ -80,17 +81,14 @@ Objectives = Annotated[
     typer.Option(
         "--objective",
         metavar="NAME",
-        help="A preset, NAME:option=value,..., or parts, similarity=KIND;...; repeatable.",
+        help="Preset, NAME:option=value,..., or parts, similarity=KIND;...; repeatable.",
         autocompletion=completion.objective,
     ),
 ]
 Ood = Annotated[
     list[str] | None,
     typer.Option(
-        "--ood",
-        metavar="NAME",
-        help="Foreign images to tell from its own, their test part: NAME, near=NAME or far=NAME; "
-        "repeatable.",
+        "--ood", metavar="NAME", help="OOD test set: NAME, near=NAME or far=NAME; repeatable."
     ),
 ]
 Pairs = Annotated[
@@ -98,29 +96,30 @@ Pairs = Annotated[
     typer.Option(
         "--pairs",
         metavar="FILE",
-        help="Pairs of images, which lie beside the list, to verify at the end; repeatable.",
+        help="Verification pair list, evaluated after the last epoch; repeatable.",
     ),
 ]
 Set = Annotated[
     list[str] | None,
-    typer.Option(
-        "--set", metavar="KEY=VALUE", help="Override a dotted key of the recipe; repeatable."
-    ),
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a recipe setting; repeatable."),
 ]
 Seed = Annotated[
     list[int] | None,
     typer.Option(
-        "--seed", metavar="N", parser=integer(0), help="Replaces the recipe's seeds; repeatable."
+        "--seed",
+        metavar="N",
+        parser=integer(0),
+        help="Seed to run instead of the recipe's; repeatable.",
     ),
 ]
-Out = Annotated[Path, typer.Option("--out", metavar="FOLDER", parser=folder, help="The run store.")]
+Out = Annotated[Path, typer.Option("--out", metavar="FOLDER", parser=folder, help="Runs folder.")]
 DataDir = Annotated[
     Path | None,
     typer.Option(
         "--data-dir",
         metavar="FOLDER",
         parser=folder,
-        help="The data folder; else MARGINCTL_DATA, else the user's cache.",
+        help="Data folder (default: MARGINCTL_DATA, or the user's cache).",
     ),
 ]
 Device = Annotated[
@@ -129,22 +128,20 @@ Device = Annotated[
 Workers = Annotated[
     int | None,
     typer.Option(
-        "--workers", metavar="N", parser=integer(1), help="Processes; one a core where not given."
+        "--workers", metavar="N", parser=integer(1), help="Workers (default: one per core)."
     ),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would run, and about how long.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="No progress on stderr.")]
-Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
-
-
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan and its estimated time.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Baseline = Annotated[
     str | None,
-    typer.Option("--baseline", metavar="NAME", help="Compare with it; soft where it is there."),
+    typer.Option("--baseline", metavar="NAME", help="Baseline (default: soft)."),
 ]
 
 
 def report_format(text: str) -> str:
-    """Read the name of a format, which a plug-in may have added."""
+    """Parse the name of a format, which a plug-in may have added."""
     from marginctl.reports.formats.registry import FORMATS
 
     FORMATS.find(text)
@@ -163,5 +160,5 @@ ReportFormat = Annotated[
 
 
 def print_json(document: Any) -> None:
-    """Exactly one JSON document on stdout; NaN is refused."""
+    """Print one JSON document on stdout; NaN is refused."""
     print(json.dumps(document, indent=1, allow_nan=False))

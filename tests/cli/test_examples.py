@@ -1,4 +1,4 @@
-"""The examples under each command's help, what a shell completes, and doctor."""
+"""The examples of each command, shell completion, and doctor."""
 
 import json
 import re
@@ -33,11 +33,11 @@ def test_every_command_has_examples_that_name_it():
     assert set(examples.EXAMPLES) == {*COMMANDS, *GROUPS}
     for command, lines in examples.EXAMPLES.items():
         assert all(line.startswith(f"marginctl {command}") for line in lines)
-        assert all(f"`{line}`" in examples.of(command) for line in lines)
+        assert all(f"`{line}`" in examples.epilog(command) for line in lines)
 
 
 @pytest.mark.parametrize(
-    ("of", "begin", "expected"),
+    ("complete", "prefix", "expected"),
     [
         (completion.recipe, "arcgrad/table1-", ["arcgrad/table1-fair", "arcgrad/table1-search"]),
         (completion.objective, "arcg", ["arcgrad"]),
@@ -48,11 +48,11 @@ def test_every_command_has_examples_that_name_it():
         (completion.model, "mlp", ["mlp"]),
     ],
 )
-def test_what_a_shell_completes(of, begin, expected):
-    assert of(begin) == expected
+def test_shell_completion(complete, prefix, expected):
+    assert complete(prefix) == expected
 
 
-def test_a_shell_completes_by_the_program(monkeypatch, capsys):
+def test_shell_completion_by_the_command(monkeypatch, capsys):
     from marginctl.cli import run
 
     monkeypatch.setenv("_MARGINCTL_COMPLETE", "complete_bash")
@@ -62,35 +62,35 @@ def test_a_shell_completes_by_the_program(monkeypatch, capsys):
     assert capsys.readouterr().out.split() == ["arcgrad"]
 
 
-def of_topic(document, topic):
+def findings_on(document, topic):
     return [f for f in document["findings"] if f["topic"] == topic]
 
 
-def test_doctor_says_what_is_there(marginctl, place, tmp_path, monkeypatch):
+def test_doctor_reports_folders_packages_and_data(marginctl, place, tmp_path, monkeypatch):
     monkeypatch.chdir(place)
     ran = marginctl("doctor", "--json", "--data-dir", tmp_path / "data")
     assert ran.status == 0, ran.out
     assert ran.json["problems"] == 0
-    (runs,) = of_topic(ran.json, "runs")
+    (runs,) = findings_on(ran.json, "runs")
     assert runs["state"] == "ok"
-    assert "not" in runs["said"]
+    assert "not" in runs["text"]
     assert "marginctl report runs" in runs["advice"]
-    (packages,) = of_topic(ran.json, "packages")
-    assert "torch " in packages["said"]
+    (packages,) = findings_on(ran.json, "packages")
+    assert "torch " in packages["text"]
     assert {"dask", "pretrained", "tensorboard", "timm"} == {
-        f["said"].partition(":")[0] for f in of_topic(ran.json, "extra")
+        f["text"].partition(":")[0] for f in findings_on(ran.json, "extra")
     }
-    (uci,) = of_topic(ran.json, "UCI sets")
-    assert uci["said"].startswith("2 of 15: ")  # those that are built in
+    (uci,) = findings_on(ran.json, "UCI sets")
+    assert uci["text"].startswith("2 of 15: ")  # those that are built in
     assert uci["advice"] == "marginctl data fetch"
-    (folder,) = of_topic(ran.json, "data folder")
-    assert "made when it is needed" in folder["said"]
+    (folder,) = findings_on(ran.json, "data folder")
+    assert "created on first use" in folder["text"]
     assert "elsewhere" in folder["advice"]  # its name may be a slip
     text = marginctl("doctor").out
     assert all(topic in text for topic in ("threads", "device", "recipes", "-> "))
 
 
-def test_doctor_breaks_no_word_on_a_narrow_terminal(marginctl, tmp_path, monkeypatch):
+def test_doctor_wraps_between_words(marginctl, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("NO_COLOR", "1")
     wide = marginctl("doctor").out
@@ -101,10 +101,10 @@ def test_doctor_breaks_no_word_on_a_narrow_terminal(marginctl, tmp_path, monkeyp
     assert max(map(len, narrow.splitlines())) <= 70
     for text in (wide, narrow):
         assert all(line.strip() for line in text.splitlines())
-    assert narrow.split("run store")[0].split() == wide.split("run store")[0].split()
+    assert narrow.split("runs folder")[0].split() == wide.split("runs folder")[0].split()
 
 
-def test_doctor_names_what_is_amiss(marginctl, place, tmp_path, monkeypatch):
+def test_doctor_reports_problems(marginctl, place, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     unfinished = tmp_path / "runs" / "r" / "t"
     unfinished.mkdir(parents=True)
@@ -113,17 +113,17 @@ def test_doctor_names_what_is_amiss(marginctl, place, tmp_path, monkeypatch):
     ran = marginctl("doctor", "--json", "--data-dir", tmp_path / "file", "--out", tmp_path / "runs")
     assert ran.status == 1
     assert ran.json["problems"] == 1
-    (data,) = of_topic(ran.json, "data folder")
+    (data,) = findings_on(ran.json, "data folder")
     assert data["state"] == "problem"
-    assert "is no folder" in data["said"]
-    assert of_topic(ran.json, "runs")[0]["said"] == "0 finished, 1 not"
-    assert "no folder" in marginctl("doctor", "--data-dir", tmp_path / "file").out
+    assert "is not a folder" in data["text"]
+    assert findings_on(ran.json, "runs")[0]["text"] == "0 finished, 1 unfinished"
+    assert "not a folder" in marginctl("doctor", "--data-dir", tmp_path / "file").out
     ran = marginctl("doctor", "--device", "cuda:99")
     assert ran.status == 2
     assert "--device cuda:99" in ran.err
 
 
-def test_doctor_names_a_package_that_is_too_old_or_gone(marginctl, monkeypatch):
+def test_doctor_reports_outdated_and_missing_packages(marginctl, monkeypatch):
     from importlib import metadata
 
     from marginctl import doctor
@@ -131,11 +131,11 @@ def test_doctor_names_a_package_that_is_too_old_or_gone(marginctl, monkeypatch):
     wanted = ["numpy>=99", "not-there>=1", "timm>=99; extra == 'timm'", "torch>=2"]
     monkeypatch.setattr(metadata, "requires", lambda name: wanted)
     found = marginctl("doctor", "--json").json["findings"]
-    problems = [f["said"] for f in found if f["state"] == "problem"]
+    problems = [f["text"] for f in found if f["state"] == "problem"]
     assert problems[0].startswith("numpy ")
     assert "expected >=99" in problems[0]
     assert problems[1] == "not-there is not installed"
     advice = [f["advice"] for f in found if f["state"] == "problem"]
     assert advice == ["pip install 'numpy>=99'", "pip install 'not-there>=1'"]
-    assert any(f["said"] == "timm: no timm" for f in found)
-    assert doctor.OF_TESTS == "test"
+    assert any(f["text"] == "timm: no timm" for f in found)
+    assert doctor.TEST_EXTRA == "test"

@@ -101,18 +101,6 @@ def value_text(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-def print_finding(topic: str, state: str, said: str, advice: str | None) -> None:
-    """Prints one of doctor's findings on stdout, and below it what to do."""
-    console = stdout_console()
-    marks = {"ok": ("ok", "green"), "note": ("note", "yellow"), "problem": ("PROBLEM", "bold red")}
-    mark, style = marks[state]
-    head = Text.assemble((f"{mark:8}", style), (f"{topic:13}", "bold"))
-    for text in [said, *([f"-> {advice}"] if advice else [])]:
-        for line in Text(printable(text)).wrap(console, max(20, console.width - len(head))):
-            console.print(head + line, soft_wrap=True)
-            head = Text(" " * len(head))
-
-
 def print_objective(found: Mapping[str, Any], *, first: bool) -> None:
     """Prints what `described` says of an objective."""
     source = f" ({found['source']})" if found["source"] else ""
