@@ -33,7 +33,7 @@ from marginctl.utils.text import printable
 
 app = typer.Typer(
     name="marginctl",
-    help="Margin and temperature losses for classification: the tables of papers, and your own data.",
+    help="Margin and temperature losses for classification, on the papers' data and on yours.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",

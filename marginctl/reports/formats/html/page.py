@@ -22,8 +22,8 @@ from marginctl.papers import Claim, papers
 from marginctl.reports.build import CVResult, RunsReport, TrainingResult
 from marginctl.reports.figures.critical_difference import draw
 from marginctl.reports.figures.draw import draw_figures
+from marginctl.reports.formats.html.reproduction_summary import MEANINGS, segments, summary_line
 from marginctl.reports.formats.html.run_details import run_groups, runs_key
-from marginctl.reports.formats.html.summary import MEANINGS, segments, summary_line
 from marginctl.reports.tables.published_table import SYMBOLS
 from marginctl.reports.tables.table import Report, Row, Table
 from marginctl.results.collect import Collected
