@@ -62,14 +62,15 @@ class Leaderboard(ProgressDisplay):
         number = f"round {part.round}"
         if part.parts > 1:
             number += f", part {part.part} of {part.parts}"
-        self._title = f"{number}: {len(self._by_setting)} settings, {repeats} repeats"
+        settings = count_noun(len(self._by_setting), "setting")
+        self._title = f"{number}: {settings}, {count_noun(repeats, 'repeat')}"
         if part.part == 1:
             self._matches = []
         self._settings_done, self._total, self._cost = 0, cost, 0.0
         self.restart(cost)
         self.update(0.0, f"0/{len(trials)}")
         if not self._quiet:
-            self.message(f"{self._title}, {len(trials)} trials")
+            self.message(f"{self._title}, {count_noun(len(trials), 'trial')}")
 
     def done(self, record: dict[str, Any], *, reused: bool) -> None:
         """Add the record of a finished trial."""
@@ -150,7 +151,7 @@ def _held_out_mean(result: SearchResult) -> dict[str, float] | None:
     }
 
 
-HEADINGS = ("setting", "points", "rms", "z", "effects", "stds", "rank corr.", "same best")
+HEADINGS = ("points", "rms", "z", "effects", "stds", "rank corr.", "same best", "setting")
 
 
 def search_report(
@@ -183,11 +184,11 @@ def search_report(
 
 
 def _table(result: SearchResult, references: Mapping[str, Distance]) -> Table:
-    rows = [(str(m.setting), *_texts(m.distance)) for m in result.matches]
+    rows = [(*_texts(m.distance), str(m.setting)) for m in result.matches]
     for name, d in references.items():
         texts = _texts(d)
-        texts[HEADINGS.index("stds") - 1] = ""  # they are the paper's
-        rows.append((f"({name})", *texts))
+        texts[HEADINGS.index("stds")] = ""  # they are the paper's
+        rows.append((*texts, f"({name})"))
     best = result.matches[0]
     changed = {c: n for c, n in best.objectives.items() if c != n}
     notes = []
@@ -212,7 +213,9 @@ def _table(result: SearchResult, references: Mapping[str, Distance]) -> Table:
         "points: mean absolute difference of the cells; effects: the same after each row's median "
         "is subtracted"
     )
-    return table_of_texts(caption, HEADINGS, rows, key="search", notes=notes)
+    return table_of_texts(
+        caption, HEADINGS, rows, key="search", notes=notes, text_columns=len(HEADINGS) - 1
+    )
 
 
 def _texts(d: Distance) -> list[str]:
