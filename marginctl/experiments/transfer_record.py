@@ -22,7 +22,7 @@ class _Start(BaseModel):
 class _Probe(BaseModel):
     model_config = READ
     interval: Annotated[list[Percent], Field(min_length=2, max_length=2)]
-    strength: float
+    l2_penalty: float
     notes: list[str]
 
 

@@ -220,7 +220,7 @@ def test_overrides(write):
         ("protocol.epochs", "--set protocol.epochs: expected dotted.key=value"),
         ("=3", "--set =3: expected dotted.key=value"),
         ("task.x=3", "r.yaml:1: 'task' is not a mapping"),
-        ("paper=\udcff", "--set paper=: '\\udcff' is no text: write it as UTF-8"),
+        ("paper=\udcff", "--set paper=: '\\udcff' is not text: write it as UTF-8"),
         ("seeds=&a [*a]", "--set seeds=&a [*a]: not valid YAML: nested too deeply, or an anchor"),
         ("seeds=" + "9" * 5000, f"--set seeds={'9' * 51}...: '{'9' * 57}...' with the tag !!int"),
         ("seeds=[1", "--set seeds=[1: not valid YAML"),
