@@ -264,10 +264,12 @@ def _search(
     published = published_cells(session)
     count = session.workers(workers, cluster)
     planned = plan(session, count)
+    minutes = planned.seconds / 60
+    duration = f"{planned.seconds:.0f} s" if minutes < 2 else f"{minutes:.0f} min"
     line = (
         f"{planned.settings} of {count_noun(planned.grid, 'setting')}: at most "
         f"{count_noun(planned.networks, 'network')}, {count_noun(count, 'worker')}, about "
-        f"{planned.seconds / 60:.0f} min; runs folder: {planned.folder}"
+        f"{duration}; runs folder: {planned.folder}"
     )
     if dry_run and report_format == "json":
         print_json({"schema": 1, "command": "uci-cv --search", "dry_run": asdict(planned)})

@@ -40,7 +40,7 @@ def test_every_row_is_in_one_fold_and_sizes_differ_by_one(labels, folds, stratif
             assert counts.max() - counts.min() <= 1
 
 
-def test_stratified_folds_are_as_even_as_scikit_learns():
+def test_stratified_folds_equal_those_of_scikit_learn():
     y = np.random.default_rng(0).integers(3, size=151)
     fold = fold_of_each_row(y, 10, stratified=True, seed=0, repeat=0)
     ours = sorted(tuple(np.bincount(y[fold == f], minlength=3)) for f in range(10))
@@ -50,7 +50,7 @@ def test_stratified_folds_are_as_even_as_scikit_learns():
         assert {o[c] for o in ours} == {t[c] for t in spread}
 
 
-def test_seed_and_repeat_name_the_partition():
+def test_seed_and_repeat_identify_the_partition():
     y = np.zeros(50, np.int64)
 
     def one(seed, repeat):
@@ -68,7 +68,7 @@ def test_each_row_is_equally_likely_in_each_fold():
     assert share == pytest.approx(0.25, abs=5 * (0.25 * 0.75 / 2000) ** 0.5)
 
 
-def test_rounded_up_every_fold_tests_the_same_number_of_each_class():
+def test_equal_test_counts_tests_the_same_number_of_each_class():
     """Haberman's 225 and 81 rows: 23 and 9 in each fold, where majority alone scores 23/32."""
     y = np.repeat([0, 1], [225, 81])
     tests = partition(y, 10, stratified="equal-test-counts", seed=0, repeat=0)

@@ -1,4 +1,4 @@
-"""Nested cross-validation: what is chosen, and that no test row has a say in it."""
+"""Nested cross-validation: the choice of candidates, and its independence of test rows."""
 
 from dataclasses import replace
 
@@ -29,7 +29,7 @@ def train(stack):
     return train_tuned(stack, "cpu", lambda cost: None)
 
 
-def test_the_inner_folds_part_each_network_s_training_rows():
+def test_inner_folds_partition_the_training_rows():
     stack = tuned(dataset())
     inner = inner_splits(stack)
     assert len(inner) == 6 * 2
@@ -47,7 +47,7 @@ def test_the_inner_folds_part_each_network_s_training_rows():
     assert not np.array_equal(different, other)
 
 
-def test_equals_a_plain_nested_loop():
+def test_nested_cv_equals_a_plain_loop():
     """One candidate, one network, one inner fold at a time."""
     stack = tuned(dataset())
     result, _, chosen = train(stack)
@@ -80,7 +80,7 @@ def test_equals_a_plain_nested_loop():
     assert not result.diverged.any()
 
 
-def test_test_rows_have_no_say():
+def test_test_rows_do_not_influence_the_choice():
     """Other labels in a test fold change neither the choice nor the network of that fold."""
     data = dataset()
     stack = tuned(data)
@@ -116,7 +116,7 @@ def test_every_column_has_the_same_number_of_candidates():
 
 
 @pytest.mark.parametrize("changes", [{"inner_folds": 3}, {"protocol": {"lr": [0.1]}}])
-def test_what_is_tuned_is_part_of_what_a_trial_is(changes):
+def test_tuning_is_part_of_the_trial_id(changes):
     ids = set()
     for space in (SPACE, SPACE.model_copy(update=changes)):
         made = UciCvRecipe(task="uci-cv", objectives=["soft"], protocol=BASE, tuning=space)

@@ -34,7 +34,7 @@ OTHERS += [
 ]
 
 
-def whole(data, objective, protocol, seed=0):
+def full_stack(data, objective, protocol, seed=0):
     return Stack(data, parse(objective), protocol, seed, 0, protocol.folds * protocol.repeats)
 
 
@@ -42,14 +42,14 @@ def largest_difference(stack, networks):
     """Between the weights of a trained stack and of the same networks trained one by one."""
     worst = 0.0
     for i, rows in enumerate(stack.networks):
-        alone = train_network(stack, rows, torch.float64)
-        pairs = [(networks.weights["class_weight"][i], alone.objective.weight)]
-        if alone.objective.bias is not None:
-            pairs.append((networks.weights["class_bias"][i], alone.objective.bias))
-        for k, layer in enumerate(alone.linear_layers):
+        reference = train_network(stack, rows, torch.float64)
+        pairs = [(networks.weights["class_weight"][i], reference.objective.weight)]
+        if reference.objective.bias is not None:
+            pairs.append((networks.weights["class_bias"][i], reference.objective.bias))
+        for k, layer in enumerate(reference.linear_layers):
             pairs.append((networks.weights[f"weight{k}"][i], layer.weight.T))
             pairs.append((networks.weights[f"bias{k}"][i], layer.bias))
-        norms = [layer for layer in alone.layers if isinstance(layer, torch.nn.BatchNorm1d)]
+        norms = [layer for layer in reference.layers if isinstance(layer, torch.nn.BatchNorm1d)]
         for k, norm in enumerate(norms):
             pairs.append((networks.weights[f"norm_weight{k}"][i], norm.weight))
             pairs.append((networks.weights[f"norm_bias{k}"][i], norm.bias))
@@ -64,7 +64,7 @@ def largest_difference(stack, networks):
 def test_stacked_equals_reference(objective, classes):
     """41 rows in 3 folds: 27 or 28 training rows, so last batches of 3 or 4 rows; 20 steps."""
     protocol = Protocol(hidden=[6, 5], folds=3, repeats=1, batch_size=8, epochs=5, lr=0.01)
-    stack = whole(dataset(c=classes), objective, protocol)
+    stack = full_stack(dataset(c=classes), objective, protocol)
     assert {len(n.train) for n in stack.networks} == {27, 28}
     result, networks = train_stack(stack, dtype=torch.float64)
     assert largest_difference(stack, networks) < 1e-10
@@ -106,7 +106,7 @@ def test_stacked_equals_reference_for_every_protocol(objective, changes):
         **{"hidden": [6, 5], "folds": 3, "repeats": 1, "batch_size": 8, "epochs": 4, "lr": 0.01}
         | changes
     )
-    stack = whole(dataset(), objective, protocol)
+    stack = full_stack(dataset(), objective, protocol)
     _, networks = train_stack(stack, dtype=torch.float64)
     # Without decay in the gradient, AdamW divides the rounding of a vanishing one by its epsilon.
     assert largest_difference(stack, networks) < (1e-8 if "adamw" in changes.values() else 1e-10)
@@ -114,15 +114,15 @@ def test_stacked_equals_reference_for_every_protocol(objective, changes):
 
 def test_predictions_and_accuracies_equal_reference():
     protocol = Protocol(hidden=[8], folds=4, repeats=2, epochs=25, lr=0.05)
-    stack = whole(dataset(), "arcgrad", protocol)
+    stack = full_stack(dataset(), "arcgrad", protocol)
     result, _ = train_stack(stack, dtype=torch.float64)
     numbers = {n.repeat * 4 + n.fold: n for n in stack.networks}
     assert result.tested.reshape(2, 4).sum(1).tolist() == [41, 41]
     x, y = torch.as_tensor(stack.dataset.x), torch.as_tensor(stack.dataset.y)
     for number, correct in enumerate(result.correct):
         rows = numbers[number]
-        alone = train_network(stack, rows, torch.float64)
-        predicted = alone.objective.predict(alone.features(x[rows.test]))
+        reference = train_network(stack, rows, torch.float64)
+        predicted = reference.objective.predict(reference.features(x[rows.test]))
         assert correct == (predicted == y[rows.test]).sum().item()
     assert result.correct.sum() / result.tested.sum() > 0.6
 
@@ -130,7 +130,7 @@ def test_predictions_and_accuracies_equal_reference():
 def test_a_network_does_not_depend_on_its_stack():
     """In float32 too: the same network in a stack of 6 and in a stack of 3."""
     protocol = Protocol(hidden=[6], folds=3, repeats=2, epochs=4)
-    full = whole(dataset(), "arcgrad", protocol)
+    full = full_stack(dataset(), "arcgrad", protocol)
     half = replace(full, first=3, last=6)
     a, b = train_stack(full)[0], train_stack(half)[0]
     assert a.correct[3:].tolist() == b.correct.tolist()
@@ -139,7 +139,7 @@ def test_a_network_does_not_depend_on_its_stack():
 
 def test_initial_weights_partitions_and_orders_are_shared_by_all_objectives():
     protocol = Protocol(hidden=[6], folds=3, repeats=1, epochs=1, optimizer="sgd", lr=1e-30)
-    starts = [train_stack(whole(dataset(), o, protocol))[1].weights for o in COLUMNS]
+    starts = [train_stack(full_stack(dataset(), o, protocol))[1].weights for o in COLUMNS]
     for other in starts[1:]:
         for name, weight in starts[0].items():
             torch.testing.assert_close(weight, other[name], rtol=0, atol=1e-20)
@@ -148,15 +148,15 @@ def test_initial_weights_partitions_and_orders_are_shared_by_all_objectives():
 
 
 @pytest.mark.parametrize("scaling", ["standard", "minmax"])
-def test_statistics_come_from_training_rows_alone(scaling):
+def test_scaling_uses_training_rows_only(scaling):
     """Test rows a billion times larger change nothing about the training of their fold."""
     protocol = Protocol(hidden=[6], folds=3, repeats=1, epochs=4, scaling=scaling, lr=0.01)
     data = dataset()
-    stack = whole(data, "soft", protocol)
+    stack = full_stack(data, "soft", protocol)
     of_fold = next(i for i, n in enumerate(stack.networks) if n.fold == 1)
     x = data.x.copy()
     x[stack.networks[of_fold].test] *= 1e9
-    moved = whole(replace(data, x=x), "soft", protocol)
+    moved = full_stack(replace(data, x=x), "soft", protocol)
     before, after = (train_stack(s, dtype=torch.float64)[1].weights for s in (stack, moved))
     for name in before:
         torch.testing.assert_close(before[name][of_fold], after[name][of_fold], rtol=0, atol=1e-9)
@@ -177,7 +177,7 @@ def test_float32_keeps_the_digits_of_a_column_far_from_zero():
     data = dataset()
     far = replace(data, x=data.x + np.array([1.6e9, 0, 0, 0]))
     protocol = Protocol(hidden=[6], folds=3, repeats=1, epochs=3, lr=0.01)
-    near, shifted = (train_stack(whole(d, "soft", protocol))[1].weights for d in (data, far))
+    near, shifted = (train_stack(full_stack(d, "soft", protocol))[1].weights for d in (data, far))
     torch.testing.assert_close(near["weight0"], shifted["weight0"], rtol=1e-3, atol=1e-4)
 
 
@@ -186,7 +186,7 @@ def test_a_class_that_is_missing_from_a_training_fold():
     data = dataset(counts=[20, 20, 1])
     protocol = Protocol(hidden=[6], folds=5, repeats=1, epochs=3)
     for objective in COLUMNS:
-        result, networks = train_stack(whole(data, objective, protocol))
+        result, networks = train_stack(full_stack(data, objective, protocol))
         assert networks.weights["class_weight"].shape[1] == 3
         assert result.tested.sum() == 41
         assert not result.diverged.any()
@@ -194,7 +194,7 @@ def test_a_class_that_is_missing_from_a_training_fold():
 
 def test_a_diverged_network_is_frozen_and_the_others_continue(monkeypatch):
     protocol = Protocol(hidden=[6], folds=3, repeats=1, epochs=4, lr=0.01, batch_size=41)
-    stack = whole(dataset(counts=[14, 14, 14]), "soft", protocol)
+    stack = full_stack(dataset(counts=[14, 14, 14]), "soft", protocol)
     clean, clean_networks = train_stack(stack)
     original = stacked_trainer.StackedNetworks.backward
     steps = []
@@ -222,15 +222,15 @@ def test_a_diverged_network_is_frozen_and_the_others_continue(monkeypatch):
 
 def test_a_loss_that_overflows_is_marked_diverged():
     protocol = Protocol(hidden=[6], folds=3, repeats=1, epochs=6, optimizer="sgd", lr=1e6)
-    result, networks = train_stack(whole(dataset(), "soft", protocol))
+    result, networks = train_stack(full_stack(dataset(), "soft", protocol))
     assert result.diverged.all()
     assert all(weight.isfinite().all() for weight in networks.weights.values())
 
 
 def test_a_network_that_predicts_one_class_is_marked_collapsed():
     protocol = Protocol(hidden=[6], folds=3, repeats=1, epochs=20, lr=0.01)
-    rare = train_stack(whole(dataset(counts=[50, 1, 1]), "soft", protocol))[0]
-    even = train_stack(whole(dataset(counts=[17, 17, 17]), "soft", protocol))[0]
+    rare = train_stack(full_stack(dataset(counts=[50, 1, 1]), "soft", protocol))[0]
+    even = train_stack(full_stack(dataset(counts=[17, 17, 17]), "soft", protocol))[0]
     assert rare.collapsed.all()
     assert not even.collapsed.any()
 
@@ -248,7 +248,7 @@ def test_stacks_depend_on_the_protocol_alone():
 
 
 def test_batch_orders_are_permutations_that_differ_by_epoch_and_network():
-    stack = whole(dataset(), "soft", Protocol(folds=3, repeats=1))
+    stack = full_stack(dataset(), "soft", Protocol(folds=3, repeats=1))
     first = BatchOrder(0, stack.networks[0])
     epochs = [first.next_epoch().tolist() for _ in range(25)]
     assert all(sorted(e) == stack.networks[0].train.tolist() for e in epochs)
@@ -271,11 +271,11 @@ def test_variants_in_one_stack_equal_each_variant_alone(optimizer, objective):
     """27 and 28 rows in batches of 9: networks of one variant also differ in their batches."""
     base = {"hidden": [6, 5], "folds": 3, "repeats": 1, "batch_size": 9, "epochs": 4}
     variants = tuple(Protocol(**base, optimizer=optimizer, **own) for own in VARIANTS)
-    stack = replace(whole(dataset(), objective, variants[0]), batched_with=variants)
+    stack = replace(full_stack(dataset(), objective, variants[0]), batched_with=variants)
     result, networks = train_stack(stack, dtype=torch.float64)
     assert largest_difference(stack, networks) < 1e-10
     for i, variant in enumerate(variants):
-        alone, _ = train_stack(whole(dataset(), objective, variant), dtype=torch.float64)
+        alone, _ = train_stack(full_stack(dataset(), objective, variant), dtype=torch.float64)
         own = result.select_variant(i, len(variants))
         assert own.correct.tolist() == alone.correct.tolist()
         assert own.tested.tolist() == alone.tested.tolist()
@@ -285,9 +285,9 @@ def test_variants_in_one_stack_equal_each_variant_alone(optimizer, objective):
 def test_a_variant_that_diverges_does_not_affect_the_others():
     base = {"hidden": [6], "folds": 3, "repeats": 1, "epochs": 5, "optimizer": "sgd"}
     variants = tuple(Protocol(**base, lr=lr) for lr in (0.01, 1e6))
-    stack = replace(whole(dataset(), "soft", variants[0]), batched_with=variants)
+    stack = replace(full_stack(dataset(), "soft", variants[0]), batched_with=variants)
     result, _ = train_stack(stack)
-    alone, _ = train_stack(whole(dataset(), "soft", variants[0]))
+    alone, _ = train_stack(full_stack(dataset(), "soft", variants[0]))
     assert result.select_variant(0, 2).correct.tolist() == alone.correct.tolist()
     assert result.select_variant(0, 2).diverged.sum() == 0
     assert result.select_variant(1, 2).diverged.all()

@@ -20,7 +20,7 @@ UNTRAINED = {
 }
 
 
-def test_a_table_is_at_no_distance_from_itself():
+def test_the_distance_of_a_table_to_itself_is_zero():
     found = distance(TABLE, TABLE)
     assert found.cells == 105
     assert found.mean_absolute == found.rms == found.mean_absolute_z == 0
@@ -30,7 +30,7 @@ def test_a_table_is_at_no_distance_from_itself():
     assert found.noise == pytest.approx(0.967, abs=1e-3)
 
 
-def test_the_row_medians_are_where_all_methods_are_equal():
+def test_row_medians_have_no_effects():
     """1.86 points without the six untrained cells: that of all methods equal, too."""
     trained = {place: cell for place, cell in TABLE.items() if place not in UNTRAINED}
     found = distance(row_medians(trained), trained)
@@ -40,7 +40,7 @@ def test_the_row_medians_are_where_all_methods_are_equal():
     assert found.rank_correlation is None  # no method is before another
 
 
-def test_every_figure_by_hand():
+def test_every_number_by_hand():
     published = {
         ("a", "x"): PublishedMean(80.0, 10.0, 100),
         ("a", "y"): PublishedMean(84.0, 10.0, 100),
