@@ -232,7 +232,6 @@ def _list(folders: list[Path], paper: str | None, number: str | None) -> "Report
     from marginctl.papers import papers, published_table
     from marginctl.reports.tables.published_table import list_report
     from marginctl.results.collect import collect
-    from marginctl.results.match_published import runs_of
 
     selected = [p for p in papers() if paper in (None, p.name)]
     if paper is not None and number is not None:
@@ -242,5 +241,5 @@ def _list(folders: list[Path], paper: str | None, number: str | None) -> "Report
         raise RequestError(f"unknown table '{number}': expected one of {known}")
     collected = collect(folders)
     log_lines(collected.problems)
-    runs = runs_of(collected) if folders else None
+    runs = collected.runs if folders else None
     return list_report(selected, number, runs, collected.problems)

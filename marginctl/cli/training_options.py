@@ -65,7 +65,7 @@ TensorBoardFolder = Annotated[
     ),
 ]
 # results, their recipe, and a line for each trial without a result
-Builder = Callable[[Sequence[Mapping[str, Any]], Any, Sequence[str]], "Report"]
+Builder = Callable[[Sequence[Any], Any, Sequence[str]], "Report"]
 
 
 @dataclass(frozen=True)

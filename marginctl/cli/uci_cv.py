@@ -189,7 +189,7 @@ def command(
         draw(session, collector.grid, figure)
         if not quiet:
             log_lines([f"wrote {figure}"])
-    comparison = compare(collector.grid, collector.records, compared_with)
+    comparison = compare(collector.grid, collector.results, compared_with)
     failed = list(outcome.failed.values())
     report = cv_report(collector.grid, session.recipe.protocol.model_dump(), comparison, failed)
     print_report(report, "json" if json else report_format)

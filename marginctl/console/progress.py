@@ -12,6 +12,7 @@ from rich.live import Live
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.text import Text
 
+from marginctl.experiments.records import CVResult, TrainingResult
 from marginctl.results.cv_cells import Collector
 from marginctl.utils.text import printable
 
@@ -158,7 +159,7 @@ class CvProgress(ProgressDisplay):
         self._total, self._done, self._cost = total, 0, 0.0
         self.restart(total)
 
-    def done(self, record: dict[str, Any], *, reused: bool) -> None:
+    def done(self, record: CVResult, *, reused: bool) -> None:
         """Add the record of a finished trial."""
         cell = self._collector.add(record)
         self._done += 1
@@ -210,7 +211,7 @@ class TrainProgress(ProgressDisplay):
         is_last = line["epoch"] == trial.recipe.train.epochs
         self.log(f"{self._title()}: {text}, {self.time_text}", 0.0 if is_last else LOG_INTERVAL)
 
-    def done(self, trial: "Trial", record: dict[str, Any]) -> None:
+    def done(self, trial: "Trial", record: TrainingResult) -> None:
         """Record a finished trial."""
         self._done += 1
 

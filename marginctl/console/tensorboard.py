@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from marginctl.errors import RequestError
+from marginctl.experiments.records import TrainingResult
 from marginctl.results.load_run import read_metrics
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class TensorBoard:
         self._progress.epoch(trial, line)
         self._write(trial, line)
 
-    def done(self, trial: "Trial", record: dict[str, Any]) -> None:
+    def done(self, trial: "Trial", record: TrainingResult) -> None:
         """Close the file of a finished trial; of one without training it is written first."""
         self._progress.done(trial, record)
         self._write(trial, None)

@@ -16,8 +16,8 @@ from marginctl.data.paths import resolve_path
 from marginctl.errors import RequestError
 from marginctl.experiments.checks import images_of
 from marginctl.experiments.find_run import located, run_of
+from marginctl.experiments.records import evaluation_recipe
 from marginctl.experiments.source_scale import spec_of
-from marginctl.experiments.training_record import recipe_of
 from marginctl.recipe.image_data import ImageData
 from marginctl.training.epoch_metrics import (
     classification_record,
@@ -109,18 +109,18 @@ def tested_of(path: Path, data: str | None, which: str, data_dir: Path, device: 
     """
     folder, file, state = located(path.absolute(), which)
     run = run_of(folder)
-    recipe = recipe_of(run)
+    recipe = evaluation_recipe(run)
     pixels = state["image_size"]  # checkpoints of old do not say
     own = recipe.data if data is None else _other(data, recipe.data, pixels, data_dir)
     images = images_of(own, data_dir)
-    if data is None and images.digest != run["data"]:
+    if data is None and images.digest != run.data:
         raise RequestError(
             f"{folder}: was trained on other content of {own.name} than there is now: name the "
             "folder that has it with --data-dir, or say --data to evaluate on this one"
         )
     _check_fit(state, images, file)
     device_config = device_config_for(device, recipe.train.precision)
-    trainer = Trainer(recipe, spec_of(run), images, int(run["seed"]), device_config)
+    trainer = Trainer(recipe, spec_of(run), images, run.seed, device_config)
     try:
         trainer.load_weights(state)
     except MISMATCH_ERRORS as error:
@@ -131,7 +131,7 @@ def tested_of(path: Path, data: str | None, which: str, data_dir: Path, device: 
                 f"on images as those of {recipe.data.name}"
             ) from None
         raise RequestError(
-            f"{file}: holds another network than {recipe.model} with {run['objective']}, which "
+            f"{file}: holds another network than {recipe.model} with {run.objective}, which "
             f"{folder / 'run.json'} says ({str(error).splitlines()[0]}): train it again"
         ) from None
     try:
@@ -144,7 +144,7 @@ def tested_of(path: Path, data: str | None, which: str, data_dir: Path, device: 
         "step": int(state["step"]),
         "data": own.name,
         "model": recipe.model,
-        "objective": str(run["objective"]),
+        "objective": run.objective,
     }
     return Evaluated(about, images, trainer, tested, state["classes"])
 

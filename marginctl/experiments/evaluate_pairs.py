@@ -10,7 +10,7 @@ from torch import Tensor
 from marginctl.data.images.pairs import read_pairs
 from marginctl.errors import RequestError
 from marginctl.experiments.find_run import located, run_of
-from marginctl.experiments.training_record import recipe_of
+from marginctl.experiments.records import evaluation_recipe
 from marginctl.models.backbone import Backbone
 from marginctl.models.factory import create_backbone
 from marginctl.models.registry import ModelSpec
@@ -74,7 +74,7 @@ def verify(
     lists = [read_pairs(file, root) for file in files]
     folder, file, state = located(path.absolute(), which)
     run = run_of(folder)
-    recipe = recipe_of(run)
+    recipe = evaluation_recipe(run)
     mean, std = state["normalization"]
     input_format = InputFormat(len(mean), state["image_size"], mean, std)
     device_config = device_config_for(device, recipe.train.precision)
@@ -95,7 +95,7 @@ def verify(
         "checkpoint": file.name,
         "step": int(state["step"]),
         "model": recipe.model,
-        "objective": str(run["objective"]),
+        "objective": run.objective,
         "score": "cosine of the embeddings" + (", each with its mirror image's" if flip else ""),
         "embedding": found[0].embedding_dim,
         "verification": [one.record() for one in found],

@@ -5,12 +5,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from marginctl.experiments.training_record import is_run
+from marginctl.experiments.records import TrainingResult, parse_training_info
 from marginctl.experiments.training_session import At, Session
 from marginctl.experiments.training_trial import Trial, needs, scale_of
 from marginctl.objectives.parts import scale_source
 from marginctl.runs.data_changes import changed_data_note
-from marginctl.runs.run_dir import RunDir, SavedResult, parse_run
+from marginctl.runs.run_dir import RunDir, SavedResult
 from marginctl.runs.safe_read import CorruptFileError, read_text
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Outcome:
     """What became of the trials."""
 
-    records: dict[Trial, dict[str, Any]] = field(default_factory=dict)
+    records: dict[Trial, TrainingResult] = field(default_factory=dict)
     failed: list[str] = field(default_factory=list)
 
 
@@ -32,7 +32,7 @@ def run(
     *,
     keep: int,
     minutes: float,
-    on_done: Callable[[Trial, dict[str, Any]], None],
+    on_done: Callable[[Trial, TrainingResult], None],
 ) -> Outcome:
     """Runs the trials, one after the other; what is done is not done again.
 
@@ -81,7 +81,7 @@ class _Call:
         world: "World",
         stop: "Stop",
         keeping: "Keeping",
-        on_done: Callable[[Trial, dict[str, Any]], None],
+        on_done: Callable[[Trial, TrainingResult], None],
     ) -> None:
         self.outcome = Outcome()
         self._session, self._listener, self._on_done = session, listener, on_done
@@ -109,8 +109,8 @@ class _Call:
         if record is not None:  # else the first process has it
             self.outcome.records[planned] = record
             self._on_done(trial, record)
-            if record["diverged"]:
-                self.outcome.failed.append(f"{trial}: diverged: {record['diverged']}")
+            if record.diverged:
+                self.outcome.failed.append(f"{trial}: diverged: {record.diverged}")
         return False
 
     def _completed(self, trial: Trial) -> Trial | None:
@@ -128,7 +128,7 @@ class _Call:
                 trial = replace(trial, scale=scale)
         if trial.first is not None:
             first = records.get(trial.first)
-            there = first is not None and first["diverged"] is None
+            there = first is not None and first.diverged is None
             if not world.broadcast_object(there if world.is_main_process else None):
                 lacking = "its first stage has no network"
         if lacking is None:
@@ -136,13 +136,15 @@ class _Call:
         self.outcome.failed.append(f"{trial}: not trained: {lacking}")
         return None
 
-    def _done(self, trial: Trial, folder: RunDir) -> dict[str, Any] | None:
+    def _done(self, trial: Trial, folder: RunDir) -> TrainingResult | None:
         """The record of a trial whose folder's lock is held; of several processes the first's."""
         from marginctl.training import resource_errors
         from marginctl.utils.precision import device_config_for
 
         session, world = self._session, self._world
-        found = world.broadcast_object(session.find(trial) if world.is_main_process else None)
+        found: SavedResult[TrainingResult] = world.broadcast_object(
+            session.find(trial) if world.is_main_process else None
+        )
         if found.problem and world.is_main_process:
             self._listener.message(found.problem)
         device_config = device_config_for(session.device, trial.recipe.train.precision)
@@ -150,7 +152,7 @@ class _Call:
         if found.result is not None:
             if world.is_main_process:
                 return _told_anew(session, trial, folder, found, about)
-            return dict(found.result)
+            return found.result
         if trial.first is not None:
             trial = replace(trial, start=_network_of(session, trial.first))
         if world.is_main_process:
@@ -192,19 +194,20 @@ def _told_anew(
     session: Session,
     trial: Trial,
     folder: RunDir,
-    found: SavedResult,
+    found: SavedResult[TrainingResult],
     about: dict[str, Any],
-) -> dict[str, Any]:
+) -> TrainingResult:
     """The record of a finished trial as this call's grid has it, and a run.json beside it."""
     assert found.result is not None
     own = {"row": trial.row, "setting": dict(trial.setting)}
     path = folder.path / "run.json"
     try:
-        there = found.run_json_intact and parse_run(read_text(path), (is_run,)) is not None
+        there = found.run_json_intact and parse_training_info(read_text(path)) is not None
     except CorruptFileError:
         there = False
     if not there:
         folder.start(session.about(trial) | about)
-    if there and own.items() <= found.result.items():
-        return found.result
-    return folder.write_result(found.result | own)
+    result = found.result
+    if there and (result.row, result.setting) == (trial.row, dict(trial.setting)):
+        return result
+    return folder.write_result(result.model_copy(update=own))

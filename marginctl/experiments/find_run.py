@@ -4,8 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from marginctl.errors import RequestError
-from marginctl.experiments.training_record import is_run
-from marginctl.runs.run_dir import parse_run
+from marginctl.experiments.records import TrainingInfo, parse_training_info
 from marginctl.runs.safe_read import CorruptFileError, read_text
 from marginctl.training import checkpoint
 
@@ -37,7 +36,7 @@ def located(path: Path, which: str) -> tuple[Path, Path, dict[str, Any]]:
     return path, *found
 
 
-def run_of(folder: Path) -> dict[str, Any]:
+def run_of(folder: Path) -> TrainingInfo:
     """The run.json of a trial's folder.
 
     Raises:
@@ -45,9 +44,9 @@ def run_of(folder: Path) -> dict[str, Any]:
     """
     path = folder / "run.json"
     try:
-        run = parse_run(read_text(path), (is_run,))
+        run = parse_training_info(read_text(path))
     except CorruptFileError:
         run = None
     if run is None:
-        raise RequestError(f"{path}: is missing, damaged or not of marginctl train")
+        raise RequestError(f"{path}: is missing, corrupt or not of marginctl train")
     return run

@@ -4,9 +4,9 @@ import torch
 
 from marginctl.data.images.base import ImageDataset
 from marginctl.errors import RequestError
+from marginctl.experiments.records import evaluation_recipe
 from marginctl.experiments.reference_run import Reference
 from marginctl.experiments.source_scale import spec_of
-from marginctl.experiments.training_record import recipe_of
 from marginctl.metrics.arrays import FloatArray
 from marginctl.metrics.scoring_rules import nll_per_sample
 from marginctl.training import checkpoint
@@ -30,16 +30,16 @@ def reference_losses(
         RequestError: the run has no valid checkpoint, or one of another network.
     """
     name = f"train.reference_run = {reference.folder}"
-    latest, problems = checkpoint.load_latest(reference.folder, trial=reference.run["trial"])
+    latest, problems = checkpoint.load_latest(reference.folder, trial=reference.run.trial)
     if latest is None:
         raise RequestError(*problems, f"{name}: has no valid checkpoint: train it again")
     _, state = latest
-    recipe, spec = recipe_of(reference.run), spec_of(reference.run)
+    recipe, spec = evaluation_recipe(reference.run), spec_of(reference.run)
     trainer = Trainer(
         recipe,
         spec,
         images.train_as_test(),
-        int(reference.run["seed"]),
+        reference.run.seed,
         device_config_for(str(device), recipe.train.precision),
     )
     try:

@@ -3,12 +3,16 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from marginctl.data.images.base import ImageDataset
 from marginctl.errors import RequestError
-from marginctl.experiments.training_record import is_run, why_no_result
-from marginctl.runs.run_dir import parse_result, parse_run
+from marginctl.experiments.records import (
+    TrainingInfo,
+    TrainingResult,
+    evaluation_recipe,
+    parse_training_info,
+)
+from marginctl.runs.run_dir import parse_result
 from marginctl.runs.safe_read import CorruptFileError, MissingFileError, read_text
 
 
@@ -23,7 +27,7 @@ class Reference:
     """
 
     folder: Path
-    run: dict[str, Any]
+    run: TrainingInfo
     weights: str
 
 
@@ -46,16 +50,16 @@ def find(written: str, images: ImageDataset, groups: int) -> Reference:
             "training images: expected at least "
             "one image in each"
         )
-    folder, run, record = trained_in(Path(written), said)
-    if run["data"] != images.digest:
+    folder, run, result = trained_in(Path(written), said)
+    if run.data != images.digest:
         raise RequestError(
-            f"{said}: was trained on other images ({run['recipe']['data']['name']}) than "
+            f"{said}: was trained on other images ({evaluation_recipe(run).data.name}) than "
             f"{images.name} as this recipe has it: train one with the same data section"
         )
-    return Reference(folder, run, str(record["weights_sha256"]))
+    return Reference(folder, run, str(result.weights_sha256))
 
 
-def trained_in(folder: Path, said: str) -> tuple[Path, dict[str, Any], dict[str, Any]]:
+def trained_in(folder: Path, said: str) -> tuple[Path, TrainingInfo, TrainingResult]:
     """The folder of a trial that was trained to its end, its run.json and its result.
 
     Args:
@@ -83,7 +87,7 @@ class OtherCommandError(UnfitError):
 
 def read_trained(
     folder: Path, without: Collection[str] = ()
-) -> tuple[dict[str, Any], dict[str, Any]]:
+) -> tuple[TrainingInfo, TrainingResult]:
     """The run.json and the result of a trial that was trained to its end.
 
     Args:
@@ -95,22 +99,20 @@ def read_trained(
         UnfitError: it was not trained to its end, or is damaged.
     """
     try:
-        run = parse_run(read_text(folder / "run.json"), (is_run,))
+        run = parse_training_info(read_text(folder / "run.json"))
     except CorruptFileError as error:
         raise UnfitError(f"its run.json {error}") from None
-    if run is None or run["task"] in without:
+    if run is None or run.task in without:
         raise OtherCommandError("is of another command")
     try:
-        record = parse_result(read_text(folder / "result.json"))
+        result = parse_result(read_text(folder / "result.json"), TrainingResult)
     except MissingFileError:
         raise UnfitError("is not finished") from None
     except CorruptFileError as error:
         raise UnfitError(f"its result.json {error}") from None
-    if why_no_result(record) is not None:
-        raise UnfitError("its result.json is none of marginctl train")
-    if record["diverged"] is not None:
-        raise UnfitError(f"diverged: {record['diverged']}")
-    return run, record
+    if result.diverged is not None:
+        raise UnfitError(f"diverged: {result.diverged}")
+    return run, result
 
 
 def folders_of(folder: Path) -> list[Path]:

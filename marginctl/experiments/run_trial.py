@@ -12,8 +12,8 @@ from typing import Any, Protocol, cast
 
 from marginctl.data.images.base import ImageDataset
 from marginctl.errors import MarginctlError, RequestError
+from marginctl.experiments.records import MetricsLog, TrainingResult, training_result
 from marginctl.experiments.reference_losses import reference_losses
-from marginctl.experiments.training_record import Metrics, result_of
 from marginctl.experiments.training_trial import Trial
 from marginctl.runs.run_dir import NUMERIC_PACKAGES, RunDir, versions
 from marginctl.training import checkpoint
@@ -92,7 +92,7 @@ def run_trial(
     listener: Listener,
     world: World,
     more: Mapping[str, Any] | None = None,
-) -> dict[str, Any] | None:
+) -> TrainingResult | None:
     """Trains a trial from where it stands; its record. Call it with the folder's lock held.
 
     `more` is what its result has beside what training makes.
@@ -128,7 +128,7 @@ def run_trial(
         losses = partial(reference_losses, trial.reference, device=device_config.device)
     diagnostics = Diagnostics(trainer, images, world, losses)
     lines = json.loads(state["metrics"]) if state is not None else []
-    metrics = Metrics(folder.path / "metrics.jsonl", lines) if world.is_main_process else None
+    metrics = MetricsLog(folder.path / "metrics.jsonl", lines) if world.is_main_process else None
     best = world.broadcast_object(
         max((_top1(line) for line in metrics.lines), default=-1.0) if metrics else None
     )
@@ -214,8 +214,8 @@ def run_trial(
         )
         evaluation |= {"verification": [one.record() for one in pairs]} if pairs else {}
     digest = None if diverged else trainer.weights_digest()
-    record = result_of(trial, metrics.lines, evaluation, digest, diverged)
-    return folder.write_result(record | dict(more or {}))
+    result = training_result(trial, metrics.lines, evaluation, digest, diverged, more or {})
+    return folder.write_result(result)
 
 
 def _resumed(trial: Trial, folder: RunDir) -> tuple[dict[str, Any] | None, list[str]]:

@@ -11,9 +11,9 @@ from torch import Tensor
 from marginctl.data.images.base import ImageDataset
 from marginctl.errors import RequestError
 from marginctl.experiments.find_run import located, run_of
+from marginctl.experiments.records import evaluation_recipe
 from marginctl.experiments.reference_run import trained_in
 from marginctl.experiments.source_scale import spec_of
-from marginctl.experiments.training_record import recipe_of
 from marginctl.models.factory import create_backbone
 from marginctl.models.pretrained import is_weights_name, pretrained_classifier
 from marginctl.models.registry import ModelSpec
@@ -54,7 +54,7 @@ class Start:
 
     def record(self) -> dict[str, Any]:
         """What run.json and a result say of it."""
-        return {"from": self.written, "weights_sha256": self.weights}
+        return {"path": self.written, "weights_sha256": self.weights}
 
 
 def read(written: str) -> Start:
@@ -96,7 +96,7 @@ def _of_run(written: str) -> Start:
         )
     folder, _, state = located(path.absolute(), "last")
     run = run_of(folder)
-    recipe = recipe_of(run)
+    recipe = evaluation_recipe(run)
     mean, std = state["normalization"]
     return Start(
         *(written, weights_digest(state["model"]), recipe.model, spec_of(run)),

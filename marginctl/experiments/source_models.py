@@ -8,15 +8,14 @@ from typing import Any
 from marginctl.errors import RequestError
 from marginctl.experiments import source_model
 from marginctl.experiments.find_run import run_of
+from marginctl.experiments.records import PROBE_OBJECTIVE, evaluation_recipe
 from marginctl.experiments.reference_run import (
     OtherCommandError,
     UnfitError,
     read_trained,
     trial_in,
 )
-from marginctl.experiments.training_record import recipe_of
 from marginctl.experiments.training_trial import row_of
-from marginctl.experiments.transfer_record import SOFT
 from marginctl.models.pretrained import is_weights_name
 from marginctl.training.checkpoint import FOLDER
 
@@ -92,10 +91,10 @@ def _read(written: str) -> Origin:
     found = source_model.read(written)
     path = Path(written)
     if is_weights_name(written):
-        return Origin(**vars(found), row=written, trained_with=SOFT, seed=None)
+        return Origin(**vars(found), row=written, trained_with=PROBE_OBJECTIVE, seed=None)
     if path.is_dir():
         path = trial_in(path, f"source_models = {written}")
     folder = path.parent.parent if path.parent.name == FOLDER else path
     run = run_of(folder.absolute())
-    row = row_of(recipe_of(run), run.get("setting") or {})
-    return Origin(**vars(found), row=row, trained_with=str(run["objective"]), seed=run["seed"])
+    row = row_of(evaluation_recipe(run), run.setting)
+    return Origin(**vars(found), row=row, trained_with=run.objective, seed=run.seed)

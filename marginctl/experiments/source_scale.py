@@ -5,17 +5,18 @@ say; ours is the mean over the test images after the last epoch, and over the se
 """
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from marginctl.errors import RequestError
+from marginctl.experiments.records import TrainingInfo, TrainingResult, parse_training_info
 from marginctl.experiments.reference_run import folders_of
-from marginctl.experiments.training_record import is_run, why_no_result
 from marginctl.objectives.parsing import ParsedObjective, parse
 from marginctl.objectives.parts import ObjectiveSpec, ScaleSource, scale_source, with_scale_value
-from marginctl.runs.run_dir import parse_result, parse_run
+from marginctl.runs.records import parse_objective
+from marginctl.runs.run_dir import parse_result
 from marginctl.runs.safe_read import CorruptFileError, MissingFileError, read_text
 
 
@@ -50,12 +51,6 @@ class ScaleFrom:
         return ParsedObjective(with_scale_value(objective.spec, self.value))
 
 
-def kappa_of(record: Mapping[str, Any]) -> float | None:
-    """The mean kappa* in a result; None where it has none."""
-    found = ((record.get("state") or {}).get("optimal_scale") or {}).get("mean")
-    return float(found) if isinstance(found, int | float) and found > 0 else None
-
-
 def by_path(objectives: Sequence[str]) -> dict[str, ScaleFrom]:
     """By objective, the scales of those among a recipe's that take one from runs in a folder.
 
@@ -82,16 +77,16 @@ def _mean_below(source: str) -> float:
     kappas, cells = [], set()
     for folder in folders:
         run, record = _read(folder, said)
-        if parse(str(run["objective"])).spec.scale.kind != "least-squares":
+        if parse_objective(run.objective).spec.scale.kind != "least-squares":
             continue
         if record is None:
             raise RequestError(f"{said}: {folder.name} is not finished: train it to its end first")
-        kappa = kappa_of(record)
-        if record["diverged"] is not None or kappa is None:
-            why = "has no kappa*" if record["diverged"] is None else "diverged"
+        kappa = record.kappa
+        if record.diverged is not None or kappa is None:
+            why = "has no kappa*" if record.diverged is None else "diverged"
             raise RequestError(f"{said}: {folder.name} {why}: name the folder of another trial")
         kappas.append(kappa)
-        cells.add((record["row"], record["objective"]))
+        cells.add((record.row, record.objective))
     if len(cells) > 1:
         raise RequestError(
             f"{said}: holds kappa* of {len(cells)} settings or objectives, which have no mean: "
@@ -105,28 +100,24 @@ def _mean_below(source: str) -> float:
     return statistics.fmean(kappas)
 
 
-def _read(folder: Path, said: str) -> tuple[dict[str, Any], dict[str, Any] | None]:
+def _read(folder: Path, said: str) -> tuple[TrainingInfo, TrainingResult | None]:
     """run.json and result.json of a trial; None for a result that is not there yet."""
     try:
-        run = parse_run(read_text(folder / "run.json"), (is_run,))
+        run = parse_training_info(read_text(folder / "run.json"))
     except CorruptFileError as error:
         raise RequestError(f"{said}: {folder.name}/run.json {error}: train it again") from None
     if run is None:
         raise RequestError(f"{said}: {folder.name} is no trial of marginctl train: name one")
     try:
-        record = parse_result(read_text(folder / "result.json"))
+        record = parse_result(read_text(folder / "result.json"), TrainingResult)
     except MissingFileError:
         return run, None
     except CorruptFileError as error:
         raise RequestError(f"{said}: {folder.name}/result.json {error}: train it again") from None
-    why = why_no_result(record)
-    if why is not None:
-        raise RequestError(f"{said}: {folder.name}/result.json is damaged ({why}): train it again")
     return run, record
 
 
-def spec_of(run: Mapping[str, Any]) -> ObjectiveSpec:
-    """The parts of a trial's objective, from a run.json that `is_run` takes, a number as scale."""
-    spec = parse(str(run["objective"])).spec
-    found = run.get("scale_from")
-    return spec if found is None else with_scale_value(spec, float(found["value"]))
+def spec_of(run: TrainingInfo) -> ObjectiveSpec:
+    """Return the parts of a run's objective, with the number of a scale from another run."""
+    spec = parse_objective(run.objective).spec
+    return spec if run.scale_from is None else with_scale_value(spec, run.scale_from.value)

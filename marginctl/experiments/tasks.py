@@ -26,20 +26,38 @@ class Task:
 
     Attributes:
         schema: the class of its recipes.
+        result: the class of its results.
     """
 
     schema: str
+    result: str
 
     def load_schema(self) -> Any:
         """Import the schema of the task's recipes."""
         return resolve_name(self.schema)
 
+    def load_result(self) -> Any:
+        """Import the class of the task's results."""
+        return resolve_name(self.result)
+
 
 TASKS: Mapping[str, Task] = {
-    "uci-cv": Task(schema="marginctl.recipe.uci_cv:UciCvRecipe"),
-    "train": Task(schema="marginctl.recipe.train:TrainRecipe"),
-    "cosify": Task(schema="marginctl.recipe.cosify:CosifyRecipe"),
-    "transfer": Task(schema="marginctl.recipe.transfer:TransferRecipe"),
+    "uci-cv": Task(
+        schema="marginctl.recipe.uci_cv:UciCvRecipe",
+        result="marginctl.experiments.records:CVResult",
+    ),
+    "train": Task(
+        schema="marginctl.recipe.train:TrainRecipe",
+        result="marginctl.experiments.records:TrainingResult",
+    ),
+    "cosify": Task(
+        schema="marginctl.recipe.cosify:CosifyRecipe",
+        result="marginctl.experiments.records:TrainingResult",
+    ),
+    "transfer": Task(
+        schema="marginctl.recipe.transfer:TransferRecipe",
+        result="marginctl.experiments.records:TransferResult",
+    ),
 }
 
 

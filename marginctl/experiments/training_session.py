@@ -15,8 +15,8 @@ from marginctl.data.paths import default_data_dir
 from marginctl.errors import RequestError
 from marginctl.experiments import reference_run
 from marginctl.experiments.checks import check_processes, check_scores, images_of, read_recipe
+from marginctl.experiments.records import TrainingResult, result_type
 from marginctl.experiments.source_scale import by_path
-from marginctl.experiments.training_record import is_result
 from marginctl.experiments.training_trial import Trial, expand
 from marginctl.models.factory import check_image_shape
 from marginctl.models.registry import ModelSpec
@@ -153,7 +153,7 @@ class Session:
             "trial": trial.id,
             **trial.identity,
             **trial.scale_record,
-            **({} if trial.start is None else {"start": trial.start.record()}),
+            **({} if trial.start is None else {"source_model": trial.start.record()}),
             "data_identity": self.images[trial.data].digest_description,
             "device": self.device,
             "recipe": {"name": self.name, **recipe.model_dump(exclude={"about"})},
@@ -170,11 +170,11 @@ class Session:
 
         return plan(self)
 
-    def find(self, trial: Trial) -> SavedResult:
+    def find(self, trial: Trial) -> SavedResult[Any]:
         """The result of a trial, if there is a whole one."""
-        return self.folder_of(trial).load_result((), is_result)
+        return self.folder_of(trial).load_result(result_type(self.recipe.task))
 
-    def compute(self, trial: Trial, folder: RunDir, at: "At") -> dict[str, Any] | None:
+    def compute(self, trial: Trial, folder: RunDir, at: "At") -> TrainingResult | None:
         """Does a trial, with its folder's lock held; of several processes the first has its record.
 
         Raises:
@@ -190,7 +190,7 @@ class Session:
                 at.befores[trial.data] = before_record(
                     *(trial.start, trial.recipe, images, trial.foreign, at.device_config, at.world)
                 )
-            more = {"before": at.befores[trial.data]}
+            more = {"baseline": at.befores[trial.data]}
         return run_trial(
             *(
                 trial,

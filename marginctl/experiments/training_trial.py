@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from marginctl import NUMERICS
 from marginctl.data.images.image_sets import OODDataset
 from marginctl.data.images.pairs import VerificationPairs
+from marginctl.experiments.records import TrainingResult
 from marginctl.experiments.reference_run import Reference
-from marginctl.experiments.source_scale import ScaleFrom, kappa_of
+from marginctl.experiments.source_scale import ScaleFrom
 from marginctl.models.registry import ModelSpec
 from marginctl.objectives.parsing import ParsedObjective, parse
 from marginctl.objectives.parts import ObjectiveSpec, plugin_origins, scale_source, with_scale_value
@@ -87,7 +88,7 @@ class Trial:
             return {}
         moments = [list(channel) for channel in self.start.moments]
         return {
-            "start": self.start.weights,
+            "source_model": self.start.weights,
             "moments": moments,
             "blocks": self.recipe.trainable_blocks,
         }
@@ -189,7 +190,7 @@ def _is_source(other: Trial, trial: Trial, source: str) -> bool:
     return same and other.setting == trial.setting and str(other.objective) == source
 
 
-def scale_of(trial: Trial, records: Mapping[Trial, Mapping[str, Any]]) -> ScaleFrom | None:
+def scale_of(trial: Trial, records: Mapping[Trial, TrainingResult]) -> ScaleFrom | None:
     """The scale of a trial that takes it from another one of its recipe.
 
     Args:
@@ -202,8 +203,10 @@ def scale_of(trial: Trial, records: Mapping[Trial, Mapping[str, Any]]) -> ScaleF
     if found is None:
         return None
     for other, record in records.items():
-        if _is_source(other, trial, found.source):
-            kappa = kappa_of(record)
-            if record["diverged"] is None and kappa is not None:
-                return ScaleFrom(found, kappa)
+        if (
+            _is_source(other, trial, found.source)
+            and record.diverged is None
+            and record.kappa is not None
+        ):
+            return ScaleFrom(found, record.kappa)
     return None

@@ -14,12 +14,12 @@ from marginctl.errors import RequestError
 from marginctl.experiments import source_model
 from marginctl.experiments.checks import check_processes, images_of, read_recipe
 from marginctl.experiments.evaluate import tested_of
+from marginctl.experiments.records import TrainingResult, TransferResult
 from marginctl.experiments.run_trial import StoppedRunError, run_trial
 from marginctl.experiments.source_models import Origin, origins
 from marginctl.experiments.training_session import At, Session
 from marginctl.experiments.training_trial import Trial
 from marginctl.experiments.transfer_estimate import planned
-from marginctl.experiments.transfer_record import is_result
 from marginctl.experiments.transfer_trial import TransferTrial, expand
 from marginctl.metrics.network_metrics import classification_metrics
 from marginctl.models.factory import check_image_shape
@@ -105,17 +105,17 @@ class TransferSession(Session):
         """The run store: the trials' folder without the recipe's name, which may have a folder."""
         return self.folder.parents[self.name.count("/")]
 
-    def find(self, trial: Trial) -> SavedResult:
+    def find(self, trial: Trial) -> SavedResult[Any]:
         needed = (PREDICTIONS,) if _probes(trial) else ()
-        return self.folder_of(trial).load_result(needed, is_result)
+        return self.folder_of(trial).load_result(TransferResult, needed)
 
-    def compute(self, trial: Trial, folder: RunDir, at: At) -> dict[str, Any] | None:
+    def compute(self, trial: Trial, folder: RunDir, at: At) -> TrainingResult | None:
         assert isinstance(trial, TransferTrial)
         for line in self.left_out if trial is self.trials[0] else ():
             at.listener.message(line)
         return (self._probe if _probes(trial) else self._fine_tune)(trial, folder, at)
 
-    def _fine_tune(self, trial: TransferTrial, folder: RunDir, at: At) -> dict[str, Any] | None:
+    def _fine_tune(self, trial: TransferTrial, folder: RunDir, at: At) -> TrainingResult | None:
         more = {"method": trial.transfer.method, "probe": None}
         images = self.images[trial.data]
         return run_trial(
@@ -123,7 +123,7 @@ class TransferSession(Session):
             more=more,
         )
 
-    def _probe(self, trial: TransferTrial, folder: RunDir, at: At) -> dict[str, Any]:
+    def _probe(self, trial: TransferTrial, folder: RunDir, at: At) -> TrainingResult:
         began = time.perf_counter()
         images, recipe = self.images[trial.data], trial.transfer
 
@@ -169,7 +169,7 @@ class TransferSession(Session):
             "model": recipe.model,
             "objective": str(trial.objective),
             "seed": trial.seed,
-            "start": trial.origin.record(),
+            "source_model": trial.origin.record(),
             "epochs": last["epoch"],
             "last": last,
             "best": last,
@@ -187,13 +187,13 @@ class TransferSession(Session):
                 "features_seconds": of_features,
             },
         }
-        return folder.finish((), record)
+        return folder.finish((), TransferResult.model_validate(record))
 
     def predictions(self, trial: TransferTrial) -> list[list[str]]:
         """The rows of a trial's predictions, without the heading; none where it has no result."""
         folder = self.folder_of(trial).path
         record = self.find(trial).result
-        if record is None or record["diverged"]:
+        if record is None or record.diverged:
             return []
         path = folder / PREDICTIONS
         if not _probes(trial):

@@ -6,9 +6,9 @@ from functools import cached_property
 from typing import Any
 
 from marginctl import NUMERICS
+from marginctl.experiments.records import PROBE_OBJECTIVE
 from marginctl.experiments.source_models import Origin
 from marginctl.experiments.training_trial import Trial
-from marginctl.experiments.transfer_record import SOFT
 from marginctl.objectives.parsing import parse
 from marginctl.recipe import TransferRecipe
 
@@ -41,9 +41,9 @@ class TransferTrial(Trial):
             "method": recipe.method,
             "data": self.data,
             "model": recipe.model,
-            "start": self.origin.weights,
+            "source_model": self.origin.weights,
             "moments": [list(channel) for channel in self.origin.moments],
-            "objective": SOFT,
+            "objective": PROBE_OBJECTIVE,
             "probe": recipe.probe.model_dump(exclude_defaults=True),
             "seed": self.seed,
             "numerics": NUMERICS,
@@ -75,7 +75,7 @@ def expand(
     for setting, recipe, origin, data in settings:
         probes = recipe.method == "probe"
         for seed in recipe.seeds:
-            for objective in [SOFT] if probes else recipe.objectives:
+            for objective in [PROBE_OBJECTIVE] if probes else recipe.objectives:
                 trial = TransferTrial(
                     *(setting, recipe, parse(objective), seed, data), start=origin
                 )

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from marginctl.crossval.executors import ProcessExecutor, SerialExecutor, StackExecutor
-from marginctl.experiments.uci_cv_record import is_result
+from marginctl.experiments.records import CVResult
 from marginctl.experiments.uci_cv_trial import Trial
 from marginctl.runs.atomic_io import write_arrays, write_atomically, write_csv
 from marginctl.runs.data_changes import changed_data_note
@@ -25,7 +25,7 @@ class Listener(Protocol):
 
     def message(self, text: str) -> None: ...
 
-    def done(self, record: dict[str, Any], *, reused: bool) -> None: ...
+    def done(self, record: CVResult, *, reused: bool) -> None: ...
 
     def progress(self, cost: float) -> None:
         """`cost`: of everything trained so far in this call."""
@@ -45,7 +45,7 @@ class _Running:
 class Outcome:
     """What became of the trials."""
 
-    records: dict[Trial, dict[str, Any]] = field(default_factory=dict)
+    records: dict[Trial, CVResult] = field(default_factory=dict)
     failed: dict[Trial, str] = field(default_factory=dict)
 
 
@@ -141,7 +141,7 @@ class _Run:
 
     def reuse(self, trial: Trial, *, quietly: bool = False) -> bool:
         """Takes a result that is there; says why one that is there cannot be used."""
-        found = RunDir(self.folder / trial.id).load_result(self.keep, is_result)
+        found = RunDir(self.folder / trial.id).load_result(CVResult, self.keep)
         if found.problem and not quietly:
             self.listener.message(found.problem)
         if found.result is None or not found.run_json_intact:
@@ -181,7 +181,7 @@ class _Run:
             return None
         try:
             found = folder.load_result(
-                self.keep, is_result
+                CVResult, self.keep
             )  # another process may have finished it since
             if found.result is None or not found.run_json_intact:
                 folder.start(self.about(trial))
@@ -217,9 +217,13 @@ class _Run:
                 for trial, folder in running.trials:
                     chosen = [c for r in running.results for c in r.chosen or ()]
                     results = [trial.select_result(r.result) for r in running.results]
-                    metrics, result = trial.record(results, chosen)
+                    metrics, document = trial.record(results, chosen)
                     kept = self._write_kept(trial, folder.path, running)
-                    self._keep(trial, folder.finish(metrics, {**result, **kept}), reused=False)
+                    self._keep(
+                        trial,
+                        folder.finish(metrics, CVResult.model_validate({**document, **kept})),
+                        reused=False,
+                    )
         finally:
             _unlock(running)
 
@@ -256,7 +260,7 @@ class _Run:
         for running, _ in self.futures.values():
             _unlock(running)
 
-    def _keep(self, trial: Trial, record: dict[str, Any], *, reused: bool) -> None:
+    def _keep(self, trial: Trial, record: CVResult, *, reused: bool) -> None:
         self.outcome.records[trial] = record
         self.listener.done(record, reused=reused)
 

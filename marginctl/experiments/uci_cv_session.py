@@ -12,9 +12,9 @@ from marginctl.data.paths import MissingDataError, default_data_dir
 from marginctl.data.tabular.dataset import TabularDataset
 from marginctl.data.tabular.uci import is_missing, load_uci
 from marginctl.errors import RequestError
+from marginctl.experiments.records import CVResult
 from marginctl.experiments.tasks import load_task_recipe
 from marginctl.experiments.uci_cv_execution import Listener, Outcome, execute
-from marginctl.experiments.uci_cv_record import is_result
 from marginctl.experiments.uci_cv_trial import Trial, estimated_seconds, expand, warnings
 from marginctl.objectives.parsing import parse
 from marginctl.objectives.parts import plugin_origins
@@ -155,7 +155,7 @@ class Session:
         return [
             t
             for t in self.trials
-            if self._folder_of(t).load_result(self.keep, is_result).result is None
+            if self._folder_of(t).load_result(CVResult, self.keep).result is None
         ]
 
     def plan(self, todo: Sequence[Trial], workers: int) -> dict[str, Any]:

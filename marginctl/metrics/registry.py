@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from marginctl.utils.registry import Registry, import_object
 
-Record = Mapping[str, Any]
+Record = Any  # a typed result, or an object of JSON
 ANY = "*"  # in a path: every named entry of a list
 MISS = "misclassification"  # misclassification detection, among the names of OOD sets
 
@@ -80,7 +80,7 @@ class Metric:
             if isinstance(value, list):
                 value = next((one for one in value if _name(one) == key), None)
             else:
-                value = value.get(key) if isinstance(value, Mapping) else None
+                value = _child(value, key)
         if isinstance(value, bool) or not isinstance(value, int | float):
             return None
         return self.factor * value
@@ -183,6 +183,11 @@ def _parent(metric: Metric) -> tuple[str, ...] | None:
     return metric.path[: metric.path.index(ANY)] if ANY in metric.path else None
 
 
+def _child(value: Any, key: str) -> Any:
+    """Return what a record has at a key: an attribute of a result, or an entry of an object."""
+    return value.get(key) if isinstance(value, Mapping) else getattr(value, key, None)
+
+
 def names_in(records: Iterable[Record], path: Sequence[str]) -> list[str]:
     """Return the names in the lists at this path, such as the OOD sets of some results."""
     lists = (value for record in records if isinstance(value := _at(record, path), list))
@@ -194,7 +199,7 @@ def _at(record: Record, path: Sequence[str]) -> Any:
     """Return what a result has at a path without lists, None where it has nothing."""
     value: Any = record
     for key in path:
-        value = value.get(key) if isinstance(value, Mapping) else None
+        value = _child(value, key)
     return value
 
 

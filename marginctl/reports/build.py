@@ -23,7 +23,6 @@ from marginctl.results.collect import Collected, Run
 from marginctl.results.compare_folds import Comparisons, baselines, compare
 from marginctl.results.compare_seeds import SeedComparison, compare_seeds
 from marginctl.results.cv_cells import Collector
-from marginctl.results.match_published import runs_of
 from marginctl.results.verdict import Judged, JudgedTable, judge
 from marginctl.utils.text import format_setting
 
@@ -61,11 +60,14 @@ class TrainingResult:
     table: Table
 
     def as_json(self) -> dict[str, Any]:
+        source = self.runs.source_model
+        source_model = {"weights_sha256": source.weights_sha256} if source else None
         return {
             "recipe": self.runs.recipe,
             "paper": self.runs.paper,
             "table": self.runs.table,
             **self.runs.training,
+            **({"source_model": source_model} if source_model else {}),
             "cells": [cell.as_json() for cell in self.cells],
             "tests": [comparison.as_json(self.baseline) for comparison in self.comparisons],
         }
@@ -144,7 +146,7 @@ def build_report(
     """
     if paper is not None and number is not None:
         published_table(paper, number)
-    runs = runs_of(collected)
+    runs = collected.runs
     judged = [
         judge(table, runs)
         for one in all_papers()
@@ -159,7 +161,7 @@ def build_report(
     cv_runs = [r for r in collected.tables if _is_of(r, paper, number)]
     training_runs = [r for r in collected.trained if _is_of(r, paper, number)]
     collectors = [r.collector() for r in cv_runs]
-    cells = [training_cells(run.record for run in _in_order(r)) for r in training_runs]
+    cells = [training_cells(run.training_result for run in _in_order(r)) for r in training_runs]
     objectives = [c.grid.objectives for c in collectors]
     objectives += [tuple(dict.fromkeys(cell.objective for cell in group)) for group in cells]
     chosen = iter(baselines(objectives, baseline))
@@ -213,7 +215,7 @@ def _cv_result(
     judged: JudgedTable | None,
     key: str,
 ) -> CVResult:
-    comparisons = compare(collector.grid, collector.records, baseline)
+    comparisons = compare(collector.grid, collector.results, baseline)
     by_place = _by_place((row, objective, run) for (row, objective, _), run in runs.runs.items())
     verdicts = _verdicts(judged, by_place) if judged else {}
     table = cv_table.cv_table(
@@ -241,7 +243,7 @@ def _verdicts(judged: JudgedTable, runs: Mapping[Place, tuple[Run, ...]]) -> dic
 
 def _protocol(runs: collect.Table) -> dict[str, Any]:
     """Return the protocol without the settings that nested cross-validation chooses."""
-    tuning = next(iter(runs.runs.values())).about["recipe"].get("tuning")
+    tuning = runs.tuning
     if not tuning:
         return runs.protocol
     chosen = [*tuning["protocol"], *(["options"] if tuning["options"] else [])]
@@ -255,9 +257,9 @@ _DEFAULTS = TrainRecipe(task="train").model_dump(include={"data", "optim", "trai
 def _training_result(
     runs: collect.Trained, cells: Sequence[TrainingCell], baseline: str, key: str
 ) -> TrainingResult:
-    records = [run.record for run in _in_order(runs)]
-    compared = [m.name for m in metrics_in(records).values() if m.direction != "none"]
-    comparisons = [c for name in compared for c in compare_seeds(records, baseline, name)]
+    results = [run.training_result for run in _in_order(runs)]
+    compared = [m.name for m in metrics_in(results).values() if m.direction != "none"]
+    comparisons = [c for name in compared for c in compare_seeds(results, baseline, name)]
     settings = {
         key: value
         for section, defaults in _DEFAULTS.items()
@@ -265,8 +267,8 @@ def _training_result(
         if value != defaults.get(key)
     }
     title = _title(runs.recipe, runs.paper, runs.table, settings)
-    if "start" in runs.training:  # by its name: a digest tells a reader nothing
-        title += f", start={records[0]['start']['from']}"
+    if runs.source_model is not None:  # by its path: a digest tells a reader nothing
+        title += f", source_model={runs.source_model.path}"
     table = training_table(
         cells,
         comparisons,
@@ -280,16 +282,16 @@ def _training_result(
 
 def _in_order(runs: collect.Trained) -> list[Run]:
     """Return the runs by setting, then by objective as in the recipe, then by seed."""
-    listed = [o for run in runs.runs.values() for o in run.about["recipe"]["objectives"]]
+    listed = [o for run in runs.runs.values() for o in map(str, run.recipe.objectives)]
     places = {objective: i for i, objective in enumerate(dict.fromkeys(listed))}
 
     def key(run: Run) -> tuple[Any, ...]:
-        record = run.record
-        settings = sorted(record["setting"].items())
+        result = run.training_result
+        settings = sorted(result.setting.items())
         numbers = [float(v) for _, v in settings if isinstance(v, int | float)]
         texts = json.dumps([(k, isinstance(v, str), v) for k, v in settings], default=str)
-        place = places.get(record["objective"], len(places))
-        return numbers, texts, record["row"], place, record["seed"]
+        place = places.get(result.objective, len(places))
+        return numbers, texts, result.row, place, result.seed
 
     return sorted(runs.runs.values(), key=key)
 

@@ -53,8 +53,8 @@ def _explain_cv(result: CVResult, dataset: str, objective: str) -> Iterator[str]
     if cell is None:
         return
     runs = [r for (row, o, _), r in result.runs.runs.items() if (row, o) == (dataset, objective)]
-    protocol = runs[0].about["recipe"]["protocol"]
-    fixed = runs[0].record["split"] == "fixed"
+    protocol = runs[0].info.recipe["protocol"]
+    fixed = runs[0].cv_result.split == "fixed"
     folds = "a fixed test set" if fixed else f"{protocol['folds']} folds"
     yield f"{dataset} / {objective} in {result.runs.recipe}"
     yield (
@@ -64,7 +64,7 @@ def _explain_cv(result: CVResult, dataset: str, objective: str) -> Iterator[str]
     yield "  protocol: " + ", ".join(f"{k}={format_setting(v)}" for k, v in protocol.items())
     for run in runs:
         yield _describe_run(run)
-        chosen = run.record.get("chosen")
+        chosen = run.cv_result.chosen
         if chosen:
             counts = ", ".join(f"{name} ({n})" for name, n in chosen.items() if n)
             yield f"  chosen inside the training rows: {counts}"
@@ -102,16 +102,18 @@ def _explain_training(result: TrainingResult, row: str, objective: str) -> Itera
             std = f"{statistics.stdev(values):.4f}" if len(values) > 1 else "-"
             mean = statistics.fmean(values)
             yield f"  {name}: mean {mean:.4f}, std {std}, n = {count_noun(len(values), 'seed')}"
-    recipe = runs[0].about["recipe"]
+    recipe = runs[0].info.recipe
     # the settings of the second stage override the others
     for section in ("data", "optim", "train", "second_stage"):
         settings = recipe.get(section) or {}
         shown = ", ".join(f"{k}={format_setting(v)}" for k, v in settings.items() if v is not None)
         if shown:
             yield f"  {section}: {shown}"
-    for run in sorted(runs, key=lambda run: int(run.record["seed"])):
-        last = run.record["last"]
-        top1 = run.record["diverged"] or f"top-1 {last['top1']:.4f} after epoch {last['epoch']}"
+    for run in sorted(runs, key=lambda run: run.result.seed):
+        last, diverged = run.training_result.last, run.training_result.diverged
+        top1 = diverged or "-"
+        if last is not None and not diverged:
+            top1 = f"top-1 {last.top1:.4f} after epoch {last.epoch}"
         yield f"{_describe_run(run)}: {top1}"
     for comparison in result.comparisons:
         if (comparison.row, comparison.objective) == place:
@@ -120,9 +122,9 @@ def _explain_training(result: TrainingResult, row: str, objective: str) -> Itera
 
 def _describe_run(run: Run) -> str:
     """Return the directory of a run, and what it was computed with."""
-    versions = ", ".join(f"{k} {v}" for k, v in run.record["versions"].items())
+    versions = ", ".join(f"{k} {v}" for k, v in run.result.versions.items())
     return (
-        f"  run {printable(str(run.path))}: seed {run.record['seed']}, numerics "
-        f"{run.about['numerics']}, {versions}, commit {run.about['git_commit']}, data "
-        f"{run.about['data'][:12]}, started {run.about['timing']['started']}"
+        f"  run {printable(str(run.path))}: seed {run.result.seed}, numerics "
+        f"{run.info.numerics}, {versions}, commit {run.info.git_commit}, data "
+        f"{run.info.data[:12]}, started {run.info.timing.started}"
     )

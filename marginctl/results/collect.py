@@ -1,4 +1,4 @@
-"""Reads run stores in any state: what is done, what is not, and what is damaged, by name."""
+"""Collecting the runs below runs folders into tables, with a message for each run skipped."""
 
 import contextlib
 import gc
@@ -11,23 +11,30 @@ from typing import Any
 
 from marginctl.crossval.search_space import row_name
 from marginctl.errors import RequestError
+from marginctl.experiments.records import SourceModel
 from marginctl.papers import published_means
+from marginctl.recipe import ImageRecipe, UciCvRecipe
 from marginctl.results.cv_cells import Collector
-from marginctl.results.load_run import MARKS, Run, read_run
+from marginctl.results.load_run import RUN_FILES, Run, load_run
 from marginctl.runs.run_dir import digest
 from marginctl.runs.safe_read import CorruptFileError
 from marginctl.utils.text import printable
 
-__all__ = ["Collected", "Run", "Table", "Trained", "collect", "trial_folders"]
+__all__ = ["Collected", "Run", "Table", "Trained", "collect", "run_folders"]
+
+CellSeed = tuple[str, str, int]  # row, objective and seed
 
 
 @dataclass
 class Table:
-    """The runs of one recipe under one protocol, which make one table.
+    """The runs of one cross-validation recipe under one protocol, which make one table.
 
     Attributes:
-        protocol: without the keys of a grid, which tell the rows apart.
-        grid: the values that a recipe tries, by these keys.
+        recipe: its name.
+        paper, table: the published table that it reproduces.
+        protocol: without the keys of the grid, which make the rows.
+        grid: the values that the recipe tries, by these keys.
+        tuning: what is tuned inside the training rows, None without tuning.
         runs: by row, objective and seed.
     """
 
@@ -36,55 +43,60 @@ class Table:
     table: str | None
     protocol: dict[str, Any]
     grid: dict[str, list[Any]] = field(default_factory=dict)
-    runs: dict[tuple[str, str, int], Run] = field(default_factory=dict)
+    tuning: dict[str, Any] | None = None
+    runs: dict[CellSeed, Run] = field(default_factory=dict)
 
     def collector(self) -> Collector:
-        """Rows and columns in the recipe's order; what it does not name comes after."""
-        runs = list(self.runs.values())
-        first = runs[0].about["recipe"]
-        known = list(published_means(self.paper, self.table))
-        asked = first["datasets"]
-        rows = list(dict.fromkeys([d for d, _ in known])) if asked == "all" else list(asked)
-        columns = [*first["objectives"], *dict.fromkeys(o for _, o in known)]
-        records = [run.record for run in runs]
-        datasets = _in_order({r["dataset"] for r in records}, rows)
-        objectives = _in_order({r["objective"] for r in records}, columns)
+        """Return the cells, rows and columns in the recipe's order and others after them."""
+        results = [run.cv_result for run in self.runs.values()]
+        recipe = next(iter(self.runs.values())).recipe
+        assert isinstance(recipe, UciCvRecipe)
+        published = published_means(self.paper, self.table)
+        if isinstance(recipe.datasets, str):  # all
+            rows = list(dict.fromkeys(dataset for dataset, _ in published))
+        else:
+            rows = recipe.datasets
+        columns = [*map(str, recipe.objectives), *(objective for _, objective in published)]
+        datasets = _in_order({r.dataset for r in results}, rows)
+        objectives = _in_order({r.objective for r in results}, columns)
+        names = {row for row, _, _ in self.runs}
         settings = {
-            row_name(dataset, changed): (dataset, changed)
+            name: (dataset, setting)
             for dataset in datasets
-            for changed in (_changes(self.grid) if self.grid else ())
+            for setting in (_settings(self.grid) if self.grid else ())
+            if (name := row_name(dataset, setting)) in names
         }
-        there = {row for row, _, _ in self.runs}
-        settings = {row: setting for row, setting in settings.items() if row in there}
         collector = Collector(
             list(settings) or datasets,
             objectives,
             seeds=1,
-            published={} if self.grid else published_means(self.paper, self.table),
+            published={} if self.grid else published,
             settings=settings,
-            row_of={run.record["trial"]: row for (row, _, _), run in self.runs.items()},
+            row_of={run.result.trial: row for (row, _, _), run in self.runs.items()},
         )
-        collector.add_all(records)
+        collector.add_all(results)
         return collector
 
 
-def _changes(grid: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
-    """Every setting of a grid, in its order."""
+def _settings(grid: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
+    """Return every setting of a grid, in its order."""
     return [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
 
 
-def _in_order(there: set[str], order: Iterable[str]) -> list[str]:
-    known = [name for name in dict.fromkeys(order) if name in there]
-    return known + sorted(there - set(known))
+def _in_order(names: set[str], order: Iterable[str]) -> list[str]:
+    known = [name for name in dict.fromkeys(order) if name in names]
+    return known + sorted(names - set(known))
 
 
 @dataclass
 class Trained:
-    """Runs of training of one recipe's name and one way to train, which make one table.
+    """The runs of one image recipe with the same settings, which make one table.
 
     Attributes:
-        training: the sections of the recipe without what tells the rows apart; of networks that go
-            on from another one, `start` with its digest.
+        recipe: its name.
+        paper, table: the published table that it reproduces.
+        training: the sections of the recipe without the keys that make the rows.
+        source_model: of runs with a baseline: the network that they began with.
         runs: by row, objective and seed.
     """
 
@@ -92,186 +104,199 @@ class Trained:
     paper: str | None
     table: str | None
     training: dict[str, Any]
-    runs: dict[tuple[str, str, int], Run] = field(default_factory=dict)
+    source_model: SourceModel | None = None
+    runs: dict[CellSeed, Run] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        """Return a digest of the settings; a source model is known by its weights."""
+        weights = self.source_model.weights_sha256 if self.source_model else None
+        return digest([self.training, weights])
 
 
 @dataclass
 class Collected:
-    """What some stores hold."""
+    """The runs of some runs folders, and a message for each run that is skipped."""
 
     tables: list[Table] = field(default_factory=list)
     trained: list[Trained] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)  # a line each, naming the folder
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def runs(self) -> list[Run]:
+        """Return all runs."""
+        groups: list[Table | Trained] = [*self.tables, *self.trained]
+        return [run for group in groups for run in group.runs.values()]
 
 
-def collect(stores: Iterable[Path], read: Callable[[str], Run] = read_run) -> Collected:
-    """Reads every trial folder below `stores`, in an order that does not depend on the disk.
+def collect(folders: Iterable[Path], load: Callable[[str], Run] = load_run) -> Collected:
+    """Load every run directory below some folders, in an order that does not depend on the disk.
 
     Args:
-        stores: run stores, or folders in them.
-        read: gives the run in a folder, as `read_run`.
+        folders: runs folders, or folders in them.
+        load: returns the run in a directory, as `load_run`.
 
     Raises:
-        RequestError: a store that is not there.
+        RequestError: a folder does not exist.
     """
-    collected = Collected()
-    gathered = _Gathered(collected.problems)
+    problems: list[str] = []
+    grouping = _Grouping(problems)
     with _without_garbage_collection():
-        for folder in trial_folders(stores, collected.problems):
+        for folder in run_folders(folders, problems):
             try:
-                gathered.take(read(folder))
+                grouping.add(load(folder))
             except CorruptFileError as error:
-                collected.problems.append(printable(f"{folder}: {error}: skipped"))
-    for runs in [made.runs for made in gathered.tables.values()] + [
-        made.runs for made in gathered.trained.values()
-    ]:
-        _keep_newest_data(runs, collected.problems)
-    collected.trained = sorted(
-        gathered.trained.values(), key=lambda t: (t.recipe, digest(t.training))
+                problems.append(printable(f"{folder}: {error}: skipped"))
+    for runs in grouping.runs():
+        _keep_newest_data(runs, problems)
+    return Collected(
+        sorted(grouping.tables.values(), key=lambda t: (t.recipe, digest([t.protocol, t.grid]))),
+        sorted(grouping.trained.values(), key=lambda t: (t.recipe, t.key)),
+        problems,
     )
-    collected.tables = sorted(
-        gathered.tables.values(), key=lambda t: (t.recipe, digest([t.protocol, t.grid]))
-    )
-    return collected
 
 
 @contextlib.contextmanager
 def _without_garbage_collection() -> Iterator[None]:
-    """Records have no cycles: to look for some among all these objects takes its time."""
-    before = gc.isenabled()
+    """Disable garbage collection: records have no cycles, and there are many objects to search."""
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if before:
+        if was_enabled:
             gc.enable()
 
 
-class _Gathered:
-    """Runs as they come, each put into its table.
+class _Grouping:
+    """Groups runs into tables.
 
     Args:
-        problems: takes a line for each run that is left out.
+        problems: gets a message for each run that is skipped.
     """
 
     def __init__(self, problems: list[str]) -> None:
         self.tables: dict[str, Table] = {}
         self.trained: dict[str, Trained] = {}
-        self._seen: dict[str, Run] = {}
-        # by the recipe's identity, which thousands of runs share; kept, so that it stays one
-        self._known: dict[tuple[Any, ...], tuple[dict[str, Any], Table | Trained]] = {}
+        self._by_trial: dict[str, Run] = {}
+        # by the identity of the recipe, which thousands of runs share; the reference keeps it alive
+        self._groups: dict[tuple[Any, ...], tuple[Any, Table | Trained]] = {}
         self._problems = problems
 
-    def take(self, run: Run) -> None:
-        """Puts a run into its table; of two runs of one cell the later one stays."""
-        twin = self._seen.setdefault(run.record["trial"], run)
-        if twin is not run:  # a copy, from another store
-            if _numbers_of(twin) != _numbers_of(run):
-                self._leave_out(run, f"the same trial as {twin.path}, with other numbers")
+    def runs(self) -> list[dict[CellSeed, Run]]:
+        """Return the runs of each table."""
+        tables = [table.runs for table in self.tables.values()]
+        return tables + [trained.runs for trained in self.trained.values()]
+
+    def add(self, run: Run) -> None:
+        """Add a run to its table; of two runs of one cell the later one stays."""
+        other = self._by_trial.setdefault(run.result.trial, run)
+        if other is not run:  # a copy in another folder
+            if _measurements(other) != _measurements(run):
+                self._skip(run, f"the same trial as {other.path} with other numbers")
             return
-        made = self._table_of(run)
-        row = _tested_row(run) if run.of_folds else run.record["row"]
-        place = (row, run.record["objective"], run.record["seed"])
-        other = made.runs.get(place)
-        if other is None or other.started < run.started:
-            made.runs[place] = run
-        if other is not None:  # the same cell from other numerics
-            self._leave_out(min(run, other, key=lambda r: r.started), "a later run has that cell")
+        group, row = self._group_and_row(run)
+        cell = (row, run.result.objective, run.result.seed)
+        earlier = group.runs.get(cell)
+        if earlier is None or earlier.started < run.started:
+            group.runs[cell] = run
+        if earlier is not None:  # the same cell with other numerics
+            self._skip(min(run, earlier, key=lambda r: r.started), "a later run has that cell")
 
-    def _leave_out(self, run: Run, why: str) -> None:
-        self._problems.append(printable(f"{run.path}: {why}: skipped"))
+    def _skip(self, run: Run, reason: str) -> None:
+        self._problems.append(printable(f"{run.path}: {reason}: skipped"))
 
-    def _table_of(self, run: Run) -> Table | Trained:
-        recipe, setting = run.about["recipe"], run.record.get("setting") or {}
-        # what a start names may be trained anew: it is known by its weights
-        start = run.record["start"]["weights_sha256"] if run.task == "cosify" else None
-        key = (id(recipe), run.task, start, *setting)
-        if key not in self._known:
-            made = self._tested(recipe) if run.of_folds else self._trained(recipe, setting, start)
-            self._known[key] = (recipe, made)
-        return self._known[key][1]
+    def _group_and_row(self, run: Run) -> tuple[Table | Trained, str]:
+        recipe = run.recipe
+        if isinstance(recipe, UciCvRecipe):
+            key: tuple[Any, ...] = (id(recipe), run.recipe_name)
+            if key not in self._groups:
+                self._groups[key] = recipe, self._table(run.recipe_name, recipe)
+            setting = {name: getattr(recipe.protocol, name) for name in recipe.grid}
+            return self._groups[key][1], row_name(run.cv_result.dataset, setting)
+        result = run.training_result
+        # another path may lead to the same network, and the same path to a retrained one
+        source = result.source_model if result.baseline is not None else None
+        weights = source.weights_sha256 if source else None
+        key = (id(recipe), run.recipe_name, weights, *result.setting)
+        if key not in self._groups:
+            group = self._training(run.recipe_name, recipe, result.setting, source)
+            self._groups[key] = recipe, group
+        return self._groups[key][1], result.row
 
-    def _tested(self, recipe: dict[str, Any]) -> Table:
-        grid = recipe.get("grid") or {}
-        protocol = {k: v for k, v in recipe["protocol"].items() if k not in grid}
-        key = digest([recipe["name"], protocol, recipe.get("tuning"), grid])
-        named = (recipe["name"], recipe["paper"], recipe["table"])
-        return self.tables.setdefault(key, Table(*named, protocol, grid))
+    def _table(self, name: str, recipe: UciCvRecipe) -> Table:
+        document = recipe.model_dump(mode="json", include={"protocol", "tuning"})
+        grid, tuning = recipe.grid, document["tuning"]
+        protocol = {k: v for k, v in document["protocol"].items() if k not in grid}
+        table = Table(name, recipe.paper, recipe.table, protocol, grid, tuning)
+        return self.tables.setdefault(digest([name, protocol, tuning, grid]), table)
 
-    def _trained(
-        self, recipe: dict[str, Any], setting: Iterable[str], start: str | None
+    def _training(
+        self, name: str, recipe: ImageRecipe, setting: Iterable[str], source: SourceModel | None
     ) -> Trained:
-        way: dict[str, Any] = {}
-        for section in ("data", "optim", "train"):
-            own = {k: v for k, v in recipe[section].items() if f"{section}.{k}" not in setting}
-            way[section] = own
-        way["data"].pop("name", None)
-        if start is not None:
-            way["start"] = {"weights_sha256": start}
-        key = digest([recipe["name"], way])
-        named = (recipe["name"], recipe["paper"], recipe["table"])
-        return self.trained.setdefault(key, Trained(*named, way))
+        sections = recipe.model_dump(mode="json", include={"data", "optim", "train"})
+        training = {
+            section: {k: v for k, v in values.items() if f"{section}.{k}" not in setting}
+            for section, values in sections.items()
+        }
+        training["data"].pop("name", None)
+        group = Trained(name, recipe.paper, recipe.table, training, source)
+        return self.trained.setdefault(digest([name, group.key]), group)
 
 
-def _tested_row(run: Run) -> str:
-    """The row of a cross-validation: its data set, and its setting where there is a grid."""
-    recipe = run.about["recipe"]
-    grid = recipe.get("grid") or {}
-    return row_name(str(run.record["dataset"]), {key: recipe["protocol"][key] for key in grid})
+def _measurements(run: Run) -> Any:
+    """Return what two runs of one trial have in common, wherever they ran."""
+    varying = {"timing", "versions", "source_model", "scale_from"}
+    return run.result.model_dump(exclude=varying)
 
 
-def _numbers_of(run: Run) -> Any:
-    """What two computations of one trial have in common: not where its start or scale is from."""
-    others = ("timing", "versions", "start", "scale_from")
-    return {k: v for k, v in run.record.items() if k not in others}
-
-
-def _keep_newest_data(runs: dict[tuple[str, str, int], Run], problems: list[str]) -> None:
-    """A row holds one data set: of two contents under one name the one of the latest run stays."""
+def _keep_newest_data(runs: dict[CellSeed, Run], problems: list[str]) -> None:
+    """Keep in each row the runs on the data of its latest run, if the data has changed."""
     newest: dict[str, Run] = {}
     for (row, _, _), run in runs.items():
         if row not in newest or newest[row].started < run.started:
             newest[row] = run
-    for place, run in list(runs.items()):
-        if run.about["data"] != newest[place[0]].about["data"]:
-            problems.append(printable(f"{run.path}: '{place[0]}' held other data then: skipped"))
-            del runs[place]
+    for cell, run in list(runs.items()):
+        if run.info.data != newest[cell[0]].info.data:
+            problems.append(printable(f"{run.path}: '{cell[0]}' has newer data: skipped"))
+            del runs[cell]
 
 
-def trial_folders(stores: Iterable[Path], problems: list[str]) -> list[str]:
-    """The folders below stores that hold a trial, or what is left of one, in order.
+def run_folders(folders: Iterable[Path], problems: list[str]) -> list[str]:
+    """Return the run directories below some folders, sorted.
 
-    Links to folders are not followed: one may lead back.
+    Symbolic links are not followed: one may lead back.
 
     Args:
-        stores: run stores, or folders in them.
-        problems: takes a line for each folder that cannot be read.
+        folders: runs folders, or folders in them.
+        problems: gets a message for each folder that cannot be read.
 
     Raises:
-        RequestError: a store that is not there.
+        RequestError: a folder does not exist.
     """
-    stores = list(stores)
-    absent = [str(store) for store in stores if not store.is_dir()]
-    if absent:
-        raise RequestError(
-            *(f"no run store at {a}: expected a folder such as runs" for a in absent)
-        )
-    found = {folder for store in stores for folder in _below(str(store), problems)}
-    return sorted(found, key=lambda folder: folder.split(os.sep))
+    folders = list(folders)
+    missing = [str(folder) for folder in folders if not folder.is_dir()]
+    if missing:
+        raise RequestError(*(f"{path}: no such runs folder" for path in missing))
+    paths = {path for folder in folders for path in _below(str(folder), problems)}
+    return sorted(paths, key=lambda path: path.split(os.sep))
 
 
-def _below(store: str, problems: list[str]) -> Iterator[str]:
-    left = [store]
-    while left:  # no recursion: folders may be nested deeper than Python calls may be
-        folder = left.pop()
+def _below(root: str, problems: list[str]) -> Iterator[str]:
+    pending = [root]
+    while pending:  # no recursion: folders may be nested more deeply than Python calls
+        folder = pending.pop()
         try:
-            with os.scandir(folder) as entries:
-                there = list(entries)
+            with os.scandir(folder) as scan:
+                entries = list(scan)
         except OSError as error:
-            problems.append(
-                printable(f"{folder}: cannot be read: {error.strerror or error}: skipped")
-            )
+            reason = error.strerror or error
+            problems.append(printable(f"{folder}: cannot be read: {reason}: skipped"))
             continue
-        if any(entry.name in MARKS for entry in there):
+        if any(entry.name in RUN_FILES for entry in entries):
             yield folder
-        left += [e.path for e in there if e.name not in MARKS and e.is_dir(follow_symlinks=False)]
+        pending += [
+            entry.path
+            for entry in entries
+            if entry.name not in RUN_FILES and entry.is_dir(follow_symlinks=False)
+        ]

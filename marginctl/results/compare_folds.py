@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from marginctl.errors import RequestError
+from marginctl.experiments.records import CVResult
 from marginctl.objectives.parsing import parse
 from marginctl.results import statistics as tests
 from marginctl.results.cv_cells import Grid
@@ -14,7 +15,6 @@ from marginctl.utils.text import did_you_mean
 
 SIGNIFICANT = 0.05
 Place = tuple[str, str]  # data set, objective
-Record = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -99,36 +99,34 @@ def baselines(tables: Sequence[Sequence[str]], asked: str | None) -> list[str]:
 
 def compare(
     grid: Grid,
-    records: Mapping[Place, Sequence[Record]],
+    results: Mapping[Place, Sequence[CVResult]],
     baseline: str,
 ) -> Comparisons:
     """Makes every test that the cells allow.
 
     Args:
         grid: the cells.
-        records: of each cell, one a seed, in the order of the seeds.
+        results: of each cell, one for each seed, in the order of the seeds.
         baseline: the objective that the others are compared with.
     """
     others = [o for o in grid.objectives if o != baseline]
-    overlapping = any(
-        sum(r["tested"][0]) > r["rows"] for of_cell in records.values() for r in of_cell
-    )
+    overlapping = any(sum(r.tested[0]) > r.rows for of_cell in results.values() for r in of_cell)
     made = Comparisons(baseline, overlapping=overlapping)
     for dataset in grid.datasets:
         pairs = {
-            o: _paired(records[dataset, o], records[dataset, baseline])
+            o: _paired(results[dataset, o], results[dataset, baseline])
             for o in others
             if (dataset, o) in grid.cells and (dataset, baseline) in grid.cells
         }
-        fixed = any(r["split"] == "fixed" for r in records.get((dataset, baseline), []))
-        results = [
+        fixed = any(r.split == "fixed" for r in results.get((dataset, baseline), []))
+        outcomes = [
             Test(None, None, reason="a fixed test set: repeats differ in initial weights alone")
             if fixed
             else tests.corrected_resampled_t(d, r)
             for d, r in pairs.values()
         ]
-        adjusted = tests.holm([t.p for t in results])
-        for (objective, (d, _)), test, p in zip(pairs.items(), results, adjusted, strict=True):
+        adjusted = tests.holm([t.p for t in outcomes])
+        for (objective, (d, _)), test, p in zip(pairs.items(), outcomes, adjusted, strict=True):
             made.cells[dataset, objective] = Comparison(
                 *(dataset, objective, statistics.fmean(d) if d else None, test, p),
                 *tests.wins_ties_losses(d),
@@ -164,23 +162,23 @@ def compare(
     )
 
 
-def _paired(a: Sequence[Record], b: Sequence[Record]) -> tuple[list[float], float]:
+def _paired(a: Sequence[CVResult], b: Sequence[CVResult]) -> tuple[list[float], float]:
     """Differences of the accuracies fold by fold, and n_test/n_train.
 
     Seeds that only one of the two has are left out.
     """
     differences: list[float] = []
     ratios: list[float] = []
-    other = {record["seed"]: record for record in b}
+    other = {result.seed: result for result in b}
     for first in a:
-        if first["seed"] not in other:
+        if first.seed not in other:
             continue
-        second = other[first["seed"]]
+        second = other[first.seed]
         for mine, theirs, tested in zip(
-            first["accuracies"], second["accuracies"], first["tested"], strict=True
+            first.accuracies, second.accuracies, first.tested, strict=True
         ):
             differences += [x - y for x, y in zip(mine, theirs, strict=True)]
-            ratios += [n / (first["rows"] - n) for n in tested]
+            ratios += [n / (first.rows - n) for n in tested]
     ratio = statistics.fmean(ratios) if ratios else 0.0
     return differences, ratio
 

@@ -1,10 +1,11 @@
 """Methods against a baseline over the seeds that both were trained with."""
 
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from marginctl.experiments.records import TrainingResult
 from marginctl.metrics.registry import metric_named
 from marginctl.results import statistics as tests
 from marginctl.results.compare_folds import SIGNIFICANT
@@ -76,22 +77,22 @@ class SeedComparison:
 
 
 def compare_seeds(
-    records: Iterable[Mapping[str, Any]], baseline: str, measure: str = "top1"
+    results: Iterable[TrainingResult], baseline: str, measure: str = "top1"
 ) -> list[SeedComparison]:
     """Compares every objective with the baseline in each row where both have results.
 
     Args:
-        records: results of `train`; diverged ones have no number and are left out.
+        results: of trainings; diverged ones have no number and are left out.
         baseline: canonical name of an objective.
         measure: as `metric_named` takes it; records without it are left out.
     """
     read = metric_named(measure)
     rows: dict[str, dict[str, dict[int, float]]] = {}
-    for record in records:
-        own = rows.setdefault(record["row"], {}).setdefault(record["objective"], {})
-        value = None if record["diverged"] else read.value(record)
+    for result in results:
+        values = rows.setdefault(result.row, {}).setdefault(result.objective, {})
+        value = None if result.diverged else read.value(result)
         if value is not None:
-            own[int(record["seed"])] = value
+            values[result.seed] = value
     compared = []
     for row, of_row in rows.items():
         if baseline not in of_row:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from marginctl.experiments.records import CVResult
 from marginctl.results.collect import Collected, Run, collect
 from marginctl.results.statistics import mean_interval
 from marginctl.runs.run_dir import digest
@@ -138,11 +139,11 @@ def _cells_of(collected: Collected) -> dict[Key, _Cell]:
     found: dict[Key, _Cell] = {}
     for table in collected.tables:
         for (row, objective, seed), run in table.runs.items():
-            way = digest([table.protocol, run.about["recipe"].get("tuning")])
+            way = digest([table.protocol, table.tuning])
             key = ("uci-cv", way, row, objective)
             found.setdefault(key, _Cell(table.recipe)).runs[seed] = run
     for trained in collected.trained:
-        way = digest(trained.training)
+        way = trained.key
         for (row, objective, seed), run in trained.runs.items():
             key = ("train", way, row, objective)
             found.setdefault(key, _Cell(trained.recipe)).runs[seed] = run
@@ -165,29 +166,29 @@ def _compared(key: Key, a: _Cell, b: _Cell, seeds: Sequence[int]) -> DiffCell:
 def _numbers(cell: _Cell, seeds: Iterable[int]) -> tuple[float, ...]:
     """Fold accuracies, or test accuracies after the last epoch; a diverged network has none."""
     found: list[float] = []
-    for record in (cell.runs[seed].record for seed in seeds):
-        if "accuracies" in record:
-            found += [accuracy for repeat in record["accuracies"] for accuracy in repeat]
-        elif not record["diverged"]:
-            found.append(record["last"]["top1"])
+    for result in (cell.runs[seed].result for seed in seeds):
+        if isinstance(result, CVResult):
+            found += [accuracy for repeat in result.accuracies for accuracy in repeat]
+        elif result.last is not None and not result.diverged:
+            found.append(result.last.top1)
     return tuple(found)
 
 
 def _measured(run: Run) -> Any:
     """What a run measured on its test data, and whether it diverged."""
-    keys = ("accuracies", "tested", "diverged", "collapsed", "last", "best")
-    return {key: run.record.get(key) for key in keys}
+    keys = {"accuracies", "tested", "diverged", "collapsed", "last", "best"}
+    return run.result.model_dump(include=keys)
 
 
 def _note(a: _Cell, b: _Cell, seeds: Sequence[int]) -> str | None:
     """What else is not the same: data, numerics, versions, and the recipe's name."""
 
     def of(cell: _Cell, key: str) -> str:
-        found = {str(cell.runs[s].about.get(key)) for s in seeds}
+        found = {str(getattr(cell.runs[s].info, key)) for s in seeds}
         return "/".join(sorted(found))
 
     def version(cell: _Cell, package: str) -> str:
-        found = {str(cell.runs[s].record["versions"].get(package)) for s in seeds}
+        found = {str(cell.runs[s].result.versions.get(package)) for s in seeds}
         return "/".join(sorted(found))
 
     said = [] if of(a, "data") == of(b, "data") else ["other data"]
@@ -221,12 +222,13 @@ def _protocols(a: Collected, b: Collected) -> list[str]:
 def _ways(collected: Collected) -> dict[tuple[str, str], list[dict[str, Any]]]:
     found: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for table in collected.tables:
-        tuning = next(iter(table.runs.values())).about["recipe"].get("tuning")
         found.setdefault(("uci-cv", table.recipe), []).append(
-            {f"protocol.{k}": v for k, v in table.protocol.items()} | {"tuning": tuning}
+            {f"protocol.{k}": v for k, v in table.protocol.items()} | {"tuning": table.tuning}
         )
     for trained in collected.trained:
-        flat = {f"{s}.{k}": v for s, own in trained.training.items() for k, v in own.items()}
+        flat = {f"{s}.{k}": v for s, values in trained.training.items() for k, v in values.items()}
+        if trained.source_model is not None:
+            flat["source_model"] = trained.source_model.weights_sha256
         found.setdefault(("train", trained.recipe), []).append(flat)
     return found
 

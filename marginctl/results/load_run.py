@@ -1,20 +1,24 @@
-"""Reads one trial's folder in whatever state it is: a finished run, or a line on what is wrong."""
+"""Loading run directories: a finished run, or the reason why there is none."""
 
-import functools
 import json
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from marginctl.errors import RequestError
-from marginctl.experiments import training_record as training
-from marginctl.experiments import transfer_record as transfer
-from marginctl.experiments import uci_cv_record as crossval
-from marginctl.objectives.parsing import parse
-from marginctl.runs.run_dir import OTHER_TRIAL, parse_result
+from marginctl.experiments.records import (
+    CVResult,
+    TrainingResult,
+    TransferResult,
+    result_type,
+    validate_info,
+)
+from marginctl.recipe import ImageRecipe, UciCvRecipe
+from marginctl.runs.records import RunInfo, parse_objective, validated
+from marginctl.runs.run_dir import OTHER_TRIAL, checked_document
 from marginctl.runs.safe_read import (
     CorruptFileError,
     MissingFileError,
@@ -24,138 +28,125 @@ from marginctl.runs.safe_read import (
 )
 from marginctl.utils.text import printable
 
-# The files and folders of a trial, by which its folder is known.
-MARKS = frozenset({"run.json", "result.json", "metrics.jsonl", "error.txt", "checkpoints"})
-_Why = Callable[[Any], str | None]
-_TASKS: dict[str, tuple[_Why, _Why]] = {
-    "uci-cv": (crossval.why_no_run, crossval.why_no_result),
-    "train": (training.why_no_run, training.why_no_result),
-    "cosify": (training.why_no_run, training.why_no_result),
-    "transfer": (training.why_no_run, transfer.why_no_result),
-}
+# The files and folders by which a run directory is recognised.
+RUN_FILES = frozenset({"run.json", "result.json", "metrics.jsonl", "error.txt", "checkpoints"})
 
 
 @dataclass(frozen=True)
 class Run:
-    """A finished trial: its folder, what run.json says of it, and its result."""
+    """A finished run.
+
+    Attributes:
+        path: its directory.
+        info: its run.json.
+        result: its result.json; of a transfer by the source model, as tables of training read it.
+        recipe: of its setting: one object for all runs that have the same.
+    """
 
     path: Path
-    about: dict[str, Any]
-    record: dict[str, Any]
+    info: RunInfo
+    result: CVResult | TrainingResult
+    recipe: UciCvRecipe | ImageRecipe
 
     @property
+    def recipe_name(self) -> str:
+        return str(self.info.recipe["name"])
+
+    @cached_property
     def started(self) -> str:
-        """When it began, in UTC, so that runs of several time zones have an order."""
-        written = str(self.about["timing"]["started"])
+        """Return the start time in UTC, so that runs from different time zones can be ordered."""
+        text = self.info.timing.started
         try:
-            return datetime.fromisoformat(written).astimezone(UTC).isoformat()
-        except ValueError:  # not written by us: by its text
-            return written
+            return datetime.fromisoformat(text).astimezone(UTC).isoformat()
+        except ValueError:
+            return text
 
     @property
-    def task(self) -> str:
-        return str(self.about.get("task", "uci-cv"))
+    def cv_result(self) -> CVResult:
+        """Return the result of a cross-validation."""
+        assert isinstance(self.result, CVResult)
+        return self.result
 
     @property
-    def of_folds(self) -> bool:
-        """Whether it is a cross-validation, and no training of one network."""
-        return self.task == "uci-cv"
+    def training_result(self) -> TrainingResult:
+        """Return the result of a training."""
+        assert isinstance(self.result, TrainingResult)
+        return self.result
 
 
-def read_run(folder: str) -> Run:
-    """The finished trial in a folder. Nothing but run.json and result.json is read.
+def load_run(folder: str) -> Run:
+    """Load the finished run in a directory from its run.json and result.json.
 
-    Control characters in what a table shows are escaped; runs of one recipe share one object.
+    Control characters are escaped.
 
     Raises:
-        CorruptFileError: it is not finished, or not whole; the line says why, without the folder.
+        CorruptFileError: it is incomplete or corrupt; the message has no path.
     """
-    about, why_no_result = read_about(folder)
+    info, recipe = _load_info(folder)
+    model = result_type(info.task)
     try:
         text = read_text(os.path.join(folder, "result.json"))
+        document = _escaped(text, checked_document(text))
     except MissingFileError:
         failed = os.path.lexists(os.path.join(folder, "error.txt"))
         raise CorruptFileError("failed, see error.txt" if failed else "not finished") from None
     except CorruptFileError as error:
         raise CorruptFileError(f"result.json {error}") from None
     try:
-        record = parse_result(text)
+        result = validated(model, document)
     except CorruptFileError as error:
-        raise CorruptFileError(f"result.json {error}") from None
-    why = why_no_result(record) or _contradiction(about, record)
-    if why is not None:
-        raise CorruptFileError(f"result.json {OTHER_TRIAL} ({why})")
-    record = _shown(text, record)
-    if about.get("task") == "transfer":
-        record = transfer.as_trained(record)
-    return Run(Path(folder), about, record)
+        raise CorruptFileError(f"result.json {OTHER_TRIAL} ({error})") from None
+    if problem := _contradiction(info, result):
+        raise CorruptFileError(f"result.json {OTHER_TRIAL} ({problem})")
+    if isinstance(result, TransferResult):
+        result = result.by_source_model()
+    return Run(Path(folder), info, result, recipe)
 
 
-def read_about(folder: str) -> tuple[dict[str, Any], _Why]:
-    """What run.json says, and what checks a result of its task.
-
-    Raises:
-        CorruptFileError: it is missing or damaged.
-    """
+def _load_info(folder: str) -> tuple[RunInfo, UciCvRecipe | ImageRecipe]:
     try:
         text = read_text(os.path.join(folder, "run.json"))
-        about = parse_document(text)
+        document = _escaped(text, parse_document(text))
     except CorruptFileError as error:
         raise CorruptFileError(f"run.json {error}") from None
-    task = str(about.get("task", "uci-cv"))
-    if task not in _TASKS:
-        raise CorruptFileError(
-            f"run.json is of the task {task[:40]!r}: expected one of {', '.join(_TASKS)}"
-        )
-    missing = _missing_plugins(about)
-    if missing:
-        raise CorruptFileError(
-            f"needs {missing}, which is not installed: install it or add it to MARGINCTL_PLUGINS"
-        )
-    why_no_run, why_no_result = _TASKS[task]
-    why = why_no_run(about)
-    if why is not None:
-        raise CorruptFileError(f"run.json is corrupt ({why})")
-    about = _shown(text, about)
+    if problem := _missing_plugins(document):
+        raise CorruptFileError(problem)
     try:
-        written = json.dumps(about["recipe"], allow_nan=False)
-    except ValueError:
-        raise CorruptFileError("run.json is corrupt (a number is infinite)") from None
-    return about | {"recipe": _shared(written)}, why_no_result
+        return validate_info(document)
+    except CorruptFileError as error:
+        raise CorruptFileError(f"run.json {error}") from None
 
 
-@functools.lru_cache(maxsize=1024)
-def _shared(written: str) -> Any:
-    """One object for all the runs that have the same: thousands of copies would fill the memory."""
-    return json.loads(written)
-
-
-def _missing_plugins(about: dict[str, Any]) -> str | None:
-    """Return the plug-ins that a run needs and this installation lacks, None if there are none."""
-    plugins = about.get("plugins")
-    if not isinstance(plugins, list):
+def _missing_plugins(document: dict[str, Any]) -> str | None:
+    """Return a message if an objective needs a plug-in that is not installed."""
+    names = document.get("plugins")
+    if not isinstance(names, list) or not names:
         return None
     try:
-        parse(str(about.get("objective")))
+        parse_objective(str(document.get("objective")))
     except RequestError:
-        return ", ".join(map(str, plugins))
+        return (
+            f"needs {', '.join(map(str, names))}, which is not installed: install it or add it to "
+            "MARGINCTL_PLUGINS"
+        )
     return None
 
 
-def _contradiction(about: dict[str, Any], record: dict[str, Any]) -> str | None:
+def _contradiction(info: RunInfo, result: CVResult | TrainingResult) -> str | None:
+    """Return how a result differs from its run.json, None if it does not."""
     for key in ("trial", "objective", "seed", "dataset"):
-        if key in about and about[key] != record.get(key):
-            ours, theirs = str(record.get(key))[:60], str(about[key])[:60]
-            return f"{key} = {ours!r}, and run.json has {theirs!r}"
+        expected, actual = getattr(info, key, None), getattr(result, key, None)
+        if expected is not None and expected != actual:
+            return f"{key} = {str(actual)[:60]!r}, and run.json has {str(expected)[:60]!r}"
     return None
 
 
-def _shown(text: str, document: dict[str, Any]) -> dict[str, Any]:
-    """The document, no string of which a terminal would obey."""
-    if text.isascii() and "\\" not in text:  # then none can: JSON escapes what could
-        return document
-    found: dict[str, Any] = _printable(document)
-    return found
+def _escaped(text: str, document: dict[str, Any]) -> dict[str, Any]:
+    """Return the document of a text with its control characters escaped."""
+    if text.isascii() and "\\" not in text:
+        return document  # JSON escapes control characters, so that there is none
+    escaped: dict[str, Any] = _printable(document)
+    return escaped
 
 
 def _printable(value: Any) -> Any:

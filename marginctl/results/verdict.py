@@ -10,7 +10,7 @@ from typing import Any
 from marginctl.papers import PublishedTable
 from marginctl.papers.published import CellKey, PublishedValue, Quantity
 from marginctl.results.collect import Run
-from marginctl.results.match_published import Filling, fillings
+from marginctl.results.match_published import Match, match_runs
 from marginctl.results.statistics import student_quantile
 from marginctl.utils.text import format_setting
 
@@ -84,7 +84,7 @@ class JudgedTable:
 
 def judge(table: PublishedTable, runs: Iterable[Run]) -> JudgedTable:
     """Judges every cell of a table by the finished runs."""
-    ours = fillings(table, runs)
+    ours = match_runs(table, runs)
     cells = {
         place: _judged(place, value, table.quantities[place], ours.get(place))
         for place, value in table.cells.items()
@@ -133,19 +133,19 @@ def interval(
 
 
 def _judged(
-    place: CellKey, value: PublishedValue | None, quantity: Quantity, ours: Filling | None
+    place: CellKey, value: PublishedValue | None, quantity: Quantity, ours: Match | None
 ) -> Judged:
     numbers = ours.numbers if ours else ()
     n = len(numbers)
     mean = statistics.fmean(numbers) if n else None
     std = statistics.stdev(numbers) if n > 1 else None
     runs = ours.runs if ours else ()
-    differing: Mapping[str, tuple[Any, Any]] = ours.differing if ours else {}
+    differing: Mapping[str, tuple[Any, Any]] = ours.differences if ours else {}
     low = high = difference = reason = None
     if value is None:
         verdict = Verdict.not_available
     elif mean is None:
-        diverged = any(run.record.get("diverged") for run in runs)
+        diverged = any(run.result.diverged for run in runs)
         verdict, reason = Verdict.missing, "diverged" if diverged else None
     else:
         difference = mean - value.mean

@@ -8,11 +8,11 @@ import json
 import platform
 import subprocess
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import filelock
 
@@ -24,6 +24,7 @@ from marginctl.runs.atomic_io import (
     write_json,
     write_json_lines,
 )
+from marginctl.runs.records import Result, validated
 from marginctl.runs.safe_read import (
     SCHEMA,
     CorruptFileError,
@@ -40,7 +41,7 @@ DIGEST_KEYS = {PREDICTIONS: "predictions_sha256", NETWORKS: "weights_sha256"}
 # A result from other versions of these packages is recomputed: it may differ.
 NUMERIC_PACKAGES = ("torch", "numpy")
 
-
+R = TypeVar("R", bound=Result)
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
@@ -91,8 +92,8 @@ def git_commit() -> str | None:
 OTHER_TRIAL = "is not a result of this trial"
 
 
-def parse_result(text: str) -> dict[str, Any]:
-    """Return the record in the text of a result.json, without its checksum.
+def checked_document(text: str) -> dict[str, Any]:
+    """Return the document in the text of a result.json, without its checksum.
 
     Raises:
         CorruptFileError: it is not valid JSON, or its checksum does not match.
@@ -108,17 +109,21 @@ def parse_result(text: str) -> dict[str, Any]:
     return record
 
 
-def parse_run(text: str, kinds: Iterable[Callable[[Any], bool]]) -> dict[str, Any] | None:
-    """Return the document of a run.json, None if it is corrupt or of none of the kinds."""
+def parse_result(text: str, model: type[R]) -> R:
+    """Return the record in the text of a result.json.
+
+    Raises:
+        CorruptFileError: it is corrupt, or not a result of this kind.
+    """
+    document = checked_document(text)
     try:
-        document = parse_document(text)
-    except CorruptFileError:
-        return None
-    return document if any(is_kind(document) for is_kind in kinds) else None
+        return validated(model, document)
+    except CorruptFileError as error:
+        raise CorruptFileError(f"{OTHER_TRIAL} ({error})") from None
 
 
 @dataclass(frozen=True)
-class SavedResult:
+class SavedResult(Generic[R]):
     """The result that a run directory holds, or the reason why it cannot be used.
 
     Attributes:
@@ -127,7 +132,7 @@ class SavedResult:
         run_json_intact: whether run.json is unchanged; if not, `start` has to write it again.
     """
 
-    result: dict[str, Any] | None
+    result: R | None
     problem: str | None = None
     run_json_intact: bool = True
 
@@ -161,47 +166,42 @@ class RunDir:
     def unlock(self) -> None:
         self._lock.release()
 
-    def load_result(
-        self,
-        required: Iterable[str] = (),
-        is_result: Callable[[dict[str, Any]], bool] = lambda record: True,
-    ) -> SavedResult:
+    def load_result(self, model: type[R], required: Iterable[str] = ()) -> SavedResult[R]:
         """Load the result if it is intact and from the same versions of the numeric packages.
 
         Args:
+            model: the type of the result.
             required: files that must exist besides it and match the digests that it holds.
-            is_result: whether a record has all that a result of this kind must have.
         """
         path = self.path / "result.json"
         try:
-            record = parse_result(read_text(path))
+            result = parse_result(read_text(path), model)
         except MissingFileError:
             return SavedResult(None)
         except CorruptFileError as error:
             return SavedResult(None, f"{path}: {error}: recomputing")
-        if not is_result(record) or record["trial"] != self.path.name:
+        if result.trial != self.path.name:
             return SavedResult(None, f"{path}: {OTHER_TRIAL}: recomputing")
         current = versions()
         for package in NUMERIC_PACKAGES:
-            recorded = record["versions"].get(package)
+            recorded = result.versions.get(package)
             if recorded != current[package]:
                 return SavedResult(
                     None,
                     f"{path}: from {package} {recorded}, this is {current[package]}: recomputing",
                 )
         for name in required:
-            checksum = record.get(DIGEST_KEYS[name])
+            checksum = getattr(result, DIGEST_KEYS[name], None)
             if checksum is None or checksum != file_digest(self.path / name):
                 return SavedResult(None, f"{self._missing_or_corrupt(name)}: recomputing")
-        checksums = record["timing"].get("sha256", {})
-        for name in checksums:
-            if checksums[name] == file_digest(self.path / name):
+        for name, checksum in result.timing.sha256.items():
+            if checksum == file_digest(self.path / name):
                 continue
             if name == "run.json":
                 problem = f"{self._missing_or_corrupt(name)}: writing it again"
-                return SavedResult(record, problem, False)
+                return SavedResult(result, problem, False)
             return SavedResult(None, f"{self._missing_or_corrupt(name)}: recomputing")
-        return SavedResult(record)
+        return SavedResult(result)
 
     def _missing_or_corrupt(self, name: str) -> str:
         return f"{self.path}: {name} is missing or corrupt"
@@ -223,12 +223,12 @@ class RunDir:
         with contextlib.suppress(OSError):
             (self.path / "error.txt").unlink()  # from an earlier attempt
 
-    def finish(self, metrics: Iterable[dict[str, Any]], result: dict[str, Any]) -> dict[str, Any]:
+    def finish(self, metrics: Iterable[dict[str, Any]], result: R) -> R:
         """Write metrics.jsonl and then result.json, which marks the trial as finished."""
         write_json_lines(self.path / "metrics.jsonl", metrics)
         return self.write_result(result)
 
-    def write_result(self, result: dict[str, Any]) -> dict[str, Any]:
+    def write_result(self, result: R) -> R:
         """Write result.json with the versions and the digests of run.json and metrics.jsonl.
 
         The digests are part of its timing, like the seconds in these files.
@@ -242,7 +242,8 @@ class RunDir:
                 f"{self.path}: {name} was removed while the trial ran, so that no result can be "
                 "written: run the same command again"
             )
-        timing = {**result["timing"], "sha256": checksums}
-        record = {"schema": SCHEMA, **result, "timing": timing, "versions": versions()}
-        write_json(self.path / "result.json", {**record, "sha256": digest(record)})
-        return record
+        timing = result.timing.model_copy(update={"sha256": checksums})
+        result = result.model_copy(update={"timing": timing, "versions": versions()})
+        document = {"schema": SCHEMA, **result.document()}
+        write_json(self.path / "result.json", {**document, "sha256": digest(document)})
+        return result

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from marginctl.crossval.dask_executor import DaskExecutor
 from marginctl.crossval.search_space import VARIANT_KEYS, Grid, IntArray, Setting
 from marginctl.crossval.stack import COST_KEYS, num_folds, variants_cost
 from marginctl.errors import MarginctlError, RequestError
+from marginctl.experiments.records import CVResult
 from marginctl.experiments.uci_cv_execution import Listener
 from marginctl.experiments.uci_cv_session import Session
 from marginctl.experiments.uci_cv_trial import Trial, cost_of, seconds_of
@@ -123,7 +124,7 @@ def search(
         MarginctlError: a trial failed.
     """
 
-    def train(trials: dict[Trial, Setting], part: Part) -> Mapping[Trial, Mapping[str, Any]]:
+    def train(trials: dict[Trial, Setting], part: Part) -> Mapping[Trial, CVResult]:
         part_session = session.with_trials(list(trials))
         progress.begin(part, trials, cost_of(part_session.unfinished()))
         outcome = part_session.execute(workers, progress, cluster)

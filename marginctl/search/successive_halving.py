@@ -16,6 +16,7 @@ import numpy as np
 from marginctl.crossval.search_space import Grid, IntArray, Setting, column_alternatives
 from marginctl.crossval.stack import group_stackable, max_variants
 from marginctl.data.tabular.dataset import TabularDataset
+from marginctl.experiments.records import CVResult
 from marginctl.experiments.uci_cv_trial import Trial
 from marginctl.objectives.parsing import parse
 from marginctl.papers import PublishedMean
@@ -173,7 +174,7 @@ class Part(NamedTuple):
     parts: int
 
 
-Train = Callable[[dict[Trial, Setting], Part], Mapping[Trial, Mapping[str, Any]]]
+Train = Callable[[dict[Trial, Setting], Part], Mapping[Trial, CVResult]]
 
 
 def halve(
@@ -250,7 +251,7 @@ def split_round(grid: Grid, indices: IntArray, trials_each: int) -> list[IntArra
 
 
 def evaluate(
-    trials: Mapping[Trial, Setting], records: Mapping[Trial, Mapping[str, Any]]
+    trials: Mapping[Trial, Setting], records: Mapping[Trial, CVResult]
 ) -> dict[int, Evaluation]:
     """Return the cells of each setting, over all seeds."""
     accuracies: dict[int, dict[tuple[str, str], list[float]]] = {}
@@ -259,7 +260,7 @@ def evaluate(
         settings[setting.number] = setting
         cells = accuracies.setdefault(setting.number, {})
         values = cells.setdefault((trial.dataset.name, str(trial.objective)), [])
-        values += [a for repeat in records[trial]["accuracies"] for a in repeat]
+        values += [a for repeat in records[trial].accuracies for a in repeat]
     return {
         number: Evaluation(
             settings[number],

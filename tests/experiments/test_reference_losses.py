@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch.nn import functional
 
+from marginctl.experiments.records import TrainingResult
 from marginctl.experiments.reference_losses import reference_losses
 from marginctl.experiments.run_trial import Keeping, Stop, StoppedRunError, run_trial
-from marginctl.experiments.training_record import is_result
 from marginctl.experiments.training_session import Session
 from marginctl.models.factory import create_backbone
 from marginctl.models.registry import ModelSpec
@@ -90,7 +90,7 @@ def reference(tmp_path_factory, request):
     more = ("--objective", "soft", "--epochs", "1", "--quiet", "--device", "cpu")
     assert run(["train", str(folder / "r.yaml"), "--out", str(folder / "runs"), *more]) == 0
     (result,) = (folder / "runs").rglob("result.json")
-    assert is_result(json.loads(result.read_text()))
+    assert TrainingResult.model_validate(json.loads(result.read_text()))
     return result.parent
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from marginctl.errors import RequestError
 from marginctl.experiments.source_models import origins
-from marginctl.experiments.transfer_record import as_trained
+from tests.results.factories import transfer_result
 
 RECORD = {"row": "digits, probe of x", "objective": "soft:bias=true", "seed": 0}
 
@@ -33,6 +33,6 @@ def test_what_is_no_run_of_training_is_no_start(tmp_path, damage):
 )
 def test_a_report_reads_a_record_by_what_its_network_was_trained_with(start_seed, more, row, seed):
     start = {"objective": "cosine:scale=10", "seed": start_seed}
-    found = as_trained({**RECORD, **more, "start": start})
-    assert (found["row"], found["objective"], found["seed"]) == (row, "cosine:scale=10", seed)
-    assert found["classifier"] == more.get("objective", "soft:bias=true")
+    found = transfer_result(**{**RECORD, **more, "source_model": start}).by_source_model()
+    assert (found.row, found.objective, found.seed) == (row, "cosine:scale=10", seed)
+    assert found.classifier == more.get("objective", "soft:bias=true")

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from marginctl.errors import RequestError
-from marginctl.experiments.source_scale import by_path, kappa_of
+from marginctl.experiments.records import TrainingResult
+from marginctl.experiments.source_scale import by_path
 
 ASKED = "similarity=cosine;scale=fixed(from_run={},times=2)"
 QUICK = ("--data", "digits", "--model", "mlp", "--device", "cpu", "--quiet", "--epochs", "1")
@@ -36,8 +37,8 @@ def of(store, objective):
 
 
 def test_the_mean_is_over_the_seeds_that_have_kappa(store):
-    records = [json.loads((f / "result.json").read_text()) for f in of(store, "cosine-ls")]
-    one, two = (kappa_of(record) for record in records)
+    texts = [(f / "result.json").read_text() for f in of(store, "cosine-ls")]
+    one, two = (TrainingResult.model_validate(json.loads(text)).kappa for text in texts)
     assert scale(store).kappa == pytest.approx((one + two) / 2)
     assert scale(store).value == pytest.approx(one + two)
     assert scale(of(store, "cosine-ls")[1]).kappa == two

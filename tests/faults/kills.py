@@ -27,7 +27,7 @@ import filelock
 import torch._dynamo  # noqa: F401 - torch.optim needs it, and every fork would import it again
 
 from marginctl.cli import run as run_command
-from marginctl.runs.run_dir import parse_result, versions
+from marginctl.runs.run_dir import checked_document, versions
 from tests.faults.harness import records, wait_until_gone
 from tests.faults.scenarios import SCENARIOS, Scenario
 
@@ -56,7 +56,7 @@ def finished(out: Path) -> dict[str, int]:
     """The results of a store, with their times; one that is not whole fails."""
     found = {}
     for path in out.rglob("result.json"):
-        parse_result(path.read_text())
+        checked_document(path.read_text())
         found[str(path.relative_to(out))] = path.stat().st_mtime_ns
     return found
 

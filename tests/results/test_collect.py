@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from marginctl.results.collect import Run, collect, trial_folders
+from marginctl.results.collect import collect, run_folders
 from marginctl.runs import safe_read
 from tests.reports.stores import another, change_result, change_run, copied, make, trial
+from tests.results.factories import cv_result, cv_run
 
 FORMATS = ("table", "markdown", "latex", "csv", "json", "html")
 NAMES = {"u": "iris-soft", "t": "digits-mlp-soft"}
@@ -87,8 +88,8 @@ DAMAGE = {
     "no numerics": ("u", run(numerics=...), "run.json is corrupt ('numerics' is missing)"),
     "a recipe without folds": (
         "u",
-        run(recipe__protocol={}),
-        "(protocol without folds and repeats)",
+        run(recipe__protocol__folds=0),
+        "its recipe does not fit this version: ",
     ),
     "no recipe": ("t", run(recipe=...), "run.json is corrupt ('recipe' is missing)"),
     "a future schema": ("u", run(schema=2), "run.json has schema = '2': expected 1"),
@@ -109,11 +110,11 @@ DAMAGE = {
         *("t", run(objective="focal", plugins=["focal 1.0"])),
         "needs focal 1.0, which is not installed: install it or add it to MARGINCTL_PLUGINS",
     ),
-    "no such model": ("t", run(recipe__model="gone"), "its recipe is none of this version: "),
+    "no such model": ("t", run(recipe__model="gone"), "its recipe does not fit this version: "),
     "an unknown setting": (
         "t",
         run(recipe__train__x=1),
-        "none of this version: unknown key 'train.x'",
+        "does not fit this version: unknown key 'train.x'",
     ),
     "a torn result": ("u", cut("result.json"), "result.json is corrupt (invalid JSON: line "),
     "an empty result": ("t", text("result.json", ""), "result.json is corrupt (empty)"),
@@ -257,7 +258,7 @@ def test_folders_nested_deeper_than_python_calls(tmp_path, whole):
             inner = os.open("d", os.O_RDONLY, dir_fd=here)
             os.close(here)
             here = inner
-        assert len(trial_folders([store], [])) == 4
+        assert len(run_folders([store], [])) == 4
     finally:
         os.close(here)
         path = str(store) + "/d" * depth
@@ -289,8 +290,7 @@ def test_a_row_holds_one_data_set(whole, tmp_path):
     problems = [p.partition(": ")[2] for p in collect([store]).problems]
     assert (
         problems
-        == ["'iris' held other data then: skipped"] * 2
-        + ["'digits, mlp' held other data then: skipped"] * 2
+        == ["'iris' has newer data: skipped"] * 2 + ["'digits, mlp' has newer data: skipped"] * 2
     )
 
 
@@ -340,9 +340,9 @@ def test_names_that_a_terminal_would_obey_are_escaped(marginctl, whole, tmp_path
 
 def test_reading_many_runs_does_a_bounded_work_for_each(whole, tmp_path, monkeypatch):
     """Two files a run, nothing else; a recipe, and an objective, once for all that have it."""
-    from marginctl.experiments import training_record
+    from marginctl.experiments import records
     from marginctl.recipe import TrainRecipe
-    from marginctl.runs import validation
+    from marginctl.runs import records as base_records
 
     store, number = tmp_path / "many", 30
     for start in ("iris-soft", "digits-mlp-soft"):
@@ -350,7 +350,7 @@ def test_reading_many_runs_does_a_bounded_work_for_each(whole, tmp_path, monkeyp
         for seed in range(number):
             another(one, store / f"{start}-{seed}", seed=seed)
     opened, read, parsed = [], [], []
-    validate, parse = TrainRecipe.model_validate, validation.parse
+    validate, parse = TrainRecipe.model_validate, base_records.parse
 
     def count(path, *arguments, **options):
         opened.append(Path(path).name)
@@ -360,11 +360,9 @@ def test_reading_many_runs_does_a_bounded_work_for_each(whole, tmp_path, monkeyp
     monkeypatch.setattr(
         TrainRecipe, "model_validate", lambda *a, **k: read.append(a) or validate(*a, **k)
     )
-    monkeypatch.setattr(
-        validation, "parse", lambda written: parsed.append(written) or parse(written)
-    )
-    training_record._read.cache_clear()
-    validation._known.cache_clear()
+    monkeypatch.setattr(base_records, "parse", lambda text: parsed.append(text) or parse(text))
+    records._shared_recipe.cache_clear()
+    base_records.parse_objective.cache_clear()
     collected = collect([store])
     assert collected.problems == []
     assert sorted(opened) == ["result.json"] * 2 * number + ["run.json"] * 2 * number
@@ -372,7 +370,7 @@ def test_reading_many_runs_does_a_bounded_work_for_each(whole, tmp_path, monkeyp
     assert parsed == ["soft"]
     runs = [r for t in (*collected.tables, *collected.trained) for r in t.runs.values()]
     assert len(runs) == 2 * number
-    assert len({id(r.about["recipe"]) for r in runs}) == 2  # one object for thousands of runs
+    assert len({id(r.recipe) for r in runs}) == 2  # one object for thousands of runs
 
 
 def test_the_cells_of_a_table_are_made_once(whole, tmp_path, monkeypatch):
@@ -382,9 +380,7 @@ def test_the_cells_of_a_table_are_made_once(whole, tmp_path, monkeypatch):
         another(trial(whole, "iris-soft"), tmp_path / "many" / f"s{seed}", seed=seed)
     (table,) = collect([tmp_path / "many"]).tables
     made, cell = [], cv_cells.cell
-    monkeypatch.setattr(
-        cv_cells, "cell", lambda records, paper: made.append(1) or cell(records, paper)
-    )
+    monkeypatch.setattr(cv_cells, "cell", lambda *given: made.append(1) or cell(*given))
     grid = table.collector().grid
     assert len(made) == 1
     assert grid.cells["iris", "soft"].n == 60
@@ -395,9 +391,9 @@ def test_a_store_that_is_not_there(marginctl, tmp_path):
     assert json.loads(marginctl("report", tmp_path, "--format", "json").out)["tables"] == []
 
 
-def test_the_order_of_runs_is_that_of_utc():
+def test_runs_are_ordered_by_their_start_in_utc():
     def run(started):
-        return Run(Path("run"), {"timing": {"started": started}}, {})
+        return cv_run("run", cv_result(), timing={"started": started})
 
     early, late = run("2026-11-28T09:00:00+0200"), run("2026-11-28T08:00:00+00:00")
     assert early.started == "2026-11-28T07:00:00+00:00" < late.started

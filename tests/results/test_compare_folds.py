@@ -19,7 +19,8 @@ from marginctl.results.compare_folds import (
     compare,
 )
 from tests.reports import stores
-from tests.reports.tables.test_cv_table import collected, record
+from tests.reports.tables.test_cv_table import collected
+from tests.results.factories import cv_result as record
 
 
 def notes_over_datasets(grid, comparisons):
@@ -43,8 +44,8 @@ def made_records(datasets=6, objectives=("soft", "center", "arcgrad"), shift=3.0
 def test_a_row_by_hand():
     records = made_records(1)
     gathered = collected(records)
-    made = compare(gathered.grid, gathered.records, "soft")
-    soft, center, arcgrad = (np.ravel(r["accuracies"]) for r in records)
+    made = compare(gathered.grid, gathered.results, "soft")
+    soft, center, arcgrad = (np.ravel(r.accuracies) for r in records)
     p_values = []
     for name, values in (("center", center), ("arcgrad", arcgrad)):
         d = values - soft
@@ -62,7 +63,7 @@ def test_a_row_by_hand():
 
 def test_over_data_sets():
     gathered = collected(made_records(6))
-    made = compare(gathered.grid, gathered.records, "soft")
+    made = compare(gathered.grid, gathered.results, "soft")
     assert made.datasets == 6
     assert made.ranks == {"soft": 3.0, "center": 2.0, "arcgrad": 1.0}
     assert made.friedman.p == pytest.approx(stats.chi2.sf(12, 2))
@@ -82,7 +83,7 @@ def test_wins_and_the_interval_over_data_sets():
     records += [record("d", "soft", 100 * np.array([[14, 8, 8, 7]]) / 15)]
     records += [record("d", "center", 100 * np.array([[13, 12, 6, 6]]) / 15)]
     gathered = collected(records)
-    made = compare(gathered.grid, gathered.records, "soft")
+    made = compare(gathered.grid, gathered.results, "soft")
     (own,) = made.overall
     assert (own.wins, own.ties, own.losses) == (3, 1, 2)
     differences = [*shifts.values(), 0.0]
@@ -117,14 +118,14 @@ def test_wins_and_the_interval_over_data_sets():
 
 def test_too_few_data_sets_for_a_test_are_counted_all_the_same():
     gathered = collected(made_records(2, ["soft", "center"]))
-    made = compare(gathered.grid, gathered.records, "soft")
+    made = compare(gathered.grid, gathered.results, "soft")
     lines = notes_over_datasets(gathered.grid, made)
     assert lines[1] == "Wilcoxon test against soft: not computed: 2 data sets: needs 5"
     assert lines[2].startswith(
         "center against soft: W/T/L 2/0/0 over 2 data sets, mean difference +"
     )
     single = collected(made_records(2, ["soft", "center"])[:-1])
-    one = compare(single.grid, single.records, "soft")
+    one = compare(single.grid, single.results, "soft")
     assert as_json(one)["tests"][-1]["bootstrap_interval"] is None
     assert notes_over_datasets(single.grid, one)[-1].count("95 %") == 0
 
@@ -132,8 +133,8 @@ def test_too_few_data_sets_for_a_test_are_counted_all_the_same():
 def test_the_order_of_records_changes_nothing():
     records = made_records(6, seeds=(0, 1))
     one, other = collected(records, seeds=2), collected(records[::-1], seeds=2)
-    a = as_json(compare(one.grid, one.records, "soft"))
-    b = as_json(compare(other.grid, other.records, "soft"))
+    a = as_json(compare(one.grid, one.results, "soft"))
+    b = as_json(compare(other.grid, other.results, "soft"))
 
     def key(entry):
         return (str(entry["dataset"]), entry["objective"])
@@ -146,11 +147,11 @@ def test_the_order_of_records_changes_nothing():
 
 def test_one_objective_or_equal_ones_make_no_test_and_no_nan():
     alone = collected(made_records(2, ["soft"]))
-    document = as_json(compare(alone.grid, alone.records, "soft"))
+    document = as_json(compare(alone.grid, alone.results, "soft"))
     json.dumps(document, allow_nan=False)
     assert document["tests"] == []
     twins = collected([record("a", "soft"), record("a", "center")])
-    made = compare(twins.grid, twins.records, "soft")
+    made = compare(twins.grid, twins.results, "soft")
     entry = as_json(made)["tests"][0]
     assert entry["p"] is None
     assert entry["reason"] == "the difference is the same on every fold"
@@ -159,27 +160,27 @@ def test_one_objective_or_equal_ones_make_no_test_and_no_nan():
 def test_a_seed_that_only_one_side_has_is_left_out():
     records = made_records(1, ["soft", "center"], seeds=(0, 1))
     gathered = collected(records[:-1])
-    made = compare(gathered.grid, gathered.records, "soft")
+    made = compare(gathered.grid, gathered.results, "soft")
     assert made.cells["set0", "center"].test.df == 29
 
 
 def test_no_seed_in_common_is_no_difference_and_no_crash():
     records = [record("a", "soft", seed=0), record("a", "center", seed=1)]
     gathered = collected(records)
-    made = compare(gathered.grid, gathered.records, "soft")
+    made = compare(gathered.grid, gathered.results, "soft")
     assert made.cells["a", "center"].difference is None
     json.dumps(as_json(made), allow_nan=False)
 
 
 def test_nulls_have_reasons():
     alone = collected([record("a", "soft")])
-    document = as_json(compare(alone.grid, alone.records, "soft"))
+    document = as_json(compare(alone.grid, alone.results, "soft"))
     assert document["ranks"]["friedman"]["reason"] == "one objective: nothing to compare"
 
 
 def test_incomplete_rows_are_said():
     gathered = collected(made_records(2)[:-1])
-    made = compare(gathered.grid, gathered.records, "soft")
+    made = compare(gathered.grid, gathered.results, "soft")
     assert "over data sets: 1 of 2 have every cell" in notes_over_datasets(gathered.grid, made)
     assert "| average (1 of 2) |" in markdown(cv_table(gathered.grid, made))
 

@@ -7,11 +7,12 @@ from scipy import stats
 from marginctl.reports.tables.training_table import comparison_text
 from marginctl.results import statistics as tests
 from marginctl.results.compare_seeds import compare_seeds
+from tests.results.factories import training_result
 
 
 def record(objective, seed, top1, row="digits, mlp", diverged=None):
     last = None if diverged else {"epoch": 1, "top1": top1}
-    return {"row": row, "objective": objective, "seed": seed, "last": last, "diverged": diverged}
+    return training_result(objective=objective, seed=seed, row=row, last=last, diverged=diverged)
 
 
 def made(seed=0, n=6):
@@ -66,8 +67,8 @@ def test_shared_seeds_alone_count_and_too_few_say_so():
 def test_less_is_better_for_an_error():
     records = [record(o, s, 90.0) for o in ("soft", "m-soft") for s in range(4)]
     for i, r in enumerate(records):
-        calibration = {"ece": (0.05 if r["objective"] == "soft" else 0.02) + 0.001 * (i % 3)}
-        r["evaluation"] = {"calibration": calibration}
+        calibration = {"ece": (0.05 if r.objective == "soft" else 0.02) + 0.001 * (i % 3)}
+        r.evaluation = {"calibration": calibration}
     (own,) = compare_seeds(records, "soft", "ece")
     assert own.difference == pytest.approx(-3, abs=0.2)  # points
     assert (own.direction, own.wins, own.losses) == (1, 4, 0)
@@ -101,7 +102,7 @@ def test_the_bootstrap_is_the_quantiles_of_drawn_means():
 def test_a_line_names_its_measure():
     records = [record(o, s, 90.0 + s * (o != "soft")) for o in ("soft", "m-soft") for s in range(3)]
     for i, r in enumerate(records):
-        r["last"]["nll"] = 0.25 + 0.0123 * i
+        r.last.nll = 0.25 + 0.0123 * i
     (points,), (nll,) = (compare_seeds(records, "soft", m) for m in ("top1", "nll"))
     assert " against soft: +1.00 percentage points (95 % interval " in comparison_text(
         points, "soft"

@@ -134,7 +134,7 @@ def test_damaged_runs_are_named(marginctl, whole, tmp_path):
     [
         (("--diff", "S"), "--diff: 1 runs folders: expected two, as in report --diff A B"),
         (("--diff", "S", "S", "S"), "--diff: 3 runs folders: expected two"),
-        (("--diff", "S", "nowhere"), "no run store at nowhere"),
+        (("--diff", "S", "nowhere"), "nowhere: no such runs folder"),
         (("--diff", "S", "S", "--format", "latx"), "unknown format 'latx': expected one of table"),
         (("--list", "--diff"), "--diff: cannot be combined with --list"),
     ],

@@ -110,7 +110,7 @@ def test_the_best_is_by_direction_and_ties_share():
 
 def test_a_diverged_run_is_missing_with_its_reason():
     (run,) = runs("soft:bias=true", [None])
-    run.record["diverged"] = "the loss is not finite at step 3"
+    run.result.diverged = "the loss is not finite at step 3"
     cell = judge(TABLE2, [run]).cells[SOFT]
     assert (cell.verdict, cell.reason) == (Verdict.missing, "diverged")
 
@@ -162,9 +162,10 @@ def test_a_run_stands_for_its_own_cell_alone():
 
 
 def test_a_reduced_network_is_named_and_another_stands_for_nothing():
-    quarter, other = (trained("large-margin/table2", "soft:bias=true", 65.0) for _ in range(2))
-    quarter.about["recipe"]["model"] = "layer13:width=0.25"
-    other.about["recipe"]["model"] = "mlp"
+    quarter, other = (
+        trained("large-margin/table2", "soft:bias=true", 65.0, model=model)
+        for model in ("layer13:width=0.25", "mlp")
+    )
     cell = judge(TABLE2, [quarter, other]).cells[SOFT]
     assert cell.runs == (quarter,)
     assert cell.reason == "model = layer13:width=0.25, not layer13"

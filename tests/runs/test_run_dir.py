@@ -14,6 +14,7 @@ import pytest
 from marginctl.errors import StorageError
 from marginctl.runs import atomic_io, run_dir
 from marginctl.runs.atomic_io import TEMPORARY, write_atomically, write_json
+from marginctl.runs.records import Result
 from marginctl.runs.run_dir import RunDir, digest, file_digest, git_commit, versions
 
 
@@ -21,7 +22,8 @@ def finished(path):
     folder = RunDir(path)
     assert folder.try_lock()
     folder.start({"trial": "t"})
-    result = {"trial": "t", "accuracies": [[1.0]], "timing": {"seconds": 0.5}}
+    document = {"trial": "t", "objective": "soft", "seed": 0, "accuracies": [[1.0]]}
+    result = Result.model_validate({**document, "timing": {"seconds": 0.5}})
     folder.finish([{"epoch": 1, "loss": 0.5}], result)
     folder.unlock()
     return folder
@@ -29,9 +31,9 @@ def finished(path):
 
 def test_a_finished_trial_is_found(tmp_path):
     folder = finished(tmp_path / "t")
-    saved = folder.load_result()
+    saved = folder.load_result(Result)
     assert saved.problem is None
-    assert saved.result["accuracies"] == [[1.0]]
+    assert saved.result.accuracies == [[1.0]]
     run = json.loads((folder.path / "run.json").read_text())
     assert run["versions"] == versions()
     assert set(run["timing"]) == {"started", "host"}
@@ -41,7 +43,7 @@ def test_a_finished_trial_is_found(tmp_path):
 
 
 def test_nothing_there_is_no_result_and_no_complaint(tmp_path):
-    assert RunDir(tmp_path / "t").load_result() == run_dir.SavedResult(None)
+    assert RunDir(tmp_path / "t").load_result(Result) == run_dir.SavedResult(None)
 
 
 @pytest.mark.parametrize("at", ["every byte"])
@@ -52,7 +54,7 @@ def test_a_flipped_or_missing_byte_anywhere_is_seen(tmp_path, at):
     for i in range(len(whole)):
         for damaged in (whole[:i], whole[:i] + bytes([whole[i] ^ 1]) + whole[i + 1 :]):
             path.write_bytes(damaged)
-            saved = folder.load_result()
+            saved = folder.load_result(Result)
             if saved.result is not None:  # blanks between tokens carry nothing
                 assert json.loads(damaged) == json.loads(whole)
             else:
@@ -67,7 +69,7 @@ def test_a_flipped_or_missing_byte_beside_it_is_seen(tmp_path, name):
     for i in range(0, len(whole), 7):
         for damaged in (whole[:i], whole[:i] + bytes([whole[i] ^ 1]) + whole[i + 1 :]):
             path.write_bytes(damaged)
-            saved = folder.load_result()
+            saved = folder.load_result(Result)
             assert f"{name} is missing or corrupt" in saved.problem
             # what a result says does not hang on run.json, which is written anew
             assert (saved.result is not None, saved.run_json_intact) == (
@@ -78,7 +80,7 @@ def test_a_flipped_or_missing_byte_beside_it_is_seen(tmp_path, name):
 @pytest.mark.parametrize("content", ["", "[]", "null", "3", "{}", '{"sha256": 1}', "\x00"])
 def test_foreign_content_is_damage(tmp_path, content):
     (tmp_path / "result.json").write_text(content)
-    assert "corrupt" in RunDir(tmp_path).load_result().problem
+    assert "corrupt" in RunDir(tmp_path).load_result(Result).problem
 
 
 @pytest.mark.parametrize("package", ["torch", "numpy"])
@@ -86,7 +88,7 @@ def test_another_version_starts_anew_and_says_so(tmp_path, package, monkeypatch)
     folder = finished(tmp_path / "t")
     newer = {**versions(), package: "99.1"}
     monkeypatch.setattr(run_dir, "versions", lambda: newer)
-    saved = folder.load_result()
+    saved = folder.load_result(Result)
     assert saved.result is None
     assert f"from {package} {versions()[package]}, this is 99.1: recomputing" in saved.problem
 

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -71,7 +72,7 @@ def run_search(made, accuracy, published):
         trained.append((part.round, {s.number for s in trials.values()}))
         folds = [[-1.0, 0.0, 1.0]]
         return {
-            t: {"accuracies": [[accuracy(t) + f for f in repeat] for repeat in folds]}
+            t: SimpleNamespace(accuracies=[[accuracy(t) + f for f in repeat] for repeat in folds])
             for t in trials
         }
 

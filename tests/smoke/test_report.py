@@ -154,7 +154,7 @@ def test_other_protocols_are_other_tables_and_later_data_wins(marginctl, store, 
 def test_mistakes(marginctl, tmp_path, store):
     ran = marginctl("report", tmp_path / "nowhere")
     assert ran.status == 2
-    assert "no run store at" in ran.err
+    assert "no such runs folder" in ran.err
     assert marginctl("report", store, "--baseline", "m-soft").status == 2
     assert "unknown paper 'nobody'" in marginctl("report", store, "--paper", "nobody").err
     assert marginctl("report", store, "--table", "II").err == "no finished runs found\n"

@@ -73,7 +73,7 @@ def test_the_runs_of_a_store_are_counted(marginctl, tmp_path, quick):
         (("--list", "--paper", "arcgrat"), "Did you mean 'arcgrad'?"),
         (("--list", "--paper", "arcgrad", "--table", "VIX"), "unknown table 'VIX' of arcgrad"),
         (("--list", "--table", "99"), "unknown table '99': expected one of I, II, "),
-        (("--list", "nowhere"), "no run store at nowhere"),
+        (("--list", "nowhere"), "nowhere: no such runs folder"),
     ],
 )
 def test_mistakes(marginctl, arguments, message):

@@ -64,8 +64,8 @@ def test_a_sweep_of_networks_is_probed_row_by_row(marginctl, networks, tmp_path)
     cells = found.json["cells"]
     assert [(c["objective"], c["n"]) for c in cells] == [("cosine:scale=10", 2), ("soft", 2)]
     for cell in cells:
-        assert cell["start"] == "digits, mlp:width=16"
-        assert [t["start"]["seed"] for t in cell["trials"]] == [0, 1]
+        assert cell["source_model"] == "digits, mlp:width=16"
+        assert [t["source_model"]["seed"] for t in cell["trials"]] == [0, 1]
         assert cell["top1"]["mean"] == pytest.approx(np.mean([t["top1"] for t in cell["trials"]]))
         for trial in cell["trials"]:
             assert trial["top1"] > 40
@@ -291,9 +291,9 @@ def test_a_record_that_was_changed_is_named_by_a_report(marginctl, networks, tmp
     few = ("--set", "probe.l2_penalties=[0.1]", "--set", "data.subset_size=100", *SMALL)
     marginctl("transfer", "--from", networks, "--data", "digits", "--out", tmp_path, *few)
     path = next(tmp_path.rglob("result.json"))
-    from marginctl.runs.run_dir import digest, parse_result
+    from marginctl.runs.run_dir import checked_document, digest
 
-    record = parse_result(path.read_text())
-    del record["start"]["row"]
+    record = checked_document(path.read_text())
+    del record["source_model"]["row"]
     path.write_text(json.dumps({**record, "sha256": digest(record)}))
-    assert "'start.row' is missing" in marginctl("report", tmp_path).err
+    assert "'source_model.row' is missing" in marginctl("report", tmp_path).err

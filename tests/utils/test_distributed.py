@@ -160,9 +160,10 @@ def test_foreign_images_a_scale_from_a_run_and_a_start_over_two_processes(tmp_pa
     assert two.keys() == one.keys() == {"cosine-ls", twice}
     for objective, record in one.items():
         other = two[objective]
-        assert other["before"]["top1"] == record["before"]["top1"]
+        assert other["baseline"]["top1"] == record["baseline"]["top1"]
         ours, theirs = (
-            r["before"]["detection"]["ood"][0]["scores"]["max_similarity"] for r in (other, record)
+            r["baseline"]["detection"]["ood"][0]["scores"]["max_similarity"]
+            for r in (other, record)
         )
         assert ours["auroc"] == pytest.approx(theirs["auroc"])
         assert other["last"]["nll"] == pytest.approx(record["last"]["nll"], rel=0.01)

@@ -43,7 +43,7 @@ def example_image(table: SeedTable, omissions: Omissions) -> Figure | None:
             panels[0, 0].set_ylabel("(a) logit z (no unit)")
             panels[1, 0].set_ylabel("(b) softmax (probability)")
 
-        title = f"{group.row}; {group.objective}; seed {group.runs[0].record['seed']}"
+        title = f"{group.row}; {group.objective}; seed {group.runs[0].result.seed}"
         blocks.append(Block(title, (2, len(examples)), draw, PANEL[1], {"sharex": True}))
     caption = (
         "The first test image under the network of the first seed. (a) Cosines z to the class "

@@ -162,10 +162,10 @@ def points_of(tables: Sequence[SeedTable], omissions: Omissions) -> list[Point]:
     found: list[tuple[str, Point]] = []
     for table in tables:
         for group in table.groups:
-            runs = [r for r in group.runs if number(r.record, *_FINAL_KAPPA, "mean") is not None]
+            runs = [r for r in group.runs if number(r.result, *_FINAL_KAPPA, "mean") is not None]
             if not runs:
                 continue
-            classes = [number(run.record, "evaluation", "angles", "classes") for run in runs]
+            classes = [number(run.result, "evaluation", "angles", "classes") for run in runs]
             known = [count for count in classes if count is not None]
             if len(known) < len(classes):
                 omissions.add("no evaluation.angles.classes in result.json", group)
@@ -189,7 +189,7 @@ def points_of(tables: Sequence[SeedTable], omissions: Omissions) -> list[Point]:
 
 def _mean(runs: Sequence[Run], *path: str) -> float | None:
     """Return the mean over the seeds, None where one lacks the number."""
-    values = [number(run.record, *_FINAL_KAPPA, *path) for run in runs]
+    values = [number(run.result, *_FINAL_KAPPA, *path) for run in runs]
     known = [value for value in values if value is not None]
     return float(np.mean(known)) if len(known) == len(values) else None
 

@@ -94,8 +94,8 @@ def pooled(group: SeedGroup) -> Diagram | None:
     found = [
         (bins, ece)
         for run in group.runs
-        if (bins := _bins(run.record)) is not None
-        and (ece := number(run.record, "evaluation", "calibration", "ece")) is not None
+        if (bins := _bins(run.result)) is not None
+        and (ece := number(run.result, "evaluation", "calibration", "ece")) is not None
     ]
     found = [(bins, ece) for bins, ece in found if _edges(bins) == _edges(found[0][0])]
     if not found:

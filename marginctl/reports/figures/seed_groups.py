@@ -127,26 +127,26 @@ def seed_groups(runs: Iterable[Run]) -> list[SeedGroup]:
     others after them.
     """
     runs = list(runs)
-    listed = runs[0].about["recipe"]["objectives"] if runs else []
+    listed = list(map(str, runs[0].recipe.objectives)) if runs else []
     position = {objective: i for i, objective in enumerate(listed)}
     found: dict[tuple[str, str], list[Run]] = {}
     for run in sorted(
-        runs, key=lambda r: (_row_key(r), position.get(r.record["objective"], len(position)))
+        runs, key=lambda r: (_row_key(r), position.get(r.result.objective, len(position)))
     ):
-        found.setdefault((run.record["row"], run.record["objective"]), []).append(run)
+        found.setdefault((run.training_result.row, run.result.objective), []).append(run)
     groups = []
     for (row, objective), members in found.items():
-        finite = [run for run in members if run.record["diverged"] is None]
-        finite.sort(key=lambda run: int(run.record["seed"]))
+        finite = [run for run in members if run.training_result.diverged is None]
+        finite.sort(key=lambda run: run.result.seed)
         groups.append(SeedGroup(row, objective, finite, len(members) - len(finite)))
     return groups
 
 
 def _row_key(run: Run) -> Any:
-    recipe = run.about["recipe"]
-    setting = run.record["setting"].values()
+    recipe = run.info.recipe
+    setting = run.training_result.setting.values()
     by_size = [(0, v, "") if is_number(v) else (1, 0, str(v)) for v in setting]
-    return recipe["data"]["name"], str(recipe.get("model")), by_size, run.record["row"]
+    return recipe["data"]["name"], str(recipe.get("model")), by_size, run.training_result.row
 
 
 def available(
@@ -177,7 +177,7 @@ def by_row(groups: Iterable[SeedGroup]) -> dict[str, list[SeedGroup]]:
 def lookup(record: Any, *path: str) -> Any:
     """Return the value below nested keys of a record, None where a key is missing."""
     for key in path:
-        record = record.get(key) if isinstance(record, Mapping) else None
+        record = record.get(key) if isinstance(record, Mapping) else getattr(record, key, None)
     return record
 
 

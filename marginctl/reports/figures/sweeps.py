@@ -52,7 +52,7 @@ AXIS_LABELS = {
     "train.batch_size": "batch size",
 }
 
-Measure = Callable[[Mapping[str, Any]], float | None]  # a number of a result record
+Measure = Callable[[Any], float | None]  # a number of a result record
 ByValue = Mapping[float, SeedGroup]  # the groups at each value on the horizontal axis
 
 
@@ -136,7 +136,7 @@ def detection_sweep(table: SeedTable, omissions: Omissions) -> Figure | None:
     others, side by side. The metrics are rows of panels, the detection tasks columns, the scores
     lines.
     """
-    tasks = detection_sets([run.record for group in table.groups for run in group.runs])
+    tasks = detection_sets([run.result for group in table.groups for run in group.runs])
     values = {
         (task, metric, score): detection_metric(task, metric, score).value
         for task in tasks
@@ -188,7 +188,7 @@ def ece(record: Mapping[str, Any]) -> float | None:
 def grid_sweeps(groups: Sequence[SeedGroup]) -> list[Sweep]:
     """Return a sweep for each numeric grid key and each combination of all other settings."""
     finished = [group for group in groups if _has(group, top1)]
-    settings = [group.runs[0].record["setting"] for group in finished]
+    settings = [group.runs[0].training_result.setting for group in finished]
     sweeps = []
     for key in dict.fromkeys(key for setting in settings for key in setting):
         values = {s[key] for s in settings if key in s and is_number(s[key])}
@@ -198,7 +198,7 @@ def grid_sweeps(groups: Sequence[SeedGroup]) -> list[Sweep]:
         for group, setting in zip(finished, settings, strict=True):
             if not is_number(setting.get(key)):
                 continue
-            recipe = group.runs[0].about["recipe"]
+            recipe = group.runs[0].info.recipe
             others = {k: v for k, v in setting.items() if k not in (key, "data.name", "model")}
             common = ", ".join(
                 [recipe["data"]["name"], str(recipe.get("model"))]
@@ -273,7 +273,7 @@ def _detection_sweeps(groups: Sequence[SeedGroup]) -> dict[str, tuple[str, Mappi
 
 
 def _has(group: SeedGroup, measure: Measure) -> bool:
-    return bool(group.runs) and all(measure(run.record) is not None for run in group.runs)
+    return bool(group.runs) and all(measure(run.result) is not None for run in group.runs)
 
 
 def _last_epoch(sweeps: Sequence[Sweep]) -> str:
@@ -340,7 +340,7 @@ def _draw_points(
     if not groups:
         return
     points = [
-        spread(np.array([[measure(run.record)] for run in group.runs], float))
+        spread(np.array([[measure(run.result)] for run in group.runs], float))
         for group in groups.values()
     ]
     mean, low, high = (

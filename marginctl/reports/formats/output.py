@@ -13,7 +13,7 @@ from marginctl.errors import RequestError
 from marginctl.reports.formats.registry import FORMATS
 from marginctl.reports.formats.terminal import rich_table
 from marginctl.reports.tables.table import Report, table_of_texts
-from marginctl.results.load_run import MARKS
+from marginctl.results.load_run import RUN_FILES
 from marginctl.runs.atomic_io import check_writable, write_output
 from marginctl.utils.text import printable
 
@@ -46,7 +46,7 @@ def check_output(path: Path) -> None:
         check_writable(path)
     except RequestError as error:
         raise RequestError(*(f"--output {line}" for line in error.lines)) from None
-    if any((path.parent / mark).exists() for mark in MARKS):
+    if any((path.parent / mark).exists() for mark in RUN_FILES):
         raise RequestError(
             f"--output {path}: lies in a run directory, whose files it could overwrite: name "
             "another file"

@@ -13,7 +13,7 @@ from marginctl.reports.tables.table import (
     table_of_texts,
 )
 from marginctl.results.collect import Run
-from marginctl.results.match_published import filled
+from marginctl.results.match_published import filled_cells
 from marginctl.results.verdict import Judged, JudgedTable, Verdict
 
 SYMBOLS = {
@@ -203,7 +203,7 @@ def _table_json(table: PublishedTable, runs: Sequence[Run] | None) -> dict[str, 
         "absent": table.absent,
         "recipes": list(table.recipes),
     }
-    return document if runs is None else {**document, "filled": len(filled(table, runs))}
+    return document if runs is None else {**document, "filled": len(filled_cells(table, runs))}
 
 
 def _records(

@@ -8,6 +8,7 @@ from rich.table import Table as RichTable
 
 from marginctl.console.progress import MAX_SILENCE, ProgressDisplay
 from marginctl.crossval.search_space import Setting, column_alternatives
+from marginctl.experiments.records import CVResult
 from marginctl.experiments.uci_cv_trial import Trial
 from marginctl.papers import PublishedMean
 from marginctl.recipe import UciCvRecipe
@@ -47,7 +48,7 @@ class Leaderboard(ProgressDisplay):
         self._trials: Mapping[Trial, Setting] = {}
         self._by_id: dict[str, Trial] = {}
         self._by_setting: dict[int, list[Trial]] = {}
-        self._records: dict[Trial, Mapping[str, Any]] = {}
+        self._records: dict[Trial, CVResult] = {}
         self._matches: list[Match] = []
         self._settings_done, self._total, self._cost = 0, 0.0, 0.0
 
@@ -72,9 +73,9 @@ class Leaderboard(ProgressDisplay):
         if not self._quiet:
             self.message(f"{self._title}, {count_noun(len(trials), 'trial')}")
 
-    def done(self, record: dict[str, Any], *, reused: bool) -> None:
+    def done(self, record: CVResult, *, reused: bool) -> None:
         """Add the record of a finished trial."""
-        trial = self._by_id[record["trial"]]
+        trial = self._by_id[record.trial]
         self._records[trial] = record
         self.update(self._cost, f"{len(self._records)}/{len(self._by_id)}")
         number = self._trials[trial].number

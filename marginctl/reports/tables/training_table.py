@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from marginctl.experiments.records import Baseline, TrainingResult, TransferResult, is_probe
 from marginctl.metrics.long_tail import DESCRIPTIONS
 from marginctl.metrics.registry import METRICS, Metric, metric_named, metrics_in
 from marginctl.recipe import ImageRecipe
@@ -24,7 +25,7 @@ from marginctl.results.collect import Run
 from marginctl.results.compare_seeds import SeedComparison
 from marginctl.utils.text import count_noun
 
-Record = Mapping[str, Any]
+Result = TrainingResult | TransferResult
 
 SOURCE_MODEL = "before"  # instead of an objective: the model that others were fine-tuned from
 DIVERGED, COLLAPSED, BETTER, WORSE = "d", "c", "▲", "▼"
@@ -53,12 +54,13 @@ class SourceModel:
     """
 
     label: str
-    numbers: Record
+    numbers: Baseline
 
     def values(self, metric: Metric) -> list[float]:
         """Return the number of a metric, or nothing."""
-        state = {"optimal_scale": {"mean": self.numbers["kappa"]}}
-        return metric.values([{"last": self.numbers, "evaluation": self.numbers, "state": state}])
+        state = {"optimal_scale": {"mean": self.numbers.kappa}}
+        numbers = self.numbers.document()
+        return metric.values([{"last": numbers, "evaluation": numbers, "state": state}])
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,7 @@ class TrainingCell:
     seconds: float
     epoch_seconds: float | None
     metrics: Mapping[str, Sequence[float]]
-    scales: Sequence[Record] = ()
+    scales: Sequence[Mapping[str, Any]] = ()
     source: SourceModel | None = None
 
     def values(self, metric: Metric) -> Sequence[float]:
@@ -132,52 +134,52 @@ def _metrics_json(metrics: Mapping[str, Sequence[float]]) -> dict[str, Any]:
     return document
 
 
-def training_cells(records: Iterable[Record]) -> list[TrainingCell]:
+def training_cells(records: Iterable[Result]) -> list[TrainingCell]:
     """Return the cells of results, in their order."""
-    groups: dict[tuple[str, str], list[Record]] = {}
+    groups: dict[tuple[str, str], list[Result]] = {}
     for record in records:
-        groups.setdefault((record["row"], record["objective"]), []).append(record)
+        groups.setdefault((record.row, record.objective), []).append(record)
     metrics = metrics_in([record for group in groups.values() for record in group])
     metrics |= {m.name: m for m in METRICS.values() if m.group == "calibration"}
     return [_cell(*place, group, metrics.values()) for place, group in groups.items()]
 
 
 def _cell(
-    row: str, objective: str, group: Sequence[Record], metrics: Iterable[Metric]
+    row: str, objective: str, group: Sequence[Result], metrics: Iterable[Metric]
 ) -> TrainingCell:
-    times = [t for r in group if (t := r["timing"].get("epoch_seconds")) is not None]
-    finite = sorted((r for r in group if not r["diverged"]), key=lambda r: int(r["seed"]))
-    with_epochs = [r for r in finite if not r.get("probe")]
-    source = next((r for r in group if isinstance(r.get("before"), Mapping)), None)
+    times = [t for r in group if (t := r.timing.epoch_seconds) is not None]
+    finite = sorted((r for r in group if not r.diverged), key=lambda r: r.seed)
+    with_epochs = [r for r in finite if not is_probe(r)]
+    source = next((r for r in group if r.baseline), None)
     return TrainingCell(
         row=row,
         objective=objective,
-        last=[r["last"]["top1"] for r in finite],
-        best=[r["best"]["top1"] for r in with_epochs],
-        best_epochs=[r["best"]["epoch"] for r in with_epochs],
+        last=[r.last.top1 for r in finite if r.last],
+        best=[r.best.top1 for r in with_epochs if r.best],
+        best_epochs=[r.best.epoch for r in with_epochs if r.best],
         diverged=len(group) - len(finite),
-        collapsed=sum(bool(r["collapsed"]) for r in finite),
-        seconds=sum(r["timing"]["seconds"] for r in group),
+        collapsed=sum(r.collapsed for r in finite),
+        seconds=sum(r.timing.seconds for r in group),
         epoch_seconds=statistics.median(times) if times else None,
         metrics={metric.name: metric.values(finite) for metric in metrics},
-        scales=[{**r["scale_from"], "seed": r["seed"]} for r in group if r.get("scale_from")],
+        scales=[{**r.scale_from.document(), "seed": r.seed} for r in group if r.scale_from],
         source=None
-        if source is None
-        else SourceModel(f"{source['data']}, {source['model']}", source["before"]),
+        if source is None or source.baseline is None
+        else SourceModel(f"{source.data}, {source.model}", source.baseline),
     )
 
 
 def training_report(
-    records: Sequence[Record], recipe: ImageRecipe, failed: Sequence[str]
+    results: Sequence[Result], recipe: ImageRecipe, failed: Sequence[str]
 ) -> Report:
     """Return what `train` and `cosify` print.
 
     Args:
-        records: the results.
+        results: of the trials.
         recipe: the recipe of the results.
         failed: a line for each trial without a result.
     """
-    cells = training_cells(records)
+    cells = training_cells(results)
     document: dict[str, Any] = {
         "schema": 1,
         "command": recipe.task,
@@ -186,9 +188,15 @@ def training_report(
         "failed": list(failed),
     }
     if any(cell.source for cell in cells):
-        first = {record["data"]: record for record in reversed(records)}
-        document["before"] = [
-            {"data": r["data"], "start": r["start"], **r["before"]} for r in first.values()
+        first = {result.data: result for result in reversed(results)}
+        document["baseline"] = [
+            {
+                "data": r.data,
+                "source_model": r.source_model.document(),
+                **r.baseline.document(),
+            }
+            for r in first.values()
+            if r.source_model and r.baseline
         ][::-1]
     records = [
         {
@@ -220,7 +228,7 @@ def _summary(cells: Sequence[TrainingCell]) -> Table:
         headings = ["n", "last epoch", "best epoch", "best epoch per seed"]
     rows: list[list[str | Cell]] = [
         [
-            *(source.label, SOURCE_MODEL, "-" if source.numbers["reason"] else "1"),
+            *(source.label, SOURCE_MODEL, "-" if source.numbers.reason else "1"),
             *(mean_std(source.values(m), m.decimals) for m in (top1, *metrics)),
         ]
         for source in sources
@@ -446,14 +454,14 @@ def _notes(cells: Sequence[TrainingCell]) -> tuple[str, ...]:
         notes += [f"{where}: {text}, seed {' '.join(of)}" for text, of in seeds.items()]
     for source in _sources(cells):
         numbers = source.numbers
-        if numbers["top1"] is None:
-            notes.append(f"{source.label}, source model: not measured: {numbers['reason']}")
+        if numbers.top1 is None or numbers.interval is None:
+            notes.append(f"{source.label}, source model: not measured: {numbers.reason}")
         else:
-            low, high = numbers["interval"]
+            low, high = numbers.interval
             notes.append(
                 f"{source.label}, source model with its own classifier: top-1 "
-                f"{numbers['top1']:.2f} % (95 % Wilson interval {low:.2f} to {high:.2f}, "
-                f"n = {numbers['n']})"
+                f"{numbers.top1:.2f} % (95 % Wilson interval {low:.2f} to {high:.2f}, "
+                f"n = {numbers.n})"
             )
     return tuple(notes)
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from marginctl.experiments.transfer_record import SOFT
+from marginctl.experiments.records import PROBE_OBJECTIVE, EpochMetrics, TransferResult
 from marginctl.metrics.accuracy import wilson_interval
 from marginctl.recipe import ImageRecipe
 from marginctl.reports.tables.table import (
@@ -16,14 +16,13 @@ from marginctl.reports.tables.table import (
 )
 from marginctl.utils.text import count_noun
 
-Record = Mapping[str, Any]
-Group = list[Record]
+Group = list[TransferResult]
 # source model, its objective, the method with the grid's settings, the new classifier
 Row = tuple[str, str, str, str]
 
 
 def transfer_report(
-    records: Sequence[Record], recipe: ImageRecipe, failed: Sequence[str]
+    records: Sequence[TransferResult], recipe: ImageRecipe, failed: Sequence[str]
 ) -> Report:
     """Return what `transfer` prints.
 
@@ -34,13 +33,13 @@ def transfer_report(
     """
     groups: dict[Row, dict[str, Group]] = {}
     for record in records:
-        groups.setdefault(_row(record), {}).setdefault(record["data"], []).append(record)
+        groups.setdefault(_row(record), {}).setdefault(record.data, []).append(record)
     cells = [
         {
-            "start": row[0],
+            "source_model": row[0],
             "objective": row[1],
-            "method": group[0]["method"],
-            "setting": group[0]["setting"],
+            "method": group[0].method,
+            "setting": group[0].setting,
             "classifier": row[3],
             "data": data,
             "n": len(_finite(group)),
@@ -54,7 +53,7 @@ def transfer_report(
     document = {
         "schema": 1,
         "command": "transfer",
-        "recipe": recipe.model_dump(exclude={"about", "start"}),
+        "recipe": recipe.model_dump(exclude={"about", "source_models"}),
         "cells": cells,
         "failed": list(failed),
     }
@@ -62,19 +61,19 @@ def transfer_report(
     return Report([_table(groups)], lines, document)
 
 
-def _row(record: Record) -> Row:
-    settings = {k: v for k, v in record["setting"].items() if k not in ("data.name", "method")}
-    method = record["method"] + "".join(
+def _row(record: TransferResult) -> Row:
+    settings = {k: v for k, v in record.setting.items() if k not in ("data.name", "method")}
+    method = record.method + "".join(
         f", {key.rpartition('.')[2]}={value}" for key, value in settings.items()
     )
-    start = record["start"]
-    return start["row"], start["objective"], method, record["objective"]
+    source = record.source_model
+    return source.row, source.objective, method, record.objective
 
 
 def _table(groups: Mapping[Row, Mapping[str, Group]]) -> Table:
     datasets = list(dict.fromkeys(data for by_data in groups.values() for data in by_data))
     headings = ["source model", "trained with", "method", "classifier"]
-    if all(row[3] == SOFT for row in groups):
+    if all(row[3] == PROBE_OBJECTIVE for row in groups):
         headings.pop()
     rows = [
         [
@@ -101,11 +100,11 @@ def _table(groups: Mapping[Row, Mapping[str, Group]]) -> Table:
 
 
 def _finite(group: Group) -> Group:
-    return [record for record in group if not record["diverged"]]
+    return [record for record in group if not record.diverged]
 
 
 def _accuracies(group: Group) -> list[float]:
-    return [record["last"]["top1"] for record in _finite(group)]
+    return [record.last.top1 for record in _finite(group) if record.last]
 
 
 def _text(group: Group) -> str:
@@ -113,32 +112,32 @@ def _text(group: Group) -> str:
     text = mean_std(_accuracies(group))
     if len(finite) != 1:
         return text
-    low, high = _interval(finite[0])
+    assert finite[0].last is not None
+    low, high = _interval(finite[0].last)
     return f"{text} ({low:.2f} to {high:.2f})"
 
 
-def _interval(record: Record) -> list[float]:
+def _interval(last: EpochMetrics) -> list[float]:
     """Return Wilson's interval in percent, of the count that top-1 in full precision gives."""
-    n = record["last"]["n"]
-    return [100 * end for end in wilson_interval(round(record["last"]["top1"] * n / 100), n)]
+    return [100 * end for end in wilson_interval(round(last.top1 * last.n / 100), last.n)]
 
 
 def _notes(group: Group) -> list[str]:
-    notes = [note for record in group if record["probe"] for note in record["probe"]["notes"]]
+    notes = [note for record in group if record.probe for note in record.probe.notes]
     diverged = len(group) - len(_finite(group))
     if diverged:
         notes.append(f"diverged: {diverged} of {count_noun(len(group), 'run')}")
     return notes
 
 
-def _trial(record: Record) -> dict[str, Any]:
-    keys = ("trial", "seed", "start", "probe", "diverged", "collapsed", "timing")
-    trial = {key: record[key] for key in keys}
-    if record["diverged"]:
+def _trial(record: TransferResult) -> dict[str, Any]:
+    keys = {"trial", "seed", "source_model", "probe", "diverged", "collapsed", "timing"}
+    trial = record.model_dump(include=keys, exclude_unset=True)
+    if record.diverged or record.last is None:
         return trial | {"top1": None, "interval": None, "n": None, "per_class": None}
     return trial | {
-        "top1": record["last"]["top1"],
-        "interval": _interval(record),
-        "n": record["last"]["n"],
-        "per_class": record["evaluation"].get("per_class"),
+        "top1": record.last.top1,
+        "interval": _interval(record.last),
+        "n": record.last.n,
+        "per_class": (record.evaluation or {}).get("per_class"),
     }

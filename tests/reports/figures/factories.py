@@ -3,8 +3,10 @@
 import json
 from pathlib import Path
 
+from marginctl.recipe import TrainRecipe
 from marginctl.reports.figures.seed_groups import seed_tables
-from marginctl.results.collect import Run, Trained
+from marginctl.results.collect import Trained
+from tests.results.factories import training_result, training_run
 
 
 def record(epoch, top1, **more):
@@ -19,29 +21,25 @@ def run(folder, objective, seed, records, *, setting=None, objectives=None, **re
     path.mkdir(parents=True)
     (path / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in records))
     changes = "".join(f", {key.partition('.')[2]}={value}" for key, value in setting.items())
-    about = {
-        "recipe": {
-            "data": {"name": "digits"},
-            "model": "mlp",
-            "objectives": objectives or [objective],
-        }
-    }
-    content = {
+    recipe = {"task": "train", "data": {"name": "digits"}, "model": "mlp"}
+    fields = {
         "row": f"digits, mlp{changes}",
         "setting": setting,
         "objective": objective,
         "seed": seed,
-        "diverged": None,
-        "last": {"epoch": records[-1]["epoch"], **(records[-1].get("test") or {})},
+        "last": {"epoch": records[-1]["epoch"], **(records[-1].get("test") or {"top1": 0.0})},
         **result,
     }
-    return Run(path, about, content)
+    if fields["last"] is not None:
+        fields["last"]["top1"] = min(100.0, fields["last"]["top1"])
+    made_with = TrainRecipe.model_validate({**recipe, "objectives": objectives or [objective]})
+    return training_run(path, training_result(**fields), made_with)
 
 
 def trained_table(*runs):
     """Return the runs as `collect` finds them."""
-    by_place = {(r.record["row"], r.record["objective"], r.record["seed"]): r for r in runs}
-    return Trained("made", "arcgrad", "VII", {"data": {}, "optim": {}, "train": {}}, by_place)
+    by_place = {(r.result.row, r.result.objective, r.result.seed): r for r in runs}
+    return Trained("made", "arcgrad", "VII", {"data": {}, "optim": {}, "train": {}}, runs=by_place)
 
 
 def seed_table(*runs):

@@ -120,7 +120,7 @@ def test_two_tables_of_one_recipe_have_two_files(tmp_path):
 
 def test_incomplete_metrics_are_drawn_up_to_the_last_whole_line(store, tmp_path):
     found = collect([store])
-    one = next(r for r in found.trained[0].runs.values() if r.record["objective"] == "cosine-ls")
+    one = next(r for r in found.trained[0].runs.values() if r.result.objective == "cosine-ls")
     path = one.path / "metrics.jsonl"
     content = path.read_text()
     try:

@@ -138,7 +138,7 @@ def test_too_many_panels_are_omitted_with_a_reason(tmp_path):
     table, omissions = seed_table(*runs), Omissions()
     assert learning_curves(table, omissions) is None
     assert "122 panels: a figure has at most 120" in omissions.lines()[0]
-    assert math.isclose(runs[-1].record["setting"]["data.subset_fraction"], 1)
+    assert math.isclose(runs[-1].result.setting["data.subset_fraction"], 1)
 
 
 def difficulty_record(epoch, easy, hard, norm=None):

@@ -138,7 +138,7 @@ def test_too_many_points_are_omitted_with_a_reason(tmp_path):
 def test_points_without_quantiles_have_no_bars(tmp_path):
     runs = [kappa_run(tmp_path / str(c), c, 0, 5.0) for c in (2, 3)]
     for one in runs:
-        one.record["state"]["optimal_scale"]["quantiles"] = None
+        one.result.state["optimal_scale"]["quantiles"] = None
     tables = [seed_table(one) for one in runs]
     (axes,) = scale_by_classes(tables, Omissions()).subfigs[0].axes
     assert [artist.get_ydata() for artist in axes.lines] == [pytest.approx([5.0])] * 2

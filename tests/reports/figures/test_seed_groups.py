@@ -62,7 +62,7 @@ def test_groups_are_in_the_recipe_s_order_and_settings_by_size(tmp_path):
         for o in ("adacos", "soft")
         for s in (0, 1)
     ]
-    runs[0].record["diverged"] = "step 3"
+    runs[0].result.diverged = "step 3"
     made = seed_groups([*runs])
     assert [(g.row, g.objective) for g in made] == [
         (f"digits, mlp, epochs={e}", o) for e in (9, 10, 100) for o in ("soft", "adacos")

@@ -12,23 +12,7 @@ from marginctl.reports.formats.terminal import rich_table
 from marginctl.reports.tables.cv_table import cv_report, cv_table
 from marginctl.results.compare_folds import compare
 from marginctl.results.cv_cells import Collector, Grid, cell
-
-
-def record(dataset="iris", objective="soft", accuracies=((50.0, 60.0), (70.0, 80.0)), **changes):
-    return {
-        "dataset": dataset,
-        "objective": objective,
-        "seed": 0,
-        "classes": 3,
-        "accuracies": [list(r) for r in accuracies],
-        "tested": [[5] * len(r) for r in accuracies],
-        "rows": 5 * len(accuracies[0]),
-        "split": "folds",
-        "diverged": [],
-        "collapsed": [],
-        "timing": {"seconds": 1.5},
-        **changes,
-    }
+from tests.results.factories import cv_result as record
 
 
 def grid(records, seeds=1, published=None, skipped=()):
@@ -36,8 +20,8 @@ def grid(records, seeds=1, published=None, skipped=()):
 
 
 def collected(records, seeds=1, published=None, skipped=()):
-    datasets = list(dict.fromkeys(r["dataset"] for r in records))
-    objectives = list(dict.fromkeys(r["objective"] for r in records))
+    datasets = list(dict.fromkeys(r.dataset for r in records))
+    objectives = list(dict.fromkeys(r.objective for r in records))
     collector = Collector(
         datasets, objectives, seeds=seeds, published=published or {}, skipped=skipped
     )
@@ -48,7 +32,7 @@ def collected(records, seeds=1, published=None, skipped=()):
 
 def test_mean_and_std_over_all_fold_accuracies():
     values = np.random.default_rng(0).uniform(0, 100, (10, 10))
-    made = cell([record(accuracies=values)], None)
+    made = cell("iris", [record(accuracies=values)], None)
     assert made.mean == pytest.approx(values.mean(), rel=1e-12)
     assert made.std == pytest.approx(values.std(ddof=1), rel=1e-12)
     assert made.n == 100
@@ -85,6 +69,7 @@ def test_ties_share_a_win_and_incomplete_rows_count_nowhere():
 
 def test_notes():
     made = cell(
+        "iris",
         [record(objective="adacos", classes=2, diverged=[1], collapsed=[0, 2])],
         PublishedMean(50.0, 1.0, 100),
     )
@@ -129,7 +114,7 @@ def test_golden_markdown():
 def test_every_format_holds_the_same_numbers():
     gathered = collected(RECORDS, published=PUBLISHED)
     made = gathered.grid
-    compared = compare(made, gathered.records, "soft")
+    compared = compare(made, gathered.results, "soft")
     report = cv_report(made, {"folds": 2}, compared)
     document = report.document
     json.dumps(document, allow_nan=False)

@@ -11,6 +11,7 @@ from marginctl.reports.tables.training_table import (
     training_report,
     training_table,
 )
+from tests.results.factories import training_result
 
 NAMES = ["data, model", "objective", "n", "top-1 %", "kappa*", "MISS AUPR-In max similarity"]
 NAMES += ["MISS AUPR-In feature norm", "OOD cifar-10 AUPR-In max similarity"]
@@ -33,11 +34,11 @@ def detection(ap):
 def record(blocks, seed, last, scale, **before):
     measured = {"top1": 70.0, "interval": [68.0, 72.0], "n": 100, "kappa": 9.5, "reason": None}
     epoch = {"epoch": 3, "top1": last, "nll": 1.0}
-    return {
+    fields = {
         "row": f"cifar-100, resnet18, blocks={blocks}",
         "data": "cifar-100",
         "model": "resnet18",
-        "start": {"from": "runs/x", "weights_sha256": "0" * 64},
+        "source_model": {"path": "runs/x", "weights_sha256": "0" * 64},
         "objective": "cosine-ls",
         "seed": seed,
         "last": epoch,
@@ -47,8 +48,9 @@ def record(blocks, seed, last, scale, **before):
         "state": {"optimal_scale": {"mean": scale}},
         "evaluation": {"detection": detection(0.9 + seed / 100)},
         "timing": {"seconds": 1.0, "epoch_seconds": 0.3},
-        "before": {**measured, "detection": detection(0.8), **before},
+        "baseline": {**measured, "detection": detection(0.8), **before},
     }
+    return training_result(**fields)
 
 
 def texts_of(tables):
@@ -87,7 +89,7 @@ def test_a_row_for_the_source_model_and_one_for_each_choice_of_blocks():
     assert more[0] == f"{where}, blocks=3-4"
     first, second, _ = csv.DictReader(io.StringIO(FORMATS["csv"].load()(report, None)))
     assert (first["objective"], float(first["last_mean"]), first["n"]) == ("before", 70, "1")
-    assert (float(second["last_mean"]), second["last_seeds"]) == (70.5, "70 71")
+    assert (float(second["last_mean"]), second["last_seeds"]) == (70.5, "70.0 71.0")
     key = "detection_misclassification aupr_in max_similarity_mean"
     assert (float(first[key]), float(second[key])) == (0.8, 0.905)
 
@@ -104,8 +106,8 @@ def test_a_source_model_that_was_not_measured_has_a_reason():
 def test_json_has_both():
     document = training_report(RECORDS, COSIFY, []).document
     assert document["command"] == "cosify"
-    (before,) = document["before"]
-    assert (before["top1"], before["start"]["from"], before["data"]) == (
+    (before,) = document["baseline"]
+    assert (before["top1"], before["source_model"]["path"], before["data"]) == (
         70.0,
         "runs/x",
         "cifar-100",
@@ -138,9 +140,9 @@ def test_a_report_leaves_out_what_was_not_measured():
 def test_footnotes_and_counts_of_diverged_and_collapsed_runs():
     plain = [record("4", seed, 70.0, 12.0) for seed in range(3)]
     for one in plain:
-        del one["before"]
-    plain[0]["diverged"] = "the loss is not finite"
-    plain[1]["collapsed"] = True
+        one.baseline = None
+    plain[0].diverged = "the loss is not finite"
+    plain[1].collapsed = True
     report = training_report(plain, TrainRecipe(task="train"), [])
     (table,) = report.tables
     assert table.columns[:4] == ("objective", "n", "last epoch", "best epoch")

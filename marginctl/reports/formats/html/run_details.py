@@ -77,7 +77,7 @@ def run_groups(tables: Iterable[tuple[str, Table]]) -> tuple[list[RunGroup], dic
             for j, cell in enumerate(row.cells):
                 if cell is not None and cell.runs and runs_key(cell.runs) not in numbers:
                     numbers[runs_key(cell.runs)] = len(numbers) + 1
-                    key = lambda run: (run.record["seed"], str(run.path))  # noqa: E731
+                    key = lambda run: (run.result.seed, str(run.path))  # noqa: E731
                     cells[f"{anchor}-{i}-{j}"] = sorted(cell.runs, key=key)
         if cells:
             groups.append(_group(anchor, table, cells, numbers))
@@ -103,7 +103,7 @@ def _group(
                 numbers[runs_key(runs)],
                 _title(runs),
                 cell,
-                tuple(f"seed {run.record['seed']}" for run in runs),
+                tuple(f"seed {run.result.seed}" for run in runs),
                 tuple(Fact(n, tuple(t[:1] if len(set(t)) == 1 else t)) for n, t in lines),
             )
         )
@@ -111,7 +111,7 @@ def _group(
 
 
 def _title(runs: Sequence[Run]) -> str:
-    records = [run.record for run in runs]
+    records = [run.result.document() for run in runs]
     rows = list(dict.fromkeys(str(r.get("row", r.get("dataset"))) for r in records))
     objectives = list(dict.fromkeys(str(r["objective"]) for r in records))
     return " · ".join(
@@ -122,19 +122,19 @@ def _title(runs: Sequence[Run]) -> str:
 
 def facts_of(run: Run) -> Facts:
     """Return the results, the resolved recipe, the environment and the folder of a run."""
-    results = {k: v for k, v in run.record.items() if k not in _NO_RESULTS}
+    results = {k: v for k, v in run.result.document().items() if k not in _NO_RESULTS}
     for key in _NETWORK_LISTS:
         if isinstance(results.get(key), list):
             results[key] = f"{len(results[key])} networks"
-    environment = {k: v for k, v in run.about.items() if k not in _NO_ENVIRONMENT}
-    environment["timing"] = {k: v for k, v in run.about["timing"].items() if k != "started"}
+    environment = {k: v for k, v in run.info.document().items() if k not in _NO_ENVIRONMENT}
+    environment["timing"] = {k: v for k, v in run.info.timing.document().items() if k != "started"}
     return {
         **dict(_flat(results)),
-        **dict(_flat(run.about["recipe"], "recipe.")),
+        **dict(_flat(run.info.recipe, "recipe.")),
         **dict(_flat(environment, "run.")),
         "folder": str(run.path),
         "started": run.started,
-        "data digest": str(run.about["data"]),
+        "data digest": run.info.data,
     }
 
 

@@ -3,11 +3,12 @@
 from pathlib import Path
 
 from marginctl.papers import PublishedValue, published_table
+from marginctl.recipe import UciCvRecipe
 from marginctl.reports.formats.html.page import Page, PageTable, Section
 from marginctl.reports.tables.published_table import published_table as table_of_judged
 from marginctl.reports.tables.table import Cell, Row, Table
-from marginctl.results.collect import Run
 from marginctl.results.verdict import Judged, JudgedTable, Verdict
+from tests.results.factories import cv_result, cv_run
 
 ENVIRONMENT = {"torch": "2.14.1", "python": "3.11.7"}
 
@@ -15,34 +16,31 @@ ENVIRONMENT = {"torch": "2.14.1", "python": "3.11.7"}
 def run(dataset="iris", objective="soft", seed=0, *, store="runs", accuracies=None, **record):
     """Return a finished cross-validation, with more keys of its result."""
     folder = f"{dataset}-{objective}-{seed}"
-    about = {
-        "schema": 1,
-        "trial": folder,
-        "task": "uci-cv",
-        "data": f"digest of {dataset}",
-        "objective": objective,
-        "seed": seed,
-        "device": "cpu",
-        "numerics": 3,
-        "recipe": {
-            "name": "arcgrad/table1",
-            "protocol": {"hidden": [30, 30], "lr": 0.003, "epochs": 10, "folds": 10},
-        },
-        "versions": ENVIRONMENT,
-        "git_commit": "b1bbf267",
-        "timing": {"started": "2026-11-28T06:35:33+0000", "host": {"system": "Linux"}},
-    }
-    result = {
-        "trial": folder,
-        "dataset": dataset,
-        "objective": objective,
-        "seed": seed,
-        "accuracies": accuracies or [[90.0, 91.0], [92.0, 93.0]],
-        "diverged": [],
-        "sha256": "of the file",
+    result = cv_result(
+        dataset,
+        objective,
+        accuracies or [[90.0, 91.0], [92.0, 93.0]],
+        seed=seed,
+        trial=folder,
+        sha256="of the file",
         **record,
-    }
-    return Run(Path(store) / folder, about, result)
+    )
+    protocol = {"hidden": [30, 30], "lr": 0.003, "epochs": 10, "folds": 10}
+    recipe = UciCvRecipe.model_validate(
+        {"task": "uci-cv", "objectives": [objective], "protocol": protocol}
+    )
+    return cv_run(
+        Path(store) / folder,
+        result,
+        recipe,
+        data=f"digest of {dataset}",
+        device="cpu",
+        numerics=3,
+        recipe={"name": "arcgrad/table1", "protocol": protocol},
+        versions=ENVIRONMENT,
+        git_commit="b1bbf267",
+        timing={"started": "2026-11-28T06:35:33+0000", "host": {"system": "Linux"}},
+    )
 
 
 def table(cells, *, key="own", title="Ours", **more):

@@ -143,10 +143,10 @@ def test_it_loads_nothing_and_runs_only_its_own_script():
 def hostile_page():
     """Return a page with the hostile text wherever a recipe, a file or a run can put text."""
     h = HOSTILE
-    one_run = run(h, h, store=h, **{h: h, "note": {h: [h, h]}})
-    one_run.about["recipe"][h] = {h: h}
-    one_run.about[h] = one_run.about["git_commit"] = h
-    one_run.about["versions"] = {h: h}
+    one_run = run(h, "soft", store=h, **{h: h, "note": {h: [h, h]}})
+    one_run.info.recipe[h] = {h: h}
+    one_run.info.git_commit = one_run.result.objective = h
+    one_run.info.model_extra.update({h: h, "versions": {h: h}})
     compared = published(judged(runs=(one_run,), reason=h))
     cell = Cell(h, True, h, h, h, h, h, (one_run,))
     rows = (Row(h, (cell,)), Row(h, (cell,)), Row(h, (cell,), foot=True))
@@ -284,10 +284,10 @@ def test_text_is_legible(scheme):
 def test_ten_thousand_runs_make_a_page_that_can_be_sent():
     stream = random.Random(0)
     cells = {
-        (f"data-set-{i}", f"arcgrad:scale={j}"): [
+        (f"data-set-{i}", f"arcgrad:scale={j + 1}"): [
             run(
                 f"data-set-{i}",
-                f"arcgrad:scale={j}",
+                f"arcgrad:scale={j + 1}",
                 store="/home/somebody/runs/arcgrad/table1",
                 accuracies=[[stream.uniform(0, 100) for _ in range(10)] for _ in range(10)],
                 data="0" * 64,

@@ -45,12 +45,12 @@ def test_a_long_list_is_summarized():
 
 def test_diverged_networks_are_counted():
     assert facts_of(run(diverged=[7, 99]))["diverged"] == "2 networks"
-    assert facts_of(run(diverged=None))["diverged"] == "none"
+    assert facts_of(run(diverged=[]))["diverged"] == "0 networks"
 
 
 def test_keys_are_dotted_and_none_is_lost():
     one = run(last={"top1": 98.5, "n": 360}, new=1)
-    one.about["new"] = {"inner": 2}
+    one.info.model_extra["new"] = {"inner": 2}
     facts = facts_of(one)
     assert (facts["last.top1"], facts["last.n"], facts["new"]) == ("98.5", "360", "1")
     assert facts["recipe.protocol.hidden"] == "30, 30"
@@ -72,7 +72,7 @@ def test_facts_that_all_runs_of_a_table_share_are_written_once():
     assert group.shared["recipe.protocol.lr"] == "0.003"
     assert group.shared["accuracies"] == "90, 91, 92, 93"
     names = [[fact.name for fact in block.facts] for block in group.blocks]
-    assert names == [["folder", "data digest"], ["rows", "folder", "data digest"]]
+    assert names == [["rows", "folder", "data digest"]] * 2
 
 
 def test_the_runs_of_a_cell_are_columns_in_the_order_of_their_seeds():

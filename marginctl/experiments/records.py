@@ -1,0 +1,428 @@
+"""The typed results of all tasks, the only writers and readers of result.json."""
+
+import functools
+import json
+import os
+import statistics
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field, ValidationError, model_validator
+
+from marginctl.errors import StorageError
+from marginctl.experiments.tasks import TASKS
+from marginctl.objectives.parts import scale_source
+from marginctl.recipe import ImageRecipe, UciCvRecipe
+from marginctl.runs.atomic_io import write_error, write_json_lines
+from marginctl.runs.records import (
+    Objective,
+    Percent,
+    Record,
+    Result,
+    RunInfo,
+    Timing,
+    first_problem,
+    parse_objective,
+    validated,
+)
+from marginctl.runs.safe_read import CorruptFileError, parse_document
+
+if TYPE_CHECKING:
+    from marginctl.experiments.training_trial import Trial
+
+PROBE_OBJECTIVE = "soft:bias=true"  # of a linear probe, and of published weights
+
+_Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+_Interval = Annotated[list[Percent], Field(min_length=2, max_length=2)]
+
+
+class CVResult(Result):
+    """The result of cross-validating one objective on one data set with one seed.
+
+    Attributes:
+        classes, rows: the size of the data set.
+        split: `fixed` if the data set has a test set of its own.
+        networks: folds x repeats.
+        accuracies, tested: (repeats, folds) test accuracy in percent and test rows of each network.
+        diverged, collapsed: the numbers (repeat * folds + fold) of the networks whose loss was not
+            finite, and of those that predict one class for every row.
+        chosen: how many networks chose each candidate, if the protocol is tuned.
+    """
+
+    dataset: str
+    classes: Annotated[int, Field(ge=2)]
+    rows: Annotated[int, Field(ge=2)]
+    split: Literal["folds", "fixed"]
+    networks: int = 0
+    accuracies: list[list[Percent]]
+    tested: list[list[Annotated[int, Field(ge=1)]]]
+    diverged: list[int]
+    collapsed: list[int]
+    chosen: dict[str, int] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "CVResult":
+        shape = [len(repeat) for repeat in self.accuracies]
+        if shape != [len(repeat) for repeat in self.tested] or sum(shape) < 2:
+            raise ValueError("accuracies and tested differ in shape")
+        if any(n >= self.rows for repeat in self.tested for n in repeat):
+            raise ValueError("more test rows than rows")
+        return self
+
+
+class EpochMetrics(Record):
+    """The test metrics of one epoch, accuracies in percent.
+
+    Attributes:
+        nll: mean negative log-likelihood, None if it is not finite.
+        n: test images.
+    """
+
+    epoch: Annotated[int, Field(ge=1)]
+    top1: Percent
+    top5: Percent | None = None
+    nll: float | None = None
+    n: int = 0
+    collapsed: bool = False
+
+
+class ScaleSource(Record):
+    """A fixed scale that is a multiple of the kappa* of another run."""
+
+    from_run: str
+    times: _Positive
+    kappa: _Positive
+    value: _Positive
+
+
+class SourceModel(Record):
+    """The trained network that a run begins with.
+
+    Attributes:
+        path: its run directory, checkpoint or weights, as the recipe names it.
+    """
+
+    path: str
+    weights_sha256: str
+
+
+class TransferSource(SourceModel):
+    """The trained network of a transfer.
+
+    Attributes:
+        row: the row of the table in which it was trained.
+        objective, seed: what it was trained with; published weights have no seed.
+    """
+
+    row: str
+    objective: Objective
+    seed: int | None
+
+
+class Baseline(Record):
+    """The metrics of the source model on the test images before training.
+
+    Attributes:
+        interval: the 95 % Wilson interval of the accuracy.
+        n: test images.
+        reason: why there is no accuracy, else None.
+    """
+
+    top1: Percent | None
+    interval: _Interval | None
+    n: Annotated[int, Field(ge=1)] | None
+    kappa: _Positive | None
+    detection: dict[str, Any] | None
+    reason: str | None
+
+    @model_validator(mode="after")
+    def _complete(self) -> "Baseline":
+        if self.reason is None and None in (self.top1, self.interval, self.n):
+            raise ValueError("'baseline' has neither an accuracy nor a reason")
+        return self
+
+    @property
+    def evaluation(self) -> dict[str, Any]:
+        """Return the metrics by section, where a result has them."""
+        return self.document()
+
+
+class TrainingTiming(Timing):
+    """Seconds of a training; `epoch_seconds` is the median epoch without evaluation."""
+
+    epoch_seconds: float | None = None
+
+
+class TrainingResult(Result):
+    """The result of training one network on images.
+
+    Attributes:
+        row: the row of the table: data, model and the values of the grid.
+        setting: the values of the grid.
+        last, best: the last epoch, and the one with the highest test accuracy.
+        selection: how `last` and `best` are selected.
+        evaluation: metrics after the last epoch by section; read them through the metric registry.
+        state: of the objective after the last epoch.
+        diverged: where the loss was not finite, else None.
+        collapsed: whether the network predicts one class for all test images.
+    """
+
+    task: str
+    row: str
+    setting: dict[str, Any]
+    data: str
+    model: str
+    epochs: int
+    last: EpochMetrics | None
+    best: EpochMetrics | None
+    selection: str = ""
+    evaluation: dict[str, Any] | None = None
+    state: dict[str, Any] | None = None
+    scale_from: ScaleSource | None = None
+    source_model: SourceModel | None = None
+    baseline: Baseline | None = None
+    diverged: str | None
+    collapsed: bool
+    weights_sha256: str | None = None
+    timing: TrainingTiming
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "TrainingResult":
+        if (self.last is None or self.best is None) and self.diverged is None:
+            raise ValueError("no epoch was evaluated")
+        if self.baseline is not None and self.source_model is None:
+            raise ValueError("'source_model' is missing")
+        _check_scale(self.objective, self.scale_from)
+        return self
+
+    @property
+    def kappa(self) -> float | None:
+        """Return the mean kappa* over the test images, None if the objective has none."""
+        kappa = ((self.state or {}).get("optimal_scale") or {}).get("mean")
+        return float(kappa) if isinstance(kappa, int | float) and kappa > 0 else None
+
+
+class Probe(Record):
+    """How a linear probe was fitted.
+
+    Attributes:
+        interval: the 95 % Wilson interval of the accuracy.
+    """
+
+    interval: _Interval
+    l2_penalty: float
+    notes: list[str]
+
+
+class TransferResult(TrainingResult):
+    """The result of one network on other images.
+
+    Attributes:
+        probe: None for fine-tuning.
+        classifier: the objective of the new classifier, where `objective` is the source model's.
+    """
+
+    method: str
+    source_model: TransferSource
+    probe: Probe | None
+    predictions_sha256: str | None = None
+    classifier: Objective = PROBE_OBJECTIVE
+
+    def by_source_model(self) -> "TransferResult":
+        """Return the result as the tables of training read it: by what the source was trained with.
+
+        Objective and seed are those of the source model, so that networks of one seed are compared
+        with each other; published weights have no seed and keep that of the transfer. The row names
+        the new classifier if it is not softmax, and the transfer's own seed if it is not 0.
+        """
+        source, row, seed = self.source_model, self.row, self.seed
+        if self.objective != PROBE_OBJECTIVE:
+            row += f", {self.objective}"
+        if source.seed is not None:
+            row += f", seed={seed}" if seed else ""
+            seed = source.seed
+        changes = {"row": row, "objective": source.objective, "seed": seed}
+        return self.model_copy(update={**changes, "classifier": self.objective})
+
+
+def is_probe(result: TrainingResult) -> bool:
+    """Whether a result is of a linear probe, which has no epochs."""
+    return isinstance(result, TransferResult) and result.probe is not None
+
+
+class CVInfo(RunInfo):
+    """The run.json of a cross-validation."""
+
+    dataset: str
+
+
+class TrainingInfo(RunInfo):
+    """The run.json of a training."""
+
+    setting: dict[str, Any] = Field(default_factory=dict)
+    scale_from: ScaleSource | None = None
+
+    @model_validator(mode="after")
+    def _scale_is_known(self) -> "TrainingInfo":
+        _check_scale(self.objective, self.scale_from)
+        return self
+
+
+def _check_scale(objective: str, source: ScaleSource | None) -> None:
+    """Raise ValueError if an objective takes its scale from a run and the number is missing."""
+    if source is None and scale_source(parse_objective(objective).spec) is not None:
+        raise ValueError("'scale_from' is missing")
+
+
+def result_type(task: str) -> type[CVResult] | type[TrainingResult]:
+    """Return the type of a task's results."""
+    result: type[CVResult] | type[TrainingResult] = TASKS[task].load_result()
+    return result
+
+
+def info_type(task: str) -> type[CVInfo] | type[TrainingInfo]:
+    """Return the type of a task's run.json."""
+    return CVInfo if task == "uci-cv" else TrainingInfo
+
+
+def parse_training_info(text: str) -> TrainingInfo | None:
+    """Return the record in the text of a run.json, None if it is not of a training.
+
+    Raises:
+        CorruptFileError: it is corrupt, or its recipe does not fit this version.
+    """
+    info, _ = validate_info(parse_document(text))
+    return info if isinstance(info, TrainingInfo) else None
+
+
+def validate_info(document: Mapping[str, Any]) -> tuple[RunInfo, UciCvRecipe | ImageRecipe]:
+    """Return the document of a run.json as a record, and the recipe of its setting.
+
+    Raises:
+        CorruptFileError: it is corrupt, of an unknown task, or has a recipe of another version.
+    """
+    task = str(document.get("task", "uci-cv"))
+    if task not in TASKS:
+        raise CorruptFileError(f"is of the task {task[:40]!r}: expected one of {', '.join(TASKS)}")
+    try:
+        info = validated(info_type(task), document)
+        info.recipe, recipe = _shared_recipe(json.dumps(info.recipe, allow_nan=False), task)
+    except CorruptFileError as error:
+        raise CorruptFileError(f"is corrupt ({error})") from None
+    except ValueError:
+        raise CorruptFileError("is corrupt (a number is infinite)") from None
+    return info, recipe
+
+
+@functools.lru_cache(maxsize=1024)
+def _shared_recipe(text: str, task: str) -> tuple[dict[str, Any], UciCvRecipe | ImageRecipe]:
+    """Return a recipe's document and the recipe: one object for all runs that have the same."""
+    document = json.loads(text)
+    settings = {key: value for key, value in document.items() if key != "name"}
+    if not isinstance(document.get("name"), str):
+        raise CorruptFileError("'recipe.name' is missing")
+    try:
+        return document, TASKS[task].load_schema().model_validate(settings)
+    except ValidationError as error:
+        raise CorruptFileError(
+            f"its recipe does not fit this version: {first_problem(error)}"
+        ) from None
+
+
+def evaluation_recipe(info: TrainingInfo) -> ImageRecipe:
+    """Return the recipe to evaluate a run's network with.
+
+    It is not compiled, which changes no result and takes longer than a single pass; a network of a
+    second stage has the sections that it was trained with.
+    """
+    _, recipe = _shared_recipe(json.dumps(info.recipe), info.task)
+    assert isinstance(recipe, ImageRecipe)
+    recipe = recipe.in_stage()
+    train = recipe.train.model_copy(update={"compile": False})
+    return recipe.model_copy(update={"train": train})
+
+
+class MetricsLog:
+    """metrics.jsonl: append-only, one line for each epoch.
+
+    Args:
+        path: the file.
+        lines: of the finished epochs, from the checkpoint; the file is rewritten with these.
+    """
+
+    def __init__(self, path: Path, lines: list[dict[str, Any]]) -> None:
+        self._path, self.lines = path, list(lines)
+        write_json_lines(path, self.lines)
+
+    def append(self, line: Mapping[str, Any]) -> None:
+        """Append the record of an epoch; it is on the disk when this returns.
+
+        Raises:
+            StorageError: it cannot be written.
+        """
+        self.lines.append(dict(line))
+        text = json.dumps(line, allow_nan=False) + "\n"
+        try:
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise StorageError(write_error(self._path, len(text), error)) from None
+
+
+def training_result(
+    trial: "Trial",
+    lines: list[dict[str, Any]],
+    evaluation: dict[str, Any] | None,
+    digest: str | None,
+    diverged: str | None,
+    extra: Mapping[str, Any],
+) -> TrainingResult:
+    """Return the result of a trial with its last and its best epoch.
+
+    Args:
+        trial: the trial.
+        lines: the records of its epochs.
+        evaluation: metrics after the last epoch.
+        digest: of the final weights.
+        diverged: where the loss was not finite, else None.
+        extra: further fields.
+    """
+    tested = [
+        {"epoch": line["epoch"], **line["test"]} for line in lines if line.get("test") is not None
+    ]
+    document: dict[str, Any] = {
+        "task": trial.recipe.task,
+        "trial": trial.id,
+        "row": trial.row,
+        "setting": dict(trial.setting),
+        "data": trial.recipe.data.name,
+        "model": trial.recipe.model,
+        "objective": str(trial.objective),
+        "seed": trial.seed,
+        "epochs": len(lines),
+        "last": tested[-1] if tested else None,
+        # the first of a tie
+        "best": max(tested, key=lambda t: t["top1"]) if tested else None,
+        "selection": "last: after the last epoch; best: the epoch with the highest test top-1, "
+        "which is selected on the test set (optimistically biased)",
+        "evaluation": evaluation,
+        "state": lines[-1].get("objective") if lines else None,
+        **trial.scale_record,
+        **({} if trial.start is None else {"source_model": trial.start.record()}),
+        "diverged": diverged,
+        "collapsed": bool(tested and tested[-1]["collapsed"]),
+        "weights_sha256": digest,
+        "timing": {
+            "seconds": sum(line["timing"]["seconds"] for line in lines),
+            "epoch_seconds": statistics.median(line["timing"]["train_seconds"] for line in lines)
+            if lines
+            else None,
+        },
+        **extra,
+    }
+    model = result_type(trial.recipe.task)
+    assert issubclass(model, TrainingResult)
+    return model.model_validate(document)
