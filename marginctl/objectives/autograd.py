@@ -28,6 +28,16 @@ class Parts(NamedTuple):
     regularizers: list[Regularizer]
 
 
+class Inputs(NamedTuple):
+    """The tensors of a training step besides the state."""
+
+    features: Tensor  # (..., N, d)
+    weights: Tensor  # (..., C, d)
+    bias: Tensor | None  # (..., C)
+    targets: Tensor  # (..., N)
+    valid: Tensor | None = None  # (..., N): the rows that count; None means all
+
+
 class TrainingLogits(NamedTuple):
     """The logits of the loss, with the margin, and tensors for their derivative."""
 
@@ -91,23 +101,15 @@ def training_logits(
 
 
 def forward_pass(
-    parts: Parts,
-    features: Tensor,
-    weights: Tensor,
-    targets: Tensor,
-    valid: Tensor | None,
-    state: State,
-    bias: Tensor | None,
-    *,
-    training: bool,
-    with_gradients: bool,
+    parts: Parts, inputs: Inputs, state: State, *, training: bool, with_gradients: bool
 ) -> tuple[Tensor, State, SampleGradients | None]:
     """Return the loss of each sample, the state after the batch, and the sample gradients."""
+    features, weights, bias, targets, valid = inputs
     similarity, saved = parts.similarity.forward(features, weights, bias)
     batch = Batch(features, weights, similarity, targets, valid)
     updated = parts.scale.update_state(batch, state) if training else {}
     logits = training_logits(parts, batch, similarity, saved, {**state, **updated})
-    inputs = {
+    acted_on = {
         "features": features,
         "logits": logits.values,
         "target": logits.target_similarity,
@@ -120,14 +122,14 @@ def forward_pass(
         for regularizer in parts.regularizers:
             key = regularizer.acts_on
             penalty, totals[key] = regularizer.add_gradient(
-                inputs[key], targets, state, totals.get(key)
+                acted_on[key], targets, state, totals.get(key)
             )
             loss = loss + penalty
         gradients = _sample_gradients(parts, logits, targets, totals)
     else:
         loss = parts.loss.forward(logits.values, targets)
         for regularizer in parts.regularizers:
-            loss = loss + regularizer.penalty(inputs[regularizer.acts_on], targets, state)
+            loss = loss + regularizer.penalty(acted_on[regularizer.acts_on], targets, state)
     for regularizer in parts.regularizers if training else []:
         updated |= regularizer.update_state(features, targets, valid, state)
     return loss + parts.margin.offset, {**state, **updated}, gradients
@@ -222,16 +224,9 @@ class LossFunction(torch.autograd.Function):
     ) -> tuple[Tensor, ...]:
         state = dict(zip(names, values, strict=True))
         parts = parts_at(state)
+        inputs = Inputs(features, weights, bias, targets, valid)
         loss, after, gradients = forward_pass(
-            parts,
-            features,
-            weights,
-            targets,
-            valid,
-            state,
-            bias,
-            training=training,
-            with_gradients=True,
+            parts, inputs, state, training=training, with_gradients=True
         )
         assert gradients is not None
         product, targets, saved, *others = gradients
@@ -255,8 +250,8 @@ class LossFunction(torch.autograd.Function):
         state_grads: list[Tensor | None] = [None] * ctx.num_states
         if gradient.log_scale is not None:
             state_grads[0] = gradient.log_scale
-        inputs = (gradient.features, gradient.weights, gradient.bias, None, None)
-        return (None, None, None, None, *inputs, *state_grads)
+        input_grads = (gradient.features, gradient.weights, gradient.bias, None, None)
+        return (None, None, None, None, *input_grads, *state_grads)
 
 
 class SimilarityFunction(torch.autograd.Function):

@@ -8,6 +8,7 @@ from torch import Tensor
 from marginctl.errors import RequestError
 from marginctl.objectives.autograd import (
     Gradient,
+    Inputs,
     LossFunction,
     Parts,
     SimilarityFunction,
@@ -201,31 +202,17 @@ class ObjectiveFunction:
         state = _promote_state(state)
         trained = tuple(state[name] for name in self.trained)
         if not _needs_gradient(features, weights, bias, *trained):
+            inputs = Inputs(features, weights, bias, targets, valid)
             loss, after, _ = forward_pass(
-                self._parts(state),
-                features,
-                weights,
-                targets,
-                valid,
-                state,
-                bias,
-                training=training,
-                with_gradients=False,
+                self._parts(state), inputs, state, training=training, with_gradients=False
             )
             return loss, after
         fixed = {name: value for name, value in state.items() if name not in self.trained}
         names = (*self.trained, *fixed)
+        inputs = Inputs(features, weights, bias, targets, valid)
+        values = (state[name] for name in names)
         loss, *updated = LossFunction.apply(
-            self._parts,
-            len(self.trained),
-            names,
-            training,
-            features,
-            weights,
-            bias,
-            targets,
-            valid,
-            *(state[name] for name in names),
+            self._parts, len(self.trained), names, training, *inputs, *values
         )
         return loss, {**state, **dict(zip(fixed, updated, strict=True))}
 
@@ -246,16 +233,9 @@ class ObjectiveFunction:
         It avoids autograd, whose bookkeeping takes most of the time in a stack of small networks.
         """
         parts = self._parts(state)
+        inputs = Inputs(features, weights, bias, targets, valid)
         loss, after, gradients = forward_pass(
-            parts,
-            features,
-            weights,
-            targets,
-            valid,
-            state,
-            bias,
-            training=True,
-            with_gradients=True,
+            parts, inputs, state, training=True, with_gradients=True
         )
         assert gradients is not None
         return loss, after, backward_pass(parts, gradients, row_weight)

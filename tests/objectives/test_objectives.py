@@ -10,7 +10,7 @@ from torch.nn import functional as F  # noqa: N812
 
 from marginctl.errors import RequestError
 from marginctl.objectives import available, compose, create, part
-from marginctl.objectives.autograd import forward_pass
+from marginctl.objectives.autograd import Inputs, forward_pass
 from marginctl.objectives.functional import ObjectiveFunction
 from marginctl.objectives.parsing import parse
 from tests.objectives import reference
@@ -446,10 +446,9 @@ def test_slope_at_the_edges_is_bounded_nonzero_and_negative(name, cosine, dtype)
     x = torch.tensor([[cosine, math.sqrt(1 - cosine**2)]], dtype=dtype)
     weights = torch.tensor([[1.0, 0.0], [0.0, -1.0], [-0.6, 0.8]], dtype=dtype)
     state = function.init_state(weights)
+    inputs = Inputs(x, weights, None, torch.tensor([0]))
     *_, gradients = forward_pass(
-        *(function._constant, x, weights, torch.tensor([0]), None, state, None),
-        training=False,
-        with_gradients=True,
+        function._constant, inputs, state, training=False, with_gradients=True
     )
     slope = gradients.product[0, 0].item()  # |w_y| = 1
     largest = max(64.0, 16 * 102.7)
