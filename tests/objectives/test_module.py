@@ -253,7 +253,7 @@ def test_an_unknown_reduction_moves_no_state():
         (lambda: compose(3, 4, similarity=part("cosine"), regularizers=("center",)), "'center'"),
         (lambda: create("soft", 3, 4, class_weights="many"), "class_weights = 'many'"),
         (lambda: create("cosine", 3, 4, scale=torch.tensor([1.0, 2.0])), "scale = tensor"),
-        (lambda: create("cosine", 3.0, 4), "num_classes = 3.0: expected a whole number"),
+        (lambda: create("cosine", 3.0, 4), "num_classes = 3.0: expected an integer"),
         (lambda: create("cosine", 3, "4"), "feature_dim = '4'"),
         (lambda: create(None, 3, 4), "objective None: expected a name"),
         (lambda: create("cosine:scale=3", 3, 4, scale=5), "the name has options already"),

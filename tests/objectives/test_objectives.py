@@ -569,7 +569,7 @@ def test_a_composition_that_nobody_published_trains():
 
 
 def test_fewer_than_two_classes_is_an_error():
-    with pytest.raises(RequestError, match="num_classes = 1: expected a whole number, at least 2"):
+    with pytest.raises(RequestError, match="num_classes = 1: expected an integer, at least 2"):
         create("soft", 1, 3)
     with pytest.raises(RequestError, match="feature_dim = 0"):
         create("soft", 2, 0)
