@@ -39,7 +39,7 @@ class Environment:
 
 
 @dataclass(frozen=True)
-class Report:
+class BenchmarkResults:
     """The results of benchmarks; `skipped` names whole benchmarks with their reason."""
 
     results: list[Result]
@@ -68,7 +68,7 @@ def run_one(
     quick: bool,
     rounds: int | None = None,
     overrides: Sequence[str] = (),
-) -> Report:
+) -> BenchmarkResults:
     """Run one benchmark at its full size, or its quick one.
 
     Args:
@@ -87,10 +87,10 @@ def run_one(
     document = RecipeDocument(sizes, {}, f"bench {name}")
     settings = validate(module.SETTINGS, document, overrides, options)
     environment = describe_environment(context.device)
-    return Report([_timed_run(module, settings, context)], [], environment, quick)
+    return BenchmarkResults([_timed_run(module, settings, context)], [], environment, quick)
 
 
-def run_suite(context: Context, *, quick: bool, rounds: int | None = None) -> Report:
+def run_suite(context: Context, *, quick: bool, rounds: int | None = None) -> BenchmarkResults:
     """Run every benchmark at a size that takes minutes; one that cannot run is skipped."""
     environment = describe_environment(context.device)
     results, skipped = [], []
@@ -108,7 +108,7 @@ def run_suite(context: Context, *, quick: bool, rounds: int | None = None) -> Re
         except (MarginctlError, ImportError) as error:
             reason = error.lines[0] if isinstance(error, MarginctlError) else str(error)
             skipped.append(Skipped(name, reason))
-    return Report(results, skipped, environment, quick)
+    return BenchmarkResults(results, skipped, environment, quick)
 
 
 def _timed_run(module: Any, settings: Settings, context: Context) -> Result:

@@ -38,7 +38,7 @@ from marginctl.utils.text import count_noun
 OBJECTIVES = [parse_preset("soft", bias=True), parse_preset("lm-softmax", bias=True)]
 PART_STEPS = 10  # steps of the part of an epoch that is timed first, and of its warm-up
 EVALUATION_BATCH, PART_TESTS = 1000, 2000  # as in training; test images that are timed
-TIMING_SHARE = 1 / 4  # of the minutes; the rest is for the table
+TIMING_FRACTION = 1 / 4  # of the minutes; the rest is for the table
 SAFETY = 1.1  # a training run also writes records and checkpoints
 
 
@@ -88,7 +88,7 @@ def run(settings: ThroughputSettings, context: Context) -> Result:
     device_config = device_config_for(context.device, session.recipe.train.precision)
     table_model = session.recipe.model
     models = list(dict.fromkeys([*settings.models, table_model]))
-    budget = TIMING_SHARE * 60 * settings.minutes / len(models)
+    budget = TIMING_FRACTION * 60 * settings.minutes / len(models)
     result = Result("throughput", settings.model_dump(), context.device)
     result.notes.append(
         f"precision: {device_config.precision}; {len(images.train_y)} images per epoch"
@@ -112,7 +112,7 @@ def run(settings: ThroughputSettings, context: Context) -> Result:
     if trainer.skipped:
         hint = "run the same command again for the others"
         if first_end > 60 * settings.minutes:  # with more minutes more is timed, too
-            enough = max(first_end, (opened + needed) / (1 - TIMING_SHARE)) / 60
+            enough = max(first_end, (opened + needed) / (1 - TIMING_FRACTION)) / 60
             hint = f"--set minutes={int(enough) + 1} is enough for the next one"
         done += f"; {hint}"
     result.notes.append(f"{done}; see marginctl report {context.out}")

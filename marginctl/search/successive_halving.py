@@ -109,7 +109,7 @@ def match(
 
 
 def selections(names: Sequence[str]) -> dict[str, tuple[list[str], list[str]]]:
-    """Return the data sets that each selection selects on, and those that it is scored on.
+    """Return, for each selection, the data sets it selects on and those it is scored on.
 
     `all` selects and scores on all data sets; with three or more, every third of them (in the
     order of their names) is held out in turn.
@@ -167,7 +167,7 @@ def round_trials(
 
 
 class Part(NamedTuple):
-    """A part of a round: the numbers of the round and of the part, and the parts of the round."""
+    """The numbers of a round and of its part, and how many parts the round has."""
 
     round: int
     part: int

@@ -3,8 +3,7 @@
 from dataclasses import asdict
 from typing import Any
 
-from marginctl.bench.suite import Environment
-from marginctl.bench.suite import Report as Results
+from marginctl.bench.suite import BenchmarkResults, Environment
 from marginctl.bench.timing import Measurement
 from marginctl.reports.tables.table import Report, flat_record, table_of_texts
 from marginctl.utils.text import count_noun
@@ -12,7 +11,7 @@ from marginctl.utils.text import count_noun
 HEADINGS = ("benchmark", "measured", "relative to", "median", "range", "n", "published")
 
 
-def bench_report(results: Results, *, ratios_only: bool) -> Report:
+def bench_report(results: BenchmarkResults, *, ratios_only: bool) -> Report:
     """Return the measurements of all benchmarks as one table.
 
     Args:
