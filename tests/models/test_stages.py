@@ -8,7 +8,11 @@ from marginctl.models.factory import create_backbone
 from marginctl.models.registry import BACKBONES, ModelSpec
 from marginctl.models.stages import backbone_stages, frozen_modules
 
-SMALL = {"wrn-28-10": "wrn-16-8", "torchvision/densenet169": "torchvision/densenet121"}
+SMALL = {
+    "wrn-28-10": "wrn-16-8",
+    "torchvision/densenet161": "torchvision/densenet121",
+    "torchvision/densenet169": "torchvision/densenet121",
+}
 EMBEDDED = "mobilenet:embedding=8"
 MODELS = [*(SMALL.get(name, name) for name in BACKBONES), "timm/resnet18", "mlp:depth=5", EMBEDDED]
 

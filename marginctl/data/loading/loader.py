@@ -137,10 +137,8 @@ class InMemoryLoader(BatchLoader):
     Args:
         images: the data set.
         device: where the images are kept, as uint8.
-        seed: of shuffling and augmentation.
         augment: `none`, `flip`, `random-crop` or `random-crop-flip`.
-        channels_last: the memory format of the batches.
-        world: the processes that train together; each gets its part of every batch.
+        seed, channels_last, world: as in `BatchLoader`.
     """
 
     train: TensorSplit

@@ -26,11 +26,8 @@ class OnDiskLoader(BatchLoader):
 
     Args:
         images: the data set.
-        device: the device of the batches.
-        seed: of shuffling and augmentation.
         augment: as in `ImageTransform`.
-        channels_last: the memory format of the batches.
-        world: the processes that train together; each gets its part of every batch.
+        device, seed, channels_last, world: as in `BatchLoader`.
     """
 
     train: FileSplit

@@ -5,7 +5,6 @@ import gzip
 import io
 import os
 import pickle
-import shutil
 import struct
 from dataclasses import replace
 from pathlib import Path
@@ -543,14 +542,6 @@ def test_mnist(data_dir):
     assert data.digest == "9ff0c79c850d391f0028daba74c507906b25753fe00ab0adae9a00f3deaf878e"
 
 
-def test_mnist_unpacked(data_dir, tmp_path):
-    for name in FOUR.split(", "):
-        content = gzip.decompress((data_dir / "MNIST" / "raw" / name).read_bytes())
-        write(tmp_path / "MNIST" / "raw" / name.removesuffix(".gz"), content)
-    assert load_in_memory("mnist", tmp_path).digest == loaded("mnist", data_dir).digest
-    shutil.rmtree(tmp_path)  # pytest would keep its 55 MB
-
-
 def test_the_test_part_of_fashion_mnist(data_dir):
     entry = IMAGE_SETS["fashion-mnist"]
     test = load_in_memory("fashion-mnist", data_dir, test_only=True)
@@ -580,17 +571,6 @@ def test_the_names_of_cifar_100_fit_its_groups(data_dir):
     assert groups[14] == {"baby", "boy", "girl", "man", "woman"}
     assert groups[17] == {"maple_tree", "oak_tree", "palm_tree", "pine_tree", "willow_tree"}
     assert groups[19] == {"lawn_mower", "rocket", "streetcar", "tank", "tractor"}
-
-
-def test_cifar_100_in_the_python_layout(data_dir, tmp_path, monkeypatch):
-    data = loaded("cifar-100", data_dir)
-    layouts = tuple(replace(layout, md5={}) for layout in IMAGE_SETS["cifar-100"].layouts)
-    replace_entry(monkeypatch, "cifar-100", layouts=layouts)
-    for part, x, y in (("train", data.train_x, data.train_y), ("test", data.test_x, data.test_y)):
-        content = pickle.dumps(batch_of(x, y, "fine_labels"), protocol=4)
-        write(tmp_path / "cifar-100-python" / part, content)
-    assert load_in_memory("cifar-100", tmp_path).digest == data.digest
-    shutil.rmtree(tmp_path)  # pytest would keep its 180 MB
 
 
 def test_the_test_part_of_cifar_10(data_dir):
