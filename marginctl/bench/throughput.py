@@ -23,8 +23,10 @@ from marginctl.bench.timing import (
     timed,
 )
 from marginctl.data.images.in_memory import InMemoryImages
-from marginctl.experiments.execution import run as run_trials
-from marginctl.experiments.training_session import Session
+from marginctl.experiments.checks import Request
+from marginctl.experiments.execution import run_trials
+from marginctl.experiments.run_trial import CheckpointPolicy
+from marginctl.experiments.training_session import Session, prepare_train
 from marginctl.experiments.training_trial import Trial
 from marginctl.models.factory import check_image_shape
 from marginctl.models.registry import ModelSpec
@@ -69,17 +71,20 @@ def run(settings: ThroughputSettings, context: Context) -> Result:
     """
     began = time.monotonic()
     subset = settings.subset_size
-    session = Session.open(
-        settings.recipe,
-        overrides=[] if subset is None else [f"data.subset_size={subset}"],
-        options={
-            "objectives": ("objectives", [str(objective) for objective in OBJECTIVES]),
-            "train.epochs": ("epochs", settings.epochs),
-            "seeds": ("seeds", list(range(settings.seeds))),
-        },
-        data_dir=context.data_dir,
-        out=context.out,
-        device=context.device,
+    options = {
+        "objectives": ("objectives", list(OBJECTIVES)),
+        "train.epochs": ("epochs", settings.epochs),
+        "seeds": ("seeds", list(range(settings.seeds))),
+        "data.subset_size": ("subset_size", subset),
+    }
+    session = prepare_train(
+        Request(
+            settings.recipe,
+            options,
+            data_dir=context.data_dir,
+            out=context.out,
+            device=context.device,
+        )
     )
     (images,) = session.images.values()
     assert isinstance(images, InMemoryImages)
@@ -141,8 +146,8 @@ class _TableTrainer:
                 self.skipped += 1
                 continue
             session = replace(self._session, trials=[trial])
-            outcome = run_trials(session, self, keep=1, minutes=5, on_done=self._on_done)
-            self.done += len(outcome.records)
+            outcome = run_trials(session, self, CheckpointPolicy(), self._on_done)
+            self.done += len(outcome.results)
             self.failed += outcome.failed
             self._seconds = max(self._seconds, time.monotonic() - started)
 

@@ -167,18 +167,18 @@ def _predict(
     from marginctl.calibration.outputs import create_outputs
     from marginctl.calibration.read_outputs import FORMS
     from marginctl.data.paths import default_data_dir
-    from marginctl.experiments.evaluate import tested_of
+    from marginctl.experiments.evaluate import predict_run
     from marginctl.utils.device import resolve_device
 
     if not path.exists():
         raise RequestError(f"{path}: does not exist: expected a run of marginctl train, or {FORMS}")
     data_dir = data_dir or default_data_dir()
-    found = tested_of(path, data, which.value, data_dir, resolve_device(device, accelerated=True))
+    found = predict_run(path, data, which.value, data_dir, resolve_device(device, accelerated=True))
     return create_outputs(
         str(path),
         "logits",
-        found.tested.logits.numpy(),
-        found.tested.labels.numpy(),
+        found.predictions.logits.numpy(),
+        found.predictions.labels.numpy(),
         found.images.split_digests["test"],
         "the test images are split; no image that the network was trained on is used",
     )

@@ -53,11 +53,8 @@ def command(
     and after. Finished trials are kept, unfinished ones have checkpoints: the same command again
     resumes.
     """
-    from marginctl.recipe.cosify import CosifyRecipe
-    from marginctl.reports.tables.training_table import training_report
-
     training_options.perform(
-        CosifyRecipe,
+        "cosify",
         recipe,
         {
             "source_model": ("--from", start),
@@ -71,5 +68,4 @@ def command(
             *(set_ or [], seed, seeds, keep, checkpoint_minutes, tensorboard, report_format, json),
             *(out, data_dir, device, dry_run, quiet),
         ),
-        training_report,
     )

@@ -43,11 +43,8 @@ def command(
     Prints the test accuracy of the last and of the best epoch over the seeds. Finished trials are
     kept in the run store, unfinished ones have checkpoints: the same command again resumes.
     """
-    from marginctl.recipe import TrainRecipe
-    from marginctl.reports.tables.training_table import training_report
-
     training_options.perform(
-        TrainRecipe,
+        "train",
         recipe,
         {
             "data.name": ("--data", data),
@@ -61,5 +58,4 @@ def command(
             *(set_ or [], seed, seeds, keep, checkpoint_minutes, tensorboard, report_format, json),
             *(out, data_dir, device, dry_run, quiet),
         ),
-        training_report,
     )

@@ -1,6 +1,6 @@
 """What `train` and `cosify` have in common: their options, and running a recipe's trials."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,9 +12,7 @@ from marginctl.cli.options import integer, print_json
 from marginctl.errors import MarginctlError
 
 if TYPE_CHECKING:
-    from marginctl.experiments.training_session import Session
-    from marginctl.recipe import ImageRecipe
-    from marginctl.reports.tables.table import Report
+    pass
 
 Recipe = Annotated[
     str | None,
@@ -64,8 +62,6 @@ TensorBoardFolder = Annotated[
         help="Write every epoch there for TensorBoard.",
     ),
 ]
-# results, their recipe, and a line for each trial without a result
-Builder = Callable[[Sequence[Any], Any, Sequence[str]], "Report"]
 
 
 @dataclass(frozen=True)
@@ -88,30 +84,28 @@ class How:
 
 
 def perform(
-    schema: "type[ImageRecipe]",
+    task: str,
     recipe: str | None,
     given: Mapping[str, tuple[str, Any]],
     how: How,
-    build_report: Builder,
-    kind: "type[Session] | None" = None,
     after: "Callable[[Any], None] | None" = None,
 ) -> None:
-    """Runs the trials of a recipe and prints their table.
+    """Run the trials of a recipe and print their table.
 
     Args:
-        schema: of the recipe.
-        recipe: its name, or None for what the options alone say.
-        given: dotted key -> (option, value), beside the seeds.
+        task: the name of the task.
+        recipe: the name or file of the recipe, or None for one of options alone.
+        given: dotted key -> (option, value), besides the seeds.
         how: all other options.
-        build_report: returns what is printed of the results.
-        kind: of session; None for that of `train` and `cosify`.
-        after: called with the session when its trials are done.
+        after: called with the session after its trials.
     """
     from marginctl.console.progress import TrainProgress
     from marginctl.console.tensorboard import TensorBoard, check
     from marginctl.errors import RequestError
-    from marginctl.experiments.execution import run
-    from marginctl.experiments.training_session import Session
+    from marginctl.experiments.checks import Request
+    from marginctl.experiments.execution import run_trials
+    from marginctl.experiments.run_trial import CheckpointPolicy
+    from marginctl.experiments.tasks import TASKS
     from marginctl.reports.formats.output import print_report, print_sentences
     from marginctl.reports.tables.plan_table import plan_lines
     from marginctl.utils.device import is_main_process
@@ -121,22 +115,21 @@ def perform(
         raise RequestError("--seed and --seeds: give one of them")
     if how.tensorboard:
         check(how.tensorboard)
-    session = (kind or Session).open(
-        recipe,
-        schema=schema,
-        overrides=how.overrides,
-        options={
-            **given,
-            "seeds": ("--seed", how.seed) if how.seed else ("--seeds", seeds),
-        },
-        data_dir=how.data_dir,
-        out=how.out,
-        device=how.device,
+    seed_option = ("--seed", how.seed) if how.seed else ("--seeds", seeds)
+    session = TASKS[task].load("prepare")(
+        Request(
+            recipe,
+            {**given, "seeds": seed_option},
+            how.overrides,
+            how.data_dir,
+            how.out,
+            how.device,
+        )
     )
     speaks = is_main_process()
     if how.dry_run:
         if speaks:
-            planned = session.plan()
+            planned = TASKS[task].load("estimate")(session)
             if how.json:
                 print_json({"schema": 1, "command": session.recipe.task, "dry_run": planned})
             else:
@@ -144,16 +137,15 @@ def perform(
         return
     with TrainProgress(len(session.trials), quiet=how.quiet or not speaks) as progress:
         listener = TensorBoard(progress, session, how.tensorboard) if how.tensorboard else progress
-        outcome = run(
-            session, listener, keep=how.keep, minutes=how.checkpoint_minutes, on_done=listener.done
-        )
+        checkpoints = CheckpointPolicy(how.checkpoint_minutes, how.keep)
+        outcome = run_trials(session, listener, checkpoints, listener.done)
     if not speaks:
         raise typer.Exit(1 if outcome.failed else 0)
     if after is not None:
         after(session)
-    records = list(outcome.records.values())
+    records = list(outcome.results.values())
     if how.json or records:
-        report = build_report(records, session.recipe, outcome.failed)
+        report = TASKS[task].load("report")(records, session.recipe, outcome.failed)
         print_report(report, "json" if how.json else how.report_format)
     if outcome.failed:
         raise MarginctlError(*outcome.failed)

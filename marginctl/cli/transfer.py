@@ -72,9 +72,6 @@ def command(
     of its penalty is chosen on a part of the training images. Features are kept in the run store.
     Finished trials are kept: the same command again computes what is missing.
     """
-    from marginctl.experiments.transfer_session import TransferSession, write_predictions
-    from marginctl.recipe import TransferRecipe
-    from marginctl.reports.tables.transfer_table import transfer_report
     from marginctl.runs.atomic_io import check_writable
 
     if predictions is not None:
@@ -82,10 +79,10 @@ def command(
 
     def after(session: Any) -> None:
         if predictions is not None:
-            write_predictions(predictions, session)
+            session.write_predictions(predictions)
 
     training_options.perform(
-        TransferRecipe,
+        "transfer",
         recipe,
         {
             "source_models": ("--from", start or None),
@@ -101,7 +98,5 @@ def command(
             *(set_ or [], seed, seeds, keep, checkpoint_minutes, tensorboard, report_format, json),
             *(out, data_dir, device, dry_run, quiet),
         ),
-        transfer_report,
-        TransferSession,
         after,
     )

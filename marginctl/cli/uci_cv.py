@@ -14,8 +14,7 @@ from marginctl.errors import MarginctlError, RequestError
 if TYPE_CHECKING:
     from marginctl.crossval.dask_executor import DaskExecutor
     from marginctl.experiments.uci_cv_execution import Outcome
-    from marginctl.experiments.uci_cv_session import Session
-    from marginctl.experiments.uci_cv_trial import Trial
+    from marginctl.experiments.uci_cv_trial import CVTrial
     from marginctl.results.cv_cells import Collector
 
 
@@ -124,7 +123,7 @@ def command(
     from marginctl.console.progress import log_lines
     from marginctl.crossval.dask_executor import open_dask_executor
     from marginctl.data.tabular.custom import read_csv_files
-    from marginctl.experiments.uci_cv_session import Session
+    from marginctl.experiments.uci_cv_session import prepare_uci_cv
     from marginctl.recipe import find_recipe
     from marginctl.reports.figures.uci_cv_grid import check_figure, draw
     from marginctl.reports.formats.output import print_report
@@ -145,7 +144,7 @@ def command(
     outputs = [file for file, path in ((PREDICTIONS, predictions), (NETWORKS, save_models)) if path]
     if figure:
         outputs += check_figure(figure, recipe, set_ or [], objective)
-    session = Session.open(
+    session = prepare_uci_cv(
         recipe,
         overrides=set_ or [],
         options={
@@ -158,8 +157,8 @@ def command(
         data_dir=data_dir,
         out=out,
         device=device,
-        own=[data for data, _ in csv_data],
-        keep=outputs,
+        csv_datasets=[data for data, _ in csv_data],
+        files=outputs,
         offline=offline or dry_run,
         on_fetch=lambda line: None if quiet else log_lines([line]),
     )
@@ -178,7 +177,7 @@ def command(
     with open_dask_executor(backend, scheduler, workers, needed=bool(pending)) as cluster:
         count = session.workers(workers, cluster) if pending else 1
         if dry_run:
-            _print_plan(session.plan(pending, count), json=json)
+            _print_plan(session.estimate(pending, count), json=json)
             return
         collector, outcome = _train(session, pending, count, cluster, quiet=quiet)
     if predictions:
@@ -211,8 +210,8 @@ def _print_plan(plan: dict[str, Any], *, json: bool) -> None:
 
 
 def _train(
-    session: "Session",
-    pending: "list[Trial]",
+    session: "UciCvSession",
+    pending: "list[CVTrial]",
     workers: int,
     cluster: "DaskExecutor | None",
     *,
@@ -220,7 +219,7 @@ def _train(
 ) -> "tuple[Collector, Outcome]":
     """Run the pending trials and show the table as it fills."""
     from marginctl.console.progress import CvProgress
-    from marginctl.experiments.uci_cv_trial import cost_of
+    from marginctl.experiments.uci_cv_trial import total_cost
     from marginctl.papers import published_means
     from marginctl.reports.tables.cv_table import live_table
     from marginctl.results.cv_cells import Collector
@@ -237,18 +236,18 @@ def _train(
     )
     with CvProgress(
         collector,
-        cost_of(pending),
+        total_cost(pending),
         len(session.trials),
         lambda: live_table(collector.grid),
         quiet=quiet,
     ) as progress:
         for line in session.warnings:
             progress.message(line)
-        return collector, session.execute(workers, progress, cluster)
+        return collector, session.run(workers, progress, cluster)
 
 
 def _search(
-    session: "Session",
+    session: "UciCvSession",
     workers: int | None,
     cluster: "DaskExecutor | None",
     report_format: str,

@@ -92,7 +92,7 @@ class TensorBoard:
                 self.close()
                 self._trial = trial
                 self._writer = SummaryWriter(str(folder), purge_step=0)
-                records = read_metrics(self._session.folder_of(trial).path / "metrics.jsonl")
+                records = read_metrics(self._session.run_dir(trial).path / "metrics.jsonl")
             assert self._writer is not None
             for record in records:
                 write_record(self._writer, record)

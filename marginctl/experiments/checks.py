@@ -1,67 +1,116 @@
-"""What a call that trains asks for: its recipe, its images, and whether they can be done."""
+"""Requests of the image tasks: reading the recipe and the images, and checking them."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from marginctl import recipe as recipes
 from marginctl.data.images.base import ImageDataset
 from marginctl.data.images.image_sets import load_image_set
 from marginctl.data.images.registry import LIST_PREFIX
 from marginctl.data.images.subsets import label_noise, long_tailed, subsample
+from marginctl.data.paths import default_data_dir
 from marginctl.errors import RequestError
 from marginctl.experiments.tasks import load_task_recipe
-from marginctl.recipe import ImageRecipe
+from marginctl.models.factory import check_image_shape
+from marginctl.recipe import (
+    ImageRecipe,
+    RecipeDocument,
+    RecipeFile,
+    find_recipe,
+    folder_name,
+    validate,
+)
 from marginctl.recipe.image_data import ImageData
-from marginctl.utils.device import world_size
+from marginctl.utils.device import resolve_device, world_size
 
 R = TypeVar("R", bound=ImageRecipe)
-MOST_SCORES = 4 * 2**30  # bytes, of the scores of all test images
+MAX_LOGIT_BYTES = 4 * 2**30  # of the logits of all test images
 
 
-def read_recipe(
-    name: str | None,
-    schema: type[R],
-    overrides: Iterable[str],
-    options: Mapping[str, tuple[str, Any]],
-    out: Path,
-) -> tuple[R, str | None, Path | None]:
-    """The recipe of a call, as `Session.open` takes it.
+@dataclass(frozen=True)
+class Request:
+    """What a command asks for.
 
-    Returns:
-        The recipe, the name that its runs are stored under, and its file; the last two are None
-        where the options alone make it.
+    Attributes:
+        recipe: the name or file of a recipe; None for one that the options alone define.
+        options: dotted key -> (option, value); the value is None if the option was not given.
+        overrides: from --set.
+        data_dir: None for the default one.
+        out: the runs folder.
+        device: `auto` is a GPU if there is one.
+    """
+
+    recipe: str | None
+    options: Mapping[str, tuple[str, Any]]
+    overrides: Iterable[str] = ()
+    data_dir: Path | None = None
+    out: Path = Path("runs")
+    device: str = "auto"
+
+    @property
+    def data_folder(self) -> Path:
+        return self.data_dir or default_data_dir()
+
+    def resolve_device(self) -> str:
+        """Return the device of this process.
+
+        Raises:
+            RequestError: there is no such device.
+        """
+        from marginctl.utils.distributed import local_device
+
+        return local_device(resolve_device(self.device, accelerated=True))
+
+
+@dataclass(frozen=True)
+class RequestedRecipe:
+    """The name of the folder of a recipe's runs, and its file; both None without a file."""
+
+    folder: str | None
+    file: Path | None
+
+    def folder_or(self, text: str) -> str:
+        """Return the folder's name, or one made of `text`."""
+        return self.folder or folder_name(text)[:60].strip(".-")
+
+
+def read_recipe(schema: type[R], request: Request) -> tuple[R, RequestedRecipe]:
+    """Return the recipe of a request, and where its runs belong.
 
     Raises:
-        RequestError: anything in it is wrong, or `out` is a file.
+        RequestError: the recipe is not valid, or the runs folder is a file.
     """
+    out = request.out
     if out.exists() and not out.is_dir():
         raise RequestError(f"--out {out}: is a file: name a folder")
-    if name is None:
-        document = recipes.RecipeDocument({"task": schema.minimal["task"]}, {}, "recipe")
-        return recipes.validate(schema, document, overrides, options), None, None
-    source = recipes.find_recipe(name)
-    recipe = load_task_recipe(source, schema, overrides, options)
-    return recipe, _stored_as(source, out), source.path
+    if request.recipe is None:
+        document = RecipeDocument({"task": schema.minimal["task"]}, {}, "recipe")
+        recipe = validate(schema, document, request.overrides, request.options)
+        return recipe, RequestedRecipe(None, None)
+    file = find_recipe(request.recipe)
+    recipe = load_task_recipe(file, schema, request.overrides, request.options)
+    return recipe, RequestedRecipe(_runs_folder_of(file, out), file.path)
 
 
-def _stored_as(source: recipes.RecipeFile, out: Path) -> str:
-    """The folder of a recipe's runs in a store; one that the store itself holds stays in its own.
+def _runs_folder_of(file: RecipeFile, out: Path) -> str:
+    """Return the folder of a recipe's runs in a runs folder.
 
-    `write_recipe` has put it there, also below the folder of a paper.
+    A recipe that `Session.write_recipe` has put into a runs folder keeps its folder there, which
+    may lie below the folder of a paper.
     """
-    folder = source.path.resolve().parent
-    if folder.name == source.path.stem and folder.is_relative_to(out.resolve()):
-        own = folder.relative_to(out.resolve()).as_posix()
-        return source.name if own == "." else own
-    return source.name
+    folder = file.path.resolve().parent
+    if folder.name == file.path.stem and folder.is_relative_to(out.resolve()):
+        name = folder.relative_to(out.resolve()).as_posix()
+        return file.name if name == "." else name
+    return file.name
 
 
-def images_of(data: ImageData, folder: Path) -> ImageDataset:
-    """Loads or lists images and leaves out and corrupts what the recipe says, by a fixed seed.
+def load_recipe_images(data: ImageData, folder: Path) -> ImageDataset:
+    """Load the images of a recipe, with its subset, long tail and label noise by a fixed seed.
 
     Raises:
-        RequestError: they are not there, or damaged.
+        RequestError: they are missing or corrupt.
     """
     images = load_image_set(
         data.name,
@@ -80,23 +129,32 @@ def images_of(data: ImageData, folder: Path) -> ImageDataset:
     return label_noise(images, data.label_noise, seed=0) if data.label_noise else images
 
 
-def check_scores(images: ImageDataset) -> None:
-    """Raises RequestError where the scores of the test images of many classes need too much memory.
+def check_images(recipe: ImageRecipe, images: ImageDataset) -> None:
+    """Raise RequestError for images of fewer than two classes, or that the model cannot take."""
+    if images.num_classes < 2:
+        raise RequestError(
+            f"data set '{images.name}': {images.num_classes} class: expected at least 2"
+        )
+    check_image_shape(recipe.model, images.channels, images.image_size)
+
+
+def check_logits_fit(images: ImageDataset) -> None:
+    """Raise RequestError if the logits of the test images need too much memory.
 
     Several such matrices are held at once, some of them in float64.
     """
     tests, classes = len(images.test_y), images.num_classes
-    if 4 * tests * classes > MOST_SCORES:
+    if 4 * tests * classes > MAX_LOGIT_BYTES:
         raise RequestError(
-            f"data set '{images.name}': {tests} test images of {classes} classes: their scores "
-            f"take {4 * tests * classes / 2**30:.1f} GiB, at most {MOST_SCORES / 2**30:.0f}: test "
-            f"on {MOST_SCORES // (4 * classes)} images or fewer, such as by a short val.txt of "
-            f"{LIST_PREFIX}PATH"
+            f"data set '{images.name}': {tests} test images of {classes} classes: their logits "
+            f"take {4 * tests * classes / 2**30:.1f} GiB, at most {MAX_LOGIT_BYTES / 2**30:.0f}: "
+            f"test on {MAX_LOGIT_BYTES // (4 * classes)} images or fewer, such as by a short "
+            f"val.txt of {LIST_PREFIX}PATH"
         )
 
 
-def check_processes(recipe: ImageRecipe, device: str) -> None:
-    """Raises RequestError for what several processes, or a device, cannot do."""
+def check_device(recipe: ImageRecipe, device: str) -> None:
+    """Raise RequestError for settings that the device or several processes do not support."""
     processes = world_size()
     if recipe.train.batch_size < 2 * processes and processes > 1:
         raise RequestError(
@@ -105,7 +163,8 @@ def check_processes(recipe: ImageRecipe, device: str) -> None:
         )
     if recipe.train.sync_batch_norm and processes > 1 and not device.startswith("cuda"):
         raise RequestError(
-            f"train.sync_batch_norm = true on {device}: PyTorch has it on GPUs alone: leave it out"
+            f"train.sync_batch_norm = true on {device}: PyTorch supports it on GPUs only: leave it "
+            "out"
         )
     if recipe.train.precision == "fp16" and device == "cpu":
         raise RequestError(

@@ -1,46 +1,44 @@
-"""What a training will take: a few steps are timed, and multiplied."""
+"""Estimates for --dry-run: a few steps are timed and multiplied."""
 
-import contextlib
 import statistics
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from marginctl.data.images.base import ImageDataset
+from marginctl.experiments.training_session import Session
 from marginctl.experiments.training_trial import Trial
+from marginctl.experiments.transfer_session import TransferSession, TransferTrial
 from marginctl.metrics.long_tail import class_groups
 from marginctl.objectives.parts import with_scale_value
 from marginctl.recipe.image_recipe import MAX_DIAGNOSED
 from marginctl.training.resource_errors import is_out_of_memory
 from marginctl.training.trainer import DivergedError, Trainer
+from marginctl.transfer import cached_features
 from marginctl.utils.device import synchronize, world_size
 from marginctl.utils.precision import device_config_for
 
-if TYPE_CHECKING:
-    from marginctl.experiments.training_session import Session
-
 BUDGET = 30.0  # seconds of timing in all
-FEW = 16  # images of the first steps that are timed
-WHOLE = 2.0  # seconds: where a step of a whole batch promises less, whole batches are timed
-ENOUGH = 0.5  # seconds of timed steps, two steps at least
-WARM = 2  # steps that are not timed
-LONG = 1000  # steps of an epoch that is not trained to its end
-FORWARD = 1 / 3  # of a step: the way back takes about twice as long
+FEW_IMAGES = 16  # of the first timed steps
+FULL_BATCH_SECONDS = 2.0  # full batches are timed if they are expected to be faster
+MIN_SECONDS = 0.5  # of timed steps, two steps at least
+WARM_UP_STEPS = 2
+STREAMED_STEPS = 1000  # of a streamed epoch, of which only the timed ones are decoded
+FORWARD_SHARE = 1 / 3  # of a step: the backward pass takes about twice as long
 
 
 @dataclass(frozen=True)
-class Work:
+class Workload:
     """What the time of a step depends on.
 
-    Objectives cost little beside a backbone: the first one stands for all.
+    Objectives cost little compared with a backbone: the first one represents all.
 
     Attributes:
-        images: channels, and the length of a side.
-        frozen: whether the classifier alone is trained, in a second stage.
-        decoded: the digest of the files, where they are decoded while the network trains.
+        images: channels and size.
+        streamed: the digest of the files, if they are decoded during the training.
     """
 
     model: str
@@ -48,21 +46,21 @@ class Work:
     classes: int
     batch_size: int
     grad_accum_steps: int
-    frozen: bool
+    retrains_classifier: bool
     augment: str
     optimizer: str
     precision: str
-    decoded: str | None
+    streamed: str | None
 
 
 @dataclass(frozen=True)
-class Timed:
+class StepTime:
     """How long a step takes.
 
     Attributes:
-        seconds: of a step of a whole batch; None where `reason` says why it was not timed.
-        steps: how many were timed.
-        images: in each of them; with fewer than the batch, the step is longer in proportion.
+        seconds: of a step of a full batch; None if `reason` says why it was not timed.
+        steps: number of timed steps.
+        images: in each of them; the time of fewer than a batch is scaled.
     """
 
     seconds: float | None
@@ -71,89 +69,124 @@ class Timed:
     reason: str | None = None
 
 
-class _EnoughError(Exception):
-    """Enough steps are timed."""
+def estimate_training(session: Session, budget: float = BUDGET) -> dict[str, Any]:
+    """Estimate the time of a session's unfinished trials: the document of `train --dry-run`.
 
-
-def plan(session: "Session", budget: float = BUDGET) -> dict[str, Any]:
-    """What is to be trained and about how long it takes: the document of `train --dry-run`.
-
-    A few steps of every kind of work are timed, on the trials' own images and with the first of
-    their objectives. Evaluation counts as a third of a step for as many images, those that
-    `train.reference_run` and `train.gradient_norm_samples` look at among them, and once for
-    foreign images and
-    those of pairs. A trial with a checkpoint counts as a whole, a finished one not at all; what is
-    left out is said under `not_counted`.
+    A few steps of every workload are timed, on the trials' own images and with the first of their
+    objectives. Evaluation counts as a third of a step for as many images: the test images, those
+    of diagnostics, and once those of OOD sets and pairs. A trial with a checkpoint counts as a
+    whole. What the estimate excludes is listed under `not_counted`.
 
     Args:
         session: whose trials they are.
-        budget: seconds of timing; what is not timed within them has no estimate. The first steps
-            of a kind of work that has been begun are done to their end.
+        budget: seconds of timing; workloads that are not timed within have no estimate. The first
+            steps of a workload are always completed.
 
     Returns:
-        A JSON document; `seconds` are of the trials whose work was timed.
+        A JSON document; `seconds` is the sum over the timed trials.
     """
-    ends = time.monotonic() + budget
-    todo, known = session.unfinished(), dict[Work, Timed]()
+    deadline = time.monotonic() + budget
+    pending, times = session.unfinished(), dict[Workload, StepTime]()
     rows = []
-    for trial in todo:
+    for trial in pending:
         images, steps = session.images[trial.data], session.steps(trial)
-        work = _work(trial, images, session.device)
-        if work not in known:
-            over = Timed(None, reason=f"beyond the {budget:g} s for timing")
-            late = time.monotonic() >= ends
-            known[work] = over if late else _timed(trial, images, session.device, ends)
-        timed = known[work]
+        workload = _workload(trial, images, session.device)
+        if workload not in times:
+            if time.monotonic() >= deadline:
+                times[workload] = StepTime(None, reason=f"beyond the {budget:g} s for timing")
+            else:
+                times[workload] = _time_step(trial, images, session.device, deadline)
+        step = times[workload]
         rows.append(
             {
                 "trial": str(trial),
                 "epochs": trial.recipe.train.epochs,
                 "steps": steps,
-                "seconds": _whole(trial, images, steps, timed.seconds),
-                "timed_steps": timed.steps,
-                "timed_images": timed.images,
-                "reason": timed.reason,
+                "seconds": _trial_seconds(trial, images, steps, step.seconds),
+                "timed_steps": step.steps,
+                "timed_images": step.images,
+                "reason": step.reason,
             }
         )
     return {
         "trials": len(session.trials),
-        "done": len(session.trials) - len(todo),
-        "to_do": len(todo),
+        "done": len(session.trials) - len(pending),
+        "to_do": len(pending),
         "device": session.device,
         "folder": str(session.folder),
         "seconds": sum(row["seconds"] or 0.0 for row in rows),
         "not_timed": sum(row["seconds"] is None for row in rows),
-        "tails": [tail for images in session.images.values() for tail in _tail(images)],
+        "tails": [tail for images in session.images.values() for tail in _long_tail(images)],
         "rows": rows,
-        "not_counted": _not_counted(todo),
+        "not_counted": _exclusions(pending),
     }
 
 
-def _not_counted(todo: Sequence[Trial]) -> list[str]:
-    """What the estimate leaves out, the last two where there is such a trial."""
-    recipes = [trial.recipe for trial in todo]
-    maps = any(r.data.augment == "none" and r.trainable_blocks != "1-4" for r in recipes)
-    return [
-        *("start-up", "reading the data", "checkpoints", "bootstrap intervals"),
-        *["what a kept frozen part saves"] * maps,
-        *["what train.compile saves"] * any(r.train.compile for r in recipes),
-    ]
+def estimate_transfer(session: TransferSession) -> dict[str, Any]:
+    """Estimate the time of a session's unfinished trials: the document of `transfer --dry-run`.
+
+    The time of a probe is that of its features, unless they are cached: a few images are timed.
+    Features of one network and image set are extracted once. The fit is not counted.
+    """
+    trials = [t for t in session.trials if isinstance(t, TransferTrial)]
+    probes = [t for t in trials if t.is_probe]
+    document = estimate_training(replace(session, trials=[t for t in trials if not t.is_probe]))
+    extracted: set[tuple[str, str]] = set()
+    pending = [t for t in probes if session.load_result(t).result is None]
+    for trial in pending:
+        images, key = session.images[trial.data], (trial.source.weights, trial.data)
+        count = len(images.train_y) + len(images.test_y)
+        cached = key in extracted or cached_features.are_cached(
+            trial.source, images, session.runs_folder
+        )
+        seconds = 0.0
+        if not cached:
+            device_config = device_config_for(session.device, "fp32")
+            seconds = count * cached_features.seconds_per_image(trial.source, images, device_config)
+        extracted.add(key)
+        row = {"trial": str(trial), "images": count, "features_kept": cached, "seconds": seconds}
+        document["rows"].append(row)
+        document["seconds"] += seconds
+    exclusions = document["not_counted"]
+    return document | {
+        "trials": len(trials),
+        "done": document["done"] + len(probes) - len(pending),
+        "to_do": document["to_do"] + len(pending),
+        "not_counted": [*exclusions, "the fit of a probe"] if pending else exclusions,
+    }
 
 
-def _tail(images: ImageDataset) -> list[dict[str, Any]]:
-    """The training images of each class, where they are so uneven that results say `shots`."""
+def _exclusions(pending: Sequence[Trial]) -> list[str]:
+    """Return what the estimate excludes; the last two only if there is such a trial."""
+    excluded = ["start-up", "reading the data", "checkpoints", "bootstrap intervals"]
+    recipes = [trial.recipe for trial in pending]
+    if any(r.data.augment == "none" and r.trainable_blocks != "1-4" for r in recipes):
+        excluded.append("what cached features of frozen blocks save")
+    if any(r.train.compile for r in recipes):
+        excluded.append("what train.compile saves")
+    return excluded
+
+
+def _long_tail(images: ImageDataset) -> list[dict[str, Any]]:
+    """Return the training images of each class, if results have the accuracy of class groups."""
     counts = np.bincount(images.train_y, minlength=images.num_classes)
     groups = {name: len(classes) for name, classes in class_groups(counts).items()}
     if sum(number > 0 for number in groups.values()) < 2:
         return []
-    whole = {"data": images.name, "images": len(images.train_y), "groups": groups}
-    return [whole | {"counts": counts.tolist()}]
+    return [
+        {
+            "data": images.name,
+            "images": len(images.train_y),
+            "groups": groups,
+            "counts": counts.tolist(),
+        }
+    ]
 
 
-def _work(trial: Trial, images: ImageDataset, device: str) -> Work:
+def _workload(trial: Trial, images: ImageDataset, device: str) -> Workload:
     recipe = trial.recipe
-    return Work(
-        recipe.model,
+    return Workload(
+        str(recipe.model),
         (images.channels, images.image_size),
         images.num_classes,
         recipe.train.batch_size,
@@ -166,75 +199,71 @@ def _work(trial: Trial, images: ImageDataset, device: str) -> Work:
     )
 
 
-def _whole(trial: Trial, images: ImageDataset, steps: int, step: float | None) -> float | None:
-    """Seconds of a trial: its steps and its evaluations."""
-    if step is None:
+def _trial_seconds(
+    trial: Trial, images: ImageDataset, steps: int, step_seconds: float | None
+) -> float | None:
+    """Return the seconds of a trial: its steps and its evaluations."""
+    if step_seconds is None:
         return None
     train = trial.recipe.train
     evaluations = -(-train.epochs // train.evaluate_every)
-    images_of_train = len(images.train_y)
-    batch = min(train.batch_size, images_of_train)
-    looked_at = min(MAX_DIAGNOSED, images_of_train) if train.reference_run is not None else 0
-    way_back = min(
-        train.gradient_norm_samples, images_of_train
-    )  # a whole step each, but for the optimiser
-    forward = len(images.test_y) + looked_at + way_back / FORWARD
-    at_end = sum(len(own.images.test_y) for own in trial.foreign)
-    at_end += sum(len(own.files) for own in trial.pairs)
-    return step * (steps + FORWARD * (evaluations * forward + at_end) / batch)
+    count = len(images.train_y)
+    batch = min(train.batch_size, count)
+    diagnosed = min(MAX_DIAGNOSED, count) if train.reference_run is not None else 0
+    with_gradient = min(train.gradient_norm_samples, count)  # a whole step without the update
+    forward = len(images.test_y) + diagnosed + with_gradient / FORWARD_SHARE
+    at_end = sum(len(dataset.images.test_y) for dataset in trial.ood)
+    at_end += sum(len(pairs.files) for pairs in trial.pairs)
+    return step_seconds * (steps + FORWARD_SHARE * (evaluations * forward + at_end) / batch)
 
 
-def _timed(trial: Trial, images: ImageDataset, device: str, ends: float) -> Timed:
-    """Times a few images; and whole batches where these are fast, and the time is not up."""
+def _time_step(trial: Trial, images: ImageDataset, device: str, deadline: float) -> StepTime:
+    """Time steps of a few images, and of full batches if these are fast and time remains."""
     # each process of several has its part of a batch
-    whole = -(-min(trial.recipe.train.batch_size, len(images.train_y)) // world_size())
-    few = min(whole, FEW)
+    full = -(-min(trial.recipe.train.batch_size, len(images.train_y)) // world_size())
+    few = min(full, FEW_IMAGES)
     try:
-        times = _times(trial, images, device, few)
-        # a step takes longer than its images do, so few of them promise too much for a small model
-        if few < whole and min(times) * whole / few < WHOLE and time.monotonic() < ends:
-            times, few = _times(trial, images, device, whole), whole
-        return Timed(statistics.fmean(times) * whole / few, len(times), few)
+        times = _step_seconds(trial, images, device, few)
+        # a step takes longer than its images do: few images overestimate a small model
+        fast = min(times) * full / few < FULL_BATCH_SECONDS
+        if few < full and fast and time.monotonic() < deadline:
+            times, few = _step_seconds(trial, images, device, full), full
+        return StepTime(statistics.fmean(times) * full / few, len(times), few)
     except DivergedError as error:
-        return Timed(None, reason=str(error))
+        return StepTime(None, reason=str(error))
     except (RuntimeError, MemoryError, ValueError) as error:
         if is_out_of_memory(error):
-            return Timed(None, reason=f"{device} has no memory for {whole} images")
+            return StepTime(None, reason=f"{device} has no memory for {full} images")
         if "more than 1 value per channel" not in str(error):
             raise
-        return Timed(None, reason="batch normalisation needs 2 images or more")
+        return StepTime(None, reason="batch normalisation needs 2 images or more")
 
 
-def _times(trial: Trial, images: ImageDataset, device: str, size: int) -> list[float]:
-    """Seconds of some steps of `size` images.
+def _step_seconds(trial: Trial, images: ImageDataset, device: str, size: int) -> list[float]:
+    """Return the seconds of some steps of `size` images, after a warm-up.
 
     Raises:
         DivergedError: the loss is not finite.
     """
     train = trial.recipe.train
-    changed = {"batch_size": size, "epochs": 100_000, "compile": False, "sync_batch_norm": False}
-    if size <= FEW:
-        changed["grad_accum_steps"] = 1  # a few images are a part of a batch
-    recipe = trial.recipe.model_copy(update={"train": train.model_copy(update=changed)})
-    # of files a long epoch, of which no more is decoded than is timed: to start decoding is no step
-    number = LONG if recipe.data.streamed else 2
-    some = images.select(np.arange(number * size) % len(images.train_y))
+    changes = {"batch_size": size, "epochs": 100_000, "compile": False, "sync_batch_norm": False}
+    if size <= FEW_IMAGES:
+        changes["grad_accum_steps"] = 1  # a few images are a part of a batch
+    recipe = trial.recipe.model_copy(update={"train": train.model_copy(update=changes)})
+    # a long streamed epoch: starting the decoders is no part of a step
+    steps = STREAMED_STEPS if recipe.data.streamed else 2
+    rows = np.arange(steps * size) % len(images.train_y)
+    spec = with_scale_value(trial.spec, 1.0)  # any value of an unknown scale takes as long
     device_config = device_config_for(device, train.precision)
-    spec = with_scale_value(trial.spec, 1.0)  # a scale that is not known yet: any takes as long
-    trainer = Trainer(recipe, spec, some, trial.seed, device_config)
+    trainer = Trainer(recipe, spec, images.select(rows), trial.seed, device_config)
     times: list[float] = []
     before = time.perf_counter()
-
-    def after_step() -> None:
-        nonlocal before
-        synchronize(device)
-        now = time.perf_counter()
-        times.append(now - before)
-        before = now
-        if len(times) >= WARM + 2 and sum(times[WARM:]) >= ENOUGH:
-            raise _EnoughError
-
-    with contextlib.suppress(_EnoughError):
-        while True:
-            trainer.run_epoch(after_step)
-    return times[WARM:]
+    while True:
+        for _ in trainer.steps():
+            synchronize(device)
+            now = time.perf_counter()
+            times.append(now - before)
+            before = now
+            timed = times[WARM_UP_STEPS:]
+            if len(timed) >= 2 and sum(timed) >= MIN_SECONDS:
+                return timed

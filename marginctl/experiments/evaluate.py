@@ -1,4 +1,4 @@
-"""Evaluates a trained network: what `marginctl eval` computes."""
+"""Evaluation of a trained run: what `marginctl eval` computes."""
 
 import os
 from collections.abc import Sequence
@@ -14,10 +14,10 @@ from marginctl.data.images.image_sets import load_ood_datasets
 from marginctl.data.images.registry import FOLDER_PREFIX, check_image_set_name, loading_modes
 from marginctl.data.paths import resolve_path
 from marginctl.errors import RequestError
-from marginctl.experiments.checks import images_of
-from marginctl.experiments.find_run import located, run_of
+from marginctl.experiments.checks import load_recipe_images
+from marginctl.experiments.find_run import find_checkpoint, load_run_info
 from marginctl.experiments.records import evaluation_recipe
-from marginctl.experiments.source_scale import spec_of
+from marginctl.experiments.source_scale import resolved_spec
 from marginctl.recipe.image_data import ImageData
 from marginctl.training.epoch_metrics import (
     classification_record,
@@ -30,97 +30,99 @@ from marginctl.utils.precision import device_config_for
 
 
 @dataclass(frozen=True)
-class Evaluated:
-    """A trained network on test images.
+class RunPredictions:
+    """The predictions of a trained network on test images.
 
     Attributes:
-        about: the run's folder, checkpoint, step, data, model and objective, as JSON has them.
-        images: of which the test part was seen.
+        description: run, checkpoint, step, data, model and objective, for JSON.
+        images: the images; their test part was predicted.
         trainer: the network.
-        tested: what it makes of them.
+        predictions: on the test images.
         classes: the names of the classes that it was trained for.
     """
 
-    about: dict[str, Any]
+    description: dict[str, Any]
     images: ImageDataset
     trainer: Trainer
-    tested: Predictions
+    predictions: Predictions
     classes: list[str]
 
 
 def evaluate(
     path: Path,
     data: str | None,
-    which: str,
+    checkpoint: str,
     data_dir: Path,
     device: str,
     bins: int,
     calibration: Path | None = None,
     ood: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Evaluates a run's folder or a checkpoint in one: the document of `eval --json`.
+    """Evaluate a run directory or a checkpoint; return the document of `eval --json`.
 
     Args:
-        path, data, which, data_dir, device: of `tested_of`.
-        bins: of the calibration.
+        path, data, checkpoint, data_dir, device: as in `predict_run`.
+        bins: of the calibration error.
         calibration: a calibrator of `calibrate --save`, whose scores are added.
-        ood: foreign images, as `load_ood_datasets` takes them.
+        ood: out-of-distribution test sets, as in `load_ood_datasets`.
 
     Raises:
-        RequestError: as `tested_of` and `load_ood_datasets`, or a calibrator that cannot be read
-            or does not fit the network.
+        RequestError: as `predict_run` and `load_ood_datasets`, or the calibrator is corrupt or does
+            not fit the network.
     """
     calibrator = None if calibration is None else Calibrator.load(calibration)
-    found = tested_of(path, data, which, data_dir, device)
-    images, tested = found.images, found.tested
-    foreign = load_ood_datasets(ood, images, data_dir, stream=found.trainer.recipe.data.streamed)
-    others = predict_ood(found.trainer, foreign, images, None)
+    run = predict_run(path, data, checkpoint, data_dir, device)
+    images, predictions = run.images, run.predictions
+    ood_sets = load_ood_datasets(ood, images, data_dir, stream=run.trainer.recipe.data.streamed)
+    ood_predictions = predict_ood(run.trainer, ood_sets, images, None)
     document: dict[str, Any] = {
         "schema": 1,
         "command": "eval",
-        **found.about,
-        **classification_record(found.trainer.objective, tested, images.classes, bins),
-        # of its own images alone: others have another tail, or none
-        **(long_tail_record(tested, images.train_y) if data is None else {}),
-        "detection": detection_record(tested, others, curves=True),
+        **run.description,
+        **classification_record(run.trainer.objective, predictions, images.classes, bins),
+        # other images than its own have another long tail, or none
+        **(long_tail_record(predictions, images.train_y) if data is None else {}),
+        "detection": detection_record(predictions, ood_predictions, curves=True),
     }
-    if list(images.classes) != found.classes:
+    if list(images.classes) != run.classes:
         document["reasons"]["per_class"] = "the classes have other names: compared by their number"
     if calibration is not None and calibrator is not None:
-        logits, digest = tested.logits.double().numpy(), images.split_digests["test"]
+        logits, digest = predictions.logits.double().numpy(), images.split_digests["test"]
         document["calibrated"] = evaluate_calibrator(
-            calibration, calibrator, logits, tested.labels.numpy(), bins, digest
+            calibration, calibrator, logits, predictions.labels.numpy(), bins, digest
         )
     return document
 
 
-def tested_of(path: Path, data: str | None, which: str, data_dir: Path, device: str) -> Evaluated:
-    """Runs test images through a trained network.
+def predict_run(
+    path: Path, data: str | None, checkpoint: str, data_dir: Path, device: str
+) -> RunPredictions:
+    """Return the predictions of a trained network on test images.
 
     Args:
-        path: the folder of a trial, or a checkpoint file in its `checkpoints`.
-        data: other images than those that it was trained with, or None.
-        which: `last` or `best`, for a folder.
-        data_dir: where the images are.
+        path: a run directory, or a checkpoint file in its `checkpoints`.
+        data: images instead of those of the training, or None.
+        checkpoint: `last` or `best`, for a run directory.
+        data_dir: the data folder.
         device: a torch device.
 
     Raises:
-        RequestError: no run or checkpoint, a damaged one, or images that do not fit the network.
+        RequestError: no run or checkpoint, a corrupt one, or images that do not fit the network.
     """
-    folder, file, state = located(path.absolute(), which)
-    run = run_of(folder)
-    recipe = evaluation_recipe(run)
-    pixels = state["image_size"]  # checkpoints of old do not say
-    own = recipe.data if data is None else _other(data, recipe.data, pixels, data_dir)
-    images = images_of(own, data_dir)
-    if data is None and images.digest != run.data:
+    folder, file, state = find_checkpoint(path.absolute(), checkpoint)
+    info = load_run_info(folder)
+    recipe = evaluation_recipe(info)
+    image_size = state["image_size"]
+    section = recipe.data if data is None else _other_data(data, recipe.data, image_size, data_dir)
+    images = load_recipe_images(section, data_dir)
+    if data is None and images.digest != info.data:
         raise RequestError(
-            f"{folder}: was trained on other content of {own.name} than there is now: name the "
-            "folder that has it with --data-dir, or say --data to evaluate on this one"
+            f"{folder}: the content of {section.name} has changed since the training: name the "
+            "folder of the old content with --data-dir, or evaluate on the new one with --data"
         )
-    _check_fit(state, images, file)
+    _check_classes(state, images, file)
     device_config = device_config_for(device, recipe.train.precision)
-    trainer = Trainer(recipe, spec_of(run), images, run.seed, device_config)
+    trainer = Trainer(recipe, resolved_spec(info), images, info.seed, device_config)
     try:
         trainer.load_weights(state)
     except MISMATCH_ERRORS as error:
@@ -128,60 +130,59 @@ def tested_of(path: Path, data: str | None, which: str, data_dir: Path, device: 
             shape = f"{images.channels} x {images.image_size} x {images.image_size}"
             raise RequestError(
                 f"{file}: {recipe.model} does not take the images of {data} ({shape}): evaluate it "
-                f"on images as those of {recipe.data.name}"
+                f"on images like those of {recipe.data.name}"
             ) from None
         raise RequestError(
-            f"{file}: holds another network than {recipe.model} with {run.objective}, which "
+            f"{file}: holds another network than {recipe.model} with {info.objective}, which "
             f"{folder / 'run.json'} says ({str(error).splitlines()[0]}): train it again"
         ) from None
     try:
-        tested = trainer.predict()
+        predictions = trainer.predict()
     except DivergedError as error:
         raise RequestError(f"{file}: {error}: there is nothing to evaluate") from None
-    about = {
+    description = {
         "run": str(folder),
         "checkpoint": file.name,
         "step": int(state["step"]),
-        "data": own.name,
-        "model": recipe.model,
-        "objective": run.objective,
+        "data": section.name,
+        "model": str(recipe.model),
+        "objective": info.objective,
     }
-    return Evaluated(about, images, trainer, tested, state["classes"])
+    return RunPredictions(description, images, trainer, predictions, state["classes"])
 
 
-def _other(name: str, trained: ImageData, pixels: int, data_dir: Path) -> ImageData:
-    """Other images, scaled as those of the training were; their test part is used as it is.
+def _other_data(name: str, trained: ImageData, image_size: int, data_dir: Path) -> ImageData:
+    """Return the data section of other images, of the size of the training's.
 
-    A folder that the training divided is divided so again: no image of its training part is
-    tested.
+    A folder that the training divided is divided in the same way: no training image is tested.
 
     Raises:
-        RequestError: no such set.
+        RequestError: there is no such data set.
     """
-    ways = loading_modes(check_image_set_name(name))
-    way = "stream" if trained.streamed and "stream" in ways else None
+    modes = loading_modes(check_image_set_name(name))
+    load = "stream" if trained.streamed and "stream" in modes else None
     folders = [
-        os.path.realpath(resolve_path(own.removeprefix(FOLDER_PREFIX), data_dir))
-        for own in (name, trained.name)
-        if own.startswith(FOLDER_PREFIX)
+        os.path.realpath(resolve_path(path.removeprefix(FOLDER_PREFIX), data_dir))
+        for path in (name, trained.name)
+        if path.startswith(FOLDER_PREFIX)
     ]
-    divided = len(folders) == 2 and folders[0] == folders[1]
-    share = trained.test_fraction if divided else None
-    return ImageData(name=name, image_size=pixels, load=way, test_fraction=share)
+    same_folder = len(folders) == 2 and folders[0] == folders[1]
+    fraction = trained.test_fraction if same_folder else None
+    return ImageData(name=name, image_size=image_size, load=load, test_fraction=fraction)
 
 
-def _check_fit(state: dict[str, Any], images: ImageDataset, file: Path) -> None:
+def _check_classes(state: dict[str, Any], images: ImageDataset, file: Path) -> None:
     weight = state["objective"].get("weight")
-    found = len(weight) if isinstance(weight, Tensor) and weight.dim() else None
-    if found != images.num_classes:
+    classes = len(weight) if isinstance(weight, Tensor) and weight.dim() else None
+    if classes != images.num_classes:
         raise RequestError(
-            f"{file}: was trained for {found} classes, and {images.name} has {images.num_classes}: "
-            "evaluate it on data with as many"
+            f"{file}: was trained for {classes} classes, and {images.name} has "
+            f"{images.num_classes}: evaluate it on data with as many"
         )
 
 
 def title(document: dict[str, Any]) -> str:
-    """What was evaluated on what, in a line."""
+    """Return one line: the evaluated network and data."""
     return (
         f"{document['model']} with {document['objective']} on {document['data']} "
         f"({document['checkpoint']}, step {document['step']})"

@@ -1,4 +1,4 @@
-"""Verifies pairs of images by a trained network: what `marginctl eval --pairs` computes."""
+"""Verification of image pairs by a trained run: what `marginctl eval --pairs` computes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,11 +9,10 @@ from torch import Tensor
 
 from marginctl.data.images.pairs import read_pairs
 from marginctl.errors import RequestError
-from marginctl.experiments.find_run import located, run_of
+from marginctl.experiments.find_run import find_checkpoint, load_run_info
 from marginctl.experiments.records import evaluation_recipe
 from marginctl.models.backbone import Backbone
 from marginctl.models.factory import create_backbone
-from marginctl.models.registry import ModelSpec
 from marginctl.recipe import ImageRecipe
 from marginctl.runs.atomic_io import csv_text, write_output
 from marginctl.training import checkpoint
@@ -27,19 +26,19 @@ HEADING = ("pairs", "line", "first", "second", "same", "cosine", "fold")
 
 
 @dataclass(frozen=True)
-class Verified:
-    """Lists of pairs by a trained network.
+class PairVerification:
+    """The verification of lists of pairs by a trained network.
 
     Attributes:
         document: of `eval --pairs --json`.
-        lists: what was made of each.
+        lists: the similarities of each list.
     """
 
     document: dict[str, Any]
     lists: Sequence[PairSimilarities]
 
     def write(self, path: Path) -> None:
-        """Writes a row for each pair, in the order of the files, as CSV; folds count from 1.
+        """Write a CSV row for each pair, in the order of the files; folds count from 1.
 
         Raises:
             StorageError: it cannot be written.
@@ -55,38 +54,38 @@ class Verified:
 
 
 def verify(
-    path: Path, files: Sequence[Path], root: Path | None, which: str, device: str, *, flip: bool
-) -> Verified:
-    """Verifies lists of pairs; the images that the network was trained on are not needed.
+    path: Path, files: Sequence[Path], root: Path | None, kind: str, device: str, *, flip: bool
+) -> PairVerification:
+    """Verify lists of pairs; the training images of the network are not needed.
 
     Args:
-        path: the folder of a trial, or a checkpoint file in its `checkpoints`.
-        files: lists of pairs, as `read_pairs` takes them.
+        path: a run directory, or a checkpoint file in its `checkpoints`.
+        files: lists of pairs, as in `read_pairs`.
         root: the folder of their images; None for that of each list.
-        which: `last` or `best`, for a folder.
+        kind: `last` or `best`, for a run directory.
         device: a torch device.
-        flip: as `pair_similarities` has it.
+        flip: as in `pair_similarities`.
 
     Raises:
-        RequestError: no run or checkpoint, a damaged one, or a list or an image that cannot be
+        RequestError: no run or checkpoint, a corrupt one, or a list or an image that cannot be
             used.
     """
     lists = [read_pairs(file, root) for file in files]
-    folder, file, state = located(path.absolute(), which)
-    run = run_of(folder)
-    recipe = evaluation_recipe(run)
+    folder, file, state = find_checkpoint(path.absolute(), kind)
+    info = load_run_info(folder)
+    recipe = evaluation_recipe(info)
     mean, std = state["normalization"]
     input_format = InputFormat(len(mean), state["image_size"], mean, std)
     device_config = device_config_for(device, recipe.train.precision)
     backbone = _backbone(recipe, state["model"], input_format, device_config, file)
 
-    def features(x: Tensor) -> Tensor:
+    def extract(x: Tensor) -> Tensor:
         with device_config.autocast():
-            found: Tensor = backbone(x)
-        return found
+            features: Tensor = backbone(x)
+        return features
 
-    found = pair_similarities(
-        features, lists, recipe, input_format, device_config, World(), flip=flip
+    results = pair_similarities(
+        extract, lists, recipe, input_format, device_config, World(), flip=flip
     )
     document = {
         "schema": 1,
@@ -94,17 +93,17 @@ def verify(
         "run": str(folder),
         "checkpoint": file.name,
         "step": int(state["step"]),
-        "model": recipe.model,
-        "objective": run.objective,
+        "model": str(recipe.model),
+        "objective": info.objective,
         "score": "cosine of the embeddings" + (", each with its mirror image's" if flip else ""),
-        "embedding": found[0].embedding_dim,
-        "verification": [one.record() for one in found],
+        "embedding": results[0].embedding_dim,
+        "verification": [one.record() for one in results],
     }
-    return Verified(document, found)
+    return PairVerification(document, results)
 
 
 def title(document: dict[str, Any]) -> str:
-    """What was verified by what, in a line."""
+    """Return one line: the network and the score of the verification."""
     return (
         f"{document['model']} with {document['objective']}: {document['score']}, "
         f"{document['embedding']} numbers ({document['checkpoint']}, step {document['step']})"
@@ -118,15 +117,14 @@ def _backbone(
     device_config: DeviceConfig,
     file: Path,
 ) -> Backbone:
-    model = ModelSpec.parse(recipe.model)
-    backbone = create_backbone(model, input_format.channels, input_format.image_size)
+    backbone = create_backbone(recipe.model, input_format.channels, input_format.image_size)
     try:
         checkpoint.check_shapes(backbone, weights)
         backbone.load_state_dict(weights)
     except MISMATCH_ERRORS as error:
-        said = str(error).splitlines()[0]
+        reason = str(error).splitlines()[0]
         raise RequestError(
-            f"{file}: holds another network than {recipe.model} ({said}): train it again"
+            f"{file}: holds another network than {recipe.model} ({reason}): train it again"
         ) from None
     backbone = backbone.eval().to(device_config.device)
     return backbone.to(memory_format=device_config.memory_format)

@@ -1,4 +1,4 @@
-"""Evaluates a classifier that is published with weights, by their name."""
+"""Evaluation of published weights by their name: what `marginctl eval WEIGHTS` computes."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 BATCH = 32
 
-Values = tuple[Tensor, Tensor]  # features (N, d) and logits (N, C), of all images
-
 
 def evaluate_weights(
     name: str,
@@ -38,23 +36,23 @@ def evaluate_weights(
     calibration: Path | None = None,
     ood: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Evaluates published weights on streamed images: the document of `eval --json`.
+    """Evaluate published weights on streamed images; return the document of `eval --json`.
 
-    The images are prepared by the weights' own preset. All classes of the weights stand to choice,
-    also where the images have fewer.
+    The weights' own preset prepares the images. Predictions are among all classes of the weights,
+    also if the images have fewer.
 
     Args:
-        name: as `pretrained_classifier` takes it.
-        data: `imagenet`, `places-365`, `folder:PATH` or `list:PATH`; of it the test part alone.
-        data_dir: where the images are.
+        name: as in `pretrained_classifier`.
+        data: `imagenet`, `places-365`, `folder:PATH` or `list:PATH`; only its test part is used.
+        data_dir: the data folder.
         device: a torch device.
-        bins: of the calibration.
+        bins: of the calibration error.
         calibration: a calibrator of `calibrate --save`, whose scores are added.
-        ood: foreign images, as `load_ood_datasets` takes them, prepared by the weights' own preset.
+        ood: out-of-distribution test sets, as in `load_ood_datasets`; prepared by the same preset.
 
     Raises:
-        RequestError: no such weights, weights that are not there and cannot be fetched, or images
-            whose classes are not those of the weights.
+        RequestError: no such weights, weights that cannot be downloaded, or images whose classes
+            are not those of the weights.
     """
     calibrator = None if calibration is None else Calibrator.load(calibration)
     weights = pretrained_classifier(name)
@@ -62,17 +60,17 @@ def evaluate_weights(
         raise RequestError(f"{name}: published weights: name images with --data")
     preset, categories = weights.transform, weights.categories
     files = load_on_disk(data, data_dir, weights.image_size, test_only=True)
-    numbers, matched = classes_of(files.classes, categories, weights.name)
-    foreign = load_ood_datasets(ood, files, data_dir, stream=True)
+    numbers, matched = match_classes(files.classes, categories, weights.name)
+    ood_sets = load_ood_datasets(ood, files, data_dir, stream=True)
     network = weights.network().eval().to(device)
-    last = [m for m in network.modules() if isinstance(m, nn.Linear)][-1:]
-    own, *others = (
-        _computed(network, last, images, preset, torch.device(device))
-        for images in (files, *(one.images for one in foreign))
+    linear = [m for m in network.modules() if isinstance(m, nn.Linear)][-1:]
+    outputs, *ood_outputs = (
+        _features_and_logits(network, linear, images, preset, torch.device(device))
+        for images in (files, *(ood_set.images for ood_set in ood_sets))
     )
-    if not all(bool(part.isfinite().all()) for part in own):
+    if not all(bool(part.isfinite().all()) for part in outputs):
         raise RequestError(f"{weights.name}: an output is not finite: there is nothing to evaluate")
-    features, scores = (part.double().numpy() for part in own)
+    features, logits = (part.double().numpy() for part in outputs)
     labels = numbers[files.test_y]
     document = {
         "schema": 1,
@@ -88,21 +86,21 @@ def evaluate_weights(
         "classes_matched_by": matched,
         **classification_metrics(
             features,
-            scores,
-            scores,
+            logits,
+            logits,
             labels,
             categories,
             bins,
-            last[0].weight.detach().cpu().double().numpy()
-            if last
+            linear[0].weight.detach().cpu().double().numpy()
+            if linear
             else "the network ends in no linear layer",
         ),
         "detection": detection_metrics(
-            Outputs(features, scores, scores),
+            Outputs(features, logits, logits),
             labels,
             [
                 OODOutputs(one.images.name, one.group, one.digest, Outputs(x, z, z))
-                for one, values in zip(foreign, others, strict=True)
+                for one, values in zip(ood_sets, ood_outputs, strict=True)
                 for x, z in [[part.double().numpy() for part in values]]
             ],
             curves=True,
@@ -111,40 +109,40 @@ def evaluate_weights(
     if calibration is not None and calibrator is not None:
         digest = files.split_digests["test"]
         document["calibrated"] = evaluate_calibrator(
-            calibration, calibrator, scores, labels, bins, digest
+            calibration, calibrator, logits, labels, bins, digest
         )
     return document
 
 
 def title(document: dict[str, Any]) -> str:
-    """What was evaluated on what, in a line."""
+    """Return one line: the weights, the data and how their classes were matched."""
     return (
         f"{document['weights']} on {document['data']} (classes matched by "
         f"{document['classes_matched_by']})"
     )
 
 
-def classes_of(
+def match_classes(
     names: Sequence[str], categories: Sequence[str], weights: str
 ) -> tuple[NDArray[np.int64], str]:
-    """Which class of the weights each class of the images is.
+    """Return the class of the weights for each class of the images.
 
-    The first that holds: all names are wnids of ImageNet; all are categories of the weights (`_`
-    may stand for a blank); there are as many classes, in the same order.
+    The first rule that applies: all names are wnids of ImageNet; all are categories of the weights
+    (`_` may stand for a blank); there are as many classes, in the same order.
 
     Returns:
         (K,) numbers from 0 to C - 1, and what they were matched by.
 
     Raises:
-        RequestError: nothing holds.
+        RequestError: no rule applies.
     """
     wnids = imagenet_wnids() if len(categories) == len(imagenet_wnids()) else ()
     for known, matched in ((wnids, "wnid"), (tuple(map(_plain, categories)), "category")):
         number = {name: i for i, name in enumerate(known)}
-        found = [number.get(n if matched == "wnid" else _plain(n)) for n in names]
-        whole = [i for i in found if i is not None]
-        if len(whole) == len(set(whole)) == len(names):
-            return np.array(whole, np.int64), matched
+        numbers = [number.get(n if matched == "wnid" else _plain(n)) for n in names]
+        known_numbers = [i for i in numbers if i is not None]
+        if len(known_numbers) == len(set(known_numbers)) == len(names):
+            return np.array(known_numbers, np.int64), matched
     if len(names) == len(categories):
         return np.arange(len(names)), "count"
     seen = dict[str, str]()
@@ -155,10 +153,10 @@ def classes_of(
                 "name: make them one class"
             )
         seen[_plain(name)] = name
-    strange = next(n for n in names if _plain(n) not in set(map(_plain, categories)))
+    unknown = next(n for n in names if _plain(n) not in set(map(_plain, categories)))
     raise RequestError(
         f"{weights}: has {len(categories)} classes, the images have {len(names)}: expected as "
-        f"many, or classes that are called as its categories or by their wnids: '{strange}' is none"
+        f"many, or classes with the names of its categories or wnids: '{unknown}' is none"
     )
 
 
@@ -167,7 +165,7 @@ def _plain(name: str) -> str:
 
 
 class _Preset:
-    """A preset of torchvision, as `DecodedImages` calls it."""
+    """A preset of torchvision in the form that `DecodedImages` calls."""
 
     def __init__(self, preset: Any) -> None:
         self._preset = preset
@@ -177,36 +175,36 @@ class _Preset:
 
 
 def _prepared(images: ImageDataset, preset: Any, device: torch.device) -> Iterator[Tensor]:
-    """The test images as the preset makes them, batch by batch, on the CPU."""
+    """Yield the test images after the preset, batch by batch, on the CPU."""
     count = len(images.test_y)
     rows = np.split(np.arange(count), range(BATCH, count, BATCH))
     if isinstance(images, OnDiskImages):
-        of_files = DecodedImages(images.test, images.root, _Preset(preset))
-        yield from (x for x, _, _ in decode_batches(of_files, rows, device))
+        decoded = DecodedImages(images.test, images.root, _Preset(preset))
+        yield from (x for x, _, _ in decode_batches(decoded, rows, device))
     elif isinstance(images, InMemoryImages):
         from PIL import Image
 
-        for some in rows:
-            squares = (x.squeeze(2) if x.shape[2] == 1 else x for x in images.test_x[some])
+        for batch in rows:
+            squares = (x.squeeze(2) if x.shape[2] == 1 else x for x in images.test_x[batch])
             yield torch.stack([preset(Image.fromarray(x).convert("RGB")) for x in squares])
 
 
 @torch.no_grad()
-def _computed(
+def _features_and_logits(
     network: nn.Module,
-    last: list[nn.Linear],
+    linear: list[nn.Linear],
     images: ImageDataset,
     preset: Any,
     device: torch.device,
-) -> Values:
-    """The features, which are the input of the last linear layer, and the logits, on the CPU."""
+) -> tuple[Tensor, Tensor]:
+    """Return the inputs (N, d) of the last linear layer and the logits (N, C), on the CPU."""
     inputs: list[Tensor] = []
-    hooks = [m.register_forward_pre_hook(lambda _, given: inputs.append(given[0])) for m in last]
+    hooks = [m.register_forward_pre_hook(lambda _, given: inputs.append(given[0])) for m in linear]
     parts = []
     try:
         for x in _prepared(images, preset, device):
             logits = network(x.to(device))
-            features = inputs.pop() if last else logits[:, :0]
+            features = inputs.pop() if linear else logits[:, :0]
             parts.append((features.float().cpu(), logits.float().cpu()))
     finally:
         for hook in hooks:

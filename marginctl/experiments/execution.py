@@ -1,213 +1,210 @@
-"""Runs the trials of a call of `train`, `cosify` or `transfer`; what is done is not done again."""
+"""Run the trials of a session one after the other, and skip those that are finished."""
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from marginctl.experiments.records import TrainingResult, parse_training_info
-from marginctl.experiments.training_session import At, Session
-from marginctl.experiments.training_trial import Trial, needs, scale_of
+from marginctl.experiments.run_trial import (
+    CheckpointPolicy,
+    SignalHandler,
+    StoppedRunError,
+    TrialContext,
+)
+from marginctl.experiments.source_model import SourceModel, load_source_model
+from marginctl.experiments.training_session import Session
+from marginctl.experiments.training_trial import Trial
 from marginctl.objectives.parts import scale_source
 from marginctl.runs.data_changes import changed_data_note
 from marginctl.runs.run_dir import RunDir, SavedResult
 from marginctl.runs.safe_read import CorruptFileError, read_text
+from marginctl.training.resource_errors import one_line_errors
+from marginctl.utils.distributed import World, process_group
+from marginctl.utils.precision import device_config_for
 
-if TYPE_CHECKING:
-    from marginctl.experiments.run_trial import Keeping, Stop
-    from marginctl.utils.distributed import World
+OnDone = Callable[[Trial, TrainingResult], None]
 
 
 @dataclass
 class Outcome:
-    """What became of the trials."""
+    """The results of the finished trials, and a line for each failed one."""
 
-    records: dict[Trial, TrainingResult] = field(default_factory=dict)
+    results: dict[Trial, TrainingResult] = field(default_factory=dict)
     failed: list[str] = field(default_factory=list)
 
 
-def run(
-    session: Session,
-    listener: Any,
-    *,
-    keep: int,
-    minutes: float,
-    on_done: Callable[[Trial, TrainingResult], None],
+def run_trials(
+    session: Session, callback: Any, checkpoints: CheckpointPolicy, on_done: OnDone
 ) -> Outcome:
-    """Runs the trials, one after the other; what is done is not done again.
+    """Run the trials of a session; finished ones are skipped.
 
-    A trial that another process is at work on is left to it while there are others to do. At the
-    end its result is waited for; if that process goes without one, the trial is done here.
+    A trial that another process holds is postponed while there are others to run. At the end its
+    result is awaited; if that process leaves without one, the trial runs here.
 
     Raises:
-        StoppedRunError: a signal came; the trial at work has a checkpoint.
+        StoppedRunError: a signal came; the current trial has a checkpoint.
         ResourceError: there is no memory for a trial, or no compiler.
-        StorageError: the folder cannot be written.
+        StorageError: a run directory cannot be written.
     """
-    from marginctl.experiments.run_trial import Keeping, Stop
-    from marginctl.utils.distributed import process_group
-
-    with process_group(session.device) as world, Stop().listening() as stop:
-        todo = session.unfinished() if world.is_main_process else []
-        if todo:
+    with process_group(session.device) as world, SignalHandler().installed() as signals:
+        pending = session.unfinished() if world.is_main_process else []
+        if pending:
             session.write_recipe()
-            known = (session.about(t) for t in todo if scale_source(t.spec) is None)
-            changed = changed_data_note(session.folder, known)
-            if changed is not None:
-                listener.message(changed)
-        call = _Call(session, listener, world, stop, Keeping(minutes, keep), on_done)
-        left, waited = session.trials, False
-        while left:
-            held: list[Trial] = []  # others are at work on them, or on what they need
-            for trial in left:
-                if any(needs(trial, other) for other in held) or call.is_held(trial):
-                    held.append(trial)
-            if len(held) == len(left):
-                _wait(held, world, stop, None if waited else listener)
+            infos = (session.run_info(t) for t in pending if scale_source(t.spec) is None)
+            note = changed_data_note(session.folder, infos)
+            if note is not None:
+                callback.message(note)
+        queue = _Queue(session, callback, world, signals, checkpoints, on_done)
+        remaining, waited = session.trials, False
+        while remaining:
+            postponed: list[Trial] = []  # held by others, or dependent on such a trial
+            for trial in remaining:
+                if any(trial.depends_on(other) for other in postponed) or not queue.run(trial):
+                    postponed.append(trial)
+            if len(postponed) == len(remaining):
+                queue.wait(len(postponed), announce=not waited)
                 waited = True
-            left = held
-    records = call.outcome.records
-    call.outcome.records = {t: records[t] for t in session.trials if t in records}
-    return call.outcome
+            remaining = postponed
+    results = queue.outcome.results
+    queue.outcome.results = {t: results[t] for t in session.trials if t in results}
+    return queue.outcome
 
 
-class _Call:
-    """The trials of one call, one by one."""
+class _Queue:
+    """The trials of one command, run one at a time."""
 
     def __init__(
         self,
         session: Session,
-        listener: Any,
-        world: "World",
-        stop: "Stop",
-        keeping: "Keeping",
-        on_done: Callable[[Trial, TrainingResult], None],
+        callback: Any,
+        world: World,
+        signals: SignalHandler,
+        checkpoints: CheckpointPolicy,
+        on_done: OnDone,
     ) -> None:
         self.outcome = Outcome()
-        self._session, self._listener, self._on_done = session, listener, on_done
-        self._world, self._stop, self._keeping = world, stop, keeping
-        self._befores: dict[str, dict[str, Any]] = {}
-        self._met: set[Trial] = set()  # at which others were at work
+        self._session, self._callback, self._on_done = session, callback, on_done
+        self._world, self._signals, self._checkpoints = world, signals, checkpoints
+        self._announced: set[Trial] = set()  # whose lock another process held
 
-    def is_held(self, planned: Trial) -> bool:
-        """Does a trial, or finds it done; True, and nothing else, where another process has it."""
+    def run(self, planned: Trial) -> bool:
+        """Run a trial or load its result; return False if another process holds it."""
         world = self._world
-        trial = self._completed(planned)
+        trial = self._with_dependencies(planned)
         if trial is None:
-            return False
-        folder = self._session.folder_of(trial)
-        if world.broadcast_object(not folder.try_lock() if world.is_main_process else None):
-            if world.is_main_process and planned not in self._met:
-                self._listener.message(f"{trial}: another process is at work on it ({folder.path})")
-            self._met.add(planned)
             return True
+        run_dir = self._session.run_dir(trial)
+        if world.broadcast_object(not run_dir.try_lock() if world.is_main_process else None):
+            if world.is_main_process and planned not in self._announced:
+                self._callback.message(f"{trial}: locked by another process ({run_dir.path})")
+            self._announced.add(planned)
+            return False
         try:
-            record = self._done(trial, folder)
+            result = self._run_locked(trial, run_dir)
         finally:
             if world.is_main_process:
-                folder.unlock()
-        if record is not None:  # else the first process has it
-            self.outcome.records[planned] = record
-            self._on_done(trial, record)
-            if record.diverged:
-                self.outcome.failed.append(f"{trial}: diverged: {record.diverged}")
-        return False
+                run_dir.unlock()
+        if result is not None:  # None on all processes but the main one
+            self.outcome.results[planned] = result
+            self._on_done(trial, result)
+            if result.diverged:
+                self.outcome.failed.append(f"{trial}: diverged: {result.diverged}")
+        return True
 
-    def _completed(self, trial: Trial) -> Trial | None:
-        """The trial with what an earlier one gives it; None, and why, where that gave nothing."""
-        records, world, lacking = self.outcome.records, self._world, None
+    def wait(self, held: int, *, announce: bool) -> None:
+        """Wait a moment for the processes that hold trials.
+
+        Raises:
+            StoppedRunError: a signal came.
+        """
+        text = f"other processes hold {held} of the trials"
+        if announce and self._world.is_main_process:
+            self._callback.message(f"{text}: waiting for their results")
+        received = self._world.all_reduce_max(self._signals.received)
+        if received is not None:
+            raise StoppedRunError(
+                received, f"stopped: {text}: repeat the command to read their results"
+            )
+        time.sleep(1.0)
+
+    def _with_dependencies(self, trial: Trial) -> Trial | None:
+        """Return the trial with the scale it takes from another one; None if that one failed."""
+        results, world, problem = self.outcome.results, self._world, None
         if scale_source(trial.spec) is not None:
             scale = world.broadcast_object(
-                scale_of(trial, records) if world.is_main_process else None
+                trial.resolve_scale(results) if world.is_main_process else None
             )
             if scale is None:
-                lacking = (
+                problem = (
                     "the trial that it takes its scale from has no kappa* for this setting and seed"
                 )
             else:
                 trial = replace(trial, scale=scale)
-        if trial.first is not None:
-            first = records.get(trial.first)
-            there = first is not None and first.diverged is None
-            if not world.broadcast_object(there if world.is_main_process else None):
-                lacking = "its first stage has no network"
-        if lacking is None:
+        if trial.first_stage is not None:
+            first = results.get(trial.first_stage)
+            usable = first is not None and first.diverged is None
+            if not world.broadcast_object(usable if world.is_main_process else None):
+                problem = "its first stage has no network"
+        if problem is None:
             return trial
-        self.outcome.failed.append(f"{trial}: not trained: {lacking}")
+        self.outcome.failed.append(f"{trial}: not trained: {problem}")
         return None
 
-    def _done(self, trial: Trial, folder: RunDir) -> TrainingResult | None:
-        """The record of a trial whose folder's lock is held; of several processes the first's."""
-        from marginctl.training import resource_errors
-        from marginctl.utils.precision import device_config_for
-
+    def _run_locked(self, trial: Trial, run_dir: RunDir) -> TrainingResult | None:
+        """Return the result of a trial whose run directory is locked; None on other processes."""
         session, world = self._session, self._world
-        found: SavedResult[TrainingResult] = world.broadcast_object(
-            session.find(trial) if world.is_main_process else None
+        saved = world.broadcast_object(
+            session.load_result(trial) if world.is_main_process else None
         )
-        if found.problem and world.is_main_process:
-            self._listener.message(found.problem)
+        if saved.problem and world.is_main_process:
+            self._callback.message(saved.problem)
         device_config = device_config_for(session.device, trial.recipe.train.precision)
-        about = {"precision": device_config.precision, "processes": world.size}
-        if found.result is not None:
+        environment = {"precision": device_config.precision, "processes": world.size}
+        if saved.result is not None:
             if world.is_main_process:
-                return _told_anew(session, trial, folder, found, about)
-            return found.result
-        if trial.first is not None:
-            trial = replace(trial, start=_network_of(session, trial.first))
+                return _update_saved(session, trial, run_dir, saved, environment)
+            result: TrainingResult = saved.result
+            return result
+        if trial.first_stage is not None:
+            trial = replace(trial, source_model=_first_stage_model(session, trial.first_stage))
         if world.is_main_process:
-            folder.start(session.about(trial) | about)
-        with resource_errors.one_line_errors(trial, trial.recipe.train, session.device):
-            at = At(device_config, self._keeping, self._stop, self._listener, world, self._befores)
-            return session.compute(trial, folder, at)
+            run_dir.start(session.run_info(trial) | environment)
+        with one_line_errors(trial, trial.recipe.train, session.device):
+            context = TrialContext(
+                device_config, self._checkpoints, self._signals, self._callback, world
+            )
+            return session.run_trial(trial, run_dir, context)
 
 
-def _network_of(session: Session, first: Trial) -> Any:
-    """The network of a first stage, from its folder.
-
-    Raises:
-        RequestError: it has no whole checkpoint any more.
-    """
-    from marginctl.experiments import source_model
-
-    return replace(source_model.read(str(session.folder_of(first).path)), written=first.id)
-
-
-def _wait(held: list[Trial], world: "World", stop: "Stop", listener: Any | None) -> None:
-    """Waits a moment for the other processes; the first time the listener hears it.
+def _first_stage_model(session: Session, first_stage: Trial) -> SourceModel:
+    """Return the network of a first stage.
 
     Raises:
-        StoppedRunError: a signal came.
+        RequestError: it has no intact checkpoint any more.
     """
-    from marginctl.experiments.run_trial import StoppedRunError
-
-    said = f"other processes are at work on {len(held)} of the trials"
-    if listener is not None and world.is_main_process:
-        listener.message(f"{said}: waiting for their results; what they leave is done here")
-    asked = world.all_reduce_max(stop.asked)
-    if asked is not None:
-        raise StoppedRunError(asked, f"stopped: {said}: the same command again reads their results")
-    time.sleep(1.0)
+    model = load_source_model(str(session.run_dir(first_stage).path))
+    return replace(model, path=first_stage.id)
 
 
-def _told_anew(
+def _update_saved(
     session: Session,
     trial: Trial,
-    folder: RunDir,
-    found: SavedResult[TrainingResult],
-    about: dict[str, Any],
+    run_dir: RunDir,
+    saved: SavedResult[TrainingResult],
+    environment: dict[str, Any],
 ) -> TrainingResult:
-    """The record of a finished trial as this call's grid has it, and a run.json beside it."""
-    assert found.result is not None
-    own = {"row": trial.row, "setting": dict(trial.setting)}
-    path = folder.path / "run.json"
+    """Return a saved result with the row of this command's grid, and restore a corrupt run.json."""
+    result = saved.result
+    assert result is not None
     try:
-        there = found.run_json_intact and parse_training_info(read_text(path)) is not None
+        text = read_text(run_dir.path / "run.json")
+        intact = saved.run_json_intact and parse_training_info(text) is not None
     except CorruptFileError:
-        there = False
-    if not there:
-        folder.start(session.about(trial) | about)
-    result = found.result
-    if there and (result.row, result.setting) == (trial.row, dict(trial.setting)):
+        intact = False
+    if not intact:
+        run_dir.start(session.run_info(trial) | environment)
+    setting = dict(trial.setting)
+    if intact and (result.row, result.setting) == (trial.row, setting):
         return result
-    return folder.write_result(result.model_copy(update=own))
+    return run_dir.write_result(result.model_copy(update={"row": trial.row, "setting": setting}))

@@ -1,23 +1,55 @@
-"""Finds a trained network: the checkpoint in a trial's folder, and its run.json."""
+"""Finished runs of trained networks: their directories, records and checkpoints."""
 
+from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from marginctl.data.images.base import ImageDataset
 from marginctl.errors import RequestError
-from marginctl.experiments.records import TrainingInfo, parse_training_info
-from marginctl.runs.safe_read import CorruptFileError, read_text
+from marginctl.experiments.records import (
+    TrainingInfo,
+    TrainingResult,
+    evaluation_recipe,
+    parse_training_info,
+)
+from marginctl.runs.run_dir import parse_result
+from marginctl.runs.safe_read import CorruptFileError, MissingFileError, read_text
 from marginctl.training import checkpoint
 
 
-def located(path: Path, which: str) -> tuple[Path, Path, dict[str, Any]]:
-    """The trial's folder, the checkpoint and what it holds.
+class UnusableRunError(Exception):
+    """A run has no network that was trained to its end. `str` says why."""
+
+
+class OtherTaskError(UnusableRunError):
+    """A run is of a task that trains no such network."""
+
+
+@dataclass(frozen=True)
+class ReferenceRun:
+    """A finished run whose network defines the difficulty of training images.
+
+    Attributes:
+        folder: its directory.
+        run: its run.json.
+        weights: the SHA-256 of its weights: all that a result depends on.
+    """
+
+    folder: Path
+    run: TrainingInfo
+    weights: str
+
+
+def find_checkpoint(path: Path, kind: str) -> tuple[Path, Path, dict[str, Any]]:
+    """Return a run directory, its checkpoint file and the content of the checkpoint.
 
     Args:
-        path: the folder of a trial, or a checkpoint file in its `checkpoints`.
-        which: `last` or `best`, for a folder.
+        path: a run directory, or a checkpoint file in its `checkpoints`.
+        kind: `last` or `best`, for a run directory.
 
     Raises:
-        RequestError: there is no whole checkpoint.
+        RequestError: there is no intact checkpoint.
     """
     if path.is_file() and path.parent.name == checkpoint.FOLDER:
         return path.parent.parent, path, checkpoint.load(path)
@@ -25,28 +57,138 @@ def located(path: Path, which: str) -> tuple[Path, Path, dict[str, Any]]:
         raise RequestError(
             f"{path}: expected the folder of a trial of marginctl train, or a checkpoint in it"
         )
-    kind = checkpoint.LAST if which == "last" else checkpoint.BEST
-    found, problems = checkpoint.load_latest(path, kind)
+    found, problems = checkpoint.load_latest(
+        path, checkpoint.LAST if kind == "last" else checkpoint.BEST
+    )
     if found is None:
         raise RequestError(
             *problems,
-            f"{path}: has no whole checkpoint: expected a trial that has been trained; without "
-            "that folder, marginctl train trains it anew",
+            f"{path}: has no intact checkpoint: expected a trained trial; remove the folder and "
+            "train it again",
         )
     return path, *found
 
 
-def run_of(folder: Path) -> TrainingInfo:
-    """The run.json of a trial's folder.
+def load_run_info(folder: Path) -> TrainingInfo:
+    """Return the run.json of a run directory.
 
     Raises:
-        RequestError: it is missing, damaged or of another command.
+        RequestError: it is missing, corrupt or of another command.
     """
     path = folder / "run.json"
     try:
-        run = parse_training_info(read_text(path))
+        info = parse_training_info(read_text(path))
     except CorruptFileError:
-        run = None
-    if run is None:
+        info = None
+    if info is None:
         raise RequestError(f"{path}: is missing, corrupt or not of marginctl train")
-    return run
+    return info
+
+
+def find_reference_run(name: str, images: ImageDataset, groups: int) -> ReferenceRun:
+    """Return the run that `train.reference_run` names.
+
+    Args:
+        name: its directory, or a folder that holds this directory alone.
+        images: the training images.
+        groups: the number of difficulty groups.
+
+    Raises:
+        RequestError: no finished run, one that diverged or was trained on other images, or fewer
+            images than groups.
+    """
+    key = f"train.reference_run = {name}"
+    if len(images.train_y) < groups:
+        raise RequestError(
+            f"train.difficulty_groups = {groups} of {len(images.train_y)} training images: "
+            "expected at least one image in each"
+        )
+    folder, info, result = find_trained_run(Path(name), key)
+    if info.data != images.digest:
+        raise RequestError(
+            f"{key}: was trained on other images ({evaluation_recipe(info).data.name}) than "
+            f"{images.name} of this recipe: train one with the same data section"
+        )
+    return ReferenceRun(folder, info, str(result.weights_sha256))
+
+
+def find_trained_run(folder: Path, key: str) -> tuple[Path, TrainingInfo, TrainingResult]:
+    """Return the directory, run.json and result of a run that was trained to its end.
+
+    Args:
+        folder, key: as in `find_run_dir`.
+
+    Raises:
+        RequestError: as `find_run_dir`, or the run diverged, is corrupt or of another command.
+    """
+    folder = find_run_dir(folder, key)
+    try:
+        return folder, *load_trained_run(folder)
+    except UnusableRunError as error:
+        raise RequestError(
+            f"{key}: {error}: expected a trial of marginctl train that was trained to its end"
+        ) from None
+
+
+def load_trained_run(
+    folder: Path, exclude: Collection[str] = ()
+) -> tuple[TrainingInfo, TrainingResult]:
+    """Return the run.json and the result of a run that was trained to its end.
+
+    Args:
+        folder: its directory.
+        exclude: tasks whose networks cannot be used.
+
+    Raises:
+        OtherTaskError: it is of such a task, or of one that trains no network on images.
+        UnusableRunError: it was not trained to its end, or is corrupt.
+    """
+    try:
+        info = parse_training_info(read_text(folder / "run.json"))
+    except CorruptFileError as error:
+        raise UnusableRunError(f"its run.json {error}") from None
+    if info is None or info.task in exclude:
+        raise OtherTaskError("is of another command")
+    try:
+        result = parse_result(read_text(folder / "result.json"), TrainingResult)
+    except MissingFileError:
+        raise UnusableRunError("is not finished") from None
+    except CorruptFileError as error:
+        raise UnusableRunError(f"its result.json {error}") from None
+    if result.diverged is not None:
+        raise UnusableRunError(f"diverged: {result.diverged}")
+    return info, result
+
+
+def is_run_dir(folder: Path) -> bool:
+    """Return whether a folder is a run directory."""
+    return (folder / "run.json").exists() or (folder / "result.json").exists()
+
+
+def run_dirs(folder: Path) -> list[Path]:
+    """Return the folder itself if it is a run directory, else the run directories in it."""
+    if is_run_dir(folder):
+        return [folder]
+    return sorted(path.parent for path in folder.glob("*/run.json"))
+
+
+def find_run_dir(folder: Path, key: str) -> Path:
+    """Return the folder itself if it is a run directory, else the only finished one in it.
+
+    Args:
+        folder: a run directory, or a folder with one run directory.
+        key: the setting that names it, for error messages.
+
+    Raises:
+        RequestError: there is none, it is not finished, or there are several.
+    """
+    folders = run_dirs(folder)
+    if len(folders) > 1:
+        raise RequestError(f"{key}: holds {len(folders)} trials: name the folder of one of them")
+    if not folders or not (folders[0] / "result.json").exists():
+        problem = "that trial is not finished" if folders else "no trial is there"
+        raise RequestError(
+            f"{key}: {problem}: expected the folder of a finished trial of marginctl train: train "
+            "it first"
+        )
+    return folders[0]

@@ -3,10 +3,9 @@
 import functools
 import json
 import os
-import statistics
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -27,9 +26,6 @@ from marginctl.runs.records import (
     validated,
 )
 from marginctl.runs.safe_read import CorruptFileError, parse_document
-
-if TYPE_CHECKING:
-    from marginctl.experiments.training_trial import Trial
 
 PROBE_OBJECTIVE = "soft:bias=true"  # of a linear probe, and of published weights
 
@@ -101,23 +97,14 @@ class SourceModel(Record):
 
     Attributes:
         path: its run directory, checkpoint or weights, as the recipe names it.
+        row, objective, seed: of a transfer: what it was trained with; no seed for weights.
     """
 
-    path: str
+    path: str = ""
     weights_sha256: str
-
-
-class TransferSource(SourceModel):
-    """The trained network of a transfer.
-
-    Attributes:
-        row: the row of the table in which it was trained.
-        objective, seed: what it was trained with; published weights have no seed.
-    """
-
-    row: str
-    objective: Objective
-    seed: int | None
+    row: str = ""
+    objective: Objective = PROBE_OBJECTIVE
+    seed: int | None = None
 
 
 class Baseline(Record):
@@ -171,8 +158,8 @@ class TrainingResult(Result):
     task: str
     row: str
     setting: dict[str, Any]
-    data: str
-    model: str
+    data: str = ""
+    model: str = ""
     epochs: int
     last: EpochMetrics | None
     best: EpochMetrics | None
@@ -224,7 +211,7 @@ class TransferResult(TrainingResult):
     """
 
     method: str
-    source_model: TransferSource
+    source_model: SourceModel
     probe: Probe | None
     predictions_sha256: str | None = None
     classifier: Objective = PROBE_OBJECTIVE
@@ -277,7 +264,7 @@ def _check_scale(objective: str, source: ScaleSource | None) -> None:
 
 def result_type(task: str) -> type[CVResult] | type[TrainingResult]:
     """Return the type of a task's results."""
-    result: type[CVResult] | type[TrainingResult] = TASKS[task].load_result()
+    result: type[CVResult] | type[TrainingResult] = TASKS[task].load("result")
     return result
 
 
@@ -323,7 +310,7 @@ def _shared_recipe(text: str, task: str) -> tuple[dict[str, Any], UciCvRecipe | 
     if not isinstance(document.get("name"), str):
         raise CorruptFileError("'recipe.name' is missing")
     try:
-        return document, TASKS[task].load_schema().model_validate(settings)
+        return document, TASKS[task].load("schema").model_validate(settings)
     except ValidationError as error:
         raise CorruptFileError(
             f"its recipe does not fit this version: {first_problem(error)}"
@@ -370,59 +357,3 @@ class MetricsLog:
                 os.fsync(file.fileno())
         except OSError as error:
             raise StorageError(write_error(self._path, len(text), error)) from None
-
-
-def training_result(
-    trial: "Trial",
-    lines: list[dict[str, Any]],
-    evaluation: dict[str, Any] | None,
-    digest: str | None,
-    diverged: str | None,
-    extra: Mapping[str, Any],
-) -> TrainingResult:
-    """Return the result of a trial with its last and its best epoch.
-
-    Args:
-        trial: the trial.
-        lines: the records of its epochs.
-        evaluation: metrics after the last epoch.
-        digest: of the final weights.
-        diverged: where the loss was not finite, else None.
-        extra: further fields.
-    """
-    tested = [
-        {"epoch": line["epoch"], **line["test"]} for line in lines if line.get("test") is not None
-    ]
-    document: dict[str, Any] = {
-        "task": trial.recipe.task,
-        "trial": trial.id,
-        "row": trial.row,
-        "setting": dict(trial.setting),
-        "data": trial.recipe.data.name,
-        "model": trial.recipe.model,
-        "objective": str(trial.objective),
-        "seed": trial.seed,
-        "epochs": len(lines),
-        "last": tested[-1] if tested else None,
-        # the first of a tie
-        "best": max(tested, key=lambda t: t["top1"]) if tested else None,
-        "selection": "last: after the last epoch; best: the epoch with the highest test top-1, "
-        "which is selected on the test set (optimistically biased)",
-        "evaluation": evaluation,
-        "state": lines[-1].get("objective") if lines else None,
-        **trial.scale_record,
-        **({} if trial.start is None else {"source_model": trial.start.record()}),
-        "diverged": diverged,
-        "collapsed": bool(tested and tested[-1]["collapsed"]),
-        "weights_sha256": digest,
-        "timing": {
-            "seconds": sum(line["timing"]["seconds"] for line in lines),
-            "epoch_seconds": statistics.median(line["timing"]["train_seconds"] for line in lines)
-            if lines
-            else None,
-        },
-        **extra,
-    }
-    model = result_type(trial.recipe.task)
-    assert issubclass(model, TrainingResult)
-    return model.model_validate(document)

@@ -4,9 +4,9 @@ import torch
 
 from marginctl.data.images.base import ImageDataset
 from marginctl.errors import RequestError
+from marginctl.experiments.find_run import ReferenceRun
 from marginctl.experiments.records import evaluation_recipe
-from marginctl.experiments.reference_run import Reference
-from marginctl.experiments.source_scale import spec_of
+from marginctl.experiments.source_scale import resolved_spec
 from marginctl.metrics.arrays import FloatArray
 from marginctl.metrics.scoring_rules import nll_per_sample
 from marginctl.training import checkpoint
@@ -15,7 +15,7 @@ from marginctl.utils.precision import device_config_for
 
 
 def reference_losses(
-    reference: Reference, images: ImageDataset, device: torch.device
+    reference: ReferenceRun, images: ImageDataset, device: torch.device
 ) -> FloatArray:
     """Return the (N,) cross-entropy of each training image under the reference run, in nats.
 
@@ -34,7 +34,7 @@ def reference_losses(
     if latest is None:
         raise RequestError(*problems, f"{name}: has no valid checkpoint: train it again")
     _, state = latest
-    recipe, spec = evaluation_recipe(reference.run), spec_of(reference.run)
+    recipe, spec = evaluation_recipe(reference.run), resolved_spec(reference.run)
     trainer = Trainer(
         recipe,
         spec,

@@ -1,18 +1,19 @@
-"""Runs one trial in its folder: resumes, keeps checkpoints, stops when asked, writes a result."""
+"""Run one trial in its run directory: resume, write checkpoints, stop on a signal, record."""
 
 import contextlib
 import json
 import signal
+import statistics
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from types import FrameType
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 from marginctl.data.images.base import ImageDataset
 from marginctl.errors import MarginctlError, RequestError
-from marginctl.experiments.records import MetricsLog, TrainingResult, training_result
+from marginctl.experiments.records import MetricsLog, TrainingResult, result_type
 from marginctl.experiments.reference_losses import reference_losses
 from marginctl.experiments.training_trial import Trial
 from marginctl.runs.run_dir import NUMERIC_PACKAGES, RunDir, versions
@@ -31,8 +32,8 @@ from marginctl.utils.distributed import World
 from marginctl.utils.precision import DeviceConfig
 
 
-class Listener(Protocol):
-    """What hears of a trial's progress."""
+class Callback(Protocol):
+    """What is called during a training."""
 
     def message(self, text: str) -> None: ...
 
@@ -42,7 +43,7 @@ class Listener(Protocol):
 
 
 class StoppedRunError(MarginctlError):
-    """A signal came: the run stopped between two steps, with a checkpoint."""
+    """A signal stopped the run between two steps; a checkpoint is written."""
 
     def __init__(self, number: int, line: str) -> None:
         super().__init__(line)
@@ -50,200 +51,335 @@ class StoppedRunError(MarginctlError):
 
 
 @dataclass
-class Stop:
-    """Whether a signal has asked to stop, and which."""
+class SignalHandler:
+    """Records the first SIGINT or SIGTERM, so that a run stops between two steps.
 
-    asked: int | None = None
-    _before: dict[int, Any] = field(default_factory=dict)
+    Attributes:
+        received: the number of the signal, None until one comes.
+    """
 
-    def _ask(self, number: int, frame: FrameType | None) -> None:
-        self.asked = number
-        for again, handler in self._before.items():  # the second one stops now
-            signal.signal(again, handler)
+    received: int | None = None
+    _previous: dict[int, Any] = field(default_factory=dict)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        self.received = number
+        self._restore()  # a second signal stops at once
+
+    def _restore(self) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
 
     @contextlib.contextmanager
-    def listening(self) -> Iterator["Stop"]:
-        """The first SIGINT or SIGTERM is kept for the loop; the second one acts as before."""
+    def installed(self) -> Iterator["SignalHandler"]:
+        """Handle signals within the context; a second one acts as without this handler."""
         with contextlib.suppress(ValueError):  # not the main thread
-            for asked in (signal.SIGINT, signal.SIGTERM):
-                self._before[asked] = signal.signal(asked, self._ask)
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._previous[number] = signal.signal(number, self._handle)
         try:
             yield self
         finally:
-            for number, handler in self._before.items():
-                signal.signal(number, handler)
+            self._restore()
 
 
 @dataclass(frozen=True)
-class Keeping:
-    """How often checkpoints are written, and how many of them stay."""
+class CheckpointPolicy:
+    """Minutes between two checkpoints, and the number of recent ones to keep."""
 
     minutes: float = 5.0
-    number: int = 1
+    keep: int = 1
 
 
-def run_trial(
-    trial: Trial,
-    images: ImageDataset,
-    folder: RunDir,
-    device_config: DeviceConfig,
-    keeping: Keeping,
-    stop: Stop,
-    listener: Listener,
-    world: World,
-    more: Mapping[str, Any] | None = None,
-) -> TrainingResult | None:
-    """Trains a trial from where it stands; its record. Call it with the folder's lock held.
+@dataclass(frozen=True)
+class TrialContext:
+    """Where and how a trial runs."""
 
-    `more` is what its result has beside what training makes.
+    device_config: DeviceConfig
+    checkpoints: CheckpointPolicy
+    signals: SignalHandler
+    callback: Callback
+    world: World
 
-    Of several processes the first one reads and writes, and has the record; the others have None.
 
-    Raises:
-        StoppedRunError: a signal came; the checkpoint is written.
-        StorageError: the folder cannot be written; what was there is unharmed.
+class TrialRunner:
+    """Trains one trial, from its last checkpoint if there is one.
+
+    Args:
+        trial: to train.
+        images: its data.
+        run_dir: its run directory, which is locked.
+        context: device, checkpoints, signals, callback and processes.
+        extra: fields of the result besides those of the training.
     """
-    trainer = Trainer(trial.recipe, trial.spec, images, trial.seed, device_config, world)
-    if trial.start is not None:
-        trainer.load_backbone(trial.start.backbone, trial.start.moments)
-    state, problems = world.broadcast_object(
-        _resumed(trial, folder) if world.is_main_process else None
-    )
-    for problem in problems if world.is_main_process else ():
-        listener.message(problem)
-    if state is not None:
+
+    def __init__(
+        self,
+        trial: Trial,
+        images: ImageDataset,
+        run_dir: RunDir,
+        context: TrialContext,
+        extra: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._trial, self._images, self._run_dir = trial, images, run_dir
+        self._policy, self._signals = context.checkpoints, context.signals
+        self._callback, self._world = context.callback, context.world
+        self._device_config = context.device_config
+        self._extra = extra or {}
+        self._trainer = Trainer(
+            trial.recipe, trial.spec, images, trial.seed, context.device_config, context.world
+        )
+        self._metrics: MetricsLog | None = None  # of the main process
+        self._best_top1 = -1.0
+        self._saved_at = time.monotonic()
+        self._predictions: Predictions | None = None  # after the last epoch
+
+    def run(self) -> TrainingResult | None:
+        """Train the trial to its end; return its result, None on all processes but the main one.
+
+        Raises:
+            StoppedRunError: a signal came; the checkpoint is written.
+            StorageError: the run directory cannot be written; its files are unharmed.
+        """
+        trainer, trial = self._trainer, self._trial
+        if trial.source_model is not None:
+            trainer.load_backbone(trial.source_model.backbone, trial.source_model.moments)
+        lines = self._resume()
+        trainer.cache_frozen_features()
+        losses = None
+        if trial.reference is not None:
+            device = self._device_config.device
+            losses = partial(reference_losses, trial.reference, device=device)
+        diagnostics = Diagnostics(trainer, self._images, self._world, losses)
+        if self._world.is_main_process:
+            self._metrics = MetricsLog(self._run_dir.path / "metrics.jsonl", lines)
+        self._best_top1 = self._world.broadcast_object(
+            max((_top1(line) for line in lines), default=-1.0) if self._metrics else None
+        )
+        diverged = None
+        while trainer.step < trainer.total_steps:
+            try:
+                self._train_epoch(diagnostics)
+            except DivergedError as error:
+                diverged = str(error)
+                self._message(f"{trial}: diverged: {error}")
+                break
+        return self._finish(diverged)
+
+    def _resume(self) -> list[dict[str, Any]]:
+        """Load the last checkpoint; return the records of its epochs."""
+        trainer, trial = self._trainer, self._trial
+        state, problems = self._world.broadcast_object(
+            self._load_state() if self._world.is_main_process else None
+        )
+        for problem in problems:
+            self._message(problem)
+        if state is None:
+            return []
         try:
             trainer.load_state_dict(state)
         except MISMATCH_ERRORS as error:
-            said = str(error).splitlines()[0]
+            reason = str(error).splitlines()[0]
             raise RequestError(
-                f"{folder.path}: its checkpoint does not fit this trial ({said}): run it as it was "
-                "run, or remove that folder"
+                f"{self._run_dir.path}: its checkpoint does not fit this trial ({reason}): remove "
+                "the folder, or repeat the command that wrote it"
             ) from None
-    if state is not None and world.is_main_process:
-        listener.message(f"{trial}: goes on after step {trainer.step} of {trainer.total_steps}")
-    trainer.cache_frozen_features()
-    losses = None
-    if trial.reference is not None:
-        losses = partial(reference_losses, trial.reference, device=device_config.device)
-    diagnostics = Diagnostics(trainer, images, world, losses)
-    lines = json.loads(state["metrics"]) if state is not None else []
-    metrics = MetricsLog(folder.path / "metrics.jsonl", lines) if world.is_main_process else None
-    best = world.broadcast_object(
-        max((_top1(line) for line in metrics.lines), default=-1.0) if metrics else None
-    )
-    saved = time.monotonic()
+        self._message(f"{trial}: resuming from step {trainer.step} of {trainer.total_steps}")
+        lines: list[dict[str, Any]] = json.loads(state["metrics"])
+        return lines
 
-    def save(kind: str = checkpoint.LAST, number: int = keeping.number) -> None:
-        nonlocal saved
-        state = trainer.state_dict()
-        if metrics:
-            more = {"trial": trial.id, "metrics": json.dumps(metrics.lines)}
-            checkpoint.save(folder.path, kind, trainer.step, state | more, number)
-        saved = time.monotonic() if kind == checkpoint.LAST else saved
+    def _load_state(self) -> tuple[dict[str, Any] | None, list[str]]:
+        """Return the last checkpoint, unless other versions wrote it, and messages about it."""
+        trial, folder = self._trial, self._run_dir.path
+        found, problems = checkpoint.load_latest(folder, trial=trial.id)
+        if found is None:
+            restart = [f"{trial}: no checkpoint is left: restarting"] if problems else []
+            return None, problems + restart
+        _, state = found
+        written, installed = state["versions"], versions()
+        for package in NUMERIC_PACKAGES:
+            if written.get(package) != installed[package]:
+                checkpoint.remove_all(folder)
+                reason = f"{package} {written.get(package)}, this is {installed[package]}"
+                return None, [*problems, f"{trial}: its checkpoint is from {reason}: restarting"]
+        return state, problems
 
-    def asked() -> int | None:
-        """A signal's number, 0 where a checkpoint is due, else None: one question to all."""
-        late = time.monotonic() - saved >= 60 * keeping.minutes
-        return world.all_reduce_max(stop.asked if stop.asked is not None else 0 if late else None)
+    def _train_epoch(self, diagnostics: Diagnostics) -> None:
+        """Train to the end of the epoch, evaluate and record it, and save what is due.
 
-    def after_step() -> None:
-        listener.step(trial, trainer.step, trainer.total_steps)
-        at_end = trainer.at_epoch_end
-        if at_end:
-            return
-        number = asked()
-        if number is not None:
-            save()
-        if number:
-            raise StoppedRunError(number, _stopped(number, trial, trainer))
-
-    diverged, tested = None, None
-    while trainer.step < trainer.total_steps:
-        started, tested = time.perf_counter(), None
+        Raises:
+            DivergedError: the loss or a weight is not finite.
+            StoppedRunError: a signal came.
+        """
+        trainer, trial = self._trainer, self._trial
+        started = time.perf_counter()
+        self._predictions = None
         try:
-            train = trainer.run_epoch(after_step)
-            trained = time.perf_counter() - started
+            train = trainer.run_epoch(self._after_step)
+            train_seconds = time.perf_counter() - started
             line: dict[str, Any] = {"epoch": trainer.epoch, "lr": trainer.last_lr, "train": train}
-            every = trial.recipe.train.evaluate_every
-            if trainer.epoch % every == 0 or trainer.step == trainer.total_steps:
-                tested = trainer.predict()
-                line["test"] = accuracy_record(tested)
-                line["objective"] = objective_record(trainer.objective, tested)
-                first = metrics is not None and not any("test" in of for of in metrics.lines)
-                if first or trainer.step == trainer.total_steps:
-                    example = example_record(trainer.objective, tested)
-                    line |= {} if example is None else {"example": example}
-                line |= diagnostics.record(trainer)
+            if trainer.epoch % trial.recipe.train.evaluate_every == 0 or self._finished:
+                line |= self._evaluate(diagnostics)
             trainer.check_finite()
-        except DivergedError as error:
-            diverged = str(error)
-            if world.is_main_process:
-                listener.message(f"{trial}: diverged: {error}")
-            break
         except ValueError as error:
             if "more than 1 value per channel" not in str(error):
                 raise
             raise RequestError(
-                f"{trial}: batch normalisation needs more than one value a channel: "
+                f"{trial}: batch normalisation needs more than one value per channel: "
                 f"train.batch_size = {trial.recipe.train.batch_size}, expected at least 2"
             ) from None
-        line["timing"] = {"seconds": time.perf_counter() - started, "train_seconds": trained}
-        if metrics:
-            metrics.append(line)
-            listener.epoch(trial, line)
-        if _top1(line) > best:
-            best = _top1(line)
-            save(checkpoint.BEST, 1)
-        number = asked()
-        if trainer.step == trainer.total_steps or number is not None:
-            save()
-        if number and trainer.step < trainer.total_steps:
-            raise StoppedRunError(number, _stopped(number, trial, trainer))
-    if tested is None and not diverged:  # resumed after the last epoch
-        tested = trainer.predict()
-    others = [] if diverged else predict_ood(trainer, trial.foreign, images, world)
-    pairs = [] if diverged else verify_pairs(trainer, trial.pairs, images, world)
-    if metrics is None:
-        return None
-    evaluation = None
-    if not diverged:
-        own = cast(Predictions, tested)
-        evaluation = evaluation_record(
-            trainer.objective, own, images.classes, images.train_y, others
+        line["timing"] = {
+            "seconds": time.perf_counter() - started,
+            "train_seconds": train_seconds,
+        }
+        if self._metrics:
+            self._metrics.append(line)
+            self._callback.epoch(trial, line)
+        if _top1(line) > self._best_top1:
+            self._best_top1 = _top1(line)
+            self._save(checkpoint.BEST, 1)
+        request = self._checkpoint_request()
+        if self._finished or request is not None:
+            self._save()
+        if request and not self._finished:
+            raise self._stopped(request)
+
+    def _evaluate(self, diagnostics: Diagnostics) -> dict[str, Any]:
+        trainer = self._trainer
+        predictions = trainer.predict()
+        self._predictions = predictions
+        record: dict[str, Any] = {
+            "test": accuracy_record(predictions),
+            "objective": objective_record(trainer.objective, predictions),
+        }
+        evaluated = self._metrics is None or any("test" in line for line in self._metrics.lines)
+        if not evaluated or self._finished:
+            example = example_record(trainer.objective, predictions)
+            if example is not None:
+                record["example"] = example
+        return record | diagnostics.record(trainer)
+
+    def _finish(self, diverged: str | None) -> TrainingResult | None:
+        """Evaluate the trained network and write its result."""
+        trainer, trial, images = self._trainer, self._trial, self._images
+        evaluation, digest = None, None
+        if diverged is None:
+            # None after a resume from the last epoch
+            predictions = self._predictions or trainer.predict()
+            ood = predict_ood(trainer, trial.ood, images, self._world)
+            pairs = verify_pairs(trainer, trial.pairs, images, self._world)
+            if self._metrics is not None:
+                evaluation = evaluation_record(
+                    trainer.objective, predictions, images.classes, images.train_y, ood
+                )
+                if pairs:
+                    evaluation["verification"] = [one.record() for one in pairs]
+                digest = trainer.weights_digest()
+        if self._metrics is None:
+            return None
+        lines = self._metrics.lines
+        result = training_result(trial, lines, evaluation, digest, diverged, self._extra)
+        return self._run_dir.write_result(result)
+
+    @property
+    def _finished(self) -> bool:
+        return self._trainer.step == self._trainer.total_steps
+
+    def _after_step(self) -> None:
+        trainer = self._trainer
+        self._callback.step(self._trial, trainer.step, trainer.total_steps)
+        if trainer.at_epoch_end:  # the end of the epoch saves by itself
+            return
+        request = self._checkpoint_request()
+        if request is not None:
+            self._save()
+        if request:
+            raise self._stopped(request)
+
+    def _checkpoint_request(self) -> int | None:
+        """Return a signal's number, 0 if a checkpoint is due, else None; equal on all processes."""
+        due = time.monotonic() - self._saved_at >= 60 * self._policy.minutes
+        received = self._signals.received
+        return self._world.all_reduce_max(received if received is not None else 0 if due else None)
+
+    def _save(self, kind: str = checkpoint.LAST, keep: int | None = None) -> None:
+        trainer = self._trainer
+        state = trainer.state_dict()
+        if self._metrics:
+            state |= {"trial": self._trial.id, "metrics": json.dumps(self._metrics.lines)}
+            keep = self._policy.keep if keep is None else keep
+            checkpoint.save(self._run_dir.path, kind, trainer.step, state, keep)
+        if kind == checkpoint.LAST:
+            self._saved_at = time.monotonic()
+
+    def _message(self, text: str) -> None:
+        if self._world.is_main_process:
+            self._callback.message(text)
+
+    def _stopped(self, number: int) -> StoppedRunError:
+        word = "interrupted" if number == signal.SIGINT else "terminated"
+        return StoppedRunError(
+            number,
+            f"{word}: {self._trial} has a checkpoint at step {self._trainer.step} of "
+            f"{self._trainer.total_steps}: repeat the command to resume",
         )
-        evaluation |= {"verification": [one.record() for one in pairs]} if pairs else {}
-    digest = None if diverged else trainer.weights_digest()
-    result = training_result(trial, metrics.lines, evaluation, digest, diverged, more or {})
-    return folder.write_result(result)
 
 
-def _resumed(trial: Trial, folder: RunDir) -> tuple[dict[str, Any] | None, list[str]]:
-    """The state to go on from, unless other versions have written it; and what there is to say."""
-    found, problems = checkpoint.load_latest(folder.path, trial=trial.id)
-    if found is None:
-        return None, [
-            *problems,
-            f"{trial}: no checkpoint is left: trained anew",
-        ] if problems else []
-    _, state = found
-    then, now = state["versions"], versions()
-    for package in NUMERIC_PACKAGES:
-        if then.get(package) != now[package]:
-            checkpoint.remove_all(folder.path)
-            said = f"{package} {then.get(package)}, this is {now[package]}"
-            return None, [*problems, f"{trial}: its checkpoint is from {said}: trained anew"]
-    return state, problems
+def training_result(
+    trial: Trial,
+    lines: list[dict[str, Any]],
+    evaluation: dict[str, Any] | None,
+    digest: str | None,
+    diverged: str | None,
+    extra: Mapping[str, Any],
+) -> TrainingResult:
+    """Return the result of a trial with its last and its best epoch.
+
+    Args:
+        trial: the trial.
+        lines: the records of its epochs.
+        evaluation: metrics after the last epoch.
+        digest: of the final weights.
+        diverged: where the loss was not finite, else None.
+        extra: further fields.
+    """
+    tested = [
+        {"epoch": line["epoch"], **line["test"]} for line in lines if line.get("test") is not None
+    ]
+    document: dict[str, Any] = {
+        "task": trial.recipe.task,
+        "trial": trial.id,
+        "row": trial.row,
+        "setting": dict(trial.setting),
+        "data": trial.recipe.data.name,
+        "model": str(trial.recipe.model),
+        "objective": str(trial.objective),
+        "seed": trial.seed,
+        "epochs": len(lines),
+        "last": tested[-1] if tested else None,
+        # the first of a tie
+        "best": max(tested, key=lambda t: t["top1"]) if tested else None,
+        "selection": "last: after the last epoch; best: the epoch with the highest test top-1, "
+        "which is selected on the test set (optimistically biased)",
+        "evaluation": evaluation,
+        "state": lines[-1].get("objective") if lines else None,
+        **trial.scale_record,
+        **trial.source_record,
+        "diverged": diverged,
+        "collapsed": bool(tested and tested[-1]["collapsed"]),
+        "weights_sha256": digest,
+        "timing": {
+            "seconds": sum(line["timing"]["seconds"] for line in lines),
+            # without evaluation; the median: a pause of the machine is no cost of a method
+            "epoch_seconds": statistics.median(line["timing"]["train_seconds"] for line in lines)
+            if lines
+            else None,
+        },
+        **extra,
+    }
+    model = result_type(trial.recipe.task)
+    assert issubclass(model, TrainingResult)
+    return model.model_validate(document)
 
 
 def _top1(line: dict[str, Any]) -> float:
     test = line.get("test")
     return -1.0 if test is None else float(test["top1"])
-
-
-def _stopped(number: int, trial: Trial, trainer: Trainer) -> str:
-    word = "interrupted" if number == signal.SIGINT else "terminated"
-    return (
-        f"{word}: {trial} has a checkpoint at step {trainer.step} of {trainer.total_steps}: "
-        "the same command again resumes"
-    )

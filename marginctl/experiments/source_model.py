@@ -1,6 +1,6 @@
-"""The trained network from which `cosify` goes on: a run, a checkpoint, or published weights."""
+"""Source models: the trained networks that `cosify` and `transfer` begin with."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,126 +10,199 @@ from torch import Tensor
 
 from marginctl.data.images.base import ImageDataset
 from marginctl.errors import RequestError
-from marginctl.experiments.find_run import located, run_of
-from marginctl.experiments.records import evaluation_recipe
-from marginctl.experiments.reference_run import trained_in
-from marginctl.experiments.source_scale import spec_of
+from marginctl.experiments.find_run import (
+    OtherTaskError,
+    UnusableRunError,
+    find_checkpoint,
+    find_trained_run,
+    is_run_dir,
+    load_run_info,
+    load_trained_run,
+)
+from marginctl.experiments.records import PROBE_OBJECTIVE, evaluation_recipe
+from marginctl.experiments.source_scale import resolved_spec
 from marginctl.models.factory import create_backbone
 from marginctl.models.pretrained import is_weights_name, pretrained_classifier
 from marginctl.models.registry import ModelSpec
 from marginctl.models.stages import frozen_modules
-from marginctl.objectives.parsing import parse
 from marginctl.objectives.parts import ObjectiveSpec
 from marginctl.recipe import ImageRecipe
 from marginctl.recipe.image_data import ImageData
+from marginctl.runs.records import parse_objective
 from marginctl.training.checkpoint import check_shapes, weights_digest
 
 
 @dataclass(frozen=True, eq=False)
-class Start:
+class SourceModel:
     """A trained network.
 
     Attributes:
-        written: what names it.
+        path: its run directory, checkpoint or weights, as the recipe names it.
         weights: the SHA-256 of its backbone's tensors: all that a result depends on.
-        model: canonical.
+        model: its backbone.
         spec: of the objective that it was trained with.
         backbone, objective: their tensors by name.
-        moments: mean and standard deviation of each channel of its images, of 0 to 1.
+        moments: mean and standard deviation of each channel of its images, from 0 to 1.
         classes: their names, in order.
-        data: its images, as their recipe has them; None for published weights.
-        pixels: the side of its images.
+        data: its images, as in its recipe; None for published weights.
+        image_size: height and width of its images.
+        row: its data, model and settings, or the name of its weights.
+        trained_with: its objective, canonical.
+        seed: of its training; None for published weights.
     """
 
-    written: str
+    path: str
     weights: str
-    model: str
+    model: ModelSpec
     spec: ObjectiveSpec
     backbone: Mapping[str, Tensor]
     objective: Mapping[str, Tensor]
     moments: tuple[Sequence[float], Sequence[float]]
     classes: Sequence[str]
     data: ImageData | None
-    pixels: int
+    image_size: int
+    row: str
+    trained_with: str
+    seed: int | None
 
     def record(self) -> dict[str, Any]:
-        """What run.json and a result say of it."""
-        return {"path": self.written, "weights_sha256": self.weights}
+        """Return what run.json and result.json record of it."""
+        return {"path": self.path, "weights_sha256": self.weights}
+
+    def training_record(self) -> dict[str, Any]:
+        """Return `record` with what the network was trained with."""
+        training = {"row": self.row, "objective": self.trained_with, "seed": self.seed}
+        return self.record() | training
 
 
-def read(written: str) -> Start:
-    """The network that `start` names.
-
-    Args:
-        written: the folder of a finished trial, or one that holds it alone; a checkpoint in it; or
-            weights, as `pretrained_classifier` takes them.
-
-    Raises:
-        RequestError: there is no such network, or it is damaged.
-    """
-    return _of_weights(written) if is_weights_name(written) else _of_run(written)
-
-
-def _of_weights(written: str) -> Start:
-    found = pretrained_classifier(written)
-    backbone, weight, bias = found.weights()
-    return Start(
-        *(written, weights_digest(backbone), found.model, parse("soft:bias=true").spec),
-        backbone,
-        {"weight": weight, "bias": bias},
-        (found.mean, found.std),
-        found.categories,
-        None,
-        found.image_size,
-    )
-
-
-def _of_run(written: str) -> Start:
-    said = f"source_model = {written}"
-    path = Path(written)
-    if path.is_dir():
-        path, _, _ = trained_in(path, said)
-    elif not path.exists():
-        raise RequestError(
-            f"{said}: is not there: expected the folder of a finished trial of marginctl train, a "
-            "checkpoint in it, or published weights such as efficientnet-lite0"
-        )
-    folder, _, state = located(path.absolute(), "last")
-    run = run_of(folder)
-    recipe = evaluation_recipe(run)
-    mean, std = state["normalization"]
-    return Start(
-        *(written, weights_digest(state["model"]), recipe.model, spec_of(run)),
-        state["model"],
-        state["objective"],
-        (mean, std),
-        state["classes"],
-        recipe.data,
-        state["image_size"],
-    )
-
-
-def check(start: Start, recipe: ImageRecipe, images: ImageDataset) -> None:
-    """Refuses images that the network does not take, another network, and blocks it has not.
+def load_source_model(name: str, key: str = "source_model") -> SourceModel:
+    """Return the network that `name` denotes.
 
     Args:
-        start: its tensors.
-        recipe: of one setting, with the start's model.
-        images: to go on with.
+        name: the directory of a finished run, or a folder that holds it alone; a checkpoint in it;
+            or published weights.
+        key: the setting that names it, for error messages.
 
     Raises:
-        RequestError: as said.
+        RequestError: there is no such network, or it is corrupt.
     """
-    model = ModelSpec.parse(recipe.model)
+    return _from_weights(name) if is_weights_name(name) else _from_run(name, key)
+
+
+def load_source_models(names: Iterable[str]) -> tuple[list[SourceModel], list[str]]:
+    """Return the distinct networks of `names`, and a line for each run that is skipped.
+
+    Args:
+        names: run directories, folders with run directories at any depth, checkpoints, or weights.
+
+    Raises:
+        RequestError: as `load_source_model`, or a folder without a finished run.
+    """
+    models: dict[tuple[str, str, str], SourceModel] = {}
+    skipped: list[str] = []
+    for name in names:
+        paths, problems = _paths(name)
+        skipped += problems
+        for path in paths:
+            model = load_source_model(path, "source_models")
+            models.setdefault((model.weights, model.row, model.trained_with), model)
+    return list(models.values()), skipped
+
+
+def check_source_model(
+    source: SourceModel, recipe: ImageRecipe, images: ImageDataset, key: str = "source_model"
+) -> None:
+    """Check that a network fits the images, and has the blocks that the recipe trains.
+
+    Args:
+        source: the network.
+        recipe: of one setting, with the source's model.
+        images: to train on.
+        key: the setting that names it, for error messages.
+
+    Raises:
+        RequestError: it does not fit.
+    """
     with torch.device("meta"):
-        backbone = create_backbone(model, images.channels, images.image_size)
+        backbone = create_backbone(source.model, images.channels, images.image_size)
     try:
-        check_shapes(backbone, start.backbone)
+        check_shapes(backbone, source.backbone)
     except ValueError as error:
         shape = f"{images.channels} x {images.image_size} x {images.image_size}"
         raise RequestError(
-            f"source_model = {start.written}: is no {start.model} for images of "
-            f"{shape} ({error}): name "
-            "another network, or images as those that it was trained with"
+            f"{key} = {source.path}: is no {source.model} for images of {shape} ({error}): name "
+            "another network, or images like those that it was trained on"
         ) from None
-    frozen_modules(model, backbone, recipe.trainable_blocks)
+    frozen_modules(source.model, backbone, recipe.trainable_blocks)
+
+
+def _from_weights(name: str) -> SourceModel:
+    pretrained = pretrained_classifier(name)
+    backbone, weight, bias = pretrained.weights()
+    return SourceModel(
+        path=name,
+        weights=weights_digest(backbone),
+        model=ModelSpec.parse(pretrained.model),
+        spec=parse_objective(PROBE_OBJECTIVE).spec,
+        backbone=backbone,
+        objective={"weight": weight, "bias": bias},
+        moments=(pretrained.mean, pretrained.std),
+        classes=pretrained.categories,
+        data=None,
+        image_size=pretrained.image_size,
+        row=name,
+        trained_with=PROBE_OBJECTIVE,
+        seed=None,
+    )
+
+
+def _from_run(name: str, key: str) -> SourceModel:
+    path = Path(name)
+    if path.is_dir():
+        path, _, _ = find_trained_run(path, f"{key} = {name}")
+    elif not path.exists():
+        raise RequestError(
+            f"{key} = {name}: does not exist: expected the folder of a finished trial of marginctl "
+            "train, a checkpoint in it, or published weights such as efficientnet-lite0"
+        )
+    folder, _, state = find_checkpoint(path.absolute(), "last")
+    info = load_run_info(folder)
+    recipe = evaluation_recipe(info)
+    mean, std = state["normalization"]
+    return SourceModel(
+        path=name,
+        weights=weights_digest(state["model"]),
+        model=recipe.model,
+        spec=resolved_spec(info),
+        backbone=state["model"],
+        objective=state["objective"],
+        moments=(mean, std),
+        classes=state["classes"],
+        data=recipe.data,
+        image_size=state["image_size"],
+        row=recipe.row_name(info.setting),
+        trained_with=info.objective,
+        seed=info.seed,
+    )
+
+
+def _paths(name: str) -> tuple[list[str], list[str]]:
+    path = Path(name)
+    if is_weights_name(name) or not path.is_dir() or is_run_dir(path):
+        return [name], []
+    paths, skipped = [], []
+    for folder in sorted(run.parent for run in path.rglob("run.json")):
+        try:
+            load_trained_run(folder, exclude=("transfer",))
+            paths.append(str(folder))
+        except OtherTaskError:  # a runs folder holds runs of all tasks
+            continue
+        except UnusableRunError as error:
+            skipped.append(f"source_models = {folder}: {error}: skipped")
+    if not paths:
+        raise RequestError(
+            *skipped,
+            f"source_models = {name}: no finished trial is there: expected folders of trials that "
+            "train a network: train one first",
+        )
+    return paths, skipped

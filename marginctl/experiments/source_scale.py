@@ -1,7 +1,8 @@
-"""Fixed scales that are so many times the kappa* of a finished trial: where it is, and its number.
+"""Fixed scales that are a multiple of the kappa* of a finished run.
 
-The temperature paper's Table 9 has such a row: 2 kappa*. Which mean its kappa* is our text does not
-say; ours is the mean over the test images after the last epoch, and over the seeds of a folder.
+The temperature paper's Table 9 has such a row: 2 kappa*. The paper's text available to us does not
+say which mean its kappa* is; ours is the mean over the test images after the last epoch, and over
+the seeds of a folder.
 """
 
 import statistics
@@ -11,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from marginctl.errors import RequestError
+from marginctl.experiments.find_run import run_dirs
 from marginctl.experiments.records import TrainingInfo, TrainingResult, parse_training_info
-from marginctl.experiments.reference_run import folders_of
-from marginctl.objectives.parsing import ParsedObjective, parse
+from marginctl.objectives.parsing import ParsedObjective
 from marginctl.objectives.parts import ObjectiveSpec, ScaleSource, scale_source, with_scale_value
 from marginctl.runs.records import parse_objective
 from marginctl.runs.run_dir import parse_result
@@ -21,103 +22,105 @@ from marginctl.runs.safe_read import CorruptFileError, MissingFileError, read_te
 
 
 @dataclass(frozen=True)
-class ScaleFrom:
-    """A scale and where it is from.
+class ResolvedScale:
+    """A scale and the run that it comes from.
 
     Attributes:
-        written: the source, as the objective names it, and how many times its kappa* the scale is.
-        kappa: the mean kappa* of the source, no unit.
+        source: the run as the objective names it, and the factor.
+        kappa: the mean kappa* of the run, without unit.
     """
 
-    written: ScaleSource
+    source: ScaleSource
     kappa: float
 
     @property
     def value(self) -> float:
-        """The scale, as an objective's name has it."""
-        return float(f"{self.written.times * self.kappa:.12g}")
+        """The scale, rounded as in an objective's name."""
+        return float(f"{self.source.times * self.kappa:.12g}")
 
     def record(self) -> dict[str, Any]:
-        """What run.json and result.json say of it, as `scale_from`."""
+        """Return what run.json and result.json record as `scale_from`."""
         return {
-            "from_run": self.written.source,
-            "times": self.written.times,
+            "from_run": self.source.source,
+            "times": self.source.times,
             "kappa": self.kappa,
             "value": self.value,
         }
 
-    def in_place(self, objective: ParsedObjective) -> ParsedObjective:
-        """The objective with this number in place of the source."""
+    def apply(self, objective: ParsedObjective) -> ParsedObjective:
+        """Return the objective with this number instead of the run."""
         return ParsedObjective(with_scale_value(objective.spec, self.value))
 
 
-def by_path(objectives: Sequence[str]) -> dict[str, ScaleFrom]:
-    """By objective, the scales of those among a recipe's that take one from runs in a folder.
+def scales_from_folders(
+    objectives: Sequence[ParsedObjective],
+) -> dict[ParsedObjective, ResolvedScale]:
+    """Return the scales of the objectives that take theirs from runs in a folder.
 
     Raises:
-        RequestError: no finished trial there, one that diverged or is damaged, one without kappa*,
+        RequestError: no finished run there, one that diverged or is corrupt, one without kappa*,
             or kappa* of several settings.
     """
-    return {
-        objective: ScaleFrom(found, _mean_below(found.source))
-        for objective in objectives
-        if (found := scale_source(parse(objective).spec)) and found.source not in objectives
-    }
+    names = [str(objective) for objective in objectives]
+    scales = {}
+    for objective in objectives:
+        source = scale_source(objective.spec)
+        if source is not None and source.source not in names:
+            scales[objective] = ResolvedScale(source, _mean_kappa(source.source))
+    return scales
 
 
-def _mean_below(source: str) -> float:
-    """The mean kappa* of a trial, or over the seeds of the trials in a folder that have it."""
-    said = f"scale fixed(from_run={source})"
-    folders = folders_of(Path(source))
+def resolved_spec(info: TrainingInfo) -> ObjectiveSpec:
+    """Return the parts of a run's objective, with the number of a scale from another run."""
+    spec = parse_objective(info.objective).spec
+    return spec if info.scale_from is None else with_scale_value(spec, info.scale_from.value)
+
+
+def _mean_kappa(folder: str) -> float:
+    """Return the kappa* of a run, or the mean over the seeds of the runs in a folder."""
+    key = f"scale fixed(from_run={folder})"
+    folders = run_dirs(Path(folder))
     if not folders:
         raise RequestError(
-            f"{said}: no trial is there: expected another objective of the recipe, or the folder "
-            "of a finished trial of marginctl train"
+            f"{key}: no trial is there: expected another objective of the recipe, or the folder of "
+            "a finished trial of marginctl train"
         )
     kappas, cells = [], set()
-    for folder in folders:
-        run, record = _read(folder, said)
-        if parse_objective(run.objective).spec.scale.kind != "least-squares":
+    for path in folders:
+        info, result = _load_run(path, key)
+        if parse_objective(info.objective).spec.scale.kind != "least-squares":
             continue
-        if record is None:
-            raise RequestError(f"{said}: {folder.name} is not finished: train it to its end first")
-        kappa = record.kappa
-        if record.diverged is not None or kappa is None:
-            why = "has no kappa*" if record.diverged is None else "diverged"
-            raise RequestError(f"{said}: {folder.name} {why}: name the folder of another trial")
-        kappas.append(kappa)
-        cells.add((record.row, record.objective))
+        if result is None:
+            raise RequestError(f"{key}: {path.name} is not finished: train it to its end first")
+        if result.diverged is not None or result.kappa is None:
+            problem = "has no kappa*" if result.diverged is None else "diverged"
+            raise RequestError(f"{key}: {path.name} {problem}: name the folder of another trial")
+        kappas.append(result.kappa)
+        cells.add((result.row, result.objective))
     if len(cells) > 1:
         raise RequestError(
-            f"{said}: holds kappa* of {len(cells)} settings or objectives, which have no mean: "
-            "name the folder of one trial"
+            f"{key}: holds kappa* of {len(cells)} settings or objectives, which have no mean: name "
+            "the folder of one trial"
         )
     if not kappas:
         raise RequestError(
-            f"{said}: has no kappa*: expected a trial of an objective with the least-squares "
-            "scale, such as cosine-ls"
+            f"{key}: has no kappa*: expected a trial of an objective with the least-squares scale, "
+            "such as cosine-ls"
         )
     return statistics.fmean(kappas)
 
 
-def _read(folder: Path, said: str) -> tuple[TrainingInfo, TrainingResult | None]:
-    """run.json and result.json of a trial; None for a result that is not there yet."""
+def _load_run(folder: Path, key: str) -> tuple[TrainingInfo, TrainingResult | None]:
+    """Return the run.json and the result of a run, None for a result that does not exist yet."""
     try:
-        run = parse_training_info(read_text(folder / "run.json"))
+        info = parse_training_info(read_text(folder / "run.json"))
     except CorruptFileError as error:
-        raise RequestError(f"{said}: {folder.name}/run.json {error}: train it again") from None
-    if run is None:
-        raise RequestError(f"{said}: {folder.name} is no trial of marginctl train: name one")
+        raise RequestError(f"{key}: {folder.name}/run.json {error}: train it again") from None
+    if info is None:
+        raise RequestError(f"{key}: {folder.name} is no trial of marginctl train: name one")
     try:
-        record = parse_result(read_text(folder / "result.json"), TrainingResult)
+        return info, parse_result(read_text(folder / "result.json"), TrainingResult)
     except MissingFileError:
-        return run, None
+        return info, None
     except CorruptFileError as error:
-        raise RequestError(f"{said}: {folder.name}/result.json {error}: train it again") from None
-    return run, record
-
-
-def spec_of(run: TrainingInfo) -> ObjectiveSpec:
-    """Return the parts of a run's objective, with the number of a scale from another run."""
-    spec = parse_objective(run.objective).spec
-    return spec if run.scale_from is None else with_scale_value(spec, run.scale_from.value)
+        raise RequestError(f"{key}: {folder.name}/result.json {error}: train it again") from None

@@ -27,36 +27,48 @@ class Task:
     Attributes:
         schema: the class of its recipes.
         result: the class of its results.
+        prepare: returns the session of a `Request`; None for uci-cv, whose command has its own.
+        estimate: returns the document of --dry-run for a session.
+        report: returns what the command prints of results.
     """
 
     schema: str
     result: str
+    prepare: str | None = None
+    estimate: str | None = None
+    report: str | None = None
 
-    def load_schema(self) -> Any:
-        """Import the schema of the task's recipes."""
-        return resolve_name(self.schema)
-
-    def load_result(self) -> Any:
-        """Import the class of the task's results."""
-        return resolve_name(self.result)
+    def load(self, attribute: str) -> Any:
+        """Import what an attribute names."""
+        return resolve_name(getattr(self, attribute))
 
 
+_EXPERIMENTS = "marginctl.experiments"
 TASKS: Mapping[str, Task] = {
     "uci-cv": Task(
         schema="marginctl.recipe.uci_cv:UciCvRecipe",
-        result="marginctl.experiments.records:CVResult",
+        result=f"{_EXPERIMENTS}.records:CVResult",
     ),
     "train": Task(
         schema="marginctl.recipe.train:TrainRecipe",
-        result="marginctl.experiments.records:TrainingResult",
+        result=f"{_EXPERIMENTS}.records:TrainingResult",
+        prepare=f"{_EXPERIMENTS}.training_session:prepare_train",
+        estimate=f"{_EXPERIMENTS}.estimate:estimate_training",
+        report="marginctl.reports.tables.training_table:training_report",
     ),
     "cosify": Task(
         schema="marginctl.recipe.cosify:CosifyRecipe",
-        result="marginctl.experiments.records:TrainingResult",
+        result=f"{_EXPERIMENTS}.records:TrainingResult",
+        prepare=f"{_EXPERIMENTS}.cosify_session:prepare_cosify",
+        estimate=f"{_EXPERIMENTS}.estimate:estimate_training",
+        report="marginctl.reports.tables.training_table:training_report",
     ),
     "transfer": Task(
         schema="marginctl.recipe.transfer:TransferRecipe",
-        result="marginctl.experiments.records:TransferResult",
+        result=f"{_EXPERIMENTS}.records:TransferResult",
+        prepare=f"{_EXPERIMENTS}.transfer_session:prepare_transfer",
+        estimate=f"{_EXPERIMENTS}.estimate:estimate_transfer",
+        report="marginctl.reports.tables.transfer_table:transfer_report",
     ),
 }
 
@@ -74,7 +86,7 @@ def load_task_recipe(
     """
     document = read_document(recipe)
     task = document.task
-    if task in TASKS and TASKS[task].load_schema() is not schema:
+    if task in TASKS and TASKS[task].load("schema") is not schema:
         shipped = shipped_recipes().get(recipe.name) == recipe.path
         raise RequestError(
             f"{document.origins['task',]}: task = '{task}': run it with marginctl {task} "
@@ -91,7 +103,7 @@ def load_any_recipe(recipe: RecipeFile, overrides: Iterable[str] = ()) -> Any:
 
 def _schema(document: RecipeDocument) -> type[BaseModel]:
     task = TASKS.get(document.task, TASKS["uci-cv"])
-    schema: type[BaseModel] = task.load_schema()
+    schema: type[BaseModel] = task.load("schema")
     return schema
 
 

@@ -1,231 +1,183 @@
-"""One call of `train` or `cosify`: its recipe, its images, its trials, and where they are kept."""
+"""Sessions: the recipe, images and trials of one command; and that of `train`."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any
 
 import yaml
 
-from marginctl import recipe as recipes
 from marginctl.data.images.base import ImageDataset
 from marginctl.data.images.image_sets import load_ood_datasets
 from marginctl.data.images.pairs import load_pairs
-from marginctl.data.paths import default_data_dir
-from marginctl.errors import RequestError
-from marginctl.experiments import reference_run
-from marginctl.experiments.checks import check_processes, check_scores, images_of, read_recipe
+from marginctl.experiments.checks import (
+    Request,
+    RequestedRecipe,
+    check_device,
+    check_images,
+    check_logits_fit,
+    load_recipe_images,
+    read_recipe,
+)
+from marginctl.experiments.find_run import ReferenceRun, find_reference_run
 from marginctl.experiments.records import TrainingResult, result_type
-from marginctl.experiments.source_scale import by_path
-from marginctl.experiments.training_trial import Trial, expand
-from marginctl.models.factory import check_image_shape
-from marginctl.models.registry import ModelSpec
-from marginctl.objectives.parsing import parse
+from marginctl.experiments.run_trial import TrialContext, TrialRunner
+from marginctl.experiments.source_model import SourceModel, check_source_model
+from marginctl.experiments.source_scale import scales_from_folders
+from marginctl.experiments.training_trial import Trial, expand_trials
+from marginctl.objectives.functional import check_plugin_parts
+from marginctl.objectives.parsing import ParsedObjective
 from marginctl.objectives.parts import plugin_origins
 from marginctl.recipe import ImageRecipe, TrainRecipe
-from marginctl.recipe.cosify import CosifyRecipe
 from marginctl.recipe.train import EvaluatedRecipe
 from marginctl.runs.atomic_io import write_atomically
 from marginctl.runs.run_dir import RunDir, SavedResult
-from marginctl.utils.device import resolve_device
-
-if TYPE_CHECKING:
-    from marginctl.experiments.run_trial import Keeping, Stop
-    from marginctl.utils.distributed import World
-    from marginctl.utils.precision import DeviceConfig
 
 
 @dataclass(frozen=True)
 class Session:
-    """What a call of `train` asks for, checked; nothing has been trained yet."""
+    """A checked command of an image task; nothing has been trained yet.
+
+    Attributes:
+        name: the folder of its runs in the runs folder.
+        images: by their digest.
+        folder: of its runs.
+        recipe_file: None for a recipe of options alone.
+    """
 
     name: str
     recipe: ImageRecipe
     trials: list[Trial]
-    images: Mapping[str, ImageDataset]  # by the digest
+    images: Mapping[str, ImageDataset]
     folder: Path
     device: str
-    read: Path | None = None  # the recipe's file
+    recipe_file: Path | None = None
 
-    @classmethod
-    def open(
-        cls,
-        name: str | None,
-        *,
-        schema: type[Any] = TrainRecipe,
-        overrides: Iterable[str],
-        options: Mapping[str, tuple[str, Any]],
-        data_dir: Path | None,
-        out: Path,
-        device: str,
-    ) -> Self:
-        """Reads the recipe and the images.
-
-        Args:
-            name: a shipped recipe, a file, or None for what the options alone say.
-            schema: of the recipe: of `train`, or of `cosify`.
-            overrides: from --set.
-            options: dotted key -> (option, value); None where the option was not given.
-            data_dir: None for the default one.
-            out: the run store.
-            device: as `resolve_device` takes it; `auto` is a GPU where there is one.
-
-        Raises:
-            RequestError: anything about the request is wrong.
-        """
-        recipe, named, read = read_recipe(name, schema, overrides, options, out)
-        assert isinstance(recipe, EvaluatedRecipe)
-        from marginctl.experiments import source_model
-
-        begun: source_model.Start | None = None
-        if isinstance(recipe, CosifyRecipe):
-            begun = source_model.read(recipe.source_model)
-            recipe = recipe.with_source_model(begun.model, begun.data, begun.pixels)
-        said = f"{'' if begun is None else 'cosify-'}{recipe.data.name}-{recipe.model}"
-        stored_as = named or recipes.folder_name(said)[:60].strip(".-")
-        from marginctl.utils.distributed import local_device
-
-        device = local_device(resolve_device(device, accelerated=True))
-        settings = recipe.settings()
-        for _, own in settings:
-            for objective in own.objectives:
-                if plugin_origins(parse(objective).spec):
-                    from marginctl.objectives.functional import check_plugin_parts
-
-                    check_plugin_parts(parse(objective).spec, 3)
-        folder = data_dir or default_data_dir()
-        pairs = load_pairs(recipe.pairs, folder)  # before images, which take longer
-        asked = {own.data.model_dump_json(): own.data for _, own in settings}
-        loaded = {key: images_of(data, folder) for key, data in asked.items()}
-        digests = {key: images.digest for key, images in loaded.items()}
-        foreign = {
-            images.digest: load_ood_datasets(recipe.ood, images, folder, stream=asked[key].streamed)
-            for key, images in loaded.items()
-        }
-        references: dict[tuple[str, str | None], reference_run.Reference] = {}
-        for own in (written.in_stage() for _, written in settings):
-            images = loaded[own.data.model_dump_json()]
-            if images.num_classes < 2:
-                raise RequestError(
-                    f"data set '{images.name}': {images.num_classes} class: expected at least 2"
-                )
-            check_image_shape(ModelSpec.parse(own.model), images.channels, images.image_size)
-            check_scores(images)
-            if begun is not None:
-                source_model.check(begun, own, images)
-            check_processes(own, device)
-            if own.train.reference_run is not None:
-                key = images.digest, own.train.reference_run
-                references[key] = reference_run.find(
-                    own.train.reference_run, images, own.train.difficulty_groups
-                )
-        return cls(
-            stored_as,
-            recipe,
-            expand(
-                *(settings, digests, references, by_path(recipe.objectives), foreign, begun),
-                pairs,
-            ),
-            {images.digest: images for images in loaded.values()},
-            out / stored_as,
-            device,
-            read,
-        )
-
-    def folder_of(self, trial: Trial) -> RunDir:
+    def run_dir(self, trial: Trial) -> RunDir:
+        """Return the run directory of a trial."""
         return RunDir(self.folder / trial.id)
 
     def steps(self, trial: Trial) -> int:
-        """How many steps a trial takes, about: a short last batch may join the one before."""
+        """Return the steps of a trial; a few too many if a short last batch joins another."""
         train = trial.recipe.train
         return train.epochs * -(-len(self.images[trial.data].train_y) // train.batch_size)
 
-    def about(self, trial: Trial) -> dict[str, Any]:
-        """The content of a trial's run.json: enough to run it again.
+    def run_info(self, trial: Trial) -> dict[str, Any]:
+        """Return the content of a trial's run.json: enough to run it again.
 
-        The recipe of a second stage is that of both.
+        The recipe of a second stage is that of both stages.
         """
         recipe = trial.recipe
-        if trial.first is not None:
+        if trial.first_stage is not None:
             assert isinstance(recipe, TrainRecipe)
-            recipe = trial.first.recipe.model_copy(update={"second_stage": recipe.second_stage})
+            second_stage = {"second_stage": recipe.second_stage}
+            recipe = trial.first_stage.recipe.model_copy(update=second_stage)
         return {
             "trial": trial.id,
             **trial.identity,
             **trial.scale_record,
-            **({} if trial.start is None else {"source_model": trial.start.record()}),
+            **trial.source_record,
             "data_identity": self.images[trial.data].digest_description,
             "device": self.device,
             "recipe": {"name": self.name, **recipe.model_dump(exclude={"about"})},
             "setting": dict(trial.setting),
         }
 
+    def load_result(self, trial: Trial) -> SavedResult[Any]:
+        """Return the saved result of a trial."""
+        return self.run_dir(trial).load_result(result_type(self.recipe.task))
+
     def unfinished(self) -> list[Trial]:
-        """The trials without a result that can be used."""
-        return [t for t in self.trials if self.find(t).result is None]
+        """Return the trials without a usable result."""
+        return [trial for trial in self.trials if self.load_result(trial).result is None]
 
-    def plan(self) -> dict[str, Any]:
-        """What is to be done and about how long it takes, as `training.cost.plan`."""
-        from marginctl.experiments.estimate import plan
-
-        return plan(self)
-
-    def find(self, trial: Trial) -> SavedResult[Any]:
-        """The result of a trial, if there is a whole one."""
-        return self.folder_of(trial).load_result(result_type(self.recipe.task))
-
-    def compute(self, trial: Trial, folder: RunDir, at: "At") -> TrainingResult | None:
-        """Does a trial, with its folder's lock held; of several processes the first has its record.
-
-        Raises:
-            StoppedRunError, StorageError: as `run`.
-        """
-        from marginctl.experiments.baseline import before_record
-        from marginctl.experiments.run_trial import run_trial
-
-        images = self.images[trial.data]
-        more = {}
-        if trial.start is not None and trial.first is None:  # else the first stage says it
-            if trial.data not in at.befores:
-                at.befores[trial.data] = before_record(
-                    *(trial.start, trial.recipe, images, trial.foreign, at.device_config, at.world)
-                )
-            more = {"baseline": at.befores[trial.data]}
-        return run_trial(
-            *(
-                trial,
-                images,
-                folder,
-                at.device_config,
-                at.keeping,
-                at.stop,
-                at.listener,
-                at.world,
-                more,
-            )
-        )
+    def run_trial(
+        self, trial: Trial, run_dir: RunDir, context: TrialContext
+    ) -> TrainingResult | None:
+        """Run a trial whose run directory is locked, as `TrialRunner.run`."""
+        return TrialRunner(trial, self.images[trial.data], run_dir, context).run()
 
     def write_recipe(self) -> None:
-        """Writes the recipe that is run into its folder, as YAML; never over the one it read."""
+        """Write the recipe as YAML into the folder of its runs, unless it was read from there."""
         document = self.recipe.model_dump(exclude={"about"})
-        text = f"# What was run, by marginctl {self.recipe.task}. "
-        text += "Options of the command line are in it.\n"
+        text = f"# The recipe of these runs, by marginctl {self.recipe.task}, with the options of "
+        text += "the command line.\n"
         path = self.folder / f"{self.folder.name}.yaml"
-        if self.read is None or path.resolve() != self.read.resolve():
+        if self.recipe_file is None or path.resolve() != self.recipe_file.resolve():
             write_atomically(path, text + yaml.safe_dump(document, sort_keys=False))
 
 
-@dataclass(frozen=True)
-class At:
-    """Where and how the trials of a call are done.
+def prepare_train(request: Request) -> Session:
+    """Return the session of a `train` command.
 
-    Attributes:
-        befores: the records of the network that `cosify` goes on from, by the images' digest.
+    Raises:
+        RequestError: the request is not valid.
     """
+    recipe, requested = read_recipe(TrainRecipe, request)
+    return Session(
+        **session_fields(recipe, requested, request, f"{recipe.data.name}-{recipe.model}")
+    )
 
-    device_config: "DeviceConfig"
-    keeping: "Keeping"
-    stop: "Stop"
-    listener: Any
-    world: "World"
-    befores: dict[str, dict[str, Any]]
+
+def session_fields(
+    recipe: EvaluatedRecipe,
+    requested: RequestedRecipe,
+    request: Request,
+    default_name: str,
+    source_model: SourceModel | None = None,
+) -> dict[str, Any]:
+    """Load and check the images of a recipe; return the fields of its session.
+
+    Raises:
+        RequestError: the images are missing, or do not fit the recipe.
+    """
+    device, data_folder = request.resolve_device(), request.data_folder
+    settings = recipe.settings()
+    check_plugins(objective for _, own in settings for objective in own.objectives)
+    pairs = load_pairs(recipe.pairs, data_folder)  # before images, which take longer
+    sections = {own.data.model_dump_json(): own.data for _, own in settings}
+    loaded = {key: load_recipe_images(data, data_folder) for key, data in sections.items()}
+    ood = {
+        images.digest: load_ood_datasets(
+            recipe.ood, images, data_folder, stream=sections[key].streamed
+        )
+        for key, images in loaded.items()
+    }
+    references: dict[tuple[str, str | None], ReferenceRun] = {}
+    for own in (setting_recipe.in_stage() for _, setting_recipe in settings):
+        images = loaded[own.data.model_dump_json()]
+        check_images(own, images)
+        check_logits_fit(images)
+        if source_model is not None:
+            check_source_model(source_model, own, images)
+        check_device(own, device)
+        reference = own.train.reference_run
+        if reference is not None:
+            references[images.digest, reference] = find_reference_run(
+                reference, images, own.train.difficulty_groups
+            )
+    name = requested.folder_or(default_name)
+    return {
+        "name": name,
+        "recipe": recipe,
+        "trials": expand_trials(
+            settings,
+            {key: images.digest for key, images in loaded.items()},
+            references,
+            scales_from_folders(recipe.objectives),
+            ood,
+            source_model,
+            pairs,
+        ),
+        "images": {images.digest: images for images in loaded.values()},
+        "folder": request.out / name,
+        "device": device,
+        "recipe_file": requested.file,
+    }
+
+
+def check_plugins(objectives: Iterable[ParsedObjective]) -> None:
+    """Compute the objectives of plug-ins once, so that a broken one fails before any training."""
+    for objective in objectives:
+        if plugin_origins(objective.spec):
+            check_plugin_parts(objective.spec, 3)

@@ -1,4 +1,4 @@
-"""Trials: one setting x objective x seed, computed and resumed as one."""
+"""Trials on images: one setting x objective x seed, computed and resumed as one."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -9,18 +9,17 @@ from typing import TYPE_CHECKING, Any
 from marginctl import NUMERICS
 from marginctl.data.images.image_sets import OODDataset
 from marginctl.data.images.pairs import VerificationPairs
-from marginctl.experiments.records import TrainingResult
-from marginctl.experiments.reference_run import Reference
-from marginctl.experiments.source_scale import ScaleFrom
-from marginctl.models.registry import ModelSpec
-from marginctl.objectives.parsing import ParsedObjective, parse
+from marginctl.experiments.find_run import ReferenceRun
+from marginctl.experiments.source_scale import ResolvedScale
+from marginctl.objectives.parsing import ParsedObjective
 from marginctl.objectives.parts import ObjectiveSpec, plugin_origins, scale_source, with_scale_value
 from marginctl.recipe import ImageRecipe
 from marginctl.recipe.image_recipe import sources_first
 from marginctl.runs.run_dir import digest
 
 if TYPE_CHECKING:
-    from marginctl.experiments.source_model import Start
+    from marginctl.experiments.records import TrainingResult
+    from marginctl.experiments.source_model import SourceModel
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,16 +27,16 @@ class Trial:
     """One network to train.
 
     Attributes:
-        setting: what the grid sets, for a reader.
-        recipe: of this setting alone, without a grid.
-        data: digest of the images that it trains on and is tested on.
-        reference: the trained network that says how hard its images are, where one was named.
-        scale: the number of a fixed scale that is taken from a run, once it is known.
-        foreign: images of other classes, which its network is to tell from its own.
-        pairs: of images, which its network is to verify.
-        start: the trained network from which it goes on; None for one that starts anew, and for a
-            second stage whose first one is not done yet.
-        first: of a second stage, the trial of the first.
+        setting: the values of the grid, for readers.
+        recipe: of this setting, without a grid.
+        data: the digest of its training and test images.
+        reference: the finished run that defines the difficulty of its images, if one is named.
+        scale: the number of a scale that comes from another run, once it is known.
+        ood: out-of-distribution test sets.
+        pairs: image pairs to verify.
+        source_model: the network that it begins with; None for new weights, and for a second stage
+            until the first one is finished.
+        first_stage: the trial of the first stage, if this is a second one.
     """
 
     setting: Mapping[str, Any]
@@ -45,168 +44,167 @@ class Trial:
     objective: ParsedObjective
     seed: int
     data: str
-    reference: Reference | None = None
-    scale: ScaleFrom | None = None
-    foreign: Sequence[OODDataset] = ()
-    start: "Start | None" = None
+    reference: ReferenceRun | None = None
+    scale: ResolvedScale | None = None
+    ood: Sequence[OODDataset] = ()
+    source_model: "SourceModel | None" = None
     pairs: Sequence[VerificationPairs] = ()
-    first: "Trial | None" = None
+    first_stage: "Trial | None" = None
 
     @cached_property
     def identity(self) -> dict[str, Any]:
-        """All that the result depends on; defaults are left out: a new option changes no id."""
+        """All that the result depends on, without defaults: a new option changes no id."""
         recipe = self.recipe
         plugins = {*plugin_origins(self.objective.spec)}
-        if (origin := ModelSpec.parse(recipe.model).plugin_origin) is not None:
-            plugins.add(origin)
+        if recipe.model.plugin_origin is not None:
+            plugins.add(recipe.model.plugin_origin)
         train = recipe.train.model_dump(exclude_defaults=True, exclude={"compile", "reference_run"})
         if self.reference is not None:
             train["reference_run"] = self.reference.weights  # wherever its folder is
-        foreign = [[one.group, one.digest] for one in self.foreign]
+        ood = [[dataset.group, dataset.digest] for dataset in self.ood]
         return {
             "task": recipe.task,
             "data": self.data,
             "augment": recipe.data.augment,
-            "model": recipe.model,
+            "model": str(recipe.model),
             "objective": str(self.objective),
             "optim": recipe.optim.model_dump(exclude_defaults=True),
             "train": train,
             "seed": self.seed,
             "numerics": NUMERICS,
             **({"plugins": sorted(plugins)} if plugins else {}),
-            **({"ood": foreign} if foreign else {}),
-            **({"pairs": [one.digest for one in self.pairs]} if self.pairs else {}),
-            **self._of_start,
+            **({"ood": ood} if ood else {}),
+            **({"pairs": [pairs.digest for pairs in self.pairs]} if self.pairs else {}),
+            **self._source_identity,
         }
 
     @property
-    def _of_start(self) -> dict[str, Any]:
-        """What the identity has of a network that goes on from another, wherever that lies."""
-        if self.first is not None:
-            return {"first": self.first.id}
-        if self.start is None:
+    def _source_identity(self) -> dict[str, Any]:
+        """What the identity has of the network that the trial begins with, wherever that lies."""
+        if self.first_stage is not None:
+            return {"first_stage": self.first_stage.id}
+        if self.source_model is None:
             return {}
-        moments = [list(channel) for channel in self.start.moments]
         return {
-            "source_model": self.start.weights,
-            "moments": moments,
+            "source_model": self.source_model.weights,
+            "moments": [list(channel) for channel in self.source_model.moments],
             "blocks": self.recipe.trainable_blocks,
         }
 
     @cached_property
     def id(self) -> str:
-        """The name of the trial's folder: readable, and unique by its digest."""
+        """The name of the run directory: readable, and unique by its digest."""
         data = self.recipe.data.name.replace("\\", "/").rpartition("/")[2]  # a folder's own name
-        said = f"{data} {self.recipe.model} {self.objective} {self.seed}"
-        words = re.sub(r"[^A-Za-z0-9.]+", "-", said)
+        text = f"{data} {self.recipe.model} {self.objective} {self.seed}"
+        words = re.sub(r"[^A-Za-z0-9.]+", "-", text)
         return f"{words[:60].strip('-')}-{digest(self.identity)[:16]}"
 
     @property
     def spec(self) -> ObjectiveSpec:
-        """The parts of its objective; a scale from a run that is not known yet is left as it is."""
+        """The parts of its objective; a scale from another run stays open until it is known."""
         spec = self.objective.spec
         return spec if self.scale is None else with_scale_value(spec, self.scale.value)
 
     @property
     def scale_record(self) -> dict[str, Any]:
-        """`scale_from`, of a scale that is taken from a run."""
+        """`scale_from`, if the scale comes from another run."""
         return {} if self.scale is None else {"scale_from": self.scale.record()}
 
     @property
+    def source_record(self) -> dict[str, Any]:
+        """`source_model`, if the trial begins with one."""
+        return {} if self.source_model is None else {"source_model": self.source_model.record()}
+
+    @property
     def row(self) -> str:
-        """The row of the table in which it stands."""
-        return row_of(self.recipe, self.setting)
+        """Its row of the table."""
+        return self.recipe.row_name(self.setting)
 
     def __str__(self) -> str:
         return f"{self.row} / {self.objective} (seed {self.seed})"
 
+    def depends_on(self, other: "Trial") -> bool:
+        """Whether the trial takes its scale from the other one, or begins with its network."""
+        source = scale_source(self.objective.spec)
+        return other is self.first_stage or (
+            source is not None and self._is_scale_source(other, source.source)
+        )
 
-def row_of(recipe: ImageRecipe, setting: Mapping[str, Any]) -> str:
-    """Data and model, and what the grid sets beside them."""
-    others = {k: v for k, v in setting.items() if k not in ("data.name", "model")}
-    said = "".join(f", {key.rpartition('.')[2]}={value}" for key, value in others.items())
-    return f"{recipe.data.name}, {recipe.model}{said}"
+    def _is_scale_source(self, other: "Trial", source: str) -> bool:
+        same = (other.data, other.seed) == (self.data, self.seed)
+        return same and other.setting == self.setting and str(other.objective) == source
+
+    def resolve_scale(self, results: "Mapping[Trial, TrainingResult]") -> ResolvedScale | None:
+        """Return the scale of a trial that takes it from another one of its recipe.
+
+        Args:
+            results: of the finished trials.
+
+        Returns:
+            None if the other trial has no kappa*.
+        """
+        source = scale_source(self.objective.spec)
+        if source is None:
+            return None
+        for other, result in results.items():
+            if (
+                self._is_scale_source(other, source.source)
+                and result.diverged is None
+                and result.kappa is not None
+            ):
+                return ResolvedScale(source, result.kappa)
+        return None
 
 
-def expand(
+def expand_trials(
     settings: Sequence[tuple[Mapping[str, Any], ImageRecipe]],
     digests: Mapping[str, str],
-    references: Mapping[tuple[str, str | None], Reference],
-    scales: Mapping[str, ScaleFrom],
-    foreign: Mapping[str, Sequence[OODDataset]],
-    start: "Start | None" = None,
+    references: Mapping[tuple[str, str | None], ReferenceRun],
+    scales: Mapping[ParsedObjective, ResolvedScale],
+    ood: Mapping[str, Sequence[OODDataset]],
+    source_model: "SourceModel | None" = None,
     pairs: Sequence[VerificationPairs] = (),
 ) -> list[Trial]:
-    """The trials of a recipe, in the order in which they run.
+    """Return the trials of a recipe in the order in which they run.
 
-    Every objective is trained with a seed before the next seed begins: what there is of an
-    unfinished table compares, and what a machine does meanwhile slows all objectives alike.
+    Every objective is trained with one seed before the next seed begins: an unfinished table can
+    be compared, and a slow phase of the machine affects all objectives alike.
 
     Args:
-        settings: from `ImageRecipe.settings`; of two stages the first one stands before.
-        digests: of the images of each setting's data, by its JSON.
-        references: by that digest and by what `train.reference_run` says.
-        scales: by objective, of those whose scale is from runs in a folder. They have the number
-            in their name: another one makes another trial.
-        foreign: by the digest of the data.
-        start: from which all of them go on.
+        settings: from `ImageRecipe.settings`; a first stage precedes its second one.
+        digests: of the images of each setting's data section, by its JSON.
+        references: by that digest and by `train.reference_run`.
+        scales: by objective, of those whose scale comes from runs in a folder. Their name has the
+            number: another number makes another trial.
+        ood: by the digest of the data.
+        source_model: that all of them begin with.
         pairs: that all of them verify.
     """
     trials: list[Trial] = []
-    for setting, written in settings:
-        recipe = written.in_stage()
-        before = trials[-len(recipe.seeds) * len(recipe.objectives) :]  # of a first stage
+    for setting, setting_recipe in settings:
+        recipe = setting_recipe.in_stage()
+        first_stage = trials[-len(recipe.seeds) * len(recipe.objectives) :]
         data = digests[recipe.data.model_dump_json()]
-        reference = references.get((data, recipe.train.reference_run))
-        own = [
-            (seed, objective, scales.get(objective))
+        columns = [
+            (seed, objective)
             for seed in recipe.seeds
             for objective in sources_first(recipe.objectives)
         ]
-        trials += [
-            Trial(
-                *(setting, recipe, _named(objective, scale), seed, data, reference, scale),
-                *(foreign[data], start, pairs),
-                before[i] if recipe.retrains_classifier else None,
+        for i, (seed, objective) in enumerate(columns):
+            scale = scales.get(objective)
+            trials.append(
+                Trial(
+                    setting,
+                    recipe,
+                    objective if scale is None else scale.apply(objective),
+                    seed,
+                    data,
+                    references.get((data, recipe.train.reference_run)),
+                    scale,
+                    ood[data],
+                    source_model,
+                    pairs,
+                    first_stage[i] if recipe.retrains_classifier else None,
+                )
             )
-            for i, (seed, objective, scale) in enumerate(own)
-        ]
     return trials
-
-
-def _named(objective: str, scale: ScaleFrom | None) -> ParsedObjective:
-    name = parse(objective)
-    return name if scale is None else scale.in_place(name)
-
-
-def needs(trial: Trial, other: Trial) -> bool:
-    """Whether a trial takes its scale from the other one, or goes on from its network."""
-    found = scale_source(trial.objective.spec)
-    return other is trial.first or (found is not None and _is_source(other, trial, found.source))
-
-
-def _is_source(other: Trial, trial: Trial, source: str) -> bool:
-    same = (other.data, other.seed) == (trial.data, trial.seed)
-    return same and other.setting == trial.setting and str(other.objective) == source
-
-
-def scale_of(trial: Trial, records: Mapping[Trial, TrainingResult]) -> ScaleFrom | None:
-    """The scale of a trial that takes it from another one of its recipe.
-
-    Args:
-        records: of the trials that are done, the source with the same setting and seed among them.
-
-    Returns:
-        None where the source has no kappa*.
-    """
-    found = scale_source(trial.objective.spec)
-    if found is None:
-        return None
-    for other, record in records.items():
-        if (
-            _is_source(other, trial, found.source)
-            and record.diverged is None
-            and record.kappa is not None
-        ):
-            return ScaleFrom(found, record.kappa)
-    return None

@@ -1,246 +1,310 @@
-"""One call of `transfer`: its recipe, its networks, its images, its trials."""
+"""The session of `transfer`: source models on other images, by probes or fine-tuning."""
 
 import csv
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
-from marginctl import recipe as recipes
+from marginctl import NUMERICS
 from marginctl.data.images.base import ImageDataset
-from marginctl.data.paths import default_data_dir
 from marginctl.errors import RequestError
-from marginctl.experiments import source_model
-from marginctl.experiments.checks import check_processes, images_of, read_recipe
-from marginctl.experiments.evaluate import tested_of
-from marginctl.experiments.records import TrainingResult, TransferResult
-from marginctl.experiments.run_trial import StoppedRunError, run_trial
-from marginctl.experiments.source_models import Origin, origins
-from marginctl.experiments.training_session import At, Session
+from marginctl.experiments.checks import (
+    Request,
+    check_device,
+    check_images,
+    load_recipe_images,
+    read_recipe,
+)
+from marginctl.experiments.evaluate import predict_run
+from marginctl.experiments.records import PROBE_OBJECTIVE, TrainingResult, TransferResult
+from marginctl.experiments.run_trial import StoppedRunError, TrialContext, TrialRunner
+from marginctl.experiments.source_model import (
+    SourceModel,
+    check_source_model,
+    load_source_models,
+)
+from marginctl.experiments.training_session import Session
 from marginctl.experiments.training_trial import Trial
-from marginctl.experiments.transfer_estimate import planned
-from marginctl.experiments.transfer_trial import TransferTrial, expand
 from marginctl.metrics.network_metrics import classification_metrics
-from marginctl.models.factory import check_image_shape
-from marginctl.models.registry import ModelSpec
-from marginctl.recipe import ImageRecipe, TransferRecipe
+from marginctl.recipe import TransferRecipe
+from marginctl.recipe.image_recipe import grid_text
 from marginctl.runs.atomic_io import csv_text, write_csv, write_output
+from marginctl.runs.records import parse_objective
 from marginctl.runs.run_dir import PREDICTIONS, RunDir, SavedResult, file_digest
-from marginctl.transfer import cached_features
+from marginctl.transfer.cached_features import extract_features
 from marginctl.transfer.predictions import HEADER, prediction_rows
 from marginctl.transfer.probe import fit_probe
-from marginctl.utils.device import resolve_device, world_size
-from marginctl.utils.distributed import local_device
+from marginctl.utils.device import world_size
 
-BINS = 15  # of the calibration, as training has them
+ECE_BINS = 15  # as in training
+PROBE_CLASSIFIER = parse_objective(PROBE_OBJECTIVE)
+
+
+@dataclass(frozen=True, eq=False)
+class TransferTrial(Trial):
+    """One network on other images. `objective` is that of the new classifier."""
+
+    @property
+    def transfer(self) -> TransferRecipe:
+        assert isinstance(self.recipe, TransferRecipe)
+        return self.recipe
+
+    @property
+    def source(self) -> SourceModel:
+        assert self.source_model is not None
+        return self.source_model
+
+    @property
+    def is_probe(self) -> bool:
+        return self.transfer.method == "probe"
+
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        """All that the result depends on; a probe depends on no optimizer or augmentation."""
+        recipe = self.transfer
+        if not self.is_probe:
+            return super().identity | {"method": recipe.method}
+        return {
+            "task": recipe.task,
+            "method": recipe.method,
+            "data": self.data,
+            "model": str(recipe.model),
+            "source_model": self.source.weights,
+            "moments": [list(channel) for channel in self.source.moments],
+            "objective": PROBE_OBJECTIVE,
+            "probe": recipe.probe.model_dump(exclude_defaults=True),
+            "seed": self.seed,
+            "numerics": NUMERICS,
+        }
+
+    @property
+    def source_record(self) -> dict[str, Any]:
+        return {"source_model": self.source.training_record()}
+
+    @property
+    def row(self) -> str:
+        """Data, method and source model, and the other values of the grid."""
+        values = grid_text(self.setting, ("data.name", "method"))
+        return f"{self.recipe.data.name}, {self.transfer.method} of {self.source.row}{values}"
+
+    def __str__(self) -> str:
+        source = self.source
+        seed = "" if source.seed is None else f", seed {source.seed}"
+        return f"{self.row} / {source.trained_with}{seed} (seed {self.seed})"
 
 
 @dataclass(frozen=True)
 class TransferSession(Session):
-    """What a call of `transfer` asks for, checked; nothing has been computed yet.
+    """A checked `transfer` command; nothing has been computed yet.
 
     Attributes:
-        data_dir: where the images are.
-        left_out: a line for each trial of a folder of starts that cannot be one.
+        data_dir: the data folder.
+        skipped: a line for each run of a folder of source models that cannot be used.
     """
 
     data_dir: Path = Path()
-    left_out: tuple[str, ...] = ()
-
-    @classmethod
-    def open(
-        cls,
-        name: str | None,
-        *,
-        schema: type[ImageRecipe] = TransferRecipe,
-        overrides: Iterable[str],
-        options: Mapping[str, tuple[str, Any]],
-        data_dir: Path | None,
-        out: Path,
-        device: str,
-    ) -> Self:
-        """Reads the recipe, the networks and the images; arguments are those of training.
-
-        Raises:
-            RequestError: anything about the request is wrong.
-        """
-        recipe, named, read = read_recipe(name, schema, overrides, options, out)
-        assert isinstance(recipe, TransferRecipe)
-        if not recipe.names_data:
-            raise RequestError(
-                "data.name is missing: name the images to transfer to: --data folder:PATH"
-            )
-        found, left_out = origins(recipe.source_models)
-        device = local_device(resolve_device(device, accelerated=True))
-        folder = data_dir or default_data_dir()
-        loaded: dict[str, ImageDataset] = {}
-        settings: list[tuple[Mapping[str, Any], TransferRecipe, Origin, str]] = []
-        for setting, of_setting in recipe.settings():
-            for origin in found:
-                own = of_setting.for_source_model(
-                    origin.written, origin.model, origin.data, origin.pixels
-                )
-                key = own.data.model_dump_json()
-                if key not in loaded:
-                    loaded[key] = images_of(own.data, folder)
-                _check(own, origin, loaded[key], device)
-                settings.append((setting, own, origin, loaded[key].digest))
-        said = f"transfer-{settings[0][1].data.name}-{found[0].row}"
-        stored_as = named or recipes.folder_name(said)[:60].strip(".-")
-        return cls(
-            stored_as,
-            recipe,
-            list(expand(settings)),
-            {images.digest: images for images in loaded.values()},
-            out / stored_as,
-            device,
-            read,
-            data_dir=folder,
-            left_out=tuple(left_out),
-        )
+    skipped: tuple[str, ...] = ()
 
     @property
-    def store(self) -> Path:
-        """The run store: the trials' folder without the recipe's name, which may have a folder."""
+    def runs_folder(self) -> Path:
+        """The runs folder: without the recipe's name, which may have a folder."""
         return self.folder.parents[self.name.count("/")]
 
-    def find(self, trial: Trial) -> SavedResult[Any]:
-        needed = (PREDICTIONS,) if _probes(trial) else ()
-        return self.folder_of(trial).load_result(TransferResult, needed)
-
-    def compute(self, trial: Trial, folder: RunDir, at: At) -> TrainingResult | None:
+    def load_result(self, trial: Trial) -> SavedResult[Any]:
         assert isinstance(trial, TransferTrial)
-        for line in self.left_out if trial is self.trials[0] else ():
-            at.listener.message(line)
-        return (self._probe if _probes(trial) else self._fine_tune)(trial, folder, at)
+        files = (PREDICTIONS,) if trial.is_probe else ()
+        return self.run_dir(trial).load_result(TransferResult, files)
 
-    def _fine_tune(self, trial: TransferTrial, folder: RunDir, at: At) -> TrainingResult | None:
-        more = {"method": trial.transfer.method, "probe": None}
-        images = self.images[trial.data]
-        return run_trial(
-            *(trial, images, folder, at.device_config, at.keeping, at.stop, at.listener, at.world),
-            more=more,
-        )
+    def run_trial(
+        self, trial: Trial, run_dir: RunDir, context: TrialContext
+    ) -> TrainingResult | None:
+        assert isinstance(trial, TransferTrial)
+        for line in self.skipped if trial is self.trials[0] else ():
+            context.callback.message(line)
+        if trial.is_probe:
+            return self._run_probe(trial, run_dir, context)
+        extra = {"method": trial.transfer.method, "probe": None}
+        return TrialRunner(trial, self.images[trial.data], run_dir, context, extra).run()
 
-    def _probe(self, trial: TransferTrial, folder: RunDir, at: At) -> TrainingResult:
-        began = time.perf_counter()
+    def _run_probe(
+        self, trial: TransferTrial, run_dir: RunDir, context: TrialContext
+    ) -> TransferResult:
+        started = time.perf_counter()
         images, recipe = self.images[trial.data], trial.transfer
 
         def check() -> None:
-            if at.stop.asked:
+            number = context.signals.received
+            if number:
                 raise StoppedRunError(
-                    at.stop.asked,
-                    f"stopped: {trial} has no result yet: the same command again computes it; "
-                    "features and results that are done are kept",
+                    number,
+                    f"stopped: {trial} has no result yet: repeat the command to compute it; "
+                    "extracted features and finished trials are kept",
                 )
 
-        both = cached_features.extract_features(
-            trial.origin, images, self.store, at.device_config, at.listener.message, check
+        features = extract_features(
+            trial.source,
+            images,
+            self.runs_folder,
+            context.device_config,
+            context.callback.message,
+            check,
         )
-        of_features = time.perf_counter() - began
-        found = fit_probe(
-            both, images.train_y, images.test_y, images.num_classes, recipe.probe, trial.seed, check
+        features_seconds = time.perf_counter() - started
+        probe = fit_probe(
+            features,
+            images.train_y,
+            images.test_y,
+            images.num_classes,
+            recipe.probe,
+            trial.seed,
+            check,
         )
-        for note in found.record["notes"]:
-            at.listener.message(f"{trial}: {note}")
+        for note in probe.record["notes"]:
+            context.callback.message(f"{trial}: {note}")
         evaluation = classification_metrics(
-            *(found.features, found.logits, found.logits, images.test_y, images.classes, BINS),
-            found.weight,
+            probe.features,
+            probe.logits,
+            probe.logits,
+            images.test_y,
+            images.classes,
+            ECE_BINS,
+            probe.weight,
         )
-        write_csv(
-            folder.path / PREDICTIONS,
-            prediction_rows(recipe.data, images, self.data_dir, found.logits),
-        )
+        rows = prediction_rows(recipe.data, images, self.data_dir, probe.logits)
+        write_csv(run_dir.path / PREDICTIONS, rows)
         last = {
-            "epoch": found.record["fit"]["iterations"],
+            "epoch": probe.record["fit"]["iterations"],
             "top1": evaluation["top1"],
             "nll": evaluation["nll"],
             "n": evaluation["n"],
-            "collapsed": found.record["collapsed"],
+            "collapsed": probe.record["collapsed"],
         }
-        record = {
+        document = {
             "task": recipe.task,
             "method": recipe.method,
             "trial": trial.id,
             "row": trial.row,
             "setting": dict(trial.setting),
             "data": recipe.data.name,
-            "model": recipe.model,
+            "model": str(recipe.model),
             "objective": str(trial.objective),
             "seed": trial.seed,
-            "source_model": trial.origin.record(),
+            **trial.source_record,
             "epochs": last["epoch"],
             "last": last,
             "best": last,
-            "selection": "the penalty was chosen on a part of the training images; the test "
-            "images were seen once; an epoch is an iteration of L-BFGS",
-            "probe": found.record,
+            "selection": "the penalty is selected on a part of the training images; the test "
+            "images are used once; an epoch is an iteration of L-BFGS",
+            "probe": probe.record,
             "evaluation": evaluation,
             "state": None,
             "diverged": None,
             "collapsed": last["collapsed"],
-            "predictions_sha256": file_digest(folder.path / PREDICTIONS),
+            "predictions_sha256": file_digest(run_dir.path / PREDICTIONS),
             "timing": {
-                "seconds": time.perf_counter() - began,
+                "seconds": time.perf_counter() - started,
                 "epoch_seconds": None,
-                "features_seconds": of_features,
+                "features_seconds": features_seconds,
             },
         }
-        return folder.finish((), TransferResult.model_validate(record))
+        return run_dir.finish((), TransferResult.model_validate(document))
+
+    def write_predictions(self, path: Path) -> None:
+        """Write the test predictions of all finished trials into one CSV file.
+
+        The first columns identify the trial: data, method, source model, what it was trained with
+        and its seed, and the seed of the transfer.
+
+        Raises:
+            StorageError: the file cannot be written.
+        """
+        heading = ("data", "method", "source_model", "objective", "source_seed", "seed")
+        rows: list[Sequence[Any]] = [(*heading, *HEADER)]
+        for trial in self.trials:
+            assert isinstance(trial, TransferTrial)
+            source = trial.source
+            seed = "" if source.seed is None else source.seed
+            columns: tuple[Any, ...] = (trial.recipe.data.name, trial.transfer.method, source.row)
+            columns += (source.trained_with, seed, trial.seed)
+            rows += [(*columns, *row) for row in self.predictions(trial)]
+        write_output(path, csv_text(rows))
 
     def predictions(self, trial: TransferTrial) -> list[list[str]]:
-        """The rows of a trial's predictions, without the heading; none where it has no result."""
-        folder = self.folder_of(trial).path
-        record = self.find(trial).result
-        if record is None or record.diverged:
+        """Return the rows of a trial's predictions; none if it has no result."""
+        folder = self.run_dir(trial).path
+        result = self.load_result(trial).result
+        if result is None or result.diverged:
             return []
-        path = folder / PREDICTIONS
-        if not _probes(trial):
-            tested = tested_of(folder, None, "last", self.data_dir, self.device)
-            made = prediction_rows(
-                trial.transfer.data, tested.images, self.data_dir, tested.tested.logits.numpy()
-            )
-            return [list(map(str, row)) for row in made][1:]
-        return list(csv.reader(path.read_text("utf-8").splitlines()))[1:]
-
-    def plan(self) -> dict[str, Any]:
-        return planned(self)
+        if trial.is_probe:
+            lines = (folder / PREDICTIONS).read_text("utf-8").splitlines()
+            return list(csv.reader(lines))[1:]
+        run = predict_run(folder, None, "last", self.data_dir, self.device)
+        logits = run.predictions.logits.numpy()
+        rows = prediction_rows(trial.transfer.data, run.images, self.data_dir, logits)
+        return [list(map(str, row)) for row in rows][1:]
 
 
-def write_predictions(path: Path, session: TransferSession) -> None:
-    """Write the predictions of all finished trials into one CSV file.
-
-    The first columns identify the trial: data, method, source model, the objective and seed that
-    it was trained with, and the seed of the transfer.
+def prepare_transfer(request: Request) -> TransferSession:
+    """Return the session of a `transfer` command.
 
     Raises:
-        StorageError: the file cannot be written.
+        RequestError: the request is not valid.
     """
-    header = ("data", "method", "source_model", "objective", "source_seed", "seed", *HEADER)
-    rows: list[Sequence[Any]] = [header]
-    for trial in session.trials:
-        assert isinstance(trial, TransferTrial)
-        origin = trial.origin
-        source_seed = "" if origin.seed is None else origin.seed
-        data, method = trial.transfer.data.name, trial.transfer.method
-        columns = (data, method, origin.row, origin.trained_with, source_seed, trial.seed)
-        rows += [(*columns, *row) for row in session.predictions(trial)]
-    write_output(path, csv_text(rows))
-
-
-def _probes(trial: Trial) -> bool:
-    return isinstance(trial, TransferTrial) and trial.transfer.method == "probe"
-
-
-def _check(recipe: TransferRecipe, origin: Origin, images: ImageDataset, device: str) -> None:
-    """Raises RequestError for images that cannot be told apart, or that a network does not take."""
-    if images.num_classes < 2:
+    recipe, requested = read_recipe(TransferRecipe, request)
+    if not recipe.names_data:
         raise RequestError(
-            f"data set '{images.name}': {images.num_classes} class: expected at least 2"
+            "data.name is missing: name the images to transfer to: --data folder:PATH"
         )
-    if recipe.method == "probe" and world_size() > 1:
-        raise RequestError("method = probe: one process computes it: leave torchrun out")
-    check_image_shape(ModelSpec.parse(recipe.model), images.channels, images.image_size)
-    source_model.check(origin, recipe, images)
-    check_processes(recipe, device)
+    sources, skipped = load_source_models(recipe.source_models)
+    device, data_folder = request.resolve_device(), request.data_folder
+    loaded: dict[str, ImageDataset] = {}
+    settings: list[tuple[Mapping[str, Any], TransferRecipe, SourceModel, str]] = []
+    for values, setting_recipe in recipe.settings():
+        for source in sources:
+            own = setting_recipe.for_source_model(
+                source.path, source.model, source.data, source.image_size
+            )
+            key = own.data.model_dump_json()
+            if key not in loaded:
+                loaded[key] = load_recipe_images(own.data, data_folder)
+            images = loaded[key]
+            check_images(own, images)
+            if own.method == "probe" and world_size() > 1:
+                raise RequestError("method = probe runs in one process: leave torchrun out")
+            check_source_model(source, own, images, "source_models")
+            check_device(own, device)
+            settings.append((values, own, source, images.digest))
+    name = requested.folder_or(f"transfer-{settings[0][1].data.name}-{sources[0].row}")
+    return TransferSession(
+        name,
+        recipe,
+        list(expand_transfer_trials(settings)),
+        {images.digest: images for images in loaded.values()},
+        request.out / name,
+        device,
+        requested.file,
+        data_dir=data_folder,
+        skipped=tuple(skipped),
+    )
+
+
+def expand_transfer_trials(
+    settings: Sequence[tuple[Mapping[str, Any], TransferRecipe, SourceModel, str]],
+) -> list[TransferTrial]:
+    """Return the distinct trials in the order in which they run.
+
+    Args:
+        settings: the values of the grid, the recipe of one source model, that model, and the
+            digest of the images.
+    """
+    trials: dict[str, TransferTrial] = {}
+    for values, recipe, source, data in settings:
+        objectives = [PROBE_CLASSIFIER] if recipe.method == "probe" else recipe.objectives
+        for seed in recipe.seeds:
+            for objective in objectives:
+                trial = TransferTrial(values, recipe, objective, seed, data, source_model=source)
+                trials.setdefault(trial.id, trial)
+    return list(trials.values())

@@ -1,4 +1,4 @@
-"""Runs trials over worker processes, keeps each finished one, and resumes."""
+"""Run cross-validation trials on an executor: save each finished one, skip and resume."""
 
 import contextlib
 import os
@@ -14,271 +14,268 @@ from typing import Any, Protocol
 
 from marginctl.crossval.executors import ProcessExecutor, SerialExecutor, StackExecutor
 from marginctl.experiments.records import CVResult
-from marginctl.experiments.uci_cv_trial import Trial
+from marginctl.experiments.uci_cv_trial import CVTrial
 from marginctl.runs.atomic_io import write_arrays, write_atomically, write_csv
 from marginctl.runs.data_changes import changed_data_note
 from marginctl.runs.run_dir import DIGEST_KEYS, NETWORKS, PREDICTIONS, RunDir, file_digest
 
 
-class Listener(Protocol):
-    """What hears of progress."""
+class Callback(Protocol):
+    """What is called during a cross-validation."""
 
     def message(self, text: str) -> None: ...
 
     def done(self, record: CVResult, *, reused: bool) -> None: ...
 
     def progress(self, cost: float) -> None:
-        """`cost`: of everything trained so far in this call."""
-
-
-@dataclass
-class _Running:
-    """Trials that are trained in the same stacks, each with its locked folder; usually one."""
-
-    trials: list[tuple[Trial, RunDir]]
-    results: list[Any]
-    left: int
-    error: BaseException | None = None
+        """`cost`: of everything that this command has trained."""
 
 
 @dataclass
 class Outcome:
-    """What became of the trials."""
+    """The results of the finished trials, and a line for each failed one."""
 
-    records: dict[Trial, CVResult] = field(default_factory=dict)
-    failed: dict[Trial, str] = field(default_factory=dict)
+    results: dict[CVTrial, CVResult] = field(default_factory=dict)
+    failed: dict[CVTrial, str] = field(default_factory=dict)
 
 
-def execute(
-    trials: list[Trial],
+@dataclass
+class _Group:
+    """Trials that share their stacks, each with its locked run directory; mostly a single one."""
+
+    trials: list[tuple[CVTrial, RunDir]]
+    stacks: list[Any]  # the results of the trained stacks
+    remaining: int
+    error: BaseException | None = None
+
+    def unlock(self) -> None:
+        for _, run_dir in self.trials:
+            run_dir.unlock()
+
+
+def run_cv_trials(
+    trials: list[CVTrial],
     folder: Path,
     *,
     workers: int,
     device: str,
-    listener: Listener,
+    callback: Callback,
     recipe: dict[str, Any],
-    keep: frozenset[str] = frozenset(),
+    files: frozenset[str] = frozenset(),
     cluster: StackExecutor | None = None,
 ) -> Outcome:
-    """Computes the trials that have no result in `folder` yet.
+    """Train the trials that have no result in `folder` yet.
 
-    Trials are taken in their order; each is kept as soon as it is done. A trial that another
-    process is at work on is left to it, and its result is read when it is there.
+    Trials run in their order; each one is saved as soon as it is finished. A trial that another
+    process holds is left to it, and its result is read once it exists.
 
     Args:
-        trials: see `expand`.
-        folder: the recipe's folder in the run store.
+        trials: from `expand_cv_trials`.
+        folder: of the recipe's runs.
         workers: processes, one thread each; 1 trains in this process.
         device: from `resolve_device`.
-        listener: hears of every finished trial, of the progress and of messages.
-        recipe: the resolved recipe, kept in each run.json.
-        keep: files that a trial must have beside its result: PREDICTIONS, NETWORKS.
-        cluster: an executor that replaces local processes.
+        callback: receives finished trials, progress and messages.
+        recipe: the resolved recipe, for each run.json.
+        files: that a trial must have besides its result: PREDICTIONS, NETWORKS.
+        cluster: an executor instead of local processes.
 
     Raises:
-        StorageError: the folder cannot be written.
+        StorageError: a run directory cannot be written.
         MarginctlError: the workers are lost.
     """
-    run = _Run(folder, device, listener, recipe, keep)
-    pending = deque(_together([t for t in trials if not run.reuse(t)]))
+    run = _Run(folder, device, callback, recipe, files)
+    pending = deque(_groups([trial for trial in trials if not run.load(trial)]))
     if not pending:
         return run.outcome
-    changed = changed_data_note(folder, (run.about(t) for ts in pending for t in ts))
-    if changed is not None:
-        listener.message(changed)
-    workers = max(1, min(workers, sum(len(side_by_side[0].stacks) for side_by_side in pending)))
+    note = changed_data_note(folder, (run.run_info(t) for group in pending for t in group))
+    if note is not None:
+        callback.message(note)
+    workers = max(1, min(workers, sum(len(group[0].stacks) for group in pending)))
     executor: StackExecutor = cluster or (
-        SerialExecutor(listener.progress) if workers == 1 else ProcessExecutor(workers)
+        SerialExecutor(callback.progress) if workers == 1 else ProcessExecutor(workers)
     )
     run.executor = executor
-    finished_normally = False
+    finished = False
     try:
-        while pending or run.futures or run.elsewhere:
+        while pending or run.futures or run.locked:
             while pending and len(run.futures) < executor.capacity():
                 run.start(pending.popleft())
             if run.futures:
                 ready, _ = wait(run.futures, timeout=0.2, return_when=FIRST_COMPLETED)
                 for future in ready:
                     run.collect(future)
-            elif run.elsewhere:
+            elif run.locked:
                 time.sleep(0.2)
-                run.look_elsewhere()
-            listener.progress(executor.completed_cost())
-        finished_normally = True
+                run.check_locked()
+            callback.progress(executor.completed_cost())
+        finished = True
     finally:
-        if not finished_normally:
-            _leave_at_once_when_asked_again()
+        if not finished:
+            _exit_on_next_signal()
             executor.cancel()
         executor.shutdown()
         run.unlock_all()
     return run.outcome
 
 
-def _leave_at_once_when_asked_again() -> None:
-    """A second Ctrl-C or SIGTERM does not wait for the workers, which leave with their parent."""
+def _exit_on_next_signal() -> None:
+    """Let a second Ctrl-C or SIGTERM exit at once; the workers leave with their parent."""
     with contextlib.suppress(ValueError):  # not the main thread
         signal.signal(signal.SIGINT, lambda *_: os._exit(130))
         signal.signal(signal.SIGTERM, lambda *_: os._exit(143))
 
 
 class _Run:
-    """The state of one call of `execute`."""
+    """The state of one `run_cv_trials`."""
 
     def __init__(
         self,
         folder: Path,
         device: str,
-        listener: Listener,
+        callback: Callback,
         recipe: dict[str, Any],
-        keep: frozenset[str],
+        files: frozenset[str],
     ) -> None:
-        self.folder, self.device, self.listener = folder, device, listener
-        self.recipe, self.keep = recipe, keep
-        self.executor: StackExecutor = SerialExecutor(listener.progress)
+        self.folder, self.device, self.callback = folder, device, callback
+        self.recipe, self.files = recipe, files
+        self.executor: StackExecutor = SerialExecutor(callback.progress)
         self.outcome = Outcome()
-        self.futures: dict[Future[Any], tuple[_Running, int]] = {}
-        self.elsewhere: list[Trial] = []
+        self.futures: dict[Future[Any], tuple[_Group, int]] = {}
+        self.locked: list[CVTrial] = []  # by other processes
 
-    def reuse(self, trial: Trial, *, quietly: bool = False) -> bool:
-        """Takes a result that is there; says why one that is there cannot be used."""
-        found = RunDir(self.folder / trial.id).load_result(CVResult, self.keep)
-        if found.problem and not quietly:
-            self.listener.message(found.problem)
-        if found.result is None or not found.run_json_intact:
+    def load(self, trial: CVTrial, *, quietly: bool = False) -> bool:
+        """Take a saved result; return False, with the reason as a message, if it is unusable."""
+        saved = RunDir(self.folder / trial.id).load_result(CVResult, self.files)
+        if saved.problem and not quietly:
+            self.callback.message(saved.problem)
+        if saved.result is None or not saved.run_json_intact:
             return False
-        self._keep(trial, found.result, reused=True)
+        self._add(trial, saved.result, reused=True)
         return True
 
-    def start(self, trials: list[Trial]) -> None:
-        """Begin the training of trials that share their stacks."""
+    def run_info(self, trial: CVTrial) -> dict[str, Any]:
+        """Return the content of a trial's run.json."""
+        # a search runs trials of many protocols under one recipe
+        recipe = {**self.recipe, "protocol": trial.protocol.model_dump()}
+        return {"trial": trial.id, **trial.identity, "device": self.device, "recipe": recipe}
+
+    def start(self, trials: list[CVTrial]) -> None:
+        """Submit the stacks that these trials share."""
         stacks = trials[0].stacks
-        running = _Running([], [None] * len(stacks), len(stacks))
+        group = _Group([], [None] * len(stacks), len(stacks))
         try:
             for trial in trials:
-                folder = self._begin(trial)
-                if folder is not None:
-                    running.trials.append((trial, folder))
+                run_dir = self._open(trial)
+                if run_dir is not None:
+                    group.trials.append((trial, run_dir))
         except BaseException:
-            _unlock(running)
+            group.unlock()
             raise
-        for i, stack in enumerate(stacks if running.trials else []):
-            self.futures[self.executor.submit(stack, self.device, self.keep)] = (running, i)
+        for i, stack in enumerate(stacks if group.trials else []):
+            self.futures[self.executor.submit(stack, self.device, self.files)] = (group, i)
 
-    def about(self, trial: Trial) -> dict[str, Any]:
-        """The content of a trial's run.json."""
-        # a search runs trials of many protocols under one recipe
-        own = {**self.recipe, "protocol": trial.protocol.model_dump()}
-        return {"trial": trial.id, **trial.identity, "device": self.device, "recipe": own}
-
-    def _begin(self, trial: Trial) -> RunDir | None:
-        """The trial's locked folder, or None where another process has it or has finished it."""
-        folder = RunDir(self.folder / trial.id)
-        if not folder.try_lock():
-            self.listener.message(
-                f"{trial}: another process is at work on it: waiting for its result"
-            )
-            self.elsewhere.append(trial)
+    def _open(self, trial: CVTrial) -> RunDir | None:
+        """Return the locked run directory, None if another process holds or has finished it."""
+        run_dir = RunDir(self.folder / trial.id)
+        if not run_dir.try_lock():
+            self.callback.message(f"{trial}: locked by another process: waiting for its result")
+            self.locked.append(trial)
             return None
         try:
-            found = folder.load_result(
-                CVResult, self.keep
-            )  # another process may have finished it since
-            if found.result is None or not found.run_json_intact:
-                folder.start(self.about(trial))
-            if found.result is None:
-                return folder
-            record = found.result if found.run_json_intact else folder.write_result(found.result)
+            # another process may have finished it since
+            saved = run_dir.load_result(CVResult, self.files)
+            if saved.result is None or not saved.run_json_intact:
+                run_dir.start(self.run_info(trial))
+            if saved.result is None:
+                return run_dir
+            result = saved.result if saved.run_json_intact else run_dir.write_result(saved.result)
         except BaseException:
-            folder.unlock()
+            run_dir.unlock()
             raise
-        folder.unlock()
-        self._keep(trial, record, reused=True)
+        run_dir.unlock()
+        self._add(trial, result, reused=True)
         return None
 
     def collect(self, future: Future[Any]) -> None:
-        running, i = self.futures.pop(future)
-        running.left -= 1
+        """Take a trained stack; save its trials once all their stacks are trained."""
+        group, i = self.futures.pop(future)
+        group.remaining -= 1
         error = future.exception()
-        lost = self.executor.fatal_error(error) if error is not None else None
-        if lost is not None:
-            _unlock(running)
-            raise lost from None
+        fatal = self.executor.fatal_error(error) if error is not None else None
+        if fatal is not None:
+            group.unlock()
+            raise fatal from None
         if error is not None:
-            running.error = error
+            group.error = error
         else:
-            running.results[i] = future.result()
-        if running.left:
+            group.stacks[i] = future.result()
+        if group.remaining:
             return
         try:
-            if running.error is not None:
-                for trial, folder in running.trials:
-                    self._fail(trial, folder, running.error)
-            else:
-                for trial, folder in running.trials:
-                    chosen = [c for r in running.results for c in r.chosen or ()]
-                    results = [trial.select_result(r.result) for r in running.results]
-                    metrics, document = trial.record(results, chosen)
-                    kept = self._write_kept(trial, folder.path, running)
-                    self._keep(
-                        trial,
-                        folder.finish(metrics, CVResult.model_validate({**document, **kept})),
-                        reused=False,
-                    )
+            for trial, run_dir in group.trials:
+                if group.error is not None:
+                    self._fail(trial, run_dir, group.error)
+                else:
+                    self._save(trial, run_dir, group)
         finally:
-            _unlock(running)
+            group.unlock()
 
-    def _write_kept(self, trial: Trial, path: Path, running: _Running) -> dict[str, str | None]:
-        """Writes the files that were asked for; their digests, for the result."""
-        assert not (self.keep and trial.batched_with), (
+    def _save(self, trial: CVTrial, run_dir: RunDir, group: _Group) -> None:
+        chosen = [number for stack in group.stacks for number in stack.chosen or ()]
+        results = [trial.select_result(stack.result) for stack in group.stacks]
+        metrics, document = trial.record(results, chosen)
+        digests = self._write_files(trial, run_dir.path, group)
+        result = CVResult.model_validate({**document, **digests})
+        self._add(trial, run_dir.finish(metrics, result), reused=False)
+
+    def _write_files(self, trial: CVTrial, folder: Path, group: _Group) -> dict[str, str | None]:
+        """Write the requested files; return their digests for the result."""
+        assert not (self.files and trial.batched_with), (
             "a stack's files would be those of all its variants"
         )
-        if PREDICTIONS in self.keep:
-            rows = [row for r in running.results for row in r.predictions]
-            write_csv(path / PREDICTIONS, trial.prediction_rows(rows))
-        if NETWORKS in self.keep:
-            names = running.results[0].arrays
-            stacked = {n: [r.arrays[n] for r in running.results] for n in names}
-            write_arrays(path / NETWORKS, stacked)
-        return {DIGEST_KEYS[name]: file_digest(path / name) for name in self.keep}
+        if PREDICTIONS in self.files:
+            rows = [row for stack in group.stacks for row in stack.predictions]
+            write_csv(folder / PREDICTIONS, trial.prediction_rows(rows))
+        if NETWORKS in self.files:
+            names = group.stacks[0].arrays
+            arrays = {name: [stack.arrays[name] for stack in group.stacks] for name in names}
+            write_arrays(folder / NETWORKS, arrays)
+        return {DIGEST_KEYS[name]: file_digest(folder / name) for name in self.files}
 
-    def look_elsewhere(self) -> None:
-        waiting, self.elsewhere = self.elsewhere, []
-        free: list[Trial] = []
+    def check_locked(self) -> None:
+        """Read the results of trials that other processes held; start those they have left."""
+        waiting, self.locked = self.locked, []
+        free: list[CVTrial] = []
         for trial in waiting:
-            if self.reuse(trial, quietly=True):
+            if self.load(trial, quietly=True):
                 continue
-            folder = RunDir(self.folder / trial.id)
-            if folder.try_lock():  # the other process is gone and left no result
-                folder.unlock()
+            run_dir = RunDir(self.folder / trial.id)
+            if run_dir.try_lock():  # the other process has left without a result
+                run_dir.unlock()
                 free.append(trial)
             else:
-                self.elsewhere.append(trial)
-        for side_by_side in _together(free):
-            self.start(side_by_side)
+                self.locked.append(trial)
+        for group in _groups(free):
+            self.start(group)
 
     def unlock_all(self) -> None:
-        for running, _ in self.futures.values():
-            _unlock(running)
+        for group, _ in self.futures.values():
+            group.unlock()
 
-    def _keep(self, trial: Trial, record: CVResult, *, reused: bool) -> None:
-        self.outcome.records[trial] = record
-        self.listener.done(record, reused=reused)
+    def _add(self, trial: CVTrial, result: CVResult, *, reused: bool) -> None:
+        self.outcome.results[trial] = result
+        self.callback.done(result, reused=reused)
 
-    def _fail(self, trial: Trial, folder: RunDir, error: BaseException) -> None:
-        path = folder.path / "error.txt"
+    def _fail(self, trial: CVTrial, run_dir: RunDir, error: BaseException) -> None:
+        path = run_dir.path / "error.txt"
         write_atomically(path, "".join(traceback.format_exception(error)))
         reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
         self.outcome.failed[trial] = f"{trial}: {reason} (see {path})"
 
 
-def _together(trials: list[Trial]) -> list[list[Trial]]:
-    """Group the trials that share their stacks, in the order of the first of each."""
-    found: dict[Hashable, list[Trial]] = {}
+def _groups(trials: list[CVTrial]) -> list[list[CVTrial]]:
+    """Return the trials grouped by their stacks, in the order of the first of each."""
+    groups: dict[Hashable, list[CVTrial]] = {}
     for trial in trials:
-        found.setdefault(trial.stack_key, []).append(trial)
-    return list(found.values())
-
-
-def _unlock(running: _Running) -> None:
-    for _, folder in running.trials:
-        folder.unlock()
+        groups.setdefault(trial.stack_key, []).append(trial)
+    return list(groups.values())

@@ -1,4 +1,4 @@
-"""Trials: one data set x objective x protocol x seed, computed and resumed as one."""
+"""Cross-validation trials: one data set x objective x protocol x seed."""
 
 import math
 import re
@@ -28,27 +28,32 @@ from marginctl.runs.run_dir import digest
 
 
 @dataclass(frozen=True, eq=False)
-class Trial:
-    """The folds x repeats networks of one cell of the table, for one seed."""
+class CVTrial:
+    """The folds x repeats networks of one cell of the table, for one seed.
+
+    Attributes:
+        batched_with: the protocols that share its stacks, its own among them, as one tuple for all
+            of these trials; empty for a trial alone.
+        setting: the values of a grid.
+    """
 
     dataset: TabularDataset
     objective: ParsedObjective
     protocol: Protocol
     seed: int
     tuning: StackTuning | None = None
-    # the protocols of the stack where there are several, this among them: one tuple for all trials
     batched_with: tuple[Protocol, ...] = ()
-    setting: Setting | None = None  # of a grid
+    setting: Setting | None = None
 
     @property
     def row(self) -> str:
-        """The row of the table in which it stands: the data set, and the setting of a grid."""
+        """The row of the table: the data set, and the values of a grid."""
         return row_name(self.dataset.name, self.setting.changed if self.setting else {})
 
     @property
     def identity(self) -> dict[str, Any]:
-        """All that the result depends on; defaults are left out: a new option changes no id."""
-        others = plugin_origins(self.objective.spec)
+        """All that the result depends on, without defaults: a new option changes no id."""
+        plugins = plugin_origins(self.objective.spec)
         return {
             "task": "uci-cv",
             "dataset": self.dataset.name,
@@ -57,31 +62,26 @@ class Trial:
             "protocol": self.protocol.model_dump(exclude_defaults=True),
             "seed": self.seed,
             "numerics": NUMERICS,
-            **({"plugins": others} if others else {}),
-            **({"tuning": self._tuning} if self.tuning else {}),
-            # the last bits of a network may depend on its stack
-            **(
-                {
-                    "batched_with": [
-                        p.model_dump(include=set(VARIANT_KEYS)) for p in self.batched_with
-                    ]
-                }
-                if self.batched_with
-                else {}
-            ),
+            **({"plugins": plugins} if plugins else {}),
+            **self._stack_identity,
         }
 
     @property
-    def _tuning(self) -> dict[str, Any]:
-        assert self.tuning is not None
-        return {
-            "inner_folds": self.tuning.inner_folds,
-            "candidates": [str(c) for c in self.tuning.candidates],
-        }
+    def _stack_identity(self) -> dict[str, Any]:
+        identity: dict[str, Any] = {}
+        if self.tuning is not None:
+            identity["tuning"] = {
+                "inner_folds": self.tuning.inner_folds,
+                "candidates": [str(c) for c in self.tuning.candidates],
+            }
+        if self.batched_with:  # the last bits of a network may depend on its stack
+            keys = set(VARIANT_KEYS)
+            identity["batched_with"] = [p.model_dump(include=keys) for p in self.batched_with]
+        return identity
 
     @cached_property
     def id(self) -> str:
-        """The name of the trial's folder: readable, and unique by its digest."""
+        """The name of the run directory: readable, and unique by its digest."""
         words = re.sub(r"[^A-Za-z0-9.]+", "-", f"{self.dataset.name} {self.objective}")
         return f"{words[:60]}-{digest(self.identity)[:16]}"
 
@@ -90,6 +90,7 @@ class Trial:
 
     @cached_property
     def stacks(self) -> list[Stack]:
+        """The stacks of networks that are trained."""
         return build_stacks(
             self.dataset, self.objective, self.protocol, self.seed, self.tuning, self.batched_with
         )
@@ -103,12 +104,12 @@ class Trial:
 
     @property
     def networks(self) -> int:
-        """The networks whose test accuracies make the cell."""
+        """The number of networks whose test accuracies make the cell."""
         return num_folds(self.dataset, self.protocol) * self.protocol.repeats
 
     @property
     def trained(self) -> int:
-        """The networks that are trained, those of inner folds included."""
+        """The number of networks that are trained, those of inner folds included."""
         if self.tuning is None:
             return self.networks
         return self.networks * (1 + len(self.tuning.candidates) * self.tuning.inner_folds)
@@ -124,15 +125,15 @@ class Trial:
         """The relative training time; trials that share their stacks share its cost."""
         return sum(stack.cost for stack in self.stacks) / max(1, len(self.batched_with))
 
-    def prediction_rows(self, found: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
-        """Lines of predictions.csv, the names of its columns first.
+    def prediction_rows(self, predictions: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows of predictions.csv, the heading first.
 
-        `row` is the row's number in the user's file (the test file of a fixed split), from 1, the
-        line of names not counted; in a UCI set, its number among the rows that are used.
+        `row` counts from 1: in the user's file (the test file of a fixed split) without the
+        heading; in a UCI data set among the rows in use.
         """
         data = self.dataset
         yield PREDICTION_COLUMNS
-        for row, repeat, fold, predicted, confidence in found:
+        for row, repeat, fold, predicted, confidence in predictions:
             number = row + 1 if data.row_numbers is None else int(data.row_numbers[row])
             truth, prediction = data.classes[data.y[row]], data.classes[predicted]
             cell = (data.name, str(self.objective), self.seed)
@@ -141,18 +142,22 @@ class Trial:
     def record(
         self, results: Sequence[Any], chosen: Sequence[int] = ()
     ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-        """The metrics of each epoch and the result, from the results of all stacks in order.
+        """Return the metrics of each epoch and the result.
 
         Args:
-            chosen: of a tuned trial, the number of each network's candidate.
+            results: of all stacks in order.
+            chosen: the number of each network's candidate in a tuned trial.
         """
         shape = (self.protocol.repeats, num_folds(self.dataset, self.protocol))
         correct = np.concatenate([r.correct for r in results]).reshape(shape)
         tested = np.concatenate([r.tested for r in results]).reshape(shape)
         fixed = self.dataset.fixed_test
-        once = self.dataset.num_rows if fixed is None else len(fixed)
-        if self.protocol.stratified != "equal-test-counts" and not (tested.sum(1) == once).all():
-            raise AssertionError("each row must be tested exactly once a repeat")
+        test_rows = self.dataset.num_rows if fixed is None else len(fixed)
+        if (
+            self.protocol.stratified != "equal-test-counts"
+            and not (tested.sum(1) == test_rows).all()
+        ):
+            raise AssertionError("each row must be tested exactly once per repeat")
         losses = np.concatenate([r.losses for r in results])
         metrics = []
         for epoch, loss in enumerate(losses.T, 1):
@@ -187,12 +192,12 @@ PREDICTION_COLUMNS = (
 
 
 def _numbers(flags: Iterable[Any]) -> list[int]:
-    """The numbers (repeat * folds + fold) of the networks that are flagged."""
+    """Return the numbers (repeat * folds + fold) of the flagged networks."""
     return [int(i) for i in np.flatnonzero(np.concatenate(list(flags)))]
 
 
-def expand(recipe: UciCvRecipe, datasets: Iterable[TabularDataset]) -> list[Trial]:
-    """The trials of a recipe, in the order of its table.
+def expand_cv_trials(recipe: UciCvRecipe, datasets: Iterable[TabularDataset]) -> list[CVTrial]:
+    """Return the trials of a recipe in the order of its table.
 
     Raises:
         RequestError: more folds than a data set has rows, or a data set with one class.
@@ -226,7 +231,7 @@ def expand(recipe: UciCvRecipe, datasets: Iterable[TabularDataset]) -> list[Tria
             candidates = tuning_candidates(recipe.tuning, recipe.protocol, column)
             tunings[column] = StackTuning(candidates, recipe.tuning.inner_folds)
     return [
-        Trial(dataset, parse(column), setting.protocol, seed, tunings[column], setting=setting)
+        CVTrial(dataset, parse(column), setting.protocol, seed, tunings[column], setting=setting)
         for dataset in datasets
         for setting in grid_settings(recipe)
         for column in recipe.objectives
@@ -234,8 +239,8 @@ def expand(recipe: UciCvRecipe, datasets: Iterable[TabularDataset]) -> list[Tria
     ]
 
 
-def warnings(datasets: Iterable[TabularDataset], protocol: Protocol) -> list[str]:
-    """What a user should know of the data before training."""
+def data_warnings(datasets: Iterable[TabularDataset], protocol: Protocol) -> list[str]:
+    """Return a line for each data set with classes of fewer rows than folds."""
     lines = []
     for dataset in datasets:
         if dataset.fixed_test is not None:
@@ -244,32 +249,32 @@ def warnings(datasets: Iterable[TabularDataset], protocol: Protocol) -> list[str
         small = [
             f"'{dataset.classes[c]}' ({n})" for c, n in sorted(counts.items()) if n < protocol.folds
         ]
-        what = "some folds test none of it"
+        effect = "some folds test none of it"
         if protocol.stratified == "equal-test-counts":
             small = [f"'{dataset.classes[c]}' (1)" for c, n in counts.items() if n == 1]
-            what = "each fold tests its row, and none trains on it"
+            effect = "each fold tests its row, and none trains on it"
         if small:
             lines.append(
-                f"{dataset.name}: fewer rows than folds in class {', '.join(small)}: {what}"
+                f"{dataset.name}: fewer rows than folds in class {', '.join(small)}: {effect}"
             )
     return lines
 
 
-def cost_of(trials: Iterable[Trial]) -> float:
+def total_cost(trials: Iterable[CVTrial]) -> float:
     """Return the total cost of trials; a shared stack is paid for once, with all its variants."""
     by_stack = {trial.stack_key: trial for trial in trials}
     return sum(trial.cost * max(1, len(trial.batched_with)) for trial in by_stack.values())
 
 
-# Units of `cost` that one worker gets through in a second, measured on 2 CPU cores.
-COST_A_SECOND = 7e5
+# Units of `cost` that one worker trains in a second, measured on 2 CPU cores.
+COST_PER_SECOND = 7e5
 
 
-def estimated_seconds(trials: Iterable[Trial], workers: int) -> float:
-    """A rough time for the trials, start-up of the workers included."""
-    return seconds_of(cost_of(trials), workers)
+def estimated_seconds(trials: Iterable[CVTrial], workers: int) -> float:
+    """Return the rough time of trials, start-up of the workers included."""
+    return cost_seconds(total_cost(trials), workers)
 
 
-def seconds_of(cost: float, workers: int) -> float:
-    """A rough time for so much cost, start-up of the workers included."""
-    return math.ceil(cost / COST_A_SECOND / workers + 4) if cost else 0.0
+def cost_seconds(cost: float, workers: int) -> float:
+    """Return the rough time of a cost, start-up of the workers included."""
+    return math.ceil(cost / COST_PER_SECOND / workers + 4) if cost else 0.0

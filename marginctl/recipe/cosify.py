@@ -3,24 +3,21 @@
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
+from pydantic import BeforeValidator, Field, ValidationError
 
 from marginctl.data.images.registry import loading_modes
 from marginctl.errors import RequestError
 from marginctl.models.registry import ModelSpec
+from marginctl.objectives.parsing import parse
 from marginctl.objectives.schedules import parse_learning_rate
-from marginctl.recipe.fields import LearningRate, first_error_line, map_all
+from marginctl.recipe.fields import LearningRate, first_error_line
 from marginctl.recipe.image_data import ImageData
-from marginctl.recipe.image_recipe import Optim, Training
+from marginctl.recipe.image_recipe import Objectives, Optim, Training
 from marginctl.recipe.train import EvaluatedRecipe
 
 
 def _block_text(value: Any) -> Any:
     return "4" if type(value) is int and value == 4 else value  # YAML reads 4 as a number
-
-
-def _canonical_model(text: str) -> str:
-    return str(map_all([text], ModelSpec.parse)[0]) if text else ""
 
 
 Blocks = Annotated[
@@ -32,7 +29,7 @@ Blocks = Annotated[
     ),
 ]
 SourceModelName = Annotated[
-    str, AfterValidator(_canonical_model), Field(description="default: that of the source model")
+    ModelSpec | None, Field(description="default: that of the source model")
 ]
 
 
@@ -69,8 +66,8 @@ class CosifyRecipe(EvaluatedRecipe):
         ),
     ]
     blocks: Blocks = "1-4"
-    model: SourceModelName = ""
-    objectives: Annotated[list[str], Field(min_length=1)] = Field(default=["cosine-ls"])
+    model: SourceModelName = None
+    objectives: Objectives = Field(default=[parse("cosine-ls")])
     optim: CosifyOptim = CosifyOptim()
     train: CosifyTraining = CosifyTraining()
 
@@ -81,7 +78,7 @@ class CosifyRecipe(EvaluatedRecipe):
     def trainable_blocks(self) -> str:
         return self.blocks
 
-    def with_source_model(self, model: str, data: ImageData | None, image_size: int) -> Self:
+    def with_source_model(self, model: ModelSpec, data: ImageData | None, image_size: int) -> Self:
         """Return the recipe with the missing fields taken from its source model.
 
         Args:
@@ -112,9 +109,9 @@ class CosifyRecipe(EvaluatedRecipe):
             ) from None
 
 
-def check_same_model(named: str, model: str, source_model: str) -> None:
+def check_same_model(named: ModelSpec | None, model: ModelSpec, source_model: str) -> None:
     """Raise RequestError for a recipe that names another model than its source model has."""
-    if named not in ("", model):
+    if named not in (None, model):
         raise RequestError(
             f"model = {named}: the network of {source_model} is {model}: leave 'model' out"
         )

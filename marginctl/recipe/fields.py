@@ -1,8 +1,8 @@
 """Field types and error texts that the schemas of all tasks share."""
 
 import re
-from collections.abc import Iterable, Mapping
-from typing import Annotated, Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Annotated, Any, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -27,6 +27,7 @@ TYPE_NAMES = {  # pydantic's phrase -> ours
     "a valid number": "a number",
     "a valid boolean": "true or false",
 }
+T = TypeVar("T")
 STRICT = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
@@ -70,13 +71,13 @@ def canonical_objective(value: Any) -> str:
     return str(parse_any(value))
 
 
-def map_all(values: Iterable[Any], read: Any) -> list[str]:
+def map_all(values: Iterable[Any], read: Callable[[Any], T]) -> list[T]:
     """Return `read` of every value without duplicates.
 
     Raises:
         ValueError: the problems of all values, one a line.
     """
-    distinct: dict[str, None] = {}
+    distinct: dict[T, None] = {}
     problems: list[str] = []
     for value in values:
         try:

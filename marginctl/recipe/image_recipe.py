@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field, ValidationError, field_validator, model_v
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from marginctl.errors import RequestError
-from marginctl.objectives.parsing import parse
+from marginctl.objectives.parsing import ParsedObjective, parse, parse_any
 from marginctl.objectives.parts import scale_source
 from marginctl.objectives.schedules import parse_learning_rate
 from marginctl.recipe.fields import (
@@ -20,7 +20,6 @@ from marginctl.recipe.fields import (
     Paper,
     PaperTable,
     Seeds,
-    canonical_objective,
     map_all,
 )
 from marginctl.recipe.image_data import ImageData
@@ -30,6 +29,7 @@ MAX_SETTINGS = 10_000  # of a grid
 MAX_DIAGNOSED = 5_000  # training images whose diagnostics are recorded
 
 Sampling = Literal["random", "class-balanced"]
+Objectives = Annotated[list[ParsedObjective], Field(min_length=1)]
 
 
 class Optim(BaseModel):
@@ -125,8 +125,8 @@ class ImageRecipe(BaseModel):
     about: About = About()
     task: str
     data: ImageData = ImageData()
-    model: str = ""
-    objectives: Annotated[list[str], Field(min_length=1)]
+    model: Any
+    objectives: Objectives
     optim: Optim = Optim()
     train: Training = Training()
     seeds: Seeds = [0]
@@ -137,10 +137,10 @@ class ImageRecipe(BaseModel):
 
     @field_validator("objectives", mode="before")
     @classmethod
-    def _canonical_objectives(cls, texts: Any) -> Any:
+    def _parsed_objectives(cls, texts: Any) -> Any:
         if not isinstance(texts, list):
             return texts
-        return check_scale_sources(map_all(texts, canonical_objective))
+        return check_scale_sources(map_all(texts, parse_any))
 
     @field_validator("seeds")
     @classmethod
@@ -217,6 +217,10 @@ class ImageRecipe(BaseModel):
         """Return the recipe with the sections of its own training stage."""
         return self
 
+    def row_name(self, setting: Mapping[str, Any]) -> str:
+        """Return the row of a table: data, model and the other values of the grid."""
+        return f"{self.data.name}, {self.model}{grid_text(setting, ('data.name', 'model'))}"
+
     @property
     def trainable_blocks(self) -> str:
         """The blocks of the backbone that are trained: `1-4` is all, `head` none."""
@@ -228,18 +232,14 @@ class ImageRecipe(BaseModel):
         return False
 
 
-def source_objective(objective: str, objectives: Sequence[str]) -> str | None:
-    """Return the objective among `objectives` whose kappa* is the scale of `objective`, if any.
-
-    Args:
-        objective, objectives: canonical names.
-    """
-    found = scale_source(parse(objective).spec)
-    return found.source if found is not None and found.source in objectives else None
+def grid_text(setting: Mapping[str, Any], exclude: Sequence[str]) -> str:
+    """Return the values of the grid as `, key=value`, without some keys."""
+    others = {key: value for key, value in setting.items() if key not in exclude}
+    return "".join(f", {key.rpartition('.')[2]}={value}" for key, value in others.items())
 
 
-def check_scale_sources(objectives: list[str]) -> list[str]:
-    """Return the canonical `objectives` after a check of those that take their scale from a run.
+def check_scale_sources(objectives: list[ParsedObjective]) -> list[ParsedObjective]:
+    """Return the objectives after a check of those that take their scale from a run.
 
     A source that is not an objective is a path, which is checked when the recipe runs. A source
     has a least-squares scale and takes none from a run itself, so there are no circles.
@@ -248,25 +248,32 @@ def check_scale_sources(objectives: list[str]) -> list[str]:
         ValueError: a source that is missing in the recipe or has no least-squares scale.
     """
     problems = []
-    sources = [o for o in objectives if parse(o).spec.scale.kind == "least-squares"]
-    for objective in objectives:
-        found = scale_source(parse(objective).spec)
-        if found is None or found.source in sources or not _is_objective(found.source):
+    names = [str(objective) for objective in objectives]
+    sources = [str(o) for o in objectives if o.spec.scale.kind == "least-squares"]
+    for name, objective in zip(names, objectives, strict=True):
+        source = scale_source(objective.spec)
+        if source is None or source.source in sources or not _is_objective(source.source):
             continue
-        text = f"objective '{objective}': from_run = {found.source}: "
-        if found.source in objectives:
+        text = f"objective '{name}': from_run = {source.source}: "
+        if source.source in names:
             text += "has no kappa*: expected one with the least-squares scale, such as cosine-ls"
         else:
             text += "is no objective of this recipe: add it to 'objectives'."
-        problems.append(text + did_you_mean(found.source, sources))
+        problems.append(text + did_you_mean(source.source, sources))
     if problems:
         raise ValueError("\n".join(problems))
     return objectives
 
 
-def sources_first(objectives: Sequence[str]) -> list[str]:
+def sources_first(objectives: Sequence[ParsedObjective]) -> list[ParsedObjective]:
     """Return the objectives in their order, those that need another one's kappa* last."""
-    return sorted(objectives, key=lambda o: source_objective(o, objectives) is not None)
+    names = [str(objective) for objective in objectives]
+
+    def needs_other(objective: ParsedObjective) -> bool:
+        source = scale_source(objective.spec)
+        return source is not None and source.source in names
+
+    return sorted(objectives, key=needs_other)
 
 
 def _is_objective(text: str) -> bool:

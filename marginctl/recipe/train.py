@@ -7,8 +7,9 @@ from pydantic import BaseModel, Field, field_validator
 
 from marginctl.data.images.registry import parse_ood_name
 from marginctl.models.registry import ModelSpec
+from marginctl.objectives.parsing import parse
 from marginctl.recipe.fields import STRICT, LearningRate, map_all
-from marginctl.recipe.image_recipe import ImageRecipe, Sampling
+from marginctl.recipe.image_recipe import ImageRecipe, Objectives, Sampling
 
 
 class SecondStage(BaseModel):
@@ -90,17 +91,14 @@ class TrainRecipe(EvaluatedRecipe):
     minimal: ClassVar[Mapping[str, Any]] = {"task": "train"}
 
     task: Literal["train"]
-    model: Annotated[str, Field(description="a backbone: NAME:option=value,...")] = "resnet18"
-    objectives: Annotated[list[str], Field(min_length=1)] = Field(default=["soft"])
+    model: Annotated[ModelSpec, Field(description="a backbone: NAME:option=value,...")] = (
+        ModelSpec.parse("resnet18")
+    )
+    objectives: Objectives = Field(default=[parse("soft")])
     second_stage: Annotated[
         SecondStage | None,
         Field(description="a second stage that trains a new classifier on the frozen backbone"),
     ] = None
-
-    @field_validator("model")
-    @classmethod
-    def _canonical_model(cls, text: str) -> str:
-        return str(map_all([text], ModelSpec.parse)[0])
 
     def stages(self, values: dict[str, Any]) -> list[tuple[dict[str, Any], Self]]:
         if self.second_stage is None:

@@ -7,13 +7,14 @@ from pydantic import BaseModel, Field, ValidationError, field_validator, model_v
 
 from marginctl.data.images.registry import loading_modes
 from marginctl.errors import RequestError
+from marginctl.models.registry import ModelSpec
 from marginctl.objectives.parsing import parse
 from marginctl.objectives.parts import scale_source
 from marginctl.objectives.schedules import parse_learning_rate
 from marginctl.recipe.cosify import Blocks, SourceModelName, check_same_model
 from marginctl.recipe.fields import STRICT, LearningRate, first_error_line
 from marginctl.recipe.image_data import ImageData
-from marginctl.recipe.image_recipe import ImageRecipe, Optim, Training
+from marginctl.recipe.image_recipe import ImageRecipe, Objectives, Optim, Training
 
 Method = Literal["probe", "fine-tune"]
 _Penalty = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
@@ -94,8 +95,8 @@ class TransferRecipe(ImageRecipe):
     method: Method = "probe"
     probe: Probe = Probe()
     blocks: Blocks = "1-4"
-    model: SourceModelName = ""
-    objectives: Annotated[list[str], Field(min_length=1)] = Field(default=["soft:bias=true"])
+    model: SourceModelName = None
+    objectives: Objectives = Field(default=[parse("soft:bias=true")])
     optim: TransferOptim = TransferOptim()
     train: TransferTraining = TransferTraining()
 
@@ -107,7 +108,7 @@ class TransferRecipe(ImageRecipe):
     @model_validator(mode="after")
     def _valid_transfer(self) -> Self:
         data = self.data
-        if any(scale_source(parse(objective).spec) for objective in self.objectives):
+        if any(scale_source(objective.spec) for objective in self.objectives):
             raise ValueError("objectives: transfer takes no scale from a run: give its value")
         if self.method == "probe" and (data.augment, data.label_noise) != ("none", 0.0):
             raise ValueError(
@@ -126,13 +127,13 @@ class TransferRecipe(ImageRecipe):
         return "data.name" in self.grid or "name" in self.data.model_fields_set
 
     def for_source_model(
-        self, source_model: str, model: str, data: ImageData | None, image_size: int
+        self, source_model: str, model: ModelSpec, data: ImageData | None, image_size: int
     ) -> Self:
         """Return the recipe of one source model, with images prepared as its own were.
 
         Args:
             source_model: its name.
-            model: its backbone, canonical.
+            model: its backbone.
             data: the images that it was trained on; None for published weights, whose images are
                 streamed as in `eval`.
             image_size: of its images; used for images in files if the recipe sets none.

@@ -12,17 +12,17 @@ from marginctl.crossval.search_space import VARIANT_KEYS, Grid, IntArray, Settin
 from marginctl.crossval.stack import COST_KEYS, num_folds, variants_cost
 from marginctl.errors import MarginctlError, RequestError
 from marginctl.experiments.records import CVResult
-from marginctl.experiments.uci_cv_execution import Listener
-from marginctl.experiments.uci_cv_session import Session
-from marginctl.experiments.uci_cv_trial import Trial, cost_of, seconds_of
+from marginctl.experiments.uci_cv_execution import Callback
+from marginctl.experiments.uci_cv_session import UciCvSession
+from marginctl.experiments.uci_cv_trial import CVTrial, cost_seconds, total_cost
 from marginctl.papers import PublishedMean, published_means
 from marginctl.search.successive_halving import Part, SearchResult, halve, trials_per_setting
 
 
-class SearchProgress(Listener, Protocol):
+class SearchProgress(Callback, Protocol):
     """What a search reports to, besides the progress of its trials."""
 
-    def begin(self, part: Part, trials: Mapping[Trial, Setting], cost: float) -> None:
+    def begin(self, part: Part, trials: Mapping[CVTrial, Setting], cost: float) -> None:
         """Begin a part of a round.
 
         Args:
@@ -43,7 +43,7 @@ class SearchPlan:
     folder: str
 
 
-def published_cells(session: Session) -> dict[tuple[str, str], PublishedMean]:
+def published_cells(session: UciCvSession) -> dict[tuple[str, str], PublishedMean]:
     """Return the published cells that the search compares with, by data set and column.
 
     Raises:
@@ -73,7 +73,7 @@ def published_cells(session: Session) -> dict[tuple[str, str], PublishedMean]:
     return {key: cell for key, cell in published.items() if key[1] in recipe.objectives}
 
 
-def plan(session: Session, workers: int) -> SearchPlan:
+def plan(session: UciCvSession, workers: int) -> SearchPlan:
     """Return what the search would do at most, for --dry-run.
 
     Raises:
@@ -94,7 +94,7 @@ def plan(session: Session, workers: int) -> SearchPlan:
                 cost += count * trials_per_dataset * variants_cost(dataset, protocol, variants)
         # each of the four selections may keep different settings
         remaining = remaining[: 4 * stage.keep]
-    seconds = seconds_of(cost, workers)
+    seconds = cost_seconds(cost, workers)
     return SearchPlan(grid.size, len(sampled), networks, workers, seconds, str(session.folder))
 
 
@@ -111,7 +111,7 @@ def _count_kinds(grid: Grid, indices: IntArray) -> Counter[tuple[int, int]]:
 
 
 def search(
-    session: Session,
+    session: UciCvSession,
     published: Mapping[tuple[str, str], PublishedMean],
     *,
     workers: int,
@@ -124,12 +124,12 @@ def search(
         MarginctlError: a trial failed.
     """
 
-    def train(trials: dict[Trial, Setting], part: Part) -> Mapping[Trial, CVResult]:
+    def train(trials: dict[CVTrial, Setting], part: Part) -> Mapping[CVTrial, CVResult]:
         part_session = session.with_trials(list(trials))
-        progress.begin(part, trials, cost_of(part_session.unfinished()))
-        outcome = part_session.execute(workers, progress, cluster)
+        progress.begin(part, trials, total_cost(part_session.unfinished()))
+        outcome = part_session.run(workers, progress, cluster)
         if outcome.failed:
             raise MarginctlError(*outcome.failed.values())
-        return outcome.records
+        return outcome.results
 
     return halve(session.recipe, session.datasets, published, train)

@@ -17,7 +17,7 @@ from marginctl.crossval.search_space import Grid, IntArray, Setting, column_alte
 from marginctl.crossval.stack import group_stackable, max_variants
 from marginctl.data.tabular.dataset import TabularDataset
 from marginctl.experiments.records import CVResult
-from marginctl.experiments.uci_cv_trial import Trial
+from marginctl.experiments.uci_cv_trial import CVTrial
 from marginctl.objectives.parsing import parse
 from marginctl.papers import PublishedMean
 from marginctl.recipe import UciCvRecipe
@@ -142,7 +142,7 @@ class SearchResult:
 
 def round_trials(
     settings: Sequence[Setting], datasets: Sequence[TabularDataset], recipe: UciCvRecipe
-) -> dict[Trial, Setting]:
+) -> dict[CVTrial, Setting]:
     """Return the trials of a round; settings that differ in `VARIANT_KEYS` share their stacks.
 
     Stacks depend on the round's settings alone, not on the trials that remain after a kill.
@@ -159,7 +159,7 @@ def round_trials(
                     objective = parse(name)
                     for seed in recipe.seeds:
                         for setting in stacked:
-                            trial = Trial(
+                            trial = CVTrial(
                                 dataset, objective, setting.protocol, seed, None, batched_with
                             )
                             trials[trial] = setting
@@ -174,7 +174,7 @@ class Part(NamedTuple):
     parts: int
 
 
-Train = Callable[[dict[Trial, Setting], Part], Mapping[Trial, CVResult]]
+Train = Callable[[dict[CVTrial, Setting], Part], Mapping[CVTrial, CVResult]]
 
 
 def halve(
@@ -251,7 +251,7 @@ def split_round(grid: Grid, indices: IntArray, trials_each: int) -> list[IntArra
 
 
 def evaluate(
-    trials: Mapping[Trial, Setting], records: Mapping[Trial, CVResult]
+    trials: Mapping[CVTrial, Setting], records: Mapping[CVTrial, CVResult]
 ) -> dict[int, Evaluation]:
     """Return the cells of each setting, over all seeds."""
     accuracies: dict[int, dict[tuple[str, str], list[float]]] = {}

@@ -8,7 +8,6 @@ from torch import Tensor, nn
 from marginctl.data.images.base import ImageDataset
 from marginctl.data.loading.loader import BatchLoader
 from marginctl.models.factory import create_backbone
-from marginctl.models.registry import ModelSpec
 from marginctl.objectives.module import Objective
 from marginctl.objectives.parts import ObjectiveSpec
 from marginctl.recipe import ImageRecipe
@@ -46,7 +45,7 @@ class Classifier:
     ) -> None:
         self._recipe, self._device_config, self._seed = recipe, device_config, seed
         self._world = world
-        model = ModelSpec.parse(recipe.model)
+        model = recipe.model
         torch.manual_seed(torch_seed(seed, "weights"))
         self.model = create_backbone(model, images.channels, images.image_size)
         stage = ("second stage",) if recipe.retrains_classifier else ()

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from marginctl.data.loading.loader import BatchLoader, TensorSplit
 from marginctl.models.backbone import Backbone
-from marginctl.models.registry import ModelSpec
 from marginctl.models.stages import frozen_modules
 from marginctl.recipe import ImageRecipe
 from marginctl.utils.precision import DeviceConfig
@@ -42,7 +41,7 @@ class FrozenModules:
         self.first_trainable: str | None = None
         blocks = recipe.trainable_blocks
         if blocks != "1-4":
-            model = ModelSpec.parse(recipe.model)
+            model = recipe.model
             self.paths, self.first_trainable = frozen_modules(model, backbone, blocks)
         self._modules = [backbone.get_submodule(path) for path in self.paths]
         for module in self._modules:

@@ -1,7 +1,7 @@
 """The training loop of one trial: steps, epochs and evaluation, resumable after any step."""
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -130,6 +130,16 @@ class Trainer:
         Raises:
             DivergedError: the loss is not finite.
         """
+        for _ in self.steps():
+            after_step()
+        return self._running.compute()
+
+    def steps(self) -> Iterator[None]:
+        """Train to the end of the current epoch; yield after every step.
+
+        Raises:
+            DivergedError: the loss is not finite.
+        """
         epoch, first = divmod(self.step, len(self.batch_sizes))
         if first == 0:
             self._running.reset()
@@ -141,8 +151,7 @@ class Trainer:
             is_cheap = self.device_config.device.type == "cpu" and self._world.size == 1
             if is_cheap or self.step % CHECK_INTERVAL == 0 or self.at_epoch_end:
                 self._check_loss()
-            after_step()
-        return self._running.compute()
+            yield
 
     def _train_step(self, x: Tensor, y: Tensor) -> None:
         # dropout draws from torch's own stream; one seed per step makes a resumed run identical

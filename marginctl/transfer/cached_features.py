@@ -39,19 +39,19 @@ class PretrainedBackbone(Protocol):
     """A backbone with weights.
 
     Attributes:
-        written: its name in a recipe.
+        path: its name in a recipe.
         weights: SHA-256 of its tensors.
-        model: the model, in canonical form.
+        model: the backbone.
         backbone: its tensors by name.
         moments: mean and standard deviation of each channel of its training images, in [0, 1].
     """
 
     @property
-    def written(self) -> str: ...
+    def path(self) -> str: ...
     @property
     def weights(self) -> str: ...
     @property
-    def model(self) -> str: ...
+    def model(self) -> ModelSpec: ...
     @property
     def backbone(self) -> Mapping[str, Tensor]: ...
     @property
@@ -105,7 +105,7 @@ def extract_features(
             features = _compute(network, _loader(source, dataset, device_config), check)
             if not np.isfinite(features).all():
                 raise RequestError(
-                    f"source_models = {source.written}: a feature of a {part} image of "
+                    f"source_models = {source.path}: a feature of a {part} image of "
                     f"{images.name} is not finite: name another source model"
                 )
             _write(folder, key, features)
@@ -127,7 +127,7 @@ def _cache_key(source: PretrainedBackbone, images: ImageDataset, part: str) -> s
     preprocessing = [images.image_size, images.channels, isinstance(images, OnDiskImages)]
     content = {
         "weights": source.weights,
-        "model": source.model,
+        "model": str(source.model),
         "moments": [list(m) for m in source.moments],
         "images": images.split_digests[part],
         "prepared": preprocessing,
@@ -168,7 +168,7 @@ def _write(folder: Path, key: str, features: FeatureArray) -> None:
 def _network(
     source: PretrainedBackbone, images: ImageDataset, device_config: DeviceConfig
 ) -> torch.nn.Module:
-    model = ModelSpec.parse(source.model)
+    model = source.model
     network = create_backbone(model, images.channels, images.image_size)
     network.load_state_dict(source.backbone)
     return network.eval().to(device_config.device).to(memory_format=device_config.memory_format)

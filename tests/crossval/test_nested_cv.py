@@ -10,7 +10,7 @@ from marginctl.crossval.nested_cv import inner_splits, train_tuned
 from marginctl.crossval.search_space import tuning_candidates
 from marginctl.crossval.stack import NetworkSplit, Stack, StackTuning
 from marginctl.crossval.stacked_trainer import train_stack
-from marginctl.experiments.uci_cv_trial import expand
+from marginctl.experiments.uci_cv_trial import expand_cv_trials
 from marginctl.objectives.parsing import parse
 from marginctl.recipe import Protocol, Tuning, UciCvRecipe
 from tests.crossval.factories import dataset
@@ -103,14 +103,14 @@ def test_every_column_has_the_same_number_of_candidates():
     made = UciCvRecipe(
         task="uci-cv", objectives=["soft", "arcface"], protocol=BASE, tuning=space, datasets="all"
     )
-    soft, arcface = expand(made, [dataset()])
+    soft, arcface = expand_cv_trials(made, [dataset()])
     assert [str(c) for c in soft.tuning.candidates] == [
         f"soft, lr={lr}" for lr in (0.001, 0.003, 0.01, 0.03)
     ]
     assert len(arcface.tuning.candidates) == 4
     assert len({str(c) for c in arcface.tuning.candidates}) == 4
     assert soft.trained == 6 * (1 + 4 * 3)
-    plain = expand(made.model_copy(update={"tuning": None}), [dataset()])
+    plain = expand_cv_trials(made.model_copy(update={"tuning": None}), [dataset()])
     assert plain[0].trained == 6
     assert len({t.id for t in [soft, arcface, *plain]}) == 4
 
@@ -120,6 +120,6 @@ def test_tuning_is_part_of_the_trial_id(changes):
     ids = set()
     for space in (SPACE, SPACE.model_copy(update=changes)):
         made = UciCvRecipe(task="uci-cv", objectives=["soft"], protocol=BASE, tuning=space)
-        (trial,) = expand(made, [dataset()])
+        (trial,) = expand_cv_trials(made, [dataset()])
         ids.add(trial.id)
     assert len(ids) == 2

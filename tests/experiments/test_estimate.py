@@ -28,10 +28,10 @@ def timed(monkeypatch):
 
     def set_(seconds):
         def times(trial, images, device, size):
-            asked.append((trial.recipe.model, size))
+            asked.append((str(trial.recipe.model), size))
             return [seconds(size), seconds(size)]
 
-        monkeypatch.setattr(estimate, "_times", times)
+        monkeypatch.setattr(estimate, "_step_seconds", times)
         return asked
 
     return set_
@@ -73,7 +73,7 @@ def test_foreign_images_and_pairs_are_counted_once_and_a_kept_part_is_said(
     assert plan["not_counted"] == plain["not_counted"]
     second = ("--set", "second_stage={epochs: 1}")
     said = marginctl(*DRY, *MLP, *second, "--out", tmp_path).out.splitlines()[-1]
-    assert said.endswith("bootstrap intervals, what a kept frozen part saves.")
+    assert said.endswith("bootstrap intervals, what cached features of frozen blocks save.")
 
 
 def test_whole_batches_are_timed_where_they_are_fast(marginctl, timed, tmp_path):
@@ -112,7 +112,7 @@ def test_finished_trials_are_said_and_left_out(marginctl, timed, tmp_path):
 
 def test_beyond_the_budget_nothing_is_timed(marginctl, timed, tmp_path, monkeypatch):
     asked = timed(lambda size: 1.0)
-    monkeypatch.setattr(estimate.plan, "__defaults__", (0.0,))
+    monkeypatch.setattr(estimate.estimate_training, "__defaults__", (0.0,))
     text = marginctl(*DRY, *MLP, "--out", tmp_path).out
     assert asked == []
     assert "12 steps, not timed (beyond the 0 s for timing)" in text
@@ -138,7 +138,7 @@ def test_no_memory_is_said(marginctl, tmp_path, monkeypatch):
     def times(*_):
         raise torch.OutOfMemoryError("no")
 
-    monkeypatch.setattr(estimate, "_times", times)
+    monkeypatch.setattr(estimate, "_step_seconds", times)
     ran = marginctl(*DRY, *MLP, "--out", tmp_path)
     assert "not timed (cpu has no memory for 50 images)" in ran.out
 

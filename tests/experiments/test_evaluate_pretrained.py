@@ -238,28 +238,30 @@ def test_what_is_refused(marginctl, hub, tmp_path, arguments, expected):
 
 def test_the_classes_of_the_images():
     wnids = imagenet_wnids()
-    found, matched = evaluate_pretrained.classes_of(wnids, CATEGORIES, "W")
+    found, matched = evaluate_pretrained.match_classes(wnids, CATEGORIES, "W")
     assert (found.tolist(), matched) == (list(range(1000)), "wnid")
-    found, matched = evaluate_pretrained.classes_of(
+    found, matched = evaluate_pretrained.match_classes(
         ("great_white_shark", "ant", "bee"), CATEGORIES, "W"
     )
     assert ([CATEGORIES[i] for i in found], matched) == (
         ["great white shark", "ant", "bee"],
         "category",
     )
-    found, matched = evaluate_pretrained.classes_of(tuple(sorted(CATEGORIES)), CATEGORIES, "W")
+    found, matched = evaluate_pretrained.match_classes(tuple(sorted(CATEGORIES)), CATEGORIES, "W")
     assert matched == "category"
     assert [CATEGORIES[i] for i in found] == sorted(CATEGORIES)
-    found, matched = evaluate_pretrained.classes_of(tuple(map(str, range(1000))), CATEGORIES, "W")
+    found, matched = evaluate_pretrained.match_classes(
+        tuple(map(str, range(1000))), CATEGORIES, "W"
+    )
     assert (found.tolist(), matched) == (list(range(1000)), "count")
     with pytest.raises(RequestError) as caught:
-        evaluate_pretrained.classes_of(("ant", "bees"), CATEGORIES, "W")
+        evaluate_pretrained.match_classes(("ant", "bees"), CATEGORIES, "W")
     assert caught.value.lines == (
         "W: has 1000 classes, the images have 2: expected as many, or classes that are called as "
         "its categories or by their wnids: 'bees' is none",
     )
     with pytest.raises(RequestError) as caught:
-        evaluate_pretrained.classes_of(("tiger_cat", "bee", "tiger cat"), CATEGORIES, "W")
+        evaluate_pretrained.match_classes(("tiger_cat", "bee", "tiger cat"), CATEGORIES, "W")
     assert caught.value.lines == (
         "W: classes 'tiger_cat' and 'tiger cat' of the images have one name: make them one class",
     )

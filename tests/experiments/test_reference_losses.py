@@ -7,10 +7,17 @@ import pytest
 import torch
 from torch.nn import functional
 
+from marginctl.experiments.checks import Request
 from marginctl.experiments.records import TrainingResult
 from marginctl.experiments.reference_losses import reference_losses
-from marginctl.experiments.run_trial import Keeping, Stop, StoppedRunError, run_trial
-from marginctl.experiments.training_session import Session
+from marginctl.experiments.run_trial import (
+    CheckpointPolicy,
+    SignalHandler,
+    StoppedRunError,
+    TrialContext,
+    TrialRunner,
+)
+from marginctl.experiments.training_session import prepare_train
 from marginctl.models.factory import create_backbone
 from marginctl.models.registry import ModelSpec
 from marginctl.runs.run_dir import RunDir
@@ -34,18 +41,18 @@ WATCHED = (
 )
 
 
-class Listener:
-    """Hears nothing, and asks to stop after a step."""
+class Callback:
+    """Records nothing, and requests a stop after a step."""
 
-    def __init__(self, stop=None, after=None):
-        self.stop, self.after = stop, after
+    def __init__(self, signals=None, after=None):
+        self.signals, self.after = signals, after
 
     def message(self, text):
         pass
 
     def step(self, trial, step, total):
         if step == self.after:
-            self.stop.asked = signal.SIGINT
+            self.signals.received = signal.SIGINT
 
     def epoch(self, trial, line):
         pass
@@ -54,28 +61,24 @@ class Listener:
 def session(folder, *overrides):
     path = folder / "r.yaml"
     path.write_text(RECIPE)
-    return Session.open(
-        str(path), overrides=overrides, options={}, data_dir=None, out=folder / "runs", device="cpu"
-    )
+    return prepare_train(Request(str(path), {}, overrides, out=folder / "runs", device="cpu"))
 
 
-def trained(opened, name, listener=None, stop=None):
-    """Runs the only trial in a folder of its own; the lines of its metrics without times."""
+def trained(opened, name, callback=None, signals=None):
+    """Run the only trial in a folder of its own; return its result and metrics without times."""
     (trial,) = opened.trials
     folder = RunDir(opened.folder / name)
     assert folder.try_lock()
     folder.start({"trial": trial.id})
     device_config = device_config_for("cpu", "fp32")
-    record = run_trial(
-        trial,
-        opened.images[trial.data],
-        folder,
+    context = TrialContext(
         device_config,
-        Keeping(),
-        stop or Stop(),
-        listener or Listener(),
+        CheckpointPolicy(),
+        signals or SignalHandler(),
+        callback or Callback(),
         World(),
     )
+    record = TrialRunner(trial, opened.images[trial.data], folder, context).run()
     lines = [json.loads(line) for line in (folder.path / "metrics.jsonl").read_text().splitlines()]
     return record, [{k: v for k, v in line.items() if k != "timing"} for line in lines]
 
@@ -140,20 +143,20 @@ def test_groups_are_by_the_loss_of_the_reference(whole, reference, tmp_path):
 def test_watching_changes_no_weight(whole, tmp_path):
     _, record, _ = whole
     plain, lines = trained(session(tmp_path), "plain")
-    assert plain["weights_sha256"] == record["weights_sha256"]
-    assert plain["trial"] != record["trial"]
+    assert plain.weights_sha256 == record.weights_sha256
+    assert plain.trial != record.trial
     assert not any("sample_difficulty" in line or "input_gradient_norm" in line for line in lines)
 
 
 @pytest.mark.parametrize("after", [5, 9])
 def test_stopped_and_resumed_the_records_are_the_same_to_the_bit(whole, tmp_path, after):
     overrides, record, lines = whole
-    opened, stop = session(tmp_path, *overrides), Stop()
+    opened, signals = session(tmp_path, *overrides), SignalHandler()
     with pytest.raises(StoppedRunError):
-        trained(opened, "stopped", Listener(stop, after), stop)
+        trained(opened, "stopped", Callback(signals, after), signals)
     again, found = trained(opened, "stopped")
     assert found == lines
-    assert again["weights_sha256"] == record["weights_sha256"]
+    assert again.weights_sha256 == record.weights_sha256
 
 
 def test_a_reference_with_other_weights_than_its_result_says_is_refused(whole, tmp_path):

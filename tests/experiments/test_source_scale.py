@@ -1,4 +1,4 @@
-"""The number of a scale from the trials in a folder."""
+"""Scales from the kappa* of the runs in a folder."""
 
 import json
 
@@ -6,16 +6,17 @@ import pytest
 
 from marginctl.errors import RequestError
 from marginctl.experiments.records import TrainingResult
-from marginctl.experiments.source_scale import by_path
+from marginctl.experiments.source_scale import scales_from_folders
+from marginctl.objectives.parsing import parse
 
-ASKED = "similarity=cosine;scale=fixed(from_run={},times=2)"
+TWICE = "similarity=cosine;scale=fixed(from_run={},times=2)"
 QUICK = ("--data", "digits", "--model", "mlp", "--device", "cpu", "--quiet", "--epochs", "1")
 QUICK += ("--set", "data.subset_size=50", "--json")
 
 
 def scale(folder):
-    (found,) = by_path([ASKED.format(folder)]).values()
-    return found
+    (scale,) = scales_from_folders([parse(TWICE.format(folder))]).values()
+    return scale
 
 
 def refused(folder, said):
@@ -42,7 +43,7 @@ def test_the_mean_is_over_the_seeds_that_have_kappa(store):
     assert scale(store).kappa == pytest.approx((one + two) / 2)
     assert scale(store).value == pytest.approx(one + two)
     assert scale(of(store, "cosine-ls")[1]).kappa == two
-    assert by_path(["soft", "cosine"]) == {}
+    assert scales_from_folders([parse("soft"), parse("cosine")]) == {}
 
 
 def test_what_has_no_number_is_said_in_one_line(store, tmp_path, marginctl):
@@ -58,4 +59,4 @@ def test_what_has_no_number_is_said_in_one_line(store, tmp_path, marginctl):
     (second / "result.json").unlink()
     refused(second, "is not finished")
     (second / "run.json").write_text("{}")
-    refused(second, "is no trial of marginctl train")
+    refused(second, "run.json is corrupt")

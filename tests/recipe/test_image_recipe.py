@@ -3,7 +3,7 @@
 import pytest
 
 from marginctl.recipe import TrainRecipe
-from marginctl.recipe.image_recipe import source_objective, sources_first
+from marginctl.recipe.image_recipe import sources_first
 
 BATCH = "similarity=cosine;scale=fixed(from_run=cosine-ls:pool=batch,times=2)"
 
@@ -19,19 +19,15 @@ def test_sources_come_first_and_names_are_canonical():
     }
     found = recipe(parts, BATCH, "soft", "cosine-ls", "cosine-ls:pool=batch").objectives
     name = "similarity=cosine;scale=fixed(from_run=cosine-ls)"
-    assert found[:2] == [name, BATCH]
-    assert sources_first(found) == ["soft", "cosine-ls", "cosine-ls:pool=batch", name, BATCH]
-    assert [source_objective(o, found) for o in (name, BATCH, "soft")] == [
-        "cosine-ls",
-        "cosine-ls:pool=batch",
-        None,
-    ]
+    assert list(map(str, found[:2])) == [name, BATCH]
+    ordered = ["soft", "cosine-ls", "cosine-ls:pool=batch", name, BATCH]
+    assert list(map(str, sources_first(found))) == ordered
 
 
 def test_a_source_may_be_a_composition():
     source = "similarity=cosine;scale=least-squares;margin=additive-cosine(margin=0.2)"
     name = f"similarity=cosine;scale=fixed(from_run={source},times=2)"
-    assert recipe(name, source).objectives == [name, source]
+    assert list(map(str, recipe(name, source).objectives)) == [name, source]
 
 
 @pytest.mark.parametrize(

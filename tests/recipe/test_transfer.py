@@ -4,9 +4,13 @@ import pytest
 from pydantic import ValidationError
 
 from marginctl.experiments.tasks import load_any_recipe
+from marginctl.models.registry import ModelSpec
+from marginctl.objectives.parsing import parse
 from marginctl.recipe import TransferRecipe, shipped_recipes
 from marginctl.recipe.load import RecipeFile
 from marginctl.recipe.transfer import L2_PENALTIES
+
+RESNET18 = ModelSpec.parse("resnet18")
 
 
 def recipe(**more):
@@ -18,7 +22,7 @@ def test_what_is_left_out_is_table_8s_and_ours():
     assert (made.method, made.train.epochs, made.train.batch_size) == ("probe", 60, 128)
     assert (str(made.optim.lr), made.optim.backbone_lr_factor) == ("cosine(end=0,start=0.1)", 0.01)
     assert (made.optim.momentum, made.optim.weight_decay) == (0.9, 1e-4)
-    assert made.objectives == ["soft:bias=true"]
+    assert made.objectives == [parse("soft:bias=true")]
     assert made.probe.l2_penalties == list(L2_PENALTIES) == sorted(L2_PENALTIES, reverse=True)
 
 
@@ -58,17 +62,17 @@ def test_augmentation_is_for_fine_tuning():
 def test_images_are_prepared_as_those_of_the_start():
     own = recipe(data={"name": "folder:x"}, grid={"method": ["probe", "fine-tune"]})
     (_, probe), (_, tuned) = own.settings()
-    made = probe.for_source_model("b", "resnet18", probe.data, 32)
-    assert (made.source_models, made.model) == (["b"], "resnet18")
+    made = probe.for_source_model("b", RESNET18, probe.data, 32)
+    assert (made.source_models, made.model) == (["b"], RESNET18)
     assert (made.data.resolved_size, made.data.streamed) == (32, False)
     assert made.train.precision == "fp32"  # its features are
-    of_weights = tuned.for_source_model("w", "resnet18", None, 224)
+    of_weights = tuned.for_source_model("w", RESNET18, None, 224)
     assert (of_weights.data.resolved_size, of_weights.data.streamed) == (224, True)
     assert of_weights.train.precision == "auto"
     asked = recipe(
         data={"name": "folder:x", "image_size": 64, "load": "memory"}, method="fine-tune"
     )
-    made = asked.for_source_model("w", "resnet18", None, 224)
+    made = asked.for_source_model("w", RESNET18, None, 224)
     assert (made.data.resolved_size, made.data.streamed) == (64, False)
 
 

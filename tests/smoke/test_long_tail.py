@@ -62,7 +62,7 @@ def test_both_stages_stand_side_by_side(marginctl, recipe, tmp_path):
         assert cell["few"]["seeds"] == [pytest.approx(100 * shares[2])]
     for objective, record in results(out, "second").items():
         backbones = [backbone_of(out, r) for r in (results(out, "first")[objective], record)]
-        assert backbones[0] == backbones[1] == record["source_model"]["weights_sha256"]
+        assert backbones[0] == backbones[1] == record["start"]["weights_sha256"]
     stamps = {p: p.stat().st_mtime_ns for p in out.rglob("result.json")}
     table = marginctl("train", recipe, "--format", "csv", *QUIET, out).out.splitlines()
     assert {p: p.stat().st_mtime_ns for p in out.rglob("result.json")} == stamps
@@ -117,10 +117,10 @@ def test_a_first_stage_that_is_done_is_not_done_again(marginctl, recipe, tmp_pat
 def test_killed_and_resumed_it_is_the_same(marginctl, recipe, tmp_path, monkeypatch, stage):
     asked = ("train", recipe, "--objective", "soft", *QUIET)
     assert marginctl(*asked, tmp_path / "whole").status == 0
-    run = execution.run
+    run = execution.run_trials
 
-    def killed(*given, **options):
-        class Listener:
+    def killed(session, callback, checkpoints, on_done):
+        class Callback:
             def message(self, text):
                 pass
 
@@ -132,13 +132,13 @@ def test_killed_and_resumed_it_is_the_same(marginctl, recipe, tmp_path, monkeypa
 
             def step(self, trial, step, total):
                 last = total if stage == "end of the first" else 4
-                if (trial.first is not None) == (stage == "second") and step == last:
+                if (trial.first_stage is not None) == (stage == "second") and step == last:
                     signal.raise_signal(signal.SIGTERM)
 
-        return run(given[0], Listener(), **(options | {"on_done": Listener().done}))
+        return run(session, Callback(), checkpoints, Callback().done)
 
     with monkeypatch.context() as patched:
-        patched.setattr(execution, "run", killed)
+        patched.setattr(execution, "run_trials", killed)
         stopped = marginctl(*asked, tmp_path / "out")
     assert stopped.status == 143
     assert len(results(tmp_path / "out")) == (0 if stage == "first" else 1)
@@ -162,7 +162,7 @@ def test_a_first_stage_without_a_network_fails_the_second(marginctl, recipe, tmp
         file.unlink()
     ran = marginctl(*asked, *QUIET, out)
     assert (ran.status, ran.err.count("\n")) == (2, 1)
-    assert "has no whole checkpoint" in ran.err
+    assert "has no intact checkpoint" in ran.err
 
 
 def test_a_new_head_on_what_cosify_starts_from(marginctl, recipe, tmp_path):

@@ -227,9 +227,12 @@ def test_a_least_squares_scale_with_a_margin_has_no_nll():
 
 def test_a_checkpoint_has_the_image_size(tmp_path):
     """Other images are scaled to it, whatever a folder has by itself."""
-    from marginctl.experiments.evaluate import _other
+    from marginctl.experiments.evaluate import _other_data
     from marginctl.recipe.image_data import ImageData
 
     made = trainer("soft")
     assert made.state_dict()["image_size"] == made.batches.train.x.shape[-1]
-    assert _other("folder:pictures", ImageData(name="cifar-100"), 32, tmp_path).resolved_size == 32
+    assert (
+        _other_data("folder:pictures", ImageData(name="cifar-100"), 32, tmp_path).resolved_size
+        == 32
+    )

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from marginctl.data.images.in_memory import load_in_memory
-from marginctl.experiments.source_model import Start
+from marginctl.experiments.source_model import SourceModel
+from marginctl.models.registry import ModelSpec
 from marginctl.objectives.parsing import parse
 from marginctl.training.checkpoint import weights_digest
 from marginctl.transfer.cached_features import are_cached, extract_features
@@ -21,7 +22,21 @@ def start():
     backbone = trainer("soft", model="mlp:width=4").model.state_dict()
     spec, moments = parse("soft").spec, ([0.5], [0.25])
     digest = weights_digest(backbone)
-    return Start("x", digest, "mlp:width=4", spec, backbone, {}, moments, (), None, 8)
+    return SourceModel(
+        path="x",
+        weights=digest,
+        model=ModelSpec.parse("mlp:width=4"),
+        spec=spec,
+        backbone=backbone,
+        objective={},
+        moments=moments,
+        classes=(),
+        data=None,
+        image_size=8,
+        row="x",
+        trained_with="soft",
+        seed=0,
+    )
 
 
 def made(start, images, store, said=None, check=lambda: None):

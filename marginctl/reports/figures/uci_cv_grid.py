@@ -19,8 +19,8 @@ from marginctl.runs.run_dir import NETWORKS
 from marginctl.utils.seed import generator
 
 if TYPE_CHECKING:
-    from marginctl.experiments.uci_cv_session import Session
-    from marginctl.experiments.uci_cv_trial import Trial
+    from marginctl.experiments.uci_cv_session import UciCvSession
+    from marginctl.experiments.uci_cv_trial import CVTrial
 
 PANEL = (5.0, 3.6)  # inches
 ANGLE_PANEL = (3.4, 3.0)  # inches
@@ -65,7 +65,7 @@ def check_figure(
 
 
 @styled()
-def draw(session: "Session", grid: Grid, path: Path) -> None:
+def draw(session: "UciCvSession", grid: Grid, path: Path) -> None:
     """Write the figure of a recipe whose grid has one key.
 
     Raises:
@@ -105,7 +105,7 @@ def _ticks(settings: list[tuple[str, Any]]) -> tuple[str, list[Any]]:
     return key, values if all(isinstance(v, int | float) for v in values) else [*map(str, values)]
 
 
-def _angles(session: "Session") -> Any:
+def _angles(session: "UciCvSession") -> Any:
     """Return ArcGrad's Fig. 1 of the first network of each objective (rows) and setting (columns).
 
     Each sample has a point at its angle to the target's class weight (blue) and one at the angle to
@@ -123,7 +123,7 @@ def _angles(session: "Session") -> Any:
     for trial in session.trials:
         panel = panels[objectives.index(str(trial.objective)), settings.index(str(trial.setting))]
         scale = fixed_scale(trial.objective)
-        theta = class_angles(trial, session.networks_of(trial))
+        theta = class_angles(trial, session.networks_file(trial))
         _draw_angles(panel, theta, trial.dataset.y, scale)
         gap = math.degrees(arcgrad_gap(scale, trial.dataset.num_classes))
         panel.set_title(
@@ -148,7 +148,7 @@ def fixed_scale(objective: ParsedObjective) -> float:
     return value
 
 
-def class_angles(trial: "Trial", networks: Path) -> Array:
+def class_angles(trial: "CVTrial", networks: Path) -> Array:
     """Return (n, C) angles in radians of the features to the class weights of network 0."""
     with np.load(networks) as stored:
         arrays = {name: stored[name][0].astype(np.float64) for name in stored.files}

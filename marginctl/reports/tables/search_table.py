@@ -9,7 +9,7 @@ from rich.table import Table as RichTable
 from marginctl.console.progress import MAX_SILENCE, ProgressDisplay
 from marginctl.crossval.search_space import Setting, column_alternatives
 from marginctl.experiments.records import CVResult
-from marginctl.experiments.uci_cv_trial import Trial
+from marginctl.experiments.uci_cv_trial import CVTrial
 from marginctl.papers import PublishedMean
 from marginctl.recipe import UciCvRecipe
 from marginctl.reports.tables.table import Report, Table, flat_record, table_of_texts
@@ -45,14 +45,14 @@ class Leaderboard(ProgressDisplay):
         self._criterion = recipe.search.nearest_by
         self._alternatives = column_alternatives(recipe)
         self._title = ""
-        self._trials: Mapping[Trial, Setting] = {}
-        self._by_id: dict[str, Trial] = {}
-        self._by_setting: dict[int, list[Trial]] = {}
-        self._records: dict[Trial, CVResult] = {}
+        self._trials: Mapping[CVTrial, Setting] = {}
+        self._by_id: dict[str, CVTrial] = {}
+        self._by_setting: dict[int, list[CVTrial]] = {}
+        self._records: dict[CVTrial, CVResult] = {}
         self._matches: list[Match] = []
         self._settings_done, self._total, self._cost = 0, 0.0, 0.0
 
-    def begin(self, part: Part, trials: Mapping[Trial, Setting], cost: float) -> None:
+    def begin(self, part: Part, trials: Mapping[CVTrial, Setting], cost: float) -> None:
         """Begin a part of a round, as `SearchProgress.begin`."""
         self._trials, self._records = trials, {}
         self._by_id = {trial.id: trial for trial in trials}

@@ -6,7 +6,7 @@ import torch
 
 from marginctl.crossval.reference_trainer import train_network
 from marginctl.crossval.stacked_trainer import train_stack
-from marginctl.experiments.uci_cv_trial import Trial
+from marginctl.experiments.uci_cv_trial import CVTrial
 from marginctl.objectives.parsing import parse
 from marginctl.recipe import Protocol
 from marginctl.reports.figures.uci_cv_grid import class_angles
@@ -18,7 +18,7 @@ def test_angles_equal_those_of_the_network_alone(tmp_path, linear_last_hidden):
     protocol = Protocol(
         hidden=[7, 6], folds=3, repeats=1, epochs=4, lr=0.01, linear_last_hidden=linear_last_hidden
     )
-    trial = Trial(dataset(), parse("arcgrad"), protocol, 0)
+    trial = CVTrial(dataset(), parse("arcgrad"), protocol, 0)
     (stack,) = trial.stacks
     _, networks = train_stack(stack, dtype=torch.float64)
     np.savez(tmp_path / "networks.npz", **networks.arrays())

@@ -1,0 +1,147 @@
+"""The session of `cosify`: a source model, its metrics before training, and its trials."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from marginctl.data.images.base import ImageDataset
+from marginctl.data.images.image_sets import OODDataset
+from marginctl.errors import RequestError
+from marginctl.experiments.checks import Request, read_recipe
+from marginctl.experiments.evaluate_pretrained import match_classes
+from marginctl.experiments.records import TrainingResult
+from marginctl.experiments.run_trial import TrialContext, TrialRunner
+from marginctl.experiments.source_model import SourceModel, load_source_model
+from marginctl.experiments.training_session import Session, session_fields
+from marginctl.experiments.training_trial import Trial
+from marginctl.metrics.accuracy import wilson_interval
+from marginctl.objectives.least_squares import least_squares_scale
+from marginctl.recipe import ImageRecipe
+from marginctl.recipe.cosify import CosifyRecipe
+from marginctl.runs.run_dir import RunDir
+from marginctl.training.checkpoint import check_shapes
+from marginctl.training.epoch_metrics import accuracy_record, detection_record
+from marginctl.training.ood_evaluation import predict_ood
+from marginctl.training.trainer import DivergedError, Predictions, Trainer
+from marginctl.utils.distributed import World
+from marginctl.utils.precision import DeviceConfig
+
+
+@dataclass(frozen=True)
+class CosifySession(Session):
+    """A checked `cosify` command; nothing has been trained yet."""
+
+    _baselines: dict[str, dict[str, Any]] = field(default_factory=dict)  # by digest of the images
+
+    def run_trial(
+        self, trial: Trial, run_dir: RunDir, context: TrialContext
+    ) -> TrainingResult | None:
+        assert trial.source_model is not None
+        images = self.images[trial.data]
+        if trial.data not in self._baselines:
+            self._baselines[trial.data] = baseline_record(
+                trial.source_model,
+                trial.recipe,
+                images,
+                trial.ood,
+                context.device_config,
+                context.world,
+            )
+        extra = {"baseline": self._baselines[trial.data]}
+        return TrialRunner(trial, images, run_dir, context, extra).run()
+
+
+def prepare_cosify(request: Request) -> CosifySession:
+    """Return the session of a `cosify` command.
+
+    Raises:
+        RequestError: the request is not valid.
+    """
+    recipe, requested = read_recipe(CosifyRecipe, request)
+    source = load_source_model(recipe.source_model)
+    recipe = recipe.with_source_model(source.model, source.data, source.image_size)
+    default_name = f"cosify-{recipe.data.name}-{recipe.model}"
+    return CosifySession(**session_fields(recipe, requested, request, default_name, source))
+
+
+def baseline_record(
+    source: SourceModel,
+    recipe: ImageRecipe,
+    images: ImageDataset,
+    ood: Sequence[OODDataset],
+    device_config: DeviceConfig,
+    world: World,
+) -> dict[str, Any]:
+    """Return the metrics of the source model, with its own classifier, before training.
+
+    The images are prepared as in the recipe, also if published weights have another preset.
+
+    Args:
+        source: the network, checked by `check_source_model`.
+        recipe: of one setting.
+        images, ood: the test images.
+        device_config: device and precision of the fine-tuning.
+        world: the processes that train together; each computes its part.
+
+    Returns:
+        `top1` in percent, `interval` (Wilson, 95 %), `n`, `kappa`, `detection` (as
+        `detection_record`); all None if `reason` says why: its classes are others.
+    """
+    empty = dict.fromkeys(("top1", "interval", "n", "kappa", "detection"))
+    rows, reason = _class_rows(source, images)
+    if rows is None:
+        return empty | {"reason": reason}
+    trainer = Trainer(recipe, source.spec, images, 0, device_config, world)
+    trainer.load_backbone(source.backbone, source.moments)
+    state = {
+        name: value[rows] if name in ("weight", "bias") else value
+        for name, value in source.objective.items()
+    }
+    try:
+        check_shapes(trainer.objective, state)
+        trainer.objective.load_state_dict(state)
+        predictions = trainer.predict()
+        ood_predictions = predict_ood(trainer, ood, images, world)
+    except (DivergedError, ValueError) as error:
+        return empty | {"reason": str(error)}
+    accuracy = accuracy_record(predictions)
+    correct = int((predictions.similarities.argmax(1) == predictions.labels).sum())
+    return {
+        "top1": accuracy["top1"],
+        "interval": [100 * bound for bound in wilson_interval(correct, accuracy["n"])],
+        "n": accuracy["n"],
+        "kappa": mean_kappa(trainer, predictions),
+        "detection": detection_record(predictions, ood_predictions),
+        "reason": None,
+    }
+
+
+def _class_rows(source: SourceModel, images: ImageDataset) -> tuple[list[int] | None, str | None]:
+    """Return the class of the source model for each class of the images, or why there is none."""
+    count, source_count = len(images.classes), len(source.classes)
+    if count != source_count:
+        return None, f"it has {source_count} classes, the data {count}"
+    if source.data is not None:
+        same = list(source.classes) == list(images.classes)
+        return (list(range(count)), None) if same else (None, "its classes have other names")
+    try:
+        return match_classes(images.classes, source.classes, source.path)[0].tolist(), None
+    except RequestError as error:
+        return None, error.lines[0]
+
+
+@torch.no_grad()
+def mean_kappa(trainer: Trainer, predictions: Predictions) -> float | None:
+    """Return the mean least-squares kappa* by the directions of features and class weights.
+
+    None for a gaussian similarity, whose class weights are means and no directions.
+    """
+    if trainer.objective.spec.similarity.kind == "gaussian":
+        return None
+    weights = trainer.objective.weight
+    features = predictions.features.to(weights.device)
+    cosines = functional.normalize(features, dim=1) @ functional.normalize(weights, dim=1).T
+    return least_squares_scale(cosines, features, weights).cpu().double().mean().item()
