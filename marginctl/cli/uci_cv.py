@@ -14,6 +14,7 @@ from marginctl.errors import MarginctlError, RequestError
 if TYPE_CHECKING:
     from marginctl.crossval.dask_executor import DaskExecutor
     from marginctl.experiments.uci_cv_execution import Outcome
+    from marginctl.experiments.uci_cv_session import UciCvSession
     from marginctl.experiments.uci_cv_trial import CVTrial
     from marginctl.results.cv_cells import Collector
 
