@@ -8,6 +8,7 @@ import numpy as np
 from marginctl.metrics import accuracy, angles, scoring_rules
 from marginctl.metrics.arrays import FloatArray, IntArray
 from marginctl.metrics.calibration_error import reliability
+from marginctl.metrics.registry import compute_metrics
 
 MAX_CONFUSION_CLASSES = 2000  # the matrix of 100,000 identities would take 80 GB
 
@@ -33,7 +34,8 @@ def classification_metrics(
         weight: (C, d) class weights, for the angles; or the reason why there are none.
 
     Returns:
-        A JSON document; numbers that are null have a reason under `reasons`.
+        A JSON document; numbers that are null have a reason under `reasons`. `metrics` has the
+        numbers of `compute_metrics`, where there are some.
     """
     predicted = similarities.argmax(1)
     correct, n, num_classes = int((predicted == labels).sum()), len(labels), len(classes)
@@ -66,6 +68,12 @@ def classification_metrics(
         reasons["angles"] = weight
     else:
         document["angles"] = angles.compute_angles(features, labels, weight).as_json()
+    computed = compute_metrics(
+        features=features, logits=logits, similarities=similarities, labels=labels
+    )
+    if computed:
+        document["metrics"] = {name: one.value for name, one in computed.items()}
+        reasons |= {name: one.reason for name, one in computed.items() if one.reason is not None}
     document["per_class"] = [
         {"name": classes[row["class"]], **row}
         for row in accuracy.per_class_accuracy(labels, predicted, num_classes)

@@ -242,19 +242,30 @@ def metric_named(name: str) -> Metric:
     return METRICS.find(name)
 
 
-def compute_metrics(**predictions: Any) -> dict[str, float | None]:
-    """Return the metrics that have a function, by name; None where one is not finite.
+@dataclass(frozen=True)
+class Computed:
+    """A number of a metric's function; None, with the reason, where there is none."""
+
+    value: float | None
+    reason: str | None = None
+
+
+def compute_metrics(**predictions: Any) -> dict[str, Computed]:
+    """Return the metrics that have a function, by name.
 
     Args:
         predictions: `features`, `logits`, `similarities` and `labels`, as in `Metric.function`.
-
-    Raises:
-        RequestError: a function cannot be imported.
     """
-    computed: dict[str, float | None] = {}
+    computed: dict[str, Computed] = {}
     for metric in METRICS.values():
-        if metric.function is not None:
+        if metric.function is None:
+            continue
+        try:
             function = import_object(metric.function, f"metric '{metric.name}'")
-            number = float(function(**predictions))
-            computed[metric.name] = number if math.isfinite(number) else None
+            value = float(function(**predictions))
+        except Exception as error:  # a plug-in can raise anything; the trained network stays
+            computed[metric.name] = Computed(None, f"{type(error).__name__}: {error}")
+        else:
+            finite = math.isfinite(value)
+            computed[metric.name] = Computed(value) if finite else Computed(None, "not finite")
     return computed

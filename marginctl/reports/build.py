@@ -5,16 +5,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from marginctl.metrics.registry import METRICS, metrics_in
+from marginctl.metrics.registry import metrics_in
+from marginctl.papers import PublishedTable, published_means, published_table
 from marginctl.papers import papers as all_papers
-from marginctl.papers import published_means, published_table
 from marginctl.recipe import TrainRecipe
 from marginctl.reports.tables import cv_table
 from marginctl.reports.tables.published_table import published_table as table_of_judged
-from marginctl.reports.tables.published_table import verdict_notes
-from marginctl.reports.tables.table import Report, Table, flat_record
+from marginctl.reports.tables.published_table import quantity_json, verdict_notes
+from marginctl.reports.tables.table import Report, Table, mean_std_json
 from marginctl.reports.tables.training_table import (
     TrainingCell,
+    source_cells,
     training_cells,
     training_table,
 )
@@ -95,24 +96,14 @@ class PublishedResult:
 
 
 def _judged_json(cell: Judged) -> dict[str, Any]:
-    published, quantity = cell.published, cell.quantity
+    published = cell.published
+    fields = ("row", "column", "mean", "std", "n", "difference", "verdict", "reason", "best")
     return {
-        "row": cell.row,
-        "column": cell.column,
-        "metric": quantity.metric,
-        "unit": quantity.unit,
-        "direction": quantity.direction,
-        "delta": quantity.delta,
-        "published": published and {"mean": published.mean, "std": published.std, "n": published.n},
-        "mean": cell.mean,
-        "std": cell.std,
-        "n": cell.n,
-        "difference": cell.difference,
+        **{field: getattr(cell, field) for field in fields},
+        **quantity_json(cell.quantity),
+        "published": published and {k: getattr(published, k) for k in ("mean", "std", "n")},
         "interval": None if cell.low is None else [cell.low, cell.high],
-        "verdict": cell.verdict,
-        "reason": cell.reason,
         "differing": {k: list(v) for k, v in cell.differing.items()},
-        "best": cell.best,
     }
 
 
@@ -271,6 +262,7 @@ def _training_result(
         title += f", source_model={runs.source_model.path}"
     table = training_table(
         cells,
+        source_cells(results),
         comparisons,
         baseline,
         key=key,
@@ -322,70 +314,81 @@ def _keys(recipes: Iterable[str]) -> list[str]:
     return keys
 
 
-def _csv_record(
-    names: Sequence[str | None],
-    numbers: Sequence[float | None],
-    published: Any,
-    judged: Judged | None,
-    note: str | None,
-    title: str,
+def _record(
+    runs: collect.Table | collect.Trained | PublishedTable, title: str, **fields: Any
 ) -> dict[str, Any]:
     """Return a cell as a line of CSV; `title` tells the tables of one recipe apart.
 
     Args:
-        names: recipe, paper, table, row and objective.
-        numbers: mean, standard deviation and n.
-        published: the published value.
-        judged: the verdict on it.
-        note: what there is to say of the cell.
+        runs: of the cell, or its published table.
         title: of its table.
+        fields: of the cell; `published` and `judged` are objects, and None for none.
     """
+    published, judged = fields.pop("published", None), fields.pop("judged", None)
+    names = {"recipe": None, "paper": runs.paper}
+    if isinstance(runs, PublishedTable):
+        names["table"] = runs.number
+    else:
+        names |= {"recipe": runs.recipe, "table": runs.table}
+    note = fields.pop("note")
     return {
-        **dict(zip(("recipe", "paper", "table", "row", "objective"), names, strict=True)),
-        **dict(zip(("mean", "std", "n"), numbers, strict=True)),
-        "published_mean": published.mean if published else None,
-        "published_std": published.std if published else None,
-        "difference": judged.difference if judged else None,
-        "low": judged.low if judged else None,
-        "high": judged.high if judged else None,
-        "verdict": str(judged.verdict) if judged else None,
+        **names,
+        **fields,
+        **{f"published_{k}": getattr(published, k, None) for k in ("mean", "std")},
+        **{k: getattr(judged, k, None) for k in ("difference", "low", "high", "verdict")},
         "note": note,
         "title": title,
     }
 
 
 def _cv_records(result: CVResult) -> Iterable[dict[str, Any]]:
-    runs = result.runs
     for cell in result.collector.grid.in_order():
-        names = (runs.recipe, runs.paper, runs.table, cell.dataset, cell.objective)
-        judged = result.verdicts.get((cell.dataset, cell.objective))
-        numbers = (cell.mean, cell.std, cell.n)
-        yield _csv_record(names, numbers, cell.paper, judged, cell.note, result.table.title)
+        yield _record(
+            result.runs,
+            result.table.title,
+            row=cell.dataset,
+            objective=cell.objective,
+            mean=cell.mean,
+            std=cell.std,
+            n=cell.n,
+            published=cell.paper,
+            judged=result.verdicts.get((cell.dataset, cell.objective)),
+            note=cell.note,
+        )
 
 
 def _published_records(result: PublishedResult) -> Iterable[dict[str, Any]]:
-    table = result.judged.table
     for cell in result.judged.cells.values():
         if cell.mean is not None:
-            names = (None, table.paper, table.number, cell.row, cell.column)
-            numbers = (cell.mean, cell.std, cell.n)
-            title = result.table.title
-            yield _csv_record(names, numbers, cell.published, cell, cell.reason, title)
+            yield _record(
+                result.judged.table,
+                result.table.title,
+                row=cell.row,
+                objective=cell.column,
+                mean=cell.mean,
+                std=cell.std,
+                n=cell.n,
+                published=cell.published,
+                judged=cell,
+                note=cell.reason,
+            )
 
 
 def _training_records(result: TrainingResult) -> Iterable[dict[str, Any]]:
-    runs = result.runs
     for cell in result.cells:
-        document = cell.as_json()
-        names = (runs.recipe, runs.paper, runs.table, cell.row, cell.objective)
-        numbers = (document["last"]["mean"], document["last"]["std"], document["n"])
-        note = "diverged" if cell.diverged else None
-        metrics = {
-            f"{name}_{key}": value
-            for name in cell.metrics
-            if name not in METRICS or METRICS[name].group != "accuracy"
-            for key, value in flat_record(cell.numbers(name)).items()
-            if key != "seeds"
-        }
-        record = _csv_record(names, numbers, None, None, note, result.table.title)
-        yield record | metrics
+        last = mean_std_json(cell.last)
+        record = _record(
+            result.runs,
+            result.table.title,
+            row=cell.row,
+            objective=cell.objective,
+            mean=last["mean"],
+            std=last["std"],
+            n=len(cell.last),
+            note="diverged" if cell.diverged else None,
+        )
+        for name, values in cell.metrics.items():
+            if name != "top1":
+                numbers = mean_std_json(values)
+                record |= {f"{name}_{key}": numbers[key] for key in ("mean", "std")}
+        yield record

@@ -127,6 +127,8 @@ def evaluation_record(
     """
     metrics = classification_record(objective, predictions, classes)
     record = {key: metrics[key] for key in ("brier", "calibration", "angles", "reasons")}
+    if "metrics" in metrics:  # of plug-ins
+        record["metrics"] = metrics["metrics"]
     record |= long_tail_record(predictions, train_y)
     return record | {"detection": detection_record(predictions, ood_predictions)}
 

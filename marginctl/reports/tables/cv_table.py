@@ -13,6 +13,7 @@ from marginctl.reports.tables.table import (
     Report,
     Row,
     Table,
+    flat_record,
     format_p,
     group_by_text,
 )
@@ -44,22 +45,14 @@ def cv_report(
         failed: a line for each trial without a result.
     """
     document = {"schema": 1, "command": "uci-cv", **cv_document(grid, protocol, comparisons)}
-    document["failed"] = list(failed)
+    no_paper = {"mean": None, "std": None}
     records = [
-        {
-            "dataset": cell.dataset,
-            "objective": cell.objective,
-            "mean": cell.mean,
-            "std": cell.std,
-            "n": cell.n,
-            "seconds": round(cell.seconds, 3),
-            "paper_mean": cell.paper.mean if cell.paper else None,
-            "paper_std": cell.paper.std if cell.paper else None,
-            "note": cell.note,
-        }
-        for cell in grid.in_order()
+        flat_record(
+            cell | {"seconds": round(cell["seconds"], 3), "paper": cell["paper"] or no_paper}
+        )
+        for cell in document["cells"]
     ]
-    return Report([cv_table(grid, comparisons)], records, document)
+    return Report([cv_table(grid, comparisons)], records, document | {"failed": list(failed)})
 
 
 def cv_document(

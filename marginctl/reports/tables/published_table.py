@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from marginctl.papers import Paper, PublishedTable
+from marginctl.papers import Paper, PublishedTable, Quantity
 from marginctl.reports.tables.table import (
     Cell,
     Report,
@@ -189,14 +189,16 @@ def list_report(
     )
 
 
+def quantity_json(quantity: Quantity) -> dict[str, Any]:
+    """Return what a published number measures."""
+    return {key: getattr(quantity, key) for key in ("metric", "unit", "direction", "delta")}
+
+
 def _table_json(table: PublishedTable, runs: Sequence[Run] | None) -> dict[str, Any]:
     document = {
         "table": table.number,
         "caption": table.caption,
-        "metric": table.quantity.metric,
-        "unit": table.quantity.unit,
-        "direction": table.quantity.direction,
-        "delta": table.quantity.delta,
+        **quantity_json(table.quantity),
         "n": table.n,
         "available": table.available,
         "not_available": table.not_available,

@@ -45,25 +45,6 @@ CAPTIONS = {
 
 
 @dataclass(frozen=True)
-class SourceModel:
-    """The model that networks were fine-tuned from, on their test set.
-
-    Attributes:
-        label: data and model, as in the rows of the table.
-        numbers: what was measured of it.
-    """
-
-    label: str
-    numbers: Baseline
-
-    def values(self, metric: Metric) -> list[float]:
-        """Return the number of a metric, or nothing."""
-        state = {"optimal_scale": {"mean": self.numbers.kappa}}
-        numbers = self.numbers.document()
-        return metric.values([{"last": numbers, "evaluation": numbers, "state": state}])
-
-
-@dataclass(frozen=True)
 class TrainingCell:
     """The networks of one row and objective, one for each seed; accuracies in percent.
 
@@ -77,21 +58,22 @@ class TrainingCell:
         epoch_seconds: the median training time of an epoch.
         metrics: the numbers of the seeds, by metric.
         scales: where a scale is taken from another run: which run and number, for each seed.
-        source: the source model, of networks that were fine-tuned from one.
+        baseline: what was measured of the model that these networks were fine-tuned from, on their
+            test set; None where they were not.
     """
 
     row: str
     objective: str
     last: Sequence[float]
-    best: Sequence[float]
-    best_epochs: Sequence[int]
-    diverged: int
-    collapsed: int
-    seconds: float
-    epoch_seconds: float | None
     metrics: Mapping[str, Sequence[float]]
+    best: Sequence[float] = ()
+    best_epochs: Sequence[int] = ()
+    diverged: int = 0
+    collapsed: int = 0
+    seconds: float = 0.0
+    epoch_seconds: float | None = None
     scales: Sequence[Mapping[str, Any]] = ()
-    source: SourceModel | None = None
+    baseline: Baseline | None = None
 
     def values(self, metric: Metric) -> Sequence[float]:
         """Return the numbers of a metric; none where the networks do not have it."""
@@ -144,28 +126,42 @@ def training_cells(records: Iterable[Result]) -> list[TrainingCell]:
     return [_cell(*place, group, metrics.values()) for place, group in groups.items()]
 
 
+def source_cells(results: Iterable[Result]) -> list[TrainingCell]:
+    """Return a cell for the source model of each data set, as if it were a run of its own."""
+    cells: dict[str, TrainingCell] = {}
+    for result in results:
+        if result.baseline is not None and result.data not in cells:
+            numbers = result.baseline.document()
+            state = {"optimal_scale": {"mean": result.baseline.kappa}}
+            measured = [{"last": numbers, "evaluation": numbers, "state": state}]
+            cells[result.data] = TrainingCell(
+                row=f"{result.data}, {result.model}",
+                objective=SOURCE_MODEL,
+                last=METRICS["top1"].values(measured),
+                metrics={m.name: m.values(measured) for m in metrics_in(measured).values()},
+                baseline=result.baseline,
+            )
+    return list(cells.values())
+
+
 def _cell(
     row: str, objective: str, group: Sequence[Result], metrics: Iterable[Metric]
 ) -> TrainingCell:
     times = [t for r in group if (t := r.timing.epoch_seconds) is not None]
     finite = sorted((r for r in group if not r.diverged), key=lambda r: r.seed)
-    with_epochs = [r for r in finite if not is_probe(r)]
-    source = next((r for r in group if r.baseline), None)
+    best = [r.best for r in finite if r.best and not is_probe(r)]
     return TrainingCell(
         row=row,
         objective=objective,
         last=[r.last.top1 for r in finite if r.last],
-        best=[r.best.top1 for r in with_epochs if r.best],
-        best_epochs=[r.best.epoch for r in with_epochs if r.best],
+        metrics={metric.name: metric.values(finite) for metric in metrics},
+        best=[epoch.top1 for epoch in best],
+        best_epochs=[epoch.epoch for epoch in best],
         diverged=len(group) - len(finite),
         collapsed=sum(r.collapsed for r in finite),
         seconds=sum(r.timing.seconds for r in group),
         epoch_seconds=statistics.median(times) if times else None,
-        metrics={metric.name: metric.values(finite) for metric in metrics},
         scales=[{**r.scale_from.document(), "seed": r.seed} for r in group if r.scale_from],
-        source=None
-        if source is None or source.baseline is None
-        else SourceModel(f"{source.data}, {source.model}", source.baseline),
     )
 
 
@@ -187,55 +183,31 @@ def training_report(
         "cells": [cell.as_json() for cell in cells],
         "failed": list(failed),
     }
-    if any(cell.source for cell in cells):
+    sources = source_cells(results)
+    if sources:
         first = {result.data: result for result in reversed(results)}
         document["baseline"] = [
-            {
-                "data": r.data,
-                "source_model": r.source_model.document(),
-                **r.baseline.document(),
-            }
+            {"data": r.data, "source_model": r.source_model.document(), **r.baseline.document()}
             for r in first.values()
             if r.source_model and r.baseline
         ][::-1]
-    records = [
-        {
-            "row": source.label,
-            "objective": SOURCE_MODEL,
-            "n": len(source.values(METRICS["top1"])),
-            "last": mean_std_json(source.values(METRICS["top1"])),
-            **_metrics_json({m.name: source.values(m) for m in _metrics_of(cells, [source])}),
-        }
-        for source in _sources(cells)
-    ]
-    records += document["cells"]
-    return Report([_summary(cells)], list(map(flat_record, records)), document)
+    lines = [flat_record(cell.as_json()) for cell in (*sources, *cells)]
+    return Report([_summary(cells, sources)], lines, document)
 
 
-def _summary(cells: Sequence[TrainingCell]) -> Table:
-    """Return a line for each cell; source models, where networks have one, come first."""
-    sources = _sources(cells)
+def _summary(cells: Sequence[TrainingCell], sources: Sequence[TrainingCell]) -> Table:
+    """Return a line for each cell; source models come first."""
+    every = (*sources, *cells)
     shown_in = ("summary", "before-after") if sources else ("summary",)
-    metrics = [
-        metric
-        for metric in _metrics_of(cells, sources)
-        if metric.shown_in in shown_in and metric.group != "accuracy"
-    ]
-    top1 = METRICS["top1"]
-    if sources:
-        headings = ["n", top1.heading]
-    else:
+    metrics = [m for m in _metrics_of(every) if m.shown_in in shown_in]
+    headings = ["n", METRICS["top1"].heading]
+    if not sources:
         headings = ["n", "last epoch", "best epoch", "best epoch per seed"]
-    rows: list[list[str | Cell]] = [
-        [
-            *(source.label, SOURCE_MODEL, "-" if source.numbers.reason else "1"),
-            *(mean_std(source.values(m), m.decimals) for m in (top1, *metrics)),
-        ]
-        for source in sources
-    ]
-    for cell in cells:
+    rows = []
+    for cell in every:
+        n = str(len(cell.last)) if cell.last or cell.baseline is None else "-"
         last = Cell(mean_std(cell.last), footnotes=cell.footnotes)
-        row: list[str | Cell] = [cell.row, cell.objective, str(len(cell.last)), last]
+        row: list[str | Cell] = [cell.row, cell.objective, n, last]
         if not sources:
             row += [mean_std(cell.best), " ".join(map(str, cell.best_epochs)) or "-"]
         row += [mean_std(cell.values(m), m.decimals) for m in metrics]
@@ -247,7 +219,7 @@ def _summary(cells: Sequence[TrainingCell]) -> Table:
         ["data, model", "objective", *headings, *(m.heading for m in metrics)]
         + ([] if sources else ["s/epoch"]),
         rows,
-        notes=_notes(cells),
+        notes=_notes(every),
         text_columns=1,
     )
 
@@ -279,6 +251,7 @@ def _summary_caption(metrics: Sequence[Metric], *, with_sources: bool) -> str:
 
 def training_table(
     cells: Sequence[TrainingCell],
+    sources: Sequence[TrainingCell],
     comparisons: Sequence[SeedComparison],
     baseline: str,
     *,
@@ -290,6 +263,7 @@ def training_table(
 
     Args:
         cells: its cells.
+        sources: the source models.
         comparisons: with the baseline, by every metric.
         baseline: an objective.
         key, title: of the table.
@@ -345,8 +319,8 @@ def training_table(
         label_heading="data, model",
         columns=columns,
         rows=tuple(rows),
-        notes=(*tests, *_notes(cells)),
-        details=tuple(_metric_tables(cells, directions, baseline)),
+        notes=(*tests, *_notes((*sources, *cells))),
+        details=tuple(_metric_tables((*sources, *cells), directions, baseline)),
     )
 
 
@@ -354,24 +328,36 @@ def _metric_tables(
     cells: Sequence[TrainingCell], directions: Mapping[tuple[str, str, str], str], baseline: str
 ) -> Iterator[Table]:
     """Yield a table for each group of metrics, in which each cell of the report is a line."""
-    sources = _sources(cells)
     groups: dict[tuple[str, str], list[Metric]] = {}
-    for metric in _metrics_of(cells, sources):
+    for metric in _metrics_of(cells):
         groups.setdefault((metric.group, metric.subject), []).append(metric)
     for group, caption in CAPTIONS.items():
         for subject in (subject for of, subject in groups if of == group):
             metrics = groups[group, subject]
-            if not any(cell.values(m) for m in metrics for cell in cells):
-                continue
             tested = ""
             if any(metric.direction != "none" for metric in metrics):
                 tested = f"; {BETTER} {WORSE} better or worse than {baseline}, same test as above"
+            rows: list[list[str | Cell]] = [
+                [cell.row, cell.objective, *_numbers(cell, metrics, directions)]
+                for cell in cells
+                if any(cell.values(m) for m in metrics)
+            ]
             yield table_of_texts(
                 f"{_caption(caption, subject)}, after the last epoch{tested}",
                 ["data, model", "objective", *(metric.short_heading for metric in metrics)],
-                _metric_rows(cells, sources, metrics, directions),
+                rows,
                 text_columns=1,
             )
+
+
+def _numbers(
+    cell: TrainingCell,
+    metrics: Iterable[Metric],
+    directions: Mapping[tuple[str, str, str], str],
+) -> Iterator[Cell]:
+    for metric in metrics:
+        footnotes = directions.get((metric.name, cell.row, cell.objective), "")
+        yield Cell(mean_std(cell.values(metric), metric.decimals), footnotes=footnotes)
 
 
 def _caption(caption: str, subject: str) -> str:
@@ -383,40 +369,10 @@ def _caption(caption: str, subject: str) -> str:
     return caption.format(subject)
 
 
-def _metric_rows(
-    cells: Sequence[TrainingCell],
-    sources: Sequence[SourceModel],
-    metrics: Sequence[Metric],
-    directions: Mapping[tuple[str, str, str], str],
-) -> Iterator[list[str | Cell]]:
-    for source in sources:
-        if any(source.values(m) for m in metrics):
-            numbers = (mean_std(source.values(m), m.decimals) for m in metrics)
-            yield [source.label, SOURCE_MODEL, *numbers]
-    for cell in cells:
-        if any(cell.values(m) for m in metrics):
-            tested = (
-                Cell(
-                    mean_std(cell.values(m), m.decimals),
-                    footnotes=directions.get((m.name, cell.row, cell.objective), ""),
-                )
-                for m in metrics
-            )
-            yield [cell.row, cell.objective, *tested]
-
-
-def _sources(cells: Iterable[TrainingCell]) -> list[SourceModel]:
-    """Return the source models, each once."""
-    return list({cell.source.label: cell.source for cell in cells if cell.source}.values())
-
-
-def _metrics_of(cells: Sequence[TrainingCell], sources: Sequence[SourceModel]) -> Iterator[Metric]:
-    """Yield the metrics that some cell or source model has."""
-    names = dict.fromkeys(name for cell in cells for name in cell.metrics)
-    for metric in map(metric_named, names):
-        in_cells = any(cell.values(metric) for cell in cells)
-        if in_cells or any(source.values(metric) for source in sources):
-            yield metric
+def _metrics_of(cells: Iterable[TrainingCell]) -> list[Metric]:
+    """Return the metrics that some cell has, besides top-1."""
+    names = dict.fromkeys(n for cell in cells for n, values in cell.metrics.items() if values)
+    return [metric for metric in map(metric_named, names) if metric.group != "accuracy"]
 
 
 def _notes(cells: Sequence[TrainingCell]) -> tuple[str, ...]:
@@ -452,16 +408,14 @@ def _notes(cells: Sequence[TrainingCell]) -> tuple[str, ...]:
         )
         where = f"{cell.objective} on {cell.row}"
         notes += [f"{where}: {text}, seed {' '.join(of)}" for text, of in seeds.items()]
-    for source in _sources(cells):
-        numbers = source.numbers
-        if numbers.top1 is None or numbers.interval is None:
-            notes.append(f"{source.label}, source model: not measured: {numbers.reason}")
-        else:
-            low, high = numbers.interval
+        model = cell.baseline
+        if model is not None and (model.top1 is None or model.interval is None):
+            notes.append(f"{cell.row}, source model: not measured: {model.reason}")
+        elif model is not None and model.interval is not None:
+            low, high = model.interval
             notes.append(
-                f"{source.label}, source model with its own classifier: top-1 "
-                f"{numbers.top1:.2f} % (95 % Wilson interval {low:.2f} to {high:.2f}, "
-                f"n = {numbers.n})"
+                f"{cell.row}, source model with its own classifier: top-1 {model.top1:.2f} % "
+                f"(95 % Wilson interval {low:.2f} to {high:.2f}, n = {model.n})"
             )
     return tuple(notes)
 

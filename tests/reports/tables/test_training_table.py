@@ -7,6 +7,7 @@ from marginctl.recipe import TrainRecipe
 from marginctl.recipe.cosify import CosifyRecipe
 from marginctl.reports.formats.registry import FORMATS
 from marginctl.reports.tables.training_table import (
+    source_cells,
     training_cells,
     training_report,
     training_table,
@@ -73,7 +74,13 @@ COSIFY = CosifyRecipe.model_validate({"task": "cosify", "source_model": "runs/x"
 
 def table_of(*records):
     return training_table(
-        training_cells(records), [], "cosine-ls", key="k", title="a title", runs={}
+        training_cells(records),
+        source_cells(records),
+        [],
+        "cosine-ls",
+        key="k",
+        title="a title",
+        runs={},
     )
 
 
