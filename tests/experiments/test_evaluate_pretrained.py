@@ -111,7 +111,7 @@ def test_as_by_hand(marginctl, hub, photographs, written, model, kind, last):
         degrees = own.double().acos().rad2deg().mean().item()
         assert found["angles"]["intra_weight"] == pytest.approx(degrees, abs=1e-3)
     text = marginctl("eval", written, "--data", name, "--device", "cpu")
-    assert text.out.startswith(f"{kind} on {name} (classes matched by wnid)\ntop-1 ")
+    assert text.out.startswith(f"{kind} on {name} (classes matched by wnid)\n\nmetric ")
 
 
 def test_errors_and_foreign_images_are_told_apart(marginctl, hub, photographs, tmp_path):

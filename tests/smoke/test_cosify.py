@@ -49,7 +49,7 @@ def test_before_and_after_side_by_side(marginctl, store):
     table = marginctl(*arguments, "--format", "csv").out.splitlines()
     assert len(table) == 4
     assert ",before,1," in table[1]
-    assert marginctl(*arguments, "--format", "markdown").out.count("\n") == 5
+    assert marginctl(*arguments, "--format", "markdown").out.count("\n| ") == 3
     assert "before" in marginctl(*arguments).out
     folders = [p.parent for p in (store / "out").rglob("result.json")]
     shutil.rmtree(store / "start")  # what was made needs no start

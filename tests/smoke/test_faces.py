@@ -95,7 +95,7 @@ def test_a_network_of_some_identities_verifies_others(marginctl, faces, store):
     assert again.json["dry_run"]["to_do"] == 0
     shown = trained(marginctl, faces, store).out
     assert "others/pairs.txt accuracy %" in shown
-    assert "Accuracy of pairs: after the last epoch, the mean over folds." in shown
+    assert "Verification accuracy: after the last epoch, the mean over folds." in shown
 
 
 def test_eval_verifies_as_the_training_did_and_keeps_the_scores(marginctl, faces, store, tmp_path):
@@ -119,7 +119,7 @@ def test_eval_verifies_as_the_training_did_and_keeps_the_scores(marginctl, faces
     text = marginctl(*arguments, "--flip").out
     assert "each with its mirror image's, 32 numbers" in text
     assert "pairs.txt: 100 pairs of one identity, 100 of two" in text
-    assert "(n = 10 folds of the file)" in text
+    assert "n = 10 folds (given by the file)" in text
     assert "no TAR at FAR 0.001, 0.0001: 100 pairs of two identities: fewer than one" in text
 
 
@@ -138,7 +138,7 @@ def test_eval_on_the_same_folder_tests_no_image_that_was_trained_on(marginctl, f
 def test_the_report_has_a_column_of_it(marginctl, faces, store):
     ran = marginctl("report", store)
     assert ran.status == 0, ran.err
-    assert "Verification of the pairs of others/pairs.txt after the last epoch" in ran.out
+    assert "Verification of the pairs of others/pairs.txt, after the last epoch" in ran.out
     assert "EER %" in ran.out
 
 
@@ -184,7 +184,7 @@ def test_what_cannot_be_is_one_line(marginctl, faces, store, tmp_path):
     said = refused(marginctl, *ask, pairs, "--ood", "digits")
     assert said.startswith("error: --ood: cannot be combined with --pairs")
     said = refused(marginctl, "eval", folder, "--flip")
-    assert said.startswith("error: --flip without --pairs: name a list of pairs")
+    assert said.startswith("error: --flip: needs --pairs FILE")
     assert "own.txt: cannot be read" in refused(marginctl, *ask, tmp_path / "own.txt")
     good = faces / "others" / "digit7" / "digit7_0001.png"
     bad = write(tmp_path / "bad.png", b"no image")

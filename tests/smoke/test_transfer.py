@@ -85,7 +85,7 @@ def test_a_sweep_of_networks_is_probed_row_by_row(marginctl, networks, tmp_path)
     assert len(kept) == 8
     assert marginctl(*arguments, *few, "--json").json["cells"] == cells
     assert (
-        "features of 660 images: kept"
+        "features of 660 images: cached"
         in marginctl(*(*arguments, *few, "--seed", "1", "--dry-run")).out
     )
     assert marginctl(*arguments, *few, "--seed", "1").status == 0
