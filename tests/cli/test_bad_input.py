@@ -32,7 +32,7 @@ from marginctl.cli import run
         (["--device", "cuda:99"], "--device cuda:99: this machine has"),
         (["--device", "gpu"], "--device gpu: expected auto, cpu, cuda, cuda:N or mps"),
         (["--workers", "0"], "'--workers': '0': expected an integer of at least 1"),
-        (["--format", "pdf"], "'pdf' is not one of"),
+        (["--format", "pdf"], "unknown format 'pdf': expected one of table"),
         (["arcgrad/table2"], "no recipe 'arcgrad/table2'"),
         (["arcgrad/tabel1"], "Did you mean 'arcgrad/table1'?"),
         (["--datset", "iris"], "No such option: --datset"),

@@ -72,7 +72,7 @@ def test_eval_finds_what_the_training_recorded(marginctl, data_dir, store, tmp_p
                 assert ours["scores"][name][key] == pytest.approx(value), (name, key)
     assert len(found["misclassification"]["scores"]["max_similarity"]["roc"]) == 101
     text = marginctl("eval", folder, "--device", "cpu").out
-    assert "right (in)" in text
+    assert "correct (in)" in text
     assert f"{record['misclassification']['scores']['max_similarity']['aupr_in']:8.4f}" in text
     assert "OOD" not in text
 
@@ -82,11 +82,12 @@ def test_the_report_shows_them_in_every_format(marginctl, data_dir, store, tmp_p
         file = tmp_path / f"report.{kind}"
         assert marginctl("report", store, "--format", kind, "--output", file).status == 0
         out = file.read_text().replace("\\_", "_").replace("<wbr>", "")
-        assert "MISS AUPR-In max similarity" in out, kind
-        assert "OOD fashion-mnist AUROC norm" in out, kind
+        assert "Misclassification detection (MISS)" in out, kind
+        assert "OOD fashion-mnist detection" in out, kind
+        assert out.count("AUROC feature norm") > 1, kind
     document = marginctl("report", store, "--format", "json").json
     tests = document["trained"][0]["tests"]
-    paired = [t for t in tests if t["measure"] == "digits auroc feature_norm"]
+    paired = [t for t in tests if t["measure"] == "ood digits auroc feature_norm"]
     assert [t["n"] for t in paired] == [2]
     figures = tmp_path / "figures"
     ran = marginctl("report", store, "--figures", figures, "--kind", "detection")

@@ -33,7 +33,10 @@ def print_report(report: Report, format_name: str) -> None:
         RequestError: no such format, or its renderer cannot be imported.
     """
     console = stdout_console()
-    print(FORMATS.find(format_name).load()(report, console.width if console.is_terminal else None))
+    width = console.width if console.is_terminal else None
+    text = FORMATS.find(format_name).load()(report, width)
+    if text:
+        print(text)
 
 
 def check_output(path: Path) -> None:

@@ -134,11 +134,14 @@ def _detection(detection: Document) -> Table:
         for score, numbers in by_score.items()
         if numbers is not None
     ]
+    title = "Misclassification detection (MISS)" + (
+        " and OOD detection" if detection["ood"] else ""
+    )
     return table_of_texts(
         DETECTION_CAPTION,
         ["images", "score", *DETECTION_HEADINGS],
         rows,
-        title="Misclassification (MISS) and OOD detection" if rows else "",
+        title=title if rows else "",
         notes=[f"{key} omitted ({reason})" for key, reason in detection["reasons"].items()],
         text_columns=1,
     )

@@ -43,7 +43,7 @@ def transfer_report(
             "classifier": row[3],
             "data": data,
             "n": len(_finite(group)),
-            "top1": mean_std_json(_accuracies(group)),
+            "top1": _mean(_accuracies(group)),
             "diverged": len(group) - len(_finite(group)),
             "trials": [_trial(record) for record in group],
         }
@@ -59,6 +59,11 @@ def transfer_report(
     }
     lines = [flat_record({k: v for k, v in cell.items() if k != "trials"}) for cell in cells]
     return Report([_table(groups)], lines, document)
+
+
+def _mean(accuracies: list[float]) -> dict[str, Any]:
+    mean = sum(accuracies) / len(accuracies) if accuracies else None
+    return mean_std_json(accuracies) | {"mean": mean}
 
 
 def _row(record: TransferResult) -> Row:
