@@ -66,7 +66,7 @@ def command(
         typer.Option(
             "--kind",
             metavar="KIND",
-            help=f"Figure type (default: all): {', '.join(FIGURES)}; repeatable.",
+            help=f"Figure type (default: all): {', '.join(FIGURES.builtin)}; repeatable.",
         ),
     ] = None,
     figure_format: Annotated[
@@ -91,7 +91,6 @@ def command(
     from marginctl.papers import check_paper
     from marginctl.reports.build import build_report
     from marginctl.reports.explain import explain as explain_cell
-    from marginctl.reports.figures.style import check_kinds
     from marginctl.reports.formats.output import check_output
     from marginctl.reports.formats.registry import FORMATS
     from marginctl.results.collect import collect
@@ -126,7 +125,8 @@ def command(
         )
     if figures is None and (kind or figure_format):
         raise RequestError("--kind, --figure-format: need --figures FOLDER")
-    check_kinds(kind or [])
+    for name in kind or []:
+        FIGURES.find(name)
     if explain and report_format not in ("table", "json"):
         raise RequestError(f"--explain: expected --format table or json, not {report_format}")
     collected = collect(runs)

@@ -180,7 +180,7 @@ class CvProgress(ProgressDisplay):
 
 
 class TrainProgress(ProgressDisplay):
-    """The progress of train, cosify and transfer: steps of a trial, and its last epochs.
+    """The progress of image tasks: steps of a trial, and its last epochs.
 
     Args:
         trials: their number, finished ones included.

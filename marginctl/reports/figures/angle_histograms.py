@@ -44,18 +44,18 @@ class Histogram:
 def angle_histograms(table: SeedTable, omissions: Omissions) -> Figure | None:
     """Draw the first, the middle and the last epoch in columns, the objectives in rows."""
     reason = "no objective.target_angle by epoch: objectives on a cosine or an angle record it"
-    found = available(table.groups, _first_middle_last, omissions, reason)
-    columns = max(map(len, found.values()), default=0)
-    highest = max((h.percent.max() for by in found.values() for h in by.values()), default=0.0)
+    by_group = available(table.groups, _first_middle_last, omissions, reason)
+    columns = max(map(len, by_group.values()), default=0)
+    highest = max((h.percent.max() for by in by_group.values() for h in by.values()), default=0.0)
     indices = objective_indices(table.groups)
     blocks = []
-    for row, groups in by_row(found).items():
+    for row, groups in by_row(by_group).items():
 
         def draw(panels: Any, groups: Sequence[SeedGroup] = groups) -> None:
             for line, group in zip(panels, groups, strict=True):
                 color = COLORS[indices[group.objective] % len(COLORS)]
                 line[0].set_ylabel(f"{legend_text(group.objective, ROW_LETTERS)}\nimages (%)")
-                for panel, (epoch, histogram) in zip(line, found[group].items(), strict=False):
+                for panel, (epoch, histogram) in zip(line, by_group[group].items(), strict=False):
                     _draw_histogram(panel, epoch, histogram, color)
             for panel in panels[-1]:
                 panel.set_xlabel("angle to the target's class weight (degrees)")
@@ -99,12 +99,12 @@ def _first_middle_last(group: SeedGroup) -> dict[int, Histogram]:
     epochs = [e for e in common if len({len(seed[e].edges) for seed in recorded}) == 1]
     if not epochs:
         return {}
-    found = {}
+    histograms = {}
     for epoch in dict.fromkeys((epochs[0], epochs[(len(epochs) - 1) // 2], epochs[-1])):
         each = [seed[epoch] for seed in recorded]
         percent = np.stack([h.percent for h in each]).mean(0)
-        found[epoch] = Histogram(each[0].edges, percent, sum(h.mean for h in each) / len(each))
-    return found
+        histograms[epoch] = Histogram(each[0].edges, percent, sum(h.mean for h in each) / len(each))
+    return histograms
 
 
 def _histogram(record: dict[str, Any]) -> Histogram | None:

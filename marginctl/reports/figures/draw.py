@@ -1,15 +1,15 @@
 """Drawing the figures that the runs of a report allow."""
 
-import pkgutil
 from collections.abc import Sequence
 from pathlib import Path
 
 from marginctl.errors import RequestError
 from marginctl.reports.figures.registry import FIGURES, FigureEntry
 from marginctl.reports.figures.seed_groups import Omissions, SeedTable, seed_tables
-from marginctl.reports.figures.style import FORMATS, check_kinds, save, styled
+from marginctl.reports.figures.style import FORMATS, save, styled
 from marginctl.results.collect import Collected
 from marginctl.runs.atomic_io import check_writable
+from marginctl.utils.registry import import_object
 
 
 @styled()
@@ -31,7 +31,8 @@ def draw_figures(
     Raises:
         RequestError: an unknown kind or suffix, or a file that cannot be written.
     """
-    check_kinds(kinds)
+    for kind in kinds:
+        FIGURES.find(kind)
     if f".{suffix}" not in FORMATS:
         raise RequestError(f"--figure-format {suffix}: expected one of png, svg, pdf")
     try:
@@ -62,7 +63,7 @@ def draw_figures(
     ]
     for file_name, label, entry, content in jobs:
         omissions = Omissions()
-        figure = pkgutil.resolve_name(entry.path)(content, omissions)
+        figure = import_object(entry.path, f"figure '{entry.caption}'")(content, omissions)
         skipped += [f"{label}: {line}" for line in omissions.lines()]
         if figure is not None:
             path = directory / f"{file_name}.{suffix}"

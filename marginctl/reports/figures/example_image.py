@@ -56,8 +56,8 @@ def example_image(table: SeedTable, omissions: Omissions) -> Figure | None:
 def _examples(group: SeedGroup) -> list[Example]:
     """Return the first and the last example of the first seed."""
     records = group.epochs[0] if group.epochs else []
-    found = [(int(r["epoch"]), r["example"]) for r in records if _is_complete(r)]
-    return [found[0], found[-1]] if len(found) > 1 else found
+    examples = [(int(r["epoch"]), r["example"]) for r in records if _is_complete(r)]
+    return [examples[0], examples[-1]] if len(examples) > 1 else examples
 
 
 def _is_complete(record: dict[str, Any]) -> bool:

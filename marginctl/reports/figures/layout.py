@@ -97,7 +97,7 @@ def _fill(part: SubFigure, block: Block) -> list[Any]:
 
 
 def group_blocks(
-    found: Mapping[SeedGroup, T],
+    contents: Mapping[SeedGroup, T],
     draw: Callable[[Sequence[Any], SeedGroup, T, bool], None],
     *,
     row_heights: Sequence[float],
@@ -107,14 +107,14 @@ def group_blocks(
     """Return a block per row of a table, with a column of panels per group.
 
     Args:
-        found: what is drawn of each group.
-        draw: called with a group's panels from the top, the group, what was found of it, and
+        contents: what is drawn of each group.
+        draw: called with a group's panels from the top, the group, its content, and
             whether the panels are the first of their row.
         row_heights: of a group's panels, in inches.
         max_columns: columns of groups, at most.
         options: of `Figure.subplots`.
     """
-    rows = by_row(found)
+    rows = by_row(contents)
     columns = min(max_columns, max(map(len, rows.values()), default=1))
     depth = len(row_heights)
     blocks = []
@@ -126,7 +126,7 @@ def group_blocks(
                 line, column = divmod(i, columns)
                 own_panels = panels[depth * line : depth * (line + 1), column]
                 own_panels[0].set_title(legend_text(group.objective))
-                draw(own_panels, group, found[group], column == 0)
+                draw(own_panels, group, contents[group], column == 0)
 
         blocks.append(
             Block(

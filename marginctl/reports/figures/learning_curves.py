@@ -65,14 +65,14 @@ def input_gradient_norm(table: SeedTable, omissions: Omissions) -> Figure | None
 
 def sample_difficulty(table: SeedTable, omissions: Omissions) -> Figure | None:
     """Draw confidence and gradient fraction of training images by epoch and difficulty group."""
-    found: dict[SeedGroup, dict[tuple[str, str], Series]] = {}
+    by_group: dict[SeedGroup, dict[tuple[str, str], Series]] = {}
     for group in table.groups:
         series = _difficulty_series(group)
         if series:
-            found[group] = series
+            by_group[group] = series
         else:
             omissions.add("no sample difficulty by epoch: train.reference_run records it", group)
-    counts = [len(one.values) for by_number in found.values() for one in by_number.values()]
+    counts = [len(one.values) for by_number in by_group.values() for one in by_number.values()]
     caption = (
         f"Mean over the seeds; {spread_text('band', counts)}. Training images in groups of equal "
         "size by their loss under a trained reference network. Confidence: the probability of the "
@@ -81,7 +81,7 @@ def sample_difficulty(table: SeedTable, omissions: Omissions) -> Figure | None:
     )
     height = DIFFICULTY_PANEL[1]
     blocks = group_blocks(
-        found,
+        by_group,
         _draw_difficulty,
         row_heights=(height, height),
         max_columns=DIFFICULTY_COLUMNS,
@@ -108,15 +108,15 @@ def _by_epoch(
         quantities: axis label -> path in a record of metrics.jsonl.
         caption: what the quantities are.
     """
-    found: dict[tuple[SeedGroup, str], Series] = {}
+    all_series: dict[tuple[SeedGroup, str], Series] = {}
     for group in table.groups:
         for label, path in quantities.items():
             series = group.series(*path)
             if series is None:
                 omissions.add(f"no {'.'.join(path)} by epoch", group)
             else:
-                found[group, label] = series
-    rows = {group.row for group, _ in found}
+                all_series[group, label] = series
+    rows = {group.row for group, _ in all_series}
     indices = objective_indices(table.groups)
     blocks = []
     for row, groups in by_row(group for group in table.groups if group.row in rows).items():
@@ -124,15 +124,15 @@ def _by_epoch(
         def draw(panels: Any, groups: Sequence[SeedGroup] = groups) -> None:
             for panel, label in zip(panels[0], quantities, strict=True):
                 for group in groups:
-                    if (group, label) in found:
+                    if (group, label) in all_series:
                         name = legend_text(group.objective)
-                        draw_series(panel, found[group, label], name, indices[group.objective])
+                        draw_series(panel, all_series[group, label], name, indices[group.objective])
                 set_epoch_axis(panel)
                 panel.set_ylabel(label)
 
         title = f"{row}; {seeds_text(groups)}"
         blocks.append(Block(title, (1, len(quantities)), draw, PANEL[1]))
-    band = spread_text("band", (len(series.values) for series in found.values()))
+    band = spread_text("band", (len(series.values) for series in all_series.values()))
     return compose(
         table.title, f"Mean over the seeds; {band}. {caption}", blocks, PANEL[0], omissions
     )
@@ -168,14 +168,14 @@ def _difficulty_series(group: SeedGroup) -> dict[tuple[str, str], Series]:
 
 
 def _draw_difficulty(
-    panels: Sequence[Any], _: SeedGroup, found: Mapping[tuple[str, str], Series], first: bool
+    panels: Sequence[Any], _: SeedGroup, all_series: Mapping[tuple[str, str], Series], first: bool
 ) -> None:
     for panel, (quantity, label) in zip(panels, DIFFICULTY_LABELS.items(), strict=True):
         set_epoch_axis(panel)
         panel.set_ylim(0, 1)
         panel.set_ylabel(label if first else "")
-        numbers = [number for recorded, number in found if recorded == quantity]
+        numbers = [number for recorded, number in all_series if recorded == quantity]
         for i, number in enumerate(numbers):
             ends = {numbers[0]: " (easiest)", numbers[-1]: " (hardest)"}
             name = f"group {number}{ends.get(number, '')}"
-            draw_series(panel, found[quantity, number], name, i)
+            draw_series(panel, all_series[quantity, number], name, i)

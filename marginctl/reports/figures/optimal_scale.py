@@ -49,19 +49,19 @@ def scale_by_epoch(table: SeedTable, omissions: Omissions) -> Figure | None:
     the seeds.
     """
     reason = "no scale by epoch: least-squares, learned and AdaCos's scales record it"
-    found = available(
+    by_group = available(
         table.groups,
         lambda group: group.series(*_KAPPA, "mean") or group.series(*_SCALE),
         omissions,
         reason,
     )
     caption = "Mean over the seeds."
-    if any(group.series(*_KAPPA, "mean") for group in found):
+    if any(group.series(*_KAPPA, "mean") for group in by_group):
         caption += " kappa*: mean and quantiles over the test images."
-    counts = [len(series.values) for group in found if (series := group.series(*_SCALE))]
+    counts = [len(series.values) for group in by_group if (series := group.series(*_SCALE))]
     if counts:
         caption += f" Scale: {spread_text('band', counts)}."
-    blocks = group_blocks(found, _draw_scale, row_heights=PANEL[1:], max_columns=COLUMNS)
+    blocks = group_blocks(by_group, _draw_scale, row_heights=PANEL[1:], max_columns=COLUMNS)
     return compose(table.title, caption, blocks, PANEL[0], omissions)
 
 
@@ -159,7 +159,7 @@ def scale_by_classes(tables: Sequence[SeedTable], omissions: Omissions) -> Figur
 
 def points_of(tables: Sequence[SeedTable], omissions: Omissions) -> list[Point]:
     """Return the points in the order of their numbers of classes."""
-    found: list[tuple[str, Point]] = []
+    named_points: list[tuple[str, Point]] = []
     for table in tables:
         for group in table.groups:
             runs = [r for r in group.runs if number(r.result, *_FINAL_KAPPA, "mean") is not None]
@@ -178,17 +178,17 @@ def points_of(tables: Sequence[SeedTable], omissions: Omissions) -> list[Point]:
                 _quantiles(runs, "0.25", "0.75"),
                 SeedGroup(group.row, group.objective, runs, group.diverged),
             )
-            found.append((table.recipe, point))
-    uses = Counter(point.label for _, point in found)
+            named_points.append((table.recipe, point))
+    uses = Counter(point.label for _, point in named_points)
     points = [
         replace(point, label=f"{recipe}: {point.label}") if uses[point.label] > 1 else point
-        for recipe, point in found
+        for recipe, point in named_points
     ]
     return sorted(points, key=lambda point: point.classes)
 
 
 def _mean(runs: Sequence[Run], *path: str) -> float | None:
-    """Return the mean over the seeds, None where one lacks the number."""
+    """Return the mean over the seeds, None where a seed has no number."""
     values = [number(run.result, *_FINAL_KAPPA, *path) for run in runs]
     known = [value for value in values if value is not None]
     return float(np.mean(known)) if len(known) == len(values) else None

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from marginctl.utils.registry import Registry
+
 
 @dataclass(frozen=True)
 class FigureEntry:
@@ -23,50 +25,57 @@ class FigureEntry:
 
 _HERE = "marginctl.reports.figures"
 
-FIGURES = {
-    "curves": FigureEntry(
-        f"{_HERE}.learning_curves:learning_curves", "Training loss and test accuracy by epoch"
-    ),
-    "rho": FigureEntry(
-        f"{_HERE}.learning_curves:mean_bias",
-        "Mean bias rho by epoch (Large Margin in Softmax, eq. 7)",
-    ),
-    "angles": FigureEntry(
-        f"{_HERE}.angle_histograms:angle_histograms",
-        "Angles of test features to the target's class weight",
-    ),
-    "scale": FigureEntry(f"{_HERE}.optimal_scale:scale_by_epoch", "Scale by epoch"),
-    "example": FigureEntry(
-        f"{_HERE}.example_image:example_image",
-        "Logits and softmax of one test image (Temperature, Fig. 5)",
-    ),
-    "grid-sweep": FigureEntry(f"{_HERE}.sweeps:grid_sweep", "Test accuracy by setting of the grid"),
-    "option-sweep": FigureEntry(
-        f"{_HERE}.sweeps:option_sweep",
-        "Test accuracy and calibration error by an option of an objective",
-    ),
-    "reliability": FigureEntry(
-        f"{_HERE}.reliability_diagram:reliability_diagrams", "Reliability diagrams"
-    ),
-    "detection": FigureEntry(
-        f"{_HERE}.sweeps:detection_sweep", "Misclassification and OOD detection"
-    ),
-    "sample-difficulty": FigureEntry(
-        f"{_HERE}.learning_curves:sample_difficulty",
-        "Easy and hard training images by epoch: confidence and fraction of the gradient",
-    ),
-    "input-gradient": FigureEntry(
-        f"{_HERE}.learning_curves:input_gradient_norm", "Input-gradient norm of the loss by epoch"
-    ),
-    "scale-by-classes": FigureEntry(
-        f"{_HERE}.optimal_scale:scale_by_classes",
-        "kappa* by the number of classes (Temperature, Fig. 6)",
-        per_table=False,
-    ),
-    "divergences": FigureEntry(
-        f"{_HERE}.divergences:divergences",
-        "Divergences from the uniform distribution (Large Margin in Softmax, Fig. 4)",
-        per_table=False,
-        needs_runs=False,
-    ),
-}
+FIGURES = Registry(
+    "figure",
+    FigureEntry,
+    {
+        "curves": FigureEntry(
+            f"{_HERE}.learning_curves:learning_curves", "Training loss and test accuracy by epoch"
+        ),
+        "rho": FigureEntry(
+            f"{_HERE}.learning_curves:mean_bias",
+            "Mean bias rho by epoch (Large Margin in Softmax, eq. 7)",
+        ),
+        "angles": FigureEntry(
+            f"{_HERE}.angle_histograms:angle_histograms",
+            "Angles of test features to the target's class weight",
+        ),
+        "scale": FigureEntry(f"{_HERE}.optimal_scale:scale_by_epoch", "Scale by epoch"),
+        "example": FigureEntry(
+            f"{_HERE}.example_image:example_image",
+            "Logits and softmax of one test image (Temperature, Fig. 5)",
+        ),
+        "grid-sweep": FigureEntry(
+            f"{_HERE}.sweeps:grid_sweep", "Test accuracy by setting of the grid"
+        ),
+        "option-sweep": FigureEntry(
+            f"{_HERE}.sweeps:option_sweep",
+            "Test accuracy and calibration error by an option of an objective",
+        ),
+        "reliability": FigureEntry(
+            f"{_HERE}.reliability_diagram:reliability_diagrams", "Reliability diagrams"
+        ),
+        "detection": FigureEntry(
+            f"{_HERE}.sweeps:detection_sweep", "Misclassification and OOD detection"
+        ),
+        "sample-difficulty": FigureEntry(
+            f"{_HERE}.learning_curves:sample_difficulty",
+            "Easy and hard training images by epoch: confidence and fraction of the gradient",
+        ),
+        "input-gradient": FigureEntry(
+            f"{_HERE}.learning_curves:input_gradient_norm",
+            "Input-gradient norm of the loss by epoch",
+        ),
+        "scale-by-classes": FigureEntry(
+            f"{_HERE}.optimal_scale:scale_by_classes",
+            "kappa* by the number of classes (Temperature, Fig. 6)",
+            per_table=False,
+        ),
+        "divergences": FigureEntry(
+            f"{_HERE}.divergences:divergences",
+            "Divergences from the uniform distribution (Large Margin in Softmax, Fig. 4)",
+            per_table=False,
+            needs_runs=False,
+        ),
+    },
+)

@@ -36,13 +36,13 @@ class Diagram:
 def reliability_diagrams(table: SeedTable, omissions: Omissions) -> Figure | None:
     """Draw a diagram per objective, of the last epoch, with the histogram of the confidence."""
     reason = "no evaluation.calibration in result.json"
-    found = available(table.groups, pooled, omissions, reason)
-    highest = _highest(found.values())
+    by_group = available(table.groups, pooled, omissions, reason)
+    highest = _highest(by_group.values())
 
     def draw(panels: Sequence[Any], group: SeedGroup, diagram: Diagram, first: bool) -> None:
         _draw(panels, group.objective, diagram, highest, "images" if first else None)
 
-    blocks = group_blocks(found, draw, row_heights=HEIGHTS, max_columns=COLUMNS, sharex=True)
+    blocks = group_blocks(by_group, draw, row_heights=HEIGHTS, max_columns=COLUMNS, sharex=True)
     caption = (
         "After the last epoch, the test images of all seeds pooled. Confidence: the largest "
         "probability. ECE: expected calibration error, the mean over the seeds."
@@ -65,7 +65,7 @@ def draw_calibration(
     Raises:
         RequestError: the file cannot be written.
     """
-    methods = {name: found for name, found in after.items() if name != "none"}
+    methods = {name: one for name, one in after.items() if name != "none"}
     diagrams = {name: Diagram(r, r.ece) for name, r in ({"before": before} | methods).items()}
     highest = _highest(diagrams.values())
     columns = min(COLUMNS, len(diagrams))
@@ -91,17 +91,17 @@ def pooled(group: SeedGroup) -> Diagram | None:
 
     Seeds without a diagram, or with other bins than the first, are left out.
     """
-    found = [
+    diagrams = [
         (bins, ece)
         for run in group.runs
         if (bins := _bins(run.result)) is not None
         and (ece := number(run.result, "evaluation", "calibration", "ece")) is not None
     ]
-    found = [(bins, ece) for bins, ece in found if _edges(bins) == _edges(found[0][0])]
-    if not found:
+    diagrams = [(bins, ece) for bins, ece in diagrams if _edges(bins) == _edges(diagrams[0][0])]
+    if not diagrams:
         return None
-    merged = tuple(_merged(same) for same in zip(*(bins for bins, _ in found), strict=True))
-    return Diagram(Reliability(merged), float(np.mean([ece for _, ece in found])))
+    merged = tuple(_merged(same) for same in zip(*(bins for bins, _ in diagrams), strict=True))
+    return Diagram(Reliability(merged), float(np.mean([ece for _, ece in diagrams])))
 
 
 def _bins(record: Any) -> tuple[Bin, ...] | None:

@@ -61,7 +61,7 @@ class SeedGroup:
     def series(self, *path: str) -> Series | None:
         """Return the number below `path` by epoch, None where no epoch has it.
 
-        Seeds that never recorded it are left out; epochs that another seed lacks, too.
+        Seeds that never recorded it are left out; epochs that another seed does not have, too.
         """
         by_seed = [
             {record["epoch"]: n for record in records if (n := number(record, *path)) is not None}
@@ -110,14 +110,14 @@ def seed_tables(tables: Sequence[Trained]) -> list[SeedTable]:
     """Return the seed groups of each table; file names differ by a digest where recipes do not."""
     names = [re.sub(r"[^\w.]+", "-", table.recipe).strip("-.") or "runs" for table in tables]
     uses = Counter(names)
-    found = []
+    results = []
     for name, table in zip(names, tables, strict=True):
         suffix = f"-{digest([table.recipe, table.training])[:8]}" if uses[name] > 1 else ""
         reference = f", table {table.table}" if table.table else ""
         title = table.recipe + (f" ({table.paper}{reference})" if table.paper else "")
         groups = seed_groups(table.runs.values())
-        found.append(SeedTable(table.recipe, title, name + suffix, groups))
-    return found
+        results.append(SeedTable(table.recipe, title, name + suffix, groups))
+    return results
 
 
 def seed_groups(runs: Iterable[Run]) -> list[SeedGroup]:
@@ -129,13 +129,13 @@ def seed_groups(runs: Iterable[Run]) -> list[SeedGroup]:
     runs = list(runs)
     listed = list(map(str, runs[0].recipe.objectives)) if runs else []
     position = {objective: i for i, objective in enumerate(listed)}
-    found: dict[tuple[str, str], list[Run]] = {}
+    runs_by_key: dict[tuple[str, str], list[Run]] = {}
     for run in sorted(
         runs, key=lambda r: (_row_key(r), position.get(r.result.objective, len(position)))
     ):
-        found.setdefault((run.training_result.row, run.result.objective), []).append(run)
+        runs_by_key.setdefault((run.training_result.row, run.result.objective), []).append(run)
     groups = []
-    for (row, objective), members in found.items():
+    for (row, objective), members in runs_by_key.items():
         finite = [run for run in members if run.training_result.diverged is None]
         finite.sort(key=lambda run: run.result.seed)
         groups.append(SeedGroup(row, objective, finite, len(members) - len(finite)))
@@ -156,14 +156,14 @@ def available(
     reason: str,
 ) -> dict[SeedGroup, T]:
     """Return what `read` finds for each group; groups without it are omitted for `reason`."""
-    found = {}
+    contents = {}
     for group in groups:
         content = read(group)
         if content:
-            found[group] = content
+            contents[group] = content
         else:
             omissions.add(reason, group)
-    return found
+    return contents
 
 
 def by_row(groups: Iterable[SeedGroup]) -> dict[str, list[SeedGroup]]:

@@ -4,14 +4,12 @@ import contextlib
 import io
 import re
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from marginctl.errors import RequestError
-from marginctl.reports.figures.registry import FIGURES
 from marginctl.runs.atomic_io import write_output
-from marginctl.utils.text import did_you_mean
 
 FORMATS = (".png", ".svg", ".pdf")
 
@@ -74,20 +72,6 @@ def legend_text(name: str, width: int = LEGEND_WIDTH) -> str:
     """Break the name of an objective or a row into lines of at most `width` letters."""
     broken = re.sub("([;,]) ?", r"\1 ", name).replace("+", " + ")
     return textwrap.fill(broken, width)
-
-
-def check_kinds(kinds: Sequence[str]) -> None:
-    """Check that all kinds of figures are known.
-
-    Raises:
-        RequestError: an unknown kind.
-    """
-    for kind in kinds:
-        if kind not in FIGURES:
-            known = ", ".join(FIGURES)
-            raise RequestError(
-                f"--kind {kind}: expected one of {known}.{did_you_mean(kind, FIGURES)}"
-            )
 
 
 def check_path(option: str, path: Path) -> None:

@@ -194,7 +194,7 @@ def grid_sweeps(groups: Sequence[SeedGroup]) -> list[Sweep]:
         values = {s[key] for s in settings if key in s and is_number(s[key])}
         if len(values) < 2:
             continue
-        found: dict[str, dict[str, dict[float, SeedGroup]]] = {}
+        by_common: dict[str, dict[str, dict[float, SeedGroup]]] = {}
         for group, setting in zip(finished, settings, strict=True):
             if not is_number(setting.get(key)):
                 continue
@@ -204,9 +204,9 @@ def grid_sweeps(groups: Sequence[SeedGroup]) -> list[Sweep]:
                 [recipe["data"]["name"], str(recipe.get("model"))]
                 + [f"{k.partition('.')[2]}={v}" for k, v in others.items()]
             )
-            lines = found.setdefault(common, {}).setdefault(group.objective, {})
+            lines = by_common.setdefault(common, {}).setdefault(group.objective, {})
             lines[float(setting[key])] = group
-        sweeps += [_sweep(common, key, lines) for common, lines in found.items()]
+        sweeps += [_sweep(common, key, lines) for common, lines in by_common.items()]
     return [sweep for sweep in sweeps if sweep is not None]
 
 
@@ -216,7 +216,7 @@ def option_sweeps(groups: Sequence[SeedGroup], omissions: Omissions) -> list[Swe
     An option that a name leaves out has its default. A schedule is no number: it is omitted, with a
     reason where a sweep could have had it.
     """
-    found: dict[tuple[str, str], dict[str, dict[float, SeedGroup]]] = {}
+    by_key: dict[tuple[str, str], dict[str, dict[float, SeedGroup]]] = {}
     scheduled: dict[tuple[str, str], list[SeedGroup]] = {}
     for group in groups:
         name = parse(group.objective)
@@ -225,11 +225,11 @@ def option_sweeps(groups: Sequence[SeedGroup], omissions: Omissions) -> list[Swe
         for option, value in name.options.items():
             key = (_without(name, option), option)
             if is_number(value):
-                found.setdefault(key, {}).setdefault(group.row, {})[float(value)] = group
+                by_key.setdefault(key, {}).setdefault(group.row, {})[float(value)] = group
             elif isinstance(value, Schedule):
                 scheduled.setdefault(key, []).append(group)
     sweeps = []
-    for key, lines in found.items():
+    for key, lines in by_key.items():
         sweep = _sweep(*key, lines)
         if sweep is not None:
             sweeps.append(sweep)
@@ -256,20 +256,20 @@ def _without(name: ParsedObjective, option: str) -> str:
 
 def _detection_sweeps(groups: Sequence[SeedGroup]) -> dict[str, tuple[str, Mapping[Any, Any]]]:
     """Return block titles -> axis label and groups, by the values of an option or by objective."""
-    found: dict[str, tuple[str, Mapping[Any, Any]]] = {}
+    blocks: dict[str, tuple[str, Mapping[Any, Any]]] = {}
     swept: set[SeedGroup] = set()
     for sweep in option_sweeps(groups, Omissions()):
         for row, by_value in sweep.lines.items():
             if len(by_value) > 1:
                 seeds = seeds_text(by_value.values())
                 title = f"{row}: {sweep.title} along {sweep.key}; {seeds}"
-                found[title] = (sweep.key, by_value)
+                blocks[title] = (sweep.key, by_value)
                 swept.update(by_value.values())
     for row, members in by_row(groups).items():
         if not swept.issuperset(members):
             by_name = {group.objective: group for group in members}
-            found[f"{row}; {seeds_text(members)}"] = ("", by_name)
-    return found
+            blocks[f"{row}; {seeds_text(members)}"] = ("", by_name)
+    return blocks
 
 
 def _has(group: SeedGroup, measure: Measure) -> bool:

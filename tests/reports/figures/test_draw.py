@@ -89,7 +89,10 @@ def test_the_command_lists_files_and_omissions(marginctl, store, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--figures", "x", "--kind", "curvs"), "--kind curvs: expected one of curves, rho"),
+        (
+            ("--figures", "x", "--kind", "curvs"),
+            "unknown figure 'curvs': expected one of curves, rho",
+        ),
         (("--kind", "curves"), "need --figures FOLDER"),
         (("--figure-format", "svg"), "need --figures FOLDER"),
     ],

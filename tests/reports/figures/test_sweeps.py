@@ -281,7 +281,7 @@ def test_detection_is_drawn_by_objective_and_along_the_scale(tmp_path):
     assert (list(one.get_xdata()), list(one.get_ydata())) == ([5, 10], [1.0, 1.0])
     points = objectives.axes[2].lines[0]  # AUROC of MISS
     assert (list(points.get_ydata()), points.get_linestyle()) == ([0.5] * 3, "None")
-    labels = [text.get_text() for text in objectives.axes[0].get_xticklabels()]
+    labels = [text.get_text() for text in objectives.axes[-1].get_xticklabels()]
     assert labels == names
 
 
@@ -291,7 +291,7 @@ def test_results_without_detection_are_omitted_with_a_reason(tmp_path):
     new = run(tmp_path, "adacos", 0, [record(1, 50)], **found(0.5))
     figure, omissions = drawn_detection(old, new)
     assert omissions == ["soft: no evaluation.detection in result.json"]
-    assert [t.get_text() for t in figure.subfigs[0].axes[0].get_xticklabels()] == ["adacos"]
+    assert [t.get_text() for t in figure.subfigs[0].axes[-1].get_xticklabels()] == ["adacos"]
 
 
 def test_null_is_not_drawn(tmp_path):

@@ -50,13 +50,13 @@ class PageTable:
 
     Attributes:
         table: its content.
-        judged: the verdicts, of a published table.
+        reproduction: of a published table, its cells with verdicts.
         figures: below it.
         anchor: for links; set by `Page`.
     """
 
     table: Table
-    judged: JudgedTable | None = None
+    reproduction: JudgedTable | None = None
     figures: tuple[Picture, ...] = ()
     anchor: str = ""
 
@@ -75,7 +75,7 @@ class PageTable:
         cells: dict[str, list[str]] = {}
         for row in self.table.rows:
             for column, cell in zip(self.table.columns, row.cells, strict=True):
-                if cell is not None and cell.remark and self.judged is None:
+                if cell is not None and cell.remark and self.reproduction is None:
                     cells.setdefault(cell.remark, []).append(f"{row.label}, {column}")
         return [("; ".join(names), remark) for remark, names in cells.items()]
 
@@ -136,17 +136,17 @@ def render(report: Report, width: int | None = None) -> str:
 
 
 def _sections(report: RunsReport) -> list[Section]:
-    found: dict[str | None, list[PageTable]] = {paper.name: [] for paper in papers()}
+    by_paper: dict[str | None, list[PageTable]] = {paper.name: [] for paper in papers()}
     for result in report.published:
-        found[result.judged.table.paper].append(PageTable(result.table, result.judged))
+        by_paper[result.judged.table.paper].append(PageTable(result.table, result.judged))
     other: list[PageTable] = []
     for cv in report.cross_validation:
-        found.get(cv.runs.paper, other).append(PageTable(cv.table, figures=_ranks(cv)))
+        by_paper.get(cv.runs.paper, other).append(PageTable(cv.table, figures=_ranks(cv)))
     for training in report.training:
         page_table = PageTable(training.table, figures=_figures(training))
-        found.get(training.runs.paper, other).append(page_table)
+        by_paper.get(training.runs.paper, other).append(page_table)
     return [
-        *(Section(p.title, tuple(found[p.name]), p.source, p.claims) for p in papers()),
+        *(Section(p.title, tuple(by_paper[p.name]), p.source, p.claims) for p in papers()),
         Section("Your experiments", tuple(other)),
     ]
 
@@ -191,9 +191,9 @@ def render_page(page: Page) -> str:
     ]
     tables = [one for section in sections for one in section.tables]
     # runs are described below our own tables; published tables link to them
-    ordered = sorted(tables, key=lambda one: one.judged is not None)
+    ordered = sorted(tables, key=lambda one: one.reproduction is not None)
     groups, numbers = run_groups((one.anchor, one.table) for one in ordered)
-    judged = [one for one in tables if one.judged is not None]
+    published = [one for one in tables if one.reproduction is not None]
     text = environment.get_template("report.html.j2").render(
         page=page,
         sources=sorted(page.sources),
@@ -202,8 +202,12 @@ def render_page(page: Page) -> str:
         style=Markup(style),
         script=Markup(script),
         sections=sections,
-        total=segments(one.judged for one in judged if one.judged),
-        lines=[summary_line(one.anchor, one.table, one.judged) for one in judged if one.judged],
+        total=segments(one.reproduction for one in published if one.reproduction),
+        lines=[
+            summary_line(one.anchor, one.table, one.reproduction)
+            for one in published
+            if one.reproduction
+        ],
         groups=groups,
         block_number=lambda runs: numbers[runs_key(runs)],
         verdicts={str(verdict): verdict for verdict in Verdict},

@@ -59,19 +59,19 @@ def segments(tables: Iterable[JudgedTable]) -> tuple[Segment, ...]:
     for table in tables:
         for verdict, count in table.counts().items():
             counts[verdict] += count
-    total, found, left = sum(counts.values()), [], 0.0
+    total, bar, left = sum(counts.values()), [], 0.0
     for verdict, count in counts.items():
         if count:
             width = 100 * count / total
-            found.append(Segment(verdict, count, left, width))
+            bar.append(Segment(verdict, count, left, width))
             left += width
-    return tuple(found)
+    return tuple(bar)
 
 
-def summary_line(anchor: str, table: Table, judged: JudgedTable) -> SummaryLine:
+def summary_line(anchor: str, table: Table, reproduction: JudgedTable) -> SummaryLine:
     """Return the line of a table; differences in the table's own unit come first."""
-    unit = judged.table.quantity.unit
-    differing = [c for c in judged.cells.values() if c.verdict is Verdict.differs]
+    unit = reproduction.table.quantity.unit
+    differing = [c for c in reproduction.cells.values() if c.verdict is Verdict.differs]
     differing.sort(key=lambda c: (c.quantity.unit != unit, -abs(c.difference or 0.0)))
     rows = [row.label for row in table.rows]
     differences = []
@@ -81,4 +81,4 @@ def summary_line(anchor: str, table: Table, judged: JudgedTable) -> SummaryLine:
         numbers = "" if cell is None else f": ours {cell.text}, published {cell.below}"
         text = f"{one.row}, {one.column}: {one.difference:+.{one.quantity.decimals}f}{numbers}"
         differences.append((f"{anchor}-{i}-{j}", text.replace("-", "−")))
-    return SummaryLine(anchor, table.title, segments([judged]), tuple(differences))
+    return SummaryLine(anchor, table.title, segments([reproduction]), tuple(differences))
