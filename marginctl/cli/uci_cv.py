@@ -126,7 +126,7 @@ def command(
     from marginctl.data.tabular.custom import read_csv_files
     from marginctl.experiments.uci_cv_session import prepare_uci_cv
     from marginctl.recipe import find_recipe
-    from marginctl.reports.figures.uci_cv_grid import check_figure, draw
+    from marginctl.reports.figures.uci_cv_grid import check_figure, check_objectives, draw
     from marginctl.reports.formats.output import print_report
     from marginctl.reports.tables.cv_table import cv_report
     from marginctl.results.compare_folds import chosen_baseline, compare
@@ -144,7 +144,7 @@ def command(
     csv_data = read_csv_files(csv or [], target or [], (train_csv, test_csv))
     outputs = [file for file, path in ((PREDICTIONS, predictions), (NETWORKS, save_models)) if path]
     if figure:
-        outputs += check_figure(figure, recipe, set_ or [], objective)
+        outputs += check_figure(figure, recipe, set_ or [])
     session = prepare_uci_cv(
         recipe,
         overrides=set_ or [],
@@ -163,6 +163,8 @@ def command(
         offline=offline or dry_run,
         on_fetch=lambda line: None if quiet else log_lines([line]),
     )
+    if figure:
+        check_objectives(session)
     if not quiet:
         log_lines(line for _, summary in csv_data for line in summary.lines())
     if search:

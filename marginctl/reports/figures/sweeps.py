@@ -20,7 +20,7 @@ from marginctl.metrics.registry import (
     detection_sets,
 )
 from marginctl.objectives.options import format_options
-from marginctl.objectives.parsing import ParsedObjective, parse
+from marginctl.objectives.parsing import ParsedObjective
 from marginctl.objectives.presets import PRESETS
 from marginctl.objectives.schedules import Schedule
 from marginctl.reports.figures.layout import Block, compose, objective_indices
@@ -219,8 +219,10 @@ def option_sweeps(groups: Sequence[SeedGroup], omissions: Omissions) -> list[Swe
     by_key: dict[tuple[str, str], dict[str, dict[float, SeedGroup]]] = {}
     scheduled: dict[tuple[str, str], list[SeedGroup]] = {}
     for group in groups:
-        name = parse(group.objective)
-        if name.preset is None or not _has(group, top1):
+        if not _has(group, top1):
+            continue
+        name = group.runs[0].result.parsed_objective
+        if name.preset is None:
             continue
         for option, value in name.options.items():
             key = (_without(name, option), option)

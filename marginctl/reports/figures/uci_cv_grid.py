@@ -1,7 +1,7 @@
 """Figures of a uci-cv recipe with a grid: accuracy along it, or the angles of its networks."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from marginctl import recipe as recipes
 from marginctl.errors import RequestError
 from marginctl.metrics.scoring_rules import softmax
-from marginctl.objectives.parsing import ParsedObjective, parse
+from marginctl.objectives.parsing import ParsedObjective
 from marginctl.objectives.theory import arcgrad_gap
 from marginctl.reports.figures.style import COLORS, check_path, line_style, save, styled
 from marginctl.results.cv_cells import Grid
@@ -28,23 +28,19 @@ ANGLE_PANEL = (3.4, 3.0)  # inches
 Array = NDArray[np.float64]
 
 
-def check_figure(
-    path: Path, recipe: str, overrides: Iterable[str], objectives: Sequence[str] | None
-) -> list[str]:
+def check_figure(path: Path, recipe: str, overrides: Iterable[str]) -> list[str]:
     """Check before training that `--figure` can be drawn.
 
     Args:
         path: of the figure.
         recipe: name or file.
         overrides: of its settings.
-        objectives: in place of the recipe's, or None.
 
     Returns:
         What the trials have to keep for the figure.
 
     Raises:
-        RequestError: a bad path, a recipe whose grid has not one key, or angles of an objective
-            that has none.
+        RequestError: a bad path, or a recipe whose grid has not one key.
     """
     check_path("--figure", path)
     loaded = recipes.load_recipe(recipes.find_recipe(recipe), recipes.UciCvRecipe, overrides)
@@ -59,9 +55,17 @@ def check_figure(
         raise RequestError("--figure: angles of networks with batch normalisation are not drawn")
     if len(loaded.dataset_names) > 1 or len(loaded.seeds) > 1:
         raise RequestError("--figure: angles are drawn for one data set and one seed")
-    for objective in objectives or loaded.objectives:
-        fixed_scale(parse(objective))
     return [NETWORKS]
+
+
+def check_objectives(session: "Session") -> None:
+    """Check before training that the objectives have the angles that the recipe's figure shows.
+
+    Raises:
+        RequestError: an objective without.
+    """
+    for trial in session.trials if session.recipe.figure == "angles" else ():
+        fixed_scale(trial.objective)
 
 
 @styled()

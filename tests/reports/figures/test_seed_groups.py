@@ -95,9 +95,13 @@ def test_spread_text():
 
 
 def test_a_reason_is_listed_once(tmp_path):
-    runs = [run(tmp_path, o, 0, [record(1, 5)], setting={"a.b": b}) for o in "xy" for b in (1, 2)]
+    runs = [
+        run(tmp_path, o, 0, [record(1, 5)], setting={"a.b": b})
+        for o in ("soft", "adacos")
+        for b in (1, 2)
+    ]
     omissions = Omissions()
     for group in seed_groups([*runs]):
         omissions.add("no scale", group)
     omissions.add("nothing at all")
-    assert omissions.lines() == ["x, y (in 2 rows): no scale", "nothing at all"]
+    assert omissions.lines() == ["soft, adacos (in 2 rows): no scale", "nothing at all"]
