@@ -58,7 +58,7 @@ def check_figure(path: Path, recipe: str, overrides: Iterable[str]) -> list[str]
     return [NETWORKS]
 
 
-def check_objectives(session: "Session") -> None:
+def check_objectives(session: "UciCvSession") -> None:
     """Check before training that the objectives have the angles that the recipe's figure shows.
 
     Raises:
