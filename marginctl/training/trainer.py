@@ -277,7 +277,7 @@ class Trainer:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore `state_dict`.
+        """Restore the state that `state_dict` returned.
 
         Raises:
             ValueError: it is of another network, or of another number of processes, which see

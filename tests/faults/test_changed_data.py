@@ -80,7 +80,7 @@ def test_the_outputs_that_a_map_was_fitted_on(marginctl, tmp_path):
     assert digests[0] != digests[1]
 
 
-def test_the_images_vanish_in_the_middle(marginctl, tmp_path, photographs, monkeypatch):
+def test_images_that_vanish_during_training(marginctl, tmp_path, photographs, monkeypatch):
     """Files that are read as they are needed: one line with the file, exit 2, and it resumes."""
     line = ("train", "--data", f"folder:{photographs}", "--set", "data.image_size=8", "--set")
     line += ("data.load=stream", "--model", "mlp:width=4", *SMALL, "--epochs", "4")

@@ -53,7 +53,7 @@ CASES = [
 
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize(("name", "file"), CASES)
-def test_it_is_said_and_mended(marginctl, tmp_path, stores, name, file, damage):
+def test_a_corrupt_file_is_reported_and_recomputed(marginctl, tmp_path, stores, name, file, damage):
     line, store = stores[name]
     out = tmp_path / "out"
     shutil.copytree(store, out)
@@ -73,7 +73,7 @@ def test_it_is_said_and_mended(marginctl, tmp_path, stores, name, file, damage):
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_kept_features(marginctl, tmp_path, stores, damage):
+def test_corrupt_cached_features(marginctl, tmp_path, stores, damage):
     """They are read where a result is still to come."""
     line, store = stores["transfer"]
     out = tmp_path / "out"
@@ -108,7 +108,7 @@ def test_the_checkpoint_of_a_finished_trial(marginctl, tmp_path, stores, kind, d
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_map_and_outputs(marginctl, tmp_path, damage):
+def test_a_corrupt_calibrator_and_corrupt_outputs(marginctl, tmp_path, damage):
     stream = np.random.default_rng(0)
     labels = stream.integers(0, 3, 60)
     outputs, kept = tmp_path / "o.npz", tmp_path / "map.json"

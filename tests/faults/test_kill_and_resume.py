@@ -36,7 +36,9 @@ def numbers(stdout):
 @pytest.mark.parametrize(
     ("workers", "when_done", "extra"), [(1, 1, 0.0), (1, 2, 0.05), (2, 1, 0.02), (2, 3, 0.0)]
 )
-def test_killed_and_resumed_equals_undisturbed(tmp_path, undisturbed, workers, when_done, extra):
+def test_a_killed_and_resumed_run_equals_an_undisturbed_one(
+    tmp_path, undisturbed, workers, when_done, extra
+):
     command = Command([*ARGUMENTS, "--workers", str(workers)])
     command.kill(tmp_path, when_done=when_done, extra=extra)
     done = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("result.json")}
@@ -76,7 +78,7 @@ def test_a_killed_search_resumes(tmp_path):
     [([signal.SIGINT], 130), ([signal.SIGTERM], 143), ([signal.SIGINT] * 3, 130)],
     ids=["one Ctrl-C", "SIGTERM", "three Ctrl-C"],
 )
-def test_interrupted_leaves_at_once_and_resumes(tmp_path, undisturbed, signals, status):
+def test_an_interrupt_stops_at_once_and_the_run_resumes(tmp_path, undisturbed, signals, status):
     """To the whole process group, as a terminal sends it; no worker and no traceback is left."""
     command = Command([*ARGUMENTS, "--workers", "2"])
     process = subprocess.Popen(
@@ -98,7 +100,7 @@ def test_interrupted_leaves_at_once_and_resumes(tmp_path, undisturbed, signals, 
     assert (records(tmp_path), numbers(ran.stdout)) == undisturbed
 
 
-def test_two_processes_share_one_store(tmp_path, undisturbed):
+def test_two_processes_share_one_runs_folder(tmp_path, undisturbed):
     """Started together: each trial is computed once, and both print the same table."""
     line = [sys.executable, "-m", "marginctl", *ARGUMENTS, "--workers", "1", "--out", str(tmp_path)]
     both = [

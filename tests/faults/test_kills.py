@@ -50,7 +50,7 @@ SHORT = pytest.mark.parametrize(
 
 
 @SHORT
-def test_killed_within_every_write(tmp_path, monkeypatch, name, more):
+def test_killed_during_each_write(tmp_path, monkeypatch, name, more):
     """A file is whole or absent, and what the killed write has left is gone with the next one."""
     scenario, line, expected = begun(tmp_path, name, more)
     half = 0
@@ -73,7 +73,7 @@ def test_killed_within_every_write(tmp_path, monkeypatch, name, more):
 
 
 @SHORT
-def test_two_at_once(tmp_path, name, more):
+def test_two_commands_at_once(tmp_path, name, more):
     """On one map file, or on one trial and one store of features: both end as one alone does."""
     scenario, line, expected = begun(tmp_path, name, more)
     both = [kills.forked(line, tmp_path) for _ in range(2)]

@@ -198,7 +198,7 @@ def test_evaluation_changes_no_state(marginctl, tmp_path, objective):
     assert contents(tmp_path) == kept
 
 
-def test_killed_at_every_write(marginctl, tmp_path, monkeypatch):
+def test_killed_at_each_write(marginctl, tmp_path, monkeypatch):
     """Item 12: before any file is in its place; what was half written is swept."""
     arguments = (*SMALL, *OFTEN, "--objective", "center", "--epochs", "2")
     assert marginctl(*arguments, "--out", tmp_path / "whole").status == 0
@@ -331,7 +331,7 @@ def test_each_test_image_counts_once(monkeypatch):
             made.predict()
 
 
-def test_the_last_epoch_and_the_best_stand_side_by_side(marginctl, tmp_path, monkeypatch):
+def test_the_last_and_the_best_epoch_are_reported(marginctl, tmp_path, monkeypatch):
     """Item 25: the one that was chosen by the test images is no substitute, and says so."""
     accuracies, real = iter([70.0, 70.0, 60.0]), running.accuracy_record
     monkeypatch.setattr(
@@ -379,7 +379,7 @@ def test_torch_keeps_its_threads(marginctl, tmp_path):
         torch.set_num_threads(before)
 
 
-def test_a_pipe_in_the_place_of_a_record_is_not_waited_for(marginctl, tmp_path):
+def test_a_pipe_instead_of_a_record_does_not_block(marginctl, tmp_path):
     """A run.json that is a FIFO: written anew by train, one line of eval."""
     arguments = (*SMALL, "--out", tmp_path)
     assert marginctl(*arguments).status == 0
@@ -399,7 +399,7 @@ RECIPE = (
 
 
 @pytest.mark.parametrize("shipped", [False, True])
-def test_the_recipe_that_was_written_is_run_again(
+def test_the_recorded_recipe_reproduces_the_run(
     marginctl, tmp_path, monkeypatch, photographs, shipped
 ):
     """Item 31 too: in the same folder, where its trials are found; it is not written over."""

@@ -159,7 +159,7 @@ for command in {commands!r}:
     subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL, timeout=60)
 
 
-def test_help_of_train_is_there_at_once():
+def test_help_of_train_is_fast():
     """Item 36: the best of five, in seconds of a core: other work on the machine is none of it."""
     spent = []
     for _ in range(5):

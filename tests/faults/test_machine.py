@@ -133,7 +133,7 @@ class Removed:
 
 @pytest.mark.parametrize("after", [2, 4, 7])
 @pytest.mark.parametrize("name", OF_RUNS)
-def test_the_store_vanishes(marginctl, tmp_path, made, monkeypatch, name, after):
+def test_the_runs_folder_vanishes(marginctl, tmp_path, made, monkeypatch, name, after):
     """Whenever it is: no traceback, and no result that is not there."""
     (tmp_path / "whole").mkdir()
     assert marginctl(*commands(made, tmp_path / "whole")[name]).status == 0

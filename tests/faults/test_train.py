@@ -69,7 +69,7 @@ def test_a_signal_leaves_a_checkpoint_and_its_status(tmp_path, undisturbed, numb
     assert records(tmp_path) == undisturbed
 
 
-def test_a_second_process_waits_and_goes_on_with_what_is_left(tmp_path, undisturbed):
+def test_a_second_process_waits_and_runs_the_remaining_trials(tmp_path, undisturbed):
     """It has no other trial to do; the first one is stopped before its result is there."""
     process = started(tmp_path)
     process.send_signal(signal.SIGSTOP)  # its lock is held, and nothing more is done
@@ -86,7 +86,7 @@ def test_a_second_process_waits_and_goes_on_with_what_is_left(tmp_path, undistur
     assert records(tmp_path) == undisturbed
 
 
-def test_a_process_that_waits_is_stopped_by_a_signal(tmp_path):
+def test_a_waiting_process_is_stopped_by_a_signal(tmp_path):
     process = started(tmp_path)
     process.send_signal(signal.SIGSTOP)
     second = subprocess.Popen(COMMAND.line(tmp_path), stderr=subprocess.PIPE, text=True)

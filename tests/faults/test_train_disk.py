@@ -58,7 +58,7 @@ class Disk:
         monkeypatch.setattr(os, "fsync", fsync)
 
 
-def test_full_at_every_write(marginctl, tmp_path, undisturbed, monkeypatch):
+def test_a_full_disk_at_each_write(marginctl, tmp_path, undisturbed, monkeypatch):
     """Whichever file it is that no longer fits, and each later one too."""
     with monkeypatch.context() as patch:
         disk = Disk(patch, takes=10**9)

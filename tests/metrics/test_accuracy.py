@@ -43,7 +43,7 @@ def test_top_k_is_that_of_scikit_learn(dtype):
     ),
     st.integers(1, 7),
 )
-def test_of_equal_scores_the_lower_class_comes_first(rows, k):
+def test_ties_go_to_the_lower_class(rows, k):
     scores, labels = [s for s, _ in rows], [y for _, y in rows]
     hits = [y in sorted(range(len(s)), key=lambda c: (-s[c], c))[:k] for s, y in rows]
     assert top_k_accuracy(scores, labels, k) == sum(hits) / len(hits)
@@ -59,7 +59,7 @@ def test_top_k_at_the_ends():
     assert top_k_accuracy([[-np.inf, -1e30, -np.inf]], [0], 2) == 1
 
 
-def test_by_blocks_it_is_the_same(monkeypatch):
+def test_the_block_size_changes_nothing(monkeypatch):
     scores, labels = made(50, 4)
     whole = top_k_accuracy(scores, labels, 2)
     monkeypatch.setattr(arrays, "BLOCK_SIZE", 12)
@@ -150,7 +150,7 @@ def test_accuracy_of_each_class():
         (lambda: per_class_accuracy([], [], 2), "labels: no sample"),
     ],
 )
-def test_what_is_wrong_is_named(call, message):
+def test_wrong_arguments_are_named(call, message):
     with pytest.raises(ValueError) as caught:  # noqa: PT011
         call()
     assert message in str(caught.value)

@@ -80,7 +80,7 @@ def same(ours, theirs):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(("n", "c", "d"), [(80, 2, 3), (120, 7, 5), (1, 2, 2), (40, 30, 4)])
-def test_it_is_what_the_definitions_give(n, c, d, dtype):
+def test_angles_equal_their_definitions(n, c, d, dtype):
     x, y, w = made(n, c, d, dtype)
     measured = compute_angles(x, y, w)
     same(numbers(measured), slow(x, y, w))
@@ -88,7 +88,7 @@ def test_it_is_what_the_definitions_give(n, c, d, dtype):
     assert (measured.samples, measured.classes, sum(measured.histogram)) == (n, c, n)
 
 
-def test_what_has_no_angle_is_left_out_and_counted():
+def test_vectors_without_direction_are_skipped_and_counted():
     x, y, w = made(60, 6, 4)
     x[y == 1] = 0  # a center of zero
     x[::7] = 0
@@ -136,7 +136,7 @@ def test_lengths_do_not_matter(scale):
     same(numbers(compute_angles(x * scale, y, w / scale)), slow(x, y, w))
 
 
-def test_by_blocks_it_is_the_same(monkeypatch):
+def test_the_block_size_changes_nothing(monkeypatch):
     x, y, w = made(70, 9, 5)
     logits = x @ w.T
     whole, bias = compute_angles(x, y, w), mean_bias(logits, y)
@@ -160,7 +160,7 @@ def test_one_class_has_no_pairs():
     assert len(record["histogram"]) == 180
 
 
-def test_nothing_that_has_an_angle():
+def test_zero_vectors_have_no_angles():
     measured = compute_angles(np.zeros((2, 3)), [0, 1], np.zeros((2, 3)))
     assert numbers(measured) == dict.fromkeys(NUMBERS)
     assert set(measured.reasons) == set(NUMBERS)
@@ -233,7 +233,7 @@ def test_mean_bias_at_the_ends():
         (lambda: mean_bias([[1.0, np.nan]], [0]), "logits: NaN or infinite"),
     ],
 )
-def test_what_is_wrong_is_named(call, message):
+def test_wrong_arguments_are_named(call, message):
     with pytest.raises(ValueError) as caught:  # noqa: PT011
         call()
     assert message in str(caught.value)

@@ -99,7 +99,7 @@ def test_1000_random_cases_and_their_edges():
         assert by_class == pytest.approx(slow_classwise_ece(p, labels, bins), abs=1e-13)
 
 
-def test_a_draw_is_the_samples_that_it_has():
+def test_weights_equal_repeated_samples():
     """Weights against the same samples written out."""
     for i in range(200):
         p, labels, bins = case(i)
@@ -127,7 +127,7 @@ def test_a_draw_is_the_samples_that_it_has():
             assert weighted[0] == pytest.approx(plain[0], abs=1e-12)
 
 
-def test_equal_mass_bins_without_ties_are_even_and_with_ties_whole():
+def test_adaptive_bins_are_even_and_keep_ties_together():
     x, right = np.arange(1, 11) / 20, np.zeros(10, bool)
     right[::2] = True
     # 3 bins of 10: ranks 0-3, 4-6, 7-9
@@ -193,7 +193,7 @@ def test_torchmetrics_differs_at_edges(p, labels, ours, expected_of_them):
     assert theirs(p, labels, 2, "l1") == pytest.approx(expected_of_them)
 
 
-def test_torchmetrics_guesses_what_the_values_are():
+def test_torchmetrics_guesses_whether_values_are_logits():
     """Logits outside 0 to 1 it puts through a softmax, those inside it takes as probabilities."""
     logits = np.array([[0.9, 0.3], [0.2, 0.4]])
     assert theirs(logits, [0, 1], 10, "l1") != pytest.approx(theirs(logits + 1, [0, 1], 10, "l1"))
@@ -201,7 +201,7 @@ def test_torchmetrics_guesses_what_the_values_are():
         reliability(logits, [0, 1])
 
 
-def test_an_empty_bin_counts_for_nothing():
+def test_an_empty_bin_does_not_count():
     x, right = np.array([0.05, 0.95]), np.array([False, True])
     (ece,), (mce,) = ece_and_mce(x, right, 10, unit_weights(2))
     assert (ece, mce) == (pytest.approx(0.05), pytest.approx(0.05))

@@ -1,4 +1,4 @@
-"""Detection of misclassified and of foreign images: metrics, intervals, and what cannot be told."""
+"""Misclassification and OOD detection: metrics, intervals and missing scores."""
 
 import json
 
@@ -46,7 +46,7 @@ def test_metrics_equal_scikit_learns_on_scores_with_many_ties():
         assert ours == pytest.approx(by_sklearn(inside, outside), abs=1e-12), case
 
 
-def test_each_side_is_resampled_within_itself_as_by_hand():
+def test_each_side_is_resampled_separately():
     stream = np.random.default_rng(1)
     inside, outside = stream.normal(1, 1, 60), np.round(stream.normal(0, 1, 40), 1)
     found = bootstrap_metrics({"s": (inside, outside)}, 50)["s"]
@@ -61,7 +61,7 @@ def test_each_side_is_resampled_within_itself_as_by_hand():
         assert low[i] < found[metric] < high[i]
 
 
-def test_scores_are_what_their_names_say():
+def test_scores_equal_their_definitions():
     made = outputs(5)
     found = detection.confidence_scores(made)
     assert tuple(found) == SCORES
@@ -79,7 +79,7 @@ def test_entropy_and_energy_survive_logits_that_overflow():
     assert (found["negative_entropy"][0], found["energy"][0]) == (0, 2000)
 
 
-def test_miss_is_right_against_wrong_and_ood_is_all_against_the_foreign():
+def test_the_two_sides_of_misclassification_and_ood_detection():
     own, other = outputs(80, shift=1.0), outputs(30, seed=1)
     labels = np.where(np.arange(80) % 4 == 0, 3 - own.similarities.argmax(1), 0)
     right = own.similarities.argmax(1) == labels
@@ -98,17 +98,17 @@ def test_miss_is_right_against_wrong_and_ood_is_all_against_the_foreign():
 
 def test_groups_have_the_means_of_their_sets():
     own, labels = outputs(50, shift=1.0), np.zeros(50, np.int64)
-    foreign = [
+    ood_sets = [
         OODOutputs(f"set {i}", group, "d", outputs(20, seed=i))
         for i, group in enumerate(("near", "far", "near", None))
     ]
-    found = detection_metrics(own, labels, foreign, 5)
+    found = detection_metrics(own, labels, ood_sets, 5)
     first, _, second, _ = (one["scores"]["energy"]["auroc"] for one in found["ood"])
     assert set(found["groups"]) == {"near", "far"}
     assert found["groups"]["near"]["energy"]["auroc"] == pytest.approx((first + second) / 2)
 
 
-def test_what_cannot_be_told_is_null_with_its_reason():
+def test_missing_scores_are_null_with_a_reason():
     own = outputs(20)
     every = own.similarities.argmax(1)
     found = detection_metrics(own, every, [], 5)
@@ -136,8 +136,8 @@ def test_what_cannot_be_told_is_null_with_its_reason():
 
 def test_curves_are_the_histograms_and_the_roc():
     own, other = outputs(300, shift=1.0), outputs(200, seed=1)
-    foreign = [OODOutputs("x", None, "d", other)]
-    found = detection_metrics(own, np.zeros(300, np.int64), foreign, 2, curves=True)
+    ood_sets = [OODOutputs("x", None, "d", other)]
+    found = detection_metrics(own, np.zeros(300, np.int64), ood_sets, 2, curves=True)
     one = found["ood"][0]["scores"]["max_similarity"]
     z = np.concatenate([own.similarities.max(1), other.similarities.max(1)])
     edges = one["histogram"]["edges"]

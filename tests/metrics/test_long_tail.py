@@ -42,5 +42,5 @@ def test_an_empty_group_is_null_with_its_reason():
     assert two["reasons"] == {"medium": "no class with 20 to 100 training images"}
 
 
-def test_where_all_classes_are_in_one_group_there_are_none():
+def test_a_single_group_gives_none():
     assert long_tail_accuracy(np.array([500, 101]), np.array([0, 1]), np.array([0, 1])) is None

@@ -72,7 +72,7 @@ def test_the_best_threshold_at_the_ends_and_between_neighbours():
     assert best_threshold(np.array([below, 1.0]), np.array([False, True])) == 1.0
 
 
-def test_what_there_are_too_few_pairs_for_is_null_with_its_reason():
+def test_too_few_pairs_give_null_with_a_reason():
     scores, same = np.array([0.9, 0.8, 0.1]), np.array([True, True, False])
     found = verification_metrics(scores, same, np.zeros(3, np.int64), n_bootstrap=5)
     assert (found["accuracy"], found["std"], found["folds"]) == (None, None, 0)
@@ -87,13 +87,13 @@ def test_what_there_are_too_few_pairs_for_is_null_with_its_reason():
     assert [rate for rate, value in tar.items() if value is None] == ["0.001", "0.0001"]
 
 
-def test_scores_that_are_all_alike_are_chance():
+def test_equal_scores_are_at_chance_level():
     same = np.arange(40) % 2 == 0
     found = verification_metrics(np.zeros(40), same, np.arange(40) // 4, n_bootstrap=5)
     assert (found["auroc"], found["eer"], found["accuracy"]) == (0.5, 0.5, 50.0)
 
 
-def test_cosines_in_float64_and_of_nothing():
+def test_cosines_and_zero_vectors():
     stream = np.random.default_rng(0)
     a, b = stream.normal(size=(2, 50, 7))
     expected = [x @ y / np.sqrt((x @ x) * (y @ y)) for x, y in zip(a, b, strict=True)]

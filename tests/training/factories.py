@@ -1,4 +1,4 @@
-"""Images, recipes and trainers made for tests."""
+"""Factories of images, recipes and trainers for tests."""
 
 import numpy as np
 import torch
@@ -47,7 +47,7 @@ def trainer(objective="arcgrad", seed=0, of=None, device_config=CPU, **changes):
 
 
 def run(trained, until=None):
-    """Trains to the end, or for so many steps; the records of the epochs."""
+    """Train to the end, or until a step; return the metrics of the finished epochs."""
 
     class EnoughError(Exception):
         pass

@@ -31,7 +31,7 @@ def save(folder, step, kind=LAST, keep=1):
 
 
 @pytest.mark.parametrize("keep", [0, 1, 2, 3])
-def test_so_many_stay_and_the_best_apart(tmp_path, keep):
+def test_the_number_of_kept_checkpoints(tmp_path, keep):
     save(tmp_path, 2, BEST)
     for step in range(1, 6):
         save(tmp_path, step, keep=keep)
@@ -41,8 +41,8 @@ def test_so_many_stay_and_the_best_apart(tmp_path, keep):
 
 
 @pytest.mark.parametrize("keep", [0, 1, 2])
-def test_the_one_just_written_stays_beside_a_later_one(tmp_path, keep):
-    """A damaged later one was passed over, and training goes on before it."""
+def test_a_new_checkpoint_is_kept_despite_a_later_corrupt_one(tmp_path, keep):
+    """A corrupt later one was skipped, and training resumes before it."""
     save(tmp_path, 1, keep=2)
     later = save(tmp_path, 9, keep=2)
     later.write_bytes(later.read_bytes()[:-50])
@@ -73,7 +73,7 @@ TRAIN += (
 
 
 @pytest.mark.parametrize("keep", [1, 2])
-def test_a_training_keeps_so_many_and_the_best(marginctl, tmp_path, keep):
+def test_training_keeps_the_last_checkpoints_and_the_best(marginctl, tmp_path, keep):
     """A checkpoint after each of 6 steps; the best of the epochs after 2, 4 and 6 steps."""
     assert marginctl(*TRAIN, "--keep", keep, "--out", tmp_path).status == 0
     assert steps_in(tmp_path, LAST) == [6, 5][:keep]
@@ -81,7 +81,7 @@ def test_a_training_keeps_so_many_and_the_best(marginctl, tmp_path, keep):
     assert steps_in(tmp_path, BEST) == [2 * result["best"]["epoch"]]
 
 
-def test_the_best_stays_where_later_epochs_are_worse(marginctl, tmp_path, monkeypatch):
+def test_the_best_checkpoint_is_kept_when_later_epochs_are_worse(marginctl, tmp_path, monkeypatch):
     from marginctl.experiments import run_trial
 
     accuracies = iter([50.0, 70.0, 60.0])
@@ -94,7 +94,7 @@ def test_the_best_stays_where_later_epochs_are_worse(marginctl, tmp_path, monkey
     assert steps_in(tmp_path, BEST) == [4]
 
 
-def test_no_checkpoint_at_all_is_refused(marginctl, tmp_path):
+def test_keeping_no_checkpoint_is_refused(marginctl, tmp_path):
     ran = marginctl(*TRAIN, "--keep", 0, "--out", tmp_path / "runs")
     assert ran.status == 2
     assert "--keep" in ran.err
@@ -102,13 +102,13 @@ def test_no_checkpoint_at_all_is_refused(marginctl, tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
-def test_saved_twice_at_one_step_is_one_file(tmp_path):
+def test_saving_one_step_twice_writes_one_file(tmp_path):
     assert save(tmp_path, 7, keep=2) == save(tmp_path, 7, keep=2)
     assert len(checkpoint.list_checkpoints(tmp_path, LAST)) == 1
 
 
 @pytest.mark.parametrize("damage", ["torn", "flipped", "empty"])
-def test_the_last_good_one_is_found(tmp_path, damage):
+def test_corrupt_checkpoints_are_skipped(tmp_path, damage):
     save(tmp_path, 1, keep=2)
     path = save(tmp_path, 2, keep=2)
     data = path.read_bytes()
@@ -120,7 +120,7 @@ def test_the_last_good_one_is_found(tmp_path, damage):
     assert "is corrupt: checksum mismatch" in problems[0]
 
 
-def test_no_checkpoint_is_none(tmp_path):
+def test_without_checkpoints_none_is_loaded(tmp_path):
     assert checkpoint.load_latest(tmp_path) == (None, [])
 
 
@@ -134,7 +134,7 @@ def test_no_checkpoint_is_none(tmp_path):
     ],
     ids=str,
 )
-def test_wrong_content_is_no_checkpoint(tmp_path, change):
+def test_a_file_with_wrong_content_is_skipped(tmp_path, change):
     save(tmp_path, 1, keep=2)
     checkpoint.save(tmp_path, LAST, 2, {**STATE, "step": 2, **change}, 2)
     (_, state), problems = checkpoint.load_latest(tmp_path)
@@ -142,14 +142,14 @@ def test_wrong_content_is_no_checkpoint(tmp_path, change):
     assert "is not a checkpoint of marginctl train: skipped" in problems[0]
 
 
-def test_one_of_another_trial_is_passed_over(tmp_path):
+def test_a_checkpoint_of_another_trial_is_skipped(tmp_path):
     save(tmp_path, 1)
     found, problems = checkpoint.load_latest(tmp_path, trial="two")
     assert found is None
     assert "belongs to another trial, one: skipped" in problems[0]
 
 
-def test_other_files_are_refused_and_run_nothing(tmp_path):
+def test_other_files_are_refused_and_their_code_is_not_run(tmp_path):
     class Hostile:
         def __reduce__(self):
             return (open, (str(tmp_path / "ran"), "w"))
@@ -165,7 +165,7 @@ def test_other_files_are_refused_and_run_nothing(tmp_path):
         checkpoint.load(tmp_path / "absent.pt")
 
 
-def test_the_digest_is_of_the_bits():
+def test_the_digest_depends_on_the_bits():
     a = {"x": torch.tensor([1.0, 2.0]), "n": torch.tensor(3)}
     same = {"n": torch.tensor(3), "x": torch.tensor([1.0, 2.0])}
     assert checkpoint.weights_digest(a) == checkpoint.weights_digest(same)

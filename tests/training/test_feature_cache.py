@@ -71,7 +71,7 @@ def test_a_second_stage_trains_a_new_classifier_alone(augment):
         assert not torch.equal(classifier, trained.objective.weight)
 
 
-def test_kept_features_are_drawn_by_class_as_images_are():
+def test_cached_features_are_sampled_by_class_like_images():
     own = recipe(second_stage={"epochs": 1}, train={"batch_size": 10})
     kept, whole = (
         Trainer(own.in_stage(), parse("cosine").spec, images(n=60), 0, CPU) for _ in range(2)
@@ -95,7 +95,7 @@ def test_only_block_4_of_efficientnet_changes():
 
 
 @pytest.mark.parametrize("model", ["mlp:depth=4", "mobilenet:width=0.1", "mnist-cnn:feature_dim=8"])
-def test_kept_maps_change_nothing(model):
+def test_cached_features_give_the_same_results(model):
     # larger images: batch statistics of a few numbers enlarge the last bits of a sum
     kept, whole = (trainer(model, "3-4", n=24, pixels=32) for _ in range(2))
     assert kept.cache_frozen_features()
@@ -107,14 +107,14 @@ def test_kept_maps_change_nothing(model):
     assert there.features.allclose(here.features, rtol=1e-3, atol=1e-4)
 
 
-def test_maps_beyond_the_limit_are_not_kept(monkeypatch):
+def test_features_beyond_the_limit_are_not_cached(monkeypatch):
     monkeypatch.setattr(classifier, "MAX_CACHE_BYTES", 4 * (16 + 6) * 64 * 2 * 2 - 1)
     assert not trainer("mnist-cnn", "3-4").cache_frozen_features()
     monkeypatch.setattr(classifier, "MAX_CACHE_BYTES", 4 * (16 + 6) * 64 * 4 * 4)
     assert trainer("mnist-cnn", "3-4").cache_frozen_features()
 
 
-def test_a_network_that_cannot_be_split_is_computed_as_a_whole():
+def test_a_split_that_changes_the_features_is_detected():
     trained = trainer("mnist-cnn:feature_dim=8", "3-4")
     trained.model.eval()
     split = SplitBackbone(trained.model, FrozenModules(trained.recipe, trained.model))

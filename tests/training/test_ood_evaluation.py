@@ -70,7 +70,7 @@ def test_scores_that_are_not_finite_are_null_with_their_reason(monkeypatch):
     monkeypatch.setattr(
         made._classifier, "_forward", lambda x: torch.full((len(x), 8), float("nan"))
     )
-    foreign = predict_ood(made, [OODDataset(None, other)], own, None)
-    found = detection_record(tested, foreign, 5)
+    ood_predictions = predict_ood(made, [OODDataset(None, other)], own, None)
+    found = detection_record(tested, ood_predictions, 5)
     assert set(found["ood"][0]["scores"].values()) == {None}
     assert found["reasons"]["ood made max_similarity"] == "a score is not finite"

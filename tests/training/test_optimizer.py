@@ -17,7 +17,7 @@ def held(optimizer):
 
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("objective", [*available(), "soft:bias=true"])
-def test_each_trainable_tensor_is_held_once(objective, compiled):
+def test_each_trainable_tensor_is_in_one_group(objective, compiled):
     """Ledger 4: class weights, biases and learned scales too, whatever the objective."""
     made = trainer(objective, train={"compile": compiled}, model="mlp:width=4")
     wanted = [p for m in (made.model, made.objective) for p in m.parameters() if p.requires_grad]
@@ -27,7 +27,7 @@ def test_each_trainable_tensor_is_held_once(objective, compiled):
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
 @pytest.mark.parametrize("kept", [0, 2])
-def test_one_that_is_lost_or_doubled_stops_before_the_first_step(monkeypatch, optimizer, kept):
+def test_a_missing_or_duplicate_tensor_is_an_error(monkeypatch, optimizer, kept):
     """Ledger 4: what an optimiser of torch makes of the tensors is counted, not believed."""
     kind = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}[optimizer]
     real = getattr(torch.optim, kind)

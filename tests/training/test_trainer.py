@@ -51,7 +51,7 @@ def test_equals_a_plain_loop():
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
-def test_a_batch_in_parts_is_the_batch(optimizer):
+def test_gradient_accumulation_equals_the_whole_batch(optimizer):
     changes = {"model": "mlp:width=6", "optim": {"optimizer": optimizer, "lr": 0.01}}
     whole, parts = (
         trainer(train={"grad_accum_steps": n, "batch_size": 10}, **changes) for n in (1, 3)
@@ -75,7 +75,7 @@ def test_a_batch_in_parts_is_the_batch(optimizer):
         ("adacos", {"device_config": FP16, "train": {"grad_accum_steps": 2}}),
     ],
 )
-def test_resumed_at_every_step_is_the_same_to_the_bit(objective, changes):
+def test_resuming_is_bit_identical(objective, changes):
     whole = trainer(objective, **changes)
     records = run(whole)
     for at in (1, 6, 7, 10, whole.total_steps - 1):
@@ -140,7 +140,7 @@ def test_a_loss_that_is_not_finite_stops_at_once():
     assert made.step < made.total_steps
 
 
-def test_evaluation_changes_nothing_and_counts_every_image():
+def test_predict_changes_nothing_and_covers_every_image():
     made = trainer("adacos")
     run(made, until=9)
     before = made.weights_digest()
@@ -181,7 +181,7 @@ def test_hits_break_ties_as_argmax():
     assert (int(one), int(five)) == (1, 3)
 
 
-def test_auto_precision_is_one_that_the_device_has():
+def test_auto_precision():
     assert device_config_for("cpu", "auto").precision in ("bf16", "fp32")
     assert device_config_for("cpu", "fp32").precision == "fp32"
 
@@ -203,7 +203,7 @@ def test_auto_precision_is_one_that_the_device_has():
         ("arcface:scale=10", False),
     ],
 )
-def test_nll_of_a_training_line_is_of_the_logits_without_margin(objective, loss_is_nll):
+def test_the_training_nll_uses_logits_without_margin(objective, loss_is_nll):
     made = trainer(objective, train={"epochs": 1, "batch_size": 10, "grad_accum_steps": 2})
     seen = []
 

@@ -46,7 +46,7 @@ def made(start, images, store, said=None, check=lambda: None):
     )
 
 
-def test_they_are_the_networks_in_the_order_of_the_images(start, tmp_path):
+def test_features_equal_the_networks_in_image_order(start, tmp_path):
     images = load_in_memory("digits", Path())
     found = made(start, images, tmp_path)
     model = trainer("soft", model="mlp:width=4").model.eval()
@@ -59,7 +59,7 @@ def test_they_are_the_networks_in_the_order_of_the_images(start, tmp_path):
         assert features[:5] == pytest.approx(wanted, abs=1e-5)
 
 
-def test_they_are_kept_by_all_that_they_depend_on(start, tmp_path):
+def test_the_cache_key_covers_weights_and_images(start, tmp_path):
     images = load_in_memory("digits", Path())
     assert not are_cached(start, images, tmp_path)
     made(start, images, tmp_path)
@@ -74,7 +74,7 @@ def test_they_are_kept_by_all_that_they_depend_on(start, tmp_path):
     made(start, images, tmp_path, check=never)
 
 
-def test_what_is_not_finite_is_refused(start, tmp_path):
+def test_features_that_are_not_finite_are_refused(start, tmp_path):
     from marginctl.errors import RequestError
 
     backbone = {name: value * float("nan") for name, value in start.backbone.items()}

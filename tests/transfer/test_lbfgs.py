@@ -37,7 +37,7 @@ def test_a_step_meets_the_strong_wolfe_conditions(length):
     assert abs(found.gradient @ direction) <= -CURVATURE * slope
 
 
-def test_there_is_no_step_uphill():
+def test_an_ascent_direction_has_no_step():
     here = Point(np.zeros(4), *quartic(np.zeros(4)), True)
     assert line_search(lambda x: Point(x, *quartic(x), True), here, here.gradient) is None
 

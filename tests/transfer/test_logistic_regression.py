@@ -39,7 +39,7 @@ def test_the_optimum_is_that_of_scikit_learn(digits, penalty, rows):
     assert np.ptp(shift) < 1e-2 * max(1.0, np.abs(other.intercept_).max())
 
 
-def test_the_gradient_is_that_of_the_features_as_they_were_given(digits):
+def test_the_gradient_is_in_the_original_coordinates(digits):
     x, y = digits
     fit = ProbeProblem(x, y, 10).fit(1e-2, 1e-4)
     logits = fit.logits(x)
@@ -51,7 +51,7 @@ def test_the_gradient_is_that_of_the_features_as_they_were_given(digits):
     assert fit.gradient == pytest.approx(largest, rel=1e-6)
 
 
-def test_two_classes_are_those_of_scikit_learn_at_twice_the_penalty(digits):
+def test_two_classes_equal_scikit_learn_at_twice_the_penalty(digits):
     x, y = digits[0][digits[1] < 2], digits[1][digits[1] < 2]
     own = ProbeProblem(x, y, 2).fit(2 * 1e-2, 1e-8)
     other = LogisticRegression(C=1 / (len(x) * 1e-2), tol=1e-10, max_iter=20_000).fit(x, y)
@@ -59,7 +59,7 @@ def test_two_classes_are_those_of_scikit_learn_at_twice_the_penalty(digits):
     assert np.abs(difference - other.coef_[0]).max() < 1e-4 * np.abs(other.coef_).max()
 
 
-def test_a_path_ends_where_each_fit_does_with_less_work(digits):
+def test_a_warm_started_path_reaches_the_same_optima(digits):
     x, y = digits
     penalties = L2_PENALTIES[:6]
     problem = ProbeProblem((x - x.mean(0)) / (x.std(0) + 1e-9), y, 10)
@@ -73,7 +73,7 @@ def test_a_path_ends_where_each_fit_does_with_less_work(digits):
     assert sum(f.evaluations for f in path) < 0.75 * sum(f.evaluations for f in cold)
 
 
-def test_what_ends_early_is_not_called_converged(digits, monkeypatch):
+def test_stopping_early_is_not_convergence(digits, monkeypatch):
     monkeypatch.setattr(logistic_regression, "MAX_ITERATIONS", 3)
     early = ProbeProblem(*digits, 10).fit(1e-4, 1e-9)
     assert not early.converged
@@ -81,7 +81,7 @@ def test_what_ends_early_is_not_called_converged(digits, monkeypatch):
     assert early.iterations == 3
 
 
-def test_features_that_say_nothing_give_the_shares_of_the_classes():
+def test_constant_features_give_the_class_frequencies():
     y = np.array([0, 0, 0, 1])
     for x in (np.ones((4, 3)), np.zeros((4, 3)), np.ones((4, 9))):
         fit = ProbeProblem(x, y, 2).fit(1.0, 1e-8)
@@ -90,7 +90,7 @@ def test_features_that_say_nothing_give_the_shares_of_the_classes():
         assert shares == pytest.approx([0.75, 0.25], abs=1e-6)
 
 
-def test_a_class_without_images_ends_with_next_to_no_share():
+def test_a_class_without_images_gets_no_probability():
     """As where a class has a single image, and that one is in the other part of a split."""
     x = np.random.default_rng(0).standard_normal((30, 4))
     fit = ProbeProblem(x, np.arange(30) % 2, 3).fit(1e-2, 1e-6)
@@ -99,7 +99,7 @@ def test_a_class_without_images_ends_with_next_to_no_share():
     assert (p[:, 2] / p.sum(1)).mean() <= 1e-6
 
 
-def test_what_is_called_at_every_step_ends_the_work(digits):
+def test_an_exception_of_check_stops_the_fit(digits):
     calls = []
 
     def check():

@@ -47,7 +47,7 @@ def test_without_validation_images_the_middle_penalty_is_used():
     assert "l2_penalty 0.001 is the middle one, not chosen" in found.record["notes"][0]
 
 
-def test_the_record_says_how_each_penalty_did_and_that_the_edge_was_chosen():
+def test_the_record_has_each_penalty_and_a_note_at_the_edge():
     (x, y), (other, test_y) = made(60), made(300, 1)
     probe = Probe(l2_penalties=[1e-1, 10.0, 1.0])
     assert probe.l2_penalties == [10.0, 1.0, 1e-1]

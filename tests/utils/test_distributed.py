@@ -78,7 +78,7 @@ def results(out):
     return found
 
 
-def test_two_processes_end_equal_and_near_one(tmp_path, recipe, marginctl):
+def test_two_processes_agree_and_are_close_to_one(tmp_path, recipe, marginctl):
     program = tmp_path / "compare.py"
     program.write_text(COMPARE)
     arguments = ("train", recipe, "--device", "cpu", "--json")
@@ -100,7 +100,7 @@ def test_two_processes_end_equal_and_near_one(tmp_path, recipe, marginctl):
         assert two[objective]["last"]["top1"] == pytest.approx(record["last"]["top1"], abs=1)
 
 
-def test_one_that_is_killed_ends_the_other_and_a_restart_resumes(tmp_path, recipe):
+def test_a_killed_process_ends_the_other_and_a_restart_resumes(tmp_path, recipe):
     out = tmp_path / "runs"
     arguments = ("-m", "marginctl", "train", recipe, "--device", "cpu", "--out", out)
     slow = ("--epochs", "100", "--checkpoint-minutes", "0.001", "--objective", "adacos")
@@ -130,7 +130,7 @@ def test_one_that_is_killed_ends_the_other_and_a_restart_resumes(tmp_path, recip
     assert results(out)["adacos"]["epochs"] == 100
 
 
-def test_foreign_images_a_scale_from_a_run_and_a_start_over_two_processes(tmp_path, marginctl):
+def test_ood_scale_from_a_run_and_cosify_on_two_processes(tmp_path, marginctl):
     small = ("--set", "train.batch_size=50", "--epochs", "1", "--device", "cpu", "--quiet")
     asked = ("train", "--data", "digits", "--set", "data.subset_size=101", "--model", "mlp:width=8")
     assert marginctl(*asked, *small, "--out", tmp_path / "start").status == 0
@@ -174,7 +174,7 @@ def test_foreign_images_a_scale_from_a_run_and_a_start_over_two_processes(tmp_pa
     assert two[twice]["scale_from"]["value"] == pytest.approx(2 * kappa)
 
 
-def test_two_stages_over_two_processes(tmp_path, recipe, marginctl):
+def test_two_stages_on_two_processes(tmp_path, recipe, marginctl):
     program = tmp_path / "compare.py"
     program.write_text(COMPARE)
     tail = (
