@@ -12,7 +12,7 @@ app = typer.Typer(help="The data sets of the papers.", no_args_is_help=True)
 
 Names = Annotated[
     list[str] | None,
-    typer.Argument(metavar="NAME", help="Data sets; uci or images for all of those."),
+    typer.Argument(metavar="NAME", help="Data sets, or uci or images for all of a kind."),
 ]
 
 

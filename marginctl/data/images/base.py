@@ -51,7 +51,7 @@ class ImageDataset(Protocol):
         """Return the data set with only these training images, in this order."""
 
     def train_as_test(self) -> Self:
-        """Return the data set with its training images as test part, in order and unaugmented."""
+        """Return the data set with its training images as test split, in order and unaugmented."""
 
     def with_labels(self, y: NDArray[np.int64]) -> Self:
         """Return the data set with other training labels."""

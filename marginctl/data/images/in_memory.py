@@ -65,7 +65,7 @@ class InMemoryImages:
         return replace(self, train_x=self.train_x[rows], train_y=self.train_y[rows])
 
     def train_as_test(self) -> Self:
-        """Return the data set with its training images as test part, in order and unaugmented."""
+        """Return the data set with its training images as test split, in order and unaugmented."""
         return replace(self, test_x=self.train_x, test_y=self.train_y)
 
     def with_labels(self, y: NDArray[np.int64]) -> Self:

@@ -132,7 +132,7 @@ class OnDiskImages:
         return replace(self, train=FileSplit(split.paths[rows], split.sizes[rows], split.y[rows]))
 
     def train_as_test(self) -> Self:
-        """Return the data set with its training images as test part, in order and unaugmented."""
+        """Return the data set with its training images as test split, in order and unaugmented."""
         return replace(self, test=self.train)
 
     def with_labels(self, y: NDArray[np.int64]) -> Self:
