@@ -22,22 +22,21 @@ train: {epochs: 6, batch_size: 50, precision: fp32}
 
 # What each process holds at the end, for all objectives.
 COMPARE = """
-import sys, json, torch
+import json, os, sys
 from pathlib import Path
-from marginctl.training import run as module, loop
-made = []
-start = loop.Trainer.__init__
-def init(self, *arguments, **named):
-    start(self, *arguments, **named)
-    made.append(self)
-loop.Trainer.__init__ = init
+from marginctl.training.trainer import Trainer
+trainers = []
+init = Trainer.__init__
+def recorded_init(self, *arguments, **named):
+    init(self, *arguments, **named)
+    trainers.append(self)
+Trainer.__init__ = recorded_init
 from marginctl.cli import run
-import os
 rank = os.environ["RANK"]
 status = run(sys.argv[2:])
-digests = [trainer.weights_digest() for trainer in made]
+digests = [trainer.weights_digest() for trainer in trainers]
 Path(sys.argv[1], f"rank{rank}.json").write_text(json.dumps([status, digests]))
-os._exit(status)  # as `python -m marginctl` leaves
+os._exit(status)  # as `python -m marginctl` exits
 """
 
 
