@@ -12,6 +12,7 @@ from marginctl.errors import RequestError
 from marginctl.reports.figures.registry import FIGURES
 
 if TYPE_CHECKING:
+    from marginctl.objectives.parsing import parse
     from marginctl.reports.build import RunsReport
     from marginctl.reports.tables.table import Report
     from marginctl.results.collect import Collected
@@ -134,7 +135,7 @@ def command(
         collected,
         paper=paper,
         number=table_number,
-        baseline=baseline,
+        baseline=parse(baseline) if baseline else None,
         sources=list(map(str, runs)),
     )
     log_lines(collected.problems)

@@ -125,11 +125,12 @@ def command(
     from marginctl.crossval.dask_executor import open_dask_executor
     from marginctl.data.tabular.custom import read_csv_files
     from marginctl.experiments.uci_cv_session import prepare_uci_cv
+    from marginctl.objectives.parsing import parse
     from marginctl.recipe import find_recipe
     from marginctl.reports.figures.uci_cv_grid import check_figure, check_objectives, draw
     from marginctl.reports.formats.output import print_report
     from marginctl.reports.tables.cv_table import cv_report
-    from marginctl.results.compare_folds import chosen_baseline, compare
+    from marginctl.results.compare import compare_folds, resolve_baseline
     from marginctl.runs.atomic_io import check_outputs
     from marginctl.runs.run_dir import NETWORKS, PREDICTIONS
 
@@ -172,7 +173,9 @@ def command(
             printed_as = "json" if json else report_format
             _search(session, workers, cluster, printed_as, dry_run=dry_run, quiet=quiet)
         return
-    compared_with = chosen_baseline(session.recipe.objectives, baseline)
+    compared_with = resolve_baseline(
+        list(map(str, session.recipe.objectives)), parse(baseline) if baseline else None
+    )
     if not dry_run:
         inputs = [*(csv or []), *filter(None, (train_csv, test_csv)), find_recipe(recipe).path]
         check_outputs(predictions, save_models, inputs)
@@ -191,7 +194,7 @@ def command(
         draw(session, collector.grid, figure)
         if not quiet:
             log_lines([f"wrote {figure}"])
-    comparison = compare(collector.grid, collector.results, compared_with)
+    comparison = compare_folds(collector.grid, collector.results, compared_with)
     failed = list(outcome.failed.values())
     report = cv_report(collector.grid, session.recipe.protocol.model_dump(), comparison, failed)
     print_report(report, "json" if json else report_format)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from marginctl.metrics.registry import metrics_in
+from marginctl.objectives.parsing import ParsedObjective
 from marginctl.papers import PublishedTable, published_means, published_table
 from marginctl.papers import papers as all_papers
 from marginctl.recipe import TrainRecipe
@@ -21,8 +22,14 @@ from marginctl.reports.tables.training_table import (
 )
 from marginctl.results import collect
 from marginctl.results.collect import Collected, Run
-from marginctl.results.compare_folds import Comparisons, baselines, compare
-from marginctl.results.compare_seeds import SeedComparison, compare_seeds
+from marginctl.results.compare import (
+    Comparison,
+    Comparisons,
+    compare_folds,
+    compare_seeds,
+    resolve_baselines,
+    seeds_document,
+)
 from marginctl.results.cv_cells import Collector
 from marginctl.results.verdict import Judged, JudgedTable, judge
 from marginctl.utils.text import format_setting
@@ -57,7 +64,7 @@ class TrainingResult:
     runs: collect.Trained
     cells: Sequence[TrainingCell]
     baseline: str
-    comparisons: Sequence[SeedComparison]
+    comparisons: Sequence[Comparison]
     table: Table
 
     def as_json(self) -> dict[str, Any]:
@@ -70,7 +77,7 @@ class TrainingResult:
             **self.runs.training,
             **({"source_model": source_model} if source_model else {}),
             "cells": [cell.as_json() for cell in self.cells],
-            "tests": [comparison.as_json(self.baseline) for comparison in self.comparisons],
+            "tests": [seeds_document(c, self.baseline) for c in self.comparisons],
         }
 
 
@@ -121,7 +128,7 @@ def build_report(
     *,
     paper: str | None = None,
     number: str | None = None,
-    baseline: str | None = None,
+    baseline: ParsedObjective | None = None,
     sources: Sequence[str] = (),
 ) -> RunsReport:
     """Return the report of runs.
@@ -155,7 +162,7 @@ def build_report(
     cells = [training_cells(run.training_result for run in _in_order(r)) for r in training_runs]
     objectives = [c.grid.objectives for c in collectors]
     objectives += [tuple(dict.fromkeys(cell.objective for cell in group)) for group in cells]
-    chosen = iter(baselines(objectives, baseline))
+    chosen = iter(resolve_baselines(objectives, baseline))
     keys = iter(_keys([r.recipe for r in cv_runs] + [r.recipe for r in training_runs]))
     by_table = {(p.judged.table.paper, p.judged.table.number): p.judged for p in published}
     cross_validation = [
@@ -206,7 +213,7 @@ def _cv_result(
     judged: JudgedTable | None,
     key: str,
 ) -> CVResult:
-    comparisons = compare(collector.grid, collector.results, baseline)
+    comparisons = compare_folds(collector.grid, collector.results, baseline)
     by_place = _by_place((row, objective, run) for (row, objective, _), run in runs.runs.items())
     verdicts = _verdicts(judged, by_place) if judged else {}
     table = cv_table.cv_table(

@@ -6,7 +6,7 @@ from scipy import stats
 
 from marginctl.reports.tables.training_table import comparison_text
 from marginctl.results import statistics as tests
-from marginctl.results.compare_seeds import compare_seeds
+from marginctl.results.compare import compare_seeds, seeds_document
 from tests.results.factories import training_result
 
 
@@ -35,7 +35,7 @@ def test_against_scipy(seed):
         assert own.test.statistic == pytest.approx(test.statistic)
         assert own.test.p == pytest.approx(test.pvalue)
         between = test.confidence_interval(0.95)
-        assert (own.low, own.high) == pytest.approx((between.low, between.high))
+        assert own.interval == pytest.approx((between.low, between.high))
     # scipy has no Holm: by its definition
     low, high = sorted(raw, key=lambda o: raw[o].pvalue)
     assert found[low].p_holm == pytest.approx(min(1, 2 * raw[low].pvalue))
@@ -57,7 +57,7 @@ def test_shared_seeds_alone_count_and_too_few_say_so():
     records += [record("adacos", 5, 50.0), record("m-soft", 0, None, diverged="at step 3")]
     found = {x.objective: x for x in compare_seeds(records, "soft")}
     one = found["arcgrad"]
-    assert (one.n, one.difference, one.low, one.bootstrap, one.p_holm) == (1, 2.0, None, None, None)
+    assert (one.n, one.difference, one.interval, one.bootstrap_interval, one.p_holm) == (1, 2.0, None, None, None)
     assert "a test needs 2" in comparison_text(one, "soft")
     assert found["adacos"].difference is None
     assert "0 shared seeds" in comparison_text(found["m-soft"], "soft")
@@ -72,7 +72,7 @@ def test_less_is_better_for_an_error():
     (own,) = compare_seeds(records, "soft", "ece")
     assert own.difference == pytest.approx(-3, abs=0.2)  # points
     assert (own.direction, own.wins, own.losses) == (1, 4, 0)
-    assert own.as_json("soft")["measure"] == "ece"
+    assert seeds_document(own, "soft")["metric"] == "ece"
     assert compare_seeds(records, "soft", "nll")[0].n == 0
 
 
@@ -82,7 +82,7 @@ def test_equal_differences_have_no_p():
     assert own.test.p is None
     assert "the difference is the same for every seed" in comparison_text(own, "soft")
     assert own.difference == 1.0
-    document = own.as_json("soft")
+    document = seeds_document(own, "soft")
     assert (document["interval"], document["bootstrap_interval"]) == (None, None)
 
 
@@ -99,7 +99,7 @@ def test_the_bootstrap_is_the_quantiles_of_drawn_means():
     assert tests.bootstrap_interval([1.0]) is None
 
 
-def test_a_line_names_its_measure():
+def test_a_comparison_names_its_metric():
     records = [record(o, s, 90.0 + s * (o != "soft")) for o in ("soft", "m-soft") for s in range(3)]
     for i, r in enumerate(records):
         r.last.nll = 0.25 + 0.0123 * i

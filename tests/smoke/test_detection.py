@@ -87,7 +87,7 @@ def test_the_report_shows_them_in_every_format(marginctl, data_dir, store, tmp_p
         assert out.count("AUROC feature norm") > 1, kind
     document = marginctl("report", store, "--format", "json").json
     tests = document["trained"][0]["tests"]
-    paired = [t for t in tests if t["measure"] == "ood digits auroc feature_norm"]
+    paired = [t for t in tests if t["metric"] == "ood digits auroc feature_norm"]
     assert [t["n"] for t in paired] == [2]
     figures = tmp_path / "figures"
     ran = marginctl("report", store, "--figures", figures, "--kind", "detection")

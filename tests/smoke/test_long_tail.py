@@ -76,7 +76,7 @@ def test_both_stages_stand_side_by_side(marginctl, recipe, tmp_path):
     assert "\n  second_stage: epochs=2, sampling=class-balanced, lr=0.02\n" in told
     made = marginctl("report", out, "--format", "json").json["trained"]
     assert [len(one["cells"]) for one in made] == [4]  # one table
-    assert {t["measure"] for t in made[0]["tests"]} >= {"many", "medium", "few"}
+    assert {t["metric"] for t in made[0]["tests"]} >= {"many", "medium", "few"}
     own = results(out, "second")["soft"]
     found = marginctl("eval", out / "tail" / own["trial"], "--json").json
     assert found["long_tail"] == own["evaluation"]["long_tail"]

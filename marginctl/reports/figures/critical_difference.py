@@ -5,7 +5,7 @@ from pathlib import Path
 
 from marginctl.errors import RequestError
 from marginctl.reports.figures.style import check_path, save, styled
-from marginctl.results.compare_folds import Comparisons
+from marginctl.results.compare import Comparisons
 from marginctl.results.statistics import critical_difference
 
 ROW_HEIGHT = 0.32  # inches per method

@@ -17,9 +17,9 @@ from marginctl.reports.tables.table import (
     format_p,
     group_by_text,
 )
-from marginctl.results import compare_folds, cv_cells
+from marginctl.results import cv_cells
 from marginctl.results.collect import Run
-from marginctl.results.compare_folds import Comparison, Comparisons
+from marginctl.results.compare import Comparison, Comparisons, folds_document
 from marginctl.results.cv_cells import Grid
 from marginctl.results.verdict import Judged
 from marginctl.utils.text import count_noun
@@ -60,7 +60,7 @@ def cv_document(
 ) -> dict[str, Any]:
     """Return the JSON object of a table, with its tests."""
     wins = grid.wins()
-    compared = compare_folds.as_json(comparisons)
+    compared = folds_document(comparisons)
     compared["tests"] = [t | _row_json(grid, t["dataset"]) for t in compared["tests"]]
     return {
         "protocol": protocol,
@@ -264,7 +264,7 @@ def _tests_over_datasets(grid: Grid, comparisons: Comparisons | None) -> list[st
 
 def _comparison_text(comparison: Comparison, comparisons: Comparisons) -> str:
     """Return the comparison of a method with the baseline over data sets as a sentence."""
-    low, high = comparison.interval or (None, None)
+    low, high = comparison.bootstrap_interval or (None, None)
     interval = "" if low is None else f" (95 % bootstrap interval {low:+.2f} to {high:+.2f})"
     record = (
         f"W/T/L {comparison.wins}/{comparison.ties}/{comparison.losses} over "

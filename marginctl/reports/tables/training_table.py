@@ -22,7 +22,7 @@ from marginctl.reports.tables.table import (
     table_of_texts,
 )
 from marginctl.results.collect import Run
-from marginctl.results.compare_seeds import SeedComparison
+from marginctl.results.compare import Comparison
 from marginctl.utils.text import count_noun
 
 Result = TrainingResult | TransferResult
@@ -252,7 +252,7 @@ def _summary_caption(metrics: Sequence[Metric], *, with_sources: bool) -> str:
 def training_table(
     cells: Sequence[TrainingCell],
     sources: Sequence[TrainingCell],
-    comparisons: Sequence[SeedComparison],
+    comparisons: Sequence[Comparison],
     baseline: str,
     *,
     key: str,
@@ -271,7 +271,7 @@ def training_table(
     """
     columns = tuple(dict.fromkeys(cell.objective for cell in cells))
     by_place = {(cell.row, cell.objective): cell for cell in cells}
-    directions = {(c.measure, c.row, c.objective): DIRECTIONS[c.direction] for c in comparisons}
+    directions = {(c.metric, c.row, c.objective): DIRECTIONS[c.direction] for c in comparisons}
     rows = []
     for label in dict.fromkeys(cell.row for cell in cells):
         of_row = [by_place.get((label, column)) for column in columns]
@@ -311,7 +311,7 @@ def training_table(
             f"{BETTER} {WORSE}  better or worse than {baseline}: paired t-test over the seeds, "
             "Holm-adjusted p < 0.05 (over the methods of a row)"
         )
-    tests += [comparison_text(c, baseline) for c in comparisons if c.measure == "top1"]
+    tests += [comparison_text(c, baseline) for c in comparisons if c.metric == "top1"]
     return Table(
         key=key,
         title=title,
@@ -325,7 +325,7 @@ def training_table(
 
 
 def _metric_tables(
-    cells: Sequence[TrainingCell], directions: Mapping[tuple[str, str, str], str], baseline: str
+    cells: Sequence[TrainingCell], directions: Mapping[tuple[str, str | None, str], str], baseline: str
 ) -> Iterator[Table]:
     """Yield a table for each group of metrics, in which each cell of the report is a line."""
     groups: dict[tuple[str, str], list[Metric]] = {}
@@ -353,7 +353,7 @@ def _metric_tables(
 def _numbers(
     cell: TrainingCell,
     metrics: Iterable[Metric],
-    directions: Mapping[tuple[str, str, str], str],
+    directions: Mapping[tuple[str, str | None, str], str],
 ) -> Iterator[Cell]:
     for metric in metrics:
         footnotes = directions.get((metric.name, cell.row, cell.objective), "")
@@ -420,9 +420,9 @@ def _notes(cells: Sequence[TrainingCell]) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def comparison_text(comparison: SeedComparison, baseline: str) -> str:
+def comparison_text(comparison: Comparison, baseline: str) -> str:
     """Return a comparison with the baseline as a sentence."""
-    metric = metric_named(comparison.measure)
+    metric = metric_named(comparison.metric)
     top1 = metric.name == "top1"
     name = "" if top1 else f" in {metric.heading}"
     start = f"{comparison.row}: {comparison.objective} against {baseline}{name}"
@@ -430,8 +430,9 @@ def comparison_text(comparison: SeedComparison, baseline: str) -> str:
         return f"{start}: {comparison.test.reason}"
     places = f"+.{metric.decimals}f"
     interval = ""
-    if comparison.low is not None and comparison.high is not None:
-        interval = f" (95 % interval {comparison.low:{places}} to {comparison.high:{places}})"
+    if comparison.interval is not None:
+        low, high = comparison.interval
+        interval = f" (95 % interval {low:{places}} to {high:{places}})"
     p = comparison.test.reason
     if comparison.p_holm is not None:
         p = f"Holm-adjusted p = {format_p(comparison.p_holm)}"

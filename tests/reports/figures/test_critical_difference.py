@@ -9,7 +9,7 @@ from scipy import stats
 
 from marginctl.errors import RequestError
 from marginctl.reports.figures.critical_difference import cliques, draw
-from marginctl.results.compare_folds import Comparisons
+from marginctl.results.compare import Comparisons
 from marginctl.results.statistics import critical_difference, ranks
 
 

@@ -10,7 +10,7 @@ from marginctl.reports.formats.csv_json import render_csv
 from marginctl.reports.formats.markdown import markdown
 from marginctl.reports.formats.terminal import rich_table
 from marginctl.reports.tables.cv_table import cv_report, cv_table
-from marginctl.results.compare_folds import compare
+from marginctl.results.compare import compare_folds
 from marginctl.results.cv_cells import Collector, Grid, cell
 from tests.results.factories import cv_result as record
 
@@ -114,7 +114,7 @@ def test_golden_markdown():
 def test_every_format_holds_the_same_numbers():
     gathered = collected(RECORDS, published=PUBLISHED)
     made = gathered.grid
-    compared = compare(made, gathered.results, "soft")
+    compared = compare_folds(made, gathered.results, "soft")
     report = cv_report(made, {"folds": 2}, compared)
     document = report.document
     json.dumps(document, allow_nan=False)
@@ -141,4 +141,4 @@ def test_the_table_fits_the_terminal(width):
 def test_a_grid_without_cells_prints_what_was_skipped():
     empty = Grid(("iris",), ("soft",), {}, (("iris", "no files"),))
     assert markdown(cv_table(empty, None)) == "skipped 1: iris: no files"
-    assert cv_report(empty, {}, compare(empty, {}, "soft")).records == []
+    assert cv_report(empty, {}, compare_folds(empty, {}, "soft")).records == []

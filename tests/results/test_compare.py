@@ -10,13 +10,14 @@ import pytest
 from scipy import stats
 
 from marginctl.errors import RequestError
+from marginctl.objectives.parsing import parse
 from marginctl.reports.formats.markdown import markdown
 from marginctl.reports.tables.cv_table import cv_table
-from marginctl.results.compare_folds import (
-    as_json,
-    baselines,
-    chosen_baseline,
-    compare,
+from marginctl.results.compare import (
+    compare_folds,
+    folds_document,
+    resolve_baseline,
+    resolve_baselines,
 )
 from tests.reports import stores
 from tests.reports.tables.test_cv_table import collected
@@ -44,7 +45,7 @@ def made_records(datasets=6, objectives=("soft", "center", "arcgrad"), shift=3.0
 def test_a_row_by_hand():
     records = made_records(1)
     gathered = collected(records)
-    made = compare(gathered.grid, gathered.results, "soft")
+    made = compare_folds(gathered.grid, gathered.results, "soft")
     soft, center, arcgrad = (np.ravel(r.accuracies) for r in records)
     p_values = []
     for name, values in (("center", center), ("arcgrad", arcgrad)):
@@ -63,7 +64,7 @@ def test_a_row_by_hand():
 
 def test_over_data_sets():
     gathered = collected(made_records(6))
-    made = compare(gathered.grid, gathered.results, "soft")
+    made = compare_folds(gathered.grid, gathered.results, "soft")
     assert made.datasets == 6
     assert made.ranks == {"soft": 3.0, "center": 2.0, "arcgrad": 1.0}
     assert made.friedman.p == pytest.approx(stats.chi2.sf(12, 2))
@@ -83,7 +84,7 @@ def test_wins_and_the_interval_over_data_sets():
     records += [record("d", "soft", 100 * np.array([[14, 8, 8, 7]]) / 15)]
     records += [record("d", "center", 100 * np.array([[13, 12, 6, 6]]) / 15)]
     gathered = collected(records)
-    made = compare(gathered.grid, gathered.results, "soft")
+    made = compare_folds(gathered.grid, gathered.results, "soft")
     (own,) = made.overall
     assert (own.wins, own.ties, own.losses) == (3, 1, 2)
     differences = [*shifts.values(), 0.0]
@@ -95,12 +96,12 @@ def test_wins_and_the_interval_over_data_sets():
         n_resamples=50_000,
         rng=np.random.default_rng(1),
     )
-    assert own.interval == pytest.approx(tuple(scipys.confidence_interval), abs=0.05)
-    entries = as_json(made)["tests"]
+    assert own.bootstrap_interval == pytest.approx(tuple(scipys.confidence_interval), abs=0.05)
+    entries = folds_document(made)["tests"]
     over = entries[-1]
     assert (over["wins"], over["ties"], over["losses"]) == (3, 1, 2)
     assert over["mean_difference"] == own.mean
-    assert over["bootstrap_interval"] == list(own.interval)
+    assert over["bootstrap_interval"] == list(own.bootstrap_interval)
     folds = {e["dataset"]: (e["wins"], e["ties"], e["losses"]) for e in entries[:-1]}
     assert folds == {
         **{d: (4, 0, 0) if s > 0 else (0, 0, 4) for d, s in shifts.items()},
@@ -108,7 +109,7 @@ def test_wins_and_the_interval_over_data_sets():
     }
     assert "bootstrap_interval" not in entries[0]
     (line,) = (x for x in notes_over_datasets(gathered.grid, made) if "center against soft" in x)
-    low, high = own.interval
+    low, high = own.bootstrap_interval
     assert line.endswith(
         f"; W/T/L 3/1/2 over 6 data sets, mean difference +0.25 percentage points (95 % bootstrap "
         f"interval {low:+.2f} to {high:+.2f})"
@@ -118,23 +119,23 @@ def test_wins_and_the_interval_over_data_sets():
 
 def test_too_few_data_sets_for_a_test_are_counted_all_the_same():
     gathered = collected(made_records(2, ["soft", "center"]))
-    made = compare(gathered.grid, gathered.results, "soft")
+    made = compare_folds(gathered.grid, gathered.results, "soft")
     lines = notes_over_datasets(gathered.grid, made)
     assert lines[1] == "Wilcoxon test against soft: not computed: 2 data sets: needs 5"
     assert lines[2].startswith(
         "center against soft: W/T/L 2/0/0 over 2 data sets, mean difference +"
     )
     single = collected(made_records(2, ["soft", "center"])[:-1])
-    one = compare(single.grid, single.results, "soft")
-    assert as_json(one)["tests"][-1]["bootstrap_interval"] is None
+    one = compare_folds(single.grid, single.results, "soft")
+    assert folds_document(one)["tests"][-1]["bootstrap_interval"] is None
     assert notes_over_datasets(single.grid, one)[-1].count("95 %") == 0
 
 
 def test_the_order_of_records_changes_nothing():
     records = made_records(6, seeds=(0, 1))
     one, other = collected(records, seeds=2), collected(records[::-1], seeds=2)
-    a = as_json(compare(one.grid, one.results, "soft"))
-    b = as_json(compare(other.grid, other.results, "soft"))
+    a = folds_document(compare_folds(one.grid, one.results, "soft"))
+    b = folds_document(compare_folds(other.grid, other.results, "soft"))
 
     def key(entry):
         return (str(entry["dataset"]), entry["objective"])
@@ -147,12 +148,12 @@ def test_the_order_of_records_changes_nothing():
 
 def test_one_objective_or_equal_ones_make_no_test_and_no_nan():
     alone = collected(made_records(2, ["soft"]))
-    document = as_json(compare(alone.grid, alone.results, "soft"))
+    document = folds_document(compare_folds(alone.grid, alone.results, "soft"))
     json.dumps(document, allow_nan=False)
     assert document["tests"] == []
     twins = collected([record("a", "soft"), record("a", "center")])
-    made = compare(twins.grid, twins.results, "soft")
-    entry = as_json(made)["tests"][0]
+    made = compare_folds(twins.grid, twins.results, "soft")
+    entry = folds_document(made)["tests"][0]
     assert entry["p"] is None
     assert entry["reason"] == "the difference is the same on every fold"
 
@@ -160,45 +161,45 @@ def test_one_objective_or_equal_ones_make_no_test_and_no_nan():
 def test_a_seed_that_only_one_side_has_is_left_out():
     records = made_records(1, ["soft", "center"], seeds=(0, 1))
     gathered = collected(records[:-1])
-    made = compare(gathered.grid, gathered.results, "soft")
+    made = compare_folds(gathered.grid, gathered.results, "soft")
     assert made.cells["set0", "center"].test.df == 29
 
 
 def test_no_seed_in_common_is_no_difference_and_no_crash():
     records = [record("a", "soft", seed=0), record("a", "center", seed=1)]
     gathered = collected(records)
-    made = compare(gathered.grid, gathered.results, "soft")
+    made = compare_folds(gathered.grid, gathered.results, "soft")
     assert made.cells["a", "center"].difference is None
-    json.dumps(as_json(made), allow_nan=False)
+    json.dumps(folds_document(made), allow_nan=False)
 
 
 def test_nulls_have_reasons():
     alone = collected([record("a", "soft")])
-    document = as_json(compare(alone.grid, alone.results, "soft"))
+    document = folds_document(compare_folds(alone.grid, alone.results, "soft"))
     assert document["ranks"]["friedman"]["reason"] == "one objective: nothing to compare"
 
 
 def test_incomplete_rows_are_said():
     gathered = collected(made_records(2)[:-1])
-    made = compare(gathered.grid, gathered.results, "soft")
+    made = compare_folds(gathered.grid, gathered.results, "soft")
     assert "over data sets: 1 of 2 have every cell" in notes_over_datasets(gathered.grid, made)
     assert "| average (1 of 2) |" in markdown(cv_table(gathered.grid, made))
 
 
 def test_baselines_of_several_tables():
     tables = [["soft", "center"], ["center", "arcgrad"]]
-    assert baselines(tables, "arcgrad") == ["soft", "arcgrad"]
-    assert baselines(tables, None) == ["soft", "center"]
+    assert resolve_baselines(tables, parse("arcgrad")) == ["soft", "arcgrad"]
+    assert resolve_baselines(tables, None) == ["soft", "center"]
     with pytest.raises(RequestError, match="not an objective here"):
-        baselines(tables, "m-soft")
+        resolve_baselines(tables, "m-soft")
 
 
 def test_the_baseline():
-    assert chosen_baseline(["center", "soft"], None) == "soft"
-    assert chosen_baseline(["center", "arcgrad"], None) == "center"
-    assert chosen_baseline(["center", "arcgrad"], "arcgrad:scale=10") == "arcgrad"
+    assert resolve_baseline(["center", "soft"], None) == "soft"
+    assert resolve_baseline(["center", "arcgrad"], None) == "center"
+    assert resolve_baseline(["center", "arcgrad"], parse("arcgrad:scale=10")) == "arcgrad"
     with pytest.raises(RequestError, match="not an objective here"):
-        chosen_baseline(["center"], "soft")
+        resolve_baseline(["center"], parse("soft"))
 
 
 @pytest.fixture(scope="module")
@@ -247,4 +248,4 @@ def test_neither_hashes_nor_the_order_of_stores_change_a_byte(scattered, form):
     ],
 )
 def test_the_baseline_is_plain_softmax_where_it_is_there(objectives, chosen):
-    assert chosen_baseline(objectives, None) == chosen
+    assert resolve_baseline(objectives, None) == chosen

@@ -1,0 +1,343 @@
+"""Comparing objectives with a baseline: over folds, over data sets, and over seeds."""
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from marginctl.errors import RequestError
+from marginctl.experiments.records import CVResult, TrainingResult
+from marginctl.metrics.registry import metric_named
+from marginctl.objectives.parsing import ParsedObjective
+from marginctl.results import statistics as tests
+from marginctl.results.cv_cells import CellKey, Grid
+from marginctl.results.statistics import Test
+from marginctl.utils.text import did_you_mean
+
+SIGNIFICANT = 0.05
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One objective against the baseline in one row of a table, or over all rows.
+
+    Attributes:
+        metric: the name of the metric.
+        row: a data set, or data and model; None over all data sets.
+        n: how many pairs: folds, data sets, or seeds that both were trained with.
+        difference: the objective minus the baseline in the metric's unit: the mean over the pairs;
+            over data sets the median. None without pairs.
+        mean: of the differences.
+        interval: of the mean over seeds, 95 % by Student's t; None for fewer than two seeds or
+            equal differences.
+        bootstrap_interval: of the mean over data sets or seeds, 95 % percentiles of 10,000 draws.
+        test: Wilcoxon's over data sets, a t-test otherwise.
+        p_holm: its p-value after Holm's adjustment over the objectives of the row.
+        wins, ties, losses: of the pairs. A tie is equal except for the rounding of floats, whatever
+            a table shows.
+        higher_is_better: whether higher numbers of the metric are better.
+    """
+
+    metric: str
+    row: str | None
+    objective: str
+    n: int
+    difference: float | None
+    test: Test
+    p_holm: float | None
+    wins: int
+    ties: int
+    losses: int
+    mean: float | None = None
+    interval: Interval | None = None
+    bootstrap_interval: Interval | None = None
+    higher_is_better: bool = True
+
+    @property
+    def direction(self) -> int:
+        """Return 1 if significantly better, -1 if significantly worse, else 0."""
+        if self.p_holm is None or self.p_holm >= SIGNIFICANT:
+            return 0
+        return 1 if ((self.difference or 0) > 0) == self.higher_is_better else -1
+
+
+@dataclass(frozen=True)
+class Comparisons:
+    """All comparisons of a cross-validation grid.
+
+    Attributes:
+        cells: on each data set.
+        overall: over the data sets that have every cell.
+        ranks: the average rank of each objective over these data sets.
+        overlapping: whether several folds of a repeat test the same rows.
+        datasets: the number of data sets that have every cell.
+    """
+
+    baseline: str
+    cells: dict[CellKey, Comparison] = field(default_factory=dict)
+    overall: list[Comparison] = field(default_factory=list)
+    ranks: dict[str, float] = field(default_factory=dict)
+    friedman: Test = field(default_factory=lambda: Test(None, None))
+    overlapping: bool = False
+    datasets: int = 0
+
+
+def resolve_baseline(objectives: Sequence[str], requested: ParsedObjective | None) -> str:
+    """Return the requested baseline; by default plain softmax, or the first objective.
+
+    Plain softmax is `soft`, `soft` with options such as a bias, or `gradient-decay` with beta 1.
+
+    Raises:
+        RequestError: the requested baseline is not among the objectives.
+    """
+    if requested is None:
+        with_options = [o for o in objectives if o.startswith("soft:")]
+        plain = ["soft", *with_options, "gradient-decay"]
+        return next((o for o in plain if o in objectives), objectives[0])
+    name = str(requested)
+    if name not in objectives:
+        raise RequestError(
+            f"--baseline {name}: not an objective here: expected one of {', '.join(objectives)}."
+            + did_you_mean(name, objectives)
+        )
+    return name
+
+
+def resolve_baselines(
+    tables: Sequence[Sequence[str]], requested: ParsedObjective | None
+) -> list[str]:
+    """Return the baseline of each table: the requested one if the table has it.
+
+    Raises:
+        RequestError: no table has it.
+    """
+    name = str(requested)
+    if requested is not None and tables and not any(name in table for table in tables):
+        resolve_baseline([o for table in tables for o in table], requested)
+    return [resolve_baseline(t, requested if name in t else None) for t in tables]
+
+
+def compare_folds(
+    grid: Grid, results: Mapping[CellKey, Sequence[CVResult]], baseline: str
+) -> Comparisons:
+    """Run every test that the cells of a grid allow.
+
+    Args:
+        grid: the cells.
+        results: of each cell, one for each seed, in the order of the seeds.
+        baseline: the objective that the others are compared with.
+    """
+    others = [o for o in grid.objectives if o != baseline]
+    overlapping = any(sum(r.tested[0]) > r.rows for cell in results.values() for r in cell)
+    comparisons = Comparisons(baseline, overlapping=overlapping)
+    for dataset in grid.datasets:
+        if (dataset, baseline) not in grid.cells:
+            continue
+        reference = results[dataset, baseline]
+        pairs = {
+            o: _paired_folds(results[dataset, o], reference)
+            for o in others
+            if (dataset, o) in grid.cells
+        }
+        fixed = any(r.split == "fixed" for r in reference)
+        reason = "a fixed test set: repeats differ only in initial weights"
+        outcomes = [
+            Test(None, None, reason=reason) if fixed else tests.corrected_resampled_t(d, ratio)
+            for d, ratio in pairs.values()
+        ]
+        adjusted = tests.holm([test.p for test in outcomes])
+        for (objective, (d, _)), test, p in zip(pairs.items(), outcomes, adjusted, strict=True):
+            mean = statistics.fmean(d) if d else None
+            counts = tests.wins_ties_losses(d)
+            comparisons.cells[dataset, objective] = Comparison(
+                "accuracy", dataset, objective, len(d), mean, test, p, *counts, mean
+            )
+    return _over_datasets(grid, comparisons, others)
+
+
+def _over_datasets(grid: Grid, comparisons: Comparisons, others: Sequence[str]) -> Comparisons:
+    rows = grid.complete_rows()
+    if not rows or not others:
+        reason = "no data set has every cell" if not rows else "one objective: nothing to compare"
+        if grid.settings:
+            reason = "rows are settings of one protocol, not independent data sets"
+        return replace(comparisons, friedman=Test(None, None, reason=reason))
+    columns = {o: [row[i] for row in rows] for i, o in enumerate(grid.objectives)}
+    baseline = columns.get(comparisons.baseline)
+    differences = {
+        o: [a - b for a, b in zip(columns[o], baseline, strict=True)]
+        for o in others
+        if baseline is not None
+    }
+    outcomes = [tests.wilcoxon(d) for d in differences.values()]
+    adjusted = tests.holm([test.p for test in outcomes])
+    overall = [
+        Comparison(
+            "accuracy",
+            None,
+            objective,
+            len(d),
+            statistics.median(d),
+            test,
+            p,
+            *tests.wins_ties_losses(d),
+            mean=statistics.fmean(d),
+            bootstrap_interval=tests.bootstrap_interval(d),
+        )
+        for (objective, d), test, p in zip(differences.items(), outcomes, adjusted, strict=True)
+    ]
+    return replace(
+        comparisons,
+        overall=overall,
+        ranks=dict(zip(grid.objectives, tests.ranks(rows), strict=True)),
+        friedman=tests.friedman(rows),
+        datasets=len(rows),
+    )
+
+
+def _paired_folds(a: Sequence[CVResult], b: Sequence[CVResult]) -> tuple[list[float], float]:
+    """Return the differences of the accuracies fold by fold, and the mean of n_test/n_train.
+
+    Seeds that only one of the two has are skipped.
+    """
+    differences: list[float] = []
+    ratios: list[float] = []
+    by_seed = {result.seed: result for result in b}
+    for first in a:
+        second = by_seed.get(first.seed)
+        if second is None:
+            continue
+        for ours, theirs, tested in zip(
+            first.accuracies, second.accuracies, first.tested, strict=True
+        ):
+            differences += [x - y for x, y in zip(ours, theirs, strict=True)]
+            ratios += [n / (first.rows - n) for n in tested]
+    return differences, statistics.fmean(ratios) if ratios else 0.0
+
+
+def compare_seeds(
+    results: Iterable[TrainingResult], baseline: str, metric: str = "top1"
+) -> list[Comparison]:
+    """Compare every objective with the baseline in each row that has both.
+
+    Networks of one seed have the same initial backbone and the same batches, so that they are
+    paired by their seed.
+
+    Args:
+        results: of trainings; diverged ones have no number and are skipped.
+        baseline: canonical name of an objective.
+        metric: its name; results without it are skipped.
+    """
+    measured = metric_named(metric)
+    higher_is_better = measured.direction == "higher"
+    rows: dict[str, dict[str, dict[int, float]]] = {}
+    for result in results:
+        values = rows.setdefault(result.row, {}).setdefault(result.objective, {})
+        value = None if result.diverged else measured.value(result)
+        if value is not None:
+            values[result.seed] = value
+    comparisons = []
+    for row, objectives in rows.items():
+        if baseline not in objectives:
+            continue
+        reference = objectives[baseline]
+        differences = {
+            objective: [
+                value - reference[seed]
+                for seed, value in sorted(values.items())
+                if seed in reference
+            ]
+            for objective, values in objectives.items()
+            if objective != baseline
+        }
+        outcomes = [tests.paired_t(d) for d in differences.values()]
+        adjusted = tests.holm([test.p for test in outcomes])
+        for (objective, d), test, p in zip(differences.items(), outcomes, adjusted, strict=True):
+            above, ties, below = tests.wins_ties_losses(d)
+            has_variance = test.p is not None  # equal differences do not show how much they vary
+            mean = statistics.fmean(d) if d else None
+            comparisons.append(
+                Comparison(
+                    metric,
+                    row,
+                    objective,
+                    len(d),
+                    mean,
+                    test,
+                    p,
+                    above if higher_is_better else below,
+                    ties,
+                    below if higher_is_better else above,
+                    mean,
+                    tests.mean_interval(d) if has_variance else None,
+                    tests.bootstrap_interval(d) if has_variance else None,
+                    higher_is_better,
+                )
+            )
+    return comparisons
+
+
+def folds_document(comparisons: Comparisons) -> dict[str, Any]:
+    """Return the keys `tests` and `ranks` of the JSON document of a cross-validation."""
+    entries: list[dict[str, Any]] = []
+    for comparison in [*comparisons.cells.values(), *comparisons.overall]:
+        over_datasets = comparison.row is None
+        entry = {
+            "test": "wilcoxon signed-rank" if over_datasets else "corrected resampled t",
+            "dataset": comparison.row,
+            "objective": comparison.objective,
+            "baseline": comparisons.baseline,
+            "difference": comparison.difference,
+            **_test_document(comparison.test),
+            "p_holm": comparison.p_holm,
+            "wins": comparison.wins,
+            "ties": comparison.ties,
+            "losses": comparison.losses,
+        }
+        if over_datasets:
+            entry["mean_difference"] = comparison.mean
+            entry["bootstrap_interval"] = _as_list(comparison.bootstrap_interval)
+        entries.append(entry)
+    return {
+        "tests": entries,
+        "ranks": {
+            "average": comparisons.ranks,
+            "datasets": comparisons.datasets,
+            "friedman": _test_document(comparisons.friedman),
+        },
+    }
+
+
+def seeds_document(comparison: Comparison, baseline: str) -> dict[str, Any]:
+    """Return the entry of `tests` in the JSON document of trainings."""
+    return {
+        "test": "paired t over seeds",
+        "metric": comparison.metric,
+        "row": comparison.row,
+        "objective": comparison.objective,
+        "baseline": baseline,
+        "n": comparison.n,
+        "difference": comparison.difference,
+        "interval": _as_list(comparison.interval),
+        "bootstrap_interval": _as_list(comparison.bootstrap_interval),
+        **_test_document(comparison.test),
+        "p_holm": comparison.p_holm,
+        "wins": comparison.wins,
+        "ties": comparison.ties,
+        "losses": comparison.losses,
+    }
+
+
+def _test_document(test: Test) -> dict[str, Any]:
+    return {
+        "statistic": test.statistic,
+        "df": test.df,
+        "p": test.p,
+        "effect": test.effect,
+        "reason": test.reason,
+    }
+
+
+def _as_list(interval: Interval | None) -> list[float] | None:
+    return None if interval is None else list(interval)
