@@ -96,7 +96,8 @@ def load_run(folder: str) -> Run:
         result = validated(model, document)
     except CorruptFileError as error:
         raise CorruptFileError(f"result.json {OTHER_TRIAL} ({error})") from None
-    if problem := _contradiction(info, result):
+    problem = _contradiction(info, result) if result.versions else "'versions' is missing"
+    if problem:
         raise CorruptFileError(f"result.json {OTHER_TRIAL} ({problem})")
     if isinstance(result, TransferResult):
         result = result.by_source_model()

@@ -78,13 +78,13 @@ class Result(Record):
     """A result.json: what a trial measured.
 
     Attributes:
-        versions: of the packages that the numbers may depend on.
+        versions: of the packages that the numbers may depend on; set when it is written.
     """
 
     trial: str
     objective: Objective
     seed: int
-    versions: dict[str, str] = {}
+    versions: dict[str, str] = Field(default_factory=dict)
     timing: Timing
 
     @property

@@ -277,9 +277,9 @@ def test_of_two_runs_of_one_cell_the_later_stays(whole, tmp_path):
     assert [p.partition(": ")[2] for p in collected.problems] == [
         "a later run has that cell: skipped"
     ] * 2
-    kept = {r.about["numerics"] for t in collected.tables for r in t.runs.values()}
+    kept = {r.info.numerics for t in collected.tables for r in t.runs.values()}
     assert 99 in kept
-    assert 98 in {r.about["numerics"] for t in collected.trained for r in t.runs.values()}
+    assert 98 in {r.info.numerics for t in collected.trained for r in t.runs.values()}
 
 
 def test_a_row_holds_one_data_set(whole, tmp_path):
@@ -302,7 +302,7 @@ def test_a_trial_in_two_stores_is_one_and_other_numbers_are_said(whole, tmp_path
     change_result(trial(store, "iris-soft"), accuracies=[[1.0, 2.0, 3.0]] * 2)
     (line,) = collect([whole, store]).problems
     assert ": the same trial as " in line
-    assert line.endswith(", with other numbers: skipped")
+    assert line.endswith(" with other numbers: skipped")
 
 
 def test_diverged_and_collapsed_runs_are_counted(marginctl, whole, tmp_path):

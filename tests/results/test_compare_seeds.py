@@ -57,7 +57,13 @@ def test_shared_seeds_alone_count_and_too_few_say_so():
     records += [record("adacos", 5, 50.0), record("m-soft", 0, None, diverged="at step 3")]
     found = {x.objective: x for x in compare_seeds(records, "soft")}
     one = found["arcgrad"]
-    assert (one.n, one.difference, one.interval, one.bootstrap_interval, one.p_holm) == (1, 2.0, None, None, None)
+    assert (one.n, one.difference, one.interval, one.bootstrap_interval, one.p_holm) == (
+        1,
+        2.0,
+        None,
+        None,
+        None,
+    )
     assert "a test needs 2" in comparison_text(one, "soft")
     assert found["adacos"].difference is None
     assert "0 shared seeds" in comparison_text(found["m-soft"], "soft")

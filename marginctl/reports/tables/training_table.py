@@ -325,7 +325,9 @@ def training_table(
 
 
 def _metric_tables(
-    cells: Sequence[TrainingCell], directions: Mapping[tuple[str, str | None, str], str], baseline: str
+    cells: Sequence[TrainingCell],
+    directions: Mapping[tuple[str, str | None, str], str],
+    baseline: str,
 ) -> Iterator[Table]:
     """Yield a table for each group of metrics, in which each cell of the report is a line."""
     groups: dict[tuple[str, str], list[Metric]] = {}
