@@ -91,7 +91,7 @@ def run(settings: ThroughputSettings, context: Context) -> Result:
     for name in settings.models:
         check_image_shape(ModelSpec.parse(name), images.channels, images.image_size)
     device_config = device_config_for(context.device, session.recipe.train.precision)
-    table_model = session.recipe.model
+    table_model = str(session.recipe.model)
     models = list(dict.fromkeys([*settings.models, table_model]))
     budget = TIMING_FRACTION * 60 * settings.minutes / len(models)
     result = Result("throughput", settings.model_dump(), context.device)

@@ -107,8 +107,7 @@ class BareLoop:
 
     def __init__(self, trainer: Trainer, device_config: DeviceConfig) -> None:
         self._device_config, device = device_config, device_config.device
-        model = ModelSpec.parse(trainer.recipe.model)
-        self._model = create_backbone(model, 3, IMAGE_SIZE).to(device)
+        self._model = create_backbone(trainer.recipe.model, 3, IMAGE_SIZE).to(device)
         if device_config.channels_last:
             self._model.to(memory_format=torch.channels_last)
         self._head = nn.Linear(self._model.feature_dim, CLASSES, bias=False).to(device)

@@ -1,21 +1,23 @@
 """marginctl cosify."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from marginctl.cli import options, training_options
+from marginctl.cli.training_options import RunOptions, run_task, with_run_options
 
 
+@with_run_options
 def command(
+    run: RunOptions,
     recipe: training_options.Recipe = None,
-    start: Annotated[
+    source_model: Annotated[
         str | None,
         typer.Option(
             "--from",
-            metavar="START",
-            help="The trained network: a trial's folder, a checkpoint in it, or weights such as "
+            metavar="MODEL",
+            help="Source model: a run directory, a checkpoint in it, or weights such as "
             "ResNet50_Weights.IMAGENET1K_V1 or efficientnet-lite0.",
         ),
     ] = None,
@@ -25,47 +27,26 @@ def command(
         typer.Option(
             "--blocks",
             metavar="BLOCKS",
-            help="Which of four are fine-tuned: 1-4, 2-4, 3-4, 4, or head for none; repeatable.",
+            help="Blocks to fine-tune: 1-4, 2-4, 3-4, 4, or head for none; repeatable.",
         ),
     ] = None,
     objective: options.Objectives = None,
     ood: options.Ood = None,
     epochs: training_options.Epochs = None,
-    seeds: training_options.SeedCount = None,
-    keep: training_options.Keep = 1,
-    checkpoint_minutes: training_options.CheckpointMinutes = 5.0,
-    tensorboard: training_options.TensorBoardFolder = None,
-    report_format: options.ReportFormat = "table",
-    json: options.Json = False,
-    set_: options.Set = None,
-    seed: options.Seed = None,
-    out: options.Out = Path("runs"),
-    data_dir: options.DataDir = None,
-    device: options.Device = "auto",
-    dry_run: options.DryRun = False,
-    quiet: options.Quiet = False,
 ) -> None:
     """Turn a softmax network into a cosine one: a new classifier, and some blocks fine-tuned.
 
-    The network goes on from what --from names, with a new classifier of the objective and without
-    its own. Blocks that are not named stand still: their weights, their statistics of batch
-    normalisation, their dropout. Prints the accuracy, kappa* and detection of the network before
-    and after. Finished trials are kept, unfinished ones have checkpoints: the same command again
+    Replaces the classifier of the source model by one of the objective. Other blocks are frozen:
+    weights, batch normalisation statistics and dropout. Prints accuracy, kappa* and detection
+    before and after. The runs folder keeps finished trials and checkpoints: the same command again
     resumes.
     """
-    training_options.perform(
-        "cosify",
-        recipe,
-        {
-            "source_model": ("--from", start),
-            "data.name": ("--data", data),
-            "grid.blocks": ("--blocks", blocks or None),
-            "objectives": ("--objective", objective),
-            "ood": ("--ood", ood),
-            "train.epochs": ("--epochs", epochs),
-        },
-        training_options.How(
-            *(set_ or [], seed, seeds, keep, checkpoint_minutes, tensorboard, report_format, json),
-            *(out, data_dir, device, dry_run, quiet),
-        ),
-    )
+    recipe_options = {
+        "source_model": ("--from", source_model),
+        "data.name": ("--data", data),
+        "grid.blocks": ("--blocks", blocks or None),
+        "objectives": ("--objective", objective),
+        "ood": ("--ood", ood),
+        "train.epochs": ("--epochs", epochs),
+    }
+    run_task("cosify", recipe, recipe_options, run)

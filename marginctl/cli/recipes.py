@@ -26,21 +26,23 @@ def list_(json: options.Json = False) -> None:
 
 @app.command()
 def show(recipe: options.RecipeName) -> None:
-    """Print a recipe's file."""
+    """Print the file of a recipe."""
     from marginctl.recipe import find_recipe
     from marginctl.reports.formats.output import print_lines
     from marginctl.utils.yaml import read_text
 
-    source = find_recipe(recipe)
-    print_lines(read_text(source.path, str(source.path)).removesuffix("\n").split("\n"))
+    file = find_recipe(recipe)
+    print_lines(read_text(file.path, str(file.path)).removesuffix("\n").split("\n"))
 
 
 @app.command()
 def validate(
-    recipe: Annotated[list[str], typer.Argument(metavar="RECIPE", help="Names or files.")],
+    recipe: Annotated[
+        list[str], typer.Argument(metavar="RECIPE", help="Names or files of recipes.")
+    ],
     set_: options.Set = None,
 ) -> None:
-    """Check recipes and print every error at once."""
+    """Validate recipes and print all their errors."""
     from marginctl.errors import RequestError
     from marginctl.experiments.tasks import load_any_recipe
     from marginctl.recipe import find_recipe
@@ -60,10 +62,10 @@ def validate(
 @app.command()
 def copy(
     recipe: options.RecipeName,
-    to: Annotated[Path, typer.Argument(metavar="FILE", help="Where the copy goes.")],
+    to: Annotated[Path, typer.Argument(metavar="FILE", help="Target file or folder.")],
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
-    """Copy a recipe to a file of your own."""
+    """Copy a recipe to a file."""
     from marginctl.recipe import copy_recipe
     from marginctl.reports.formats.output import print_lines
 

@@ -1,14 +1,16 @@
 """marginctl train."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from marginctl.cli import completion, options, training_options
+from marginctl.cli.training_options import RunOptions, run_task, with_run_options
 
 
+@with_run_options
 def command(
+    run: RunOptions,
     recipe: training_options.Recipe = None,
     data: training_options.Data = None,
     model: Annotated[
@@ -16,7 +18,7 @@ def command(
         typer.Option(
             "--model",
             metavar="NAME",
-            help="A backbone: NAME:option=value,...",
+            help="Backbone: NAME:option=value,...",
             autocompletion=completion.model,
         ),
     ] = None,
@@ -24,38 +26,18 @@ def command(
     ood: options.Ood = None,
     pairs: options.Pairs = None,
     epochs: training_options.Epochs = None,
-    seeds: training_options.SeedCount = None,
-    keep: training_options.Keep = 1,
-    checkpoint_minutes: training_options.CheckpointMinutes = 5.0,
-    tensorboard: training_options.TensorBoardFolder = None,
-    report_format: options.ReportFormat = "table",
-    json: options.Json = False,
-    set_: options.Set = None,
-    seed: options.Seed = None,
-    out: options.Out = Path("runs"),
-    data_dir: options.DataDir = None,
-    device: options.Device = "auto",
-    dry_run: options.DryRun = False,
-    quiet: options.Quiet = False,
 ) -> None:
     """Train objectives on images, by a recipe or by options alone.
 
-    Prints the test accuracy of the last and of the best epoch over the seeds. Finished trials are
-    kept in the run store, unfinished ones have checkpoints: the same command again resumes.
+    Prints the test accuracy of the last and of the best epoch over the seeds. The runs folder keeps
+    finished trials and checkpoints: the same command again resumes.
     """
-    training_options.perform(
-        "train",
-        recipe,
-        {
-            "data.name": ("--data", data),
-            "model": ("--model", model),
-            "objectives": ("--objective", objective),
-            "ood": ("--ood", ood),
-            "pairs": ("--pairs", pairs),
-            "train.epochs": ("--epochs", epochs),
-        },
-        training_options.How(
-            *(set_ or [], seed, seeds, keep, checkpoint_minutes, tensorboard, report_format, json),
-            *(out, data_dir, device, dry_run, quiet),
-        ),
-    )
+    recipe_options = {
+        "data.name": ("--data", data),
+        "model": ("--model", model),
+        "objectives": ("--objective", objective),
+        "ood": ("--ood", ood),
+        "pairs": ("--pairs", pairs),
+        "train.epochs": ("--epochs", epochs),
+    }
+    run_task("train", recipe, recipe_options, run)

@@ -1,9 +1,11 @@
-"""What `train` and `cosify` have in common: their options, and running a recipe's trials."""
+"""What `train`, `cosify` and `transfer` share: their options, and running a recipe's trials."""
 
+import functools
+import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -11,14 +13,11 @@ from marginctl.cli import completion, options
 from marginctl.cli.options import integer, print_json
 from marginctl.errors import MarginctlError
 
-if TYPE_CHECKING:
-    pass
-
 Recipe = Annotated[
     str | None,
     typer.Argument(
         metavar="RECIPE",
-        help="A shipped recipe's name, or a file; none: the options alone.",
+        help="Name or file of a recipe. Omit to use options only.",
         autocompletion=completion.recipe,
     ),
 ]
@@ -27,21 +26,26 @@ Data = Annotated[
     typer.Option(
         "--data",
         metavar="NAME",
-        help="digits, mnist, cifar-100, folder:PATH, ...",
+        help="Image data set: digits, mnist, cifar-100, folder:PATH, ...",
         autocompletion=completion.images,
     ),
 ]
 Epochs = Annotated[
-    int | None, typer.Option("--epochs", metavar="N", parser=integer(1), help="Epochs.")
+    int | None, typer.Option("--epochs", metavar="N", parser=integer(1), help="Number of epochs.")
 ]
 SeedCount = Annotated[
     int | None,
-    typer.Option("--seeds", metavar="N", parser=integer(1, 10_000), help="So many, from 0."),
+    typer.Option(
+        "--seeds", metavar="N", parser=integer(1, 10_000), help="Number of seeds (0 to N - 1)."
+    ),
 ]
 Keep = Annotated[
     int,
     typer.Option(
-        "--keep", metavar="N", parser=integer(1), help="Checkpoints that stay, the best apart."
+        "--keep",
+        metavar="N",
+        parser=integer(1),
+        help="Recent checkpoints to keep, besides the best.",
     ),
 ]
 CheckpointMinutes = Annotated[
@@ -50,7 +54,7 @@ CheckpointMinutes = Annotated[
         "--checkpoint-minutes",
         metavar="MINUTES",
         parser=options.number(0),
-        help="Between two checkpoints.",
+        help="Checkpoint interval.",
     ),
 ]
 TensorBoardFolder = Annotated[
@@ -59,44 +63,67 @@ TensorBoardFolder = Annotated[
         "--tensorboard",
         metavar="FOLDER",
         parser=options.folder,
-        help="Write every epoch there for TensorBoard.",
+        help="Write the metrics of every epoch for TensorBoard.",
     ),
 ]
 
 
 @dataclass(frozen=True)
-class How:
-    """The options of a call that say how, and not what, is trained."""
+class RunOptions:
+    """The options of a command besides those that change its recipe."""
 
-    overrides: list[str]
-    seed: list[int] | None
-    seeds: int | None
-    keep: int
-    checkpoint_minutes: float
-    tensorboard: Path | None
-    report_format: str
-    json: bool
-    out: Path
-    data_dir: Path | None
-    device: str
-    dry_run: bool
-    quiet: bool
+    seeds: SeedCount = None
+    keep: Keep = 1
+    checkpoint_minutes: CheckpointMinutes = 5.0
+    tensorboard: TensorBoardFolder = None
+    report_format: options.ReportFormat = "table"
+    json: options.Json = False
+    set_: options.Set = None
+    seed: options.Seed = None
+    out: options.Out = Path("runs")
+    data_dir: options.DataDir = None
+    device: options.Device = "auto"
+    dry_run: options.DryRun = False
+    quiet: options.Quiet = False
 
 
-def perform(
+def with_run_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the fields of `RunOptions` as options to a command that takes them as `run`."""
+    own = [p for p in inspect.signature(command).parameters.values() if p.name != "run"]
+    shared = [
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.POSITIONAL_OR_KEYWORD,
+            default=field.default,
+            annotation=field.type,
+        )
+        for field in fields(RunOptions)
+    ]
+
+    @functools.wraps(command)
+    def wrapped(**values: Any) -> None:
+        run = RunOptions(**{field.name: values.pop(field.name) for field in fields(RunOptions)})
+        command(**values, run=run)
+
+    wrapped.__signature__ = inspect.Signature([*own, *shared])  # type: ignore[attr-defined]
+    wrapped.__annotations__ = {p.name: p.annotation for p in (*own, *shared)}
+    return wrapped
+
+
+def run_task(
     task: str,
     recipe: str | None,
-    given: Mapping[str, tuple[str, Any]],
-    how: How,
-    after: "Callable[[Any], None] | None" = None,
+    recipe_options: Mapping[str, tuple[str, Any]],
+    run: RunOptions,
+    after: Callable[[Any], None] | None = None,
 ) -> None:
     """Run the trials of a recipe and print their table.
 
     Args:
         task: the name of the task.
         recipe: the name or file of the recipe, or None for one of options alone.
-        given: dotted key -> (option, value), besides the seeds.
-        how: all other options.
+        recipe_options: dotted key -> (option, value), besides the seeds.
+        run: all other options.
         after: called with the session after its trials.
     """
     from marginctl.console.progress import TrainProgress
@@ -110,42 +137,41 @@ def perform(
     from marginctl.reports.tables.plan_table import plan_lines
     from marginctl.utils.device import is_main_process
 
-    seeds = None if how.seeds is None else list(range(how.seeds))
-    if how.seed and seeds is not None:
+    seeds = None if run.seeds is None else list(range(run.seeds))
+    if run.seed and seeds is not None:
         raise RequestError("--seed and --seeds: give one of them")
-    if how.tensorboard:
-        check(how.tensorboard)
-    seed_option = ("--seed", how.seed) if how.seed else ("--seeds", seeds)
-    session = TASKS[task].load("prepare")(
-        Request(
-            recipe,
-            {**given, "seeds": seed_option},
-            how.overrides,
-            how.data_dir,
-            how.out,
-            how.device,
-        )
+    if run.tensorboard:
+        check(run.tensorboard)
+    seed_option = ("--seed", run.seed) if run.seed else ("--seeds", seeds)
+    request = Request(
+        recipe,
+        {**recipe_options, "seeds": seed_option},
+        run.set_ or [],
+        run.data_dir,
+        run.out,
+        run.device,
     )
-    speaks = is_main_process()
-    if how.dry_run:
-        if speaks:
-            planned = TASKS[task].load("estimate")(session)
-            if how.json:
-                print_json({"schema": 1, "command": session.recipe.task, "dry_run": planned})
+    session = TASKS[task].load("prepare")(request)
+    prints = is_main_process()
+    if run.dry_run:
+        if prints:
+            estimate = TASKS[task].load("estimate")(session)
+            if run.json:
+                print_json({"schema": 1, "command": task, "dry_run": estimate})
             else:
-                print_sentences(plan_lines(planned))
+                print_sentences(plan_lines(estimate))
         return
-    with TrainProgress(len(session.trials), quiet=how.quiet or not speaks) as progress:
-        listener = TensorBoard(progress, session, how.tensorboard) if how.tensorboard else progress
-        checkpoints = CheckpointPolicy(how.checkpoint_minutes, how.keep)
-        outcome = run_trials(session, listener, checkpoints, listener.done)
-    if not speaks:
+    with TrainProgress(len(session.trials), quiet=run.quiet or not prints) as progress:
+        callback = TensorBoard(progress, session, run.tensorboard) if run.tensorboard else progress
+        checkpoints = CheckpointPolicy(run.checkpoint_minutes, run.keep)
+        outcome = run_trials(session, callback, checkpoints, callback.done)
+    if not prints:
         raise typer.Exit(1 if outcome.failed else 0)
     if after is not None:
         after(session)
-    records = list(outcome.results.values())
-    if how.json or records:
-        report = TASKS[task].load("report")(records, session.recipe, outcome.failed)
-        print_report(report, "json" if how.json else how.report_format)
+    results = list(outcome.results.values())
+    if run.json or results:
+        report = TASKS[task].load("report")(results, session.recipe, outcome.failed)
+        print_report(report, "json" if run.json else run.report_format)
     if outcome.failed:
         raise MarginctlError(*outcome.failed)

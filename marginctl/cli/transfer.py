@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from marginctl.cli import completion, options, training_options
+from marginctl.cli.training_options import RunOptions, run_task, with_run_options
 
 
 class Method(enum.StrEnum):
@@ -14,15 +15,17 @@ class Method(enum.StrEnum):
     fine_tune = "fine-tune"
 
 
+@with_run_options
 def command(
+    run: RunOptions,
     recipe: training_options.Recipe = None,
-    start: Annotated[
+    source_models: Annotated[
         list[str] | None,
         typer.Option(
             "--from",
-            metavar="START",
-            help="A trained network: a trial's folder, a folder of trials, a checkpoint, or "
-            "weights such as ResNet50_Weights.IMAGENET1K_V1 or efficientnet-lite0; repeatable.",
+            metavar="MODEL",
+            help="Source model: a run directory, a folder of them, a checkpoint, or weights such "
+            "as ResNet50_Weights.IMAGENET1K_V1 or efficientnet-lite0; repeatable.",
         ),
     ] = None,
     data: Annotated[
@@ -30,8 +33,8 @@ def command(
         typer.Option(
             "--data",
             metavar="NAME",
-            help="folder:PATH with train/CLASS/IMAGE and val/CLASS/IMAGE, digits, mnist, ...; "
-            "repeatable.",
+            help="Image data set: folder:PATH with train/CLASS/IMAGE and val/CLASS/IMAGE, digits, "
+            "mnist, ...; repeatable.",
             autocompletion=completion.images,
         ),
     ] = None,
@@ -39,64 +42,40 @@ def command(
         list[Method] | None,
         typer.Option(
             "--method",
-            help="A linear classifier on frozen features, or fine-tuning; repeatable.",
+            metavar="[probe|fine-tune]",
+            help="Linear classifier on frozen features, or fine-tuning; repeatable.",
         ),
     ] = None,
     objective: options.Objectives = None,
     epochs: training_options.Epochs = None,
     predictions: Annotated[
         Path | None,
-        typer.Option(
-            "--predictions",
-            metavar="FILE",
-            help="Write what is said of each test image as CSV.",
-        ),
+        typer.Option("--predictions", metavar="FILE", help="Write per-image predictions as CSV."),
     ] = None,
-    seeds: training_options.SeedCount = None,
-    keep: training_options.Keep = 1,
-    checkpoint_minutes: training_options.CheckpointMinutes = 5.0,
-    tensorboard: training_options.TensorBoardFolder = None,
-    report_format: options.ReportFormat = "table",
-    json: options.Json = False,
-    set_: options.Set = None,
-    seed: options.Seed = None,
-    out: options.Out = Path("runs"),
-    data_dir: options.DataDir = None,
-    device: options.Device = "auto",
-    dry_run: options.DryRun = False,
-    quiet: options.Quiet = False,
 ) -> None:
-    """See what trained networks are worth on other images: linear probes, or fine-tuning.
+    """Evaluate transfer learning: linear probes or fine-tuning of trained networks.
 
-    A probe is a linear classifier on the frozen network's features, fitted by L-BFGS; the strength
-    of its penalty is chosen on a part of the training images. Features are kept in the run store.
-    Finished trials are kept: the same command again computes what is missing.
+    A probe is a linear classifier on the features of the frozen network, fitted by L-BFGS; a part
+    of the training images chooses its L2 penalty. The runs folder keeps features and finished
+    trials: the same command again computes what is missing.
     """
-    from marginctl.runs.atomic_io import check_writable
-
     if predictions is not None:
+        from marginctl.runs.atomic_io import check_writable
+
         check_writable(predictions)
 
-    def after(session: Any) -> None:
+    def write_predictions(session: Any) -> None:
         if predictions is not None:
             session.write_predictions(predictions)
 
-    training_options.perform(
-        "transfer",
-        recipe,
-        {
-            "source_models": ("--from", start or None),
-            # both: the first one stands for the others where a recipe is checked as a whole
-            "data.name": ("--data", data[0] if data else None),
-            "grid.data.name": ("--data", data or None),
-            "method": ("--method", str(method[0]) if method else None),
-            "grid.method": ("--method", list(map(str, method)) if method else None),
-            "objectives": ("--objective", objective),
-            "train.epochs": ("--epochs", epochs),
-        },
-        training_options.How(
-            *(set_ or [], seed, seeds, keep, checkpoint_minutes, tensorboard, report_format, json),
-            *(out, data_dir, device, dry_run, quiet),
-        ),
-        after,
-    )
+    recipe_options = {
+        "source_models": ("--from", source_models or None),
+        # the grid needs a base recipe that is valid by itself: its first values
+        "data.name": ("--data", data[0] if data else None),
+        "grid.data.name": ("--data", data or None),
+        "method": ("--method", str(method[0]) if method else None),
+        "grid.method": ("--method", list(map(str, method)) if method else None),
+        "objectives": ("--objective", objective),
+        "train.epochs": ("--epochs", epochs),
+    }
+    run_task("transfer", recipe, recipe_options, run, write_predictions)

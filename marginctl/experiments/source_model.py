@@ -1,4 +1,4 @@
-"""Source models: the trained networks that `cosify` and `transfer` begin with."""
+"""Source models: the trained networks that other trainings begin with."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -332,7 +332,7 @@ def check_scale_value(name: str, spec: ObjectiveSpec) -> None:
     if source is not None:
         raise RequestError(
             f"{name}: scale fixed(from_run={source.source}): expected a number here: give value; "
-            "marginctl train and marginctl cosify take a scale from a run"
+            "only marginctl train takes a scale from a run"
         )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from marginctl.data.images.registry import loading_modes
 from marginctl.errors import RequestError
@@ -12,25 +12,15 @@ from marginctl.objectives.parsing import parse
 from marginctl.objectives.schedules import parse_learning_rate
 from marginctl.recipe.fields import LearningRate, first_error_line
 from marginctl.recipe.image_data import ImageData
-from marginctl.recipe.image_recipe import Objectives, Optim, Training
+from marginctl.recipe.image_recipe import (
+    Blocks,
+    Objectives,
+    Optim,
+    SourceModelName,
+    Training,
+    check_same_model,
+)
 from marginctl.recipe.train import EvaluatedRecipe
-
-
-def _block_text(value: Any) -> Any:
-    return "4" if type(value) is int and value == 4 else value  # YAML reads 4 as a number
-
-
-Blocks = Annotated[
-    Literal["1-4", "2-4", "3-4", "4", "head"],
-    BeforeValidator(_block_text),
-    Field(
-        description="blocks of the backbone to fine-tune; the earlier ones are frozen; head: only "
-        "the new classifier is trained"
-    ),
-]
-SourceModelName = Annotated[
-    ModelSpec | None, Field(description="default: that of the source model")
-]
 
 
 class CosifyOptim(Optim):
@@ -107,11 +97,3 @@ class CosifyRecipe(EvaluatedRecipe):
             raise RequestError(
                 f"source_model = {self.source_model}: {first_error_line(error)}"
             ) from None
-
-
-def check_same_model(named: ModelSpec | None, model: ModelSpec, source_model: str) -> None:
-    """Raise RequestError for a recipe that names another model than its source model has."""
-    if named not in (None, model):
-        raise RequestError(
-            f"model = {named}: the network of {source_model} is {model}: leave 'model' out"
-        )

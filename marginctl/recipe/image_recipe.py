@@ -5,10 +5,18 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from marginctl.errors import RequestError
+from marginctl.models.registry import ModelSpec
 from marginctl.objectives.parsing import ParsedObjective, parse, parse_any
 from marginctl.objectives.parts import scale_source
 from marginctl.objectives.schedules import parse_learning_rate
@@ -30,6 +38,23 @@ MAX_DIAGNOSED = 5_000  # training images whose diagnostics are recorded
 
 Sampling = Literal["random", "class-balanced"]
 Objectives = Annotated[list[ParsedObjective], Field(min_length=1)]
+
+
+def _block_text(value: Any) -> Any:
+    return "4" if type(value) is int and value == 4 else value  # YAML reads 4 as a number
+
+
+Blocks = Annotated[
+    Literal["1-4", "2-4", "3-4", "4", "head"],
+    BeforeValidator(_block_text),
+    Field(
+        description="blocks of the backbone to fine-tune; the earlier ones are frozen; head: only "
+        "the new classifier is trained"
+    ),
+]
+SourceModelName = Annotated[
+    ModelSpec | None, Field(description="default: that of the source model")
+]
 
 
 class Optim(BaseModel):
@@ -114,7 +139,7 @@ class Training(BaseModel):
 
 
 class ImageRecipe(BaseModel):
-    """The fields that `train`, `cosify` and `transfer` share."""
+    """The fields that the recipes of all image tasks share."""
 
     model_config = STRICT
     minimal: ClassVar[Mapping[str, Any]] = {}  # the required keys of a recipe
@@ -125,7 +150,7 @@ class ImageRecipe(BaseModel):
     about: About = About()
     task: str
     data: ImageData = ImageData()
-    model: Any
+    model: Any  # a ModelSpec; None in a recipe that leaves it to its source model
     objectives: Objectives
     optim: Optim = Optim()
     train: Training = Training()
@@ -236,6 +261,14 @@ def grid_text(setting: Mapping[str, Any], exclude: Sequence[str]) -> str:
     """Return the values of the grid as `, key=value`, without some keys."""
     others = {key: value for key, value in setting.items() if key not in exclude}
     return "".join(f", {key.rpartition('.')[2]}={value}" for key, value in others.items())
+
+
+def check_same_model(named: ModelSpec | None, model: ModelSpec, source_model: str) -> None:
+    """Raise RequestError for a recipe that names another model than its source model has."""
+    if named not in (None, model):
+        raise RequestError(
+            f"model = {named}: the network of {source_model} is {model}: leave 'model' out"
+        )
 
 
 def check_scale_sources(objectives: list[ParsedObjective]) -> list[ParsedObjective]:

@@ -11,10 +11,17 @@ from marginctl.models.registry import ModelSpec
 from marginctl.objectives.parsing import parse
 from marginctl.objectives.parts import scale_source
 from marginctl.objectives.schedules import parse_learning_rate
-from marginctl.recipe.cosify import Blocks, SourceModelName, check_same_model
 from marginctl.recipe.fields import STRICT, LearningRate, first_error_line
 from marginctl.recipe.image_data import ImageData
-from marginctl.recipe.image_recipe import ImageRecipe, Objectives, Optim, Training
+from marginctl.recipe.image_recipe import (
+    Blocks,
+    ImageRecipe,
+    Objectives,
+    Optim,
+    SourceModelName,
+    Training,
+    check_same_model,
+)
 
 Method = Literal["probe", "fine-tune"]
 _Penalty = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]

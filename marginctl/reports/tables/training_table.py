@@ -168,7 +168,7 @@ def _cell(
 def training_report(
     results: Sequence[Result], recipe: ImageRecipe, failed: Sequence[str]
 ) -> Report:
-    """Return what `train` and `cosify` print.
+    """Return what the commands that train networks print.
 
     Args:
         results: of the trials.
