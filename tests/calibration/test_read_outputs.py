@@ -104,7 +104,7 @@ def test_what_is_wrong_in_an_npz(tmp_path, arrays, message):
     ("content", "message"),
     [
         ("", "the file is empty"),
-        ("logit_0,logit_1,label\n", "no rows below the line of names"),
+        ("logit_0,logit_1,label\n", "no rows below the header"),
         ("logit_0,logit_1,label\n1,2,0\n1,x,1\n", "o.csv:3: logit_1 = 'x': expected a number"),
         ("logit_0,logit_1,label\n1,2,0\n1,,1\n", "o.csv:3: logit_1 = '': expected a number"),
         ("logit_0,logit_1,label\n1,2,0\n1,nan,1\n", "logits: nan in row 1, class 1 (from 0)"),

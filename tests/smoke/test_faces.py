@@ -132,7 +132,7 @@ def test_eval_on_the_same_folder_tests_no_image_that_was_trained_on(marginctl, f
         again = marginctl(*given, "--data", name, "--json")
         assert again.status == 0, again.err
         assert [again.json[key] for key in ("n", "nll")] == [own[key] for key in ("n", "nll")]
-    assert "a training divides" in refused(marginctl, *given, "--data", "folder:others")
+    assert "set data.test_fraction" in refused(marginctl, *given, "--data", "folder:others")
 
 
 def test_the_report_has_a_column_of_it(marginctl, faces, store):
