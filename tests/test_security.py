@@ -1,4 +1,4 @@
-"""Files of others: nothing in them runs, and no name in them is obeyed, by real commands."""
+"""Hostile files and names: real commands run no code of a file and obey no name in a terminal."""
 
 import hashlib
 import io
@@ -23,13 +23,13 @@ SMALL = ("--device", "cpu", "--quiet")
 MARKUP = "<script>alert(1)</script>\" onload='x"  # a folder's name has no slash
 MARKUP = MARKUP.replace("/", "\u2215")
 ADDRESS = "javascript:alert(1)"
-OBEYED = "\x1b[31m\x1b]0;title\x07\u202e"
+CONTROL = "\x1b[31m\x1b]0;title\x07\u202e"
 LATEX = "a_b%c&d#e$f{g}h~i^j\\k"
-NAMES = (f"{MARKUP}{OBEYED}", f"{ADDRESS}{LATEX}|`*")
+NAMES = (f"{MARKUP}{CONTROL}", f"{ADDRESS}{LATEX}|`*")
 
 
 class Payload:
-    """Makes the file `ran` where a pickle of it is loaded."""
+    """Creates the file `ran` if a pickle of it is loaded."""
 
     def __reduce__(self):
         return os.system, ("touch ran",)
@@ -59,19 +59,19 @@ def _here(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory):
-    """A store of a network and of folds, of images and a table whose names are hostile."""
+    """A runs folder of training and cross-validation on data whose names are hostile."""
     folder = tmp_path_factory.mktemp("hostile")
     stream = np.random.default_rng(0)
-    data = folder / f"set{LATEX[:-2]}{OBEYED}"
+    data = folder / f"set{LATEX[:-2]}{CONTROL}"
     for part in ("train", "val"):
         for name in NAMES:
             (data / part / name).mkdir(parents=True)
             for i in range(6):
                 pixels = stream.integers(0, 256, (8, 8, 3), np.uint8)
                 Image.fromarray(pixels).save(data / part / name / f"{i}.png")
-    table = folder / f"{MARKUP[:20]}{OBEYED}{LATEX[:-2]}.csv"
+    table = folder / f"{MARKUP[:20]}{CONTROL}{LATEX[:-2]}.csv"
     rows = [f"{i % 7},{i % 5},{'xy'[i % 2]}{LATEX}{MARKUP.replace(chr(34), '')}" for i in range(40)]
-    table.write_text("\n".join([f"a{OBEYED},b{MARKUP.replace(chr(34), '')},kind", *rows]))
+    table.write_text("\n".join([f"a{CONTROL},b{MARKUP.replace(chr(34), '')},kind", *rows]))
     store = folder / "store"
     for arguments in (
         *(
@@ -93,7 +93,7 @@ def test_the_payload_would_run():
     assert Path("ran").exists()
 
 
-def test_no_checkpoint_runs(marginctl, hostile):
+def test_no_checkpoint_runs_code(marginctl, hostile):
     shutil.copytree(hostile[3], "store")
     for data in (PAYLOAD, checkpoint_of_payload()):
         for path in Path("store").rglob("checkpoints/*.pt"):
@@ -113,7 +113,7 @@ def test_no_checkpoint_runs(marginctl, hostile):
     assert not Path("ran").exists()
 
 
-def test_no_array_runs(marginctl):
+def test_no_array_runs_code(marginctl):
     for name, data in (("o.npz", array_of_payload()), ("p.npz", PAYLOAD), ("q.npz", b"")):
         Path(name).write_bytes(data)
         ran = marginctl("calibrate", name)
@@ -124,22 +124,22 @@ def test_no_array_runs(marginctl):
     assert not Path("ran").exists()
 
 
-def test_no_kept_feature_runs(marginctl):
+def test_no_cached_feature_runs_code(marginctl):
     train = ("train", "--data", "digits", "--set", "data.subset_size=40", "--model", "mlp:width=4")
-    assert marginctl(*train, "--epochs", "1", *SMALL, "--out", "starts").status == 0
-    probe = ("transfer", "--from", "starts/digits-mlp-width-4", "--data", "digits", *SMALL)
+    assert marginctl(*train, "--epochs", "1", *SMALL, "--out", "sources").status == 0
+    probe = ("transfer", "--from", "sources/digits-mlp-width-4", "--data", "digits", *SMALL)
     probe += ("--set", "data.subset_size=40", "--set", "probe.l2_penalties=[0.1]", "--out", "store")
     first = marginctl(*probe, "--json").json
-    kept = list(Path("store").rglob("*.npy"))
-    assert kept
-    for path in kept:
+    cached = list(Path("store").rglob("*.npy"))
+    assert cached
+    for path in cached:
         path.unlink()
         name = f"{path.stem.rpartition('-')[0]}-{hashlib.sha256(PAYLOAD).hexdigest()[:16]}.npy"
         path.with_name(name).write_bytes(PAYLOAD)
     for path in Path("store").rglob("result.json"):
         path.unlink()
     again = marginctl(*probe, "--json")
-    assert again.err.count("is corrupt: recomputing") == len(kept)
+    assert again.err.count("is corrupt: recomputing") == len(cached)
     assert again.json["cells"][0]["top1"] == first["cells"][0]["top1"]
     assert not Path("ran").exists()
 
@@ -153,7 +153,7 @@ def test_no_kept_feature_runs(marginctl):
         "!<tag:yaml.org,2002:python/object/apply:os.system> ['touch ran']",
     ],
 )
-def test_no_recipe_runs(marginctl, value):
+def test_no_recipe_runs_code(marginctl, value):
     Path("r.yaml").write_text(f"task: train\npaper: {value}\nobjectives: [soft]\n")
     for command in (("recipes", "validate", "r.yaml"), ("train", "r.yaml")):
         ran = marginctl(*command)
@@ -173,9 +173,9 @@ def test_no_name_reaches_the_terminal_raw(marginctl, hostile):
     uci = ("uci-cv", "--csv", table, "--target", "kind", "--folds", "2", "--repeats", "1")
     uci += ("--set", "protocol.epochs=1", "--objective", "soft", "--out", store)
     trial = next(p.parent for p in store.rglob("checkpoints"))
-    refused = data.parent / f"{OBEYED}.yaml"
-    refused.write_text(f"task: train\n# {OBEYED}\nobjectivs: [soft]\n")
-    said = [
+    refused = data.parent / f"{CONTROL}.yaml"
+    refused.write_text(f"task: train\n# {CONTROL}\nobjectivs: [soft]\n")
+    runs = [
         *(marginctl("report", store, "--format", kind) for kind in FORMATS),
         *(marginctl(*command, "--format", k) for command in (train, uci) for k in FORMATS[::3]),
         *(marginctl(*command, *more) for command in (train, uci) for more in (["--dry-run"],)),
@@ -186,17 +186,17 @@ def test_no_name_reaches_the_terminal_raw(marginctl, hostile):
         marginctl("calibrate", trial, "--method", "none", "--bootstrap", "0", "--repeats", "1"),
         marginctl("recipes", "show", refused),
         marginctl("recipes", "validate", refused),
-        marginctl("recipes", "show", OBEYED),
-        marginctl("uci-cv", "--dataset", OBEYED),
-        marginctl("uci-cv", "--csv", table, "--target", OBEYED),
-        marginctl("train", "--set", OBEYED),
-        marginctl("data", "verify", OBEYED),
+        marginctl("recipes", "show", CONTROL),
+        marginctl("uci-cv", "--dataset", CONTROL),
+        marginctl("uci-cv", "--csv", table, "--target", CONTROL),
+        marginctl("train", "--set", CONTROL),
+        marginctl("data", "verify", CONTROL),
     ]
-    assert {ran.status for ran in said} == {0, 2}
-    for i, ran in enumerate(said):
+    assert {ran.status for ran in runs} == {0, 2}
+    for i, ran in enumerate(runs):
         raw = re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]", ran.out + ran.err)
         assert raw is None, (i, ran)
-    assert sum("\\x1b[31m" in ran.out + ran.err for ran in said) > 12
+    assert sum("\\x1b[31m" in ran.out + ran.err for ran in runs) > 12
 
 
 def test_latex_of_hostile_names_is_text(marginctl, hostile):
@@ -213,11 +213,11 @@ def test_markup_in_names_is_text_in_the_page_and_its_figures(marginctl, hostile)
     ran = marginctl("report", hostile[3], "--format", "html", "--output", "r.html")
     assert ran.status == 0, ran.err
     page = Path("r.html").read_text("utf-8")
-    read = ParsedPage(page)
-    assert len(read.all("script")) == 1
+    parsed = ParsedPage(page)
+    assert len(parsed.all("script")) == 1
     assert "<script>alert" not in page
     assert "\x1b" not in page
-    for _, attributes, _ in read.elements:
+    for _, attributes, _ in parsed.elements:
         assert not any(name.startswith("on") for name in attributes)
         for name in ("href", "src"):
             assert attributes.get(name, "#").startswith(("#", "data:"))
