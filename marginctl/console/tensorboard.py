@@ -66,7 +66,7 @@ class TensorBoard:
         self._write(trial, line)
 
     def done(self, trial: "Trial", record: TrainingResult) -> None:
-        """Close the file of a finished trial; of one without training it is written first."""
+        """Close the events of a finished trial; write them first if it needed no training."""
         self._progress.done(trial, record)
         self._write(trial, None)
         self.close()

@@ -83,7 +83,8 @@ def _draw_roc(panel: Any, scores: Mapping[str, Any]) -> None:
     for i, (name, score) in enumerate(scores.items()):
         tpr = 100 * np.array([0, *score["roc"]])
         fpr = np.concatenate([[0], np.linspace(0, 100, len(score["roc"]))])
-        panel.plot(fpr, tpr, label=name, **line_style(i))
+        label = "MSP" if name == "msp" else name.replace("_", " ")
+        panel.plot(fpr, tpr, label=label, **line_style(i))
     panel.plot([0, 100], [0, 100], color="0.6", linewidth=0.8, label="chance")
     panel.set(xlim=(-2, 102), ylim=(-2, 102), xticks=range(0, 101, 25), yticks=range(0, 101, 25))
     panel.set(xlabel="FPR (%)", ylabel="TPR (%)")

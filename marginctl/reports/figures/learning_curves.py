@@ -156,7 +156,7 @@ def set_epoch_axis(panel: Any) -> None:
 
 
 def _difficulty_series(group: SeedGroup) -> dict[tuple[str, str], Series]:
-    """Return the series by (quantity, difficulty group) of the first record that has any."""
+    """Return the series of each quantity and difficulty group."""
     records = [record for by_seed in group.epochs for record in by_seed]
     numbers = next((n for r in records if isinstance(n := lookup(r, *_DIFFICULTY), dict)), {})
     return {

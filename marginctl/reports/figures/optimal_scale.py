@@ -116,7 +116,7 @@ def scale_by_classes(tables: Sequence[SeedTable], omissions: Omissions) -> Figur
 
     It needs two numbers of classes; a point is a row and objective.
     """
-    points = points_of(tables, omissions)
+    points = scale_points(tables, omissions)
     counts = sorted({point.classes for point in points})
     if not points:
         omissions.add("no run has state.optimal_scale and its number of classes: cosine-ls has")
@@ -157,7 +157,7 @@ def scale_by_classes(tables: Sequence[SeedTable], omissions: Omissions) -> Figur
     )
 
 
-def points_of(tables: Sequence[SeedTable], omissions: Omissions) -> list[Point]:
+def scale_points(tables: Sequence[SeedTable], omissions: Omissions) -> list[Point]:
     """Return the points in the order of their numbers of classes."""
     named_points: list[tuple[str, Point]] = []
     for table in tables:

@@ -107,7 +107,7 @@ class Omissions:
 
 
 def seed_tables(tables: Sequence[Trained]) -> list[SeedTable]:
-    """Return the seed groups of each table; file names differ by a digest where recipes do not."""
+    """Return the seed groups of each table; tables of one recipe differ in their file names."""
     names = [re.sub(r"[^\w.]+", "-", table.recipe).strip("-.") or "runs" for table in tables]
     uses = Counter(names)
     results = []

@@ -225,7 +225,7 @@ def option_sweeps(groups: Sequence[SeedGroup], omissions: Omissions) -> list[Swe
         if name.preset is None:
             continue
         for option, value in name.options.items():
-            key = (_without(name, option), option)
+            key = (_name_without(name, option), option)
             if is_number(value):
                 by_key.setdefault(key, {}).setdefault(group.row, {})[float(value)] = group
             elif isinstance(value, Schedule):
@@ -247,7 +247,7 @@ def _sweep(title: str, key: str, lines: Mapping[str, dict[float, SeedGroup]]) ->
     return Sweep(title, key, {name: dict(sorted(g.items())) for name, g in lines.items()})
 
 
-def _without(name: ParsedObjective, option: str) -> str:
+def _name_without(name: ParsedObjective, option: str) -> str:
     """Return an objective's name without one option: what all of the option's values share."""
     assert name.preset is not None
     options = PRESETS[name.preset].options

@@ -32,7 +32,7 @@ def test_a_row_for_misclassification_and_for_each_ood_set(saved, tmp_path):
     inside = found["ood"][0]["scores"]["max_similarity"]["histogram"]["inside"]
     bars = z.patches[1]  # the outline over the filled one
     assert bars.get_data().values.tolist() == pytest.approx([2 * n for n in inside])
-    assert [line.get_label() for line in roc.lines][::5] == ["max_similarity", "chance"]
+    assert [line.get_label() for line in roc.lines][::5] == ["max similarity", "chance"]
     assert roc.lines[0].get_ydata()[-1] == 100
     assert miss.axes[1].get_xlabel() == "feature norm ||x||"
 

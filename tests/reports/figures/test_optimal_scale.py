@@ -2,7 +2,7 @@
 
 import pytest
 
-from marginctl.reports.figures.optimal_scale import points_of, scale_by_classes, scale_by_epoch
+from marginctl.reports.figures.optimal_scale import scale_by_classes, scale_by_epoch, scale_points
 from marginctl.reports.figures.seed_groups import Omissions, seed_tables
 from tests.reports.figures.factories import kappa_run, record, run, seed_table, trained_table
 
@@ -70,7 +70,7 @@ def tables(folder):
 
 def test_points_are_means_over_the_seeds_by_classes(tmp_path):
     omissions = Omissions()
-    points = points_of(tables(tmp_path), omissions)
+    points = scale_points(tables(tmp_path), omissions)
     assert omissions.lines() == []
     assert [(p.classes, p.mean, p.wide, p.narrow) for p in points] == [
         (10, 6.0, (2.0, 10.0), (3.0, 6.0)),
@@ -103,7 +103,7 @@ def test_points_are_means_over_the_seeds_by_classes(tmp_path):
 def test_equal_labels_get_the_recipe_name(tmp_path):
     tables = [trained_table(kappa_run(tmp_path / c, 10, 0, 5.0)) for c in "ab"]
     tables[1].recipe = "other"
-    labels = [p.label for p in points_of(seed_tables(tables), Omissions())]
+    labels = [p.label for p in scale_points(seed_tables(tables), Omissions())]
     assert labels == ["made: digits, mlp; cosine-ls", "other: digits, mlp; cosine-ls"]
 
 

@@ -87,7 +87,7 @@ def run_groups(tables: Iterable[tuple[str, Table]]) -> tuple[list[RunGroup], dic
 def _group(
     anchor: str, table: Table, cells: Mapping[str, Sequence[Run]], numbers: Mapping[RunsKey, int]
 ) -> RunGroup:
-    facts = {str(run.path): facts_of(run) for runs in cells.values() for run in runs}
+    facts = {str(run.path): run_facts(run) for runs in cells.values() for run in runs}
     shared: Facts = {}
     if len(facts) > 1:
         first, *others = facts.values()
@@ -120,7 +120,7 @@ def _title(runs: Sequence[Run]) -> str:
     )
 
 
-def facts_of(run: Run) -> Facts:
+def run_facts(run: Run) -> Facts:
     """Return the results, the resolved recipe, the environment and the folder of a run."""
     results = {k: v for k, v in run.result.document().items() if k not in _NO_RESULTS}
     for key in _NETWORK_LISTS:

@@ -4,7 +4,7 @@ import statistics
 
 import pytest
 
-from marginctl.reports.formats.html.run_details import facts_of, run_groups, value_text
+from marginctl.reports.formats.html.run_details import run_facts, run_groups, value_text
 from tests.reports.formats.html.factories import run, table
 
 
@@ -39,19 +39,19 @@ def test_value_text(value, text):
 def test_a_long_list_is_summarized():
     numbers = [float(i * i % 97) for i in range(100)]
     mean, std = statistics.fmean(numbers), statistics.stdev(numbers)
-    text = facts_of(run(accuracies=[numbers[:50], numbers[50:]]))["accuracies"]
+    text = run_facts(run(accuracies=[numbers[:50], numbers[50:]]))["accuracies"]
     assert text == f"100 numbers: {mean:.6g} ± {std:.6g}, from 0 to 96"
 
 
 def test_diverged_networks_are_counted():
-    assert facts_of(run(diverged=[7, 99]))["diverged"] == "2 networks"
-    assert facts_of(run(diverged=[]))["diverged"] == "0 networks"
+    assert run_facts(run(diverged=[7, 99]))["diverged"] == "2 networks"
+    assert run_facts(run(diverged=[]))["diverged"] == "0 networks"
 
 
 def test_keys_are_dotted_and_none_is_lost():
     one = run(last={"top1": 98.5, "n": 360}, new=1)
     one.info.model_extra["new"] = {"inner": 2}
-    facts = facts_of(one)
+    facts = run_facts(one)
     assert (facts["last.top1"], facts["last.n"], facts["new"]) == ("98.5", "360", "1")
     assert facts["recipe.protocol.hidden"] == "30, 30"
     assert {name: text for name, text in facts.items() if name.startswith("run.")} == {
