@@ -233,7 +233,7 @@ def _train(
     rows = session.rows
     collector = Collector(
         list(rows) or [d.name for d in session.datasets],
-        session.recipe.objectives,
+        [str(objective) for objective in session.recipe.objectives],
         seeds=len(session.recipe.seeds),
         published=published_means(session.recipe.paper, session.recipe.table),
         skipped=session.skipped,

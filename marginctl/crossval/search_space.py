@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marginctl.errors import RequestError
-from marginctl.objectives.parsing import ParsedObjective, parse
+from marginctl.objectives.parsing import ParsedObjective
 from marginctl.recipe import Protocol, SearchSpace, UciCvRecipe
 
 # The keys in which the networks of one stack may differ: they take the same steps, each at its
@@ -128,7 +128,9 @@ def grid_settings(recipe: UciCvRecipe) -> list[Setting]:
     return [grid.setting(index) for index in range(grid.size)]
 
 
-def tuning_candidates(space: SearchSpace, base: Protocol, column: str) -> tuple[Candidate, ...]:
+def tuning_candidates(
+    space: SearchSpace, base: Protocol, column: ParsedObjective
+) -> tuple[Candidate, ...]:
     """Return what a tuned column chooses from: each alternative with each setting of the grid.
 
     Where the space limits the number of settings, every column gets that many (or all that it
@@ -138,20 +140,20 @@ def tuning_candidates(space: SearchSpace, base: Protocol, column: str) -> tuple[
     size = grid_size(space)
     sampled = _sample(size * len(objectives), space.settings, space.seed)
     return tuple(
-        Candidate(parse(objectives[index // size]), _setting(base, space, index % size))
+        Candidate(objectives[index // size], _setting(base, space, index % size))
         for index in sampled
     )
 
 
-def alternatives(space: SearchSpace, column: str) -> list[str]:
+def alternatives(space: SearchSpace, column: ParsedObjective) -> list[ParsedObjective]:
     """Return a column's objectives: the column's own, and the alternatives that are declared."""
-    return list(dict.fromkeys([column, *space.options.get(column, [])]))
+    return list(dict.fromkeys([column, *space.options.get(str(column), [])]))
 
 
-def column_alternatives(recipe: UciCvRecipe) -> dict[str, list[str]]:
+def column_alternatives(recipe: UciCvRecipe) -> dict[str, list[ParsedObjective]]:
     """Return the alternative objectives of every column of a search."""
     assert recipe.search is not None
-    return {column: alternatives(recipe.search, column) for column in recipe.objectives}
+    return {str(column): alternatives(recipe.search, column) for column in recipe.objectives}
 
 
 def _sample(total: int, count: int | None, seed: int) -> Sequence[int]:

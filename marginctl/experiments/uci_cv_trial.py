@@ -21,7 +21,7 @@ from marginctl.crossval.search_space import (
 from marginctl.crossval.stack import Stack, StackTuning, build_stacks, num_folds
 from marginctl.data.tabular.dataset import TabularDataset
 from marginctl.errors import RequestError
-from marginctl.objectives.parsing import ParsedObjective, parse
+from marginctl.objectives.parsing import ParsedObjective
 from marginctl.objectives.parts import plugin_origins
 from marginctl.recipe import Protocol, UciCvRecipe
 from marginctl.runs.run_dir import digest
@@ -225,13 +225,13 @@ def expand_cv_trials(recipe: UciCvRecipe, datasets: Iterable[TabularDataset]) ->
     ]
     if problems:
         raise RequestError(*problems)
-    tunings: dict[str, StackTuning | None] = dict.fromkeys(recipe.objectives)
+    tunings: dict[ParsedObjective, StackTuning | None] = dict.fromkeys(recipe.objectives)
     if recipe.tuning is not None:
         for column in recipe.objectives:
             candidates = tuning_candidates(recipe.tuning, recipe.protocol, column)
             tunings[column] = StackTuning(candidates, recipe.tuning.inner_folds)
     return [
-        CVTrial(dataset, parse(column), setting.protocol, seed, tunings[column], setting=setting)
+        CVTrial(dataset, column, setting.protocol, seed, tunings[column], setting=setting)
         for dataset in datasets
         for setting in grid_settings(recipe)
         for column in recipe.objectives

@@ -13,7 +13,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from marginctl.data.tabular.uci import check_uci_name, uci_definitions
-from marginctl.objectives.parsing import parse
+from marginctl.objectives.parsing import ParsedObjective, parse_any
 from marginctl.objectives.parts import check_scale_value
 from marginctl.recipe.fields import (
     CUSTOM_ERROR,
@@ -23,7 +23,6 @@ from marginctl.recipe.fields import (
     Paper,
     PaperTable,
     Seeds,
-    canonical_objective,
     expected_text,
     map_all,
     shortened,
@@ -37,11 +36,11 @@ def _stratified(value: Any) -> Any:
     raise PydanticCustomError(CUSTOM_ERROR, "expected true, false or equal-test-counts")
 
 
-def _numbered_objective(value: Any) -> str:
-    """Return the canonical name of an objective whose scale is a number."""
-    name = canonical_objective(value)
-    check_scale_value(f"objective '{name}'", parse(name).spec)
-    return name
+def _numbered_objective(value: Any) -> ParsedObjective:
+    """Return an objective whose scale is a number."""
+    objective = parse_any(value)
+    check_scale_value(f"objective '{objective}'", objective.spec)
+    return objective
 
 
 class Protocol(BaseModel):
@@ -106,7 +105,7 @@ class SearchSpace(BaseModel):
         Field(min_length=1, description="keys of the protocol, each with its values"),
     ]
     options: Annotated[
-        dict[str, Annotated[list[str], Field(min_length=1)]],
+        dict[str, Annotated[list[ParsedObjective], Field(min_length=1)]],
         Field(description="objectives, each with alternatives that stand for it"),
     ] = {}
     settings: Annotated[
@@ -126,7 +125,7 @@ class SearchSpace(BaseModel):
         if not isinstance(options, dict) or not all(isinstance(v, list) for v in options.values()):
             return options
         return {
-            map_all([key], _numbered_objective)[0]: map_all(v, _numbered_objective)
+            str(map_all([key], _numbered_objective)[0]): map_all(v, _numbered_objective)
             for key, v in options.items()
         }
 
@@ -193,7 +192,7 @@ class UciCvRecipe(BaseModel):
     about: About = About()
     task: Literal["uci-cv"]
     datasets: Literal["all"] | Annotated[list[str], Field(min_length=1)] = "all"
-    objectives: Annotated[list[str], Field(min_length=1)]
+    objectives: Annotated[list[ParsedObjective], Field(min_length=1)]
     protocol: Protocol = Protocol()
     seeds: Seeds = [0]
     search: Search | None = None

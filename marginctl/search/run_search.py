@@ -58,7 +58,8 @@ def published_cells(session: UciCvSession) -> dict[tuple[str, str], PublishedMea
         )
     published = published_means(recipe.paper, recipe.table)
     columns = {objective for _, objective in published}
-    missing = [o for o in [*recipe.objectives, *recipe.search.options] if o not in columns]
+    requested = [str(objective) for objective in recipe.objectives]
+    missing = [o for o in [*requested, *recipe.search.options] if o not in columns]
     if not published or missing:
         name = f"'{missing[0]}'" if published else f"paper {recipe.paper}, table {recipe.table}"
         raise RequestError(
@@ -70,7 +71,7 @@ def published_cells(session: UciCvSession) -> dict[tuple[str, str], PublishedMea
         raise RequestError(
             "--search: none of the table's data sets is available: run marginctl data fetch uci"
         )
-    return {key: cell for key, cell in published.items() if key[1] in recipe.objectives}
+    return {key: cell for key, cell in published.items() if key[1] in requested}
 
 
 def plan(session: UciCvSession, workers: int) -> SearchPlan:

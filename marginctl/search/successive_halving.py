@@ -18,7 +18,7 @@ from marginctl.crossval.stack import group_stackable, max_variants
 from marginctl.data.tabular.dataset import TabularDataset
 from marginctl.experiments.records import CVResult
 from marginctl.experiments.uci_cv_trial import CVTrial
-from marginctl.objectives.parsing import parse
+from marginctl.objectives.parsing import ParsedObjective
 from marginctl.papers import PublishedMean
 from marginctl.recipe import UciCvRecipe
 from marginctl.search.distance import Distance, distance
@@ -73,7 +73,7 @@ class Match:
 
 def match(
     evaluation: Evaluation,
-    alternatives: Mapping[str, Sequence[str]],
+    alternatives: Mapping[str, Sequence[ParsedObjective]],
     published: Mapping[tuple[str, str], PublishedMean],
     selected_on: Sequence[str],
     scored_on: Sequence[str] | None = None,
@@ -86,7 +86,7 @@ def match(
         scored_on: the data sets of the distance; None for the same.
     """
     nearest: dict[str, str] = {}
-    for column, names in alternatives.items():
+    for column, objectives in alternatives.items():
         targets = {d: published.get((d, column)) for d in selected_on}
 
         def error(name: str, targets: dict[str, PublishedMean | None] = targets) -> float:
@@ -97,7 +97,7 @@ def match(
             ]
             return statistics.fmean(errors) if errors else 0.0
 
-        nearest[column] = min(names, key=error)
+        nearest[column] = min(map(str, objectives), key=error)
     scored_on = scored_on or selected_on
     cells = {
         (d, column): evaluation.cells[d, name]
@@ -147,7 +147,7 @@ def round_trials(
 
     Stacks depend on the round's settings alone, not on the trials that remain after a kill.
     """
-    names = [name for column in column_alternatives(recipe).values() for name in column]
+    objectives = [o for column in column_alternatives(recipe).values() for o in column]
     trials = {}
     for group in group_stackable([s.protocol for s in settings]):
         for dataset in datasets:
@@ -155,8 +155,7 @@ def round_trials(
             for first in range(0, len(group), size):
                 stacked = [settings[i] for i in group[first : first + size]]
                 batched_with = tuple(s.protocol for s in stacked) if len(stacked) > 1 else ()
-                for name in dict.fromkeys(names):
-                    objective = parse(name)
+                for objective in dict.fromkeys(objectives):
                     for seed in recipe.seeds:
                         for setting in stacked:
                             trial = CVTrial(
@@ -227,8 +226,8 @@ def halve(
 
 def trials_per_setting(recipe: UciCvRecipe, datasets: Sequence[TabularDataset]) -> int:
     """Return the number of trials of one setting."""
-    names = {name for column in column_alternatives(recipe).values() for name in column}
-    return len(datasets) * len(names) * len(recipe.seeds)
+    objectives = {o for column in column_alternatives(recipe).values() for o in column}
+    return len(datasets) * len(objectives) * len(recipe.seeds)
 
 
 def split_round(grid: Grid, indices: IntArray, trials_each: int) -> list[IntArray]:

@@ -20,7 +20,7 @@ SPACE = Tuning(protocol={"lr": [1e-6, 0.03, 0.1], "epochs": [4, 6]}, inner_folds
 
 
 def tuned(data, space=SPACE, column="arcgrad"):
-    candidates = tuning_candidates(space, BASE, column)
+    candidates = tuning_candidates(space, BASE, parse(column))
     tuning = StackTuning(candidates, space.inner_folds)
     return Stack(data, parse(column), BASE, 0, 0, 6, tuning)
 
