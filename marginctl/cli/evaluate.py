@@ -101,18 +101,18 @@ def command(
     identity. The data set of the run is not needed then.
     """
     if pairs:
-        of_test_set = {
+        test_set_options = {
             "--data": data,
             "--calibration": calibration,
             "--ood": ood,
             "--figure": figure,
         }
-        _refuse(of_test_set, "cannot be combined with --pairs: remove one of them")
+        _refuse(test_set_options, "cannot be combined with --pairs: remove one of them")
         output = "json" if json else report_format
         _verify(run, pairs, images, which, predictions, device, flip=flip, report_format=output)
         return
-    of_pairs = {"--images": images, "--flip": flip, "--predictions": predictions}
-    _refuse(of_pairs, "needs --pairs FILE")
+    pair_options = {"--images": images, "--flip": flip, "--predictions": predictions}
+    _refuse(pair_options, "needs --pairs FILE")
     from marginctl.console.progress import log_lines
     from marginctl.data.images.registry import parse_ood_name
     from marginctl.data.paths import default_data_dir

@@ -1,5 +1,6 @@
 """marginctl report."""
 
+import contextlib
 import enum
 from dataclasses import replace
 from pathlib import Path
@@ -144,11 +145,21 @@ def command(
     if figures:
         _draw_figures(report, collected, figures, kind or [], figure_format or FigureFormat.png)
     if explain:
-        _print_lines(explain_cell(explain, report), report_format, output)
+        _print_lines(explain_cell(_canonical(explain), report), report_format, output)
         return
     _print(report, report_format, output)
     if not report.tables:
         log_lines(["no finished runs found"])
+
+
+def _canonical(cell: str) -> str:
+    """Return a cell with its objective by the canonical name; an unknown one stays."""
+    from marginctl.objectives.parsing import parse
+
+    row, slash, objective = cell.rpartition("/")
+    with contextlib.suppress(RequestError):
+        objective = str(parse(objective))
+    return row + slash + objective
 
 
 def _refuse_with(option: str, others: dict[str, object]) -> None:

@@ -66,7 +66,7 @@ class Metric:
         """The path, with its default."""
         return self.path or ("evaluation", "metrics", self.name)
 
-    def of_set(self, name: str) -> "Metric":
+    def for_set(self, name: str) -> "Metric":
         """Return the metric of one OOD set or pair list."""
         keys = tuple(name if key == ANY else key for key in self.path)
         return replace(
@@ -165,17 +165,17 @@ METRICS = Registry("metric", Metric, {metric.name: metric for metric in _BUILTIN
 
 def metrics_in(records: Sequence[Record]) -> dict[str, Metric]:
     """Return the metrics that some results have, by name: one for each set or pair list."""
-    found: dict[str, Metric] = {}
+    present: dict[str, Metric] = {}
     for parent, group in itertools.groupby(METRICS.values(), key=_parent):
         metrics = list(group)
         if parent is not None:
-            metrics = [m.of_set(name) for name in names_in(records, parent) for m in metrics]
-        found |= {
+            metrics = [m.for_set(name) for name in names_in(records, parent) for m in metrics]
+        present |= {
             metric.name: metric
             for metric in metrics
             if any(metric.value(record) is not None for record in records)
         }
-    return found
+    return present
 
 
 def _parent(metric: Metric) -> tuple[str, ...] | None:
@@ -190,12 +190,12 @@ def _child(value: Any, key: str) -> Any:
 
 def names_in(records: Iterable[Record], path: Sequence[str]) -> list[str]:
     """Return the names in the lists at this path, such as the OOD sets of some results."""
-    lists = (value for record in records if isinstance(value := _at(record, path), list))
+    lists = (value for record in records if isinstance(value := _lookup(record, path), list))
     names = (_name(entry) for entries in lists for entry in entries)
     return list(dict.fromkeys(name for name in names if name is not None))
 
 
-def _at(record: Record, path: Sequence[str]) -> Any:
+def _lookup(record: Record, path: Sequence[str]) -> Any:
     """Return what a result has at a path without lists, None where it has nothing."""
     value: Any = record
     for key in path:
@@ -211,7 +211,7 @@ def _name(entry: Any) -> str | None:
 
 def detection_sets(records: Sequence[Record]) -> list[str]:
     """Return what detection was measured on: `MISS` and the names of the OOD sets."""
-    detected = [d for r in records if isinstance(d := _at(r, _DETECTION), Mapping)]
+    detected = [d for r in records if isinstance(d := _lookup(r, _DETECTION), Mapping)]
     return [MISS, *names_in(detected, ["ood"])] if detected else []
 
 
@@ -225,7 +225,7 @@ def detection_metric(name: str, metric: str, score: str) -> Metric:
     """
     if name == MISS:
         return METRICS[f"{MISS} {metric} {score}"]
-    return METRICS[f"ood {{}} {metric} {score}"].of_set(name)
+    return METRICS[f"ood {{}} {metric} {score}"].for_set(name)
 
 
 def metric_named(name: str) -> Metric:
@@ -238,7 +238,7 @@ def metric_named(name: str) -> Metric:
         for metric in METRICS.values():
             before, placeholder, after = metric.name.partition("{}")
             if placeholder and name.startswith(before) and name.endswith(after):
-                return metric.of_set(name[len(before) : len(name) - len(after)])
+                return metric.for_set(name[len(before) : len(name) - len(after)])
     return METRICS.find(name)
 
 

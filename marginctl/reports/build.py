@@ -85,20 +85,20 @@ class TrainingResult:
 class PublishedResult:
     """A published table that some runs were made for, with verdicts."""
 
-    judged: JudgedTable
+    compared: JudgedTable
     table: Table
 
     @property
     def is_cross_validation(self) -> bool:
         """Whether the table of the runs has the published values in its cells."""
-        return bool(published_means(self.judged.table.paper, self.judged.table.number))
+        return bool(published_means(self.compared.table.paper, self.compared.table.number))
 
     def as_json(self) -> dict[str, Any]:
         return {
-            "paper": self.judged.table.paper,
-            "table": self.judged.table.number,
-            "counts": {str(verdict): count for verdict, count in self.judged.counts().items()},
-            "cells": [_judged_json(cell) for cell in self.judged.cells.values()],
+            "paper": self.compared.table.paper,
+            "table": self.compared.table.number,
+            "counts": {str(verdict): count for verdict, count in self.compared.counts().items()},
+            "cells": [_judged_json(cell) for cell in self.compared.cells.values()],
         }
 
 
@@ -145,7 +145,7 @@ def build_report(
     if paper is not None and number is not None:
         published_table(paper, number)
     runs = collected.runs
-    judged = [
+    compared = [
         judge(table, runs)
         for one in all_papers()
         for table in one.tables.values()
@@ -153,7 +153,7 @@ def build_report(
     ]
     published = [
         PublishedResult(j, table_of_judged(j, key=f"{j.table.paper}-{j.table.number}"))
-        for j in judged
+        for j in compared
         if j.shown
     ]
     cv_runs = [r for r in collected.tables if _is_of(r, paper, number)]
@@ -164,7 +164,7 @@ def build_report(
     objectives += [tuple(dict.fromkeys(cell.objective for cell in group)) for group in cells]
     chosen = iter(resolve_baselines(objectives, baseline))
     keys = iter(_keys([r.recipe for r in cv_runs] + [r.recipe for r in training_runs]))
-    by_table = {(p.judged.table.paper, p.judged.table.number): p.judged for p in published}
+    by_table = {(p.compared.table.paper, p.compared.table.number): p.compared for p in published}
     cross_validation = [
         _cv_result(r, c, next(chosen), by_table.get((r.paper or "", r.table or "")), next(keys))
         for r, c in zip(cv_runs, collectors, strict=True)
@@ -210,12 +210,12 @@ def _cv_result(
     runs: collect.Table,
     collector: Collector,
     baseline: str,
-    judged: JudgedTable | None,
+    compared: JudgedTable | None,
     key: str,
 ) -> CVResult:
     comparisons = compare_folds(collector.grid, collector.results, baseline)
     by_place = _by_place((row, objective, run) for (row, objective, _), run in runs.runs.items())
-    verdicts = _verdicts(judged, by_place) if judged else {}
+    verdicts = _verdicts(compared, by_place) if compared else {}
     table = cv_table.cv_table(
         collector.grid,
         comparisons,
@@ -223,16 +223,16 @@ def _cv_result(
         title=_title(runs.recipe, runs.paper, runs.table, _protocol(runs)),
         runs=by_place,
         verdicts=verdicts,
-        notes=verdict_notes(judged) if judged and verdicts else (),
+        notes=verdict_notes(compared) if compared and verdicts else (),
     )
     return CVResult(runs, collector, comparisons, verdicts, table)
 
 
-def _verdicts(judged: JudgedTable, runs: Mapping[Place, tuple[Run, ...]]) -> dict[Place, Judged]:
-    """Return the judged cells whose numbers come from these runs, by data set and objective."""
+def _verdicts(compared: JudgedTable, runs: Mapping[Place, tuple[Run, ...]]) -> dict[Place, Judged]:
+    """Return the compared cells whose numbers come from these runs, by data set and objective."""
     verdicts = {}
-    for place, cell in judged.cells.items():
-        selection = judged.table.selections[place]
+    for place, cell in compared.cells.items():
+        selection = compared.table.selections[place]
         ours = (str(selection.get("dataset")), str(selection.get("objective")))
         if cell.runs and {r.path for r in cell.runs} <= {r.path for r in runs.get(ours, ())}:
             verdicts[ours] = cell
@@ -329,9 +329,9 @@ def _record(
     Args:
         runs: of the cell, or its published table.
         title: of its table.
-        fields: of the cell; `published` and `judged` are objects, and None for none.
+        fields: of the cell; `published` and `compared` are objects, and None for none.
     """
-    published, judged = fields.pop("published", None), fields.pop("judged", None)
+    published, compared = fields.pop("published", None), fields.pop("compared", None)
     names = {"recipe": None, "paper": runs.paper}
     if isinstance(runs, PublishedTable):
         names["table"] = runs.number
@@ -342,7 +342,7 @@ def _record(
         **names,
         **fields,
         **{f"published_{k}": getattr(published, k, None) for k in ("mean", "std")},
-        **{k: getattr(judged, k, None) for k in ("difference", "low", "high", "verdict")},
+        **{k: getattr(compared, k, None) for k in ("difference", "low", "high", "verdict")},
         "note": note,
         "title": title,
     }
@@ -359,16 +359,16 @@ def _cv_records(result: CVResult) -> Iterable[dict[str, Any]]:
             std=cell.std,
             n=cell.n,
             published=cell.paper,
-            judged=result.verdicts.get((cell.dataset, cell.objective)),
+            compared=result.verdicts.get((cell.dataset, cell.objective)),
             note=cell.note,
         )
 
 
 def _published_records(result: PublishedResult) -> Iterable[dict[str, Any]]:
-    for cell in result.judged.cells.values():
+    for cell in result.compared.cells.values():
         if cell.mean is not None:
             yield _record(
-                result.judged.table,
+                result.compared.table,
                 result.table.title,
                 row=cell.row,
                 objective=cell.column,
@@ -376,7 +376,7 @@ def _published_records(result: PublishedResult) -> Iterable[dict[str, Any]]:
                 std=cell.std,
                 n=cell.n,
                 published=cell.published,
-                judged=cell,
+                compared=cell,
                 note=cell.reason,
             )
 

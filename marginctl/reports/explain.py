@@ -1,10 +1,9 @@
 """Explains a number of a report: its runs, settings and tests."""
 
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from marginctl.errors import RequestError
-from marginctl.objectives.parsing import parse
 from marginctl.reports.build import CVResult, RunsReport, TrainingResult
 from marginctl.reports.tables.table import format_p
 from marginctl.reports.tables.training_table import comparison_text
@@ -16,7 +15,7 @@ def explain(cell: str, report: RunsReport) -> list[str]:
     """Return lines on a cell: runs, settings, n, the published value and the tests.
 
     Args:
-        cell: `ROW/OBJECTIVE`.
+        cell: `ROW/OBJECTIVE`, the objective by its canonical name.
         report: the report that has it.
 
     Raises:
@@ -24,7 +23,7 @@ def explain(cell: str, report: RunsReport) -> list[str]:
     """
     cells = [f"{row}/{o}" for r in report.cross_validation for row, o in r.collector.grid.cells]
     cells += [f"{c.row}/{c.objective}" for r in report.training for c in r.cells]
-    row, objective = _split(cell, cells)
+    row, _, objective = cell.rpartition("/")  # a row such as torchvision/resnet50 has a slash
     lines = [
         *(line for r in report.cross_validation for line in _explain_cv(r, row, objective)),
         *(line for r in report.training for line in _explain_training(r, row, objective)),
@@ -35,17 +34,6 @@ def explain(cell: str, report: RunsReport) -> list[str]:
             + did_you_mean(cell, cells)
         )
     return lines
-
-
-def _split(cell: str, cells: Sequence[str]) -> tuple[str, str]:
-    """Return row and objective; a row such as that of torchvision/resnet50 can contain a slash."""
-    row, _, objective = cell.rpartition("/")
-    if cell in cells:
-        return row, objective
-    try:
-        return row, str(parse(objective))
-    except RequestError:  # the caller reports the cell
-        return row, objective
 
 
 def _explain_cv(result: CVResult, dataset: str, objective: str) -> Iterator[str]:
@@ -71,11 +59,11 @@ def _explain_cv(result: CVResult, dataset: str, objective: str) -> Iterator[str]
     if cell.note:
         yield f"  note: {cell.note}"
     if cell.paper:
-        judged = result.verdicts.get((dataset, objective))
+        compared = result.verdicts.get((dataset, objective))
         yield (
             f"  published ({result.runs.paper}, table {result.runs.table}): {cell.paper.mean:.2f} "
             f"± {cell.paper.std:.2f} over n = {cell.paper.n}; difference "
-            f"{cell.mean - cell.paper.mean:+.2f}" + (f": {judged.verdict}" if judged else "")
+            f"{cell.mean - cell.paper.mean:+.2f}" + (f": {compared.verdict}" if compared else "")
         )
     comparison = result.comparisons.cells.get((dataset, objective))
     if comparison:

@@ -104,18 +104,18 @@ def value_text(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-def print_objective(found: Mapping[str, Any], *, first: bool) -> None:
+def print_objective(description: Mapping[str, Any], *, first: bool) -> None:
     """Prints what `described` says of an objective."""
-    source = f" ({found['source']})" if found["source"] else ""
-    print(f"{'' if first else chr(10)}{found['name']}: {found['title']}{source}")
-    if found["formula"]:
-        print(f"  loss of a sample: {found['formula']}")
-    for role, text in found["parts"].items():
+    source = f" ({description['source']})" if description["source"] else ""
+    print(f"{'' if first else chr(10)}{description['name']}: {description['title']}{source}")
+    if description["formula"]:
+        print(f"  loss of a sample: {description['formula']}")
+    for role, text in description["parts"].items():
         print(f"  {role}: {text}")
-    if found["two_classes"]:
-        print(f"  with two classes: {found['two_classes']}")
-    for line in found["theory"]:
-        print(f"  with {found['classes']} classes: {line}")
-    if found["options"]:
+    if description["two_classes"]:
+        print(f"  with two classes: {description['two_classes']}")
+    for line in description["theory"]:
+        print(f"  with {description['classes']} classes: {line}")
+    if description["options"]:
         print()
-        print_rows(found["options"], ["name", "default", "value", "expected", "help"])
+        print_rows(description["options"], ["name", "default", "value", "expected", "help"])

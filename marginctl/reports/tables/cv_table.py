@@ -158,8 +158,8 @@ def _cell(
 ) -> Cell:
     place = (cell.dataset, cell.objective)
     comparison = comparisons.cells.get(place) if comparisons else None
-    judged = verdicts.get(place)
-    remarks = [cell.note, verdict_text(judged) if judged else None]
+    compared = verdicts.get(place)
+    remarks = [cell.note, verdict_text(compared) if compared else None]
     return Cell(
         f"{cell.mean:.2f} ± {cell.std:.2f}",
         best=round(cell.mean, 2) == best,
@@ -168,8 +168,8 @@ def _cell(
         + (COLLAPSED if cell.collapsed else "")
         + DIRECTIONS[comparison.direction if comparison else 0],
         below=f"{cell.paper.mean:.2f} ± {cell.paper.std:.2f}" if cell.paper else "",
-        below_footnotes=SYMBOLS[judged.verdict] if judged else "",
-        verdict=judged.verdict if judged else None,
+        below_footnotes=SYMBOLS[compared.verdict] if compared else "",
+        verdict=compared.verdict if compared else None,
         remark="; ".join(filter(None, remarks)) or None,
         runs=runs.get(place, ()),
     )
@@ -180,7 +180,7 @@ def _feet(grid: Grid) -> Iterable[Row]:
     if len(grid.datasets) < 2:
         return
     complete, total = len(grid.complete_rows()), len(grid.datasets)
-    of_total = "" if complete == total else f" ({complete} of {total})"
+    complete_of_total = "" if complete == total else f" ({complete} of {total})"
     paper_complete = len(grid.complete_rows(True)) == complete
     for name, numbers, number_format in (
         ("average", grid.averages, ".2f"),
@@ -193,7 +193,7 @@ def _feet(grid: Grid) -> Iterable[Row]:
                 Cell(format(a, number_format), below="" if b is None else format(b, number_format))
                 for a, b in zip(ours, published, strict=True)
             )
-            yield Row(name + of_total, tuple(cells), foot=True)
+            yield Row(name + complete_of_total, tuple(cells), foot=True)
 
 
 def _caption(grid: Grid) -> str:

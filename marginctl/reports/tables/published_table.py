@@ -26,12 +26,12 @@ SYMBOLS = {
 }
 
 
-def published_table(judged: JudgedTable, *, key: str) -> Table:
+def published_table(compared: JudgedTable, *, key: str) -> Table:
     """Return a published table with our numbers above its own, and a verdict on each."""
-    table = judged.table
+    table = compared.table
     rows = []
     for label in table.rows:
-        cells = [judged.cells.get((label, column)) for column in table.columns]
+        cells = [compared.cells.get((label, column)) for column in table.columns]
         rows.append(Row(label, tuple(None if c is None else _cell(c) for c in cells)))
     unit = {"percent": " in percent", "none": ""}.get(
         table.quantity.unit, f" in {table.quantity.unit}"
@@ -44,51 +44,51 @@ def published_table(judged: JudgedTable, *, key: str) -> Table:
         label_heading="",
         columns=table.columns,
         rows=tuple(rows),
-        notes=tuple(verdict_notes(judged)),
+        notes=tuple(verdict_notes(compared)),
         code_headings=False,
-        details=_differences(judged),
+        details=_differences(compared),
     )
 
 
-def _cell(judged: Judged) -> Cell:
-    published = judged.published
+def _cell(compared: Judged) -> Cell:
+    published = compared.published
     return Cell(
-        _number(judged, judged.mean, judged.std),
-        best=judged.best,
-        footnotes=SYMBOLS[judged.verdict],
-        below="" if published is None else _number(judged, published.mean, published.std),
-        verdict=judged.verdict,
-        remark=verdict_text(judged),
-        runs=judged.runs,
+        _number(compared, compared.mean, compared.std),
+        best=compared.best,
+        footnotes=SYMBOLS[compared.verdict],
+        below="" if published is None else _number(compared, published.mean, published.std),
+        verdict=compared.verdict,
+        remark=verdict_text(compared),
+        runs=compared.runs,
     )
 
 
-def _number(judged: Judged, mean: float | None, std: float | None) -> str:
-    places = judged.quantity.decimals
+def _number(compared: Judged, mean: float | None, std: float | None) -> str:
+    places = compared.quantity.decimals
     if mean is None:
         return "-"
     return f"{mean:.{places}f}" + ("" if std is None else f" ± {std:.{places}f}")
 
 
-def verdict_text(judged: Judged) -> str:
+def verdict_text(compared: Judged) -> str:
     """Return the verdict on a cell as a sentence: the difference, its interval, the reason."""
-    parts = [str(judged.verdict)]
-    if judged.difference is not None:
-        places = judged.quantity.decimals
-        interval = f" (95 % interval {_interval(judged)})" if judged.low is not None else ""
-        parts.append(f"difference {judged.difference:+.{places}f}{interval}, n = {judged.n}")
-    return "; ".join([*parts, *([judged.reason] if judged.reason else [])])
+    parts = [str(compared.verdict)]
+    if compared.difference is not None:
+        places = compared.quantity.decimals
+        interval = f" (95 % interval {_interval(compared)})" if compared.low is not None else ""
+        parts.append(f"difference {compared.difference:+.{places}f}{interval}, n = {compared.n}")
+    return "; ".join([*parts, *([compared.reason] if compared.reason else [])])
 
 
-def _interval(judged: Judged) -> str:
+def _interval(compared: Judged) -> str:
     """Return the interval of the difference, `-` where there is none."""
-    if judged.low is None or judged.high is None:
+    if compared.low is None or compared.high is None:
         return "-"
-    places = judged.quantity.decimals
-    return f"{judged.low:+.{places}f} to {judged.high:+.{places}f}"
+    places = compared.quantity.decimals
+    return f"{compared.low:+.{places}f} to {compared.high:+.{places}f}"
 
 
-def _differences(judged: JudgedTable) -> tuple[Table, ...]:
+def _differences(compared: JudgedTable) -> tuple[Table, ...]:
     """Return a table of the cells that have a number of ours, unless there is none."""
     rows = [
         [
@@ -101,7 +101,7 @@ def _differences(judged: JudgedTable) -> tuple[Table, ...]:
             _interval(cell),
             str(cell.verdict),
         ]
-        for cell in judged.cells.values()
+        for cell in compared.cells.values()
         if cell.difference is not None
     ]
     headings = ["row", "column", "ours", "n", "published", "difference", "95 % interval", "verdict"]
@@ -109,16 +109,16 @@ def _differences(judged: JudgedTable) -> tuple[Table, ...]:
     return (table_of_texts(caption, headings, rows, text_columns=1),) if rows else ()
 
 
-def verdict_notes(judged: JudgedTable) -> list[str]:
+def verdict_notes(compared: JudgedTable) -> list[str]:
     """Return how many cells have each verdict, what it means, and why cells are not comparable."""
-    counts = ", ".join(f"{n} {SYMBOLS[v]} {v}" for v, n in judged.counts().items())
+    counts = ", ".join(f"{n} {SYMBOLS[v]} {v}" for v, n in compared.counts().items())
     deltas = sorted(
-        {c.quantity.delta for c in judged.cells.values() if c.quantity.delta is not None}
+        {c.quantity.delta for c in compared.cells.values() if c.quantity.delta is not None}
     )
     margin = " or ".join(f"±{d:g}" for d in deltas) if deltas else "a margin (none is set)"
     reasons = group_by_text(
         (f"{cell.row} / {cell.column}", cell.reason)
-        for cell in judged.cells.values()
+        for cell in compared.cells.values()
         if cell.verdict is Verdict.not_comparable and cell.reason
     )
     return [

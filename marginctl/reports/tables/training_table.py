@@ -53,7 +53,7 @@ class TrainingCell:
             selected on the test set; a linear probe has no epochs.
         best_epochs: of each seed.
         diverged: how many seeds had a loss that was not finite; no other number includes them.
-        collapsed: how many of the others predict one class for every test image.
+        collapsed: how many of the others predict the same class for every test image.
         seconds: the training time of all seeds.
         epoch_seconds: the median training time of an epoch.
         metrics: the numbers of the seeds, by metric.
@@ -274,8 +274,8 @@ def training_table(
     directions = {(c.metric, c.row, c.objective): DIRECTIONS[c.direction] for c in comparisons}
     rows = []
     for label in dict.fromkeys(cell.row for cell in cells):
-        of_row = [by_place.get((label, column)) for column in columns]
-        means = [round(statistics.fmean(c.last), 2) if c and c.last else None for c in of_row]
+        row_cells = [by_place.get((label, column)) for column in columns]
+        means = [round(statistics.fmean(c.last), 2) if c and c.last else None for c in row_cells]
         best = max((mean for mean in means if mean is not None), default=None)
         rows.append(
             Row(
@@ -291,7 +291,7 @@ def training_table(
                         below=mean_std(cell.best) if cell.best else "",
                         runs=runs.get((label, cell.objective), ()),
                     )
-                    for cell, mean in zip(of_row, means, strict=True)
+                    for cell, mean in zip(row_cells, means, strict=True)
                 ),
             )
         )

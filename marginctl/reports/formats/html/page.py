@@ -138,7 +138,7 @@ def render(report: Report, width: int | None = None) -> str:
 def _sections(report: RunsReport) -> list[Section]:
     by_paper: dict[str | None, list[PageTable]] = {paper.name: [] for paper in papers()}
     for result in report.published:
-        by_paper[result.judged.table.paper].append(PageTable(result.table, result.judged))
+        by_paper[result.compared.table.paper].append(PageTable(result.table, result.compared))
     other: list[PageTable] = []
     for cv in report.cross_validation:
         by_paper.get(cv.runs.paper, other).append(PageTable(cv.table, figures=_ranks(cv)))
