@@ -1,4 +1,4 @@
-"""Kills a real command at a moment and runs it again: later commands plug in here.
+"""Helpers that kill a real command and run it again.
 
 undisturbed = Command([...]).run(store_a)
 resumed = Command([...]).kill(store_b, after=1.5).run(store_b)
@@ -30,7 +30,7 @@ class Command:
         return [sys.executable, "-m", "marginctl", *self.arguments, "--out", str(out)]
 
     def run(self, out: Path) -> subprocess.CompletedProcess[str]:
-        """Runs it to its end."""
+        """Run it to its end."""
         return subprocess.run(
             self.line(out), capture_output=True, text=True, check=True, timeout=300
         )
@@ -55,7 +55,7 @@ class Command:
 
 
 def wait_for_results(out: Path, number: int, process: subprocess.Popen[bytes]) -> None:
-    """Waits until a store has so many results; the process must still be at work."""
+    """Wait until a runs folder has `number` results, while the process still runs."""
     deadline = time.monotonic() + 120
     while len(list(out.rglob("result.json"))) < number:
         assert process.poll() is None, process.stderr.read().decode()
@@ -64,7 +64,7 @@ def wait_for_results(out: Path, number: int, process: subprocess.Popen[bytes]) -
 
 
 def wait_until_gone(group: int, seconds: float = 10) -> None:
-    """Waits until no process of the group is left, so many seconds at most."""
+    """Wait until the process group is empty, at most `seconds`."""
     deadline = time.monotonic() + seconds
     while True:
         try:
@@ -76,14 +76,14 @@ def wait_until_gone(group: int, seconds: float = 10) -> None:
 
 
 def without_timing(value: Any) -> Any:
-    """A document without what may differ between two equal runs."""
+    """Return a document without the values that may differ between two equal runs."""
     if isinstance(value, dict):
         return {k: without_timing(v) for k, v in value.items() if k != "timing"}
     return [without_timing(v) for v in value] if isinstance(value, list) else value
 
 
 def records(out: Path) -> dict[str, Any]:
-    """What a store holds: each trial's result and metrics, without what may differ."""
+    """Return run.json, result.json and metrics of each trial, without timing and checksum."""
     found = {}
     for path in sorted(out.rglob("result.json")):
         result = without_timing(json.loads(path.read_text()))
@@ -96,7 +96,7 @@ def records(out: Path) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def small_disk(folder: Path, kilobytes: int) -> Iterator[Callable[[str], None]]:
-    """A file system of so many kilobytes, and what mounts it again with other options."""
+    """Mount a small file system; yield a function that remounts it with other options."""
     folder.mkdir()
 
     def mount(*options: str) -> bool:

@@ -1,12 +1,12 @@
-"""SIGKILL at random moments of real commands, and the same command again: what is left to see.
+"""Kill real commands at random moments, run them again, and compare with an undisturbed run.
 
 python -m tests.faults.kills --kills 200 --out kills.json
 python -m tests.faults.kills --kills 20 --command transfer --command report --out kills.json
 
-A run is one store, killed several times at moments between 5 and 95 % of what the command takes
-undisturbed, and run to its end. Its results must equal those of a store that nobody disturbed in
-all but `timing`; nothing finished is computed again, no line of metrics is there twice, no
-temporary file is left, every lock is free, and an output file is whole or absent at any time.
+A run is killed several times, at moments between 5 and 95 % of the command's undisturbed duration,
+and then run to its end. Its results must equal those of an undisturbed run, except for `timing`.
+No finished trial is recomputed, no line of metrics is duplicated, no temporary file remains, every
+lock is free, and an output file is complete or absent at any time.
 """
 
 import argparse
@@ -31,14 +31,14 @@ from marginctl.runs.run_dir import checked_document, versions
 from tests.faults.harness import records, wait_until_gone
 from tests.faults.scenarios import SCENARIOS, Scenario
 
-MOST = 4  # kills of a run
-PATIENCE = 10  # problems of a command
+MAX_KILLS_PER_RUN = 4  # kills of a run
+MAX_PROBLEMS = 10  # problems of a command
 MOMENTS = (0.05, 0.95)  # of the undisturbed seconds
 
 
 @dataclass
-class Tally:
-    """What came out of a command's kills."""
+class KillSummary:
+    """The results of killing one command."""
 
     command: str
     undisturbed_seconds: float
@@ -52,8 +52,8 @@ class Tally:
         return {k: round(v, 1) if isinstance(v, float) else v for k, v in vars(self).items()}
 
 
-def finished(out: Path) -> dict[str, int]:
-    """The results of a store, with their times; one that is not whole fails."""
+def result_times(out: Path) -> dict[str, int]:
+    """Return the modification time of each result of a runs folder; check that each is valid."""
     found = {}
     for path in out.rglob("result.json"):
         checked_document(path.read_text())
@@ -61,8 +61,8 @@ def finished(out: Path) -> dict[str, int]:
     return found
 
 
-def content(scenario: Scenario, folder: Path) -> dict[str, Any]:
-    """All that a run leaves which two runs have in common."""
+def collect_outputs(scenario: Scenario, folder: Path) -> dict[str, Any]:
+    """Return the outputs of a run that two runs have in common."""
     found: dict[str, Any] = {"records": records(folder / "out")}
     for pattern in scenario.files:
         for path in sorted(folder.glob(pattern)):
@@ -70,19 +70,19 @@ def content(scenario: Scenario, folder: Path) -> dict[str, Any]:
     return found
 
 
-def where(a: Any, b: Any) -> str:
-    """The path of the first difference of two documents."""
+def first_difference(a: Any, b: Any) -> str:
+    """Return the path and the values of the first difference of two documents."""
     if isinstance(a, dict) and isinstance(b, dict):
         keys = [k for k in {**a, **b} if a.get(k) != b.get(k)]
-        return f"/{keys[0]}{where(a.get(keys[0]), b.get(keys[0]))}"
+        return f"/{keys[0]}{first_difference(a.get(keys[0]), b.get(keys[0]))}"
     if isinstance(a, list | tuple) and isinstance(b, list | tuple) and len(a) == len(b):
         rows = [i for i in range(len(a)) if a[i] != b[i]]
-        return f"/{rows[0]}{where(a[rows[0]], b[rows[0]])}"
+        return f"/{rows[0]}{first_difference(a[rows[0]], b[rows[0]])}"
     return f": {str(a)[:60]} and {str(b)[:60]}"
 
 
-def left_over(folder: Path) -> list[str]:
-    """What should not be there when a command has ended."""
+def leftovers(folder: Path) -> list[str]:
+    """Return a message for each file or lock that should not remain after a command."""
     said = [f"left: {path.name}" for path in folder.rglob(".tmp-*")]
     for lock in folder.rglob("*.lock"):
         try:
@@ -98,10 +98,11 @@ def left_over(folder: Path) -> list[str]:
     return said
 
 
-def forked(arguments: list[str], folder: Path) -> int:
-    """Starts a command in a process of its own, with `folder` as its current one; its id.
+def start_forked(arguments: list[str], folder: Path) -> int:
+    """Start a command in a new process with `folder` as working directory; return its id.
 
-    Forked from one that has imported all: what is killed is work, and not the import of torch.
+    It is forked from a process that has imported everything, so that a kill hits the work and not
+    the import of torch.
     """
     process = os.fork()
     if process:
@@ -120,8 +121,8 @@ def forked(arguments: list[str], folder: Path) -> int:
         os._exit(status)
 
 
-def ended(process: int, within: float) -> int | None:
-    """The exit status of a process, None where it is still at work after so many seconds."""
+def wait_for_exit(process: int, within: float) -> int | None:
+    """Return the exit status of a process, None where it still runs after `within` seconds."""
     deadline = time.monotonic() + within
     while True:
         found, status = os.waitpid(process, os.WNOHANG)
@@ -132,11 +133,11 @@ def ended(process: int, within: float) -> int | None:
         time.sleep(0.005)
 
 
-def kill(line: list[str], after: float, folder: Path) -> float | None:
-    """Starts a command and kills it; where it was faster, the seconds that it took."""
+def run_and_kill(line: list[str], after: float, folder: Path) -> float | None:
+    """Start a command and kill it; return its duration if it ended before, else None."""
     began = time.monotonic()
-    process = forked(line, folder)
-    status = ended(process, after)
+    process = start_forked(line, folder)
+    status = wait_for_exit(process, after)
     if status is None:
         os.kill(process, signal.SIGKILL)
         os.waitpid(process, 0)
@@ -146,22 +147,24 @@ def kill(line: list[str], after: float, folder: Path) -> float | None:
     return time.monotonic() - began
 
 
-def run(line: list[str], folder: Path) -> str:
-    """Runs a command to its end; its stdout.
+def run_to_end(line: list[str], folder: Path) -> str:
+    """Run a command to its end; return its stdout.
 
     Raises:
         AssertionError: it failed.
     """
-    assert kill(line, 600, folder) is not None, "does not end"
+    assert run_and_kill(line, 600, folder) is not None, "does not end"
     return (folder / "stdout").read_text()
 
 
 @contextlib.contextmanager
-def whole_outputs(scenario: Scenario, folder: Path, expected: dict[str, Any]) -> Iterator[None]:
-    """After a kill, no named output is half there, and no result that was there is written anew."""
-    before = finished(folder / "out")
+def outputs_stay_intact(
+    scenario: Scenario, folder: Path, expected: dict[str, Any]
+) -> Iterator[None]:
+    """Check that a kill leaves named outputs complete or absent, and finished results untouched."""
+    before = result_times(folder / "out")
     yield
-    after = finished(folder / "out")
+    after = result_times(folder / "out")
     again = [name for name, when in before.items() if after.get(name) != when]
     assert not again, f"computed again: {again}"
     for pattern in scenario.outputs:
@@ -169,70 +172,75 @@ def whole_outputs(scenario: Scenario, folder: Path, expected: dict[str, Any]) ->
             assert path.read_bytes() == expected[path.name], f"half written: {path.name}"
 
 
-def killed_and_resumed(
+def kill_and_resume(
     scenario: Scenario,
     folder: Path,
     line: list[str],
-    tally: Tally,
+    summary: KillSummary,
     moments: list[float],
     expected: tuple[dict[str, Any], str],
 ) -> list[str]:
-    """One run, killed at each moment that comes before its end: what is wrong."""
+    """Kill one run at each moment, run it to its end, and return its problems."""
     for i, moment in enumerate(moments):
-        with whole_outputs(scenario, folder, expected[0]):
-            took = kill(line, tally.undisturbed_seconds * moment, folder)
+        with outputs_stay_intact(scenario, folder, expected[0]):
+            took = run_and_kill(line, summary.undisturbed_seconds * moment, folder)
         if took is not None:
             if i == 0:  # the machine was busier when it was measured
-                tally.undisturbed_seconds = took
+                summary.undisturbed_seconds = took
             break
-        tally.kills += 1
-    with whole_outputs(scenario, folder, expected[0]):
-        printed = run(line, folder)
-    problems = left_over(folder)
-    found = content(scenario, folder)
+        summary.kills += 1
+    with outputs_stay_intact(scenario, folder, expected[0]):
+        printed = run_to_end(line, folder)
+    problems = leftovers(folder)
+    found = collect_outputs(scenario, folder)
     for name in sorted(expected[0].keys() | found.keys()):
         if expected[0].get(name) != found.get(name):
-            problems.append(f"differs: {name}{where(expected[0].get(name), found.get(name))}")
+            problems.append(
+                f"differs: {name}{first_difference(expected[0].get(name), found.get(name))}"
+            )
     if scenario.printed(printed) != expected[1]:
         problems.append("differs: what is printed")
-    if tally.runs == 1:  # and nothing is left to do
-        with whole_outputs(scenario, folder, expected[0]):
-            run(line, folder)
+    if summary.runs == 1:  # and nothing is left to do
+        with outputs_stay_intact(scenario, folder, expected[0]):
+            run_to_end(line, folder)
     return problems
 
 
-def tried(
+def kill_repeatedly(
     scenario: Scenario, folder: Path, kills: int, seed: int, say: Callable[[str], None]
-) -> Tally:
-    """A command, undisturbed once and then killed at least so many times."""
+) -> KillSummary:
+    """Run a command undisturbed once, then kill it at least `kills` times; return the summary."""
     inputs = folder / "inputs"
     inputs.mkdir(parents=True)
     for arguments in scenario.prepare(inputs):
-        run(arguments, inputs)
+        run_to_end(arguments, inputs)
     line = scenario.arguments(inputs)
     (folder / "undisturbed").mkdir()
     began = time.monotonic()
-    printed = scenario.printed(run(line, folder / "undisturbed"))
-    tally = Tally(scenario.name, time.monotonic() - began)
-    expected = content(scenario, folder / "undisturbed"), printed
+    printed = scenario.printed(run_to_end(line, folder / "undisturbed"))
+    summary = KillSummary(scenario.name, time.monotonic() - began)
+    expected = collect_outputs(scenario, folder / "undisturbed"), printed
     assert expected[0]["records"] or len(expected[0]) > 1, "nothing was written"
     chance = random.Random(f"{seed}/{scenario.name}")
     began = time.monotonic()
-    while tally.kills < kills and len(tally.problems) < PATIENCE:
-        own = folder / str(tally.runs)
+    while summary.kills < kills and len(summary.problems) < MAX_PROBLEMS:
+        own = folder / str(summary.runs)
         own.mkdir()
-        most = min(chance.randint(1, MOST), kills - tally.kills)
+        most = min(chance.randint(1, MAX_KILLS_PER_RUN), kills - summary.kills)
         moments = [chance.uniform(*MOMENTS) for _ in range(most)]
-        tally.runs += 1
+        summary.runs += 1
         try:
-            problems = killed_and_resumed(scenario, own, line, tally, moments, expected)
+            problems = kill_and_resume(scenario, own, line, summary, moments, expected)
         except AssertionError as error:
             problems = [str(error)]
-        tally.identical += not problems
-        tally.problems += [f"run {tally.runs}: {problem}" for problem in problems]
-        tally.seconds = time.monotonic() - began
-        say(f"{scenario.name}: {tally.kills} kills, {tally.identical} of {tally.runs} identical")
-    return tally
+        summary.identical += not problems
+        summary.problems += [f"run {summary.runs}: {problem}" for problem in problems]
+        summary.seconds = time.monotonic() - began
+        say(
+            f"{scenario.name}: {summary.kills} kills, {summary.identical} of {summary.runs} "
+            "identical"
+        )
+    return summary
 
 
 def main() -> None:
@@ -241,22 +249,24 @@ def main() -> None:
     parser.add_argument("--command", action="append", choices=[*SCENARIOS], help="repeatable")
     parser.add_argument("--seed", type=int, default=0, help="of the moments")
     parser.add_argument("--out", type=Path, required=True, help="the JSON file")
-    asked = parser.parse_args()
-    names = asked.command or [*SCENARIOS]
-    share = -(-asked.kills // len(names))
-    tallies = []
+    args = parser.parse_args()
+    names = args.command or [*SCENARIOS]
+    share = -(-args.kills // len(names))
+    summaries = []
     for name in names:
-        with tempfile.TemporaryDirectory(prefix="kills-", dir=asked.out.parent) as folder:
-            tallies.append(tried(SCENARIOS[name], Path(folder).resolve(), share, asked.seed, print))
+        with tempfile.TemporaryDirectory(prefix="kills-", dir=args.out.parent) as folder:
+            summaries.append(
+                kill_repeatedly(SCENARIOS[name], Path(folder).resolve(), share, args.seed, print)
+            )
         document = {
             "schema": 1,
             "moments": MOMENTS,
-            "seed": asked.seed,
+            "seed": args.seed,
             "versions": versions(),
-            "commands": [tally.as_json() for tally in tallies],
+            "commands": [summary.as_json() for summary in summaries],
         }
-        asked.out.write_text(json.dumps(document, indent=1) + "\n")
-    raise SystemExit(any(tally.problems for tally in tallies))
+        args.out.write_text(json.dumps(document, indent=1) + "\n")
+    raise SystemExit(any(summary.problems for summary in summaries))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A file of a finished run is damaged: said, and mended by the same command to the same numbers."""
+"""Corrupt files of finished runs are reported; the same command restores the same numbers."""
 
 import shutil
 
@@ -27,7 +27,7 @@ DAMAGES = {
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory):
-    """Command lines, each with the store that it has filled."""
+    """Command lines, each with the runs folder that it has filled."""
     from marginctl.cli import run
 
     root = tmp_path_factory.mktemp("stores")
@@ -69,12 +69,12 @@ def test_a_corrupt_file_is_reported_and_recomputed(marginctl, tmp_path, stores, 
     told = marginctl("report", out, "--format", "csv")
     assert (told.status, told.err) == (0, "")
     again = marginctl(*line, "--out", out)
-    assert " anew" not in again.err
+    assert "recomputing" not in again.err
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_corrupt_cached_features(marginctl, tmp_path, stores, damage):
-    """They are read where a result is still to come."""
+    """Cached features are read where a result is missing."""
     line, store = stores["transfer"]
     out = tmp_path / "out"
     shutil.copytree(store, out)

@@ -1,4 +1,4 @@
-"""`tests.faults.kills` in short: SIGKILL within every write of a command, and at random moments."""
+"""Commands killed during each write and at random moments: a short form of `tests.faults.kills`."""
 
 import itertools
 import os
@@ -15,8 +15,8 @@ pytest.importorskip("fcntl")
 FEW = ["--set", "data.subset_size=60"]
 
 
-def dies_at(number):
-    """An fsync at which a process is killed when it is its nth."""
+def fsync_that_kills(number):
+    """Return an fsync that kills its process at the given call."""
     real, count = os.fsync, itertools.count(1)
 
     def fsync(handle):
@@ -27,17 +27,17 @@ def dies_at(number):
     return fsync
 
 
-def begun(folder, name, more):
-    """A scenario, a short command line of it, and what that leaves undisturbed."""
+def prepare(folder, name, more):
+    """Return a scenario, a short command line of it, and the outputs of an undisturbed run."""
     scenario = SCENARIOS[name]
     (folder / "inputs").mkdir()
     for arguments in scenario.prepare(folder / "inputs"):
-        kills.run(arguments, folder)
+        kills.run_to_end(arguments, folder)
     line = scenario.arguments(folder / "inputs")
     line = [*[a for i, a in enumerate(line) if "fine-tune" not in line[i : i + 2]], *more]
     (folder / "whole").mkdir()
-    kills.run(line, folder / "whole")
-    return scenario, line, kills.content(scenario, folder / "whole")
+    kills.run_to_end(line, folder / "whole")
+    return scenario, line, kills.collect_outputs(scenario, folder / "whole")
 
 
 SHORT = pytest.mark.parametrize(
@@ -51,38 +51,38 @@ SHORT = pytest.mark.parametrize(
 
 @SHORT
 def test_killed_during_each_write(tmp_path, monkeypatch, name, more):
-    """A file is whole or absent, and what the killed write has left is gone with the next one."""
-    scenario, line, expected = begun(tmp_path, name, more)
+    """A file is complete or absent; the next write removes the temporary file of a killed one."""
+    scenario, line, expected = prepare(tmp_path, name, more)
     half = 0
     for number in itertools.count(1):
         folder = tmp_path / str(number)
         folder.mkdir()
         with monkeypatch.context() as patch:
-            patch.setattr(os, "fsync", dies_at(number))
-            status = kills.ended(kills.forked(line, folder), 60)
+            patch.setattr(os, "fsync", fsync_that_kills(number))
+            status = kills.wait_for_exit(kills.start_forked(line, folder), 60)
         if status == 0:
             break
         assert status == -signal.SIGKILL
         half += len(list(folder.rglob(".tmp-*")))
-        with kills.whole_outputs(scenario, folder, expected):
-            kills.run(line, folder)
-        assert kills.left_over(folder) == []
-        assert kills.content(scenario, folder) == expected
+        with kills.outputs_stay_intact(scenario, folder, expected):
+            kills.run_to_end(line, folder)
+        assert kills.leftovers(folder) == []
+        assert kills.collect_outputs(scenario, folder) == expected
     assert number > 4
     assert half >= 2
 
 
 @SHORT
 def test_two_commands_at_once(tmp_path, name, more):
-    """On one map file, or on one trial and one store of features: both end as one alone does."""
-    scenario, line, expected = begun(tmp_path, name, more)
-    both = [kills.forked(line, tmp_path) for _ in range(2)]
-    assert [kills.ended(process, 120) for process in both] == [0, 0]
-    assert kills.content(scenario, tmp_path) == expected
-    assert kills.left_over(tmp_path) == []
+    """Both commands end as a single one does, though they write the same files."""
+    scenario, line, expected = prepare(tmp_path, name, more)
+    both = [kills.start_forked(line, tmp_path) for _ in range(2)]
+    assert [kills.wait_for_exit(process, 120) for process in both] == [0, 0]
+    assert kills.collect_outputs(scenario, tmp_path) == expected
+    assert kills.leftovers(tmp_path) == []
 
 
 def test_killed_at_random_moments(tmp_path):
-    tally = kills.tried(SCENARIOS["calibrate"], tmp_path, 2, 0, lambda line: None)
-    assert tally.problems == []
-    assert (tally.kills, tally.identical) == (2, tally.runs)
+    summary = kills.kill_repeatedly(SCENARIOS["calibrate"], tmp_path, 2, 0, lambda line: None)
+    assert summary.problems == []
+    assert (summary.kills, summary.identical) == (2, summary.runs)
