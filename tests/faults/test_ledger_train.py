@@ -99,7 +99,7 @@ def test_killed_and_resumed(
     killed_at(marginctl, monkeypatch, step, *arguments, "--out", tmp_path / "killed")
     assert not list((tmp_path / "killed").rglob("result.json"))
     ran = marginctl(*arguments, "--out", tmp_path / "killed")
-    assert f"goes on after step {step} of 12" in ran.err
+    assert f"resuming from step {step} of 12" in ran.err
     assert records(tmp_path / "killed") == records(tmp_path / "whole")
 
 
@@ -113,7 +113,7 @@ def test_killed_and_resumed_from_files(marginctl, tmp_path, monkeypatch, photogr
     arguments += ["--set", "train.batch_size=8"]
     assert marginctl(*arguments, "--out", tmp_path / "whole").status == 0
     killed_at(marginctl, monkeypatch, 5, *arguments, "--out", tmp_path / "killed")
-    assert "goes on after step 5 of 9" in marginctl(*arguments, "--out", tmp_path / "killed").err
+    assert "resuming from step 5 of 9" in marginctl(*arguments, "--out", tmp_path / "killed").err
     assert records(tmp_path / "killed") == records(tmp_path / "whole")
 
 
@@ -247,7 +247,7 @@ def test_the_last_checkpoint_is_damaged(marginctl, tmp_path, monkeypatch, damage
     elif damage == "a pipe":
         os.mkfifo(last)
     ran = marginctl(*arguments, "--out", tmp_path / "killed")
-    assert "goes on after step 5 of 12" in ran.err
+    assert "resuming from step 5 of 12" in ran.err
     assert (": skipped" in ran.err) == (damage != "absent")
     assert records(tmp_path / "killed") == records(tmp_path / "whole")
 

@@ -61,7 +61,7 @@ def test_the_second_signal_stops_at_once(tmp_path, undisturbed, number, status):
         f"error: {word}: finished trials and checkpoints are kept: the same command again resumes\n"
     )
     wait_until_gone(process.pid)
-    assert "goes on after step 5 of 20" in COMMAND.run(tmp_path).stderr
+    assert "resuming from step 5 of 20" in COMMAND.run(tmp_path).stderr
     assert records(tmp_path) == undisturbed
 
 

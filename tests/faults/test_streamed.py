@@ -77,7 +77,7 @@ def test_a_signal_to_the_whole_group(command, undisturbed, tmp_path, number, sta
     again = [sys.executable, "-c", ONE_CORE, *line[3:]]
     ran = subprocess.run(again, capture_output=True, text=True, timeout=300)
     assert ran.returncode == 0, ran.stderr
-    assert "goes on after step" in ran.stderr
+    assert "resuming from step" in ran.stderr
     assert records(tmp_path) == undisturbed
 
 

@@ -51,7 +51,7 @@ def test_killed_twice_and_resumed_equals_undisturbed(tmp_path, undisturbed):
         process.wait()
     assert not list(tmp_path.rglob("result.json"))
     ran = COMMAND.run(tmp_path)
-    assert "goes on after step" in ran.stderr
+    assert "resuming from step" in ran.stderr
     assert records(tmp_path) == undisturbed
     assert not list(tmp_path.rglob(".tmp-*"))
 
@@ -82,7 +82,7 @@ def test_a_second_process_waits_and_runs_the_remaining_trials(tmp_path, undistur
     process.wait()
     _, rest = second.communicate(timeout=60)
     assert second.returncode == 0
-    assert "goes on after step" in rest
+    assert "resuming from step" in rest
     assert records(tmp_path) == undisturbed
 
 

@@ -295,7 +295,7 @@ def test_a_checkpoint_of_another_trial_is_not_used(marginctl, tmp_path):
         shutil.copy(path, one.parent / "checkpoints")
     again = marginctl(*arguments)
     assert "is of another trial" in again.err
-    assert "trained anew" in again.err
+    assert "restarting" in again.err
     assert json.loads(one.read_text())["weights_sha256"] == before
 
 
@@ -310,7 +310,7 @@ def test_other_versions_train_anew(marginctl, tmp_path, monkeypatch):
     monkeypatch.undo()
     again = marginctl(*arguments)
     assert "its checkpoint is from torch 1.0, this is" in again.err
-    assert "goes on after" not in again.err
+    assert "resuming from" not in again.err
 
 
 def test_report_keeps_what_differs_apart(marginctl, tmp_path):

@@ -54,7 +54,7 @@ def test_one_line_and_the_checkpoint_stays(marginctl, tmp_path, monkeypatch, fai
     assert ran.err.startswith(line)
     assert len(ran.err.splitlines()) == 1
     again = marginctl(*TRAIN, "--out", tmp_path)
-    assert "goes on after step 2 of 4" in again.err
+    assert "resuming from step 2 of 4" in again.err
     assert again.status == 0
 
 

@@ -125,7 +125,7 @@ def test_a_killed_process_ends_the_other_and_a_restart_resumes(tmp_path, recipe)
     time.sleep(0.1)
     _, stderr = again.communicate(timeout=200)
     assert again.returncode == 0, stderr
-    assert "goes on after step" in stderr
+    assert "resuming from step" in stderr
     assert results(out)["adacos"]["epochs"] == 100
 
 
