@@ -1,4 +1,4 @@
-"""Outputs of classifiers that do not exist."""
+"""Random outputs with labels drawn from their softmax."""
 
 import numpy as np
 
@@ -11,7 +11,7 @@ def noisy(n=600, c=5, temperature=2.0, seed=0, dtype=np.float64):
     f = stream.normal(size=(n, c)) * 2
     p = np.exp(f) / np.exp(f).sum(axis=1, keepdims=True)
     labels = (p.cumsum(axis=1) < stream.random((n, 1))).sum(axis=1).clip(0, c - 1)
-    return Outputs("made", "logits", (temperature * f).astype(dtype), labels)
+    return Outputs("noisy", "logits", (temperature * f).astype(dtype), labels)
 
 
 def with_probabilities(outputs):

@@ -1,4 +1,4 @@
-"""The document of `calibrate`: what is fitted where, and what is said of it."""
+"""The document of `calibrate`: what is fitted where, and what is predictions of it."""
 
 import json
 import statistics
@@ -95,16 +95,18 @@ def test_samples_of_their_own_to_fit_on():
     assert entry["after"]["interval"] == {}
     split_of = document["split"]
     assert (split_of["fitted_on"], split_of["measured_on"], split_of["repeats"]) == (300, 200, 1)
-    with pytest.raises(RequestError, match="made: 4 classes, and made has 3: expected outputs of"):
+    with pytest.raises(
+        RequestError, match="noisy: 4 classes, and noisy has 3: expected outputs of"
+    ):
         document_of(outputs, (), noisy(50, 4))
-    with pytest.raises(RequestError, match="made: probabilities, and made has logits: expected"):
+    with pytest.raises(RequestError, match="noisy: probabilities, and noisy has logits: expected"):
         document_of(outputs, (), with_probabilities(fitting))
     same = document_of(outputs, ["none"], outputs, n_bootstrap=0)
     assert same["notes"] == ["fitted on the evaluated samples themselves: optimistically biased"]
     assert document["notes"] == []
 
 
-def test_at_bound_is_said():
+def test_a_bound_is_noted():
     labels = np.arange(40) % 4
     f = np.eye(4)[labels] + np.random.default_rng(0).random((40, 4)) / 10
     outputs = Outputs("s", "logits", f, labels)

@@ -23,7 +23,7 @@ def test_isotonic_one_versus_rest_is_scikit_learns_over_its_sum():
         with_probabilities(noisy(400, 4, 3)),
         with_probabilities(noisy(300, 4, 3, seed=1)),
     )
-    said = METHODS["isotonic"].apply(fitted("isotonic", fit_on).parameters, test)
+    predictions = METHODS["isotonic"].apply(fitted("isotonic", fit_on).parameters, test)
     theirs = np.stack(
         [
             IsotonicRegression(out_of_bounds="clip")
@@ -34,9 +34,9 @@ def test_isotonic_one_versus_rest_is_scikit_learns_over_its_sum():
         axis=1,
     )
     np.testing.assert_allclose(
-        said.probabilities, theirs / theirs.sum(1, keepdims=True), atol=1e-12
+        predictions.probabilities, theirs / theirs.sum(1, keepdims=True), atol=1e-12
     )
-    np.testing.assert_array_equal(said.classes, theirs.argmax(1))
+    np.testing.assert_array_equal(predictions.classes, theirs.argmax(1))
 
 
 def test_equal_confidences_get_the_mean_and_the_map_does_not_fall():
@@ -53,9 +53,11 @@ def test_histogram_bins_hold_shares_and_edges_end_them():
     found = fitted("histogram", probabilities(p, [0, 0, 0, 1, 1]), 2).parameters["maps"]
     # of class 0 in [0, 0.5]: 0.5 yes, 0.25 yes, 0 no, 0.3 no; in (0.5, 1]: 1 yes
     assert found == [{"y": [0.5, 1.0]}, {"y": [0.0, 2 / 3]}]
-    said = METHODS["histogram"].apply({"maps": found}, probabilities([[0.4, 0.6]], [0]))
-    assert said.probabilities[0] == pytest.approx([0.5 / (0.5 + 2 / 3), 2 / 3 / (0.5 + 2 / 3)])
-    assert said.classes.tolist() == [1]
+    predictions = METHODS["histogram"].apply({"maps": found}, probabilities([[0.4, 0.6]], [0]))
+    assert predictions.probabilities[0] == pytest.approx(
+        [0.5 / (0.5 + 2 / 3), 2 / 3 / (0.5 + 2 / 3)]
+    )
+    assert predictions.classes.tolist() == [1]
 
 
 def test_an_empty_bin_keeps_a_probability():
@@ -67,8 +69,8 @@ def test_an_empty_bin_keeps_a_probability():
 
 def test_a_row_without_any_probability_keeps_its_own():
     parameters = {"maps": [{"y": [0.0]}, {"y": [0.0]}]}
-    said = METHODS["histogram"].apply(parameters, probabilities([[0.8, 0.2]], [0]))
-    assert said.probabilities.tolist() == [[0.8, 0.2]]
+    predictions = METHODS["histogram"].apply(parameters, probabilities([[0.8, 0.2]], [0]))
+    assert predictions.probabilities.tolist() == [[0.8, 0.2]]
 
 
 def test_absent_classes_are_noted():
@@ -81,9 +83,9 @@ def test_absent_classes_are_noted():
 @pytest.mark.parametrize("c", [2, 5])
 def test_every_method_gives_distributions(name, c):
     for outputs in (noisy(80, c), with_probabilities(noisy(80, c))):
-        said = METHODS[name].apply(fitted(name, outputs).parameters, outputs)
-        assert ((said.confidence >= 0) & (said.confidence <= 1)).all()
-        np.testing.assert_allclose(said.probabilities.sum(1), 1, rtol=1e-12)
-        picked = said.probabilities[np.arange(80), said.classes]
-        np.testing.assert_array_equal(picked, said.confidence)
-        np.testing.assert_allclose(picked, said.probabilities.max(1), rtol=1e-12)
+        predictions = METHODS[name].apply(fitted(name, outputs).parameters, outputs)
+        assert ((predictions.confidence >= 0) & (predictions.confidence <= 1)).all()
+        np.testing.assert_allclose(predictions.probabilities.sum(1), 1, rtol=1e-12)
+        picked = predictions.probabilities[np.arange(80), predictions.classes]
+        np.testing.assert_array_equal(picked, predictions.confidence)
+        np.testing.assert_allclose(picked, predictions.probabilities.max(1), rtol=1e-12)

@@ -28,13 +28,13 @@ def test_saving_and_loading(tmp_path, name, kind):
     assert again == one
     assert json.loads((tmp_path / "calibrator.json").read_text())["fitted_on"]["n"] == 60
     other = noisy(50, 3, 3, seed=9)
-    said, theirs = (m.predict(other.values, other.labels) for m in (again, one))
-    np.testing.assert_array_equal(said.classes, theirs.classes)
-    np.testing.assert_array_equal(said.confidence, theirs.confidence)
+    predictions, theirs = (m.predict(other.values, other.labels) for m in (again, one))
+    np.testing.assert_array_equal(predictions.classes, theirs.classes)
+    np.testing.assert_array_equal(predictions.confidence, theirs.confidence)
     # a calibrator of probabilities takes the softmax of logits
     of_softmax = METHODS[name].apply(one.parameters, with_probabilities(other))
     if kind == "probabilities":
-        np.testing.assert_allclose(said.confidence, of_softmax.confidence, rtol=1e-9)
+        np.testing.assert_allclose(predictions.confidence, of_softmax.confidence, rtol=1e-9)
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ def test_separable_samples_do_not_converge(fit):
     assert np.isfinite(found.parameters["weight"]).all()
 
 
-def test_a_solver_that_is_stopped_says_so(monkeypatch):
+def test_a_stopped_solver_has_not_converged(monkeypatch):
     monkeypatch.setattr(scaling, "ITERATIONS", 2)
     outputs = noisy(300, 5, 3.0)
     found = scaling.fit_vector(outputs)
@@ -96,9 +96,9 @@ def test_other_predictions_and_scale():
     outputs = noisy(400, 3, 2.0)
     biased = Outputs("b", "logits", outputs.values + np.array([0, 0, 6]), outputs.labels)
     fit = scaling.fit_vector(biased)
-    said = scaling.apply_vector(fit.parameters, biased)
+    predictions = scaling.apply_vector(fit.parameters, biased)
     before = (biased.values.argmax(1) == biased.labels).mean()
-    assert (said.classes == biased.labels).mean() > before + 0.15
+    assert (predictions.classes == biased.labels).mean() > before + 0.15
     fit_of_ten = scaling.fit_matrix(Outputs("t", "logits", biased.values * 10, biased.labels))
     ten = scaling.apply_matrix(
         fit_of_ten.parameters, Outputs("t", "logits", biased.values * 10, biased.labels)

@@ -57,12 +57,12 @@ def test_intervals_are_quantiles_of_resampled_numbers(monkeypatch):
 
 
 def test_a_label_of_probability_0_has_no_nll():
-    said = from_probabilities(np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]))
-    found = score(said, np.array([0, 1, 1]), 15, Bootstrap(10, 0))
+    predictions = from_probabilities(np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]))
+    found = score(predictions, np.array([0, 1, 1]), 15, Bootstrap(10, 0))
     assert found.values["nll"] is None
     assert found.reasons["nll"] == "infinite: 1 of 3 labels have probability 0"
     assert found.values["brier"] == pytest.approx(2 / 3)
     assert found.values["ece"] == pytest.approx(1 / 3)
-    right = score(said, np.array([0, 0, 1]), 15, Bootstrap(10, 0))
+    right = score(predictions, np.array([0, 0, 1]), 15, Bootstrap(10, 0))
     assert right.values["nll"] == 0
     assert right.intervals["nll"] == (0, 0)

@@ -8,7 +8,7 @@ from marginctl.calibration.outputs import Outputs
 from marginctl.errors import RequestError
 
 
-def made(labels):
+def outputs_of(labels):
     labels = np.array(labels)
     return Outputs("o", "logits", np.zeros((len(labels), labels.max() + 1)), labels)
 
@@ -16,7 +16,7 @@ def made(labels):
 @pytest.mark.parametrize("share", [0.1, 1 / 3, 0.5, 0.9])
 def test_parts_and_classes_by_their_share(share):
     labels = np.repeat(np.arange(6), [100, 57, 31, 20, 200, 1])
-    outputs = made(np.random.default_rng(0).permutation(labels))
+    outputs = outputs_of(np.random.default_rng(0).permutation(labels))
     for repeat in range(20):
         fit, test = split(outputs, share, 3, repeat)
         np.testing.assert_array_equal(np.sort(np.r_[fit, test]), np.arange(len(labels)))
@@ -26,7 +26,7 @@ def test_parts_and_classes_by_their_share(share):
 
 
 def test_a_split_has_its_seed_and_its_number():
-    outputs = made(np.arange(300) % 3)
+    outputs = outputs_of(np.arange(300) % 3)
     first = split(outputs, 0.5, 0, 0)[0].tolist()
     assert split(outputs, 0.5, 0, 0)[0].tolist() == first
     assert split(outputs, 0.5, 0, 1)[0].tolist() != first
@@ -38,7 +38,7 @@ def test_a_split_has_its_seed_and_its_number():
 def test_too_few(labels, share):
     def many():
         for repeat in range(50):
-            split(made(labels), share, 0, repeat)
+            split(outputs_of(labels), share, 0, repeat)
 
     with pytest.raises(RequestError, match=r"o: \d samples at --split"):
         many()

@@ -122,10 +122,10 @@ def test_a_start_on_few_samples_ends_at_the_same_place(monkeypatch):
 
 def test_applying_keeps_the_predictions_and_scales():
     outputs = noisy(seed=6)
-    said = temperature.apply({"temperature": 2.5}, outputs)
-    np.testing.assert_array_equal(said.classes, outputs.values.argmax(1))
+    predictions = temperature.apply({"temperature": 2.5}, outputs)
+    np.testing.assert_array_equal(predictions.classes, outputs.values.argmax(1))
     np.testing.assert_allclose(
-        said.probabilities, special.softmax(outputs.values / 2.5, axis=1), rtol=1e-12
+        predictions.probabilities, special.softmax(outputs.values / 2.5, axis=1), rtol=1e-12
     )
     huge = temperature.apply({"temperature": 1e12}, outputs)  # all but tied, and still the same
     np.testing.assert_array_equal(huge.classes, outputs.values.argmax(1))

@@ -92,11 +92,11 @@ def test_features_near_their_class_average_11_to_15_as_trained_ones(cosine, scal
 
 def test_it_carries_no_gradient_and_the_module_gives_it():
     x = torch.randn(6, 8, requires_grad=True)
-    made = create("cosine-ls", 5, 8)
-    scale = made.optimal_scale(x)
+    module = create("cosine-ls", 5, 8)
+    scale = module.optimal_scale(x)
     assert scale.shape == (6,)
     assert not scale.requires_grad
-    torch.testing.assert_close(made.logits(x), made.similarities(x) * scale[:, None])
+    torch.testing.assert_close(module.logits(x), module.similarities(x) * scale[:, None])
     with pytest.raises(RequestError, match="use similarity 'cosine'"):
         create("soft", 5, 8).optimal_scale(x)
 
@@ -110,16 +110,19 @@ def test_a_zero_feature_and_an_aligned_one_have_a_scale_in_every_dtype():
         assert found.isfinite().all()
 
 
-def test_a_hundred_thousand_classes_stay_below_4_gib():
-    """A training step: C = 100,000, d = 512, a batch of 512, in float32."""
+def test_a_hundred_thousand_classes_need_little_memory():
+    """A training step in float32: C = 100,000, d = 512, a batch of 128.
+
+    The softmax coefficients of all 20 candidates together would need 1 GiB.
+    """
     code = """
 import resource, torch
 from marginctl.objectives import create
 objective = create("cosine-ls", 100_000, 512)
-x = torch.randn(512, 512, requires_grad=True)
-objective(x, torch.randint(100_000, (512,))).backward()
+x = torch.randn(128, 512, requires_grad=True)
+objective(x, torch.randint(100_000, (128,))).backward()
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     peak = int(ran.stdout) * (1 if sys.platform == "darwin" else 1024)
-    assert peak < 4 * 2**30
+    assert peak < 1.5 * 2**30

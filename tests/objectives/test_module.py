@@ -32,12 +32,12 @@ def test_a_compiled_objective_is_the_same_one(name):
     for step in range(3):
         x, y = torch.randn(6, 5), torch.randint(7, (6,))
         found = []
-        for made, call in ((plain, plain), (copied, compiled)):
-            made.set_progress(step, 3)
+        for module, call in ((plain, plain), (copied, compiled)):
+            module.set_progress(step, 3)
             leaf = x.clone().requires_grad_()
             loss = call(leaf, y)
-            slopes = torch.autograd.grad(loss, (leaf, *made.parameters()))
-            found.append((loss, *slopes, *made.buffers()))
+            slopes = torch.autograd.grad(loss, (leaf, *module.parameters()))
+            found.append((loss, *slopes, *module.buffers()))
         for a, b in zip(*found, strict=True):
             torch.testing.assert_close(a, b)
 
@@ -59,18 +59,18 @@ def test_class_weights_are_torchs(reduction):
     torch.manual_seed(0)
     x, y = torch.randn(9, 6), torch.randint(4, (9,))
     weights = torch.tensor([0.5, 2.0, 0.0, 1.0])
-    made = create("soft", 4, 6, class_weights=weights)
-    want = F.cross_entropy(x @ made.weight.T, y, weight=weights, reduction=reduction)
-    torch.testing.assert_close(made(x, y, reduction=reduction), want)
+    module = create("soft", 4, 6, class_weights=weights)
+    want = F.cross_entropy(x @ module.weight.T, y, weight=weights, reduction=reduction)
+    torch.testing.assert_close(module(x, y, reduction=reduction), want)
 
 
 def test_equal_class_weights_change_nothing():
     torch.manual_seed(0)
     x, y = torch.randn(9, 6), torch.randint(4, (9,))
-    made = create("arcface", 4, 6, class_weights=torch.full((4,), 3.0))
+    module = create("arcface", 4, 6, class_weights=torch.full((4,), 3.0))
     plain = create("arcface", 4, 6)
-    plain.weight.data.copy_(made.weight.data)
-    torch.testing.assert_close(made(x, y), plain(x, y))
+    plain.weight.data.copy_(module.weight.data)
+    torch.testing.assert_close(module(x, y), plain(x, y))
 
 
 @pytest.mark.parametrize(
@@ -92,22 +92,22 @@ def test_bad_class_weights_are_named(weights, message):
 def test_a_half_module_computes_in_float32_and_stays_half(name, dtype):
     torch.manual_seed(0)
     wide = create(name, 4, 6)
-    made = copy.deepcopy(wide).to(dtype)
-    wide.load_state_dict(made.state_dict())
+    module = copy.deepcopy(wide).to(dtype)
+    wide.load_state_dict(module.state_dict())
     x, y = torch.randn(9, 6).to(dtype), torch.randint(4, (9,))
     leaf = x.clone().requires_grad_()
-    loss = made(leaf, y)
+    loss = module(leaf, y)
     loss.backward()
     assert loss.dtype == torch.float32
-    assert {p.dtype for p in made.parameters()} == {dtype}
+    assert {p.dtype for p in module.parameters()} == {dtype}
     assert leaf.grad.dtype == dtype
     torch.testing.assert_close(loss, wide(x.float(), y))
 
 
 def test_one_network_fits_where_torch_gives_numbers():
     """Through numpy and back: what a downstream script does with logits."""
-    made = create("arcgrad", 3, 4)
-    logits = made.logits(torch.randn(5, 4)).detach().numpy()
+    module = create("arcgrad", 3, 4)
+    logits = module.logits(torch.randn(5, 4)).detach().numpy()
     assert logits.shape == (5, 3)
     assert np.isfinite(logits).all()
 
@@ -167,26 +167,26 @@ class TestOverflow:
     @pytest.mark.parametrize("name", ["adacos", "center"])
     def test_the_state_stays_finite(self, name, bad):
         torch.manual_seed(0)
-        made = create(name, 6, 8)
+        module = create(name, 6, 8)
         x, y = torch.randn(32, 8), torch.randint(6, (32,))
-        made(x, y)
+        module(x, y)
         spoilt = x.clone()
         spoilt[0, 0] = bad
-        made(spoilt, y)
-        assert all(b.isfinite().all() for b in made.buffers())
-        assert made(x, y).isfinite()
+        module(spoilt, y)
+        assert all(b.isfinite().all() for b in module.buffers())
+        assert module(x, y).isfinite()
 
     def test_class_weights_are_summed_wide(self):
-        made = create("soft", 10, 16, class_weights=torch.full((10,), 50.0)).half()
+        module = create("soft", 10, 16, class_weights=torch.full((10,), 50.0)).half()
         x, y = torch.randn(2048, 16).half(), torch.randint(10, (2048,))
         plain = create("soft", 10, 16)
-        plain.weight.data.copy_(made.weight.data)
-        torch.testing.assert_close(made(x, y), plain(x.float(), y))
+        plain.weight.data.copy_(module.weight.data)
+        torch.testing.assert_close(module(x, y), plain(x.float(), y))
 
     def test_what_moves_by_small_steps_stays_wide_in_a_half_module(self):
-        made = create("center", 4, 8, alpha=0.01).bfloat16()
-        assert made.centers.dtype == torch.float32
-        assert made.weight.dtype == torch.bfloat16
+        module = create("center", 4, 8, alpha=0.01).bfloat16()
+        assert module.centers.dtype == torch.float32
+        assert module.weight.dtype == torch.bfloat16
         assert create(
             "cosface", 4, 8, margin="linear(start=0,end=1)"
         ).half().margin_margin.dtype == (torch.float32)
@@ -195,13 +195,13 @@ class TestOverflow:
 @pytest.mark.parametrize("name", EVERY)
 def test_a_backward_pass_inside_autocast_is_the_one_outside(name):
     torch.manual_seed(0)
-    made = create(name, 10, 16)
+    module = create(name, 10, 16)
     x, y = torch.randn(7, 16, requires_grad=True), torch.randint(10, (7,))
-    state = copy.deepcopy(made.state_dict())
-    want = torch.autograd.grad(made(x, y), (x, made.weight))
-    made.load_state_dict(state)
+    state = copy.deepcopy(module.state_dict())
+    want = torch.autograd.grad(module(x, y), (x, module.weight))
+    module.load_state_dict(state)
     with torch.autocast("cpu", torch.bfloat16):
-        got = torch.autograd.grad(made(x, y), (x, made.weight))
+        got = torch.autograd.grad(module(x, y), (x, module.weight))
     for a, b in zip(got, want, strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=0)
 
@@ -210,40 +210,40 @@ def test_a_backward_pass_inside_autocast_is_the_one_outside(name):
 def test_gaussian_distances_far_from_the_origin(far):
     torch.manual_seed(0)
     base = torch.randn(64) * far
-    made = create("l-gm", 10, 64)
-    made.weight.data.copy_(torch.randn(10, 64) * 0.1 + base)
+    module = create("l-gm", 10, 64)
+    module.weight.data.copy_(torch.randn(10, 64) * 0.1 + base)
     x, y = (base + torch.randn(32, 64) * 0.1).requires_grad_(), torch.randint(10, (32,))
-    wide = copy.deepcopy(made).double()
+    wide = copy.deepcopy(module).double()
     x_wide = x.detach().double().requires_grad_()
-    found = torch.autograd.grad(made(x, y), x)[0].double()
+    found = torch.autograd.grad(module(x, y), x)[0].double()
     want = torch.autograd.grad(wide(x_wide, y), x_wide)[0]
     assert (found - want).norm() / want.norm() < 1e-3
-    torch.testing.assert_close(made(x, y).double(), wide(x_wide, y), rtol=1e-3, atol=0)
+    torch.testing.assert_close(module(x, y).double(), wide(x_wide, y), rtol=1e-3, atol=0)
 
 
 @pytest.mark.parametrize("length", [1e-12, 1e-19, 1e-25, 0.0])
 def test_short_weights_have_a_finite_gradient(length):
     torch.manual_seed(0)
-    made = create("cosine", 6, 8)
-    made.weight.data[0] *= length / made.weight.data[0].norm()
-    made(torch.randn(5, 8), torch.tensor([0, 1, 2, 3, 0])).backward()
-    assert made.weight.grad.isfinite().all()
+    module = create("cosine", 6, 8)
+    module.weight.data[0] *= length / module.weight.data[0].norm()
+    module(torch.randn(5, 8), torch.tensor([0, 1, 2, 3, 0])).backward()
+    assert module.weight.grad.isfinite().all()
 
 
 def test_an_empty_batch_has_logits_and_no_loss():
     for name in available():
-        made = create(name, 4, 3)
-        assert made.logits(torch.zeros(0, 3)).shape == (0, 4)
+        module = create(name, 4, 3)
+        assert module.logits(torch.zeros(0, 3)).shape == (0, 4)
         with pytest.raises(ValueError, match="features: 0 rows"):
-            made(torch.zeros(0, 3), torch.zeros(0, dtype=torch.long))
+            module(torch.zeros(0, 3), torch.zeros(0, dtype=torch.long))
 
 
 def test_an_unknown_reduction_moves_no_state():
-    made = create("adacos", 10, 3)
-    before = made.scale.clone()
+    module = create("adacos", 10, 3)
+    before = module.scale.clone()
     with pytest.raises(ValueError, match="reduction"):
-        made(torch.randn(5, 3), torch.zeros(5, dtype=torch.long), reduction="avg")
-    assert torch.equal(made.scale, before)
+        module(torch.randn(5, 3), torch.zeros(5, dtype=torch.long), reduction="avg")
+    assert torch.equal(module.scale, before)
 
 
 @pytest.mark.parametrize(
@@ -281,16 +281,16 @@ from torch import distributed as dist
 from marginctl.objectives import create
 rank = int(sys.argv[1])
 dist.init_process_group("gloo", init_method="file://" + sys.argv[2], rank=rank, world_size=2)
-made = {name: create(name, 6, 8) for name in ("adacos", "center")}
+module = {name: create(name, 6, 8) for name in ("adacos", "center")}
 stream = torch.Generator().manual_seed(0)
 for step in range(3):
     x, y = torch.randn(11, 8, generator=stream), torch.randint(6, (11,), generator=stream)
     mine = slice(0, 7) if rank == 0 else slice(7, 11)
-    for name, objective in made.items():
+    for name, objective in module.items():
         torch.manual_seed(1)
         objective.weight.data.uniform_(-1, 1)
         objective(x[mine], y[mine])
-torch.save([b for o in made.values() for b in o.buffers()], sys.argv[3])
+torch.save([b for o in module.values() for b in o.buffers()], sys.argv[3])
 dist.destroy_process_group()
 """
 
@@ -304,15 +304,15 @@ def test_two_processes_have_the_state_of_one(tmp_path):
     ]
     assert [process.wait(timeout=120) for process in running] == [0, 0]
     first, second = (torch.load(file, weights_only=True) for file in files)
-    made = {name: create(name, 6, 8) for name in ("adacos", "center")}
+    module = {name: create(name, 6, 8) for name in ("adacos", "center")}
     stream = torch.Generator().manual_seed(0)
     for _ in range(3):
         x, y = torch.randn(11, 8, generator=stream), torch.randint(6, (11,), generator=stream)
-        for objective in made.values():
+        for objective in module.values():
             torch.manual_seed(1)
             objective.weight.data.uniform_(-1, 1)
             objective(x, y)
-    one = [b for o in made.values() for b in o.buffers()]
+    one = [b for o in module.values() for b in o.buffers()]
     for a, b, c in zip(first, second, one, strict=True):
         assert torch.equal(a, b)
         torch.testing.assert_close(a, c)
@@ -321,8 +321,8 @@ def test_two_processes_have_the_state_of_one(tmp_path):
 @pytest.mark.parametrize("name", list(available()))
 def test_logits_of_similarities_at_hand_are_the_same_bits(name):
     torch.manual_seed(0)
-    made = create(name, num_classes=5, feature_dim=4)
+    module = create(name, num_classes=5, feature_dim=4)
     features = torch.randn(7, 4)
     with torch.no_grad():
-        found = made.scale_similarities(made.similarities(features), features)
-        assert torch.equal(found, made.logits(features))
+        found = module.scale_similarities(module.similarities(features), features)
+        assert torch.equal(found, module.logits(features))

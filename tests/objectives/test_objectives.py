@@ -65,24 +65,24 @@ def batch(n=9, c=4, d=6, *, dtype=torch.float64, seed=0):
 
 def objective(name, c=4, d=6, *, dtype=torch.float64, seed=1):
     torch.manual_seed(seed)
-    made = create(name, c, d).to(dtype)
-    if "super-symmetry" in name and made.bias is not None:
-        made.bias.data.zero_()
+    module = create(name, c, d).to(dtype)
+    if "super-symmetry" in name and module.bias is not None:
+        module.bias.data.zero_()
     if "center" in name:
-        made.centers.copy_(torch.randn(c, d, dtype=torch.float64))
-    return made
+        module.centers.copy_(torch.randn(c, d, dtype=torch.float64))
+    return module
 
 
-def expected(name, made, x, y):
+def expected(name, module, x, y):
     """The reference's losses and what it says of the state after the batch."""
-    xs, ws, ys = x.tolist(), made.weight.tolist(), y.tolist()
+    xs, ws, ys = x.tolist(), module.weight.tolist(), y.tolist()
     if name.startswith("similarity"):
         return [reference.max_softplus(r, ws, t, 0.5) for r, t in zip(xs, ys, strict=True)]
     options = parse(name).options
     rows = list(zip(xs, ys, strict=True))
     kind = parse(name).preset
     if kind == "soft":
-        bias = made.bias.tolist() if made.bias is not None else [0.0] * len(ws)
+        bias = module.bias.tolist() if module.bias is not None else [0.0] * len(ws)
         return [
             reference.cross_entropy(
                 [reference.dot(r, w) + b for w, b in zip(ws, bias, strict=True)], t
@@ -92,7 +92,7 @@ def expected(name, made, x, y):
     if kind == "m-soft":
         return [reference.m_soft(r, ws, t, options["margin"]) for r, t in rows]
     if kind == "center":
-        centers = made.centers.tolist()
+        centers = module.centers.tolist()
         return [reference.center(r, ws, t, options["strength"], centers) for r, t in rows]
     if kind == "arcface":
         o = options
@@ -122,23 +122,23 @@ def expected(name, made, x, y):
     if kind == "l-gm":
         return [reference.l_gm(r, ws, t, options["margin"], options["strength"]) for r, t in rows]
     if kind == "super-symmetry":
-        assert made.bias is None or not made.bias.any()
+        assert module.bias is None or not module.bias.any()
         return [reference.super_symmetry(r, ws, t, options["strength"]) for r, t in rows]
     if kind == "cosine-learned":
-        return [reference.adacos(r, ws, t, made.log_scale.exp().item()) for r, t in rows]
+        return [reference.adacos(r, ws, t, module.log_scale.exp().item()) for r, t in rows]
     if kind == "cosine-ls":
         scales = [reference.least_squares_scale(r, ws) for r, _ in rows]
         if options["pool"] == "batch":
             scales = [math.fsum(scales) / len(scales)] * len(scales)
         return [reference.adacos(r, ws, t, s) for (r, t), s in zip(rows, scales, strict=True)]
     if kind == "gradient-decay":
-        bias = made.bias.tolist() if made.bias is not None else [0.0] * len(ws)
+        bias = module.bias.tolist() if module.bias is not None else [0.0] * len(ws)
         lifted = [[*w, b] for w, b in zip(ws, bias, strict=True)]
         return [reference.gradient_decay([*r, 1.0], lifted, t, options["beta"]) for r, t in rows]
     if kind in simple:
         return [simple[kind](r, t) for r, t in rows]
     if kind == "adacos":
-        scale = reference.adacos_scale(xs, ws, ys, made.scale.item())
+        scale = reference.adacos_scale(xs, ws, ys, module.scale.item())
         return [reference.adacos(r, ws, t, scale) for r, t in rows]
     return [reference.arcgrad(r, ws, t, options["scale"]) for r, t in rows]
 
@@ -148,9 +148,9 @@ def expected(name, made, x, y):
 def test_value_equals_the_reference(name, c):
     for n in (1, 8, 9):
         x, y = batch(n, c)
-        made = objective(name, c)
-        want = torch.tensor(expected(name, made, x, y), dtype=torch.float64)
-        torch.testing.assert_close(made(x, y, reduction="none"), want, rtol=1e-10, atol=1e-12)
+        module = objective(name, c)
+        want = torch.tensor(expected(name, module, x, y), dtype=torch.float64)
+        torch.testing.assert_close(module(x, y, reduction="none"), want, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -165,22 +165,22 @@ def test_reductions_agree(name):
 @pytest.mark.parametrize("name", [n for n in ALL if "straight" not in n])
 def test_gradcheck(name):
     x, y = batch()
-    made = objective(name).eval()  # the state is frozen
-    names = [n for n, _ in made.named_parameters()]
+    module = objective(name).eval()  # the state is frozen
+    names = [n for n, _ in module.named_parameters()]
 
     def loss(features, *parameters):
         given = dict(zip(names, parameters, strict=True))
-        return torch.func.functional_call(made, given, (features, y, "none"))
+        return torch.func.functional_call(module, given, (features, y, "none"))
 
-    parameters = [p.detach().clone().requires_grad_() for p in made.parameters()]
+    parameters = [p.detach().clone().requires_grad_() for p in module.parameters()]
     assert torch.autograd.gradcheck(loss, (x.requires_grad_(), *parameters))
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_logits_and_similarities_are_differentiable(name):
     x, _ = batch()
-    made = objective(name).eval()
-    for compute in (made.logits, made.similarities):
+    module = objective(name).eval()
+    for compute in (module.logits, module.similarities):
         assert torch.autograd.gradcheck(compute, (x.requires_grad_(),))
 
 
@@ -271,34 +271,34 @@ def test_adacos_scale_and_centers_follow_the_papers_over_batches():
 
 @pytest.mark.parametrize("name", ["adacos", "center"])
 def test_evaluation_changes_no_state(name):
-    made = objective(name).eval()
-    before = copy.deepcopy(made.state_dict())
+    module = objective(name).eval()
+    before = copy.deepcopy(module.state_dict())
     x, y = batch()
-    made(x, y)
-    made.logits(x)
-    made.predict(x)
-    for key, value in made.state_dict().items():
+    module(x, y)
+    module.logits(x)
+    module.predict(x)
+    for key, value in module.state_dict().items():
         assert torch.equal(value, before[key])
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_adacos_with_two_classes_stays_at_exactly_zero(dtype):
     """A rounding error here would be blown up to full steps by Adam."""
-    made = objective("adacos", 2, dtype=dtype)
+    module = objective("adacos", 2, dtype=dtype)
     for seed in range(20):
         x, y = batch(27 + seed, 2, dtype=dtype, seed=seed)
         x.requires_grad_()
-        made(x, y).backward()
-        assert made.scale.item() == 0
+        module(x, y).backward()
+        assert module.scale.item() == 0
         assert not x.grad.any()
-        assert not made.weight.grad.any()
-    assert len(made.predict(batch(200, 2, dtype=dtype)[0]).unique()) == 2  # ties would say 0
+        assert not module.weight.grad.any()
+    assert len(module.predict(batch(200, 2, dtype=dtype)[0]).unique()) == 2  # ties would say 0
 
 
-def gradients(made, x, y):
+def gradients(module, x, y):
     x = x.clone().requires_grad_()
-    loss = made(x, y)
-    return [*torch.autograd.grad(loss, (x, made.weight)), loss.detach()]
+    loss = module(x, y)
+    return [*torch.autograd.grad(loss, (x, module.weight)), loss.detach()]
 
 
 def test_identities_between_methods():
@@ -323,16 +323,16 @@ def test_identities_between_methods():
 
 def test_label_smoothing_equals_torchs():
     x, y = batch()
-    made = objective("label-smoothing:strength=0.3")
-    want = F.cross_entropy(x @ made.weight.T, y, label_smoothing=0.3, reduction="none")
-    torch.testing.assert_close(made(x, y, reduction="none"), want)
+    module = objective("label-smoothing:strength=0.3")
+    want = F.cross_entropy(x @ module.weight.T, y, label_smoothing=0.3, reduction="none")
+    torch.testing.assert_close(module(x, y, reduction="none"), want)
 
 
 def test_the_regulariser_s_gradient_is_equation_12():
     x, y = batch(c=5)
-    made = objective("lm-softmax", 5)
-    z = (x @ made.weight.T).detach()
-    _, gradient = made.function._constant.regularizers[0].add_gradient(z, y, {}, None)
+    module = objective("lm-softmax", 5)
+    z = (x @ module.weight.T).detach()
+    _, gradient = module.function._constant.regularizers[0].add_gradient(z, y, {}, None)
     for i, t in enumerate(y.tolist()):
         others = [c for c in range(5) if c != t]
         q = torch.softmax(z[i, others], 0)
@@ -359,11 +359,11 @@ def test_extreme_logits_stay_finite():
     """Where a probability underflows: 0 ln 0 is 0, and no constant is subtracted."""
     x = torch.tensor([[1e4, -1e4, 0.0, 5e3]])
     for name in ("lm-softmax", "lm-softmax:divergence=q-u", "label-smoothing", "gradient-decay"):
-        made = create(name, 4, 4)
-        made.weight.data.copy_(torch.eye(4))
+        module = create(name, 4, 4)
+        module.weight.data.copy_(torch.eye(4))
         for t in range(4):
-            loss = made(x, torch.tensor([t]))
-            (slope,) = torch.autograd.grad(loss, made.weight)
+            loss = module(x, torch.tensor([t]))
+            (slope,) = torch.autograd.grad(loss, module.weight)
             assert loss.isfinite()
             assert slope.isfinite().all()
 
@@ -401,33 +401,33 @@ def test_a_neutral_margin_or_strength_is_the_plain_loss(neutral, plain):
 @pytest.mark.parametrize("name", ALL)
 def test_logits_and_predictions_are_free_of_the_margin(name):
     x, _y = batch(50)
-    made = objective(name).eval()
-    cosines = F.normalize(x) @ F.normalize(made.weight).T
+    module = objective(name).eval()
+    cosines = F.normalize(x) @ F.normalize(module.weight).T
     spec = parse(name).spec
     similarities = {
-        "linear": x @ made.weight.T + (0 if made.bias is None else made.bias),
+        "linear": x @ module.weight.T + (0 if module.bias is None else module.bias),
         "cosine": cosines,
         "angle": -torch.acos(cosines),
-        "gaussian": -(x[:, None] - made.weight).square().sum(-1) / 2,
+        "gaussian": -(x[:, None] - module.weight).square().sum(-1) / 2,
     }[spec.similarity.kind]
     if spec.scale.kind == "feature-norm-weight-norm":  # what differs by class is compared
-        similarities = similarities * made.weight.norm(dim=1)
-    torch.testing.assert_close(made.similarities(x), similarities)
+        similarities = similarities * module.weight.norm(dim=1)
+    torch.testing.assert_close(module.similarities(x), similarities)
     factor = {
         "fixed": lambda: spec.scale["value"],
         "learned": lambda: 16.0,
-        "adacos": lambda: made.scale,
+        "adacos": lambda: module.scale,
         "adacos-fixed": lambda: math.sqrt(2) * math.log(3),
-        "least-squares": lambda: made.optimal_scale(x)[:, None],
+        "least-squares": lambda: module.optimal_scale(x)[:, None],
         "feature-norm": lambda: x.norm(dim=1, keepdim=True),
         "feature-norm-weight-norm": lambda: x.norm(dim=1, keepdim=True),
     }[spec.scale.kind]()
-    torch.testing.assert_close(made.logits(x), similarities * factor)
-    torch.testing.assert_close(made.predict(x), similarities.argmax(1))
+    torch.testing.assert_close(module.logits(x), similarities * factor)
+    torch.testing.assert_close(module.predict(x), similarities.argmax(1))
     if spec.similarity.kind == "angle":
-        torch.testing.assert_close(made.predict(x), cosines.argmax(1))
+        torch.testing.assert_close(module.predict(x), cosines.argmax(1))
     if spec.scale.kind == "feature-norm-weight-norm":  # a linear classifier
-        torch.testing.assert_close(made.logits(x), x @ made.weight.T)
+        torch.testing.assert_close(module.logits(x), x @ module.weight.T)
 
 
 ON_COSINES = [
@@ -472,7 +472,7 @@ def test_edges_are_finite_and_agree_with_float64(name, dtype, autocast):
     """Aligned, opposite, orthogonal, zero features; C = 2; a batch of 1; half-precision input."""
     for c in (2, 4):
         wide = objective(name, c).eval()
-        made = copy.deepcopy(wide).float()
+        module = copy.deepcopy(wide).float()
         w = wide.weight.detach()
         x = torch.cat([w[:1], -w[:1], torch.zeros(1, 6, dtype=torch.float64), w[1:2] * 30])
         for rows in ([0, 1, 2, 3], [0], [2]):
@@ -480,15 +480,15 @@ def test_edges_are_finite_and_agree_with_float64(name, dtype, autocast):
             y = torch.zeros(len(rows), dtype=torch.long)
             features = narrow.clone().requires_grad_()
             with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-                loss = made(features, y, reduction="none")
+                loss = module(features, y, reduction="none")
             loss.sum().backward()
             assert loss.dtype == torch.float32
-            assert made.weight.dtype == torch.float32
+            assert module.weight.dtype == torch.float32
             assert features.grad.isfinite().all()
-            assert made.weight.grad.isfinite().all()
+            assert module.weight.grad.isfinite().all()
             want = wide(narrow.double(), y, reduction="none").detach()
             if name.startswith("cosine-ls"):  # the scales may differ where candidates are as good
-                scale = made.optimal_scale(narrow).double()
+                scale = module.optimal_scale(narrow).double()
                 best = wide.optimal_scale(narrow.double())
                 errors = [ls_error(narrow.double(), w, k) for k in (scale, best)]
                 assert (errors[0] <= errors[1] + 1e-6).all()
@@ -516,13 +516,13 @@ def test_bad_targets_are_named(target, message):
 
 
 def test_bad_features_and_reductions_are_named():
-    made = create("soft", 4, 3)
+    module = create("soft", 4, 3)
     with pytest.raises(ValueError, match=r"features: shape \(2, 5\), expected \(N, 3\)"):
-        made(torch.zeros(2, 5), torch.zeros(2, dtype=torch.long))
+        module(torch.zeros(2, 5), torch.zeros(2, dtype=torch.long))
     with pytest.raises(ValueError, match=r"dtype torch\.int64"):
-        made.logits(torch.zeros(2, 3, dtype=torch.long))
+        module.logits(torch.zeros(2, 3, dtype=torch.long))
     with pytest.raises(ValueError, match="reduction: 'avg'"):
-        made(torch.zeros(2, 3), torch.zeros(2, dtype=torch.long), reduction="avg")
+        module(torch.zeros(2, 3), torch.zeros(2, dtype=torch.long), reduction="avg")
 
 
 @pytest.mark.parametrize(
@@ -554,7 +554,7 @@ def test_impossible_compositions_are_refused_with_their_reason(parts, message):
 
 
 def test_a_composition_that_nobody_published_trains():
-    made = compose(
+    module = compose(
         3,
         4,
         similarity=part("angle"),
@@ -563,9 +563,9 @@ def test_a_composition_that_nobody_published_trains():
         regularizers=(part("center", strength=0.1, alpha=0.5),),
     )
     x, y = torch.randn(8, 4), torch.randint(3, (8,))
-    made(x, y).backward()
-    assert made.weight.grad.abs().sum() > 0
-    assert made.centers.abs().sum() > 0
+    module(x, y).backward()
+    assert module.weight.grad.abs().sum() > 0
+    assert module.centers.abs().sum() > 0
 
 
 def test_fewer_than_two_classes_is_an_error():
@@ -582,16 +582,16 @@ def test_the_python_contract():
         "gradient": "exact",
         "beyond": "linear",
     }
-    made = create("center", 3, 4, strength=0.1)
-    assert made.weight.shape == (3, 4)
-    assert isinstance(made.weight, torch.nn.Parameter)
-    assert made.bias is None
-    assert made.centers.shape == (3, 4)
+    module = create("center", 3, 4, strength=0.1)
+    assert module.weight.shape == (3, 4)
+    assert isinstance(module.weight, torch.nn.Parameter)
+    assert module.bias is None
+    assert module.centers.shape == (3, 4)
     assert create("soft", 3, 4, bias=True).bias.shape == (3,)
     assert create("adacos", 3, 4).scale.shape == ()
     restored = create("center", 3, 4, strength=0.1)
-    restored.load_state_dict(made.state_dict())
+    restored.load_state_dict(module.state_dict())
     assert (
         pickle.loads(pickle.dumps(parse("arcgrad:scale=5"))).spec == parse("arcgrad:scale=5").spec
     )
-    assert "num_classes=3" in repr(made)
+    assert "num_classes=3" in repr(module)

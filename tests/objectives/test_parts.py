@@ -90,17 +90,17 @@ def test_a_loss_s_gradient_equals_autograd_s(kind):
 @pytest.mark.parametrize("strength", [0.7, torch.tensor([[0.5], [1.5]], dtype=torch.float64)])
 @torch.no_grad()
 def test_a_regularizer_s_gradient_equals_autograd_s(kind, strength):
-    made = build(REGULARIZERS, kind, strength=strength)
+    module = build(REGULARIZERS, kind, strength=strength)
     shape = {"features": (2, 9, 6), "logits": (2, 9, 5), "target": (2, 9, 1), "weights": (2, 5, 6)}
     for inputs in (
-        smooth_points(*shape[made.acts_on]),
-        smooth_points(*shape[made.acts_on], seed=1) * 5,
+        smooth_points(*shape[module.acts_on]),
+        smooth_points(*shape[module.acts_on], seed=1) * 5,
     ):
         y = torch.randint(5, (2, 9))
         state = {"centers": smooth_points(2, 5, inputs.shape[-1], seed=1)}
-        penalty, gradient = Regularizer.gradient(made, inputs, y, state)
+        penalty, gradient = Regularizer.gradient(module, inputs, y, state)
         for before in (None, torch.ones_like(inputs)):
-            mine, total = made.add_gradient(inputs, y, state, before)
+            mine, total = module.add_gradient(inputs, y, state, before)
             torch.testing.assert_close(mine, penalty)
             torch.testing.assert_close(total, gradient + (0 if before is None else 1))
 
@@ -108,10 +108,10 @@ def test_a_regularizer_s_gradient_equals_autograd_s(kind, strength):
 @pytest.mark.parametrize("classes", [4, 9])
 def test_super_symmetric_weights_have_no_penalty(classes):
     """A simplex of any size has penalty and gradient 0; others do not."""
-    made = SuperSymmetry(1.0)
+    module = SuperSymmetry(1.0)
     simplex = 3 * (torch.eye(classes, dtype=torch.float64) - 1 / classes)
     for weights, zero in ((simplex, True), (smooth_points(classes, 6), False)):
-        penalty, gradient = made.gradient(weights, None, {})
+        penalty, gradient = module.gradient(weights, None, {})
         assert (penalty.abs().max().item() < 1e-12) == zero
         assert (gradient.abs().max().item() < 1e-12) == zero
 

@@ -109,17 +109,17 @@ def test_a_scheduled_objective_is_the_constant_one_at_every_step(name):
     """Values, gradients and logits; and nothing but `set_progress` moves it."""
     torch.manual_seed(0)
     x, y = torch.randn(9, 6, dtype=torch.float64), torch.randint(4, (9,))
-    made = create(name, 4, 6).double().eval()
+    module = create(name, 4, 6).double().eval()
     for step in (0, 3, 10):
-        made.set_progress(step, 10)
+        module.set_progress(step, 10)
         now = {
             key: value.value(step, 10) if isinstance(value, Schedule) else value
             for key, value in parse(name).options.items()
         }
         plain = create(parse(name).preset, 4, 6, **now).double().eval()
-        plain.load_state_dict(made.state_dict(), strict=False)
+        plain.load_state_dict(module.state_dict(), strict=False)
         found = []
-        for objective in (made, plain):
+        for objective in (module, plain):
             loss = objective(x, y, reduction="none")
             (slope,) = torch.autograd.grad(loss.sum(), objective.weight)
             found.append((loss, slope, objective.logits(x)))
@@ -128,12 +128,12 @@ def test_a_scheduled_objective_is_the_constant_one_at_every_step(name):
 
 
 def test_steps_outside_the_training():
-    made = create("cosine", 6, 8, scale="linear(start=1,end=30)")
-    made.set_progress(15, 10)
-    assert made.scale_value.item() == 30
+    module = create("cosine", 6, 8, scale="linear(start=1,end=30)")
+    module.set_progress(15, 10)
+    assert module.scale_value.item() == 30
     for step, total in ((-5, 10), (5, -10)):
         with pytest.raises(ValueError, match="expected steps of at least 0"):
-            made.set_progress(step, total)
+            module.set_progress(step, total)
 
 
 def test_one_name_is_one_value():
@@ -143,15 +143,15 @@ def test_one_name_is_one_value():
 
 
 def test_a_training_batch_moves_no_schedule():
-    made = create("center:strength=linear(start=0,end=1)", 4, 6)
-    made.set_progress(5, 10)
-    made(torch.randn(9, 6), torch.randint(4, (9,)))
-    assert made.center_strength.item() == 0.5
-    assert made.centers.any()
+    module = create("center:strength=linear(start=0,end=1)", 4, 6)
+    module.set_progress(5, 10)
+    module(torch.randn(9, 6), torch.randint(4, (9,)))
+    assert module.center_strength.item() == 0.5
+    assert module.centers.any()
 
 
 def test_a_schedule_is_part_of_the_state():
-    made, other = (create("m-soft:margin=linear(start=0,end=2)", 3, 4) for _ in range(2))
-    made.set_progress(5, 10)
-    other.load_state_dict(made.state_dict())
+    module, other = (create("m-soft:margin=linear(start=0,end=2)", 3, 4) for _ in range(2))
+    module.set_progress(5, 10)
+    other.load_state_dict(module.state_dict())
     assert other.margin_margin.item() == 1
