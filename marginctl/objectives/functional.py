@@ -200,16 +200,15 @@ class ObjectiveFunction:
         """
         features, weights, bias = _promote(features, weights, bias)
         state = _promote_state(state)
+        inputs = Inputs(features, weights, bias, targets, valid)
         trained = tuple(state[name] for name in self.trained)
         if not _needs_gradient(features, weights, bias, *trained):
-            inputs = Inputs(features, weights, bias, targets, valid)
             loss, after, _ = forward_pass(
                 self._parts(state), inputs, state, training=training, with_gradients=False
             )
             return loss, after
         fixed = {name: value for name, value in state.items() if name not in self.trained}
         names = (*self.trained, *fixed)
-        inputs = Inputs(features, weights, bias, targets, valid)
         values = (state[name] for name in names)
         loss, *updated = LossFunction.apply(
             self._parts, len(self.trained), names, training, *inputs, *values

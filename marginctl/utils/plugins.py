@@ -23,10 +23,9 @@ from marginctl.errors import RequestError
 
 GROUP = "marginctl.plugins"
 FILES = "MARGINCTL_PLUGINS"
-KINDS = (
-    *("similarity", "scale", "margin", "loss", "regularizer", "preset", "backbone", "dataset"),
-    *("metric", "calibrator", "task", "format", "figure", "paper"),
-)
+_PART_KINDS = ("similarity", "scale", "margin", "loss", "regularizer", "preset")
+_OTHER_KINDS = ("backbone", "dataset", "metric", "calibrator", "task", "format", "figure", "paper")
+KINDS = _PART_KINDS + _OTHER_KINDS
 
 
 @dataclass(frozen=True)
