@@ -102,7 +102,7 @@ def test_the_checkpoint_of_a_finished_trial(marginctl, tmp_path, stores, kind, d
     ran = marginctl("eval", path.parent.parent, "--checkpoint", which)
     assert (ran.status, ran.out) == (2, "")
     assert f"{path}: is corrupt: checksum mismatch" in ran.err
-    assert "without that folder, marginctl train trains it anew" in ran.err
+    assert "remove the folder and train it again" in ran.err
     assert marginctl(*line, "--out", out).status == 0
     assert records(out) == records(store)
 
