@@ -31,7 +31,7 @@ from marginctl.results.compare import (
     seeds_document,
 )
 from marginctl.results.cv_cells import Collector
-from marginctl.results.verdict import Judged, JudgedTable, judge
+from marginctl.results.verdict import CellVerdict, TableVerdicts, judge_table
 from marginctl.utils.text import format_setting
 
 Place = tuple[str, str]  # row, objective
@@ -48,7 +48,7 @@ class CVResult:
     runs: collect.Table
     collector: Collector
     comparisons: Comparisons
-    verdicts: Mapping[Place, Judged]
+    verdicts: Mapping[Place, CellVerdict]
     table: Table
 
     def as_json(self) -> dict[str, Any]:
@@ -85,7 +85,7 @@ class TrainingResult:
 class PublishedResult:
     """A published table that some runs were made for, with verdicts."""
 
-    compared: JudgedTable
+    compared: TableVerdicts
     table: Table
 
     @property
@@ -102,7 +102,7 @@ class PublishedResult:
         }
 
 
-def _judged_json(cell: Judged) -> dict[str, Any]:
+def _judged_json(cell: CellVerdict) -> dict[str, Any]:
     published = cell.published
     fields = ("row", "column", "mean", "std", "n", "difference", "verdict", "reason", "best")
     return {
@@ -110,7 +110,7 @@ def _judged_json(cell: Judged) -> dict[str, Any]:
         **quantity_json(cell.quantity),
         "published": published and {k: getattr(published, k) for k in ("mean", "std", "n")},
         "interval": None if cell.low is None else [cell.low, cell.high],
-        "differing": {k: list(v) for k, v in cell.differing.items()},
+        "differing": {k: list(v) for k, v in cell.differences.items()},
     }
 
 
@@ -146,7 +146,7 @@ def build_report(
         published_table(paper, number)
     runs = collected.runs
     compared = [
-        judge(table, runs)
+        judge_table(table, runs)
         for one in all_papers()
         for table in one.tables.values()
         if paper in (None, one.name) and number in (None, table.number) and table.recipes
@@ -210,7 +210,7 @@ def _cv_result(
     runs: collect.Table,
     collector: Collector,
     baseline: str,
-    compared: JudgedTable | None,
+    compared: TableVerdicts | None,
     key: str,
 ) -> CVResult:
     comparisons = compare_folds(collector.grid, collector.results, baseline)
@@ -228,7 +228,7 @@ def _cv_result(
     return CVResult(runs, collector, comparisons, verdicts, table)
 
 
-def _verdicts(compared: JudgedTable, runs: Mapping[Place, tuple[Run, ...]]) -> dict[Place, Judged]:
+def _verdicts(compared: TableVerdicts, runs: Mapping[Place, tuple[Run, ...]]) -> dict[Place, CellVerdict]:
     """Return the compared cells whose numbers come from these runs, by data set and objective."""
     verdicts = {}
     for place, cell in compared.cells.items():

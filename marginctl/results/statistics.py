@@ -1,7 +1,4 @@
-"""Whether a difference is real: between methods, and between ours and the published value.
-
-Every function gives a number or, where there is none, the reason; never NaN.
-"""
+"""Statistical tests and intervals. Every test gives numbers or a reason, never NaN."""
 
 import functools
 import math
@@ -16,20 +13,20 @@ from marginctl.utils.seed import generator
 
 FloatArray = NDArray[np.float64]
 
-# Of accuracies in percent. Two means of equally many right answers differ in their last bits where
-# the folds share these out otherwise: 14 and 14 of 15, or 15 and 13. Beyond here it is rounding.
+# Accuracies in percent are compared to this many decimals. Two means of equally many correct
+# answers differ in their last bits if the folds distribute them differently.
 DECIMALS = 9
 
 
 @dataclass(frozen=True)
 class Test:
-    """A test's outcome. Where it cannot be made, the numbers are None and `reason` says why.
+    """The outcome of a test. If it cannot be computed, the numbers are None and `reason` says why.
 
     Attributes:
-        statistic: t, z, W or chi squared, as the test has it.
+        statistic: t, W or chi squared.
         p: two-sided.
-        df: degrees of freedom, where the test has them.
-        effect: size of the effect: mean/std of the differences for t, matched-pairs rank-biserial
+        df: degrees of freedom, if the test has them.
+        effect: the effect size: mean/std of the differences for t, matched-pairs rank-biserial
             correlation for Wilcoxon.
     """
 
@@ -55,13 +52,13 @@ def student_quantile(df: float, p: float) -> float:
 
 
 def corrected_resampled_t(differences: Sequence[float], test_to_train: float) -> Test:
-    """The corrected resampled t-test (Nadeau and Bengio, 2003) of paired fold accuracies.
+    """Return the corrected resampled t-test (Nadeau and Bengio, 2003) of paired fold accuracies.
 
     t = mean(d) / sqrt((1/n + r) var(d)) with r = n_test/n_train and n - 1 degrees of freedom. The
     plain t-test (r = 0) takes overlapping training sets for independent and rejects too often.
 
     Args:
-        differences: (n,) of one accuracy and another on the same fold.
+        differences: (n,) between two accuracies on the same fold.
         test_to_train: r, the mean of n_test/n_train.
     """
     d = np.asarray(differences, np.float64)
@@ -77,23 +74,23 @@ def corrected_resampled_t(differences: Sequence[float], test_to_train: float) ->
 
 
 def paired_t(differences: Sequence[float]) -> Test:
-    """The paired t-test of independent pairs, such as networks of one seed.
+    """Return the paired t-test of independent pairs, such as networks of one seed.
 
     t = mean(d) / (sd(d) / sqrt(n)) with n - 1 degrees of freedom.
 
     Args:
-        differences: (n,) of one number and another of each pair.
+        differences: (n,) between the two numbers of each pair.
     """
     if len(differences) < 2:
         return Test(None, None, reason=f"{len(differences)} shared seeds: a test needs 2")
-    made = corrected_resampled_t(differences, 0.0)
-    if made.p is None:
-        return Test(None, None, made.df, reason="the difference is the same for every seed")
-    return made
+    test = corrected_resampled_t(differences, 0.0)
+    if test.p is None:
+        return Test(None, None, test.df, reason="the difference is the same for every seed")
+    return test
 
 
 def mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """The 95 % interval of a mean by Student's t; None for fewer than two values.
+    """Return the 95 % interval of a mean by Student's t; None for fewer than two values.
 
     Args:
         values: (n,), independent.
@@ -107,14 +104,13 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
 
 
 def bootstrap_interval(values: Sequence[float], draws: int = 10_000) -> tuple[float, float] | None:
-    """The 95 % percentile interval of a mean over draws with replacement; None for fewer than two.
+    """Return the 95 % bootstrap percentile interval of a mean; None for fewer than two values.
 
-    The draws have their own fixed seed, and the values are sorted first: the same interval for the
-    same values in any order.
+    The seed is fixed and the values are sorted, so that their order does not matter.
 
     Args:
         values: (n,), independent.
-        draws: how often n of them are drawn.
+        draws: the number of bootstrap samples.
     """
     n = len(values)
     if n < 2:
@@ -126,52 +122,52 @@ def bootstrap_interval(values: Sequence[float], draws: int = 10_000) -> tuple[fl
 
 @functools.lru_cache(maxsize=4)
 def _drawn(n: int, draws: int) -> NDArray[np.int64]:
-    """(draws, n): which values are drawn; every interval over n values has the same."""
+    """Return the (draws, n) indices of the bootstrap samples, the same for any n values."""
     return generator(0, "bootstrap", n).integers(n, size=(draws, n))
 
 
 def _is_constant(differences: FloatArray) -> bool:
-    """Whether differences of accuracies in percent are the same but for rounding."""
+    """Whether differences of accuracies in percent are equal except for rounding."""
     return float(np.ptp(differences)) < 10.0**-DECIMALS
 
 
 def wins_ties_losses(differences: Sequence[float]) -> tuple[int, int, int]:
-    """How many differences of accuracies in percent are above 0, 0 but for rounding, and below.
+    """Return how many differences of accuracies are above 0, 0 except for rounding, and below 0.
 
     Args:
-        differences: (n,), unrounded: what a table shows as equal may be a win.
+        differences: (n,) in percent, unrounded: a win may look like a tie in a table.
     """
     d = np.round(np.asarray(differences, np.float64), DECIMALS)
     return int((d > 0).sum()), int((d == 0).sum()), int((d < 0).sum())
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
-    """Holm's step-down adjustment; None stays None and is not counted."""
-    there = sorted((p, i) for i, p in enumerate(p_values) if p is not None)
+    """Return Holm's step-down adjustment of p-values; None stays None and is not counted."""
+    known = sorted((p, i) for i, p in enumerate(p_values) if p is not None)
     adjusted: list[float | None] = [None] * len(p_values)
     highest = 0.0
-    for rank, (p, i) in enumerate(there):
-        highest = max(highest, min(1.0, p * (len(there) - rank)))
+    for rank, (p, i) in enumerate(known):
+        highest = max(highest, min(1.0, p * (len(known) - rank)))
         adjusted[i] = highest
     return adjusted
 
 
 def ranks(rows: Sequence[Sequence[float]]) -> list[float]:
-    """Average rank of each column, 1 the largest; ties, but for rounding, share their ranks."""
+    """Return the average rank of each column, 1 for the largest; ties share their ranks."""
     values = np.round(np.asarray(rows, np.float64), DECIMALS)
     return [float(r) for r in _ranks(-values).mean(0)]
 
 
 def _ranks(values: NDArray[Any]) -> FloatArray:
-    """The ranks of numbers (..., n) within their row, 1 the smallest; ties share theirs."""
+    """Return the ranks of numbers (..., n) in their row, 1 for the smallest; ties share theirs."""
     one, other = values[..., :, None], values[..., None, :]
     return np.asarray((other < one).sum(-1) + ((other == one).sum(-1) + 1) / 2)
 
 
 def friedman(rows: Sequence[Sequence[float]]) -> Test:
-    """Friedman's test over data sets (rows) of 3 methods (columns) or more; 5 data sets or more.
+    """Return Friedman's test of at least 3 methods (columns) over at least 5 data sets (rows).
 
-    Corrected for ties, which are equal but for rounding.
+    It is corrected for ties, which are equal except for rounding.
     """
     values = np.round(np.asarray(rows, np.float64), DECIMALS)
     if values.ndim != 2 or values.shape[1] < 3 or len(values) < 5:
@@ -179,17 +175,17 @@ def friedman(rows: Sequence[Sequence[float]]) -> Test:
         return Test(None, None, reason=f"{shape}: needs 5 and 3")
     if (values == values[:, :1]).all():
         return Test(None, None, reason="all methods tie on every data set")
-    from scipy.stats import friedmanchisquare  # half a second, which few data sets need not
+    from scipy.stats import friedmanchisquare  # 0.5 s that a few data sets do not wait for
 
     result = friedmanchisquare(*values.T)
     return Test(float(result.statistic), float(result.pvalue), values.shape[1] - 1)
 
 
 def critical_difference(methods: int, datasets: int, alpha: float = 0.05) -> float:
-    """Nemenyi's: how far average ranks must lie apart to differ, all pairs tested together.
+    """Return Nemenyi's critical difference of average ranks, for all pairs tested together.
 
     q_alpha sqrt(k (k + 1) / (6 N)), q the studentised range's over sqrt(2) (Demsar 2006, eq. in
-    Sec. 3.2.2). For diagrams only: the tests beside it are sharper.
+    Sec. 3.2.2). For diagrams only: the other tests have more power.
     """
     from scipy.stats import studentized_range
 
@@ -198,9 +194,9 @@ def critical_difference(methods: int, datasets: int, alpha: float = 0.05) -> flo
 
 
 def wilcoxon(differences: Sequence[float]) -> Test:
-    """Wilcoxon's signed-rank test over data sets, zeros dropped; 5 data sets or more.
+    """Return Wilcoxon's signed-rank test over at least 5 data sets.
 
-    Differences that are equal but for rounding are ties, and one that is 0 but for it is dropped.
+    Differences that are 0 except for rounding are dropped; equal ones are ties.
     """
     d = np.round(np.asarray(differences, np.float64), DECIMALS)
     if len(d) < 5:

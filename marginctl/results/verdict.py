@@ -1,4 +1,4 @@
-"""Whether a published number was reproduced: ours beside it, the difference, and how sure it is."""
+"""Verdicts on published numbers: whether our runs reproduce them."""
 
 import enum
 import math
@@ -9,20 +9,20 @@ from typing import Any
 
 from marginctl.papers import PublishedTable
 from marginctl.papers.published import CellKey, PublishedValue, Quantity
-from marginctl.results.collect import Run
-from marginctl.results.match_published import Match, match_runs
+from marginctl.results.load_run import Run
+from marginctl.results.match_published import Differences, Match, match_runs
 from marginctl.results.statistics import student_quantile
 from marginctl.utils.text import format_setting
 
 
 class Verdict(enum.StrEnum):
-    """What our number says of a published one. delta is the table's.
+    """What our number says about a published one; delta is the equivalence margin of its table.
 
-    reproduced: the 95 % interval of the difference lies inside +-delta.
-    inconclusive: it does not, and 0 lies inside it; or there is no interval.
-    differs: 0 lies outside it, and it is not inside +-delta.
-    not_comparable: our runs train in another way, or on less.
-    missing: no finished run of ours.
+    reproduced: the 95 % interval of the difference lies within +-delta.
+    inconclusive: it does not, and contains 0; or there is no interval.
+    differs: it does not, and does not contain 0.
+    not_comparable: our runs train differently, or on less data.
+    missing: there is no finished run.
     not_available: the paper's text available to us does not give the number.
     """
 
@@ -35,16 +35,16 @@ class Verdict(enum.StrEnum):
 
 
 @dataclass(frozen=True)
-class Judged:
-    """A cell of a published table with what we have for it.
+class CellVerdict:
+    """The verdict on one cell of a published table.
 
     Attributes:
-        mean, std, n: ours, in the cell's unit; std with ddof 1, None for n = 1.
-        difference: ours less the published number.
-        low, high: its 95 % interval, None where there is none.
-        reason: what there is to say of the interval or the verdict.
-        differing: settings in which our runs differ, as (ours, the table's).
-        best: whether no cell that compares with it is better, by the shown two places; ties share.
+        mean, std, n: of our numbers, in the cell's unit; std with ddof 1, None for n = 1.
+        difference: ours minus the published number.
+        low, high: its 95 % interval, None if there is none.
+        reason: a remark on the interval or the verdict.
+        differences: settings in which our runs differ, as (ours, the table's).
+        best: whether no comparable cell is better by the decimals shown; ties share it.
     """
 
     row: str
@@ -60,48 +60,48 @@ class Judged:
     high: float | None
     verdict: Verdict
     reason: str | None
-    differing: Mapping[str, tuple[Any, Any]]
+    differences: Differences
     best: bool = False
 
 
 @dataclass(frozen=True)
-class JudgedTable:
-    """A published table, judged cell by cell."""
+class TableVerdicts:
+    """The verdicts on all cells of a published table."""
 
     table: PublishedTable
-    cells: Mapping[CellKey, Judged]
+    cells: Mapping[CellKey, CellVerdict]
 
     @property
     def shown(self) -> bool:
-        """Whether some run was made for it: else there is nothing to say."""
+        """Whether there are runs for some cell."""
         return any(cell.runs for cell in self.cells.values())
 
     def counts(self) -> dict[Verdict, int]:
-        """How many cells have each verdict, in the order of the verdicts; 0 is left out."""
-        found = [judged.verdict for judged in self.cells.values()]
-        return {verdict: found.count(verdict) for verdict in Verdict if verdict in found}
+        """Return how many cells have each verdict, in the order of the verdicts, without zeros."""
+        verdicts = [cell.verdict for cell in self.cells.values()]
+        return {verdict: verdicts.count(verdict) for verdict in Verdict if verdict in verdicts}
 
 
-def judge(table: PublishedTable, runs: Iterable[Run]) -> JudgedTable:
-    """Judges every cell of a table by the finished runs."""
-    ours = match_runs(table, runs)
+def judge_table(table: PublishedTable, runs: Iterable[Run]) -> TableVerdicts:
+    """Return the verdicts on a published table by the finished runs."""
+    matches = match_runs(table, runs)
     cells = {
-        place: _judged(place, value, table.quantities[place], ours.get(place))
-        for place, value in table.cells.items()
+        key: _cell_verdict(key, value, table.quantities[key], matches.get(key))
+        for key, value in table.cells.items()
     }
-    return JudgedTable(table, _with_best(table, cells))
+    return TableVerdicts(table, _mark_best(table, cells))
 
 
 def interval(
     mean: float, std: float | None, n: int, published: PublishedValue
 ) -> tuple[float | None, float | None, str | None]:
-    """The 95 % interval of ours less the published number, and what it rests on.
+    """Return the 95 % interval of ours minus the published number, and a remark on it.
 
-    Welch's, with the published standard deviation where there is one. Approximate for
+    Welch's interval, with the published standard deviation if there is one. Approximate for
     cross-validation, whose fold accuracies are correlated.
 
     Returns:
-        Low, high and a remark; (None, None, reason) where nothing says how much numbers vary.
+        Low, high and a remark; (None, None, reason) if the spread is unknown.
     """
     difference = mean - published.mean
     if std == 0 and not published.std:
@@ -132,15 +132,15 @@ def interval(
     return difference - half, difference + half, remark
 
 
-def _judged(
-    place: CellKey, value: PublishedValue | None, quantity: Quantity, ours: Match | None
-) -> Judged:
-    numbers = ours.numbers if ours else ()
+def _cell_verdict(
+    key: CellKey, value: PublishedValue | None, quantity: Quantity, match: Match | None
+) -> CellVerdict:
+    numbers = match.numbers if match else ()
     n = len(numbers)
     mean = statistics.fmean(numbers) if n else None
     std = statistics.stdev(numbers) if n > 1 else None
-    runs = ours.runs if ours else ()
-    differing: Mapping[str, tuple[Any, Any]] = ours.differences if ours else {}
+    runs = match.runs if match else ()
+    differences: Differences = match.differences if match else {}
     low = high = difference = reason = None
     if value is None:
         verdict = Verdict.not_available
@@ -151,12 +151,12 @@ def _judged(
         difference = mean - value.mean
         low, high, reason = interval(mean, std, n, value)
         verdict = _verdict(low, high, quantity.delta)
-        if differing:
-            verdict, reason = Verdict.not_comparable, _said(differing)
+        if differences:
+            verdict, reason = Verdict.not_comparable, _differences_text(differences)
         elif quantity.delta is None:
             reason = "; ".join(filter(None, [reason, "no delta: nothing counts as reproduced"]))
-    row, column = place
-    return Judged(
+    row, column = key
+    return CellVerdict(
         row=row,
         column=column,
         published=value,
@@ -170,7 +170,7 @@ def _judged(
         high=high,
         verdict=verdict,
         reason=reason,
-        differing=differing,
+        differences=differences,
     )
 
 
@@ -182,26 +182,27 @@ def _verdict(low: float | None, high: float | None, delta: float | None) -> Verd
     return Verdict.inconclusive if low <= 0 <= high else Verdict.differs
 
 
-def _said(differing: Mapping[str, tuple[Any, Any]]) -> str:
-    shown = [
+def _differences_text(differences: Differences) -> str:
+    return "; ".join(
         f"{key} = {format_setting(ours)}, not {format_setting(theirs)}"
-        for key, (ours, theirs) in differing.items()
-    ]
-    return "; ".join(shown)
+        for key, (ours, theirs) in differences.items()
+    )
 
 
-def _with_best(table: PublishedTable, cells: Mapping[CellKey, Judged]) -> dict[CellKey, Judged]:
-    """Marks the best of the cells that differ in the objective alone and quantity the same."""
+def _mark_best(
+    table: PublishedTable, cells: Mapping[CellKey, CellVerdict]
+) -> dict[CellKey, CellVerdict]:
+    """Mark the best of the cells that have the same quantity and differ only in the objective."""
     groups: dict[Any, list[CellKey]] = {}
-    for place, judged in cells.items():
-        ranked = judged.quantity.direction != "none" and not judged.differing
-        if judged.mean is not None and ranked:
-            where = {k: v for k, v in table.selections[place].items() if k != "objective"}
-            key = (tuple(sorted(where.items(), key=str)), judged.quantity)
-            groups.setdefault(key, []).append(place)
+    for key, cell in cells.items():
+        ranked = cell.quantity.direction != "none" and not cell.differences
+        if cell.mean is not None and ranked:
+            others = {k: v for k, v in table.selections[key].items() if k != "objective"}
+            group = (tuple(sorted(others.items(), key=str)), cell.quantity)
+            groups.setdefault(group, []).append(key)
     best: set[CellKey] = set()
-    for (_, quantity), places in groups.items():
-        shown = {place: round(cells[place].mean or 0.0, quantity.decimals) for place in places}
-        wanted = (max if quantity.direction == "higher" else min)(shown.values())
-        best |= {place for place, number in shown.items() if number == wanted and len(places) > 1}
-    return {place: replace(judged, best=place in best) for place, judged in cells.items()}
+    for (_, quantity), keys in groups.items():
+        rounded = {key: round(cells[key].mean or 0.0, quantity.decimals) for key in keys}
+        optimum = (max if quantity.direction == "higher" else min)(rounded.values())
+        best |= {key for key, number in rounded.items() if number == optimum and len(keys) > 1}
+    return {key: replace(cell, best=key in best) for key, cell in cells.items()}

@@ -10,7 +10,7 @@ import statistics
 import pytest
 from scipy.stats import ttest_rel
 
-from marginctl.results.diff import compare_stores
+from marginctl.results.diff import compare_folders
 from tests.reports.stores import another, change_result, change_run, copied, make, trial
 
 
@@ -35,7 +35,7 @@ def test_means_difference_and_interval_are_those_of_scipy(whole, tmp_path):
     other = copied(whole, tmp_path / "b")
     changed = [[50.0, 60.0, 72.5], [61.0, 80.25, 90.0]]
     change_result(trial(other, "iris-soft"), accuracies=changed)
-    diff = compare_stores(whole, other)
+    diff = compare_folders(whole, other)
     cell = next(c for c in diff.cells if (c.row, c.objective) == ("iris", "soft"))
     assert cell.identical is False
     assert list(cell.b) == [a for repeat in changed for a in repeat]
@@ -48,11 +48,11 @@ def test_means_difference_and_interval_are_those_of_scipy(whole, tmp_path):
 def test_one_bit_is_seen(whole, tmp_path):
     other = copied(whole, tmp_path / "b")
     folder = trial(other, "digits-mlp-cosine")
-    before = compare_stores(whole, other)
+    before = compare_folders(whole, other)
     cell = next(c for c in before.cells if c.objective == "cosine")
     last = json.loads((folder / "result.json").read_text())["last"]
     change_result(folder, last=last | {"top1": math.nextafter(last["top1"], 0)})
-    after = next(c for c in compare_stores(whole, other).cells if c.objective == "cosine")
+    after = next(c for c in compare_folders(whole, other).cells if c.objective == "cosine")
     assert (cell.identical, after.identical) == (True, False)
     assert after.low is None  # one number each
 
@@ -93,7 +93,7 @@ def test_other_data_versions_and_names_are_noted(whole, tmp_path):
     folder = trial(other, "iris-soft")
     change_run(folder, data="0" * 64, numerics=99, recipe__name="mine")
     change_result(folder, versions={"torch": "1.0", "numpy": "1.0", "marginctl": "0"})
-    cells = compare_stores(whole, other).cells
+    cells = compare_folders(whole, other).cells
     cell = next(c for c in cells if (c.row, c.objective) == ("iris", "soft"))
     for said in ("other data", "| 99", "| 1.0", "recipe arcgrad/table1 | mine"):
         assert said in cell.note
@@ -102,7 +102,7 @@ def test_other_data_versions_and_names_are_noted(whole, tmp_path):
 def test_a_diverged_network_has_no_number(whole, tmp_path):
     other = copied(whole, tmp_path / "b")
     change_result(trial(other, "digits-mlp-soft"), diverged="at step 1", last=None, best=None)
-    cells = compare_stores(whole, other).cells
+    cells = compare_folders(whole, other).cells
     cell = next(c for c in cells if (c.row, c.objective) == ("digits, mlp", "soft"))
     assert (cell.b, cell.difference, cell.identical) == ((), None, False)
 

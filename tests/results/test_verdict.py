@@ -10,7 +10,7 @@ from scipy import stats
 from marginctl.papers import PublishedValue, published_table
 from marginctl.reports.tables.published_table import published_table as table_of_judged
 from marginctl.reports.tables.published_table import verdict_text
-from marginctl.results.verdict import Verdict, interval, judge
+from marginctl.results.verdict import Verdict, interval, judge_table
 from tests.results.test_match_published import crossvalidated, trained
 
 TABLE2 = published_table("large-margin", "2")
@@ -72,7 +72,7 @@ def runs(objective, accuracies, **changes):
     ],
 )
 def test_verdicts(accuracies, verdict):
-    judged = judge(TABLE2, runs("lm-softmax:bias=true", accuracies))
+    judged = judge_table(TABLE2, runs("lm-softmax:bias=true", accuracies))
     cell = judged.cells[OURS]
     assert cell.verdict is verdict
     assert cell.n == len(accuracies)
@@ -84,34 +84,34 @@ def test_verdicts(accuracies, verdict):
 
 def test_other_settings_are_named_and_nothing_is_claimed():
     made = runs("soft:bias=true", [71.4, 71.3], train__epochs=10, data__subset_size=5000)
-    cell = judge(TABLE2, made).cells[SOFT]
+    cell = judge_table(TABLE2, made).cells[SOFT]
     assert cell.verdict is Verdict.not_comparable
-    assert cell.differing == {"data.subset_size": (5000, None), "train.epochs": (10, 50)}
+    assert cell.differences == {"data.subset_size": (5000, None), "train.epochs": (10, 50)}
     assert verdict_text(cell).endswith(
         "data.subset_size = 5000, not none; train.epochs = 10, not 50"
     )
-    both = judge(TABLE2, [*made, *runs("soft:bias=true", [71.4, 71.35])]).cells[SOFT]
+    both = judge_table(TABLE2, [*made, *runs("soft:bias=true", [71.4, 71.35])]).cells[SOFT]
     assert both.n == 2  # the comparable ones alone
-    assert both.differing == {}
+    assert both.differences == {}
 
 
 def test_the_best_is_by_direction_and_ties_share():
     made = runs("soft:bias=true", [71.0]) + runs("lm-softmax:bias=true", [73.0])
     made += runs("super-symmetry:bias=true", [73.001])
-    cells = judge(TABLE2, made).cells
+    cells = judge_table(TABLE2, made).cells
     assert [cells[p].best for p in (SOFT, OURS, ("Super-symmetry", "Error rate"))] == [
         False,
         True,
         True,
     ]
-    alone = judge(TABLE2, runs("soft:bias=true", [71.0])).cells[SOFT]
+    alone = judge_table(TABLE2, runs("soft:bias=true", [71.0])).cells[SOFT]
     assert not alone.best
 
 
 def test_a_diverged_run_is_missing_with_its_reason():
     (run,) = runs("soft:bias=true", [None])
     run.result.diverged = "the loss is not finite at step 3"
-    cell = judge(TABLE2, [run]).cells[SOFT]
+    cell = judge_table(TABLE2, [run]).cells[SOFT]
     assert (cell.verdict, cell.reason) == (Verdict.missing, "diverged")
 
 
@@ -119,18 +119,18 @@ def test_folds_are_judged_by_all_their_accuracies():
     stream = np.random.default_rng(0)
     values = [list(map(float, row)) for row in stream.normal(96.8, 0.5, (10, 10))]
     run = crossvalidated("arcgrad/table1", "iris", "soft", values)
-    cell = judge(published_table("arcgrad", "I"), [run]).cells["Iris", "Soft"]
+    cell = judge_table(published_table("arcgrad", "I"), [run]).cells["Iris", "Soft"]
     assert cell.n == 100
     assert cell.std == pytest.approx(np.std(values, ddof=1))
     assert cell.verdict is Verdict.inconclusive  # its own deviation of 6.76 is too large for +-1
     assert cell.runs == (run,)
-    assert not judge(published_table("arcgrad", "I"), []).shown
+    assert not judge_table(published_table("arcgrad", "I"), []).shown
 
 
 def test_the_order_of_the_runs_changes_nothing():
     made = runs("soft:bias=true", [71.4, 71.3, 70.9]) + runs("lm-softmax:bias=true", [72, 73])
-    first = table_of_judged(judge(TABLE2, made), key="k")
-    again = table_of_judged(judge(TABLE2, made[::-1]), key="k")
+    first = table_of_judged(judge_table(TABLE2, made), key="k")
+    again = table_of_judged(judge_table(TABLE2, made[::-1]), key="k")
     shown = [[(e.text, e.footnotes, e.remark) for e in row.cells if e] for row in first.rows]
     assert shown == [
         [(e.text, e.footnotes, e.remark) for e in row.cells if e] for row in again.rows
@@ -144,7 +144,7 @@ def test_no_spread_is_no_certainty():
         None,
         "no spread over n = 2: no interval",
     )
-    cell = judge(TABLE2, runs("soft:bias=true", [71.4, 71.4])).cells[SOFT]
+    cell = judge_table(TABLE2, runs("soft:bias=true", [71.4, 71.4])).cells[SOFT]
     assert cell.low is not None  # the paper has a spread
 
 
@@ -152,13 +152,13 @@ def test_a_run_stands_for_its_own_cell_alone():
     """Not for every cell of the table that has its objective."""
     table3, ours = published_table("large-margin", "3"), "lm-softmax:bias=true"
     noisy = [trained("large-margin/table3-noise", ours, 65.0, train__epochs=10)]  # 0.1
-    cells = judge(table3, noisy).cells.values()
+    cells = judge_table(table3, noisy).cells.values()
     (cell,) = [c for c in cells if c.runs]
     assert cell.verdict is Verdict.not_comparable
-    assert cell.differing == {"train.epochs": (10, 50)}
+    assert cell.differences == {"train.epochs": (10, 50)}
     assert not cell.best
     elsewhere = [trained("large-margin/table2", ours, 65.0, data__name="digits")]
-    assert not judge(TABLE2, elsewhere).shown
+    assert not judge_table(TABLE2, elsewhere).shown
 
 
 def test_a_reduced_network_is_named_and_another_stands_for_nothing():
@@ -166,6 +166,6 @@ def test_a_reduced_network_is_named_and_another_stands_for_nothing():
         trained("large-margin/table2", "soft:bias=true", 65.0, model=model)
         for model in ("layer13:width=0.25", "mlp")
     )
-    cell = judge(TABLE2, [quarter, other]).cells[SOFT]
+    cell = judge_table(TABLE2, [quarter, other]).cells[SOFT]
     assert cell.runs == (quarter,)
     assert cell.reason == "model = layer13:width=0.25, not layer13"

@@ -21,7 +21,7 @@ from marginctl.results import cv_cells
 from marginctl.results.collect import Run
 from marginctl.results.compare import Comparison, Comparisons, folds_document
 from marginctl.results.cv_cells import Grid
-from marginctl.results.verdict import Judged
+from marginctl.results.verdict import CellVerdict
 from marginctl.utils.text import count_noun
 
 Place = tuple[str, str]  # data set, objective
@@ -98,7 +98,7 @@ def cv_table(
     key: str = "table",
     title: str = "",
     runs: Mapping[Place, tuple[Run, ...]] | None = None,
-    verdicts: Mapping[Place, Judged] | None = None,
+    verdicts: Mapping[Place, CellVerdict] | None = None,
     notes: Sequence[str] = (),
 ) -> Table:
     """Return a cross-validation table.
@@ -154,7 +154,7 @@ def _cell(
     best: float | None,
     comparisons: Comparisons | None,
     runs: Mapping[Place, tuple[Run, ...]],
-    verdicts: Mapping[Place, Judged],
+    verdicts: Mapping[Place, CellVerdict],
 ) -> Cell:
     place = (cell.dataset, cell.objective)
     comparison = comparisons.cells.get(place) if comparisons else None

@@ -14,7 +14,7 @@ from marginctl.reports.tables.table import (
 )
 from marginctl.results.collect import Run
 from marginctl.results.match_published import filled_cells
-from marginctl.results.verdict import Judged, JudgedTable, Verdict
+from marginctl.results.verdict import CellVerdict, TableVerdicts, Verdict
 
 SYMBOLS = {
     Verdict.reproduced: "✓",
@@ -26,7 +26,7 @@ SYMBOLS = {
 }
 
 
-def published_table(compared: JudgedTable, *, key: str) -> Table:
+def published_table(compared: TableVerdicts, *, key: str) -> Table:
     """Return a published table with our numbers above its own, and a verdict on each."""
     table = compared.table
     rows = []
@@ -50,7 +50,7 @@ def published_table(compared: JudgedTable, *, key: str) -> Table:
     )
 
 
-def _cell(compared: Judged) -> Cell:
+def _cell(compared: CellVerdict) -> Cell:
     published = compared.published
     return Cell(
         _number(compared, compared.mean, compared.std),
@@ -63,14 +63,14 @@ def _cell(compared: Judged) -> Cell:
     )
 
 
-def _number(compared: Judged, mean: float | None, std: float | None) -> str:
+def _number(compared: CellVerdict, mean: float | None, std: float | None) -> str:
     places = compared.quantity.decimals
     if mean is None:
         return "-"
     return f"{mean:.{places}f}" + ("" if std is None else f" ± {std:.{places}f}")
 
 
-def verdict_text(compared: Judged) -> str:
+def verdict_text(compared: CellVerdict) -> str:
     """Return the verdict on a cell as a sentence: the difference, its interval, the reason."""
     parts = [str(compared.verdict)]
     if compared.difference is not None:
@@ -80,7 +80,7 @@ def verdict_text(compared: Judged) -> str:
     return "; ".join([*parts, *([compared.reason] if compared.reason else [])])
 
 
-def _interval(compared: Judged) -> str:
+def _interval(compared: CellVerdict) -> str:
     """Return the interval of the difference, `-` where there is none."""
     if compared.low is None or compared.high is None:
         return "-"
@@ -88,7 +88,7 @@ def _interval(compared: Judged) -> str:
     return f"{compared.low:+.{places}f} to {compared.high:+.{places}f}"
 
 
-def _differences(compared: JudgedTable) -> tuple[Table, ...]:
+def _differences(compared: TableVerdicts) -> tuple[Table, ...]:
     """Return a table of the cells that have a number of ours, unless there is none."""
     rows = [
         [
@@ -109,7 +109,7 @@ def _differences(compared: JudgedTable) -> tuple[Table, ...]:
     return (table_of_texts(caption, headings, rows, text_columns=1),) if rows else ()
 
 
-def verdict_notes(compared: JudgedTable) -> list[str]:
+def verdict_notes(compared: TableVerdicts) -> list[str]:
     """Return how many cells have each verdict, what it means, and why cells are not comparable."""
     counts = ", ".join(f"{n} {SYMBOLS[v]} {v}" for v, n in compared.counts().items())
     deltas = sorted(

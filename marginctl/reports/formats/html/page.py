@@ -27,7 +27,7 @@ from marginctl.reports.formats.html.run_details import run_groups, runs_key
 from marginctl.reports.tables.published_table import SYMBOLS
 from marginctl.reports.tables.table import Report, Row, Table
 from marginctl.results.collect import Collected
-from marginctl.results.verdict import JudgedTable, Verdict
+from marginctl.results.verdict import TableVerdicts, Verdict
 from marginctl.runs.run_dir import versions
 
 _HERE = Path(__file__).parent
@@ -56,7 +56,7 @@ class PageTable:
     """
 
     table: Table
-    reproduction: JudgedTable | None = None
+    reproduction: TableVerdicts | None = None
     figures: tuple[Picture, ...] = ()
     anchor: str = ""
 

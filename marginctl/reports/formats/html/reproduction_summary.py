@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from marginctl.reports.tables.table import Table
-from marginctl.results.verdict import JudgedTable, Verdict
+from marginctl.results.verdict import TableVerdicts, Verdict
 
 MAX_DIFFERENCES = 3  # named for a table
 MIN_SYMBOL_WIDTH = 5.0  # percent of the bar
@@ -53,7 +53,7 @@ class SummaryLine:
     differences: tuple[tuple[str, str], ...]
 
 
-def segments(tables: Iterable[JudgedTable]) -> tuple[Segment, ...]:
+def segments(tables: Iterable[TableVerdicts]) -> tuple[Segment, ...]:
     """Return the bar of some tables' verdicts."""
     counts = dict.fromkeys(Verdict, 0)
     for table in tables:
@@ -68,7 +68,7 @@ def segments(tables: Iterable[JudgedTable]) -> tuple[Segment, ...]:
     return tuple(bar)
 
 
-def summary_line(anchor: str, table: Table, reproduction: JudgedTable) -> SummaryLine:
+def summary_line(anchor: str, table: Table, reproduction: TableVerdicts) -> SummaryLine:
     """Return the line of a table; differences in the table's own unit come first."""
     unit = reproduction.table.quantity.unit
     differing = [c for c in reproduction.cells.values() if c.verdict is Verdict.differs]

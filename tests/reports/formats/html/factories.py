@@ -7,7 +7,7 @@ from marginctl.recipe import UciCvRecipe
 from marginctl.reports.formats.html.page import Page, PageTable, Section
 from marginctl.reports.tables.published_table import published_table as table_of_judged
 from marginctl.reports.tables.table import Cell, Row, Table
-from marginctl.results.verdict import Judged, JudgedTable, Verdict
+from marginctl.results.verdict import CellVerdict, TableVerdicts, Verdict
 from tests.results.factories import cv_result, cv_run
 
 ENVIRONMENT = {"torch": "2.14.1", "python": "3.11.7"}
@@ -60,7 +60,7 @@ def judged(verdicts=tuple(Verdict), runs=(), reason=None):
     cells = {}
     for i, (place, verdict) in enumerate(zip(published.cells, verdicts, strict=False)):
         has_runs = verdict not in (Verdict.missing, Verdict.not_available)
-        cells[place] = Judged(
+        cells[place] = CellVerdict(
             *place,
             published=None if verdict is Verdict.not_available else PublishedValue(90.0, 1.0, 100),
             quantity=published.quantities[place],
@@ -73,9 +73,9 @@ def judged(verdicts=tuple(Verdict), runs=(), reason=None):
             high=1.75 + i if has_runs else None,
             verdict=verdict,
             reason=reason if has_runs else None,
-            differing={},
+            differences={},
         )
-    return JudgedTable(published, cells)
+    return TableVerdicts(published, cells)
 
 
 def published(one=None, key="arcgrad-I"):
