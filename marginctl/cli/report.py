@@ -13,7 +13,6 @@ from marginctl.errors import RequestError
 from marginctl.reports.figures.registry import FIGURES
 
 if TYPE_CHECKING:
-    from marginctl.objectives.parsing import parse
     from marginctl.reports.build import RunsReport
     from marginctl.reports.tables.table import Report
     from marginctl.results.collect import Collected
@@ -91,6 +90,7 @@ def command(
     """
     from marginctl.console.progress import log_lines
     from marginctl.papers import check_paper
+    from marginctl.objectives.parsing import parse
     from marginctl.reports.build import build_report
     from marginctl.reports.explain import explain as explain_cell
     from marginctl.reports.formats.output import check_output
@@ -227,13 +227,13 @@ def _diff(folders: list[Path]) -> "Report":
     """Return the differences between two runs folders."""
     from marginctl.console.progress import log_lines
     from marginctl.reports.tables.diff_table import diff_report
-    from marginctl.results.diff import compare_stores
+    from marginctl.results.diff import compare_folders
 
     if len(folders) != 2:
         raise RequestError(
             f"--diff: {len(folders)} runs folders: expected two, as in report --diff A B"
         )
-    diff = compare_stores(*folders)
+    diff = compare_folders(*folders)
     log_lines(diff.problems)
     return diff_report(diff)
 

@@ -1,4 +1,4 @@
-"""Two run stores side by side, cell by cell: what changed, and by how much."""
+"""Differences between two runs folders, cell by cell."""
 
 import statistics
 from collections.abc import Iterable, Sequence
@@ -12,22 +12,22 @@ from marginctl.results.statistics import mean_interval
 from marginctl.runs.run_dir import digest
 from marginctl.utils.text import format_setting, printable
 
-# The task, the way of training, the row or data set, and the objective.
+# The task, a digest of the training settings, the row and the objective.
 Key = tuple[str, str, str, str]
 
 
 @dataclass(frozen=True)
 class DiffCell:
-    """One cell in both stores, over the seeds that both have; or in one of them.
+    """One cell of both folders over the seeds that both have, or of one folder.
 
     Attributes:
-        task, recipe, row, objective: what it is of; row is a data set of a cross-validation.
-        seeds: that are compared, or that the one store has.
-        a, b: the numbers in percent, one a fold or seed, of each store; None where it has no run.
-        identical: whether all that was measured is equal to the last bit; None where one is alone.
-        low, high: 95 % interval of the mean difference, fold by fold or seed by seed; None where
-            there is none.
-        note: what else differs between the runs.
+        task, recipe, row, objective: the cell; the row of a cross-validation is a data set.
+        seeds: that are compared, or that only the one folder has.
+        a, b: the numbers of each folder in percent, one for each fold or seed; None without runs.
+        identical: whether all measurements are bit-identical; None for a single folder.
+        low, high: the 95 % interval of the mean difference over folds or seeds, None if there is
+            none.
+        note: the other differences between the runs.
     """
 
     task: str
@@ -44,7 +44,7 @@ class DiffCell:
 
     @property
     def difference(self) -> float | None:
-        """The mean of B less that of A, in points."""
+        """Return the mean of B minus the mean of A, in percentage points."""
         return statistics.fmean(self.b) - statistics.fmean(self.a) if self.a and self.b else None
 
     def as_json(self) -> dict[str, Any]:
@@ -65,13 +65,13 @@ class DiffCell:
 
 @dataclass
 class Diff:
-    """What two stores have in common and what not.
+    """The differences between two runs folders.
 
     Attributes:
-        cells: in both, in order.
-        only_a, only_b: in one of them.
+        cells: of both folders, in order.
+        only_a, only_b: of one folder.
         protocols: a line for each setting in which recipes of one name differ.
-        problems: a line for each run that is left out.
+        problems: a line for each skipped run.
     """
 
     cells: list[DiffCell] = field(default_factory=list)
@@ -81,7 +81,7 @@ class Diff:
     problems: list[str] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
-        """The document of `report --diff --format json`."""
+        """Return the document of `report --diff --format json`."""
         return {
             "schema": 1,
             "command": "report",
@@ -98,139 +98,152 @@ class Diff:
 @dataclass
 class _Cell:
     recipe: str
-    runs: dict[int, Run] = field(default_factory=dict)  # by the seed
+    runs: dict[int, Run] = field(default_factory=dict)  # by seed
 
 
-def compare_stores(a: Path, b: Path) -> Diff:
-    """Compares two run stores; cells match by task, way of training, row, objective and seed.
+def compare_folders(a: Path, b: Path) -> Diff:
+    """Compare two runs folders; cells match by task, training settings, row, objective and seed.
 
-    The recipe's name is no part of it: the same training under another name is the same cell.
+    The recipe's name does not matter: the same training under another name is the same cell.
 
     Raises:
-        RequestError: a store that is not there.
+        RequestError: a folder does not exist.
     """
     collected = collect([a]), collect([b])
-    ours, theirs = (_cells_of(one) for one in collected)
-    diff = Diff(
-        protocols=_protocols(*collected), problems=[p for one in collected for p in one.problems]
-    )
-    named = {key: cell.recipe for key, cell in (*theirs.items(), *ours.items())}
-    for key in sorted(named, key=lambda k: (named[k], k)):
-        one, other = ours.get(key), theirs.get(key)
-        seeds = sorted(one.runs.keys() & other.runs.keys()) if one and other else []
-        if one and other and seeds:
-            diff.cells.append(_compared(key, one, other, seeds))
-        for alone, of, rest in ((one, diff.only_a, other), (other, diff.only_b, one)):
-            left = sorted(alone.runs.keys() - (rest.runs.keys() if rest else ())) if alone else []
-            if alone and left:
-                numbers = _numbers(alone, left)
-                first = alone is one
-                of.append(
-                    DiffCell(
-                        *(key[0], alone.recipe, key[2], key[3], tuple(left)),
-                        *(numbers if first else None, None if first else numbers, None),
-                    )
-                )
+    cells_a, cells_b = map(_cells, collected)
+    problems = [problem for one in collected for problem in one.problems]
+    diff = Diff(protocols=_protocol_differences(*collected), problems=problems)
+    recipes = {key: cell.recipe for key, cell in (*cells_b.items(), *cells_a.items())}
+    for key in sorted(recipes, key=lambda k: (recipes[k], k)):
+        one = cells_a.get(key, _Cell(recipes[key]))
+        other = cells_b.get(key, _Cell(recipes[key]))
+        if seeds := sorted(one.runs.keys() & other.runs.keys()):
+            diff.cells.append(_compare_cells(key, one, other, seeds))
+        if seeds := sorted(one.runs.keys() - other.runs.keys()):
+            diff.only_a.append(_single_cell(key, one, seeds, a=_numbers(one, seeds)))
+        if seeds := sorted(other.runs.keys() - one.runs.keys()):
+            diff.only_b.append(_single_cell(key, other, seeds, b=_numbers(other, seeds)))
     return diff
 
 
-def _cells_of(collected: Collected) -> dict[Key, _Cell]:
-    """The cells of a store. A trial stands in one of them, whatever recipes it belongs to."""
-    found: dict[Key, _Cell] = {}
+def _single_cell(
+    key: Key,
+    cell: _Cell,
+    seeds: Sequence[int],
+    a: tuple[float, ...] | None = None,
+    b: tuple[float, ...] | None = None,
+) -> DiffCell:
+    task, _, row, objective = key
+    return DiffCell(task, cell.recipe, row, objective, tuple(seeds), a, b, None)
+
+
+def _cells(collected: Collected) -> dict[Key, _Cell]:
+    """Return the cells of a folder. A trial is in one of them, whatever recipes it belongs to."""
+    cells: dict[Key, _Cell] = {}
     for table in collected.tables:
+        settings = digest([table.protocol, table.tuning])
         for (row, objective, seed), run in table.runs.items():
-            way = digest([table.protocol, table.tuning])
-            key = ("uci-cv", way, row, objective)
-            found.setdefault(key, _Cell(table.recipe)).runs[seed] = run
+            key = ("uci-cv", settings, row, objective)
+            cells.setdefault(key, _Cell(table.recipe)).runs[seed] = run
     for trained in collected.trained:
-        way = trained.key
         for (row, objective, seed), run in trained.runs.items():
-            key = ("train", way, row, objective)
-            found.setdefault(key, _Cell(trained.recipe)).runs[seed] = run
-    return found
+            key = ("train", trained.key, row, objective)
+            cells.setdefault(key, _Cell(trained.recipe)).runs[seed] = run
+    return cells
 
 
-def _compared(key: Key, a: _Cell, b: _Cell, seeds: Sequence[int]) -> DiffCell:
-    ours, theirs = _numbers(a, seeds), _numbers(b, seeds)
-    identical = all(_measured(a.runs[s]) == _measured(b.runs[s]) for s in seeds)
+def _compare_cells(key: Key, a: _Cell, b: _Cell, seeds: Sequence[int]) -> DiffCell:
+    task, _, row, objective = key
+    numbers_a, numbers_b = _numbers(a, seeds), _numbers(b, seeds)
+    identical = all(_measurements(a.runs[s]) == _measurements(b.runs[s]) for s in seeds)
     low = high = None
-    if len(ours) == len(theirs) and not identical:  # paired by fold, or by seed
-        differences = [b - a for a, b in zip(ours, theirs, strict=True)]
+    if len(numbers_a) == len(numbers_b) and not identical:  # paired by fold, or by seed
+        differences = [y - x for x, y in zip(numbers_a, numbers_b, strict=True)]
         low, high = mean_interval(differences) or (None, None)
     return DiffCell(
-        *(key[0], a.recipe, key[2], key[3], tuple(seeds), ours, theirs, identical, low, high),
-        note=_note(a, b, seeds),
+        task,
+        a.recipe,
+        row,
+        objective,
+        tuple(seeds),
+        numbers_a,
+        numbers_b,
+        identical,
+        low,
+        high,
+        _note(a, b, seeds),
     )
 
 
 def _numbers(cell: _Cell, seeds: Iterable[int]) -> tuple[float, ...]:
-    """Fold accuracies, or test accuracies after the last epoch; a diverged network has none."""
-    found: list[float] = []
+    """Return fold accuracies, or test accuracies after the last epoch; none if it diverged."""
+    numbers: list[float] = []
     for result in (cell.runs[seed].result for seed in seeds):
         if isinstance(result, CVResult):
-            found += [accuracy for repeat in result.accuracies for accuracy in repeat]
+            numbers += [accuracy for repeat in result.accuracies for accuracy in repeat]
         elif result.last is not None and not result.diverged:
-            found.append(result.last.top1)
-    return tuple(found)
+            numbers.append(result.last.top1)
+    return tuple(numbers)
 
 
-def _measured(run: Run) -> Any:
-    """What a run measured on its test data, and whether it diverged."""
+def _measurements(run: Run) -> Any:
+    """Return what a run measured on its test data, and whether it diverged."""
     keys = {"accuracies", "tested", "diverged", "collapsed", "last", "best"}
     return run.result.model_dump(include=keys)
 
 
 def _note(a: _Cell, b: _Cell, seeds: Sequence[int]) -> str | None:
-    """What else is not the same: data, numerics, versions, and the recipe's name."""
-
-    def of(cell: _Cell, key: str) -> str:
-        found = {str(getattr(cell.runs[s].info, key)) for s in seeds}
-        return "/".join(sorted(found))
-
-    def version(cell: _Cell, package: str) -> str:
-        found = {str(cell.runs[s].result.versions.get(package)) for s in seeds}
-        return "/".join(sorted(found))
-
-    said = [] if of(a, "data") == of(b, "data") else ["other data"]
-    pairs = {key: (of(a, key), of(b, key)) for key in ("numerics", "device")}
-    pairs |= {p: (version(a, p), version(b, p)) for p in ("marginctl", "torch", "numpy")}
+    """Return the other differences: data, numerics, device, versions and the recipe's name."""
+    notes = [] if _values(a, seeds, "data") == _values(b, seeds, "data") else ["other data"]
+    pairs = {k: (_values(a, seeds, k), _values(b, seeds, k)) for k in ("numerics", "device")}
+    for package in ("marginctl", "torch", "numpy"):
+        pairs[package] = _versions(a, seeds, package), _versions(b, seeds, package)
     pairs["recipe"] = (a.recipe, b.recipe)
-    said += [f"{key} {ours} | {theirs}" for key, (ours, theirs) in pairs.items() if ours != theirs]
-    return "; ".join(said) or None
+    notes += [f"{key} {one} | {other}" for key, (one, other) in pairs.items() if one != other]
+    return "; ".join(notes) or None
 
 
-def _protocols(a: Collected, b: Collected) -> list[str]:
-    """How recipes of one name train in another way: a line a setting that no way shares."""
-    ours, theirs = _ways(a), _ways(b)
+def _values(cell: _Cell, seeds: Iterable[int], key: str) -> str:
+    return "/".join(sorted({str(getattr(cell.runs[s].info, key, None)) for s in seeds}))
+
+
+def _versions(cell: _Cell, seeds: Iterable[int], package: str) -> str:
+    return "/".join(sorted({str(cell.runs[s].result.versions.get(package)) for s in seeds}))
+
+
+def _protocol_differences(a: Collected, b: Collected) -> list[str]:
+    """Return a line for each setting that differs between recipes of one name in A and in B."""
+    settings_a, settings_b = _settings(a), _settings(b)
     lines = []
-    for name in sorted(ours.keys() & theirs.keys()):
-        if any(way in theirs[name] for way in ours[name]):
+    for name in sorted(settings_a.keys() & settings_b.keys()):
+        one, other = settings_a[name], settings_b[name]
+        if any(settings in other for settings in one):
             continue
-        keys = dict.fromkeys(k for way in ours[name] + theirs[name] for k in way)
-        for key in keys:
-            one, other = (
-                sorted({printable(format_setting(way.get(key))) for way in ways[name]})
-                for ways in (ours, theirs)
+        for key in dict.fromkeys(key for settings in one + other for key in settings):
+            values_a, values_b = (
+                sorted({printable(format_setting(s.get(key))) for s in side})
+                for side in (one, other)
             )
-            if one != other:
+            if values_a != values_b:
                 lines.append(
-                    f"{name[1]}: {key} = {' or '.join(one)} in A, {' or '.join(other)} in B"
+                    f"{name[1]}: {key} = {' or '.join(values_a)} in A, {' or '.join(values_b)} in B"
                 )
     return lines
 
 
-def _ways(collected: Collected) -> dict[tuple[str, str], list[dict[str, Any]]]:
-    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+def _settings(collected: Collected) -> dict[tuple[str, str], list[dict[str, Any]]]:
+    """Return the settings of each recipe by task and name."""
+    by_recipe: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for table in collected.tables:
-        found.setdefault(("uci-cv", table.recipe), []).append(
+        by_recipe.setdefault(("uci-cv", table.recipe), []).append(
             {f"protocol.{k}": v for k, v in table.protocol.items()} | {"tuning": table.tuning}
         )
     for trained in collected.trained:
         flat = {f"{s}.{k}": v for s, values in trained.training.items() for k, v in values.items()}
         if trained.source_model is not None:
             flat["source_model"] = trained.source_model.weights_sha256
-        found.setdefault(("train", trained.recipe), []).append(flat)
-    return found
+        by_recipe.setdefault(("train", trained.recipe), []).append(flat)
+    return by_recipe
 
 
 def _as_json(numbers: tuple[float, ...] | None) -> dict[str, Any] | None:

@@ -39,13 +39,13 @@ def test_before_and_after_side_by_side(marginctl, store):
     ran = marginctl(*arguments, "--json", "--quiet")
     assert ran.status == 0, ran.err
     assert [c["row"].rpartition("=")[2] for c in ran.json["cells"]] == ["4", "3-4"]
-    (before,) = ran.json["before"]
+    (before,) = ran.json["baseline"]
     records = results(store)
     source = json.loads(next((store / "start").rglob("result.json")).read_text())
     assert before["top1"] == source["last"]["top1"]
     own, theirs = (r["evaluation"]["detection"]["misclassification"] for r in (records[0], source))
     assert before["detection"]["misclassification"] == theirs != own
-    assert all(r["before"] == records[0]["before"] and r["task"] == "cosify" for r in records)
+    assert all(r["baseline"] == records[0]["baseline"] and r["task"] == "cosify" for r in records)
     table = marginctl(*arguments, "--format", "csv").out.splitlines()
     assert len(table) == 4
     assert ",before,1," in table[1]
@@ -130,13 +130,13 @@ def test_networks_from_two_starts_stand_in_two_tables(marginctl, tmp_path, start
     ran = marginctl("report", store, "--format", "json")
     assert (ran.status, ran.err) == (0, "")
     assert [len(made["cells"]) for made in ran.json["trained"]] == [1, 1]
-    digests = {made["start"]["weights_sha256"] for made in ran.json["trained"]}
+    digests = {made["source_model"]["weights_sha256"] for made in ran.json["trained"]}
     assert len(digests) == 2
     text = marginctl("report", store).out
-    assert all(f"start={start}" in text for start in starts)
+    assert all(f"source_model={start}" in text for start in starts)
     lines = marginctl("report", store, "--format", "csv").out.splitlines()
     titles = [row["title"] for row in csv.DictReader(lines)]
-    assert {title.partition(", start=")[2] for title in titles} == set(map(str, starts))
+    assert {title.partition(", source_model=")[2] for title in titles} == set(map(str, starts))
 
 
 def test_one_start_by_another_path_makes_the_same_trial(marginctl, tmp_path, starts):
@@ -145,15 +145,15 @@ def test_one_start_by_another_path_makes_the_same_trial(marginctl, tmp_path, sta
         assert marginctl("cosify", "--from", start, *QUICK, "--out", tmp_path / store).status == 0
     ran = marginctl("report", tmp_path / "a", tmp_path / "b", "--format", "json")
     assert (ran.err, len(ran.json["trained"])) == ("", 1)
-    assert f", start={other}\n" in marginctl("report", tmp_path / "b").out
+    assert f", source_model={other}\n" in marginctl("report", tmp_path / "b").out
 
 
 @pytest.mark.parametrize(
     ("key", "said"),
     [
         ("data", "'data' is missing"),
-        ("start", "'start' is missing"),
-        ("before.interval", "'before.interval' is missing"),
+        ("source_model", "'source_model' is missing"),
+        ("baseline.interval", "'baseline.interval' is missing"),
     ],
 )
 def test_a_result_that_lacks_what_tables_show_is_left_out(marginctl, tmp_path, starts, key, said):

@@ -62,7 +62,7 @@ def test_both_stages_stand_side_by_side(marginctl, recipe, tmp_path):
         assert cell["few"]["seeds"] == [pytest.approx(100 * shares[2])]
     for objective, record in results(out, "second").items():
         backbones = [backbone_of(out, r) for r in (results(out, "first")[objective], record)]
-        assert backbones[0] == backbones[1] == record["start"]["weights_sha256"]
+        assert backbones[0] == backbones[1] == record["source_model"]["weights_sha256"]
     stamps = {p: p.stat().st_mtime_ns for p in out.rglob("result.json")}
     table = marginctl("train", recipe, "--format", "csv", *QUIET, out).out.splitlines()
     assert {p: p.stat().st_mtime_ns for p in out.rglob("result.json")} == stamps
