@@ -89,8 +89,8 @@ def command(
     Unfinished, failed and corrupt runs are named on stderr and skipped.
     """
     from marginctl.console.progress import log_lines
-    from marginctl.papers import check_paper
     from marginctl.objectives.parsing import parse
+    from marginctl.papers import check_paper
     from marginctl.reports.build import build_report
     from marginctl.reports.explain import explain as explain_cell
     from marginctl.reports.formats.output import check_output
