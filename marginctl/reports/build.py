@@ -228,7 +228,9 @@ def _cv_result(
     return CVResult(runs, collector, comparisons, verdicts, table)
 
 
-def _verdicts(compared: TableVerdicts, runs: Mapping[Place, tuple[Run, ...]]) -> dict[Place, CellVerdict]:
+def _verdicts(
+    compared: TableVerdicts, runs: Mapping[Place, tuple[Run, ...]]
+) -> dict[Place, CellVerdict]:
     """Return the compared cells whose numbers come from these runs, by data set and objective."""
     verdicts = {}
     for place, cell in compared.cells.items():
