@@ -180,6 +180,8 @@ class TrainingResult(Result):
             raise ValueError("no epoch was evaluated")
         if self.baseline is not None and self.source_model is None:
             raise ValueError("'source_model' is missing")
+        if self.baseline is not None and not self.data:  # which names its row
+            raise ValueError("'data' is missing")
         _check_scale(self.objective, self.scale_from)
         return self
 
