@@ -43,7 +43,7 @@ def test_the_images_of_a_training(marginctl, tmp_path, photographs, part):
     assert "has changed" not in marginctl(*line, "--seed", "5", "--dry-run").err
     ran = marginctl("eval", trial)
     assert (ran.status, ran.out) == (2, "")
-    assert "was trained on other content" in ran.err
+    assert "has changed since the training" in ran.err
     ran = marginctl(*line)
     assert ran.status == 0
     assert f"the data has changed since: {name} (finished trials: 1): recomputing" in ran.err

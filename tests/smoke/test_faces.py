@@ -189,7 +189,7 @@ def test_what_cannot_be_is_one_line(marginctl, faces, store, tmp_path):
     good = faces / "others" / "digit7" / "digit7_0001.png"
     bad = write(tmp_path / "bad.png", b"no image")
     own = write(tmp_path / "own.txt", f"{good} gone.png 1\n".encode())
-    assert f"{own}: no pair of two identities in 1" in refused(marginctl, *ask, own)
+    assert f"{own}: no pair of two identities among 1" in refused(marginctl, *ask, own)
     own.write_text(f"{good} bad.png 0\n{good} gone.png 1\n")
     assert f"{own}:2: no image {tmp_path}/gone.png" in refused(marginctl, *ask, own)
     own.write_text(f"{good} {faces}/others/digit7/digit7_0002.png 1\n{good} bad.png 0\n")
