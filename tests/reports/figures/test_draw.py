@@ -176,3 +176,31 @@ assert run(["report", {str(store)!r}, "--figures", {str(tmp_path)!r}, "--format"
 print("\\n" + str(sorted({{"torch", "torchvision", "sklearn", "pandas"}} & set(sys.modules))))
 """
     assert python(code).splitlines()[-1] == "[]"
+
+
+PLUGIN = """
+from marginctl.reports.figures.registry import FigureEntry
+from marginctl.utils.plugins import Plugin
+
+
+def draw(table, omissions):
+    from matplotlib.figure import Figure
+
+    figure = Figure()
+    figure.subplots().set_title(f"{len(table.groups)} groups")
+    return figure
+
+
+PLUGIN = Plugin({"figure": {"toy": FigureEntry(f"{__name__}:draw", "A toy")}})
+"""
+
+
+def test_a_plug_in_adds_a_figure(tmp_path, monkeypatch):
+    path = tmp_path / "toy_figures.py"
+    path.write_text(PLUGIN)
+    monkeypatch.setenv("MARGINCTL_PLUGINS", str(path))
+    runs = run(tmp_path / "r", "soft", 0, [record(1, 50)])
+    found = Collected(trained=[trained_table(runs)])
+    written, _ = draw_figures(found, tmp_path / "out", ["toy"], "png")
+    assert list(written.values()) == ["A toy"]
+    assert "toy" in FIGURES
