@@ -45,7 +45,7 @@ class CVResult:
         verdicts: on the published cells that these runs fill, by row and objective.
     """
 
-    runs: collect.Table
+    runs: collect.CVRuns
     collector: Collector
     comparisons: Comparisons
     verdicts: Mapping[Place, CellVerdict]
@@ -61,7 +61,7 @@ class CVResult:
 class TrainingResult:
     """Training runs with their tests and their table."""
 
-    runs: collect.Trained
+    runs: collect.TrainingRuns
     cells: Sequence[TrainingCell]
     baseline: str
     comparisons: Sequence[Comparison]
@@ -202,12 +202,14 @@ def build_report(
     )
 
 
-def _is_of(runs: collect.Table | collect.Trained, paper: str | None, number: str | None) -> bool:
+def _is_of(
+    runs: collect.CVRuns | collect.TrainingRuns, paper: str | None, number: str | None
+) -> bool:
     return paper in (None, runs.paper) and number in (None, runs.table)
 
 
 def _cv_result(
-    runs: collect.Table,
+    runs: collect.CVRuns,
     collector: Collector,
     baseline: str,
     compared: TableVerdicts | None,
@@ -241,7 +243,7 @@ def _verdicts(
     return verdicts
 
 
-def _protocol(runs: collect.Table) -> dict[str, Any]:
+def _protocol(runs: collect.CVRuns) -> dict[str, Any]:
     """Return the protocol without the settings that nested cross-validation chooses."""
     tuning = runs.tuning
     if not tuning:
@@ -255,7 +257,7 @@ _DEFAULTS = TrainRecipe(task="train").model_dump(include={"data", "optim", "trai
 
 
 def _training_result(
-    runs: collect.Trained, cells: Sequence[TrainingCell], baseline: str, key: str
+    runs: collect.TrainingRuns, cells: Sequence[TrainingCell], baseline: str, key: str
 ) -> TrainingResult:
     results = [run.training_result for run in _in_order(runs)]
     compared = [m.name for m in metrics_in(results).values() if m.direction != "none"]
@@ -281,7 +283,7 @@ def _training_result(
     return TrainingResult(runs, cells, baseline, comparisons, table)
 
 
-def _in_order(runs: collect.Trained) -> list[Run]:
+def _in_order(runs: collect.TrainingRuns) -> list[Run]:
     """Return the runs by setting, then by objective as in the recipe, then by seed."""
     listed = [o for run in runs.runs.values() for o in map(str, run.recipe.objectives)]
     places = {objective: i for i, objective in enumerate(dict.fromkeys(listed))}
@@ -324,7 +326,7 @@ def _keys(recipes: Iterable[str]) -> list[str]:
 
 
 def _record(
-    runs: collect.Table | collect.Trained | PublishedTable, title: str, **fields: Any
+    runs: collect.CVRuns | collect.TrainingRuns | PublishedTable, title: str, **fields: Any
 ) -> dict[str, Any]:
     """Return a cell as a line of CSV; `title` tells the tables of one recipe apart.
 

@@ -20,13 +20,13 @@ from marginctl.runs.run_dir import digest
 from marginctl.runs.safe_read import CorruptFileError
 from marginctl.utils.text import printable
 
-__all__ = ["Collected", "Run", "Table", "Trained", "collect", "run_folders"]
+__all__ = ["CVRuns", "Collected", "Run", "TrainingRuns", "collect", "run_folders"]
 
 CellSeed = tuple[str, str, int]  # row, objective and seed
 
 
 @dataclass
-class Table:
+class CVRuns:
     """The runs of one cross-validation recipe under one protocol, which make one table.
 
     Attributes:
@@ -89,7 +89,7 @@ def _in_order(names: set[str], order: Iterable[str]) -> list[str]:
 
 
 @dataclass
-class Trained:
+class TrainingRuns:
     """The runs of one image recipe with the same settings, which make one table.
 
     Attributes:
@@ -118,14 +118,14 @@ class Trained:
 class Collected:
     """The runs of some runs folders, and a message for each run that is skipped."""
 
-    tables: list[Table] = field(default_factory=list)
-    trained: list[Trained] = field(default_factory=list)
+    tables: list[CVRuns] = field(default_factory=list)
+    trained: list[TrainingRuns] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
     @property
     def runs(self) -> list[Run]:
         """Return all runs."""
-        groups: list[Table | Trained] = [*self.tables, *self.trained]
+        groups: list[CVRuns | TrainingRuns] = [*self.tables, *self.trained]
         return [run for group in groups for run in group.runs.values()]
 
 
@@ -176,11 +176,11 @@ class _Grouping:
     """
 
     def __init__(self, problems: list[str]) -> None:
-        self.tables: dict[str, Table] = {}
-        self.trained: dict[str, Trained] = {}
+        self.tables: dict[str, CVRuns] = {}
+        self.trained: dict[str, TrainingRuns] = {}
         self._by_trial: dict[str, Run] = {}
         # by the identity of the recipe, which thousands of runs share; the reference keeps it alive
-        self._groups: dict[tuple[Any, ...], tuple[Any, Table | Trained]] = {}
+        self._groups: dict[tuple[Any, ...], tuple[Any, CVRuns | TrainingRuns]] = {}
         self._problems = problems
 
     def runs(self) -> list[dict[CellSeed, Run]]:
@@ -206,7 +206,7 @@ class _Grouping:
     def _skip(self, run: Run, reason: str) -> None:
         self._problems.append(printable(f"{run.path}: {reason}: skipped"))
 
-    def _group_and_row(self, run: Run) -> tuple[Table | Trained, str]:
+    def _group_and_row(self, run: Run) -> tuple[CVRuns | TrainingRuns, str]:
         recipe = run.recipe
         if isinstance(recipe, UciCvRecipe):
             key: tuple[Any, ...] = (id(recipe), run.recipe_name)
@@ -224,23 +224,23 @@ class _Grouping:
             self._groups[key] = recipe, group
         return self._groups[key][1], result.row
 
-    def _table(self, name: str, recipe: UciCvRecipe) -> Table:
+    def _table(self, name: str, recipe: UciCvRecipe) -> CVRuns:
         document = recipe.model_dump(mode="json", include={"protocol", "tuning"})
         grid, tuning = recipe.grid, document["tuning"]
         protocol = {k: v for k, v in document["protocol"].items() if k not in grid}
-        table = Table(name, recipe.paper, recipe.table, protocol, grid, tuning)
+        table = CVRuns(name, recipe.paper, recipe.table, protocol, grid, tuning)
         return self.tables.setdefault(digest([name, protocol, tuning, grid]), table)
 
     def _training(
         self, name: str, recipe: ImageRecipe, setting: Iterable[str], source: SourceModel | None
-    ) -> Trained:
+    ) -> TrainingRuns:
         sections = recipe.model_dump(mode="json", include={"data", "optim", "train"})
         training = {
             section: {k: v for k, v in values.items() if f"{section}.{k}" not in setting}
             for section, values in sections.items()
         }
         training["data"].pop("name", None)
-        group = Trained(name, recipe.paper, recipe.table, training, source)
+        group = TrainingRuns(name, recipe.paper, recipe.table, training, source)
         return self.trained.setdefault(digest([name, group.key]), group)
 
 

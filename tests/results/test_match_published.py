@@ -5,7 +5,7 @@ import pytest
 from marginctl.experiments.tasks import load_any_recipe
 from marginctl.papers import papers, published_table
 from marginctl.recipe import ImageRecipe, TransferRecipe, find_recipe
-from marginctl.results.collect import Collected, Table, Trained
+from marginctl.results.collect import Collected, CVRuns, TrainingRuns
 from marginctl.results.match_published import (
     expand_grid,
     facts,
@@ -181,7 +181,7 @@ def test_an_empty_where_selects_nothing():
 def test_all_runs_of_a_collection():
     a, b = trained("mnist", "soft", 99.0), trained("mnist", "arcgrad", 98.0)
     collected = Collected(
-        [Table("x", None, None, {}, runs={("d", "soft", 0): a})],
-        [Trained("y", None, None, {}, runs={("r", "arcgrad", 0): b})],
+        [CVRuns("x", None, None, {}, runs={("d", "soft", 0): a})],
+        [TrainingRuns("y", None, None, {}, runs={("r", "arcgrad", 0): b})],
     )
     assert collected.runs == [a, b]

@@ -1,4 +1,4 @@
-"""Trained runs grouped over their seeds, and what they recorded by epoch."""
+"""TrainingRuns runs grouped over their seeds, and what they recorded by epoch."""
 
 import math
 import re
@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from marginctl.results.collect import Run, Trained
+from marginctl.results.collect import Run, TrainingRuns
 from marginctl.results.load_run import read_metrics
 from marginctl.runs.run_dir import digest
 
@@ -106,7 +106,7 @@ class Omissions:
         return lines
 
 
-def seed_tables(tables: Sequence[Trained]) -> list[SeedTable]:
+def seed_tables(tables: Sequence[TrainingRuns]) -> list[SeedTable]:
     """Return the seed groups of each table; tables of one recipe differ in their file names."""
     names = [re.sub(r"[^\w.]+", "-", table.recipe).strip("-.") or "runs" for table in tables]
     uses = Counter(names)

@@ -1,11 +1,11 @@
-"""Trained runs with known numbers, on the disk as `train` leaves them."""
+"""TrainingRuns runs with known numbers, on the disk as `train` leaves them."""
 
 import json
 from pathlib import Path
 
 from marginctl.recipe import TrainRecipe
 from marginctl.reports.figures.seed_groups import seed_tables
-from marginctl.results.collect import Trained
+from marginctl.results.collect import TrainingRuns
 from tests.results.factories import training_result, training_run
 
 
@@ -39,7 +39,9 @@ def run(folder, objective, seed, records, *, setting=None, objectives=None, **re
 def trained_table(*runs):
     """Return the runs as `collect` finds them."""
     by_place = {(r.result.row, r.result.objective, r.result.seed): r for r in runs}
-    return Trained("made", "arcgrad", "VII", {"data": {}, "optim": {}, "train": {}}, runs=by_place)
+    return TrainingRuns(
+        "made", "arcgrad", "VII", {"data": {}, "optim": {}, "train": {}}, runs=by_place
+    )
 
 
 def seed_table(*runs):
