@@ -215,8 +215,8 @@ def _draw_figures(
 
     shown = replace(
         collected,
-        tables=[result.runs for result in report.cross_validation],
-        trained=[result.runs for result in report.training],
+        cv_runs=[result.runs for result in report.cross_validation],
+        training_runs=[result.runs for result in report.training],
     )
     written, skipped = draw_figures(shown, folder, kinds, figure_format)
     log_lines([f"wrote {path}" for path in written])

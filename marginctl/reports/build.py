@@ -156,8 +156,8 @@ def build_report(
         for j in compared
         if j.shown
     ]
-    cv_runs = [r for r in collected.tables if _is_of(r, paper, number)]
-    training_runs = [r for r in collected.trained if _is_of(r, paper, number)]
+    cv_runs = [r for r in collected.cv_runs if _is_of(r, paper, number)]
+    training_runs = [r for r in collected.training_runs if _is_of(r, paper, number)]
     collectors = [r.collector() for r in cv_runs]
     cells = [training_cells(run.training_result for run in _in_order(r)) for r in training_runs]
     objectives = [c.grid.objectives for c in collectors]

@@ -118,14 +118,14 @@ class TrainingRuns:
 class Collected:
     """The runs of some runs folders, and a message for each run that is skipped."""
 
-    tables: list[CVRuns] = field(default_factory=list)
-    trained: list[TrainingRuns] = field(default_factory=list)
+    cv_runs: list[CVRuns] = field(default_factory=list)
+    training_runs: list[TrainingRuns] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
     @property
     def runs(self) -> list[Run]:
         """Return all runs."""
-        groups: list[CVRuns | TrainingRuns] = [*self.tables, *self.trained]
+        groups: list[CVRuns | TrainingRuns] = [*self.cv_runs, *self.training_runs]
         return [run for group in groups for run in group.runs.values()]
 
 

@@ -140,12 +140,12 @@ def _single_cell(
 def _cells(collected: Collected) -> dict[Key, _Cell]:
     """Return the cells of a folder. A trial is in one of them, whatever recipes it belongs to."""
     cells: dict[Key, _Cell] = {}
-    for table in collected.tables:
+    for table in collected.cv_runs:
         settings = digest([table.protocol, table.tuning])
         for (row, objective, seed), run in table.runs.items():
             key = ("uci-cv", settings, row, objective)
             cells.setdefault(key, _Cell(table.recipe)).runs[seed] = run
-    for trained in collected.trained:
+    for trained in collected.training_runs:
         for (row, objective, seed), run in trained.runs.items():
             key = ("train", trained.key, row, objective)
             cells.setdefault(key, _Cell(trained.recipe)).runs[seed] = run
@@ -234,11 +234,11 @@ def _protocol_differences(a: Collected, b: Collected) -> list[str]:
 def _settings(collected: Collected) -> dict[tuple[str, str], list[dict[str, Any]]]:
     """Return the settings of each recipe by task and name."""
     by_recipe: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for table in collected.tables:
+    for table in collected.cv_runs:
         by_recipe.setdefault(("uci-cv", table.recipe), []).append(
             {f"protocol.{k}": v for k, v in table.protocol.items()} | {"tuning": table.tuning}
         )
-    for trained in collected.trained:
+    for trained in collected.training_runs:
         flat = {f"{s}.{k}": v for s, values in trained.training.items() for k, v in values.items()}
         if trained.source_model is not None:
             flat["source_model"] = trained.source_model.weights_sha256

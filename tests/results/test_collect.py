@@ -277,9 +277,9 @@ def test_of_two_runs_of_one_cell_the_later_stays(whole, tmp_path):
     assert [p.partition(": ")[2] for p in collected.problems] == [
         "a later run has that cell: skipped"
     ] * 2
-    kept = {r.info.numerics for t in collected.tables for r in t.runs.values()}
+    kept = {r.info.numerics for t in collected.cv_runs for r in t.runs.values()}
     assert 99 in kept
-    assert 98 in {r.info.numerics for t in collected.trained for r in t.runs.values()}
+    assert 98 in {r.info.numerics for t in collected.training_runs for r in t.runs.values()}
 
 
 def test_a_row_holds_one_data_set(whole, tmp_path):
@@ -298,7 +298,7 @@ def test_a_trial_in_two_stores_is_one_and_other_numbers_are_said(whole, tmp_path
     store = copied(whole, tmp_path / "store")
     once, twice = collect([whole]), collect([whole, store])
     assert twice.problems == []
-    assert [len(t.runs) for t in twice.tables] == [len(t.runs) for t in once.tables] == [2]
+    assert [len(t.runs) for t in twice.cv_runs] == [len(t.runs) for t in once.cv_runs] == [2]
     change_result(trial(store, "iris-soft"), accuracies=[[1.0, 2.0, 3.0]] * 2)
     (line,) = collect([whole, store]).problems
     assert ": the same trial as " in line
@@ -368,7 +368,7 @@ def test_reading_many_runs_does_a_bounded_work_for_each(whole, tmp_path, monkeyp
     assert sorted(opened) == ["result.json"] * 2 * number + ["run.json"] * 2 * number
     assert len(read) == 1
     assert parsed == ["soft"]
-    runs = [r for t in (*collected.tables, *collected.trained) for r in t.runs.values()]
+    runs = [r for t in (*collected.cv_runs, *collected.training_runs) for r in t.runs.values()]
     assert len(runs) == 2 * number
     assert len({id(r.recipe) for r in runs}) == 2  # one object for thousands of runs
 
@@ -378,7 +378,7 @@ def test_the_cells_of_a_table_are_made_once(whole, tmp_path, monkeypatch):
 
     for seed in range(10):
         another(trial(whole, "iris-soft"), tmp_path / "many" / f"s{seed}", seed=seed)
-    (table,) = collect([tmp_path / "many"]).tables
+    (table,) = collect([tmp_path / "many"]).cv_runs
     made, cell = [], cv_cells.cell
     monkeypatch.setattr(cv_cells, "cell", lambda *given: made.append(1) or cell(*given))
     grid = table.collector().grid

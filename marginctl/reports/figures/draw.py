@@ -42,9 +42,9 @@ def draw_figures(
     written: dict[Path, str] = {}
     skipped = [
         f"{table.recipe}: uci-cv runs have no epochs (--figure draws their ranks)"
-        for table in collected.tables
+        for table in collected.cv_runs
     ]
-    tables = seed_tables(collected.trained)
+    tables = seed_tables(collected.training_runs)
     entries = {
         name: entry
         for name, entry in FIGURES.items()

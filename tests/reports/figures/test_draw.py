@@ -115,7 +115,7 @@ def test_a_folder_that_is_a_file_is_named(tmp_path):
 def test_two_tables_of_one_recipe_have_two_files(tmp_path):
     tables = [trained_table(run(tmp_path / str(i), "soft", 0, [record(1, 50)])) for i in (1, 2)]
     tables[1].training["train"] = {"epochs": 7}
-    found = Collected(trained=tables)
+    found = Collected(training_runs=tables)
     written, _ = draw_figures(found, tmp_path / "out", ["curves"], "png")
     assert len({p.name for p in written}) == 2
     assert draw_figures(found, tmp_path / "out", ["curves"], "png")[0] == written
@@ -123,7 +123,7 @@ def test_two_tables_of_one_recipe_have_two_files(tmp_path):
 
 def test_incomplete_metrics_are_drawn_up_to_the_last_whole_line(store, tmp_path):
     found = collect([store])
-    one = next(r for r in found.trained[0].runs.values() if r.result.objective == "cosine-ls")
+    one = next(r for r in found.training_runs[0].runs.values() if r.result.objective == "cosine-ls")
     path = one.path / "metrics.jsonl"
     content = path.read_text()
     try:
@@ -146,7 +146,7 @@ def test_scale_by_classes_is_one_file_of_all_tables(tmp_path):
     for i, one in enumerate(tables):
         one.recipe = f"made/{i}"
     written, skipped = draw_figures(
-        Collected(trained=tables), tmp_path / "out", ["scale-by-classes"], "png"
+        Collected(training_runs=tables), tmp_path / "out", ["scale-by-classes"], "png"
     )
     assert [p.name for p in written] == ["scale-by-classes.png"]
     assert skipped == []
@@ -158,7 +158,9 @@ def test_scale_by_classes_is_one_file_of_all_tables(tmp_path):
 
 
 def test_divergences_are_drawn_by_name_only(tmp_path):
-    found = Collected(trained=[trained_table(run(tmp_path / "r", "soft", 0, [record(1, 50)]))])
+    found = Collected(
+        training_runs=[trained_table(run(tmp_path / "r", "soft", 0, [record(1, 50)]))]
+    )
     _, skipped = draw_figures(found, tmp_path / "out", [], "png")
     assert not [line for line in skipped if "divergences" in line]
     written, skipped = draw_figures(Collected(), tmp_path / "out", ["divergences"], "png")

@@ -166,7 +166,7 @@ def _ranks(result: CVResult) -> tuple[Picture, ...]:
 def _figures(result: TrainingResult) -> tuple[Picture, ...]:
     """Return all figures that the runs allow."""
     with tempfile.TemporaryDirectory() as folder:
-        written, _ = draw_figures(Collected(trained=[result.runs]), Path(folder), [], "svg")
+        written, _ = draw_figures(Collected(training_runs=[result.runs]), Path(folder), [], "svg")
         return tuple(Picture(caption, path.read_text("utf-8")) for path, caption in written.items())
 
 
