@@ -9,6 +9,11 @@ from rich.text import Text
 from marginctl.reports.formats.terminal import heading, plain_table
 from marginctl.reports.tables.published_table import SYMBOLS, verdict_text
 from marginctl.reports.tables.table import (
+    BETTER,
+    COLLAPSED,
+    DIRECTIONS,
+    DIVERGED,
+    WORSE,
     Cell,
     Report,
     Row,
@@ -26,8 +31,7 @@ from marginctl.utils.text import count_noun
 
 Place = tuple[str, str]  # data set, objective
 
-UNTRAINED, DIVERGED, COLLAPSED, BETTER, WORSE = "u", "d", "c", "▲", "▼"
-DIRECTIONS = {1: BETTER, -1: WORSE, 0: ""}
+UNTRAINED = "u"  # the footnote of an objective that cannot learn the data set
 
 
 def cv_report(

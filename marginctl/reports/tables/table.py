@@ -8,6 +8,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from marginctl.results.load_run import Run
 
+# Footnotes of a cell: diverged runs, constant predictions, and comparisons with the baseline.
+DIVERGED, COLLAPSED, BETTER, WORSE = "d", "c", "▲", "▼"
+DIRECTIONS = {1: BETTER, -1: WORSE, 0: ""}
+
 
 @dataclass(frozen=True)
 class Cell:

@@ -10,6 +10,11 @@ from marginctl.metrics.long_tail import DESCRIPTIONS
 from marginctl.metrics.registry import METRICS, Metric, metric_named, metrics_in
 from marginctl.recipe import ImageRecipe
 from marginctl.reports.tables.table import (
+    BETTER,
+    COLLAPSED,
+    DIRECTIONS,
+    DIVERGED,
+    WORSE,
     Cell,
     Report,
     Row,
@@ -28,8 +33,6 @@ from marginctl.utils.text import count_noun
 Result = TrainingResult | TransferResult
 
 SOURCE_MODEL = "before"  # instead of an objective: the model that others were fine-tuned from
-DIVERGED, COLLAPSED, BETTER, WORSE = "d", "c", "▲", "▼"
-DIRECTIONS = {1: BETTER, -1: WORSE, 0: ""}
 NESTED = ("detection", "verification", "metrics")  # groups with an object of their own in JSON
 # The tables below that of a report, by the group of their metrics; `{}` stands for the subject.
 CAPTIONS = {
@@ -78,10 +81,6 @@ class TrainingCell:
     def values(self, metric: Metric) -> Sequence[float]:
         """Return the numbers of a metric; none where the networks do not have it."""
         return self.metrics.get(metric.name, ())
-
-    def numbers(self, name: str) -> dict[str, Any]:
-        """Return mean, standard deviation and values of a metric, null where it has none."""
-        return mean_std_json(self.metrics.get(name, ()))
 
     def as_json(self) -> dict[str, Any]:
         return {

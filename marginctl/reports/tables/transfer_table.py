@@ -123,7 +123,7 @@ def _text(group: Group) -> str:
 
 
 def _interval(last: EpochMetrics) -> list[float]:
-    """Return Wilson's interval in percent, of the count that top-1 in full precision gives."""
+    """Return the Wilson interval of the accuracy in percent; top-1 times n is the exact count."""
     return [100 * end for end in wilson_interval(round(last.top1 * last.n / 100), last.n)]
 
 
