@@ -129,7 +129,8 @@ def calibrate(
                 "title": method.title,
                 **_fit_record(fits[name]),
                 "before": _score_record(before),
-                "after": _score_record(after[name]) | {"changed": _changed(before, after[name])},
+                "after": _score_record(after[name])
+                | {"changed": _changed_fraction(before, after[name])},
             }
             for name, method in methods.items()
         ],
@@ -253,7 +254,7 @@ def _score_record(splits: Sequence[Scores]) -> dict[str, Any]:
     }
 
 
-def _changed(before: Sequence[Scores], after: Sequence[Scores]) -> float:
+def _changed_fraction(before: Sequence[Scores], after: Sequence[Scores]) -> float:
     """Return the fraction of samples whose prediction changes, the mean over the splits."""
     fractions = [(a.classes != b.classes).mean() for a, b in zip(after, before, strict=True)]
     return float(np.mean(fractions))

@@ -96,7 +96,7 @@ def _numbers(table: csv_file.RawTable, name: str) -> NDArray[np.float64]:
 
 
 def _kind(path: Path, what: str, names: list[str], kinds: dict[str, Kind], labels: str) -> Kind:
-    """Return the kind that the keys or columns of a file name."""
+    """Return the kind of values, which a file's keys or columns give."""
     named = [name for name in names if name in kinds]
     if len(named) > 1:
         raise RequestError(

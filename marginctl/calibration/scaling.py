@@ -23,7 +23,7 @@ from marginctl.metrics.arrays import FloatArray, row_blocks
 REGULARIZATION = 0.1
 
 ITERATIONS = 1000
-GRADIENT = 1e-5  # the largest entry of the gradient at an optimum
+GRADIENT_TOLERANCE = 1e-5  # the largest entry of the gradient at an optimum
 
 Objective = Callable[[FloatArray], tuple[float, FloatArray]]
 
@@ -31,7 +31,7 @@ Objective = Callable[[FloatArray], tuple[float, FloatArray]]
 def fit_vector(outputs: Outputs) -> Fit:
     """Return w and b, each (C,), with the least mean NLL, by L-BFGS.
 
-    It has converged if the largest entry of the gradient is at most `GRADIENT`. The iterate with
+    It has converged if the largest entry of the gradient is at most `GRADIENT_TOLERANCE`. The iterate with
     the least NLL is returned whether or not the solver succeeds.
     """
     f, y = outputs.logits(), outputs.labels
@@ -123,7 +123,7 @@ def _finite(value: Any, shape: tuple[int, ...]) -> bool:
     return numbers.shape == shape and bool(np.isfinite(numbers).all())
 
 
-class _Best:
+class _BestPoint:
     """An objective that keeps the best point it was evaluated at.
 
     Attributes:
@@ -146,18 +146,23 @@ class _Best:
         return value, gradient
 
 
-def _minimize(objective: Objective, start: FloatArray) -> _Best:
+def _minimize(objective: Objective, start: FloatArray) -> _BestPoint:
     """Return the best point that L-BFGS evaluates."""
-    best = _Best(objective, start)
-    options = {"maxiter": ITERATIONS, "maxfun": 2 * ITERATIONS, "gtol": GRADIENT / 10, "ftol": 0}
+    best = _BestPoint(objective, start)
+    options = {
+        "maxiter": ITERATIONS,
+        "maxfun": 2 * ITERATIONS,
+        "gtol": GRADIENT_TOLERANCE / 10,
+        "ftol": 0,
+    }
     with np.errstate(over="ignore"):
         result = minimize(best, start, jac=True, method="L-BFGS-B", options=options)
     best.iterations = int(result.nit)
     return best
 
 
-def _fit(parameters: Mapping[str, Any], best: _Best, first: Fit, nll: float) -> Fit:
-    converged, note = best.gradient <= GRADIENT, None
+def _fit(parameters: Mapping[str, Any], best: _BestPoint, first: Fit, nll: float) -> Fit:
+    converged, note = best.gradient <= GRADIENT_TOLERANCE, None
     if not converged:
         note = f"the gradient is {best.gradient:.2g} after {best.iterations} steps"
     if first.note == temperature.AT_LOWER:  # then the gradient is small because the NLL is

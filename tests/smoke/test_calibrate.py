@@ -140,8 +140,8 @@ def test_samples_of_their_own_to_fit_on(marginctl, files):
     ("arguments", "message"),
     [
         (("o.npz", "--method", "temprature"), "Did you mean 'temperature'?"),
-        (("o.npz", "--split", "1"), "'--split': '1': expected a share between 0 and 1"),
-        (("o.npz", "--split", "nan"), "'--split': 'nan': expected a share between 0 and 1"),
+        (("o.npz", "--split", "1"), "'--split': '1': expected a fraction between 0 and 1"),
+        (("o.npz", "--split", "nan"), "'--split': 'nan': expected a fraction between 0 and 1"),
         (("o.npz", "--repeats", "0"), "'--repeats': '0': expected an integer of at least 1"),
         (("o.npz", "--bins", "0"), "'--bins': '0': expected an integer of at least 1"),
         (("o.npz", "--bootstrap", "-1"), "'--bootstrap': '-1': expected an integer of at least 0"),
