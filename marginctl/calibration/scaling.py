@@ -31,8 +31,8 @@ Objective = Callable[[FloatArray], tuple[float, FloatArray]]
 def fit_vector(outputs: Outputs) -> Fit:
     """Return w and b, each (C,), with the least mean NLL, by L-BFGS.
 
-    It has converged if the largest entry of the gradient is at most `GRADIENT_TOLERANCE`. The iterate with
-    the least NLL is returned whether or not the solver succeeds.
+    It has converged if the largest entry of the gradient is at most `GRADIENT_TOLERANCE`. The
+    iterate with the least NLL is returned whether or not the solver succeeds.
     """
     f, y = outputs.logits(), outputs.labels
     first, unit = temperature.fit(outputs), temperature.logit_spread(f) or 1.0

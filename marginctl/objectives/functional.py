@@ -227,7 +227,7 @@ class ObjectiveFunction:
         row_weight: Tensor,
         bias: Tensor | None = None,
     ) -> tuple[Tensor, State, Gradient]:
-        """Return loss and state as `__call__` in training, and the gradient of sum(row_weight loss).
+        """Return loss and state as `__call__`, and the gradient of sum(row_weight loss).
 
         It avoids autograd, whose bookkeeping takes most of the time in a stack of small networks.
         """
