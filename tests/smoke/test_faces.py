@@ -195,7 +195,7 @@ def test_what_cannot_be_is_one_line(marginctl, faces, store, tmp_path):
     own.write_text(f"{good} {faces}/others/digit7/digit7_0002.png 1\n{good} bad.png 0\n")
     said = refused(marginctl, *ask, own)
     assert said.startswith(f"error: {own}:2: {bad}: cannot be decoded: ")
-    assert said.endswith("repair it, or take its pairs off the list\n")
+    assert said.endswith("repair it, or remove its pairs from the list\n")
     elsewhere = ("--pairs", "others/none.txt", "--out", tmp_path / "runs")
     said = refused(marginctl, "train", "--data", "digits", *elsewhere)
     assert said.startswith("error: others/none.txt") or "none.txt: cannot be read" in said
