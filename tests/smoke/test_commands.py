@@ -163,7 +163,7 @@ def test_damage_is_said_and_mended(marginctl, tmp_path, quick):
     victim = next(tmp_path.rglob("result.json"))
     victim.write_text(victim.read_text()[:-20])
     mended = marginctl(*arguments)
-    assert "result.json: is corrupt (no whole JSON: " in mended.err
+    assert "result.json: is corrupt (invalid JSON: " in mended.err
     for a, b in zip(whole["cells"], mended.json["cells"], strict=True):
         assert {**a, "seconds": 0} == {**b, "seconds": 0}
 
