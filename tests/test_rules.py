@@ -97,7 +97,7 @@ def test_only_reports_console_and_cli_make_text():
 
 # Where text becomes an object: the command line, recipes, published values, records of runs.
 EDGES = ("marginctl.objectives", "marginctl.cli", "marginctl.recipe", "marginctl.papers")
-EDGES += ("marginctl.runs.records", "marginctl.results.load_run")
+EDGES += ("marginctl.runs.base_record", "marginctl.results.load_run")
 
 
 def test_text_is_parsed_at_the_edges_only():

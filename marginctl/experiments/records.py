@@ -14,7 +14,7 @@ from marginctl.experiments.tasks import TASKS
 from marginctl.objectives.parts import scale_source
 from marginctl.recipe import ImageRecipe, UciCvRecipe
 from marginctl.runs.atomic_io import write_error, write_json_lines
-from marginctl.runs.records import (
+from marginctl.runs.base_record import (
     Objective,
     Percent,
     Record,

@@ -28,7 +28,7 @@ from marginctl.models.stages import frozen_modules
 from marginctl.objectives.parts import ObjectiveSpec
 from marginctl.recipe import ImageRecipe
 from marginctl.recipe.image_data import ImageData
-from marginctl.runs.records import parse_objective
+from marginctl.runs.base_record import parse_objective
 from marginctl.training.checkpoint import check_shapes, weights_digest
 
 

@@ -16,7 +16,7 @@ from marginctl.experiments.find_run import run_dirs
 from marginctl.experiments.records import TrainingInfo, TrainingResult, parse_training_info
 from marginctl.objectives.parsing import ParsedObjective
 from marginctl.objectives.parts import ObjectiveSpec, ScaleSource, scale_source, with_scale_value
-from marginctl.runs.records import parse_objective
+from marginctl.runs.base_record import parse_objective
 from marginctl.runs.run_dir import parse_result
 from marginctl.runs.safe_read import CorruptFileError, MissingFileError, read_text
 

@@ -32,7 +32,7 @@ from marginctl.metrics.network_metrics import classification_metrics
 from marginctl.recipe import TransferRecipe
 from marginctl.recipe.image_recipe import grid_text
 from marginctl.runs.atomic_io import csv_text, write_csv, write_output
-from marginctl.runs.records import parse_objective
+from marginctl.runs.base_record import parse_objective
 from marginctl.runs.run_dir import PREDICTIONS, RunDir, SavedResult, file_digest
 from marginctl.transfer.cached_features import extract_features
 from marginctl.transfer.predictions import HEADER, prediction_rows

@@ -17,7 +17,7 @@ from marginctl.experiments.records import (
     validate_info,
 )
 from marginctl.recipe import ImageRecipe, UciCvRecipe
-from marginctl.runs.records import RunInfo, parse_objective, validated
+from marginctl.runs.base_record import RunInfo, parse_objective, validated
 from marginctl.runs.run_dir import OTHER_TRIAL, checked_document
 from marginctl.runs.safe_read import (
     CorruptFileError,

@@ -24,7 +24,7 @@ from marginctl.runs.atomic_io import (
     write_json,
     write_json_lines,
 )
-from marginctl.runs.records import Result, validated
+from marginctl.runs.base_record import Result, validated
 from marginctl.runs.safe_read import (
     SCHEMA,
     CorruptFileError,

@@ -342,7 +342,7 @@ def test_reading_many_runs_does_a_bounded_work_for_each(whole, tmp_path, monkeyp
     """Two files a run, nothing else; a recipe, and an objective, once for all that have it."""
     from marginctl.experiments import records
     from marginctl.recipe import TrainRecipe
-    from marginctl.runs import records as base_records
+    from marginctl.runs import base_record as base_records
 
     store, number = tmp_path / "many", 30
     for start in ("iris-soft", "digits-mlp-soft"):

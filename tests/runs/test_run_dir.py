@@ -14,7 +14,7 @@ import pytest
 from marginctl.errors import StorageError
 from marginctl.runs import atomic_io, run_dir
 from marginctl.runs.atomic_io import TEMPORARY, write_atomically, write_json
-from marginctl.runs.records import Result
+from marginctl.runs.base_record import Result
 from marginctl.runs.run_dir import RunDir, digest, file_digest, git_commit, versions
 
 
