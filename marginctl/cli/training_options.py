@@ -89,7 +89,7 @@ class RunOptions:
 
 def with_run_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the fields of `RunOptions` as options to a command that takes them as `run`."""
-    own = [p for p in inspect.signature(command).parameters.values() if p.name != "run"]
+    parameters = [p for p in inspect.signature(command).parameters.values() if p.name != "run"]
     shared = [
         inspect.Parameter(
             field.name,
@@ -105,8 +105,8 @@ def with_run_options(command: Callable[..., None]) -> Callable[..., None]:
         run = RunOptions(**{field.name: values.pop(field.name) for field in fields(RunOptions)})
         command(**values, run=run)
 
-    wrapped.__signature__ = inspect.Signature([*own, *shared])  # type: ignore[attr-defined]
-    wrapped.__annotations__ = {p.name: p.annotation for p in (*own, *shared)}
+    wrapped.__signature__ = inspect.Signature([*parameters, *shared])  # type: ignore[attr-defined]
+    wrapped.__annotations__ = {p.name: p.annotation for p in (*parameters, *shared)}
     return wrapped
 
 

@@ -57,16 +57,16 @@ def find_checkpoint(path: Path, kind: str) -> tuple[Path, Path, dict[str, Any]]:
         raise RequestError(
             f"{path}: expected the folder of a trial of marginctl train, or a checkpoint in it"
         )
-    found, problems = checkpoint.load_latest(
+    latest, problems = checkpoint.load_latest(
         path, checkpoint.LAST if kind == "last" else checkpoint.BEST
     )
-    if found is None:
+    if latest is None:
         raise RequestError(
             *problems,
             f"{path}: has no intact checkpoint: expected a trained trial; remove the folder and "
             "train it again",
         )
-    return path, *found
+    return path, *latest
 
 
 def load_run_info(folder: Path) -> TrainingInfo:

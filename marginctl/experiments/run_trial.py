@@ -189,11 +189,11 @@ class TrialRunner:
     def _load_state(self) -> tuple[dict[str, Any] | None, list[str]]:
         """Return the last checkpoint, unless other versions wrote it, and messages about it."""
         trial, folder = self._trial, self._run_dir.path
-        found, problems = checkpoint.load_latest(folder, trial=trial.id)
-        if found is None:
+        latest, problems = checkpoint.load_latest(folder, trial=trial.id)
+        if latest is None:
             restart = [f"{trial}: no checkpoint is left: restarting"] if problems else []
             return None, problems + restart
-        _, state = found
+        _, state = latest
         written, installed = state["versions"], versions()
         for package in NUMERIC_PACKAGES:
             if written.get(package) != installed[package]:

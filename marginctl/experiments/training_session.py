@@ -133,9 +133,13 @@ def session_fields(
     """
     device, data_folder = request.resolve_device(), request.data_folder
     settings = recipe.settings()
-    check_plugins(objective for _, own in settings for objective in own.objectives)
+    check_plugins(
+        objective for _, setting_recipe in settings for objective in setting_recipe.objectives
+    )
     pairs = load_pairs(recipe.pairs, data_folder)  # before images, which take longer
-    sections = {own.data.model_dump_json(): own.data for _, own in settings}
+    sections = {
+        setting_recipe.data.model_dump_json(): setting_recipe.data for _, setting_recipe in settings
+    }
     loaded = {key: load_recipe_images(data, data_folder) for key, data in sections.items()}
     ood = {
         images.digest: load_ood_datasets(
@@ -144,17 +148,18 @@ def session_fields(
         for key, images in loaded.items()
     }
     references: dict[tuple[str, str | None], ReferenceRun] = {}
-    for own in (setting_recipe.in_stage() for _, setting_recipe in settings):
-        images = loaded[own.data.model_dump_json()]
-        check_images(own, images)
+    for _, setting_recipe in settings:
+        stage = setting_recipe.in_stage()
+        images = loaded[stage.data.model_dump_json()]
+        check_images(stage, images)
         check_logits_fit(images)
         if source_model is not None:
-            check_source_model(source_model, own, images)
-        check_device(own, device)
-        reference = own.train.reference_run
+            check_source_model(source_model, stage, images)
+        check_device(stage, device)
+        reference = stage.train.reference_run
         if reference is not None:
             references[images.digest, reference] = find_reference_run(
-                reference, images, own.train.difficulty_groups
+                reference, images, stage.train.difficulty_groups
             )
     name = requested.folder_or(default_name)
     return {

@@ -264,19 +264,19 @@ def prepare_transfer(request: Request) -> TransferSession:
     settings: list[tuple[Mapping[str, Any], TransferRecipe, SourceModel, str]] = []
     for values, setting_recipe in recipe.settings():
         for source in sources:
-            own = setting_recipe.for_source_model(
+            source_recipe = setting_recipe.for_source_model(
                 source.path, source.model, source.data, source.image_size
             )
-            key = own.data.model_dump_json()
+            key = source_recipe.data.model_dump_json()
             if key not in loaded:
-                loaded[key] = load_recipe_images(own.data, data_folder)
+                loaded[key] = load_recipe_images(source_recipe.data, data_folder)
             images = loaded[key]
-            check_images(own, images)
-            if own.method == "probe" and world_size() > 1:
+            check_images(source_recipe, images)
+            if source_recipe.method == "probe" and world_size() > 1:
                 raise RequestError("method = probe runs in one process: leave torchrun out")
-            check_source_model(source, own, images, "source_models")
-            check_device(own, device)
-            settings.append((values, own, source, images.digest))
+            check_source_model(source, source_recipe, images, "source_models")
+            check_device(source_recipe, device)
+            settings.append((values, source_recipe, source, images.digest))
     name = requested.folder_or(f"transfer-{settings[0][1].data.name}-{sources[0].row}")
     return TransferSession(
         name,

@@ -80,19 +80,19 @@ class CosifyRecipe(EvaluatedRecipe):
             RequestError: another model, no images, or settings that do not fit together.
         """
         check_same_model(self.model, model, self.source_model)
-        own = self.data.model_dump(include=self.data.model_fields_set)
+        section = self.data.model_dump(include=self.data.model_fields_set)
         names = self.grid.get("data.name", [self.data.name])
-        if "name" not in own and "data.name" not in self.grid:
+        if "name" not in section and "data.name" not in self.grid:
             if data is None:
                 raise RequestError(
                     f"source_model = {self.source_model}: its images are unknown: name images with "
                     "--data"
                 )
-            own = data.model_dump() | own
-        elif "image_size" not in own and any("stream" in loading_modes(name) for name in names):
-            own["image_size"] = image_size
+            section = data.model_dump() | section
+        elif "image_size" not in section and any("stream" in loading_modes(name) for name in names):
+            section["image_size"] = image_size
         try:
-            return type(self).model_validate(self.model_dump() | {"model": model, "data": own})
+            return type(self).model_validate(self.model_dump() | {"model": model, "data": section})
         except ValidationError as error:
             raise RequestError(
                 f"source_model = {self.source_model}: {first_error_line(error)}"

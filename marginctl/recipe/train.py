@@ -44,9 +44,11 @@ class SecondStage(BaseModel):
         Args:
             optim, train: the sections of the first stage.
         """
-        own = self.model_dump(exclude_none=True)
-        for_optim = {key: value for key, value in own.items() if key in type(optim).model_fields}
-        for_train = {key: value for key, value in own.items() if key not in for_optim}
+        changes = self.model_dump(exclude_none=True)
+        for_optim = {
+            key: value for key, value in changes.items() if key in type(optim).model_fields
+        }
+        for_train = {key: value for key, value in changes.items() if key not in for_optim}
         for_train |= {"reference_run": None, "difficulty_groups": 5, "gradient_norm_samples": 0}
         return {
             "optim": optim.model_copy(update=for_optim),

@@ -136,7 +136,7 @@ class TransferRecipe(ImageRecipe):
     def for_source_model(
         self, source_model: str, model: ModelSpec, data: ImageData | None, image_size: int
     ) -> Self:
-        """Return the recipe of one source model, with images prepared as its own were.
+        """Return the recipe of one source model, with images prepared as its section were.
 
         Args:
             source_model: its name.
@@ -149,15 +149,15 @@ class TransferRecipe(ImageRecipe):
             RequestError: another model, or settings that do not fit together.
         """
         check_same_model(self.model, model, source_model)
-        own = self.data.model_dump()
+        section = self.data.model_dump()
         if "stream" in loading_modes(self.data.name):
-            own["image_size"] = own["image_size"] or image_size
-            if own["load"] is None and (data is None or data.streamed):
-                own["load"] = "stream"
+            section["image_size"] = section["image_size"] or image_size
+            if section["load"] is None and (data is None or data.streamed):
+                section["load"] = "stream"
         document = self.model_dump(exclude={"grid"})
         if self.method == "probe":
             document["train"]["precision"] = "fp32"  # the precision of its features
-        changed = {"source_models": [source_model], "model": model, "data": own}
+        changed = {"source_models": [source_model], "model": model, "data": section}
         try:
             return type(self).model_validate(document | changed)
         except ValidationError as error:

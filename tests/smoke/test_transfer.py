@@ -98,7 +98,7 @@ def test_a_sweep_of_networks_is_probed_row_by_row(marginctl, networks, tmp_path)
     assert "cosine:scale=10" in ran.out
     found = marginctl(*arguments, *few, "--seed", "2", "--format", "markdown")
     assert "| digits, mlp:width=16 | soft | probe |" in found.out
-    assert marginctl(*arguments, *few, "--seed", "2", "--format", "csv").out.startswith("start,")
+    assert marginctl(*arguments, *few, "--seed", "2", "--format", "csv").out.startswith("source_model,")
     # predictions that are gone come back
     path = next(tmp_path.rglob("predictions.csv"))
     path.unlink()
@@ -231,7 +231,7 @@ def test_what_is_wrong_with_a_folder_is_one_line(
     [
         (("--data", "digits"), "key 'source_models' is missing"),
         (("--from", "NETWORKS"), "data.name is missing"),
-        (("--from", "gone/", "--data", "digits"), "source_model = gone/: is not there"),
+        (("--from", "gone/", "--data", "digits"), "source_models = gone/: does not exist"),
         (("--from", "EMPTY", "--data", "digits"), "no finished trial is there"),
         (("--from", "NETWORKS", "--data", "nothing"), "unknown image set 'nothing'"),
         (("--from", "NETWORKS", "--data", "folder:gone"), "gone/train"),
