@@ -136,7 +136,7 @@ class TransferRecipe(ImageRecipe):
     def for_source_model(
         self, source_model: str, model: ModelSpec, data: ImageData | None, image_size: int
     ) -> Self:
-        """Return the recipe of one source model, with images prepared as its section were.
+        """Return the recipe of one source model, with images prepared as for its training.
 
         Args:
             source_model: its name.

@@ -98,7 +98,8 @@ def test_a_sweep_of_networks_is_probed_row_by_row(marginctl, networks, tmp_path)
     assert "cosine:scale=10" in ran.out
     found = marginctl(*arguments, *few, "--seed", "2", "--format", "markdown")
     assert "| digits, mlp:width=16 | soft | probe |" in found.out
-    assert marginctl(*arguments, *few, "--seed", "2", "--format", "csv").out.startswith("source_model,")
+    printed = marginctl(*arguments, *few, "--seed", "2", "--format", "csv").out
+    assert printed.startswith("source_model,")
     # predictions that are gone come back
     path = next(tmp_path.rglob("predictions.csv"))
     path.unlink()
@@ -245,7 +246,7 @@ def test_what_is_wrong_with_a_folder_is_one_line(
         ),
         (
             ("--from", "NETWORKS", "--data", "digits", "--set", "ood=[mnist]"),
-            "transfer unknown key",
+            "unknown key 'ood'",
         ),
         (
             ("--from", "NETWORKS", "--data", "digits", "--set", "model=resnet18"),
