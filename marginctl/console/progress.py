@@ -176,7 +176,8 @@ class CvProgress(ProgressDisplay):
         """Move the bar to the cost of all networks that have been trained."""
         self._cost = cost
         self.update(cost, f"{self._done}/{self._trials}")
-        self.log(f"{cost / self._total:.0%} trained, {self.time_text}", MAX_SILENCE)
+        fraction = cost / self._total if self._total else 1.0  # no pending trial
+        self.log(f"{fraction:.0%} trained, {self.time_text}", MAX_SILENCE)
 
 
 class TrainProgress(ProgressDisplay):
