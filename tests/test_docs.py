@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.place import make, small
+from tests.documented_commands import make, small
 
 ROOT = Path(__file__).parents[1]
 

@@ -15,9 +15,9 @@ from marginctl.experiments.records import SourceModel
 from marginctl.papers import published_means
 from marginctl.recipe import ImageRecipe, UciCvRecipe
 from marginctl.results.cv_cells import Collector
-from marginctl.results.load_run import RUN_FILES, Run, load_run
+from marginctl.results.load_run import Run, load_run
 from marginctl.runs.run_dir import digest
-from marginctl.runs.safe_read import CorruptFileError
+from marginctl.runs.safe_read import RUN_FILES, CorruptFileError
 from marginctl.utils.text import printable
 
 __all__ = ["CVRuns", "Collected", "Run", "TrainingRuns", "collect", "run_folders"]

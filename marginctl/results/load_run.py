@@ -28,9 +28,6 @@ from marginctl.runs.safe_read import (
 )
 from marginctl.utils.text import printable
 
-# The files and folders by which a run directory is recognised.
-RUN_FILES = frozenset({"run.json", "result.json", "metrics.jsonl", "error.txt", "checkpoints"})
-
 
 @dataclass(frozen=True)
 class Run:

@@ -9,6 +9,8 @@ from pydantic_core import from_json
 
 from marginctl.errors import StorageError
 
+# The files and folders by which a run directory is recognised.
+RUN_FILES = frozenset({"run.json", "result.json", "metrics.jsonl", "error.txt", "checkpoints"})
 SCHEMA = 1
 MAX_BYTES = 32 * 2**20  # a hundred times the size of our largest records
 

@@ -16,7 +16,6 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import entry_points
 from pathlib import Path
 
 from marginctl.errors import RequestError
@@ -58,6 +57,8 @@ def load_plugins() -> tuple[LoadedPlugin, ...]:
 
 @functools.cache
 def _load(files: str) -> tuple[LoadedPlugin, ...]:
+    from importlib.metadata import entry_points  # slow to import: not for --help
+
     plugins = []
     for point in sorted(entry_points(group=GROUP), key=lambda p: p.name):
         origin = f"{point.dist.name} {point.dist.version}" if point.dist else point.value

@@ -7,7 +7,7 @@ import shlex
 import pytest
 
 from marginctl.cli import COMMANDS, GROUPS, completion, examples
-from tests.place import make, small
+from tests.documented_commands import make, small
 
 pytestmark = pytest.mark.smoke
 

@@ -1,5 +1,6 @@
 """Plug-ins: loading from packages and files, and the registries that take their entries."""
 
+from importlib import metadata
 from importlib.metadata import EntryPoint
 
 import pytest
@@ -49,7 +50,7 @@ def install(monkeypatch):
 
     def install(value):
         point = EntryPoint("bad", value, plugins.GROUP)
-        monkeypatch.setattr(plugins, "entry_points", lambda group: [point])
+        monkeypatch.setattr(metadata, "entry_points", lambda group: [point])
         plugins._load.cache_clear()
 
     yield install

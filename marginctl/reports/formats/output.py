@@ -13,8 +13,8 @@ from marginctl.errors import RequestError
 from marginctl.reports.formats.registry import FORMATS
 from marginctl.reports.formats.terminal import rich_table
 from marginctl.reports.tables.table import Report, table_of_texts
-from marginctl.results.load_run import RUN_FILES
 from marginctl.runs.atomic_io import check_writable, write_output
+from marginctl.runs.safe_read import RUN_FILES
 from marginctl.utils.text import printable
 
 
