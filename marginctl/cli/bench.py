@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from marginctl.cli import completion, options
-from marginctl.cli.options import integer
+from marginctl.cli import common_options, completion
+from marginctl.cli.common_options import integer
 from marginctl.errors import MarginctlError, RequestError
 
 
@@ -33,11 +33,11 @@ def command(
             "--set", metavar="KEY=VALUE", help="Override a setting of the benchmark; repeatable."
         ),
     ] = None,
-    out: options.Out = Path("runs"),
-    data_dir: options.DataDir = None,
-    device: options.Device = "auto",
-    report_format: options.ReportFormat = "table",
-    json: options.Json = False,
+    out: common_options.Out = Path("runs"),
+    data_dir: common_options.DataDir = None,
+    device: common_options.Device = "auto",
+    report_format: common_options.ReportFormat = "table",
+    json: common_options.Json = False,
 ) -> None:
     """Benchmarks against alternatives.
 

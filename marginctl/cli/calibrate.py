@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from marginctl.cli import options
+from marginctl.cli import common_options
+from marginctl.cli.common_options import fraction, integer
 from marginctl.cli.evaluate import Which
-from marginctl.cli.options import fraction, integer
 from marginctl.errors import RequestError
 
 if TYPE_CHECKING:
@@ -103,11 +103,11 @@ def command(
         Which,
         typer.Option("--checkpoint", help="Checkpoint of the run: the last or the best."),
     ] = Which.last,
-    report_format: options.ReportFormat = "table",
-    json: options.Json = False,
-    data_dir: options.DataDir = None,
-    device: options.Device = "auto",
-    quiet: options.Quiet = False,
+    report_format: common_options.ReportFormat = "table",
+    json: common_options.Json = False,
+    data_dir: common_options.DataDir = None,
+    device: common_options.Device = "auto",
+    quiet: common_options.Quiet = False,
 ) -> None:
     """Calibrate a classifier's outputs post hoc and evaluate on held-out samples.
 
@@ -173,12 +173,12 @@ def _predict(
     if not path.exists():
         raise RequestError(f"{path}: does not exist: expected a run of marginctl train, or {FORMS}")
     data_dir = data_dir or default_data_dir()
-    found = predict_run(path, data, which.value, data_dir, resolve_device(device, accelerated=True))
+    run = predict_run(path, data, which.value, data_dir, resolve_device(device, accelerated=True))
     return create_outputs(
         str(path),
         "logits",
-        found.predictions.logits.numpy(),
-        found.predictions.labels.numpy(),
-        found.images.split_digests["test"],
+        run.predictions.logits.numpy(),
+        run.predictions.labels.numpy(),
+        run.images.split_digests["test"],
         "the test images are split; no image that the network was trained on is used",
     )

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from marginctl.cli import options, training_options
+from marginctl.cli import common_options, training_options
 from marginctl.cli.training_options import RunOptions, run_task, with_run_options
 
 
@@ -30,8 +30,8 @@ def command(
             help="Blocks to fine-tune: 1-4, 2-4, 3-4, 4, or head for none; repeatable.",
         ),
     ] = None,
-    objective: options.Objectives = None,
-    ood: options.Ood = None,
+    objective: common_options.Objectives = None,
+    ood: common_options.Ood = None,
     epochs: training_options.Epochs = None,
 ) -> None:
     """Turn a softmax network into a cosine one: a new classifier, and some blocks fine-tuned.

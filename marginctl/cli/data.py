@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from marginctl.cli import options
-from marginctl.cli.options import print_json
+from marginctl.cli import common_options
+from marginctl.cli.common_options import print_json
 
 app = typer.Typer(help="The data sets of the papers.", no_args_is_help=True)
 
@@ -25,7 +25,7 @@ def _select(names: list[str] | None) -> list[str]:
 
 
 @app.command("list")
-def list_(data_dir: options.DataDir = None, json: options.Json = False) -> None:
+def list_(data_dir: common_options.DataDir = None, json: common_options.Json = False) -> None:
     """List the data sets and their state."""
     from marginctl.data.paths import default_data_dir
     from marginctl.data.status import dataset_status
@@ -42,7 +42,7 @@ def list_(data_dir: options.DataDir = None, json: options.Json = False) -> None:
 
 @app.command()
 def fetch(
-    names: Names = None, data_dir: options.DataDir = None, json: options.Json = False
+    names: Names = None, data_dir: common_options.DataDir = None, json: common_options.Json = False
 ) -> None:
     """Download absent and corrupt data sets into the data folder; each is checked by its digest."""
     from marginctl.data.fetch import fetch_datasets
@@ -76,7 +76,7 @@ def fetch(
 
 @app.command()
 def verify(
-    names: Names = None, data_dir: options.DataDir = None, json: options.Json = False
+    names: Names = None, data_dir: common_options.DataDir = None, json: common_options.Json = False
 ) -> None:
     """Read every data set in the data folder and compare counts and digests."""
     from marginctl.data.paths import default_data_dir

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from marginctl.cli import options
-from marginctl.cli.options import print_json
+from marginctl.cli import common_options
+from marginctl.cli.common_options import print_json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 def command(
-    data_dir: options.DataDir = None,
-    out: options.Out = Path("runs"),
-    device: options.Device = "auto",
-    json: options.Json = False,
+    data_dir: common_options.DataDir = None,
+    out: common_options.Out = Path("runs"),
+    device: common_options.Device = "auto",
+    json: common_options.Json = False,
 ) -> None:
     """Check the installation and suggest fixes.
 

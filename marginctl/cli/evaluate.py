@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from marginctl.cli import options
-from marginctl.cli.options import integer
+from marginctl.cli import common_options
+from marginctl.cli.common_options import integer
 from marginctl.errors import RequestError
 
 
@@ -50,7 +50,7 @@ def command(
             help="Saved calibrator (calibrate --save): also show the calibrated metrics.",
         ),
     ] = None,
-    ood: options.Ood = None,
+    ood: common_options.Ood = None,
     figure: Annotated[
         Path | None,
         typer.Option(
@@ -73,7 +73,7 @@ def command(
         typer.Option(
             "--images",
             metavar="FOLDER",
-            parser=options.folder,
+            parser=common_options.folder,
             help="Folder of the pairs' images (default: the folder of the list).",
         ),
     ] = None,
@@ -85,10 +85,10 @@ def command(
         Path | None,
         typer.Option("--predictions", metavar="FILE", help="Write the score of each pair (CSV)."),
     ] = None,
-    report_format: options.ReportFormat = "table",
-    json: options.Json = False,
-    data_dir: options.DataDir = None,
-    device: options.Device = "auto",
+    report_format: common_options.ReportFormat = "table",
+    json: common_options.Json = False,
+    data_dir: common_options.DataDir = None,
+    device: common_options.Device = "auto",
 ) -> None:
     """Evaluate a trained network: accuracy, calibration, angles, detection, confusion.
 

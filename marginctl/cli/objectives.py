@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from marginctl.cli import options
-from marginctl.cli.options import integer, print_json
+from marginctl.cli import common_options
+from marginctl.cli.common_options import integer, print_json
 
 app = typer.Typer(help="List objectives and show their formulas and options.", no_args_is_help=True)
 
@@ -16,7 +16,7 @@ def list_(
     parts: Annotated[
         bool, typer.Option("--parts", help="List parts and schedules instead.")
     ] = False,
-    json: options.Json = False,
+    json: common_options.Json = False,
 ) -> None:
     """List the objectives with their defaults and sources."""
     from marginctl.objectives.describe import describe, list_parts, summarize
@@ -69,7 +69,7 @@ def show(
             help="Plot target logit, loss and gradient: .png, .svg or .pdf.",
         ),
     ] = None,
-    json: options.Json = False,
+    json: common_options.Json = False,
 ) -> None:
     """Show objectives: formula, source, options and ranges, two classes, and theory."""
     from marginctl.objectives.describe import describe

@@ -5,14 +5,14 @@ from typing import Annotated
 
 import typer
 
-from marginctl.cli import options
-from marginctl.cli.options import print_json
+from marginctl.cli import common_options
+from marginctl.cli.common_options import print_json
 
 app = typer.Typer(help="The shipped recipes.", no_args_is_help=True)
 
 
 @app.command("list")
-def list_(json: options.Json = False) -> None:
+def list_(json: common_options.Json = False) -> None:
     """List the shipped recipes."""
     from marginctl.experiments.tasks import recipe_summaries
     from marginctl.reports.formats.output import print_rows
@@ -25,7 +25,7 @@ def list_(json: options.Json = False) -> None:
 
 
 @app.command()
-def show(recipe: options.RecipeName) -> None:
+def show(recipe: common_options.RecipeName) -> None:
     """Print the file of a recipe."""
     from marginctl.recipe import find_recipe
     from marginctl.reports.formats.output import print_lines
@@ -40,7 +40,7 @@ def validate(
     recipe: Annotated[
         list[str], typer.Argument(metavar="RECIPE", help="Names or files of recipes.")
     ],
-    set_: options.Set = None,
+    set_: common_options.Set = None,
 ) -> None:
     """Validate recipes and print all their errors."""
     from marginctl.errors import RequestError
@@ -61,7 +61,7 @@ def validate(
 
 @app.command()
 def copy(
-    recipe: options.RecipeName,
+    recipe: common_options.RecipeName,
     to: Annotated[Path, typer.Argument(metavar="FILE", help="Target file or folder.")],
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from marginctl.cli import options
+from marginctl.cli import common_options
 from marginctl.errors import RequestError
 from marginctl.reports.figures.registry import FIGURES
 
@@ -41,7 +41,7 @@ def command(
             help="List the published tables; with RUNS, how many of their cells the runs fill.",
         ),
     ] = False,
-    baseline: options.Baseline = None,
+    baseline: common_options.Baseline = None,
     explain: Annotated[
         str | None,
         typer.Option(
@@ -74,7 +74,7 @@ def command(
         FigureFormat | None,
         typer.Option("--figure-format", help="Figure format (default: png)."),
     ] = None,
-    report_format: options.ReportFormat = "table",
+    report_format: common_options.ReportFormat = "table",
     output: Annotated[
         Path | None,
         typer.Option("--output", metavar="FILE", help="Output file (default: stdout)."),
@@ -183,7 +183,7 @@ def _print_lines(lines: list[str], report_format: str, output: Path | None) -> N
 
     with to_file(output) as messages:
         if report_format == "json":
-            options.print_json({"schema": 1, "command": "report", "explain": lines})
+            common_options.print_json({"schema": 1, "command": "report", "explain": lines})
         else:
             print_lines(lines)
     log_lines(messages)

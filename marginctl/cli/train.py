@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from marginctl.cli import completion, options, training_options
+from marginctl.cli import common_options, completion, training_options
 from marginctl.cli.training_options import RunOptions, run_task, with_run_options
 
 
@@ -22,9 +22,9 @@ def command(
             autocompletion=completion.model,
         ),
     ] = None,
-    objective: options.Objectives = None,
-    ood: options.Ood = None,
-    pairs: options.Pairs = None,
+    objective: common_options.Objectives = None,
+    ood: common_options.Ood = None,
+    pairs: common_options.Pairs = None,
     epochs: training_options.Epochs = None,
 ) -> None:
     """Train objectives on images, by a recipe or by options alone.

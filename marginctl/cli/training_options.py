@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from marginctl.cli import completion, options
-from marginctl.cli.options import integer, print_json
+from marginctl.cli import common_options, completion
+from marginctl.cli.common_options import integer, print_json
 from marginctl.errors import MarginctlError
 
 Recipe = Annotated[
@@ -53,7 +53,7 @@ CheckpointMinutes = Annotated[
     typer.Option(
         "--checkpoint-minutes",
         metavar="MINUTES",
-        parser=options.number(0),
+        parser=common_options.number(0),
         help="Checkpoint interval.",
     ),
 ]
@@ -62,7 +62,7 @@ TensorBoardFolder = Annotated[
     typer.Option(
         "--tensorboard",
         metavar="FOLDER",
-        parser=options.folder,
+        parser=common_options.folder,
         help="Write the metrics of every epoch for TensorBoard.",
     ),
 ]
@@ -76,15 +76,15 @@ class RunOptions:
     keep: Keep = 1
     checkpoint_minutes: CheckpointMinutes = 5.0
     tensorboard: TensorBoardFolder = None
-    report_format: options.ReportFormat = "table"
-    json: options.Json = False
-    set_: options.Set = None
-    seed: options.Seed = None
-    out: options.Out = Path("runs")
-    data_dir: options.DataDir = None
-    device: options.Device = "auto"
-    dry_run: options.DryRun = False
-    quiet: options.Quiet = False
+    report_format: common_options.ReportFormat = "table"
+    json: common_options.Json = False
+    set_: common_options.Set = None
+    seed: common_options.Seed = None
+    out: common_options.Out = Path("runs")
+    data_dir: common_options.DataDir = None
+    device: common_options.Device = "auto"
+    dry_run: common_options.DryRun = False
+    quiet: common_options.Quiet = False
 
 
 def with_run_options(command: Callable[..., None]) -> Callable[..., None]:

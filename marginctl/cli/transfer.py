@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from marginctl.cli import completion, options, training_options
+from marginctl.cli import common_options, completion, training_options
 from marginctl.cli.training_options import RunOptions, run_task, with_run_options
 
 
@@ -46,7 +46,7 @@ def command(
             help="Linear classifier on frozen features, or fine-tuning; repeatable.",
         ),
     ] = None,
-    objective: options.Objectives = None,
+    objective: common_options.Objectives = None,
     epochs: training_options.Epochs = None,
     predictions: Annotated[
         Path | None,

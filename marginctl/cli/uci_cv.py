@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from marginctl.cli import completion, options
-from marginctl.cli.options import integer, print_json
+from marginctl.cli import common_options, completion
+from marginctl.cli.common_options import integer, print_json
 from marginctl.errors import MarginctlError, RequestError
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def command(
             autocompletion=completion.uci_set,
         ),
     ] = None,
-    objective: options.Objectives = None,
+    objective: common_options.Objectives = None,
     csv: Annotated[
         list[Path] | None,
         typer.Option("--csv", metavar="FILE", help="Your CSV file; repeatable."),
@@ -77,7 +77,7 @@ def command(
             "--search", help="Search the recipe's space for the published table's protocol."
         ),
     ] = False,
-    baseline: options.Baseline = None,
+    baseline: common_options.Baseline = None,
     predictions: Annotated[
         Path | None,
         typer.Option("--predictions", metavar="FILE", help="Write per-row test predictions (CSV)."),
@@ -90,17 +90,17 @@ def command(
         Path | None,
         typer.Option("--figure", metavar="FILE", help="Plot the grid results."),
     ] = None,
-    report_format: options.ReportFormat = "table",
-    json: options.Json = False,
-    set_: options.Set = None,
-    seed: options.Seed = None,
-    out: options.Out = Path("runs"),
-    data_dir: options.DataDir = None,
+    report_format: common_options.ReportFormat = "table",
+    json: common_options.Json = False,
+    set_: common_options.Set = None,
+    seed: common_options.Seed = None,
+    out: common_options.Out = Path("runs"),
+    data_dir: common_options.DataDir = None,
     offline: Annotated[
         bool, typer.Option("--offline", help="Do not download missing data sets.")
     ] = False,
-    device: options.Device = "auto",
-    workers: options.Workers = None,
+    device: common_options.Device = "auto",
+    workers: common_options.Workers = None,
     backend: Annotated[
         Backend, typer.Option("--backend", help="Execution backend.")
     ] = Backend.processes,
@@ -112,8 +112,8 @@ def command(
             help="Dask scheduler: tcp://HOST:PORT, or its JSON file.",
         ),
     ] = None,
-    dry_run: options.DryRun = False,
-    quiet: options.Quiet = False,
+    dry_run: common_options.DryRun = False,
+    quiet: common_options.Quiet = False,
 ) -> None:
     """Cross-validate objectives on tabular data: ArcGrad's Table I, UCI sets or your CSV file.
 

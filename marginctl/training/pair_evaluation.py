@@ -114,8 +114,8 @@ def pair_similarities(
     rows = {images.test.path(row): row for row in range(len(images.test))}
     similarities = []
     for pairs in lists:
-        own = embeddings[[rows[str(file.absolute())] for file in pairs.files]]
-        scores = cosine_similarities(own[pairs.rows[:, 0]], own[pairs.rows[:, 1]])
+        listed = embeddings[[rows[str(file.absolute())] for file in pairs.files]]
+        scores = cosine_similarities(listed[pairs.rows[:, 0]], listed[pairs.rows[:, 1]])
         similarities.append(PairSimilarities(pairs, scores, embeddings.shape[1]))
     return similarities
 

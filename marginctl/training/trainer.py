@@ -239,8 +239,8 @@ class Trainer:
                 (features, self.objective.scale_similarities(scores, features), scores, y)
             )
         local = [torch.cat(tensors).cpu() for tensors in zip(*outputs, strict=True)]
-        gathered = self._world.all_gather(local)
-        predictions = Predictions(*(torch.cat(t) for t in zip(*gathered, strict=True)))
+        parts = self._world.all_gather(local)
+        predictions = Predictions(*(torch.cat(t) for t in zip(*parts, strict=True)))
         n, expected = len(predictions.labels), len(batches.test)
         if n != expected:
             raise AssertionError(f"{n} of {expected} images were evaluated")

@@ -108,14 +108,14 @@ def minimize(
         The last point, exact, and the number of iterations.
     """
 
-    def at(x: FloatArray, exact: bool) -> Point:
+    def point_at(x: FloatArray, exact: bool) -> Point:
         return Point(x, *evaluate(x, exact), exact)
 
     def step(point: Point) -> Point | None:
         direction = memory.direction(point.gradient, inverse)
-        return line_search(lambda x: at(x, point.exact), point, direction)
+        return line_search(lambda x: point_at(x, point.exact), point, direction)
 
-    point, iterations = at(start, False), 0
+    point, iterations = point_at(start, False), 0
     while True:
         converged = gradient_norm(point.gradient) <= tolerance
         if point.exact and converged:
@@ -133,11 +133,11 @@ def minimize(
         elif point.exact:
             return point, iterations
         else:
-            point = at(point.x, True)
+            point = point_at(point.x, True)
 
 
 def line_search(
-    at: Callable[[FloatArray], Point], start: Point, direction: FloatArray
+    point_at: Callable[[FloatArray], Point], start: Point, direction: FloatArray
 ) -> Point | None:
     """Return a point along a direction that meets the strong Wolfe conditions, None if none.
 
@@ -150,7 +150,7 @@ def line_search(
     low, low_slope, high, high_slope = 0.0, slope, np.inf, np.inf
     step = 1.0
     for _ in range(MAX_LINE_SEARCH_STEPS):
-        point = at(start.x + step * direction)
+        point = point_at(start.x + step * direction)
         new_slope = float(_dot(point.gradient, direction))
         decreases = point.value <= start.value + DECREASE * step * slope + rounding
         if decreases and abs(new_slope) <= -CURVATURE * slope:

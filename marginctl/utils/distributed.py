@@ -140,9 +140,9 @@ def all_gather_rows(rows: Tensor) -> Tensor:
     dist.all_gather(counts, torch.tensor([len(rows)], device=rows.device))
     longest = max(int(count) for count in counts)
     padded = torch.cat([rows, rows.new_zeros(longest - len(rows))])
-    gathered = [torch.empty_like(padded) for _ in counts]
-    dist.all_gather(gathered, padded)
-    return torch.cat([g[: int(count)] for g, count in zip(gathered, counts, strict=True)])
+    buffers = [torch.empty_like(padded) for _ in counts]
+    dist.all_gather(buffers, padded)
+    return torch.cat([g[: int(count)] for g, count in zip(buffers, counts, strict=True)])
 
 
 def all_reduce_sum(total: Tensor) -> Tensor:
