@@ -33,7 +33,7 @@ class Comparison:
             equal differences.
         bootstrap_interval: of the mean over data sets or seeds, 95 % percentiles of 10,000 draws.
         test: Wilcoxon's over data sets, a t-test otherwise.
-        p_holm: its p-value after Holm's adjustment over the objectives of the row.
+        p_holm: its p-value with Holm's adjustment over the objectives of the row.
         wins, ties, losses: of the pairs. A tie is equal except for the rounding of floats, whatever
             a table shows.
         higher_is_better: whether higher numbers of the metric are better.
