@@ -160,7 +160,7 @@ def test_every_command_and_format_has_the_toys(added, request, marginctl):
     assert trained.status == 0, trained.err
     cells = {cell["objective"]: cell for cell in trained.json["cells"]}
     error = 100 - cells["squared"]["last"]["mean"]
-    assert cells["squared"]["toy-error"]["mean"] == pytest.approx(error)
+    assert cells["squared"]["metrics"]["toy-error"]["mean"] == pytest.approx(error)
     assert "toy error %" in marginctl(*train).out
     assert marginctl(*train, "--format", "captions").out.startswith("TOY ")
     report = ("report", runs)
