@@ -1,4 +1,4 @@
-"""A folder with all that the commands of the README and of the help name, and small work."""
+"""Documented commands made runnable: a folder with the files that they name, and less work."""
 
 import shutil
 from pathlib import Path
@@ -10,16 +10,16 @@ from marginctl.cli import run
 
 NETWORK = ("--model", "mlp:width=8", "--epochs", "1", "--device", "cpu", "--quiet")
 PROBE = ("--set", "images=100", "--set", "classes=3", "--set", "features=10")
-# the options that make a benchmark a quick look
-SMALL = {
+# options that make a benchmark end within seconds
+QUICK_BENCHMARKS = {
     ("bench", "objectives"): ("--rounds", "1", "--set", "shapes=[[8,10,16]]"),
     ("bench", "probe"): ("--rounds", "1", *PROBE),
 }
-FOREIGN = ("near=digits", "far=fashion-mnist")
+STAND_INS = {"near=digits": "near=folder:textures", "far=fashion-mnist": "far=folder:photos"}
 
 
-def make(folder: Path) -> Path:
-    """Run stores, photographs, tables, logits and a calibration."""
+def create_files(folder: Path) -> Path:
+    """Write runs folders, images, tables, logits and pair lists into a folder and return it."""
     stream = np.random.default_rng(0)
     for part in ("train", "val"):
         for label in ("ant", "bee"):
@@ -57,13 +57,14 @@ def make(folder: Path) -> Path:
     table += ["--objective", "arcgrad:scale=5", "--set", "protocol.epochs=1", "--quiet"]
     assert run([*table, "--out", str(runs)]) == 0
     shutil.copytree(runs, folder / "other-runs")
+    shutil.copytree(folder / "photos", folder / "textures")
     return folder
 
 
-def small(arguments: list[str], folder: Path) -> list[str]:
-    """A documented command with what is in the folder, and so little work that it ends at once.
+def runnable(arguments: list[str], folder: Path) -> list[str]:
+    """Return a documented command with the files of the folder and little work.
 
-    What trains goes as far as its plan; evaluation, calibration and reports are run.
+    Commands that train only print their plan; evaluation, calibration and reports are run.
     """
     digits = next((folder / "runs").glob("*digits*/*/result.json")).parent
     photos = next((folder / "photo-runs").rglob("result.json")).parent
@@ -75,7 +76,7 @@ def small(arguments: list[str], folder: Path) -> list[str]:
         elif word == "RUN" or word.endswith("TRIAL"):
             words.append(str(photos if "--pairs" in arguments else digits))
         else:
-            words.append("far=folder:photos" if word in FOREIGN else word.replace("PATH", "photos"))
+            words.append(STAND_INS.get(word, word.replace("PATH", "photos")))
     if words[0] in ("train", "cosify", "transfer", "uci-cv") and "--dry-run" not in words:
         words.append("--dry-run")
     if words[0] == "train":
@@ -83,5 +84,5 @@ def small(arguments: list[str], folder: Path) -> list[str]:
         tail = any("imbalance" in word or "table7" in word for word in words)
         words += ["--set", "data.max_per_class=20" if tail else "data.subset_size=50"]
     if words[0] == "bench":
-        words += SMALL.get(tuple(words[:2]), ("--help",))
+        words += QUICK_BENCHMARKS.get(tuple(words[:2]), ("--help",))
     return words

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.documented_commands import make, small
+from tests.documented_commands import create_files, runnable
 
 ROOT = Path(__file__).parents[1]
 
@@ -25,13 +25,13 @@ def commands() -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    return make(tmp_path_factory.mktemp("place"))
+def folder(tmp_path_factory):
+    return create_files(tmp_path_factory.mktemp("place"))
 
 
 @pytest.mark.parametrize("line", commands())
-def test_a_command_runs(line, marginctl, place, monkeypatch):
-    monkeypatch.chdir(place)
+def test_a_command_runs(line, marginctl, folder, monkeypatch):
+    monkeypatch.chdir(folder)
     arguments = shlex.split(line.split(" > ")[0], comments=True)[1:]
-    ran = marginctl(*small(arguments, place))
+    ran = marginctl(*runnable(arguments, folder))
     assert ran.status == 0, ran.err

@@ -7,23 +7,23 @@ import shlex
 import pytest
 
 from marginctl.cli import COMMANDS, GROUPS, completion, examples
-from tests.documented_commands import make, small
+from tests.documented_commands import create_files, runnable
 
 pytestmark = pytest.mark.smoke
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    return make(tmp_path_factory.mktemp("place"))
+def folder(tmp_path_factory):
+    return create_files(tmp_path_factory.mktemp("place"))
 
 
 LINES = [line for command in examples.EXAMPLES.values() for line in command]
 
 
 @pytest.mark.parametrize("line", LINES)
-def test_every_example_runs(line, marginctl, place, monkeypatch):
-    monkeypatch.chdir(place)
-    arguments = small(shlex.split(line)[1:], place)
+def test_every_example_runs(line, marginctl, folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    arguments = runnable(shlex.split(line)[1:], folder)
     ran = marginctl(*arguments)
     assert ran.status == 0, ran.err
     assert ran.out or "report.html" in arguments
@@ -66,8 +66,8 @@ def findings_on(document, topic):
     return [f for f in document["findings"] if f["topic"] == topic]
 
 
-def test_doctor_reports_folders_packages_and_data(marginctl, place, tmp_path, monkeypatch):
-    monkeypatch.chdir(place)
+def test_doctor_reports_folders_packages_and_data(marginctl, folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(folder)
     ran = marginctl("doctor", "--json", "--data-dir", tmp_path / "data")
     assert ran.status == 0, ran.out
     assert ran.json["problems"] == 0
@@ -104,7 +104,7 @@ def test_doctor_wraps_between_words(marginctl, tmp_path, monkeypatch):
     assert narrow.split("runs folder")[0].split() == wide.split("runs folder")[0].split()
 
 
-def test_doctor_reports_problems(marginctl, place, tmp_path, monkeypatch):
+def test_doctor_reports_problems(marginctl, folder, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     unfinished = tmp_path / "runs" / "r" / "t"
     unfinished.mkdir(parents=True)
