@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from marginctl.data.tabular.uci import uci_definitions
+from marginctl.errors import RequestError
 from marginctl.papers import PublishedMean, PublishedValue, papers, published_table
 from marginctl.papers.published import read_paper
 from marginctl.recipe import shipped_recipes
@@ -325,5 +326,5 @@ def test_cells_of_a_file(tmp_path):
 )
 def test_an_invalid_file_is_refused_with_the_reason(tmp_path, old, new, message):
     assert FILE.count(old)
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(RequestError, match=message):
         read_file(tmp_path, FILE.replace(old, new))
