@@ -13,6 +13,7 @@ from marginctl.errors import StorageError
 from marginctl.experiments.tasks import TASKS
 from marginctl.objectives.parts import scale_source
 from marginctl.recipe import ImageRecipe, UciCvRecipe
+from marginctl.recipe.fields import RECORDED
 from marginctl.runs.atomic_io import write_error, write_json_lines
 from marginctl.runs.base_record import (
     Objective,
@@ -312,7 +313,8 @@ def _shared_recipe(text: str, task: str) -> tuple[dict[str, Any], UciCvRecipe | 
     if not isinstance(document.get("name"), str):
         raise CorruptFileError("'recipe.name' is missing")
     try:
-        return document, TASKS[task].load("schema").model_validate(settings)
+        schema = TASKS[task].load("schema")
+        return document, schema.model_validate(settings, context={RECORDED: True})
     except ValidationError as error:
         raise CorruptFileError(
             f"its recipe does not fit this version: {first_problem(error)}"

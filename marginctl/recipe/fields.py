@@ -18,6 +18,8 @@ from marginctl.errors import RequestError
 from marginctl.objectives.parsing import parse_any
 from marginctl.objectives.schedules import Schedule, parse_learning_rate
 
+# In the context of a validation: the recipe of a run, whose data sets may be a user's own.
+RECORDED = "recorded"
 CUSTOM_ERROR = "custom_error"  # the type of errors whose message is complete
 TYPE_NAMES = {  # pydantic's phrase -> ours
     "a valid dictionary": "a mapping of keys",

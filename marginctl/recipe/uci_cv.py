@@ -17,6 +17,7 @@ from marginctl.objectives.parsing import ParsedObjective, parse_any
 from marginctl.objectives.parts import check_scale_value
 from marginctl.recipe.fields import (
     CUSTOM_ERROR,
+    RECORDED,
     STRICT,
     About,
     LearningRate,
@@ -222,8 +223,10 @@ class UciCvRecipe(BaseModel):
 
     @field_validator("datasets")
     @classmethod
-    def _known_datasets(cls, names: str | list[str]) -> str | list[str]:
-        return names if isinstance(names, str) else map_all(names, check_uci_name)
+    def _known_datasets(cls, names: str | list[str], info: ValidationInfo) -> str | list[str]:
+        if isinstance(names, str) or (info.context or {}).get(RECORDED):
+            return names
+        return map_all(names, check_uci_name)
 
     @field_validator("seeds")
     @classmethod

@@ -193,7 +193,7 @@ def test_objectives_side_by_side_and_drawn(marginctl, tmp_path):
     shown = ("objectives", "show", "arcgrad:scale=1", "lm-softmax", "l-gm", "--classes", "3")
     ran = marginctl(*shown, "--plot", tmp_path / "figure.png")
     assert ran.status == 0
-    assert "the angles differ by 83.83 degrees" in ran.out
+    assert "at a gap of 83.83 degrees" in ran.out
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
     assert "wrote" in ran.err
     document = marginctl(*shown, "--json").json

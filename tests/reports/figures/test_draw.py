@@ -202,7 +202,7 @@ def test_a_plug_in_adds_a_figure(tmp_path, monkeypatch):
     path.write_text(PLUGIN)
     monkeypatch.setenv("MARGINCTL_PLUGINS", str(path))
     runs = run(tmp_path / "r", "soft", 0, [record(1, 50)])
-    found = Collected(trained=[trained_table(runs)])
+    found = Collected(training_runs=[trained_table(runs)])
     written, _ = draw_figures(found, tmp_path / "out", ["toy"], "png")
     assert list(written.values()) == ["A toy"]
     assert "toy" in FIGURES
