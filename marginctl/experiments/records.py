@@ -98,14 +98,18 @@ class SourceModel(Record):
 
     Attributes:
         path: its run directory, checkpoint or weights, as the recipe names it.
-        row, objective, seed: of a transfer: what it was trained with; no seed for weights.
     """
 
     path: str = ""
     weights_sha256: str
-    row: str = ""
-    objective: Objective = PROBE_OBJECTIVE
-    seed: int | None = None
+
+
+class TransferSource(SourceModel):
+    """The source model of a transfer, with what it was trained with; weights have no seed."""
+
+    row: str
+    objective: Objective
+    seed: int | None
 
 
 class Baseline(Record):
@@ -214,7 +218,7 @@ class TransferResult(TrainingResult):
     """
 
     method: str
-    source_model: SourceModel
+    source_model: TransferSource
     probe: Probe | None
     predictions_sha256: str | None = None
     classifier: Objective = PROBE_OBJECTIVE
