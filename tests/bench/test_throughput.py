@@ -22,7 +22,7 @@ def bench(marginctl, tmp_path, monkeypatch):
         timed = []
 
         def time_training(recipe, images, device_config, max_epochs, seconds):
-            timed.append((recipe.model, seconds))
+            timed.append((str(recipe.model), seconds))
             return TrainingTime([epoch] if full else [], epoch, evaluation, 1e6)
 
         monkeypatch.setattr(throughput, "time_training", time_training)

@@ -100,7 +100,7 @@ def test_doctor_in_a_checkout_that_is_not_installed(marginctl, monkeypatch, tmp_
     monkeypatch.setattr(doctor.metadata, "requires", absent)
     ran = marginctl("doctor", "--out", tmp_path)
     assert ran.status == 0
-    assert "marginctl is not installed, so what it needs is not known" in ran.out
+    assert "marginctl is not installed: its requirements are unknown" in ran.out
 
 
 def test_doctor_without_torch(marginctl, monkeypatch, tmp_path):

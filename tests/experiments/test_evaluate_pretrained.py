@@ -257,8 +257,8 @@ def test_the_classes_of_the_images():
     with pytest.raises(RequestError) as caught:
         evaluate_pretrained.match_classes(("ant", "bees"), CATEGORIES, "W")
     assert caught.value.lines == (
-        "W: has 1000 classes, the images have 2: expected as many, or classes that are called as "
-        "its categories or by their wnids: 'bees' is none",
+        "W: has 1000 classes, the images have 2: expected as many, or classes with the names of "
+        "its categories or wnids: 'bees' is none",
     )
     with pytest.raises(RequestError) as caught:
         evaluate_pretrained.match_classes(("tiger_cat", "bee", "tiger cat"), CATEGORIES, "W")

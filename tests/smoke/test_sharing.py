@@ -35,8 +35,8 @@ def test_a_trial_that_is_taken_comes_last_and_so_does_what_needs_it(marginctl, t
     ran = marginctl(*COMMAND, "--out", store)
     thread.join()
     assert ran.status == 0, ran.err
-    assert ran.err.count("another process is at work on it") == 1
-    assert "other processes are at work on 2 of the trials: waiting for their results" in ran.err
+    assert ran.err.count("locked by another process") == 1
+    assert "other processes hold 2 of the trials: waiting for their results" in ran.err
     assert _untimed(ran) == _untimed(first)
 
 

@@ -123,7 +123,7 @@ def test_eval_names_what_is_wrong(marginctl, trained, tmp_path):
     damaged = copy / "checkpoints" / original.name
     damaged.write_bytes(original.read_bytes()[:-9])
     (copy / "run.json").write_text((run / "run.json").read_text())
-    assert "its checksum does not fit" in marginctl("eval", damaged).err
+    assert "is corrupt: checksum mismatch" in marginctl("eval", damaged).err
     damaged.write_bytes(original.read_bytes())
     about = json.loads((run / "run.json").read_text())
     about["recipe"]["model"] = "mlp"
@@ -165,7 +165,7 @@ grid: {data.label_noise: [0.0, 0.4], train.batch_size: [50]}
             ("--set", "grid={data.subset_fraction: [2.0]}"),
             "grid.data.subset_fraction.0 = 2.0: expected less than",
         ),
-        (("--set", "data.subset_size=3"), "count = 3: expected 10 (one of each class) .. 1437"),
+        (("--set", "data.subset_size=3"), "data.subset_size = 3: expected 10 (one of each class) .. 1437"),
         (("--model", "vgg16"), "model 'vgg16': images of 8 x 8 pixels: expected at least 32"),
         (("--seed", "1", "--seeds", "2"), "--seed and --seeds: give one of them"),
         (("--device", "cuda:99"), "--device cuda:99: this machine has"),
@@ -294,7 +294,7 @@ def test_a_checkpoint_of_another_trial_is_not_used(marginctl, tmp_path):
     for path in (two.parent / "checkpoints").glob("step-*.pt"):
         shutil.copy(path, one.parent / "checkpoints")
     again = marginctl(*arguments)
-    assert "is of another trial" in again.err
+    assert "belongs to another trial" in again.err
     assert "restarting" in again.err
     assert json.loads(one.read_text())["weights_sha256"] == before
 
@@ -350,7 +350,7 @@ def test_what_a_network_cannot_do_is_one_line(marginctl, tmp_path, pictures):
     small = ("--set", "data.subset_size=11", "--set", "train.batch_size=1", "--epochs", "1")
     ran = marginctl("train", "--model", "resnet18", *small, *out)
     assert ran.status == 2
-    assert "batch normalisation needs more than one value a channel" in ran.err
+    assert "batch normalisation needs more than one value per channel" in ran.err
     ran = marginctl("train", "--set", "optim.nesterov=true", "--set", "optim.momentum=0.0", *out)
     assert ran.status == 2
     assert "optim.nesterov = true with optimizer = sgd and momentum = 0" in ran.err
@@ -374,5 +374,5 @@ def test_a_run_json_that_is_gone_comes_back(marginctl, tmp_path):
         (path.parent / "run.json").write_text(json.dumps({**about, **change}))
         ran = marginctl("eval", path.parent)
         assert ran.status == 2
-        assert "is missing, damaged or not of marginctl train" in ran.err
+        assert "is missing, corrupt or not of marginctl train" in ran.err
         assert "run.json is" in marginctl("report", tmp_path).err
