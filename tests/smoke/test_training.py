@@ -165,7 +165,10 @@ grid: {data.label_noise: [0.0, 0.4], train.batch_size: [50]}
             ("--set", "grid={data.subset_fraction: [2.0]}"),
             "grid.data.subset_fraction.0 = 2.0: expected less than",
         ),
-        (("--set", "data.subset_size=3"), "data.subset_size = 3: expected 10 (one of each class) .. 1437"),
+        (
+            ("--set", "data.subset_size=3"),
+            "data.subset_size = 3: expected 10 (one of each class) .. 1437",
+        ),
         (("--model", "vgg16"), "model 'vgg16': images of 8 x 8 pixels: expected at least 32"),
         (("--seed", "1", "--seeds", "2"), "--seed and --seeds: give one of them"),
         (("--device", "cuda:99"), "--device cuda:99: this machine has"),
