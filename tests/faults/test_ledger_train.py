@@ -317,7 +317,7 @@ def test_a_checkpoint_of_another_network(marginctl, tmp_path, monkeypatch, objec
         assert len(ran.err.splitlines()) == 1
         assert re.search(said, line), line
         assert str(trial) in line
-        assert "train it again" in line or "remove that folder" in line
+        assert "train it again" in line or "remove the folder" in line
 
 
 def test_each_test_image_counts_once(monkeypatch):
@@ -346,7 +346,7 @@ def test_the_last_and_the_best_epoch_are_reported(marginctl, tmp_path, monkeypat
         (3, 60.0),
         (1, 70.0),
     ]
-    assert "which has seen the test images" in result["selection"]
+    assert "selected on the test set (optimistically biased)" in result["selection"]
     found = marginctl("eval", path.parent, "--json", "--device", "cpu").json
     assert found["step"] == 12
 
@@ -388,7 +388,7 @@ def test_a_pipe_instead_of_a_record_does_not_block(marginctl, tmp_path):
     os.mkfifo(run)
     ran = marginctl("eval", run.parent)
     assert ran.status == 2
-    assert ran.err.endswith("run.json: is missing, damaged or not of marginctl train\n")
+    assert ran.err.endswith("run.json: is missing, corrupt or not of marginctl train\n")
     assert marginctl(*arguments).status == 0
     assert json.loads(run.read_text())["task"] == "train"
 
@@ -408,7 +408,7 @@ def test_the_recorded_recipe_reproduces_the_run(
         (tmp_path / "own.yaml").write_text(RECIPE)
         known = {"paper/own": tmp_path / "own.yaml"}
         module = importlib.import_module("marginctl.recipe.load")
-        monkeypatch.setattr(module, "shipped", lambda: known)
+        monkeypatch.setattr(module, "shipped_recipes", lambda: known)
         arguments = ("train", "paper/own")
     else:  # a name of more than 60 characters, cut at a sign
         name = "x" * 47 + "a  b é"

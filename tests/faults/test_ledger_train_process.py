@@ -20,14 +20,14 @@ COMMAND = Command([*ARGUMENTS, "--objective", "adacos", "--checkpoint-minutes", 
 # The sixth step takes an hour, as one on slow files may.
 SLOW = """
 import runpy, sys, time
-from marginctl.training import loop
-real = loop.Trainer._train_step
+from marginctl.training import trainer
+real = trainer.Trainer._train_step
 def train_step(self, x, y):
     if self.step == 5:
         print("waits", file=sys.stderr, flush=True)
         time.sleep(3600)
     real(self, x, y)
-loop.Trainer._train_step = train_on
+trainer.Trainer._train_step = train_step
 sys.argv[0] = "marginctl"
 runpy.run_module("marginctl", run_name="__main__")
 """

@@ -63,7 +63,7 @@ def test_a_signal_leaves_a_checkpoint_and_its_status(tmp_path, undisturbed, numb
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == status
     assert "has a checkpoint at step" in stderr.decode()
-    assert "the same command again resumes" in stderr.decode()
+    assert "repeat the command to resume" in stderr.decode()
     assert "Traceback" not in stderr.decode()
     COMMAND.run(tmp_path)
     assert records(tmp_path) == undisturbed
@@ -75,8 +75,8 @@ def test_a_second_process_waits_and_runs_the_remaining_trials(tmp_path, undistur
     process.send_signal(signal.SIGSTOP)  # its lock is held, and nothing more is done
     second = subprocess.Popen(COMMAND.line(tmp_path), stderr=subprocess.PIPE, text=True)
     met, waits = second.stderr.readline(), second.stderr.readline()
-    assert "another process is at work on it" in met
-    assert "at work on 1 of the trials: waiting for their results" in waits
+    assert "locked by another process" in met
+    assert "other processes hold 1 of the trials: waiting for their results" in waits
     assert second.poll() is None
     process.kill()
     process.wait()
@@ -98,7 +98,7 @@ def test_a_waiting_process_is_stopped_by_a_signal(tmp_path):
     process.wait()
     assert second.returncode == 143
     assert rest.count("\n") == 1
-    assert "stopped: other processes are at work on 1 of the trials" in rest
+    assert "stopped: other processes hold 1 of the trials" in rest
 
 
 def test_two_processes_share_a_grid(tmp_path):

@@ -10,10 +10,12 @@ import importlib.util
 import io
 import math
 import pickle
+import re
 import struct
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,20 +96,33 @@ def _read_cifar_binary(paths: Sequence[Path], count: int, *, label_bytes: int) -
 
 
 def read_cifar10_pickle(paths: Sequence[Path], count: int) -> ArraySplit:
-    """Read CIFAR-10's Python batches, whose MD5 digests the caller has checked."""
+    """Read CIFAR-10's Python batches."""
     return _read_cifar_pickle(paths, count, "labels")
 
 
 def read_cifar100_pickle(paths: Sequence[Path], count: int) -> ArraySplit:
-    """Read CIFAR-100's Python files, whose MD5 digests the caller has checked."""
+    """Read CIFAR-100's Python files; the fine labels are the classes."""
     return _read_cifar_pickle(paths, count, "fine_labels")
 
 
 def _read_cifar_pickle(paths: Sequence[Path], count: int, key: str) -> ArraySplit:
-    # a pickle can run code: only files with a known digest come here
-    batches = [pickle.loads(_read(path), encoding="latin1") for path in paths]
-    x = np.concatenate([_interleave(batch["data"]) for batch in batches])
-    return x, np.concatenate([np.asarray(batch[key], np.int64) for batch in batches])
+    """Read pickled batches of equal length, labels under `key`, without running their content."""
+    rows = count // len(paths)
+    x, y = [], []
+    for path in paths:
+        batch = _unpickle(path)
+        shape, table = _pickled_array(batch.get("data"))
+        if shape != (rows, CIFAR_VALUES):
+            text = f"images of shape {shorten(str(shape))}, expected {(rows, CIFAR_VALUES)}"
+            raise RequestError(f"{path}: {text}: download it again")
+        labels = batch.get(key)
+        if not isinstance(labels, list) or not all(type(v) is int and 0 <= v < 256 for v in labels):
+            raise RequestError(f"{path}: no list of labels under '{key}': download it again")
+        if len(labels) != rows:
+            raise RequestError(f"{path}: {len(labels)} labels, expected {rows}: download it again")
+        x.append(_interleave(table))
+        y.append(np.array(labels, np.int64))
+    return np.concatenate(x), np.concatenate(y)
 
 
 def read_svhn(paths: Sequence[Path], count: int) -> ArraySplit:
@@ -172,3 +187,52 @@ def _wrong_size(path: Path, actual: int, expected: int) -> RequestError:
 def _interleave(planes: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Return rows of three colour planes, (N, 3072), as (N, 32, 32, 3)."""
     return np.ascontiguousarray(planes.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
+
+
+class _Placeholder:
+    """Stands for a numpy object of a pickle, so that no code of numpy receives unknown content."""
+
+    def __init__(self, *arguments: object) -> None:
+        self.arguments = arguments
+        self.state: Any = None
+
+    def __setstate__(self, state: object) -> None:
+        self.state = state
+
+
+class _SafeUnpickler(pickle.Unpickler):
+    """Reads numbers, text, lists, dicts and placeholders of arrays; refuses every other name."""
+
+    ARRAYS = re.compile(r"numpy\.(ndarray|dtype|_?core\.multiarray\._reconstruct)")
+
+    def find_class(self, module: str, name: str) -> Any:
+        if not self.ARRAYS.fullmatch(f"{module}.{name}"):
+            raise pickle.UnpicklingError(f"it asks for {module}.{name}")
+        return _Placeholder
+
+
+def _unpickle(path: Path) -> dict[str, Any]:
+    """Return the dict of a pickle; arrays are placeholders."""
+    try:
+        with path.open("rb") as file:
+            batch = _SafeUnpickler(file, encoding="bytes").load()
+    except OSError as error:
+        raise RequestError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except Exception as error:  # a corrupt pickle can raise anything
+        reason = f"{shorten(str(error) or type(error).__name__)}: nothing in it was run"
+        raise RequestError(f"{path}: corrupt CIFAR file: {reason}: download it again") from None
+    if not isinstance(batch, dict):
+        raise RequestError(f"{path}: not a CIFAR file: no dict in it: download it again")
+    # Python 2 wrote the original files: its strings are read as bytes
+    texts = {k.decode("latin-1"): v for k, v in batch.items() if isinstance(k, bytes)}
+    return texts | {k: v for k, v in batch.items() if isinstance(k, str)}
+
+
+def _pickled_array(value: object) -> tuple[object, NDArray[np.uint8]]:
+    """Return the shape and the rows of an array of bytes; the shape is None for anything else."""
+    match value:
+        case _Placeholder(state=(_, (int(n), int(d)), _Placeholder() as dtype, column, bytes(raw))):
+            if dtype.arguments[:1] in ((b"u1",), ("u1",)) and n >= 0 and len(raw) == n * d:
+                order: Any = "F" if column else "C"
+                return (n, d), np.frombuffer(raw, np.uint8).reshape((n, d), order=order)
+    return None, np.empty((0, 0), np.uint8)
