@@ -21,7 +21,7 @@ TABLES = [t for paper in papers() for t in paper.tables.values() if t.recipes]
 def trials(name):
     """The facts of every trial that a shipped recipe expands to, seeds aside."""
     return [
-        facts(made, objective, dataset)
+        facts(made, str(objective), dataset)
         for made in expand_grid(load_any_recipe(find_recipe(name)))
         for dataset in ([None] if isinstance(made, ImageRecipe) else made.dataset_names)
         for objective in objectives_of(made)
