@@ -34,7 +34,13 @@ def numbers(stdout):
 
 
 @pytest.mark.parametrize(
-    ("workers", "when_done", "extra"), [(1, 1, 0.0), (1, 2, 0.05), (2, 1, 0.02), (2, 3, 0.0)]
+    ("workers", "when_done", "extra"),
+    [
+        (1, 2, 0.05),
+        (2, 1, 0.02),
+        pytest.param(1, 1, 0.0, marks=pytest.mark.slow),
+        pytest.param(2, 3, 0.0, marks=pytest.mark.slow),
+    ],
 )
 def test_a_killed_and_resumed_run_equals_an_undisturbed_one(
     tmp_path, undisturbed, workers, when_done, extra
@@ -61,6 +67,7 @@ search:
 """
 
 
+@pytest.mark.slow
 def test_a_killed_search_resumes(tmp_path):
     """Six settings side by side: killed while their results are written, and in the last round."""
     recipe = tmp_path / "near.yaml"
@@ -75,8 +82,11 @@ def test_a_killed_search_resumes(tmp_path):
 
 @pytest.mark.parametrize(
     ("signals", "status"),
-    [([signal.SIGINT], 130), ([signal.SIGTERM], 143), ([signal.SIGINT] * 3, 130)],
-    ids=["one Ctrl-C", "SIGTERM", "three Ctrl-C"],
+    [
+        pytest.param([signal.SIGINT], 130, id="one Ctrl-C"),
+        pytest.param([signal.SIGTERM], 143, id="SIGTERM", marks=pytest.mark.slow),
+        pytest.param([signal.SIGINT] * 3, 130, id="three Ctrl-C", marks=pytest.mark.slow),
+    ],
 )
 def test_an_interrupt_stops_at_once_and_the_run_resumes(tmp_path, undisturbed, signals, status):
     """To the whole process group, as a terminal sends it; no worker and no traceback is left."""

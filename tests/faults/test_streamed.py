@@ -61,7 +61,10 @@ def started(command, out):
     return process
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "status"),
+    [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)],
+)
 def test_a_signal_to_the_whole_group(command, undisturbed, tmp_path, number, status):
     process = started(command, tmp_path)
     os.killpg(process.pid, number)

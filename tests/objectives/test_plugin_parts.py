@@ -72,6 +72,7 @@ def run(installed, tmp_path, *arguments):
     )
 
 
+@pytest.mark.slow
 def test_the_example_of_the_readme_works_in_every_command(installed, tmp_path):
     shown = run(installed, tmp_path, "objectives", "show", "focal:gamma=1")
     assert "Focal loss" in shown.stdout

@@ -222,7 +222,10 @@ def scattered(tmp_path_factory):
     return [folder / name for name in ("store0", "store1", "store2", "nets")]
 
 
-@pytest.mark.parametrize("form", ["markdown", "json", "latex", "csv"])
+@pytest.mark.parametrize(
+    "form",
+    ["json", *(pytest.param(f, marks=pytest.mark.slow) for f in ("markdown", "latex", "csv"))],
+)
 def test_neither_hashes_nor_the_order_of_stores_change_a_byte(scattered, form):
     printed = []
     for seed, order in (("0", (0, 1, 2, 3)), ("12345", (3, 1, 2, 0))):

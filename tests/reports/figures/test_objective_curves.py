@@ -61,7 +61,10 @@ def axis_of_name(name):
     return axis_name(parse(name).spec)
 
 
-@pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf"])
+@pytest.mark.parametrize(
+    "suffix",
+    [".svg", *(pytest.param(other, marks=pytest.mark.slow) for other in (".png", ".pdf"))],
+)
 def test_a_figure_is_the_same_file_twice(tmp_path, suffix):
     paths = [tmp_path / f"{i}{suffix}" for i in (1, 2)]
     for path in paths:

@@ -281,6 +281,7 @@ def test_text_is_legible(scheme):
     assert re.findall(r"(?<!-)color: (?!var|inherit|light)[^;]*", CSS) == []
 
 
+@pytest.mark.slow
 def test_ten_thousand_runs_make_a_page_that_can_be_sent():
     stream = random.Random(0)
     cells = {
