@@ -197,6 +197,15 @@ class TrainingResult(Result):
         return float(kappa) if isinstance(kappa, int | float) and kappa > 0 else None
 
 
+class FineTunedResult(TrainingResult):
+    """The result of fine-tuning a source model on images, with the source model's own metrics."""
+
+    data: Annotated[str, Field(min_length=1)]
+    model: Annotated[str, Field(min_length=1)]
+    source_model: SourceModel
+    baseline: Baseline
+
+
 class Probe(Record):
     """How a linear probe was fitted.
 

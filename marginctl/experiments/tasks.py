@@ -58,7 +58,7 @@ TASKS: Mapping[str, Task] = {
     ),
     "cosify": Task(
         schema="marginctl.recipe.cosify:CosifyRecipe",
-        result=f"{_EXPERIMENTS}.records:TrainingResult",
+        result=f"{_EXPERIMENTS}.records:FineTunedResult",
         prepare=f"{_EXPERIMENTS}.cosify_session:prepare_cosify",
         estimate=f"{_EXPERIMENTS}.estimate:estimate_training",
         report="marginctl.reports.tables.training_table:training_report",

@@ -71,7 +71,7 @@ def test_no_variance_gives_a_reason():
     ("repetitions", "limit"), [(30, 0.17), pytest.param(100, 0.12, marks=pytest.mark.slow)]
 )
 def test_type_one_error_by_simulation(repetitions, limit):
-    """A short form of `python -m tests.results.type_one`; the limit is 5 % and 3 standard errors."""
+    """A short form of `python -m tests.results.type_one`; limit: 5 % and 3 standard errors."""
     corrected, plain = rejected(repetitions)
     assert corrected <= limit
     assert plain > 0.3
