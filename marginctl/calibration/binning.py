@@ -45,7 +45,7 @@ def fit_histogram(outputs: Outputs, bins: int) -> Fit:
 
 def apply_isotonic(parameters: Mapping[str, Any], outputs: Outputs) -> Predictions:
     """Return the values on each class's line, over their sum."""
-    return _apply(parameters, outputs, on_line)
+    return _apply(parameters, outputs, interpolate)
 
 
 def apply_histogram(parameters: Mapping[str, Any], outputs: Outputs) -> Predictions:
@@ -62,7 +62,7 @@ def fit_line(p: FloatArray, positive: NDArray[np.bool_]) -> Function:
     return {"x": model.X_thresholds_.tolist(), "y": model.y_thresholds_.tolist()}
 
 
-def on_line(function: Function, p: FloatArray) -> FloatArray:
+def interpolate(function: Function, p: FloatArray) -> FloatArray:
     """Return the values of an isotonic function at (N,) probabilities."""
     x, y = np.array(function["x"], np.float64), np.array(function["y"], np.float64)
     return np.asarray(np.interp(p, x, y))

@@ -81,7 +81,7 @@ class UciCvSession:
         return {
             "trials": len(self.trials),
             "to_do": len(pending),
-            "networks": sum(trial.trained for trial in pending),
+            "networks": sum(trial.trained_networks for trial in pending),
             "workers": workers,
             "seconds": estimated_seconds(pending, workers),
             "folder": str(self.folder),

@@ -108,7 +108,7 @@ class CVTrial:
         return num_folds(self.dataset, self.protocol) * self.protocol.repeats
 
     @property
-    def trained(self) -> int:
+    def trained_networks(self) -> int:
         """The number of networks that are trained, those of inner folds included."""
         if self.tuning is None:
             return self.networks
@@ -276,5 +276,5 @@ def estimated_seconds(trials: Iterable[CVTrial], workers: int) -> float:
 
 
 def cost_seconds(cost: float, workers: int) -> float:
-    """Return the rough time of a cost, start-up of the workers included."""
+    """Return the estimated seconds that a cost takes, with the start-up of the workers."""
     return math.ceil(cost / COST_PER_SECOND / workers + 4) if cost else 0.0

@@ -42,10 +42,10 @@ def test_isotonic_one_versus_rest_is_scikit_learns_over_its_sum():
 def test_equal_confidences_get_the_mean_and_the_map_does_not_fall():
     p, positive = np.array([0.5, 0.5, 0.5, 0.9, 0.7]), np.array([True, False, False, False, True])
     found = binning.fit_line(p, positive)
-    assert binning.on_line(found, np.array([0.5]))[0] == pytest.approx(1 / 3)
-    values = binning.on_line(found, np.linspace(0, 1, 101))
+    assert binning.interpolate(found, np.array([0.5]))[0] == pytest.approx(1 / 3)
+    values = binning.interpolate(found, np.linspace(0, 1, 101))
     assert (np.diff(values) >= -1e-15).all()
-    assert binning.on_line(found, np.array([0.0, 1.0])) == pytest.approx([1 / 3, 0.5])
+    assert binning.interpolate(found, np.array([0.0, 1.0])) == pytest.approx([1 / 3, 0.5])
 
 
 def test_histogram_bins_hold_shares_and_edges_end_them():
@@ -76,7 +76,7 @@ def test_a_row_without_any_probability_keeps_its_own():
 def test_absent_classes_are_noted():
     fit = fitted("isotonic", probabilities([[0.6, 0.3, 0.1], [0.2, 0.7, 0.1]], [0, 1]))
     assert fit.note == "1 of 3 classes have no samples: their function is 0"
-    assert binning.on_line(fit.parameters["maps"][2], np.array([0.1, 0.9])).tolist() == [0, 0]
+    assert binning.interpolate(fit.parameters["maps"][2], np.array([0.1, 0.9])).tolist() == [0, 0]
 
 
 @pytest.mark.parametrize("name", list(METHODS))

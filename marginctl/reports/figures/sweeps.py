@@ -257,7 +257,7 @@ def _name_without(name: ParsedObjective, option: str) -> str:
 
 
 def _detection_sweeps(groups: Sequence[SeedGroup]) -> dict[str, tuple[str, Mapping[Any, Any]]]:
-    """Return block titles -> axis label and groups, by the values of an option or by objective."""
+    """Return the axis label and the groups of each block by its title."""
     blocks: dict[str, tuple[str, Mapping[Any, Any]]] = {}
     swept: set[SeedGroup] = set()
     for sweep in option_sweeps(groups, Omissions()):
