@@ -1,5 +1,6 @@
 """Documented commands made runnable: a folder with the files that they name, and less work."""
 
+import itertools
 import shutil
 from pathlib import Path
 
@@ -21,12 +22,13 @@ STAND_INS = {"near=digits": "near=folder:textures", "far=fashion-mnist": "far=fo
 def create_files(folder: Path) -> Path:
     """Write runs folders, images, tables, logits and pair lists into a folder and return it."""
     stream = np.random.default_rng(0)
-    for part in ("train", "val"):
-        for label in ("ant", "bee"):
-            (folder / "photos" / part / label).mkdir(parents=True)
-            for i in range(3):
-                pixels = stream.integers(0, 255, (40, 40, 3), dtype=np.uint8)
-                Image.fromarray(pixels).save(folder / "photos" / part / label / f"{i}.png")
+    for name, part, label in itertools.product(
+        ("photos", "textures"), ("train", "val"), ("ant", "bee")
+    ):
+        (folder / name / part / label).mkdir(parents=True)
+        for i in range(3):
+            pixels = stream.integers(0, 255, (40, 40, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(folder / name / part / label / f"{i}.png")
     rows = [f"{i % 7},{i % 5},{'ab'[i % 2]}" for i in range(40)]
     for name in ("mine", "train", "test"):
         (folder / f"{name}.csv").write_text("\n".join(["width,height,kind", *rows]))
@@ -57,7 +59,9 @@ def create_files(folder: Path) -> Path:
     table += ["--objective", "arcgrad:scale=5", "--set", "protocol.epochs=1", "--quiet"]
     assert run([*table, "--out", str(runs)]) == 0
     shutil.copytree(runs, folder / "other-runs")
-    shutil.copytree(folder / "photos", folder / "textures")
+    trial = next(runs.glob("*digits*/*/result.json")).parent
+    calibrate = ["calibrate", str(trial), "--method", "temperature", "--quiet"]
+    assert run([*calibrate, "--save", str(folder / "saved-calibrator.json")]) == 0
     return folder
 
 
@@ -73,6 +77,8 @@ def runnable(arguments: list[str], folder: Path) -> list[str]:
         if words and words[-1] == "--from":
             known = word == "efficientnet-lite0" or (folder / word).is_dir()
             words.append(word if known else str(photos))
+        elif words and words[-1] == "--calibration":
+            words.append("saved-calibrator.json")
         elif word == "RUN" or word.endswith("TRIAL"):
             words.append(str(photos if "--pairs" in arguments else digits))
         else:
