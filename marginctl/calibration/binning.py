@@ -95,7 +95,7 @@ def _apply(
 
 
 def valid_isotonic(parameters: Mapping[str, Any], num_classes: int) -> bool:
-    """Whether parameters are those of isotonic regression for so many classes."""
+    """Whether parameters are those of isotonic regression for this number of classes."""
 
     def valid(function: Mapping[str, Any]) -> bool:
         x, y = np.array(function["x"], np.float64), np.array(function["y"], np.float64)
@@ -106,7 +106,7 @@ def valid_isotonic(parameters: Mapping[str, Any], num_classes: int) -> bool:
 
 
 def valid_histogram(parameters: Mapping[str, Any], num_classes: int) -> bool:
-    """Whether parameters are those of histogram binning for so many classes."""
+    """Whether parameters are those of histogram binning for this number of classes."""
 
     def valid(function: Mapping[str, Any]) -> bool:
         values = function["y"]

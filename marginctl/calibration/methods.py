@@ -19,7 +19,7 @@ class Method:
         title: its formula or name.
         fit: outputs and the number of bins -> parameters.
         apply: parameters and outputs -> calibrated predictions.
-        valid: whether parameters, read from a file, are the method's for so many classes.
+        valid: whether parameters, read from a file, fit the method and the number of classes.
     """
 
     title: str

@@ -107,13 +107,13 @@ def apply_matrix(parameters: Mapping[str, Any], outputs: Outputs) -> Predictions
 
 
 def valid_vector(parameters: Mapping[str, Any], num_classes: int) -> bool:
-    """Whether parameters are those of vector scaling for so many classes."""
+    """Whether parameters are those of vector scaling for this number of classes."""
     shapes = {"weight": (num_classes,), "bias": (num_classes,)}
     return all(_finite(parameters[name], shape) for name, shape in shapes.items())
 
 
 def valid_matrix(parameters: Mapping[str, Any], num_classes: int) -> bool:
-    """Whether parameters are those of matrix scaling for so many classes."""
+    """Whether parameters are those of matrix scaling for this number of classes."""
     shapes = {"weight": (num_classes, num_classes), "bias": (num_classes,)}
     return all(_finite(parameters[name], shape) for name, shape in shapes.items())
 

@@ -100,7 +100,7 @@ def train(
         device: a torch device.
         outputs: files to make besides the result: PREDICTIONS, NETWORKS.
         report: called with the cost of the epochs since its last call.
-        cancelled: whether to stop; asked at every epoch.
+        cancelled: returns whether to stop; called at every epoch.
 
     Raises:
         CancelledTrainingError: `cancelled` returned true.

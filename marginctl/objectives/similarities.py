@@ -85,7 +85,7 @@ class Similarity:
         return features_grad.contiguous(), weights_grad.contiguous()
 
 
-# Products of rows are computed for so many numbers at a time, which fit in the processor's cache.
+# Products of rows are computed in blocks of this many numbers, which fit in the CPU's cache.
 _BLOCK_SIZE = 2**17
 
 

@@ -68,7 +68,7 @@ class RunInfo(Record):
 
 
 class Timing(Record):
-    """The `timing` of a result.json, with the digests of the files beside it."""
+    """The `timing` of a result.json, with the digests of the other files of the run."""
 
     seconds: Seconds
     sha256: dict[str, str | None] = {}

@@ -34,7 +34,7 @@ from marginctl.utils.seed import generator
 
 SEED = 0  # of the choice of images
 HISTOGRAM_BINS = 20
-GRADIENT_BATCH_SIZE = 64  # the gradients of so many images must fit into memory
+GRADIENT_BATCH_SIZE = 64  # the gradients of this many images must fit into memory
 
 
 class Diagnostics:

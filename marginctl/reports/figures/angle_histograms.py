@@ -23,7 +23,7 @@ from marginctl.reports.figures.seed_groups import (
 from marginctl.reports.figures.style import COLORS, legend_text
 
 PANEL = (3.1, 1.75)  # inches
-ROW_LETTERS = 20  # of an objective's name beside its row
+ROW_LETTERS = 20  # maximum length of an objective's name next to its row
 
 
 @dataclass(frozen=True)

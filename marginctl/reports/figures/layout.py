@@ -60,7 +60,7 @@ def compose(
         blocks: from the top.
         panel_width: in inches.
         omissions: gets a line where the figure would have more than `MAX_PANELS` panels.
-        min_columns: the figure is at least so many panels wide, for its texts.
+        min_columns: the figure is at least this many panels wide, for its texts.
         legend_columns: of the legend, at most.
     """
     count = sum(block.shape[0] * block.shape[1] for block in blocks)
