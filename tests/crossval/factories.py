@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from marginctl.data.tabular.dataset import TabularDataset
+from marginctl.data.tabular.dataset import Column, TabularDataset
 
 
 def dataset(n=41, d=4, c=3, *, seed=0, counts=None, name="made"):
@@ -17,5 +17,5 @@ def dataset(n=41, d=4, c=3, *, seed=0, counts=None, name="made"):
         x,
         y.astype(np.int64),
         tuple(f"class{i}" for i in range(c)),
-        tuple(f"column{i}" for i in range(d)),
+        tuple(Column(f"column{i}") for i in range(d)),
     )

@@ -13,7 +13,7 @@ import torch
 
 from marginctl.crossval.stack import build_stacks
 from marginctl.crossval.stacked_trainer import train_stack
-from marginctl.data.tabular.dataset import TabularDataset
+from marginctl.data.tabular.dataset import Column, TabularDataset
 from marginctl.objectives.parsing import parse
 from marginctl.recipe import Protocol
 from marginctl.results.statistics import corrected_resampled_t
@@ -29,7 +29,7 @@ def rejected(repetitions: int) -> tuple[float, float]:
         accuracies = []
         for _ in range(2):
             x = stream.normal(size=(100, 5))
-            data = TabularDataset("noise", x, y, ("0", "1"), tuple("abcde"))
+            data = TabularDataset("noise", x, y, ("0", "1"), tuple(map(Column, "abcde")))
             (stack,) = build_stacks(data, parse("soft"), protocol, seed=repetition)
             result, _ = train_stack(stack)
             accuracies.append(result.correct / result.tested)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from marginctl.data.tabular.csv_file import RawTable, is_number, read_table
 from marginctl.data.tabular.csv_summary import CSVSummary, join_names
-from marginctl.data.tabular.dataset import TabularDataset
+from marginctl.data.tabular.dataset import Column, TabularDataset
 from marginctl.data.tabular.features import MISSING, extract_features
 from marginctl.errors import RequestError
 from marginctl.utils.text import did_you_mean, shorten
@@ -92,7 +92,7 @@ def _build_dataset(
         x[complete],
         codes,
         tuple(classes),
-        tuple(columns),
+        tuple(Column(name) for name in columns),
         row_numbers=raw.row_numbers[used],
     )
     return dataset, summary, used

@@ -8,16 +8,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 
+@dataclass(frozen=True)
+class Column:
+    """A feature column as the table has it, before any preprocessing.
+
+    Attributes:
+        name: of the column.
+        categories: of a categorical column, in order; none for a numeric one.
+    """
+
+    name: str
+    categories: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, eq=False)
 class TabularDataset:
     """A table for classification.
 
     Attributes:
         name: the data set's name.
-        x: (n, d) float64 features, all finite.
+        x: (n, d) float64: numbers, and the index of a category in its column's `categories`; NaN
+            where a value is missing.
         y: (n,) int64 labels, 0 .. C - 1.
         classes: the C class names, by label.
-        columns: the d feature names.
+        columns: the d feature columns.
         row_numbers: (n,) the number of each row in its file, from 1, without the header and blank
             rows; None where rows are numbered as in `x`.
         fixed_test: the rows of a fixed test split, if the data have one; all other rows are for
@@ -28,7 +42,7 @@ class TabularDataset:
     x: NDArray[np.float64]
     y: NDArray[np.int64]
     classes: tuple[str, ...]
-    columns: tuple[str, ...]
+    columns: tuple[Column, ...]
     row_numbers: NDArray[np.int64] | None = None
     fixed_test: NDArray[np.int64] | None = None
 
@@ -48,6 +62,8 @@ class TabularDataset:
     def digest(self) -> str:
         """SHA-256 of the parsed content: the same rows from any file have the same digest."""
         content = hashlib.sha256(repr((self.x.shape, self.classes)).encode())
+        if any(column.categories for column in self.columns):
+            content.update(repr([column.categories for column in self.columns]).encode())
         content.update(np.ascontiguousarray(self.x, "<f8").tobytes())
         content.update(np.ascontiguousarray(self.y, "<i8").tobytes())
         if self.row_numbers is not None:

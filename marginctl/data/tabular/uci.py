@@ -87,7 +87,7 @@ def _parse(
 ) -> "TabularDataset":
     import numpy as np  # takes 0.1 s, which reading a recipe can do without
 
-    from marginctl.data.tabular.dataset import TabularDataset
+    from marginctl.data.tabular.dataset import Column, TabularDataset
 
     label = definition["label"]
     missing = set(definition.get("missing", ()))
@@ -98,16 +98,16 @@ def _parse(
     labels: list[str] = []
     features: list[str] = []
     for file, rows in tables:
-        columns: list[str] = file["columns"] if "columns" in file else definition["columns"]
-        features = [c for c in columns if c not in ("_", label)]
+        header: list[str] = file["columns"] if "columns" in file else definition["columns"]
+        features = [c for c in header if c not in ("_", label)]
         for number, row in enumerate(rows, 1):
             place = f"data set '{name}': {file.get('file', source)}, data row {number}"
-            if len(row) != len(columns):
+            if len(row) != len(header):
                 raise RequestError(
-                    f"{place}: {len(row)} columns, expected {len(columns)}: the file is corrupt or "
+                    f"{place}: {len(row)} columns, expected {len(header)}: the file is corrupt or "
                     f"another one: download it again ({source})"
                 )
-            cells = {c: v.strip() for c, v in zip(columns, row, strict=True) if c != "_"}
+            cells = {c: v.strip() for c, v in zip(header, row, strict=True) if c != "_"}
             if missing & set(cells.values()):
                 continue
             if any(_number(cells[c], c, place) == 0 for c in zero_means_missing):
@@ -124,7 +124,8 @@ def _parse(
             )
     index = {c: i for i, c in enumerate(classes)}
     y = np.array([index[c] for c in labels], np.int64)
-    return TabularDataset(name, np.array(x, np.float64), y, classes, tuple(features))
+    columns = tuple(Column(feature) for feature in features)
+    return TabularDataset(name, np.array(x, np.float64), y, classes, columns)
 
 
 def _number(text: str, column: str, place: str) -> float:
