@@ -111,7 +111,7 @@ def test_every_column_has_the_same_number_of_candidates():
     assert len({str(c) for c in arcface.tuning.candidates}) == 4
     assert soft.trained_networks == 6 * (1 + 4 * 3)
     plain = expand_cv_trials(made.model_copy(update={"tuning": None}), [dataset()])
-    assert plain[0].trained == 6
+    assert plain[0].trained_networks == 6
     assert len({t.id for t in [soft, arcface, *plain]}) == 4
 
 
