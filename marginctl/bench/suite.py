@@ -49,11 +49,7 @@ class BenchmarkResults:
 
 
 def check_name(name: str) -> None:
-    """Refuse an unknown benchmark.
-
-    Raises:
-        RequestError: with the known names.
-    """
+    """Refuse an unknown benchmark."""
     if name not in BENCHMARKS:
         raise RequestError(
             f"unknown benchmark '{name}': expected one of {', '.join(BENCHMARKS)}."
@@ -69,15 +65,7 @@ def run_one(
     rounds: int | None = None,
     overrides: Sequence[str] = (),
 ) -> BenchmarkResults:
-    """Run one benchmark at its full size, or its quick one.
-
-    Args:
-        rounds: of --rounds; None for the benchmark's own.
-        overrides: `key=value`, as given to --set.
-
-    Raises:
-        RequestError: an unknown benchmark, or an invalid setting.
-    """
+    """Run one benchmark at its full size, or its quick one."""
     check_name(name)
     from marginctl.recipe import RecipeDocument, validate
 

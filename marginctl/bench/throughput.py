@@ -64,10 +64,6 @@ def run(settings: ThroughputSettings, context: Context) -> Result:
 
     A quarter of the minutes is for timing: whole epochs where they fit, else a part of one. No
     network of the table is started that would not finish in time; the same command resumes.
-
-    Raises:
-        RequestError: CIFAR-100 is not available, or a model does not accept its images.
-        StoppedRunError: interrupted by a signal.
     """
     began = time.monotonic()
     subset = settings.subset_size
@@ -193,13 +189,7 @@ def time_training(
     max_epochs: int,
     seconds: float,
 ) -> TrainingTime:
-    """Time a few steps, and then as many whole epochs as fit into the time.
-
-    Args:
-        recipe: of one trial.
-        max_epochs: whole epochs at most.
-        seconds: for all of it, apart from the steps that are always timed.
-    """
+    """Time a few steps, and then as many whole epochs as fit into the time."""
     began = time.monotonic()
     spec, device = OBJECTIVES[0].spec, str(device_config.device)
     few = images.select(np.arange(min(len(images.train_y), PART_STEPS * recipe.train.batch_size)))

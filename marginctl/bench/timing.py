@@ -33,9 +33,6 @@ class Context:
 
     Attributes:
         device: a torch device; only those that say so use it.
-        data_dir: the data folder; None for the default one.
-        out: the runs folder of benchmarks that train a table's rows.
-        report: called with a line now and then.
     """
 
     device: str
@@ -95,10 +92,7 @@ class Measurement:
     """A measured quantity: a time, a rate, or a ratio to a reference.
 
     Attributes:
-        measured: what was timed.
-        value: in the unit.
         unit: `s`, `ms`, `%`, `images/s`, `GFLOP`, or `x` for a ratio.
-        n: the number of values behind the median.
         reference: of a ratio or a percentage, what it is relative to.
         published: the paper's value in the same unit.
     """
@@ -124,10 +118,7 @@ class Result:
     """The result of a benchmark.
 
     Attributes:
-        settings: as `Settings.model_dump`.
         notes: sentences for the reader of the table.
-        failed: an error message of each trial that failed.
-        seconds: of the whole benchmark.
     """
 
     benchmark: str
@@ -152,12 +143,8 @@ def interleave(
     """Time every side once per round, in an order that alternates, so that rounds are paired.
 
     Args:
-        sides: what to time, by name.
-        rounds: that count.
         device: waited for before and after each call.
-        warm_up: rounds before them.
         prepare: called with a side's name before each call, outside the timing.
-        report: called with a line for each round that counts.
 
     Returns:
         The seconds of each side, by round.

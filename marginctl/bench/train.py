@@ -46,11 +46,7 @@ QUICK = {"rounds": 2, "batch_size": 16, "steps": 2}
 
 
 def run(settings: TrainSettings, context: Context) -> Result:
-    """Time epochs of a few steps with the same network, batches and precision.
-
-    Raises:
-        RequestError: an unknown model, or one that does not accept images of 32 x 32 pixels.
-    """
+    """Time epochs of a few steps with the same network, batches and precision."""
     check_image_shape(ModelSpec.parse(settings.model), 3, IMAGE_SIZE)
     device, rounds, steps = context.device, settings.rounds, settings.steps
     device_config = device_config_for(device, "auto")

@@ -55,9 +55,6 @@ def run(settings: UciCvSettings, context: Context) -> Result:
 
     Every side trains networks of two hidden layers of 64 with Adam and batches of 32. The first
     round tries each setting of threads and jobs; the others repeat each side's best setting.
-
-    Raises:
-        RequestError: none of the data sets is available.
     """
     result = Result("uci-cv", settings.model_dump(), "cpu")
     cores = usable_cores()

@@ -120,11 +120,7 @@ def run_task(
     """Run the trials of a recipe and print their table.
 
     Args:
-        task: the name of the task.
-        recipe: the name or file of the recipe, or None for one of options alone.
         recipe_options: dotted key -> (option, value), besides the seeds.
-        run: all other options.
-        after: called with the session after its trials.
     """
     from marginctl.console.progress import TrainProgress
     from marginctl.console.tensorboard import TensorBoard, check

@@ -33,12 +33,7 @@ class Request:
     """What a command asks for.
 
     Attributes:
-        recipe: the name or file of a recipe; None for one that the options alone define.
         options: dotted key -> (option, value); the value is None if the option was not given.
-        overrides: from --set.
-        data_dir: None for the default one.
-        out: the runs folder.
-        device: `auto` is a GPU if there is one.
     """
 
     recipe: str | None
@@ -53,11 +48,7 @@ class Request:
         return self.data_dir or default_data_dir()
 
     def resolve_device(self) -> str:
-        """Return the device of this process.
-
-        Raises:
-            RequestError: there is no such device.
-        """
+        """Return the device of this process."""
         from marginctl.utils.distributed import local_device
 
         return local_device(resolve_device(self.device, accelerated=True))
@@ -76,11 +67,7 @@ class RequestedRecipe:
 
 
 def read_recipe(schema: type[R], request: Request) -> tuple[R, RequestedRecipe]:
-    """Return the recipe of a request, and where its runs belong.
-
-    Raises:
-        RequestError: the recipe is not valid, or the runs folder is a file.
-    """
+    """Return the recipe of a request, and where its runs belong."""
     out = request.out
     if out.exists() and not out.is_dir():
         raise RequestError(f"--out {out}: is a file: name a folder")
@@ -107,11 +94,7 @@ def _runs_folder_of(file: RecipeFile, out: Path) -> str:
 
 
 def load_recipe_images(data: ImageData, folder: Path) -> ImageDataset:
-    """Load the images of a recipe, with its subset, long tail and label noise by a fixed seed.
-
-    Raises:
-        RequestError: they are missing or corrupt.
-    """
+    """Load the images of a recipe, with its subset, long tail and label noise by a fixed seed."""
     images = load_image_set(
         data.name,
         folder,

@@ -55,11 +55,7 @@ class CosifySession(Session):
 
 
 def prepare_cosify(request: Request) -> CosifySession:
-    """Return the session of a `cosify` command.
-
-    Raises:
-        RequestError: the request is not valid.
-    """
+    """Return the session of a `cosify` command."""
     recipe, requested = read_recipe(CosifyRecipe, request)
     source = load_source_model(recipe.source_model)
     recipe = recipe.with_source_model(source.model, source.data, source.image_size)
@@ -78,13 +74,6 @@ def baseline_record(
     """Return the metrics of the source model, with its own classifier, before training.
 
     The images are prepared as in the recipe, also if published weights have another preset.
-
-    Args:
-        source: the network, checked by `check_source_model`.
-        recipe: of one setting.
-        images, ood: the test images.
-        device_config: device and precision of the fine-tuning.
-        world: the processes that train together; each computes its part.
 
     Returns:
         `top1` in percent, `interval` (Wilson, 95 %), `n`, `kappa`, `detection` (as

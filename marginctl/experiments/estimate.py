@@ -59,7 +59,6 @@ class StepTime:
 
     Attributes:
         seconds: of a step of a full batch; None if `reason` says why it was not timed.
-        steps: number of timed steps.
         images: in each of them; the time of fewer than a batch is scaled.
     """
 
@@ -76,11 +75,6 @@ def estimate_training(session: Session, budget: float = BUDGET) -> dict[str, Any
     objectives. Evaluation counts as a third of a step for as many images: the test images, those
     of diagnostics, and once those of OOD sets and pairs. A trial with a checkpoint counts as a
     whole. What the estimate excludes is listed under `not_counted`.
-
-    Args:
-        session: whose trials they are.
-        budget: seconds of timing; workloads that are not timed within have no estimate. The first
-            steps of a workload are always completed.
 
     Returns:
         A JSON document; `seconds` is the sum over the timed trials.
@@ -240,11 +234,7 @@ def _time_step(trial: Trial, images: ImageDataset, device: str, deadline: float)
 
 
 def _step_seconds(trial: Trial, images: ImageDataset, device: str, size: int) -> list[float]:
-    """Return the seconds of some steps of `size` images, after a warm-up.
-
-    Raises:
-        DivergedError: the loss is not finite.
-    """
+    """Return the seconds of some steps of `size` images, after a warm-up."""
     train = trial.recipe.train
     changes = {"batch_size": size, "epochs": 100_000, "compile": False, "sync_batch_norm": False}
     if size <= FEW_IMAGES:

@@ -31,15 +31,7 @@ from marginctl.utils.precision import device_config_for
 
 @dataclass(frozen=True)
 class RunPredictions:
-    """The predictions of a trained network on test images.
-
-    Attributes:
-        description: run, checkpoint, step, data, model and objective, for JSON.
-        images: the images; their test part was predicted.
-        trainer: the network.
-        predictions: on the test images.
-        classes: the names of the classes that it was trained for.
-    """
+    """The predictions of a trained network on test images."""
 
     description: dict[str, Any]
     images: ImageDataset
@@ -58,18 +50,7 @@ def evaluate(
     calibration: Path | None = None,
     ood: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Evaluate a run directory or a checkpoint; return the document of `eval --json`.
-
-    Args:
-        path, data, checkpoint, data_dir, device: as in `predict_run`.
-        bins: of the calibration error.
-        calibration: a calibrator of `calibrate --save`, whose scores are added.
-        ood: out-of-distribution test sets, as in `load_ood_datasets`.
-
-    Raises:
-        RequestError: as `predict_run` and `load_ood_datasets`, or the calibrator is corrupt or does
-            not fit the network.
-    """
+    """Evaluate a run directory or a checkpoint; return the document of `eval --json`."""
     calibrator = None if calibration is None else Calibrator.load(calibration)
     run = predict_run(path, data, checkpoint, data_dir, device)
     images, predictions = run.images, run.predictions
@@ -103,11 +84,6 @@ def predict_run(
         path: a run directory, or a checkpoint file in its `checkpoints`.
         data: images instead of those of the training, or None.
         checkpoint: `last` or `best`, for a run directory.
-        data_dir: the data folder.
-        device: a torch device.
-
-    Raises:
-        RequestError: no run or checkpoint, a corrupt one, or images that do not fit the network.
     """
     folder, file, state = find_checkpoint(path.absolute(), checkpoint)
     info = load_run_info(folder)
@@ -155,9 +131,6 @@ def _other_data(name: str, trained: ImageData, image_size: int, data_dir: Path) 
     """Return the data section of other images, of the size of the training's.
 
     A folder that the training divided is divided in the same way: no training image is tested.
-
-    Raises:
-        RequestError: there is no such data set.
     """
     modes = loading_modes(check_image_set_name(name))
     load = "stream" if trained.streamed and "stream" in modes else None

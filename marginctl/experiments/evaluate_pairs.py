@@ -27,22 +27,13 @@ HEADING = ("pairs", "line", "first", "second", "same", "cosine", "fold")
 
 @dataclass(frozen=True)
 class PairVerification:
-    """The verification of lists of pairs by a trained network.
-
-    Attributes:
-        document: of `eval --pairs --json`.
-        lists: the similarities of each list.
-    """
+    """The verification of lists of pairs by a trained network."""
 
     document: dict[str, Any]
     lists: Sequence[PairSimilarities]
 
     def write(self, path: Path) -> None:
-        """Write a CSV row for each pair, in the order of the files; folds count from 1.
-
-        Raises:
-            StorageError: it cannot be written.
-        """
+        """Write a CSV row for each pair, in the order of the files; folds count from 1."""
         rows: list[Sequence[Any]] = [HEADING]
         for one in self.lists:
             pairs = one.pairs
@@ -59,16 +50,7 @@ def verify(
     """Verify lists of pairs; the training images of the network are not needed.
 
     Args:
-        path: a run directory, or a checkpoint file in its `checkpoints`.
-        files: lists of pairs, as in `read_pairs`.
         root: the folder of their images; None for that of each list.
-        kind: `last` or `best`, for a run directory.
-        device: a torch device.
-        flip: as in `pair_similarities`.
-
-    Raises:
-        RequestError: no run or checkpoint, a corrupt one, or a list or an image that cannot be
-            used.
     """
     lists = [read_pairs(file, root) for file in files]
     folder, file, state = find_checkpoint(path.absolute(), kind)

@@ -42,17 +42,8 @@ def evaluate_weights(
     also if the images have fewer.
 
     Args:
-        name: as in `pretrained_classifier`.
         data: `imagenet`, `places-365`, `folder:PATH` or `list:PATH`; only its test part is used.
-        data_dir: the data folder.
-        device: a torch device.
-        bins: of the calibration error.
-        calibration: a calibrator of `calibrate --save`, whose scores are added.
         ood: out-of-distribution test sets, as in `load_ood_datasets`; prepared by the same preset.
-
-    Raises:
-        RequestError: no such weights, weights that cannot be downloaded, or images whose classes
-            are not those of the weights.
     """
     calibrator = None if calibration is None else Calibrator.load(calibration)
     weights = pretrained_classifier(name)
@@ -132,9 +123,6 @@ def match_classes(
 
     Returns:
         (K,) numbers from 0 to C - 1, and what they were matched by.
-
-    Raises:
-        RequestError: no rule applies.
     """
     wnids = imagenet_wnids() if len(categories) == len(imagenet_wnids()) else ()
     for known, matched in ((wnids, "wnid"), (tuple(map(_plain, categories)), "category")):

@@ -44,8 +44,6 @@ def run_trials(
 
     Raises:
         StoppedRunError: a signal came; the current trial has a checkpoint.
-        ResourceError: there is no memory for a trial, or no compiler.
-        StorageError: a run directory cannot be written.
     """
     with process_group(session.device) as world, SignalHandler().installed() as signals:
         pending = session.unfinished() if world.is_main_process else []
@@ -113,11 +111,7 @@ class _Queue:
         return True
 
     def wait(self, held: int, *, announce: bool) -> None:
-        """Wait a moment for the processes that hold trials.
-
-        Raises:
-            StoppedRunError: a signal came.
-        """
+        """Wait a moment for the processes that hold trials."""
         text = f"other processes hold {held} of the trials"
         if announce and self._world.is_main_process:
             self._callback.message(f"{text}: waiting for their results")
@@ -178,11 +172,7 @@ class _Queue:
 
 
 def _first_stage_model(session: Session, first_stage: Trial) -> SourceModel:
-    """Return the network of a first stage.
-
-    Raises:
-        RequestError: it has no intact checkpoint any more.
-    """
+    """Return the network of a first stage."""
     model = load_source_model(str(session.run_dir(first_stage).path))
     return replace(model, path=first_stage.id)
 

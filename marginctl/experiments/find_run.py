@@ -31,8 +31,6 @@ class ReferenceRun:
     """A finished run whose network defines the difficulty of training images.
 
     Attributes:
-        folder: its directory.
-        run: its run.json.
         weights: the SHA-256 of its weights: all that a result depends on.
     """
 
@@ -42,15 +40,7 @@ class ReferenceRun:
 
 
 def find_checkpoint(path: Path, kind: str) -> tuple[Path, Path, dict[str, Any]]:
-    """Return a run directory, its checkpoint file and the content of the checkpoint.
-
-    Args:
-        path: a run directory, or a checkpoint file in its `checkpoints`.
-        kind: `last` or `best`, for a run directory.
-
-    Raises:
-        RequestError: there is no intact checkpoint.
-    """
+    """Return a run directory, its checkpoint file and the content of the checkpoint."""
     if path.is_file() and path.parent.name == checkpoint.FOLDER:
         return path.parent.parent, path, checkpoint.load(path)
     if not path.is_dir():
@@ -70,11 +60,7 @@ def find_checkpoint(path: Path, kind: str) -> tuple[Path, Path, dict[str, Any]]:
 
 
 def load_run_info(folder: Path) -> TrainingInfo:
-    """Return the run.json of a run directory.
-
-    Raises:
-        RequestError: it is missing, corrupt or of another command.
-    """
+    """Return the run.json of a run directory."""
     path = folder / "run.json"
     try:
         info = parse_training_info(read_text(path))
@@ -86,17 +72,7 @@ def load_run_info(folder: Path) -> TrainingInfo:
 
 
 def find_reference_run(name: str, images: ImageDataset, groups: int) -> ReferenceRun:
-    """Return the run that `train.reference_run` names.
-
-    Args:
-        name: its directory, or a folder that holds this directory alone.
-        images: the training images.
-        groups: the number of difficulty groups.
-
-    Raises:
-        RequestError: no finished run, one that diverged or was trained on other images, or fewer
-            images than groups.
-    """
+    """Return the run that `train.reference_run` names."""
     key = f"train.reference_run = {name}"
     if len(images.train_y) < groups:
         raise RequestError(
@@ -113,14 +89,7 @@ def find_reference_run(name: str, images: ImageDataset, groups: int) -> Referenc
 
 
 def find_trained_run(folder: Path, key: str) -> tuple[Path, TrainingInfo, TrainingResult]:
-    """Return the directory, run.json and result of a run that was trained to its end.
-
-    Args:
-        folder, key: as in `find_run_dir`.
-
-    Raises:
-        RequestError: as `find_run_dir`, or the run diverged, is corrupt or of another command.
-    """
+    """Return the directory, run.json and result of a run that was trained to its end."""
     folder = find_run_dir(folder, key)
     try:
         return folder, *load_trained_run(folder)
@@ -134,10 +103,6 @@ def load_trained_run(
     folder: Path, exclude: Collection[str] = ()
 ) -> tuple[TrainingInfo, TrainingResult]:
     """Return the run.json and the result of a run that was trained to its end.
-
-    Args:
-        folder: its directory.
-        exclude: tasks whose networks cannot be used.
 
     Raises:
         OtherTaskError: it is of such a task, or of one that trains no network on images.
@@ -173,15 +138,7 @@ def run_dirs(folder: Path) -> list[Path]:
 
 
 def find_run_dir(folder: Path, key: str) -> Path:
-    """Return the folder itself if it is a run directory, else the only finished one in it.
-
-    Args:
-        folder: a run directory, or a folder with one run directory.
-        key: the setting that names it, for error messages.
-
-    Raises:
-        RequestError: there is none, it is not finished, or there are several.
-    """
+    """Return the folder itself if it is a run directory, else the only finished one in it."""
     folders = run_dirs(folder)
     if len(folders) > 1:
         raise RequestError(f"{key}: holds {len(folders)} trials: name the folder of one of them")

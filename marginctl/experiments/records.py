@@ -39,7 +39,6 @@ class CVResult(Result):
 
     Attributes:
         classes, rows: the size of the data set.
-        split: `fixed` if the data set has a test set of its own.
         networks: folds x repeats.
         accuracies, tested: (repeats, folds) test accuracy in percent and test rows of each network.
         diverged, collapsed: the numbers (repeat * folds + fold) of the networks whose loss was not
@@ -73,7 +72,6 @@ class EpochMetrics(Record):
 
     Attributes:
         nll: mean negative log-likelihood, None if it is not finite.
-        n: test images.
     """
 
     epoch: Annotated[int, Field(ge=1)]
@@ -94,11 +92,7 @@ class ScaleSource(Record):
 
 
 class SourceModel(Record):
-    """The trained network that a run begins with.
-
-    Attributes:
-        path: its run directory, checkpoint or weights, as the recipe names it.
-    """
+    """The trained network that a run begins with."""
 
     path: str = ""
     weights_sha256: str
@@ -116,8 +110,6 @@ class Baseline(Record):
     """The metrics of the source model on the test images before training.
 
     Attributes:
-        interval: the 95 % Wilson interval of the accuracy.
-        n: test images.
         reason: why there is no accuracy, else None.
     """
 
@@ -150,14 +142,8 @@ class TrainingResult(Result):
     """The result of training one network on images.
 
     Attributes:
-        row: the row of the table: data, model and the values of the grid.
-        setting: the values of the grid.
-        last, best: the last epoch, and the one with the highest test accuracy.
-        selection: how `last` and `best` are selected.
         evaluation: metrics after the last epoch by section; read them through the metric registry.
-        state: of the objective after the last epoch.
         diverged: where the loss was not finite, else None.
-        collapsed: whether the network predicts one class for all test images.
     """
 
     task: str
@@ -207,11 +193,7 @@ class FineTunedResult(TrainingResult):
 
 
 class Probe(Record):
-    """How a linear probe was fitted.
-
-    Attributes:
-        interval: the 95 % Wilson interval of the accuracy.
-    """
+    """How a linear probe was fitted."""
 
     interval: _Interval
     l2_penalty: float
@@ -290,21 +272,13 @@ def info_type(task: str) -> type[CVInfo] | type[TrainingInfo]:
 
 
 def parse_training_info(text: str) -> TrainingInfo | None:
-    """Return the record in the text of a run.json, None if it is not of a training.
-
-    Raises:
-        CorruptFileError: it is corrupt, or its recipe does not fit this version.
-    """
+    """Return the record of a run.json, None if of no training, or raise CorruptFileError."""
     info, _ = validate_info(parse_document(text))
     return info if isinstance(info, TrainingInfo) else None
 
 
 def validate_info(document: Mapping[str, Any]) -> tuple[RunInfo, UciCvRecipe | ImageRecipe]:
-    """Return the document of a run.json as a record, and the recipe of its setting.
-
-    Raises:
-        CorruptFileError: it is corrupt, of an unknown task, or has a recipe of another version.
-    """
+    """Return a run.json as a record, and the recipe of its setting, or raise CorruptFileError."""
     task = str(document.get("task", "uci-cv"))
     if task not in TASKS:
         raise CorruptFileError(f"is of the task {task[:40]!r}: expected one of {', '.join(TASKS)}")
@@ -351,7 +325,6 @@ class MetricsLog:
     """metrics.jsonl: append-only, one line for each epoch.
 
     Args:
-        path: the file.
         lines: of the finished epochs, from the checkpoint; the file is rewritten with these.
     """
 
@@ -360,11 +333,7 @@ class MetricsLog:
         write_json_lines(path, self.lines)
 
     def append(self, line: Mapping[str, Any]) -> None:
-        """Append the record of an epoch; it is on the disk when this returns.
-
-        Raises:
-            StorageError: it cannot be written.
-        """
+        """Append the record of an epoch; it is on the disk when this returns."""
         self.lines.append(dict(line))
         text = json.dumps(line, allow_nan=False) + "\n"
         try:

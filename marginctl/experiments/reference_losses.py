@@ -20,14 +20,6 @@ def reference_losses(
     """Return the (N,) cross-entropy of each training image under the reference run, in nats.
 
     Its last checkpoint computes in evaluation mode and in its own precision, without margin.
-
-    Args:
-        reference: the run that `train.reference_run` names.
-        images: the data set.
-        device: a torch device.
-
-    Raises:
-        RequestError: the run has no valid checkpoint, or one of another network.
     """
     name = f"train.reference_run = {reference.folder}"
     latest, problems = checkpoint.load_latest(reference.folder, trial=reference.run.trial)

@@ -52,11 +52,7 @@ class StoppedRunError(MarginctlError):
 
 @dataclass
 class SignalHandler:
-    """Records the first SIGINT or SIGTERM, so that a run stops between two steps.
-
-    Attributes:
-        received: the number of the signal, None until one comes.
-    """
+    """Records the first SIGINT or SIGTERM, so that a run stops between two steps."""
 
     received: int | None = None
     _previous: dict[int, Any] = field(default_factory=dict)
@@ -101,15 +97,7 @@ class TrialContext:
 
 
 class TrialRunner:
-    """Trains one trial, from its last checkpoint if there is one.
-
-    Args:
-        trial: to train.
-        images: its data.
-        run_dir: its run directory, which is locked.
-        context: device, checkpoints, signals, callback and processes.
-        extra: fields of the result besides those of the training.
-    """
+    """Trains one trial, from its last checkpoint if there is one."""
 
     def __init__(
         self,
@@ -203,12 +191,7 @@ class TrialRunner:
         return state, problems
 
     def _train_epoch(self, diagnostics: Diagnostics) -> None:
-        """Train to the end of the epoch, evaluate and record it, and save what is due.
-
-        Raises:
-            DivergedError: the loss or a weight is not finite.
-            StoppedRunError: a signal came.
-        """
+        """Train to the end of the epoch, evaluate and record it, and save what is due."""
         trainer, trial = self._trainer, self._trial
         started = time.perf_counter()
         self._predictions = None
@@ -331,16 +314,7 @@ def training_result(
     diverged: str | None,
     extra: Mapping[str, Any],
 ) -> TrainingResult:
-    """Return the result of a trial with its last and its best epoch.
-
-    Args:
-        trial: the trial.
-        lines: the records of its epochs.
-        evaluation: metrics after the last epoch.
-        digest: of the final weights.
-        diverged: where the loss was not finite, else None.
-        extra: further fields.
-    """
+    """Return the result of a trial with its last and its best epoch."""
     tested = [
         {"epoch": line["epoch"], **line["test"]} for line in lines if line.get("test") is not None
     ]

@@ -37,17 +37,10 @@ class SourceModel:
     """A trained network.
 
     Attributes:
-        path: its run directory, checkpoint or weights, as the recipe names it.
         weights: the SHA-256 of its backbone's tensors: all that a result depends on.
-        model: its backbone.
-        spec: of the objective that it was trained with.
-        backbone, objective: their tensors by name.
         moments: mean and standard deviation of each channel of its images, from 0 to 1.
-        classes: their names, in order.
         data: its images, as in its recipe; None for published weights.
-        image_size: height and width of its images.
         row: its data, model and settings, or the name of its weights.
-        trained_with: its objective, canonical.
         seed: of its training; None for published weights.
     """
 
@@ -76,27 +69,14 @@ class SourceModel:
 
 
 def load_source_model(name: str, key: str = "source_model") -> SourceModel:
-    """Return the network that `name` denotes.
-
-    Args:
-        name: the directory of a finished run, or a folder that holds it alone; a checkpoint in it;
-            or published weights.
-        key: the setting that names it, for error messages.
-
-    Raises:
-        RequestError: there is no such network, or it is corrupt.
-    """
+    """Return the network of a finished run's folder, a checkpoint, or published weights."""
     return _from_weights(name) if is_weights_name(name) else _from_run(name, key)
 
 
 def load_source_models(names: Iterable[str]) -> tuple[list[SourceModel], list[str]]:
-    """Return the distinct networks of `names`, and a line for each run that is skipped.
+    """Return the distinct networks of runs, folders of runs, checkpoints or weights.
 
-    Args:
-        names: run directories, folders with run directories at any depth, checkpoints, or weights.
-
-    Raises:
-        RequestError: as `load_source_model`, or a folder without a finished run.
+    The second result has a line for each run that is skipped.
     """
     models: dict[tuple[str, str, str], SourceModel] = {}
     skipped: list[str] = []
@@ -112,17 +92,7 @@ def load_source_models(names: Iterable[str]) -> tuple[list[SourceModel], list[st
 def check_source_model(
     source: SourceModel, recipe: ImageRecipe, images: ImageDataset, key: str = "source_model"
 ) -> None:
-    """Check that a network fits the images, and has the blocks that the recipe trains.
-
-    Args:
-        source: the network.
-        recipe: of one setting, with the source's model.
-        images: to train on.
-        key: the setting that names it, for error messages.
-
-    Raises:
-        RequestError: it does not fit.
-    """
+    """Check that a network fits the images, and has the blocks that the recipe trains."""
     with torch.device("meta"):
         backbone = create_backbone(source.model, images.channels, images.image_size)
     try:

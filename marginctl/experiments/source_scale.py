@@ -26,7 +26,6 @@ class ResolvedScale:
     """A scale and the run that it comes from.
 
     Attributes:
-        source: the run as the objective names it, and the factor.
         kappa: the mean kappa* of the run, without unit.
     """
 
@@ -55,12 +54,7 @@ class ResolvedScale:
 def scales_from_folders(
     objectives: Sequence[ParsedObjective],
 ) -> dict[ParsedObjective, ResolvedScale]:
-    """Return the scales of the objectives that take theirs from runs in a folder.
-
-    Raises:
-        RequestError: no finished run there, one that diverged or is corrupt, one without kappa*,
-            or kappa* of several settings.
-    """
+    """Return the scales of the objectives that take theirs from runs in a folder."""
     names = [str(objective) for objective in objectives]
     scales = {}
     for objective in objectives:

@@ -25,8 +25,6 @@ class Task:
     """A task by import paths, so that listing tasks imports nothing.
 
     Attributes:
-        schema: the class of its recipes.
-        result: the class of its results.
         prepare: returns the session of a `Request`; None for uci-cv, whose command has its own.
         estimate: returns the document of --dry-run for a session.
         report: returns what the command prints of results.
@@ -79,11 +77,7 @@ def load_task_recipe(
     overrides: Iterable[str] = (),
     options: Mapping[str, tuple[str, Any]] | None = None,
 ) -> R:
-    """Read and validate a recipe of one task, as `marginctl.recipe.validate`.
-
-    Raises:
-        RequestError: the recipe is of another task, or not valid.
-    """
+    """Read and validate a recipe of one task, as `marginctl.recipe.validate`."""
     document = read_document(recipe)
     task = document.task
     if task in TASKS and TASKS[task].load("schema") is not schema:

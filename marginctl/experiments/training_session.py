@@ -39,10 +39,7 @@ class Session:
     """A checked command of an image task; nothing has been trained yet.
 
     Attributes:
-        name: the folder of its runs in the runs folder.
         images: by their digest.
-        folder: of its runs.
-        recipe_file: None for a recipe of options alone.
     """
 
     name: str
@@ -108,11 +105,7 @@ class Session:
 
 
 def prepare_train(request: Request) -> Session:
-    """Return the session of a `train` command.
-
-    Raises:
-        RequestError: the request is not valid.
-    """
+    """Return the session of a `train` command."""
     recipe, requested = read_recipe(TrainRecipe, request)
     return Session(
         **session_fields(recipe, requested, request, f"{recipe.data.name}-{recipe.model}")
@@ -126,11 +119,7 @@ def session_fields(
     default_name: str,
     source_model: SourceModel | None = None,
 ) -> dict[str, Any]:
-    """Load and check the images of a recipe; return the fields of its session.
-
-    Raises:
-        RequestError: the images are missing, or do not fit the recipe.
-    """
+    """Load and check the images of a recipe; return the fields of its session."""
     device, data_folder = request.resolve_device(), request.data_folder
     settings = recipe.settings()
     check_plugins(

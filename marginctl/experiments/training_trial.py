@@ -27,16 +27,12 @@ class Trial:
     """One network to train.
 
     Attributes:
-        setting: the values of the grid, for readers.
         recipe: of this setting, without a grid.
         data: the digest of its training and test images.
         reference: the finished run that defines the difficulty of its images, if one is named.
         scale: the number of a scale that comes from another run, once it is known.
-        ood: out-of-distribution test sets.
-        pairs: image pairs to verify.
         source_model: the network that it begins with; None for new weights, and for a second stage
             until the first one is finished.
-        first_stage: the trial of the first stage, if this is a second one.
     """
 
     setting: Mapping[str, Any]
@@ -137,9 +133,6 @@ class Trial:
     def resolve_scale(self, results: "Mapping[Trial, TrainingResult]") -> ResolvedScale | None:
         """Return the scale of a trial that takes it from another one of its recipe.
 
-        Args:
-            results: of the finished trials.
-
         Returns:
             None if the other trial has no kappa*.
         """
@@ -171,14 +164,8 @@ def expand_trials(
     be compared, and a slow phase of the machine affects all objectives alike.
 
     Args:
-        settings: from `ImageRecipe.settings`; a first stage precedes its second one.
-        digests: of the images of each setting's data section, by its JSON.
-        references: by that digest and by `train.reference_run`.
         scales: by objective, of those whose scale comes from runs in a folder. Their name has the
             number: another number makes another trial.
-        ood: by the digest of the data.
-        source_model: that all of them begin with.
-        pairs: that all of them verify.
     """
     trials: list[Trial] = []
     for setting, setting_recipe in settings:

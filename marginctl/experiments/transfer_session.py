@@ -101,7 +101,6 @@ class TransferSession(Session):
     """A checked `transfer` command; nothing has been computed yet.
 
     Attributes:
-        data_dir: the data folder.
         skipped: a line for each run of a folder of source models that cannot be used.
     """
 
@@ -217,9 +216,6 @@ class TransferSession(Session):
 
         The first columns identify the trial: data, method, source model, what it was trained with
         and its seed, and the seed of the transfer.
-
-        Raises:
-            StorageError: the file cannot be written.
         """
         heading = ("data", "method", "source_model", "objective", "source_seed", "seed")
         rows: list[Sequence[Any]] = [(*heading, *HEADER)]
@@ -248,11 +244,7 @@ class TransferSession(Session):
 
 
 def prepare_transfer(request: Request) -> TransferSession:
-    """Return the session of a `transfer` command.
-
-    Raises:
-        RequestError: the request is not valid.
-    """
+    """Return the session of a `transfer` command."""
     recipe, requested = read_recipe(TransferRecipe, request)
     if not recipe.names_data:
         raise RequestError(

@@ -70,17 +70,10 @@ def run_cv_trials(
     process holds is left to it, and its result is read once it exists.
 
     Args:
-        trials: from `expand_cv_trials`.
-        folder: of the recipe's runs.
         workers: processes, one thread each; 1 trains in this process.
-        device: from `resolve_device`.
-        callback: receives finished trials, progress and messages.
-        recipe: the resolved recipe, for each run.json.
         files: that a trial must have besides its result: PREDICTIONS, NETWORKS.
-        cluster: an executor instead of local processes.
 
     Raises:
-        StorageError: a run directory cannot be written.
         MarginctlError: the workers are lost.
     """
     run = _Run(folder, device, callback, recipe, files)

@@ -32,9 +32,6 @@ class UciCvSession:
     """A checked `uci-cv` command; nothing has been trained yet.
 
     Attributes:
-        name: the folder of its runs in the runs folder.
-        skipped: data sets without data, each with the reason.
-        folder: of its runs.
         files: that each trial must have besides its result.
     """
 
@@ -91,11 +88,7 @@ class UciCvSession:
         return RunDir(self.folder / trial.id)
 
     def gather_predictions(self, target: Path, outcome: Outcome) -> None:
-        """Write the test predictions of all finished trials into one CSV file.
-
-        Raises:
-            StorageError: the file cannot be written.
-        """
+        """Write the test predictions of all finished trials into one CSV file."""
         parts: list[str] = []
         for trial in (t for t in self.trials if t in outcome.results):
             text = (self._run_dir(trial).path / PREDICTIONS).read_text("utf-8")
@@ -108,11 +101,7 @@ class UciCvSession:
             write_output(target, "".join(parts))
 
     def copy_networks(self, folder: Path, outcome: Outcome) -> None:
-        """Copy each finished trial's networks to `<folder>/<trial id>.npz`.
-
-        Raises:
-            StorageError: a file cannot be written.
-        """
+        """Copy each finished trial's networks to `<folder>/<trial id>.npz`."""
         for trial in outcome.results:
             content = self.networks_file(trial).read_bytes()
             write_bytes_atomically(folder / f"{trial.id}.npz", content)
@@ -155,19 +144,8 @@ def prepare_uci_cv(
     """Read and check the recipe and the data of a `uci-cv` command.
 
     Args:
-        name: a shipped recipe or a file.
-        overrides: from --set.
         options: dotted key -> (option, value); the value is None if the option was not given.
-        data_dir: None for the default one.
-        out: the runs folder.
-        device: as in `resolve_device`.
         csv_datasets: the user's data sets; used alone unless UCI data sets are named as well.
-        files: that each trial must have besides its result.
-        offline: do not download missing data sets.
-        on_fetch: called with a message before a download.
-
-    Raises:
-        RequestError: the request is not valid.
     """
     file = find_recipe(name)
     if out.exists() and not out.is_dir():
@@ -212,17 +190,7 @@ def prepare_uci_cv(
 def _load_datasets(
     names: Iterable[str], folder: Path, reasons: Mapping[str, str], *, skip: bool
 ) -> tuple[list[TabularDataset], list[tuple[str, str]]]:
-    """Load UCI data sets; return them and those that are skipped, with the reason.
-
-    Args:
-        names: of the data sets.
-        folder: the data folder.
-        reasons: why a download failed.
-        skip: whether missing data sets are skipped instead of refused.
-
-    Raises:
-        RequestError: a data set is missing or corrupt.
-    """
+    """Load UCI data sets; return them and those that are skipped, with the reason."""
     datasets: list[TabularDataset] = []
     skipped: list[tuple[str, str]] = []
     problems: list[str] = []

@@ -34,7 +34,6 @@ class CVTrial:
     Attributes:
         batched_with: the protocols that share its stacks, its own among them, as one tuple for all
             of these trials; empty for a trial alone.
-        setting: the values of a grid.
     """
 
     dataset: TabularDataset
@@ -145,7 +144,6 @@ class CVTrial:
         """Return the metrics of each epoch and the result.
 
         Args:
-            results: of all stacks in order.
             chosen: the number of each network's candidate in a tuned trial.
         """
         shape = (self.protocol.repeats, num_folds(self.dataset, self.protocol))

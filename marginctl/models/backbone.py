@@ -9,9 +9,6 @@ class Backbone(nn.Module):
     A subclass that the registry names is built as `Class(channels, image_size, **settings,
     **options)`. Most backbones average over all positions at the end, so that they also accept
     images of other sizes than `image_size`, and rectangles.
-
-    Attributes:
-        feature_dim: the length of a feature vector.
     """
 
     def __init__(self, feature_dim: int) -> None:
@@ -27,10 +24,6 @@ class EmbeddedBackbone(Backbone):
 
     This is usual for face recognition, with a length of 512. That no dropout comes before it and
     that the normalisation has scale and shift is our choice.
-
-    Args:
-        backbone: gives features (N, d).
-        feature_dim: the length of an embedding.
     """
 
     def __init__(self, backbone: Backbone, feature_dim: int) -> None:

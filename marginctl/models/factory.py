@@ -8,16 +8,7 @@ from marginctl.utils.text import count_noun
 
 
 def create_backbone(model: ModelSpec, channels: int, image_size: int) -> Backbone:
-    """Return a backbone with initial weights drawn from torch's global random stream.
-
-    Args:
-        model: the backbone's name and options.
-        channels: image channels.
-        image_size: image height and width in pixels.
-
-    Raises:
-        RequestError: the backbone cannot be imported or does not accept such images.
-    """
+    """Return a backbone with initial weights drawn from torch's global random stream."""
     check_image_shape(model, channels, image_size)
     entry, options = model.entry, dict(model.options)
     embedding_dim = options.pop(EMBEDDING)
@@ -33,8 +24,6 @@ def check_image_shape(model: ModelSpec, channels: int, image_size: int) -> None:
     device to find out: an unknown name, or that timm is not installed, is reported here.
 
     Args:
-        model: the backbone's name and options.
-        channels: image channels: 3 for RGB, 1 for greyscale.
         image_size: image height and width in pixels, the smaller one where they differ.
     """
     name, entry = model.name, model.entry

@@ -28,12 +28,8 @@ class PretrainedClassifier:
     """A classifier with pretrained weights, and the preparation of its images.
 
     Attributes:
-        name: the name of the weights.
-        model: the name of its backbone in the registry.
         url: where the weights are; None where a package contains them.
-        categories: the class names, in order.
         transform: prepares an image as (3, image_size, image_size) float32, normalised.
-        image_size: height and width of a prepared image.
         mean, std: the normalisation of each channel, for pixels in [0, 1].
         network: builds the network with its weights, which gives logits.
     """
@@ -84,9 +80,6 @@ def pretrained_classifier(name: str) -> PretrainedClassifier:
     Args:
         name: weights such as ResNet50_Weights.IMAGENET1K_V2, a model of torchvision, for its best
             weights, or efficientnet-lite0.
-
-    Raises:
-        RequestError: there are no such weights.
     """
     if name == efficientnet_lite.NAME:
         return _efficientnet_lite()
@@ -132,11 +125,7 @@ def _efficientnet_lite() -> PretrainedClassifier:
 
 
 def _find_weights(name: str) -> tuple[str, Any]:
-    """Return the name of a torchvision classifier and its weights.
-
-    Raises:
-        RequestError: torchvision has no such classifier, or no such weights of it.
-    """
+    """Return the name of a torchvision classifier and its weights."""
     from torchvision import models
 
     known = models.list_models(module=models)

@@ -60,13 +60,9 @@ class BackboneEntry:
     """A backbone of the registry.
 
     Attributes:
-        description: what it is and where it was published.
         path: import path `module:Class` of a subclass of `Backbone`, which is called with the image
             channels, the image size, `settings` and the options.
         min_size: the smallest image height and width that all its layers can process.
-        channels: the image channels that it accepts; None for any number.
-        settings: fixed arguments of the class.
-        options: arguments of the class that a recipe can set.
         stages: how it divides into four stages; None where it does not.
     """
 
@@ -224,9 +220,6 @@ def find_backbone(name: str) -> BackboneEntry:
     """Return the entry of a backbone, of another classifier of torchvision, or of a timm model.
 
     Reading a name needs neither library: `check_image_shape` looks it up there.
-
-    Raises:
-        RequestError: an unknown name, or one with a timm tag, which names weights.
     """
     if name not in BACKBONES and _NAME.fullmatch(name):
         library, _, model = name.partition("/")
@@ -248,7 +241,6 @@ class ModelSpec:
 
     Attributes:
         name: a name of `BACKBONES`, torchvision/NAME or timm/NAME.
-        options: all options, defaults included.
     """
 
     name: str
@@ -256,11 +248,7 @@ class ModelSpec:
 
     @classmethod
     def parse(cls, text: str) -> "ModelSpec":
-        """Return the model in `NAME:option=value,option=value`.
-
-        Raises:
-            RequestError: an unknown model or option, a value outside its range, or another form.
-        """
+        """Return the model in `NAME:option=value,option=value`."""
         name, colon, rest = (piece.strip() for piece in text.partition(":"))
         known = find_backbone(name).all_options
         given = parse_options(

@@ -22,13 +22,6 @@ def backbone_stages(model: ModelSpec, backbone: Backbone) -> tuple[Stage, Stage,
     """Return the modules of each stage in their order of execution; a stage may be empty.
 
     Every parameter and buffer of the backbone is in one of these modules.
-
-    Args:
-        model: the backbone's name and options.
-        backbone: a network that was created from it.
-
-    Raises:
-        RequestError: the backbone has no four stages.
     """
     if isinstance(backbone, EmbeddedBackbone):
         inner = backbone_stages(model, backbone.backbone)
@@ -60,14 +53,10 @@ def frozen_modules(model: ModelSpec, backbone: Backbone, blocks: str) -> tuple[S
     """Return the frozen modules of a backbone, and the first trainable one.
 
     Args:
-        model, backbone: as for `backbone_stages`.
         blocks: the trainable stages: `1-4`, `2-4`, `3-4` or `4`; or `head`, the classifier alone.
 
     Returns:
         No modules and None where all are trainable; the whole backbone and None for `head`.
-
-    Raises:
-        RequestError: as `backbone_stages`; all networks accept `1-4` and `head`.
     """
     if blocks == "head":
         return ("",), None

@@ -85,11 +85,7 @@ def compose(
     regularizers: tuple[Part, ...] = (),
     class_weights: "Tensor | None" = None,
 ) -> "Objective":
-    """Return an objective of parts, each written as `part(kind, option=value)`.
-
-    Raises:
-        RequestError: an unknown kind, or parts that do not fit together.
-    """
+    """Return an objective of parts, each written as `part(kind, option=value)`."""
     from marginctl.objectives.module import Objective
 
     several = regularizers if isinstance(regularizers, tuple | list) else (regularizers,)

@@ -19,12 +19,7 @@ from marginctl.objectives.schedules import SHAPES, Schedule
 
 
 def describe(objective: ParsedObjective, num_classes: int = 10) -> dict[str, Any]:
-    """Return the JSON document of `objectives show`.
-
-    Args:
-        objective: a preset with options, or a composition of parts.
-        num_classes: C, for the theory's numbers.
-    """
+    """Return the JSON document of `objectives show`."""
     from marginctl.objectives.theory import remarks  # numpy and scipy, which a list does without
 
     spec = objective.spec

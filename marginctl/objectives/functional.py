@@ -50,7 +50,6 @@ class ObjectiveFunction:
     compute in float32 or wider, whatever the features' dtype.
 
     Attributes:
-        has_bias: whether the classifier has a bias.
         trained: names of the state's entries that are parameters.
         schedules: of the state's other entries, by name.
 
@@ -296,11 +295,7 @@ def check_targets(targets: Tensor, rows: int, num_classes: int) -> None:
 
 
 def check_plugin_parts(spec: ObjectiveSpec, num_classes: int) -> None:
-    """Run a training step on a few random rows, if a composition has parts of plug-ins.
-
-    Raises:
-        RequestError: a part fails, or the loss has another shape than one value a sample.
-    """
+    """Run a training step on a few random rows, if a composition has parts of plug-ins."""
     from_plugins = [(role, p) for role, p in spec.parts if PARTS[role].origin(p.kind)]
     if not from_plugins:
         return

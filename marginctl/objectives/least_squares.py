@@ -51,9 +51,6 @@ def reconstruction_errors(cosines: Tensor, features: Tensor, weights: Tensor) ->
     With few classes for the dimensions, where that costs less, 2 E = alpha G alpha - 2 alpha z + 1
     with G the cosines between the weights, in float64, as the difference cancels most digits. Else
     the feature is rebuilt.
-
-    Args:
-        cosines, features, weights: of `least_squares_scale`.
     """
     rows, classes = cosines.shape[-2:]
     length = features.shape[-1]

@@ -89,7 +89,6 @@ class AdditiveAngle(Margin):
     cos(theta) = +-1 is that of the plain loss where the margin is 0.
 
     Args:
-        margin: in radians.
         gradient: `exact`, sin(theta + margin)/sin(theta) with respect to the cosine; or
             `straight-through`, 1 at every angle, as in the most copied code.
         beyond: what replaces the formula where theta + margin > pi, where its slope has the wrong
@@ -128,7 +127,6 @@ class MultiplicativeAngle(Margin):
     value and slope are exact at +-1 and no arccos is needed.
 
     Args:
-        margin: m, an integer.
         annealing: lambda: (lambda cos(theta) + psi(theta)) / (1 + lambda) is used.
     """
 

@@ -99,14 +99,7 @@ class TextOption(Option):
 def validate_options(
     owner: str, options: Mapping[str, Option], given: Mapping[str, object]
 ) -> dict[str, Value]:
-    """Return all options with their values, defaults included.
-
-    Args:
-        owner: the name of the preset, part, schedule or model in error messages.
-
-    Raises:
-        RequestError: an unknown or missing option, or a value outside its range.
-    """
+    """Return all options with their values, defaults included."""
     for key in given:
         if key not in options:
             known = ", ".join(options) or "none"
@@ -159,15 +152,7 @@ def split_top_level(text: str, separator: str) -> list[str]:
 def parse_options(
     owner: str, text: str | None, expected: str = "option=value,option=value"
 ) -> dict[str, str]:
-    """Parse `option=value,option=value`; None means no options.
-
-    Args:
-        owner: the name of the preset, part, schedule or model in error messages.
-        expected: the form to name in error messages.
-
-    Raises:
-        RequestError: another form, or an option given twice.
-    """
+    """Parse `option=value,option=value`; None means no options."""
     if text is not None and text.count("(") != text.count(")"):
         raise RequestError(f"{owner}: '{text}': unbalanced parentheses")
     options: dict[str, str] = {}

@@ -40,11 +40,6 @@ class ParsedObjective:
 
     `str` gives the canonical text: options sorted, defaults dropped. Objectives with the same text
     are equal. A pydantic model reads one from text or a mapping of parts, and writes the text.
-
-    Attributes:
-        spec: the five parts.
-        preset: the preset's name, None for a composition.
-        options: the preset's options, defaults included.
     """
 
     spec: ObjectiveSpec
@@ -97,11 +92,7 @@ def _format_parts(spec: ObjectiveSpec) -> str:
 
 
 def parse_any(value: object) -> ParsedObjective:
-    """Return the objective in a text or in a mapping of parts; a parsed one as it is.
-
-    Raises:
-        RequestError: as `parse` and `parse_parts`, or another type.
-    """
+    """Return the objective in a text or in a mapping of parts; a parsed one as it is."""
     if isinstance(value, ParsedObjective):
         return value
     if isinstance(value, str):
@@ -112,11 +103,7 @@ def parse_any(value: object) -> ParsedObjective:
 
 
 def parse(text: str) -> ParsedObjective:
-    """Return the objective in `NAME:option=value,...` or `similarity=KIND(option=value);scale=...`.
-
-    Raises:
-        RequestError: as `parse_preset` and `parse_parts`, or the text has another form.
-    """
+    """Return the objective in `NAME:option=value,...` or `similarity=KIND(option=value);scale=...`."""
     text = text.strip()
     if re.match(r"\w+\s*=", text):
         return parse_parts(_split_parts(text))
@@ -133,11 +120,7 @@ def parse(text: str) -> ParsedObjective:
 
 
 def parse_preset(name: str, /, **options: object) -> ParsedObjective:
-    """Return the preset `name` with `options`.
-
-    Raises:
-        RequestError: an unknown preset or option, or a value outside its range.
-    """
+    """Return the preset `name` with `options`."""
     preset: Preset = PRESETS.find(name)
     values = validate_options(f"objective '{name}'", preset.options, options)
     return ParsedObjective(preset.build(**values), name, MappingProxyType(values))
@@ -148,9 +131,6 @@ def parse_parts(parts: Mapping[str, Any]) -> ParsedObjective:
 
     `regularizers` may be a list. The defaults are the scale 1, no margin, cross-entropy, and no
     regularizers.
-
-    Raises:
-        RequestError: an unknown role, kind or option, or parts that do not fit together.
     """
     unknown = [role for role in parts if role not in PARTS]
     if unknown:

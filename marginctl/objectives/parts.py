@@ -62,7 +62,6 @@ class PartEntry:
     Args:
         path: `module:Class`, a subclass of `Similarity`, `Scale`, `Margin`, `Loss` or
             `Regularizer` that takes the options as arguments.
-        options: the options and what they accept.
         similarity: the one similarity that the part is defined on, None for all.
         exclusive: options that, once given, replace all others.
     """
@@ -73,15 +72,7 @@ class PartEntry:
     exclusive: tuple[str, ...] = ()
 
     def options_with(self, owner: str, given: Iterable[str]) -> Mapping[str, Option]:
-        """Return the options that go together with the given ones.
-
-        Args:
-            owner: the part's name in error messages.
-            given: names of options.
-
-        Raises:
-            RequestError: two given options exclude each other.
-        """
+        """Return the options that go together with the given ones."""
         exclusive = [key for key in given if key in self.exclusive]
         others = [key for key in given if key in self.options and key not in self.exclusive]
         if exclusive and others:
@@ -97,11 +88,7 @@ class PartEntry:
 
 
 def check_defaults(options: Mapping[str, Option]) -> None:
-    """Check the options of a plug-in.
-
-    Raises:
-        RequestError: a value that is not an `Option`, or an option without a default.
-    """
+    """Check the options of a plug-in."""
     for key, option in options.items():
         if not isinstance(option, Option):
             raise RequestError(f"option '{key}': expected Option, got {option!r}")
@@ -255,11 +242,7 @@ _DEFINED_ON = {"cosine": "cosines", "gaussian": "squared distances"}
 
 
 def validate_part(role: str, kind: object, options: Mapping[str, object]) -> Part:
-    """Return a part with all its options, defaults included.
-
-    Raises:
-        RequestError: an unknown kind or option, or a value outside its range.
-    """
+    """Return a part with all its options, defaults included."""
     entry = PARTS[role].find(str(kind))
     owner = f"objective: {role} {kind}"
     return part(str(kind), **validate_options(owner, entry.options_with(owner, options), options))
@@ -302,7 +285,6 @@ class ScaleSource:
 
     Attributes:
         source: the canonical name of an objective of the same recipe, or a path.
-        times: the multiple.
     """
 
     source: str
@@ -323,11 +305,7 @@ def with_scale_value(spec: ObjectiveSpec, value: float) -> ObjectiveSpec:
 
 
 def check_scale_value(name: str, spec: ObjectiveSpec) -> None:
-    """Refuse a scale that is taken from a run, in commands that have no such run.
-
-    Raises:
-        RequestError: the message names the commands that take a scale from a run.
-    """
+    """Refuse a scale that is taken from a run, in commands that have no such run."""
     source = scale_source(spec)
     if source is not None:
         raise RequestError(

@@ -33,11 +33,7 @@ class Preset:
     """A named method.
 
     Args:
-        title: its name in words.
-        formula: the loss of a sample.
-        source: where it was published.
         build: the options as keywords -> the parts.
-        options: the options and what they accept.
     """
 
     title: str

@@ -25,11 +25,7 @@ class Batch(NamedTuple):
 
 
 class Scale:
-    """A factor of the similarities; no gradient flows through it unless `gradient_to` says so.
-
-    Args:
-        num_classes: C.
-    """
+    """A factor of the similarities; no gradient flows through it unless `gradient_to` says so."""
 
     # where the factor's gradient goes: nowhere, to the state `log_scale`, or to the feature norms
     gradient_to: Literal["nothing", "log_scale", "feature-norm"] = "nothing"

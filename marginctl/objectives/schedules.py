@@ -23,8 +23,6 @@ class Shape:
     """A kind of schedule.
 
     Args:
-        formula: in words.
-        options: the options and what they accept.
         value: options, step and fraction of the training done -> value.
     """
 
@@ -215,11 +213,7 @@ class Schedule:
         return dict(self.options)["value"] if self.kind == "constant" else None
 
     def value(self, step: int, total_steps: int) -> float:
-        """Return the value at `step` of `total_steps`; beyond them, the last value.
-
-        Raises:
-            ValueError: a negative number of steps.
-        """
+        """Return the value at `step` of `total_steps`; beyond them, the last value."""
         if step < 0 or total_steps < 0:
             raise ValueError(
                 f"set_progress({step}, {total_steps}): expected steps of at least 0, counted from 0"
@@ -235,10 +229,6 @@ class Schedule:
         """Check the first, the largest and the last value of an endless training.
 
         The other values lie between them.
-
-        Args:
-            option: its range is checked.
-            expected: the range in words.
 
         Raises:
             ValueError: a value outside the range.

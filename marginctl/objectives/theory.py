@@ -17,10 +17,6 @@ def arcgrad_scale(gap: float, num_classes: int) -> float:
 
     Args:
         gap: between the angles to the target class and to the others, in radians.
-        num_classes: C.
-
-    Raises:
-        ValueError: a gap that is not above 0, or fewer than two classes.
     """
     _check(gap > 0, f"gap = {gap}: expected above 0")
     _check(num_classes >= 2, f"num_classes = {num_classes}: expected at least 2")
@@ -30,11 +26,7 @@ def arcgrad_scale(gap: float, num_classes: int) -> float:
 
 
 def arcgrad_gap(scale: float, num_classes: int) -> float:
-    """Return the gap in radians where `scale` has the largest gradient: `arcgrad_scale` inverted.
-
-    Raises:
-        ValueError: a scale that is not above 0, or fewer than two classes.
-    """
+    """Return the gap in radians where `scale` has the largest gradient: `arcgrad_scale` inverted."""
     _check(scale > 0, f"scale = {scale}: expected above 0")
     return arcgrad_scale(scale, num_classes)  # scale x gap depends on C alone
 
@@ -49,12 +41,8 @@ def sparse_scale(
 
     Args:
         similarity: epsilon, the prominent cosine, above 0.
-        num_classes: C.
         prominent: m, from 1 to C - 1.
         rest: eta, between 0 and 1.
-
-    Raises:
-        ValueError: a value outside its range.
     """
     _check(similarity > 0, f"similarity = {similarity}: expected above 0")
     _check(0 < rest < 1, f"rest = {rest}: expected between 0 and 1")
@@ -64,11 +52,7 @@ def sparse_scale(
 
 
 def adacos_scale(num_classes: int) -> float:
-    """Return AdaCos's fixed scale sqrt(2) ln(C - 1), 0 for two classes (ArcGrad, eq. 10, l = 0).
-
-    Raises:
-        ValueError: fewer than two classes.
-    """
+    """Return AdaCos's fixed scale sqrt(2) ln(C - 1), 0 for two classes (ArcGrad, eq. 10, l = 0)."""
     _check(num_classes >= 2, f"num_classes = {num_classes}: expected at least 2")
     return math.sqrt(2) * math.log(num_classes - 1)
 
@@ -81,9 +65,6 @@ def gradient_decay_slope(probability: ArrayLike, beta: float) -> NDArray[np.floa
     Args:
         probability: of the target by plain softmax, from 0 to 1; any shape.
         beta: above 0.
-
-    Raises:
-        ValueError: a beta that is not above 0, or a probability outside 0 to 1.
     """
     p = np.asarray(probability, np.float64)
     _check(beta > 0, f"beta = {beta}: expected above 0")
@@ -100,9 +81,6 @@ def bias(logits: ArrayLike, targets: ArrayLike) -> NDArray[np.float64]:
     Args:
         logits: (N, C), C at least 2.
         targets: (N,), from 0 to C - 1.
-
-    Raises:
-        ValueError: other shapes, or a target outside its range.
     """
     f, y = np.array(logits, np.float64), np.asarray(targets)
     _check(f.ndim == 2 and f.shape[1] >= 2, f"logits: shape {f.shape}, expected (N, C), C >= 2")

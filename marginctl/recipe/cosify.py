@@ -72,12 +72,7 @@ class CosifyRecipe(EvaluatedRecipe):
         """Return the recipe with the missing fields taken from its source model.
 
         Args:
-            model: the backbone of the source model.
-            data: the images that it was trained on, None if unknown.
             image_size: of its images; used for images in files if the recipe sets none.
-
-        Raises:
-            RequestError: another model, no images, or settings that do not fit together.
         """
         check_same_model(self.model, model, self.source_model)
         section = self.data.model_dump(include=self.data.model_fields_set)

@@ -65,11 +65,7 @@ class About(BaseModel):
 
 
 def canonical_objective(value: Any) -> str:
-    """Return the canonical name of an objective, which a recipe has as text or as parts.
-
-    Raises:
-        RequestError: not an objective.
-    """
+    """Return the canonical name of an objective, which a recipe has as text or as parts."""
     return str(parse_any(value))
 
 

@@ -213,11 +213,7 @@ class ImageRecipe(BaseModel):
         return self
 
     def settings(self) -> list[tuple[dict[str, Any], Self]]:
-        """Return every distinct combination of the grid with its recipe.
-
-        Raises:
-            ValidationError: values that do not fit together.
-        """
+        """Return every distinct combination of the grid with its recipe."""
         settings: dict[str, tuple[dict[str, Any], Self]] = {}
         problems: dict[str, InitErrorDetails] = {}
         base = self.model_dump(exclude={"grid"})
@@ -276,9 +272,6 @@ def check_scale_sources(objectives: list[ParsedObjective]) -> list[ParsedObjecti
 
     A source that is not an objective is a path, which is checked when the recipe runs. A source
     has a least-squares scale and takes none from a run itself, so there are no circles.
-
-    Raises:
-        ValueError: a source that is missing in the recipe or has no least-squares scale.
     """
     problems = []
     names = [str(objective) for objective in objectives]

@@ -90,11 +90,7 @@ def _check_paper(name: str, folder: str) -> None:
 
 
 def find_recipe(name: str) -> RecipeFile:
-    """Return a shipped recipe by its name, or a file by its path.
-
-    Raises:
-        RequestError: neither exists.
-    """
+    """Return a shipped recipe by its name, or a file by its path."""
     known = shipped_recipes()
     if name in known:
         return RecipeFile(name, known[name])
@@ -113,11 +109,7 @@ def folder_name(text: str) -> str:
 
 
 def read_document(recipe: RecipeFile) -> RecipeDocument:
-    """Return the content of a recipe file.
-
-    Raises:
-        RequestError: the file is not YAML, or no mapping.
-    """
+    """Return the content of a recipe file."""
     content, lines = yaml.read(recipe.path)
     if not isinstance(content, dict):
         raise RequestError(f"{recipe.path}:1: expected a mapping such as 'task: uci-cv'")
@@ -142,12 +134,6 @@ def validate(
     options: Options | None = None,
 ) -> R:
     """Return the validated recipe in a document.
-
-    Args:
-        schema: of its task.
-        document: changed by the overrides and options.
-        overrides: `dotted.key=value`, as given to --set.
-        options: the values of other options of the command line; applied last.
 
     Raises:
         RequestError: one line for each problem: file and line (or option), key, value and what
@@ -261,11 +247,7 @@ def _model_in(annotation: Any) -> Any:
 
 
 def copy_recipe(name: str, target: Path, *, force: bool) -> Path:
-    """Copy a recipe's file to `target`, or into that folder; return the new file.
-
-    Raises:
-        RequestError: the file exists and `force` is not set, or it cannot be written.
-    """
+    """Copy a recipe's file to `target`, or into that folder; return the new file."""
     recipe = find_recipe(name)
     target = target / recipe.path.name if target.is_dir() else target
     if target.exists() and not force:

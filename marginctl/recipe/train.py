@@ -40,9 +40,6 @@ class SecondStage(BaseModel):
         """Return the sections `optim` and `train` of the second stage.
 
         Diagnostics of training images belong to the first stage alone.
-
-        Args:
-            optim, train: the sections of the first stage.
         """
         changes = self.model_dump(exclude_none=True)
         for_optim = {

@@ -139,14 +139,9 @@ class TransferRecipe(ImageRecipe):
         """Return the recipe of one source model, with images prepared as for its training.
 
         Args:
-            source_model: its name.
-            model: its backbone.
             data: the images that it was trained on; None for published weights, whose images are
                 streamed as in `eval`.
             image_size: of its images; used for images in files if the recipe sets none.
-
-        Raises:
-            RequestError: another model, or settings that do not fit together.
         """
         check_same_model(self.model, model, source_model)
         section = self.data.model_dump()

@@ -146,11 +146,7 @@ def write_arrays(path: Path, parts: Mapping[str, Sequence["NDArray[Any]"]]) -> N
 
 
 def check_writable(path: Path) -> None:
-    """Check before the work that a file can be written after it.
-
-    Raises:
-        RequestError: it is a folder, or its folder cannot be created or written.
-    """
+    """Check before the work that a file can be written after it."""
     if path.is_dir():
         raise RequestError(f"{path}: is a folder: name a file")
     if _is_special(path):
@@ -165,11 +161,7 @@ def check_writable(path: Path) -> None:
 
 
 def check_outputs(file: Path | None, folder: Path | None, inputs: Iterable[Path]) -> None:
-    """Check that an output file and an output folder can be written and that no input is lost.
-
-    Raises:
-        RequestError: one cannot be written, or `file` is one of the inputs.
-    """
+    """Check that an output file and an output folder can be written and that no input is lost."""
     if file is not None:
         check_writable(file)
         if any(file.exists() and file.samefile(path) for path in inputs):

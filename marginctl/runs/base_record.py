@@ -49,9 +49,7 @@ class RunInfo(Record):
     """A run.json: what a trial is and what it is computed with.
 
     Attributes:
-        data: the digest of its data.
         numerics: the version of the numerical code, which is raised when a number changes.
-        recipe: the recipe of its setting, with its name.
         plugins: the plug-ins that its objective needs, with their versions.
     """
 

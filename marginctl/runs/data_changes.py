@@ -13,12 +13,7 @@ _VARYING |= {"recipe", "schema", "versions", "git_commit", "timing"}
 
 
 def changed_data_note(folder: Path, pending: Iterable[Mapping[str, Any]]) -> str | None:
-    """Return a note if finished trials of pending ones used other content of the same data.
-
-    Args:
-        folder: the runs of one recipe.
-        pending: the run.json documents of the trials to run.
-    """
+    """Return a note if finished trials of pending ones used other content of the same data."""
     by_key = {_key_without_content(info): info for info in pending}
     if not by_key or not folder.is_dir():
         return None

@@ -93,11 +93,7 @@ OTHER_TRIAL = "is not a result of this trial"
 
 
 def checked_document(text: str) -> dict[str, Any]:
-    """Return the document in the text of a result.json, without its checksum.
-
-    Raises:
-        CorruptFileError: it is not valid JSON, or its checksum does not match.
-    """
+    """Return the document of a result.json without its checksum, or raise CorruptFileError."""
     record = parse_document(text)
     checksum = record.pop("sha256", None)
     try:
@@ -110,11 +106,7 @@ def checked_document(text: str) -> dict[str, Any]:
 
 
 def parse_result(text: str, model: type[R]) -> R:
-    """Return the record in the text of a result.json.
-
-    Raises:
-        CorruptFileError: it is corrupt, or not a result of this kind.
-    """
+    """Return the record in the text of a result.json, or raise CorruptFileError."""
     document = checked_document(text)
     try:
         return validated(model, document)
@@ -170,7 +162,6 @@ class RunDir:
         """Load the result if it is intact and from the same versions of the numeric packages.
 
         Args:
-            model: the type of the result.
             required: files that must exist besides it and match the digests that it holds.
         """
         path = self.path / "result.json"

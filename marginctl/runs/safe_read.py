@@ -40,12 +40,7 @@ def read_text(path: str | os.PathLike[str]) -> str:
 
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
-    """Return the content of a regular file.
-
-    Raises:
-        MissingFileError: there is no such file.
-        CorruptFileError: it is not a regular file, too large or unreadable.
-    """
+    """Return the content of a regular file, or raise as `read_text`."""
     try:
         info = os.stat(path)  # before opening: opening a pipe would block
         if not stat.S_ISREG(info.st_mode):
@@ -77,11 +72,7 @@ def _decode(text: str) -> Any:
 
 
 def parse_document(text: str) -> dict[str, Any]:
-    """Return the JSON object in a text, if its schema is the one that this version reads.
-
-    Raises:
-        CorruptFileError: it is not valid JSON, not an object, or has another schema.
-    """
+    """Return the JSON object in a text, or raise CorruptFileError, as for another schema."""
     try:
         document = _decode(text)
     except json.JSONDecodeError as error:

@@ -22,7 +22,6 @@ class Distance:
     The effect of a method on a data set is its cell minus the median of the row.
 
     Attributes:
-        cells: the number of cells.
         mean_absolute, rms: of the means.
         mean_absolute_z, rms_z: of the differences divided by their standard errors.
         effects_mean_absolute, effects_rms: of the effects.
@@ -49,16 +48,7 @@ class Distance:
 
 
 def distance(ours: Cells, published: Cells, datasets: Sequence[str] | None = None) -> Distance:
-    """Return the distance between two tables.
-
-    Args:
-        ours: cells by (data set, objective).
-        published: the paper's cells.
-        datasets: the rows to compare; None for all.
-
-    Raises:
-        ValueError: no cell is in both.
-    """
+    """Return the distance between two tables."""
     rows: dict[str, list[str]] = {}
     for dataset, objective in published:
         if (dataset, objective) in ours and (datasets is None or dataset in datasets):

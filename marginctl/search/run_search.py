@@ -23,12 +23,7 @@ class SearchProgress(Callback, Protocol):
     """What a search reports to, besides the progress of its trials."""
 
     def begin(self, part: Part, trials: Mapping[CVTrial, Setting], cost: float) -> None:
-        """Begin a part of a round.
-
-        Args:
-            trials: all trials of the part.
-            cost: of the trials that are to be trained.
-        """
+        """Begin a part of a round."""
 
 
 @dataclass(frozen=True)
@@ -44,12 +39,7 @@ class SearchPlan:
 
 
 def published_cells(session: UciCvSession) -> dict[tuple[str, str], PublishedMean]:
-    """Return the published cells that the search compares with, by data set and column.
-
-    Raises:
-        RequestError: the recipe has no search, or names no table, column or option that was
-            published.
-    """
+    """Return the published cells that the search compares with, by data set and column."""
     recipe = session.recipe
     if recipe.search is None:
         raise RequestError(
@@ -75,11 +65,7 @@ def published_cells(session: UciCvSession) -> dict[tuple[str, str], PublishedMea
 
 
 def plan(session: UciCvSession, workers: int) -> SearchPlan:
-    """Return what the search would do at most, for --dry-run.
-
-    Raises:
-        RequestError: the grid is too large.
-    """
+    """Return what the search would do at most, for --dry-run."""
     recipe = session.recipe
     assert recipe.search is not None
     grid = Grid(recipe.search, recipe.protocol)
@@ -119,11 +105,7 @@ def search(
     progress: SearchProgress,
     cluster: DaskExecutor | None = None,
 ) -> SearchResult:
-    """Run the rounds of a search; trials with a result are not trained again.
-
-    Raises:
-        MarginctlError: a trial failed.
-    """
+    """Run the rounds of a search; trials with a result are not trained again."""
 
     def train(trials: dict[CVTrial, Setting], part: Part) -> Mapping[CVTrial, CVResult]:
         part_session = session.with_trials(list(trials))

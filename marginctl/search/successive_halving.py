@@ -127,11 +127,9 @@ class SearchResult:
     """The result of a search.
 
     Attributes:
-        rounds: repeats and number of settings of each round.
         matches: the settings of the last round, nearest first.
         held_out: for each part of the data sets, the setting selected on the other parts, with
             its distance on this part.
-        networks: the number of networks, reused results included.
     """
 
     rounds: list[dict[str, int]]
@@ -182,14 +180,7 @@ def halve(
     published: Mapping[tuple[str, str], PublishedMean],
     train: Train,
 ) -> SearchResult:
-    """Run all rounds, each in parts, and keep in memory only the nearest of millions of trials.
-
-    Args:
-        train: returns the records of a part's trials.
-
-    Raises:
-        RequestError: the grid is too large.
-    """
+    """Run all rounds, each in parts, and keep in memory only the nearest of millions of trials."""
     assert recipe.search is not None
     criterion = recipe.search.nearest_by
     grid = Grid(recipe.search, recipe.protocol)
@@ -234,9 +225,6 @@ def split_round(grid: Grid, indices: IntArray, trials_each: int) -> list[IntArra
     """Split a round's settings into parts of about `TRIALS_PER_PART` trials.
 
     Settings that can share a stack stay together.
-
-    Args:
-        trials_each: the number of trials of one setting.
     """
     parts: list[list[IntArray]] = []
     room = 0

@@ -33,15 +33,8 @@ class _CheckpointState(BaseModel):
     """The schema of a checkpoint.
 
     Attributes:
-        trial: id of the trial.
-        step: finished steps.
-        steps_per_epoch: steps of one epoch.
-        world_size: number of processes that train together.
-        versions: versions of the packages that decide the numbers.
         metrics: the finished epochs' lines of metrics.jsonl, as JSON.
         normalization: mean and standard deviation of each channel.
-        classes: class names, in order.
-        image_size: side of the training images, in pixels.
     """
 
     model_config = ConfigDict(extra="allow", strict=True, arbitrary_types_allowed=True)
@@ -86,10 +79,6 @@ def save(folder: Path, kind: str, step: int, state: Mapping[str, Any], keep: int
     """Write a checkpoint, then remove the oldest of its kind beyond `keep`; return its path.
 
     Args:
-        folder: run directory of the trial.
-        kind: LAST or BEST.
-        step: finished steps.
-        state: tensors, numbers, strings, lists and dictionaries of them.
         keep: number of checkpoints of this kind to keep, at least 1.
 
     Raises:
@@ -132,8 +121,6 @@ def load_latest(
     """Return the latest valid checkpoint with its path, and a message for each skipped one.
 
     Args:
-        folder: run directory of the trial.
-        kind: LAST or BEST.
         trial: the id that it must have; None for any.
     """
     problems: list[str] = []
@@ -150,11 +137,7 @@ def load_latest(
 
 
 def load(path: Path) -> dict[str, Any]:
-    """Return the content of a checkpoint; code in it is never run.
-
-    Raises:
-        RequestError: the file does not exist, cannot be read or is no valid checkpoint.
-    """
+    """Return the content of a checkpoint, or raise RequestError; code in it is never run."""
     if path.exists() and not path.is_file():  # reading a pipe would block
         raise RequestError(f"{path}: is not a file: expected a checkpoint of marginctl train")
     try:

@@ -24,15 +24,7 @@ from marginctl.utils.seed import generator
 
 
 class Classifier:
-    """A backbone, the objective on its features, and the frozen part of the backbone.
-
-    Args:
-        recipe, spec, images, seed, device_config, world: those of `Trainer`.
-
-    Attributes:
-        model, objective: the modules, on their device.
-        module: both as one module, as DDP and the optimizer need them.
-    """
+    """A backbone, the objective on its features, and the frozen part of the backbone."""
 
     def __init__(
         self,

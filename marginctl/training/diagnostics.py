@@ -41,15 +41,8 @@ class Diagnostics:
     """The diagnostics that a recipe asks for, on fixed training images.
 
     Args:
-        trainer: of the trial, with its normalization loaded; its recipe's
-            `train.difficulty_groups` and `train.gradient_norm_samples` are used.
-        images: the data set.
-        world: the processes that train together.
         reference_losses: gives the (N,) losses of a reference network on the training images of a
             data set; None without sample difficulty.
-
-    Raises:
-        RequestError: the reference network has no valid checkpoint, or another architecture.
     """
 
     def __init__(
@@ -72,11 +65,7 @@ class Diagnostics:
             self._gradient_images = _loader(images.select(rows), trainer, world)
 
     def record(self, trainer: Trainer) -> dict[str, Any]:
-        """Return the diagnostics of an epoch, for a line of metrics.jsonl.
-
-        Raises:
-            DivergedError: a weight, a feature or a gradient is not finite.
-        """
+        """Return the diagnostics of an epoch, for a line of metrics.jsonl."""
         record: dict[str, Any] = {}
         if self._difficulty is not None:
             groups, loader = self._difficulty
@@ -130,10 +119,6 @@ class DifficultyGroups:
         loss with respect to the feature x; a group's share is the sum over its images divided by
         the sum over all. The loss is the training loss, with its margin; the objective's state
         does not change.
-
-        Args:
-            objective: in training.
-            predictions: for the images, in their order.
 
         Returns:
             `groups` by number, "1" the easiest, and `confidence_histogram` of all p_y. A share is
@@ -189,14 +174,6 @@ def input_gradient_norm(trainer: Trainer, loader: BatchLoader, world: World) -> 
 
     The loss is the training loss, with its margin; the network computes in evaluation mode and in
     float32, and the objective's state does not change.
-
-    Args:
-        trainer: the network; it is left in evaluation mode.
-        loader: the images are its test part.
-        world: the processes that share the images.
-
-    Raises:
-        DivergedError: a norm is not finite.
     """
     batch_size = min(GRADIENT_BATCH_SIZE, trainer.recipe.train.batch_size)
     norms = np.concatenate(world.all_gather(_local_gradient_norms(trainer, loader, batch_size)))

@@ -39,14 +39,7 @@ def accuracy_record(predictions: Predictions) -> dict[str, Any]:
 def classification_record(
     objective: Objective, predictions: Predictions, classes: Sequence[str], bins: int = 15
 ) -> dict[str, Any]:
-    """Return `classification_metrics` of a network with its objective.
-
-    Args:
-        objective: its class weights give the angles.
-        predictions: for test images.
-        classes: class names.
-        bins: bins of the calibration error.
-    """
+    """Return `classification_metrics` of a network with its objective."""
     gaussian = objective.spec.similarity.kind == "gaussian"
     return classification_metrics(
         predictions.features.double().numpy(),
@@ -68,14 +61,7 @@ def detection_record(
     *,
     curves: bool = False,
 ) -> dict[str, Any]:
-    """Return `detection_metrics` of a network: misclassification and OOD detection.
-
-    Args:
-        predictions: for its own test images.
-        ood_predictions: for OOD data sets.
-        n_bootstrap: bootstrap samples of each interval.
-        curves: whether histograms and ROC curves are included.
-    """
+    """Return `detection_metrics` of a network: misclassification and OOD detection."""
     ood_sets = [
         detection.OODOutputs(ood.name, ood.group, ood.digest, _outputs(ood.predictions))
         for ood in ood_predictions
@@ -95,12 +81,7 @@ def _outputs(predictions: Predictions) -> detection.Outputs:
 
 
 def long_tail_record(predictions: Predictions, train_y: IntArray) -> dict[str, Any]:
-    """Return {"long_tail": `long_tail_accuracy`}, or {} where all classes are in one group.
-
-    Args:
-        predictions: for test images of the classes.
-        train_y: (n,) classes of the training images.
-    """
+    """Return {"long_tail": `long_tail_accuracy`}, or {} where all classes are in one group."""
     counts = np.bincount(train_y, minlength=predictions.similarities.shape[1])
     predicted = predictions.similarities.argmax(1).numpy()
     record = long_tail_accuracy(counts, predictions.labels.numpy(), predicted)
@@ -115,11 +96,6 @@ def evaluation_record(
     ood_predictions: Sequence[OODPredictions] = (),
 ) -> dict[str, Any]:
     """Return the metrics at the end of training that go beyond accuracy.
-
-    Args:
-        objective, predictions, classes: those of `classification_record`.
-        train_y: that of `long_tail_record`.
-        ood_predictions: for OOD data sets.
 
     Returns:
         `brier`, `calibration` with 15 bins, `angles` (ArcGrad's Table VI), `detection`, and

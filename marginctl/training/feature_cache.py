@@ -24,16 +24,8 @@ class FrozenModules:
     Their parameters take no gradient. During training they stay in evaluation mode, so that batch
     statistics do not change and dropout is off.
 
-    Args:
-        recipe: of one trial.
-        backbone: the whole network.
-
     Attributes:
-        paths: names of the frozen modules.
         first_trainable: name of the first module that is trained; None where none is.
-
-    Raises:
-        RequestError: the network has no such blocks.
     """
 
     def __init__(self, recipe: ImageRecipe, backbone: Backbone) -> None:
@@ -118,14 +110,7 @@ def _without(module: nn.Module, paths: tuple[str, ...]) -> nn.Module:
 
 
 class CachedFeatureLoader(BatchLoader):
-    """Batches of a frozen part's output, computed once per image, in the images' own order.
-
-    Args:
-        images: loader of the images, without augmentation, of one process.
-        split: the network, in evaluation mode.
-        device_config: device, precision and memory format.
-        seed: of the order, that of `images`.
-    """
+    """Batches of a frozen part's output, computed once per image, in the images' own order."""
 
     train: TensorSplit
     test: TensorSplit

@@ -23,8 +23,6 @@ class InputFormat:
     """The images that a network was trained on.
 
     Attributes:
-        channels: 1 or 3.
-        image_size: side in pixels.
         mean, std: of each channel, of pixels in [0, 1].
     """
 
@@ -39,9 +37,6 @@ class OODPredictions:
     """The predictions for an OOD data set.
 
     Attributes:
-        name: of the data set.
-        group: near, far or None.
-        digest: of its test part.
         predictions: the labels in it are those of the OOD data set, and are not used.
     """
 
@@ -60,14 +55,7 @@ def input_format_of(trainer: Trainer, images: ImageDataset) -> InputFormat:
 def predict_ood(
     trainer: Trainer, ood_sets: Sequence[OODDataset], images: ImageDataset, world: World | None
 ) -> list[OODPredictions]:
-    """Return the predictions of a network for OOD data sets; every process takes part.
-
-    Args:
-        trainer: the network.
-        ood_sets: the data sets.
-        images: the images that it was trained on.
-        world: the processes that train together.
-    """
+    """Return the predictions of a network for OOD data sets; every process takes part."""
     input_format = input_format_of(trainer, images)
     full_square = trainer.recipe.data.augment == "flip"
     return [
@@ -98,10 +86,6 @@ class AdaptedLoader(BatchLoader):
     shrink. Nothing is rounded to whole pixel values.
 
     Args:
-        images: the data set, whose test part is used.
-        input_format: of the network.
-        device_config: device and memory format.
-        world: the processes that share the images.
         full_square: whether images in files are scaled from their largest centered square,
             instead of cropped from the center of a larger image.
     """

@@ -21,10 +21,8 @@ def build_optimizer(
     multiplies the recipe's learning rate.
 
     Args:
-        optim: the recipe's section.
         module: backbone and objective; class weights, trained centers and a learned scale belong
             to the objective. Frozen parameters take no gradient and are left out.
-        backbone: the backbone in it, for transfer learning.
 
     Raises:
         AssertionError: a trainable tensor is not in exactly one parameter group.

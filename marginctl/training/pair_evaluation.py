@@ -33,9 +33,7 @@ class PairSimilarities:
     """The cosine similarities of a list of pairs.
 
     Attributes:
-        pairs: the list.
         scores: (N,) cosines of the two embeddings of each pair.
-        embedding_dim: length of an embedding.
     """
 
     pairs: VerificationPairs
@@ -56,17 +54,7 @@ class PairSimilarities:
 def verify_pairs(
     trainer: Trainer, lists: Sequence[VerificationPairs], images: ImageDataset, world: World
 ) -> list[PairSimilarities]:
-    """Return the similarities of pairs under a network in training; every process takes part.
-
-    Args:
-        trainer: the network.
-        lists: lists of pairs.
-        images: the images that it is trained on.
-        world: the processes that train together.
-
-    Raises:
-        RequestError: an image cannot be decoded.
-    """
+    """Return the similarities of pairs under a network in training; every process takes part."""
     trainer.model.eval()
     input_format = input_format_of(trainer, images)
     return pair_similarities(
@@ -91,15 +79,7 @@ def pair_similarities(
 
     Args:
         features: (B, C, H, W) -> (B, d) of a network in evaluation mode.
-        lists: lists of pairs.
-        recipe: the one that trained the network.
-        input_format: of the network.
-        device_config: device and precision.
-        world: the processes that share the images.
         flip: whether an embedding is the sum over an image and its horizontal flip.
-
-    Raises:
-        RequestError: an image cannot be decoded.
     """
     if not lists:
         return []

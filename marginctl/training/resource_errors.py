@@ -25,11 +25,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 @contextlib.contextmanager
 def one_line_errors(trial: object, train: Training, device: str) -> Iterator[None]:
-    """Turn out-of-memory and compiler failures of a trial into one-line errors.
-
-    Raises:
-        ResourceError: memory is exhausted, or `train.compile` finds no working compiler.
-    """
+    """Turn out-of-memory and compiler failures of a trial into one-line errors."""
     try:
         yield
     except Exception as error:

@@ -20,8 +20,6 @@ class RunningMetrics:
     """Sums of loss, top-1 and top-5 hits, images and NLL over the epoch so far.
 
     Args:
-        objective: the one in training.
-        device: of its batches.
         world: the processes that train together; each adds its own part of a batch.
     """
 

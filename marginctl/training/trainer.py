@@ -45,12 +45,7 @@ class Trainer:
     """Trains one network and its objective.
 
     Args:
-        recipe: of one trial: its grid is empty.
-        spec: of the objective.
-        images: data set with a training and a test part.
         seed: of weights, order, augmentation and dropout, each with its own stream.
-        device_config: device, precision and memory format.
-        world: the processes that train together.
     """
 
     def __init__(
@@ -90,11 +85,7 @@ class Trainer:
     def load_backbone(
         self, backbone: Mapping[str, Tensor], moments: tuple[Sequence[float], Sequence[float]]
     ) -> None:
-        """Load a pretrained backbone and the normalization of its images, not its classifier.
-
-        Raises:
-            ValueError: the tensors are of another network.
-        """
+        """Load a pretrained backbone and the normalization of its images, not its classifier."""
         checkpoint.check_shapes(self.model, backbone)
         self.model.load_state_dict(backbone)
         self.batches.set_normalization(*moments)
@@ -126,9 +117,6 @@ class Trainer:
 
         Args:
             after_step: called after every step; an exception leaves the trainer between steps.
-
-        Raises:
-            DivergedError: the loss is not finite.
         """
         for _ in self.steps():
             after_step()
@@ -220,7 +208,6 @@ class Trainer:
         """Return the network's outputs for the test images, in order.
 
         Args:
-            batch_size: largest number of images in one batch.
             batches: loader of other images, whose test part is evaluated.
             split: name of the images in errors; None where features need not be finite.
 

@@ -80,16 +80,7 @@ def extract_features(
     training images. The cache key covers weights, images, preprocessing and the torch version.
 
     Args:
-        source: the backbone, which fits the images.
-        images: the data set.
-        runs_folder: holds the folder of the cache.
-        device_config: the device.
-        report: called with a message about each corrupt file.
         check: called after every batch; an exception stops the work.
-
-    Raises:
-        RequestError: a feature is not finite.
-        StorageError: the cache cannot be written.
     """
     folder = runs_folder / FOLDER
     network: torch.nn.Module | None = None

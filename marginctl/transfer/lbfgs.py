@@ -99,10 +99,6 @@ def minimize(
         evaluate: gives value and gradient (k,) at a point (k,), in float64 if exact.
         start: (k,).
         inverse: (k,), about the inverse of the Hessian's diagonal, above 0.
-        memory: from earlier work on this function; it is extended.
-        gradient_norm: norm of a gradient.
-        tolerance: above 0.
-        max_iterations: maximum number of iterations.
 
     Returns:
         The last point, exact, and the number of iterations.

@@ -22,11 +22,9 @@ class FittedProbe:
     """A fitted probe, with the accuracy of its optimum.
 
     Attributes:
-        l2_penalty: weight of the penalty.
         weight, bias: (C, d) and (C,) in float64, for features in their original coordinates.
         loss: mean cross-entropy plus penalty.
         gradient: largest absolute entry of the loss's gradient, computed in float64.
-        converged: whether it is at most the tolerance.
         iterations, evaluations: of L-BFGS, in float32 and float64 together.
     """
 
@@ -58,7 +56,6 @@ class ProbeProblem:
     Args:
         x: (n, d) features.
         y: (n,) classes, 0 .. num_classes - 1.
-        num_classes: C.
         check: called before every evaluation; an exception stops the work.
     """
 
@@ -93,7 +90,6 @@ class ProbeProblem:
         and that of the next one is near it.
 
         Args:
-            l2_penalties: above 0.
             tolerance: of the largest absolute entry of the gradient.
         """
         probes: list[FittedProbe] = []
@@ -114,7 +110,6 @@ class ProbeProblem:
         """Return the probe of one penalty.
 
         Args:
-            l2_penalty, tolerance: as in `path`.
             initial: a probe on similar features to start from; None for weights of 0.
         """
         start = self._constant_start() if initial is None else self._coordinates(initial)

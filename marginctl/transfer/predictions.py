@@ -23,9 +23,6 @@ def prediction_rows(
     """Yield a header and a row per test image: name, label, prediction and its probability.
 
     Args:
-        data: the recipe's section, for the file names of a folder.
-        images: the data set.
-        data_dir: folder of relative paths.
         logits: (n, C) of the test part.
     """
     yield HEADER

@@ -22,7 +22,6 @@ class ProbeResult:
     """A probe, evaluated on the test part.
 
     Attributes:
-        record: its section of result.json.
         features: (n, d) scaled features of the test images.
         logits: (n, C) of the test images.
         weight: (C, d).
@@ -48,12 +47,7 @@ def fit_probe(
     Of penalties with equal validation accuracy the one with the lower validation loss is chosen.
 
     Args:
-        features: of both parts.
         train_y, test_y: their classes, 0 .. num_classes - 1.
-        num_classes: C.
-        probe: the recipe's section.
-        seed: of the validation split.
-        check: called at every step; an exception stops the work.
     """
     began = time.perf_counter()
     penalties = probe.l2_penalties
@@ -111,9 +105,7 @@ def validation_split(
 
     Args:
         y: (n,) classes.
-        num_classes: C.
         fraction: of each class, for validation; at least one image and all but one at most.
-        seed: of the split.
     """
     stream = generator(seed, "transfer", "validation")
     held_out = []

@@ -10,7 +10,6 @@ def resolve_device(name: str, *, accelerated: bool = False) -> str:
     """Return the torch device for a value of `--device`.
 
     Args:
-        name: auto, cpu, cuda, cuda:N or mps.
         accelerated: whether `auto` prefers an accelerator. Otherwise it is the CPU: the networks of
             a cross-validation are small, and CPUs of one kind give the same bits.
 

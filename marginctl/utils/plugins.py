@@ -47,11 +47,7 @@ class LoadedPlugin:
 
 
 def load_plugins() -> tuple[LoadedPlugin, ...]:
-    """Return all plug-ins: those of installed packages, then the files in MARGINCTL_PLUGINS.
-
-    Raises:
-        RequestError: a plug-in cannot be loaded, or is not a `Plugin`.
-    """
+    """Return all plug-ins: those of installed packages, then the files in MARGINCTL_PLUGINS."""
     return _load(os.environ.get(FILES, ""))
 
 

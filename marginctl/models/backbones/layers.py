@@ -12,7 +12,6 @@ class Pooled(Backbone):
 
     Args:
         layers: (N, channels, H, W) -> (N, feature_dim, h, w).
-        feature_dim: output channels of the last layer.
     """
 
     def __init__(self, layers: nn.Sequential, feature_dim: int) -> None:

@@ -6,14 +6,7 @@ from marginctl.models.backbone import Backbone
 
 
 class MLP(Backbone):
-    """Hidden layers with ReLU; the last one is the feature.
-
-    Args:
-        channels: image channels.
-        image_size: image height and width in pixels; other sizes are not accepted.
-        width: units of a hidden layer.
-        depth: number of hidden layers.
-    """
+    """Hidden layers with ReLU; the last one is the feature."""
 
     def __init__(self, channels: int, image_size: int, *, width: int, depth: int) -> None:
         super().__init__(width)

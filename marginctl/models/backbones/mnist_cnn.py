@@ -9,11 +9,6 @@ class MnistCNN(Pooled):
     """Three convolutions with max pooling between them, average pooling, and a linear layer.
 
     No activation follows the linear layer, so that features can have any sign and angle.
-
-    Args:
-        channels: image channels.
-        image_size: image height and width in pixels.
-        feature_dim: length of a feature.
     """
 
     def __init__(self, channels: int, image_size: int, *, feature_dim: int) -> None:

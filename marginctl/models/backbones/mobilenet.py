@@ -24,13 +24,7 @@ SMALL = 64  # up to this image size the first layer has stride 1: our choice
 
 
 class MobileNet(Pooled):
-    """A 3x3 convolution, then 13 depthwise convolutions, each followed by a 1x1 convolution.
-
-    Args:
-        channels: image channels.
-        image_size: image height and width in pixels.
-        width: the paper's channel multiplier.
-    """
+    """A 3x3 convolution, then 13 depthwise convolutions, each followed by a 1x1 convolution."""
 
     def __init__(self, channels: int, image_size: int, *, width: float) -> None:
         inputs = scaled(32, width)

@@ -13,9 +13,6 @@ class ResNet(Pooled):
     Each stage after the first halves the resolution.
 
     Args:
-        channels: image channels.
-        image_size: image height and width in pixels.
-        blocks: residual blocks of each stage.
         bottleneck: whether a block is 1x1, 3x3, 1x1 with four times the output channels, instead
             of 3x3, 3x3.
     """

@@ -8,13 +8,7 @@ STAGES = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512
 
 
 class VGG16(Pooled):
-    """The 13 convolutions of VGG-16 with their five max poolings.
-
-    Args:
-        channels: image channels.
-        image_size: image height and width in pixels.
-        norm: whether batch normalisation follows each convolution.
-    """
+    """The 13 convolutions of VGG-16 with their five max poolings."""
 
     def __init__(self, channels: int, image_size: int, *, norm: bool) -> None:
         super().__init__(nn.Sequential(*_trunk(channels, norm=norm), nn.MaxPool2d(2)), 512)
@@ -25,10 +19,6 @@ class VGG16Mod(Pooled):
 
     Global average pooling and a hidden layer of 4096 units follow. As in the author's port, batch
     normalisation follows every layer, and initial weights are N(0, 0.01^2).
-
-    Args:
-        channels: image channels.
-        image_size: image height and width in pixels.
     """
 
     def __init__(self, channels: int, image_size: int) -> None:

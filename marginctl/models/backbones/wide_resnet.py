@@ -11,11 +11,8 @@ class WideResNet(Pooled):
     Each stage after the first halves the resolution; normalisation and ReLU precede convolutions.
 
     Args:
-        channels: image channels.
-        image_size: image height and width in pixels.
         depth: 6 n + 4 for n blocks a stage.
         widening: the paper's k.
-        dropout: dropout rate between the two convolutions of a block.
     """
 
     def __init__(
