@@ -103,7 +103,7 @@ def parse_any(value: object) -> ParsedObjective:
 
 
 def parse(text: str) -> ParsedObjective:
-    """Return the objective in `NAME:option=value,...` or `similarity=KIND(option=value);scale=...`."""
+    """Return the objective in `NAME:option=value,...` or `similarity=KIND(option=value);...`."""
     text = text.strip()
     if re.match(r"\w+\s*=", text):
         return parse_parts(_split_parts(text))

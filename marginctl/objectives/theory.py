@@ -26,7 +26,7 @@ def arcgrad_scale(gap: float, num_classes: int) -> float:
 
 
 def arcgrad_gap(scale: float, num_classes: int) -> float:
-    """Return the gap in radians where `scale` has the largest gradient: `arcgrad_scale` inverted."""
+    """Return the gap in radians where a scale has the largest gradient: inverts `arcgrad_scale`."""
     _check(scale > 0, f"scale = {scale}: expected above 0")
     return arcgrad_scale(scale, num_classes)  # scale x gap depends on C alone
 

