@@ -6,32 +6,27 @@ from typing import Annotated
 import typer
 
 from marginctl.cli import common_options, completion
-from marginctl.cli.common_options import integer
+from marginctl.cli.common_options import argument, integer, option
 from marginctl.errors import MarginctlError, RequestError
 
 
 def command(
     name: Annotated[
         str | None,
-        typer.Argument(
-            metavar="NAME",
-            help="uci-cv, objectives, train, kappa, probe or throughput (default: all but the "
-            "last, at smaller sizes).",
-            autocompletion=completion.benchmark,
+        argument(
+            "NAME",
+            "uci-cv, objectives, train, kappa, probe or throughput (default: all but the last, "
+            "at smaller sizes).",
+            complete=completion.benchmark,
         ),
     ] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="Smallest sizes, to check that everything runs.")
     ] = False,
-    rounds: Annotated[
-        int | None,
-        typer.Option("--rounds", metavar="N", parser=integer(1), help="Timing repetitions."),
-    ] = None,
+    rounds: Annotated[int | None, option("N", "Timing repetitions.", integer(1))] = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY=VALUE", help="Override a setting of the benchmark; repeatable."
-        ),
+        option("KEY=VALUE", "Override a setting of the benchmark; repeatable.", name="--set"),
     ] = None,
     out: common_options.Out = Path("runs"),
     data_dir: common_options.DataDir = None,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from marginctl.cli import common_options
-from marginctl.cli.common_options import fraction, integer
+from marginctl.cli.common_options import argument, fraction, integer, option
 from marginctl.cli.evaluate import Which
 from marginctl.errors import RequestError
 
@@ -17,88 +17,49 @@ if TYPE_CHECKING:
 def command(
     source: Annotated[
         Path,
-        typer.Argument(
-            metavar="INPUT",
-            help="A run directory of train, a checkpoint in it, an .npz with `logits` or "
-            "`probabilities` (N, C) and `labels` (N,), or a CSV with columns logit_0, logit_1, ... "
-            "or prob_0, prob_1, ..., and label.",
+        argument(
+            "INPUT",
+            "A run directory of train, a checkpoint in it, an .npz with `logits` or "
+            "`probabilities` (N, C) and `labels` (N,), or a CSV with columns logit_0, logit_1, "
+            "... or prob_0, prob_1, ..., and label.",
         ),
     ],
     method: Annotated[
         list[str] | None,
-        typer.Option(
-            "--method",
-            metavar="NAME",
-            help="none, temperature, vector, matrix, isotonic or histogram (default: all); "
-            "repeatable.",
+        option(
+            "NAME",
+            "none, temperature, vector, matrix, isotonic or histogram (default: all); repeatable.",
         ),
     ] = None,
     calibration: Annotated[
         Path | None,
-        typer.Option(
-            "--calibration",
-            metavar="FILE",
-            help="Fit on the outputs in this .npz or CSV; evaluate on all of INPUT.",
-        ),
+        option("FILE", "Fit on the outputs in this .npz or CSV; evaluate on all of INPUT."),
     ] = None,
     split: Annotated[
         float | None,
-        typer.Option(
-            "--split",
-            metavar="FRACTION",
-            parser=fraction,
-            help="Random fraction of INPUT to fit on (default: 0.5).",
-        ),
+        option("FRACTION", "Random fraction of INPUT to fit on (default: 0.5).", fraction),
     ] = None,
-    repeats: Annotated[
-        int | None,
-        typer.Option(
-            "--repeats", metavar="N", parser=integer(1), help="Random splits (default: 10)."
-        ),
-    ] = None,
+    repeats: Annotated[int | None, option("N", "Random splits (default: 10).", integer(1))] = None,
     bins: Annotated[
         int,
-        typer.Option(
-            "--bins",
-            metavar="N",
-            parser=integer(1, 1000),
-            help="Bins of the calibration errors and of histogram binning.",
-        ),
+        option("N", "Bins of the calibration errors and of histogram binning.", integer(1, 1000)),
     ] = 15,
     bootstrap: Annotated[
-        int,
-        typer.Option(
-            "--bootstrap",
-            metavar="N",
-            parser=integer(0),
-            help="Bootstrap samples; 0 for no intervals.",
-        ),
+        int, option("N", "Bootstrap samples; 0 for no intervals.", integer(0))
     ] = 1000,
-    seed: Annotated[
-        int,
-        typer.Option(
-            "--seed", metavar="N", parser=integer(0), help="Seed of the splits and the bootstrap."
-        ),
-    ] = 0,
+    seed: Annotated[int, option("N", "Seed of the splits and the bootstrap.", integer(0))] = 0,
     figure: Annotated[
-        Path | None,
-        typer.Option(
-            "--figure", metavar="FILE", help="Draw reliability diagrams before and after."
-        ),
+        Path | None, option("FILE", "Draw reliability diagrams before and after.")
     ] = None,
     save: Annotated[
         Path | None,
-        typer.Option(
-            "--save",
-            metavar="FILE",
-            help="Save the calibrator that the one --method fitted on the first split, for "
-            "`eval --calibration`.",
+        option(
+            "FILE",
+            "Save the calibrator that the one --method fitted on the first split, for `eval "
+            "--calibration`.",
         ),
     ] = None,
-    data: Annotated[
-        str | None,
-        typer.Option("--data", metavar="NAME", help="Override the run's data set."),
-    ] = None,
+    data: Annotated[str | None, option("NAME", "Override the run's data set.")] = None,
     which: Annotated[
         Which,
         typer.Option("--checkpoint", help="Checkpoint of the run: the last or the best."),

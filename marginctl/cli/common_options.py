@@ -2,14 +2,33 @@
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from marginctl.cli import completion
+from marginctl.errors import RequestError
 from marginctl.utils.text import shorten
+
+
+def option(
+    metavar: str,
+    help: str,
+    parser: Callable[..., Any] | None = None,
+    *,
+    name: str | None = None,
+    complete: Callable[[str], list[str]] | None = None,
+) -> Any:
+    """Return an option with a value; its parameter gives the name, unless `name` does."""
+    names = [] if name is None else [name]
+    return typer.Option(*names, metavar=metavar, help=help, parser=parser, autocompletion=complete)
+
+
+def argument(metavar: str, help: str, complete: Callable[[str], list[str]] | None = None) -> Any:
+    """Return a positional argument."""
+    return typer.Argument(metavar=metavar, help=help, autocompletion=complete)
 
 
 def integer(minimum: int, maximum: int | None = None) -> Callable[[str], int]:
@@ -68,76 +87,48 @@ def folder(text: str | Path) -> Path:
     return Path(text)
 
 
+def refuse(given: Mapping[str, Any], reason: str) -> None:
+    """Raise RequestError where one of these options was given."""
+    for name, value in given.items():
+        if value:
+            raise RequestError(f"{name}: {reason}")
+
+
 RecipeName = Annotated[
-    str,
-    typer.Argument(
-        metavar="RECIPE",
-        help="Name of a shipped recipe, or a file.",
-        autocompletion=completion.recipe,
-    ),
+    str, argument("RECIPE", "Name of a shipped recipe, or a file.", completion.recipe)
 ]
 Objectives = Annotated[
     list[str] | None,
-    typer.Option(
-        "--objective",
-        metavar="NAME",
-        help="Preset, NAME:option=value,..., or parts, similarity=KIND;...; repeatable.",
-        autocompletion=completion.objective,
+    option(
+        "NAME",
+        "Preset, NAME:option=value,..., or parts, similarity=KIND;...; repeatable.",
+        complete=completion.objective,
     ),
 ]
 Ood = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--ood", metavar="NAME", help="OOD test set: NAME, near=NAME or far=NAME; repeatable."
-    ),
+    list[str] | None, option("NAME", "OOD test set: NAME, near=NAME or far=NAME; repeatable.")
 ]
 Pairs = Annotated[
     list[str] | None,
-    typer.Option(
-        "--pairs",
-        metavar="FILE",
-        help="Verification pair list, evaluated after the last epoch; repeatable.",
-    ),
+    option("FILE", "Verification pair list, evaluated after the last epoch; repeatable."),
 ]
 Set = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Override a recipe setting; repeatable."),
+    list[str] | None, option("KEY=VALUE", "Override a recipe setting; repeatable.", name="--set")
 ]
 Seed = Annotated[
-    list[int] | None,
-    typer.Option(
-        "--seed",
-        metavar="N",
-        parser=integer(0),
-        help="Seed to run instead of the recipe's; repeatable.",
-    ),
+    list[int] | None, option("N", "Seed to run instead of the recipe's; repeatable.", integer(0))
 ]
-Out = Annotated[Path, typer.Option("--out", metavar="FOLDER", parser=folder, help="Runs folder.")]
+Out = Annotated[Path, option("FOLDER", "Runs folder.", folder)]
 DataDir = Annotated[
     Path | None,
-    typer.Option(
-        "--data-dir",
-        metavar="FOLDER",
-        parser=folder,
-        help="Data folder (default: MARGINCTL_DATA, or the user's cache).",
-    ),
+    option("FOLDER", "Data folder (default: MARGINCTL_DATA, or the user's cache).", folder),
 ]
-Device = Annotated[
-    str, typer.Option("--device", metavar="NAME", help="auto, cpu, cuda, cuda:N or mps.")
-]
-Workers = Annotated[
-    int | None,
-    typer.Option(
-        "--workers", metavar="N", parser=integer(1), help="Workers (default: one per core)."
-    ),
-]
+Device = Annotated[str, option("NAME", "auto, cpu, cuda, cuda:N or mps.")]
+Workers = Annotated[int | None, option("N", "Workers (default: one per core).", integer(1))]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan and its estimated time.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
-Baseline = Annotated[
-    str | None,
-    typer.Option("--baseline", metavar="NAME", help="Baseline (default: soft)."),
-]
+Baseline = Annotated[str | None, option("NAME", "Baseline (default: soft).")]
 
 
 def report_format(text: str) -> str:
@@ -150,11 +141,11 @@ def report_format(text: str) -> str:
 
 ReportFormat = Annotated[
     str,
-    typer.Option(
-        "--format",
-        metavar="FORMAT",
-        parser=report_format,
-        help="Output format: table, markdown, latex, csv, json or html.",
+    option(
+        "FORMAT",
+        "Output format: table, markdown, latex, csv, json or html.",
+        report_format,
+        name="--format",
     ),
 ]
 

@@ -2,9 +2,8 @@
 
 from typing import Annotated
 
-import typer
-
 from marginctl.cli import common_options, training_options
+from marginctl.cli.common_options import option
 from marginctl.cli.training_options import RunOptions, run_task, with_run_options
 
 
@@ -14,21 +13,17 @@ def command(
     recipe: training_options.Recipe = None,
     source_model: Annotated[
         str | None,
-        typer.Option(
-            "--from",
-            metavar="MODEL",
-            help="Source model: a run directory, a checkpoint in it, or weights such as "
+        option(
+            "MODEL",
+            "Source model: a run directory, a checkpoint in it, or weights such as "
             "ResNet50_Weights.IMAGENET1K_V1 or efficientnet-lite0.",
+            name="--from",
         ),
     ] = None,
     data: training_options.Data = None,
     blocks: Annotated[
         list[str] | None,
-        typer.Option(
-            "--blocks",
-            metavar="BLOCKS",
-            help="Blocks to fine-tune: 1-4, 2-4, 3-4, 4, or head for none; repeatable.",
-        ),
+        option("BLOCKS", "Blocks to fine-tune: 1-4, 2-4, 3-4, 4, or head for none; repeatable."),
     ] = None,
     objective: common_options.Objectives = None,
     ood: common_options.Ood = None,

@@ -6,13 +6,12 @@ from typing import Annotated
 import typer
 
 from marginctl.cli import common_options
-from marginctl.cli.common_options import print_json
+from marginctl.cli.common_options import argument, print_json
 
 app = typer.Typer(help="The data sets of the papers.", no_args_is_help=True)
 
 Names = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="NAME", help="Data sets, or uci or images for all of a kind."),
+    list[str] | None, argument("NAME", "Data sets, or uci or images for all of a kind.")
 ]
 
 

@@ -1,15 +1,14 @@
 """marginctl eval."""
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from marginctl.cli import common_options
-from marginctl.cli.common_options import integer
-from marginctl.errors import RequestError
+from marginctl.cli.common_options import argument, integer, option, refuse
 
 
 class Which(enum.StrEnum):
@@ -20,61 +19,43 @@ class Which(enum.StrEnum):
 def command(
     run: Annotated[
         str,
-        typer.Argument(
-            metavar="RUN",
-            help="A run directory, a checkpoint, or pretrained weights: "
+        argument(
+            "RUN",
+            "A run directory, a checkpoint, or pretrained weights: "
             "ResNet50_Weights.IMAGENET1K_V2, resnet50 for the newest, or efficientnet-lite0.",
         ),
     ],
     data: Annotated[
-        str | None,
-        typer.Option(
-            "--data", metavar="NAME", help="Override the run's data set; required with weights."
-        ),
+        str | None, option("NAME", "Override the run's data set; required with weights.")
     ] = None,
     which: Annotated[
         Which,
         typer.Option("--checkpoint", help="Checkpoint of the run directory."),
     ] = Which.last,
-    bins: Annotated[
-        int,
-        typer.Option(
-            "--bins", metavar="N", parser=integer(1, 1000), help="Bins of the calibration errors."
-        ),
-    ] = 15,
+    bins: Annotated[int, option("N", "Bins of the calibration errors.", integer(1, 1000))] = 15,
     calibration: Annotated[
         Path | None,
-        typer.Option(
-            "--calibration",
-            metavar="FILE",
-            help="Saved calibrator (calibrate --save): also show the calibrated metrics.",
-        ),
+        option("FILE", "Saved calibrator (calibrate --save): also show the calibrated metrics."),
     ] = None,
     ood: common_options.Ood = None,
     figure: Annotated[
         Path | None,
-        typer.Option(
-            "--figure",
-            metavar="FILE",
-            help="Plot misclassification and OOD detection: histograms and ROC curves.",
-        ),
+        option("FILE", "Plot misclassification and OOD detection: histograms and ROC curves."),
     ] = None,
     pairs: Annotated[
         list[Path] | None,
-        typer.Option(
-            "--pairs",
-            metavar="FILE",
-            help="Verification pair list, evaluated instead of a test set: lines of LFW, or PATH "
+        option(
+            "FILE",
+            "Verification pair list, evaluated instead of a test set: lines of LFW, or PATH "
             "PATH 1|0; repeatable.",
         ),
     ] = None,
     images: Annotated[
         Path | None,
-        typer.Option(
-            "--images",
-            metavar="FOLDER",
-            parser=common_options.folder,
-            help="Folder of the pairs' images (default: the folder of the list).",
+        option(
+            "FOLDER",
+            "Folder of the pairs' images (default: the folder of the list).",
+            common_options.folder,
         ),
     ] = None,
     flip: Annotated[
@@ -82,8 +63,7 @@ def command(
         typer.Option("--flip", help="Add the embedding of the flipped image (pairs only)."),
     ] = False,
     predictions: Annotated[
-        Path | None,
-        typer.Option("--predictions", metavar="FILE", help="Write the score of each pair (CSV)."),
+        Path | None, option("FILE", "Write the score of each pair (CSV).")
     ] = None,
     report_format: common_options.ReportFormat = "table",
     json: common_options.Json = False,
@@ -107,12 +87,12 @@ def command(
             "--ood": ood,
             "--figure": figure,
         }
-        _refuse(test_set_options, "cannot be combined with --pairs: remove one of them")
+        refuse(test_set_options, "cannot be combined with --pairs: remove one of them")
         output = "json" if json else report_format
         _verify(run, pairs, images, which, predictions, device, flip=flip, report_format=output)
         return
     pair_options = {"--images": images, "--flip": flip, "--predictions": predictions}
-    _refuse(pair_options, "needs --pairs FILE")
+    refuse(pair_options, "needs --pairs FILE")
     from marginctl.console.progress import log_lines
     from marginctl.data.images.registry import parse_ood_name
     from marginctl.data.paths import default_data_dir
@@ -147,13 +127,6 @@ def command(
         reason = draw(title, document["detection"], figure)
         log_lines([f"wrote {figure}" if reason is None else f"{figure}: nothing to plot: {reason}"])
     print_report(evaluation_report(title, document), "json" if json else report_format)
-
-
-def _refuse(given: Mapping[str, Any], reason: str) -> None:
-    """Raise RequestError where one of these options was given."""
-    for option, value in given.items():
-        if value:
-            raise RequestError(f"{option}: {reason}")
 
 
 def _verify(

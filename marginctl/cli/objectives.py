@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from marginctl.cli import common_options
-from marginctl.cli.common_options import integer, print_json
+from marginctl.cli.common_options import argument, integer, option, print_json
 
 app = typer.Typer(help="List objectives and show their formulas and options.", no_args_is_help=True)
 
@@ -47,27 +47,13 @@ def list_(
 @app.command()
 def show(
     names: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="NAME", help="Presets, with or without options, or compositions of parts."
-        ),
+        list[str], argument("NAME", "Presets, with or without options, or compositions of parts.")
     ],
     classes: Annotated[
-        int,
-        typer.Option(
-            "--classes",
-            metavar="C",
-            parser=integer(2, 10**9),
-            help="Number of classes for theory and figure.",
-        ),
+        int, option("C", "Number of classes for theory and figure.", integer(2, 10**9))
     ] = 10,
     plot: Annotated[
-        Path | None,
-        typer.Option(
-            "--plot",
-            metavar="FILE",
-            help="Plot target logit, loss and gradient: .png, .svg or .pdf.",
-        ),
+        Path | None, option("FILE", "Plot target logit, loss and gradient: .png, .svg or .pdf.")
     ] = None,
     json: common_options.Json = False,
 ) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from marginctl.cli import common_options
-from marginctl.cli.common_options import print_json
+from marginctl.cli.common_options import argument, print_json
 
 app = typer.Typer(help="The shipped recipes.", no_args_is_help=True)
 
@@ -37,9 +37,7 @@ def show(recipe: common_options.RecipeName) -> None:
 
 @app.command()
 def validate(
-    recipe: Annotated[
-        list[str], typer.Argument(metavar="RECIPE", help="Names or files of recipes.")
-    ],
+    recipe: Annotated[list[str], argument("RECIPE", "Names or files of recipes.")],
     set_: common_options.Set = None,
 ) -> None:
     """Validate recipes and print all their errors."""
@@ -62,7 +60,7 @@ def validate(
 @app.command()
 def copy(
     recipe: common_options.RecipeName,
-    to: Annotated[Path, typer.Argument(metavar="FILE", help="Target file or folder.")],
+    to: Annotated[Path, argument("FILE", "Target file or folder.")],
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
     """Copy a recipe to a file."""

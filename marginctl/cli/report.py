@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from marginctl.cli import common_options
+from marginctl.cli.common_options import argument, option, refuse
 from marginctl.errors import RequestError
 from marginctl.reports.figures.registry import FIGURES
 
@@ -25,14 +26,11 @@ class FigureFormat(enum.StrEnum):
 
 def command(
     runs: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="RUNS", help="Runs folders, or folders inside them."),
+        list[Path] | None, argument("RUNS", "Runs folders, or folders inside them.")
     ] = None,
-    paper: Annotated[
-        str | None, typer.Option("--paper", metavar="NAME", help="Only this paper's tables.")
-    ] = None,
+    paper: Annotated[str | None, option("NAME", "Only this paper's tables.")] = None,
     table_number: Annotated[
-        str | None, typer.Option("--table", metavar="NUMBER", help="Only this table.")
+        str | None, option("NUMBER", "Only this table.", name="--table")
     ] = None,
     list_: Annotated[
         bool,
@@ -43,42 +41,25 @@ def command(
     ] = False,
     baseline: common_options.Baseline = None,
     explain: Annotated[
-        str | None,
-        typer.Option(
-            "--explain", metavar="ROW/OBJECTIVE", help="Show the runs and tests behind this cell."
-        ),
+        str | None, option("ROW/OBJECTIVE", "Show the runs and tests behind this cell.")
     ] = None,
     figure: Annotated[
         Path | None,
-        typer.Option(
-            "--figure",
-            metavar="FILE",
-            help="Plot the average ranks of the only table (critical-difference diagram).",
-        ),
+        option("FILE", "Plot the average ranks of the only table (critical-difference diagram)."),
     ] = None,
     figures: Annotated[
-        Path | None,
-        typer.Option(
-            "--figures", metavar="FOLDER", help="Folder for the figures of training runs."
-        ),
+        Path | None, option("FOLDER", "Folder for the figures of training runs.")
     ] = None,
     kind: Annotated[
         list[str] | None,
-        typer.Option(
-            "--kind",
-            metavar="KIND",
-            help=f"Figure type (default: all): {', '.join(FIGURES.builtin)}; repeatable.",
-        ),
+        option("KIND", f"Figure type (default: all): {', '.join(FIGURES.builtin)}; repeatable."),
     ] = None,
     figure_format: Annotated[
         FigureFormat | None,
         typer.Option("--figure-format", help="Figure format (default: png)."),
     ] = None,
     report_format: common_options.ReportFormat = "table",
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", metavar="FILE", help="Output file (default: stdout)."),
-    ] = None,
+    output: Annotated[Path | None, option("FILE", "Output file (default: stdout).")] = None,
     diff: Annotated[
         bool,
         typer.Option("--diff", help="Compare two runs folders cell by cell: report --diff A B."),
@@ -102,7 +83,7 @@ def command(
         "--explain": explain,
         "--figure": figure,
         "--figures": figures,
-        "--kind": kind or None,
+        "--kind": kind,
         "--figure-format": figure_format,
     }
     is_page = FORMATS[report_format].is_page
@@ -113,11 +94,12 @@ def command(
     if paper is not None:
         check_paper(paper)
     if list_:
-        _refuse_with("--list", conflicting | {"--diff": diff or None})
+        refuse(conflicting | {"--diff": diff}, "cannot be combined with --list: remove one of them")
         _print(_list(runs or [], paper, table_number), report_format, output)
         return
     if diff:
-        _refuse_with("--diff", conflicting | {"--paper": paper, "--table": table_number})
+        conflicting |= {"--paper": paper, "--table": table_number}
+        refuse(conflicting, "cannot be combined with --diff: remove one of them")
         _print(_diff(runs or []), report_format, output)
         return
     if not runs:
@@ -145,7 +127,7 @@ def command(
     if figures:
         _draw_figures(report, collected, figures, kind or [], figure_format or FigureFormat.png)
     if explain:
-        _print_lines(explain_cell(_canonical(explain), report), report_format, output)
+        _print(explain_cell(_canonical(explain), report), report_format, output)
         return
     _print(report, report_format, output)
     if not report.tables:
@@ -162,30 +144,18 @@ def _canonical(cell: str) -> str:
     return row + slash + objective
 
 
-def _refuse_with(option: str, others: dict[str, object]) -> None:
-    for other, value in others.items():
-        if value is not None:
-            raise RequestError(f"{other}: cannot be combined with {option}: remove one of them")
-
-
-def _print(report: "Report", report_format: str, output: Path | None) -> None:
+def _print(shown: "Report | list[str]", report_format: str, output: Path | None) -> None:
+    """Print a report, or the lines of --explain."""
     from marginctl.console.progress import log_lines
-    from marginctl.reports.formats.output import print_report, to_file
+    from marginctl.reports.formats.output import print_lines, print_report, to_file
 
     with to_file(output) as messages:
-        print_report(report, report_format)
-    log_lines(messages)
-
-
-def _print_lines(lines: list[str], report_format: str, output: Path | None) -> None:
-    from marginctl.console.progress import log_lines
-    from marginctl.reports.formats.output import print_lines, to_file
-
-    with to_file(output) as messages:
-        if report_format == "json":
-            common_options.print_json({"schema": 1, "command": "report", "explain": lines})
+        if not isinstance(shown, list):
+            print_report(shown, report_format)
+        elif report_format == "json":
+            common_options.print_json({"schema": 1, "command": "report", "explain": shown})
         else:
-            print_lines(lines)
+            print_lines(shown)
     log_lines(messages)
 
 

@@ -2,9 +2,8 @@
 
 from typing import Annotated
 
-import typer
-
 from marginctl.cli import common_options, completion, training_options
+from marginctl.cli.common_options import option
 from marginctl.cli.training_options import RunOptions, run_task, with_run_options
 
 
@@ -14,13 +13,7 @@ def command(
     recipe: training_options.Recipe = None,
     data: training_options.Data = None,
     model: Annotated[
-        str | None,
-        typer.Option(
-            "--model",
-            metavar="NAME",
-            help="Backbone: NAME:option=value,...",
-            autocompletion=completion.model,
-        ),
+        str | None, option("NAME", "Backbone: NAME:option=value,...", complete=completion.model)
     ] = None,
     objective: common_options.Objectives = None,
     ood: common_options.Ood = None,

@@ -10,61 +10,32 @@ from typing import Annotated, Any
 import typer
 
 from marginctl.cli import common_options, completion
-from marginctl.cli.common_options import integer, print_json
+from marginctl.cli.common_options import argument, integer, option, print_json
 from marginctl.errors import MarginctlError
 
 Recipe = Annotated[
     str | None,
-    typer.Argument(
-        metavar="RECIPE",
-        help="Name or file of a recipe. Omit to use options only.",
-        autocompletion=completion.recipe,
+    argument(
+        "RECIPE", "Name or file of a recipe. Omit to use options only.", complete=completion.recipe
     ),
 ]
 Data = Annotated[
     str | None,
-    typer.Option(
-        "--data",
-        metavar="NAME",
-        help="Image data set: digits, mnist, cifar-100, folder:PATH, ...",
-        autocompletion=completion.images,
+    option(
+        "NAME",
+        "Image data set: digits, mnist, cifar-100, folder:PATH, ...",
+        complete=completion.images,
     ),
 ]
-Epochs = Annotated[
-    int | None, typer.Option("--epochs", metavar="N", parser=integer(1), help="Number of epochs.")
-]
-SeedCount = Annotated[
-    int | None,
-    typer.Option(
-        "--seeds", metavar="N", parser=integer(1, 10_000), help="Number of seeds (0 to N - 1)."
-    ),
-]
-Keep = Annotated[
-    int,
-    typer.Option(
-        "--keep",
-        metavar="N",
-        parser=integer(1),
-        help="Recent checkpoints to keep, besides the best.",
-    ),
-]
+Epochs = Annotated[int | None, option("N", "Number of epochs.", integer(1))]
+SeedCount = Annotated[int | None, option("N", "Number of seeds (0 to N - 1).", integer(1, 10000))]
+Keep = Annotated[int, option("N", "Recent checkpoints to keep, besides the best.", integer(1))]
 CheckpointMinutes = Annotated[
-    float,
-    typer.Option(
-        "--checkpoint-minutes",
-        metavar="MINUTES",
-        parser=common_options.number(0),
-        help="Checkpoint interval.",
-    ),
+    float, option("MINUTES", "Checkpoint interval.", common_options.number(0))
 ]
 TensorBoardFolder = Annotated[
     Path | None,
-    typer.Option(
-        "--tensorboard",
-        metavar="FOLDER",
-        parser=common_options.folder,
-        help="Write the metrics of every epoch for TensorBoard.",
-    ),
+    option("FOLDER", "Write the metrics of every epoch for TensorBoard.", common_options.folder),
 ]
 
 

@@ -4,9 +4,8 @@ import enum
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from marginctl.cli import common_options, completion, training_options
+from marginctl.cli.common_options import option
 from marginctl.cli.training_options import RunOptions, run_task, with_run_options
 
 
@@ -21,36 +20,32 @@ def command(
     recipe: training_options.Recipe = None,
     source_models: Annotated[
         list[str] | None,
-        typer.Option(
-            "--from",
-            metavar="MODEL",
-            help="Source model: a run directory, a folder of them, a checkpoint, or weights such "
-            "as ResNet50_Weights.IMAGENET1K_V1 or efficientnet-lite0; repeatable.",
+        option(
+            "MODEL",
+            "Source model: a run directory, a folder of them, a checkpoint, or weights such as "
+            "ResNet50_Weights.IMAGENET1K_V1 or efficientnet-lite0; repeatable.",
+            name="--from",
         ),
     ] = None,
     data: Annotated[
         list[str] | None,
-        typer.Option(
-            "--data",
-            metavar="NAME",
-            help="Image data set: folder:PATH with train/CLASS/IMAGE and val/CLASS/IMAGE, digits, "
+        option(
+            "NAME",
+            "Image data set: folder:PATH with train/CLASS/IMAGE and val/CLASS/IMAGE, digits, "
             "mnist, ...; repeatable.",
-            autocompletion=completion.images,
+            complete=completion.images,
         ),
     ] = None,
     method: Annotated[
         list[Method] | None,
-        typer.Option(
-            "--method",
-            metavar="[probe|fine-tune]",
-            help="Linear classifier on frozen features, or fine-tuning; repeatable.",
+        option(
+            "[probe|fine-tune]", "Linear classifier on frozen features, or fine-tuning; repeatable."
         ),
     ] = None,
     objective: common_options.Objectives = None,
     epochs: training_options.Epochs = None,
     predictions: Annotated[
-        Path | None,
-        typer.Option("--predictions", metavar="FILE", help="Write per-image predictions as CSV."),
+        Path | None, option("FILE", "Write per-image predictions as CSV.")
     ] = None,
 ) -> None:
     """Evaluate transfer learning: linear probes or fine-tuning of trained networks.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from marginctl.cli import common_options, completion
-from marginctl.cli.common_options import integer, print_json
+from marginctl.cli.common_options import argument, integer, option, print_json
 from marginctl.errors import MarginctlError, RequestError
 
 if TYPE_CHECKING:
@@ -27,50 +27,27 @@ class Backend(enum.StrEnum):
 def command(
     recipe: Annotated[
         str | None,
-        typer.Argument(
-            metavar="RECIPE",
-            help="Shipped recipe or file (default: arcgrad/table1; own-data with --csv).",
-            autocompletion=completion.recipe,
+        argument(
+            "RECIPE",
+            "Shipped recipe or file (default: arcgrad/table1; own-data with --csv).",
+            complete=completion.recipe,
         ),
     ] = None,
     dataset: Annotated[
         list[str] | None,
-        typer.Option(
-            "--dataset",
-            metavar="NAME",
-            help="UCI data set, or all; repeatable.",
-            autocompletion=completion.uci_set,
-        ),
+        option("NAME", "UCI data set, or all; repeatable.", complete=completion.uci_set),
     ] = None,
     objective: common_options.Objectives = None,
-    csv: Annotated[
-        list[Path] | None,
-        typer.Option("--csv", metavar="FILE", help="Your CSV file; repeatable."),
-    ] = None,
+    csv: Annotated[list[Path] | None, option("FILE", "Your CSV file; repeatable.")] = None,
     target: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--target", metavar="COLUMN", help="Label column: one for all files, or one per file."
-        ),
+        list[str] | None, option("COLUMN", "Label column: one for all files, or one per file.")
     ] = None,
-    train_csv: Annotated[
-        Path | None,
-        typer.Option("--train-csv", metavar="FILE", help="Training CSV; requires --test-csv."),
-    ] = None,
+    train_csv: Annotated[Path | None, option("FILE", "Training CSV; requires --test-csv.")] = None,
     test_csv: Annotated[
-        Path | None,
-        typer.Option("--test-csv", metavar="FILE", help="Held-out test CSV; requires --train-csv."),
+        Path | None, option("FILE", "Held-out test CSV; requires --train-csv.")
     ] = None,
-    folds: Annotated[
-        int | None,
-        typer.Option("--folds", metavar="N", parser=integer(2), help="Folds per repeat."),
-    ] = None,
-    repeats: Annotated[
-        int | None,
-        typer.Option(
-            "--repeats", metavar="N", parser=integer(1), help="Repeats, each with new folds."
-        ),
-    ] = None,
+    folds: Annotated[int | None, option("N", "Folds per repeat.", integer(2))] = None,
+    repeats: Annotated[int | None, option("N", "Repeats, each with new folds.", integer(1))] = None,
     search: Annotated[
         bool,
         typer.Option(
@@ -79,17 +56,12 @@ def command(
     ] = False,
     baseline: common_options.Baseline = None,
     predictions: Annotated[
-        Path | None,
-        typer.Option("--predictions", metavar="FILE", help="Write per-row test predictions (CSV)."),
+        Path | None, option("FILE", "Write per-row test predictions (CSV).")
     ] = None,
     save_models: Annotated[
-        Path | None,
-        typer.Option("--save-models", metavar="FOLDER", help="Write the trained networks (.npz)."),
+        Path | None, option("FOLDER", "Write the trained networks (.npz).")
     ] = None,
-    figure: Annotated[
-        Path | None,
-        typer.Option("--figure", metavar="FILE", help="Plot the grid results."),
-    ] = None,
+    figure: Annotated[Path | None, option("FILE", "Plot the grid results.")] = None,
     report_format: common_options.ReportFormat = "table",
     json: common_options.Json = False,
     set_: common_options.Set = None,
@@ -105,12 +77,7 @@ def command(
         Backend, typer.Option("--backend", help="Execution backend.")
     ] = Backend.processes,
     scheduler: Annotated[
-        str | None,
-        typer.Option(
-            "--scheduler",
-            metavar="ADDRESS",
-            help="Dask scheduler: tcp://HOST:PORT, or its JSON file.",
-        ),
+        str | None, option("ADDRESS", "Dask scheduler: tcp://HOST:PORT, or its JSON file.")
     ] = None,
     dry_run: common_options.DryRun = False,
     quiet: common_options.Quiet = False,
