@@ -2,7 +2,7 @@
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from marginctl.calibration.scores import LEVEL, METRICS, Bootstrap, Scores, scor
 from marginctl.errors import RequestError
 from marginctl.metrics.calibration_error import CONVENTION, Reliability
 from marginctl.utils.seed import generator
+from marginctl.utils.text import did_you_mean, shorten
 
 MAX_PARAMETERS = 10_000  # of one method in the document; more are in the file of --save alone
 
@@ -68,10 +69,10 @@ def calibrate(
 
     Raises:
         RequestError: an unknown method, too few samples to split, or `fit_outputs` of another
-            number of classes or kind.
+            number of classes, names of classes or kind.
     """
     if fit_outputs is not None:
-        _check_alike(fit_outputs, outputs)
+        fit_outputs = _aligned(fit_outputs, outputs)
     methods, skipped = select_methods(names, outputs.num_classes)
     repeats = settings.repeats if fit_outputs is None else 1
     before: list[Scores] = []
@@ -174,7 +175,8 @@ def split(outputs: Outputs, fraction: float, seed: int, repeat: int) -> tuple[Ro
     return fit_rows, test_rows
 
 
-def _check_alike(fit_outputs: Outputs, outputs: Outputs) -> None:
+def _aligned(fit_outputs: Outputs, outputs: Outputs) -> Outputs:
+    """Return the samples to fit on with their classes in the order of the others."""
     if fit_outputs.num_classes != outputs.num_classes:
         raise RequestError(
             f"{fit_outputs.name}: {fit_outputs.num_classes} classes, and {outputs.name} has "
@@ -185,6 +187,19 @@ def _check_alike(fit_outputs: Outputs, outputs: Outputs) -> None:
             f"{fit_outputs.name}: {fit_outputs.kind}, and {outputs.name} has {outputs.kind}: "
             "expected the same of both"
         )
+    old, new = fit_outputs.classes, outputs.classes
+    if old == new or old is None or new is None:
+        return fit_outputs
+    if unknown := [name for name in old if name not in new]:
+        raise RequestError(
+            f"{fit_outputs.name}: class '{shorten(unknown[0])}', which {outputs.name} does not "
+            f"have: expected outputs of the same classifier.{did_you_mean(unknown[0], new)}"
+        )
+    order = np.array([old.index(name) for name in new])
+    labels = np.argsort(order)[fit_outputs.labels]
+    return replace(
+        fit_outputs, values=np.take(fit_outputs.values, order, axis=1), labels=labels, classes=new
+    )
 
 
 def _calibrator(name: str, fit: Fit, fit_part: Outputs) -> Calibrator:

@@ -1,7 +1,7 @@
 """A classifier's outputs, the predictions of a calibrator, and the result of a fit."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from marginctl.errors import RequestError
 from marginctl.metrics import scoring_rules
 from marginctl.metrics.arrays import FloatArray, check_rows, row_blocks
+from marginctl.utils.text import shorten
 
 Kind = Literal["logits", "probabilities"]
 Labels = NDArray[np.int64]
@@ -20,6 +21,9 @@ FLOOR = float(np.finfo(np.float32).tiny)
 
 MAX_LOGIT = 1e100  # larger values do not come from a network, and their squares overflow
 _SOFTMAX_SUM_TOLERANCE = 1e-3
+_EXCESS = 1e-6  # of a probability over 1, by the rounding of float32
+_EXACT = 1e-5  # a row's sum differs from 1 by less if float32 alone rounds it
+_HALF_PRECISION = 2**-8  # the same of bfloat16, or of three digits
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,8 @@ class Outputs:
         labels: (N,), from 0 to C - 1.
         data: a digest of the images, where it is known.
         note: a remark for readers.
+        classes: the names of the classes, where they have names.
+        remarks: what a user should know about the values and labels.
     """
 
     name: str
@@ -41,6 +47,8 @@ class Outputs:
     labels: Labels
     data: str | None = None
     note: str | None = None
+    classes: tuple[str, ...] | None = None
+    remarks: tuple[str, ...] = ()
 
     @property
     def num_classes(self) -> int:
@@ -110,27 +118,28 @@ def create_outputs(
     labels: NDArray[Any],
     data: str | None = None,
     note: str | None = None,
+    *,
+    classes: Sequence[str] | None = None,
+    remarks: Sequence[str] = (),
+    place: Callable[[int], str] = "row {}".format,
 ) -> Outputs:
     """Return outputs that can be calibrated; rows of probabilities are rescaled to sum to 1.
 
     Args:
-        name, data, note: as in `Outputs`.
+        name, data, note, classes: as in `Outputs`.
         kind: of the values.
         values: (N, C) real numbers.
         labels: (N,) integers from 0 to C - 1.
+        remarks: of the reader; rounded probabilities and classes without samples are added.
+        place: names a row, counted from 0, in messages.
 
     Raises:
         RequestError: no sample, wrong shapes, a value that is not a logit or a probability, a label
-            out of range, one class only, or probabilities that are called logits.
+            out of range, one class only, a row of probabilities whose sum is not 1 within rounding,
+            or probabilities that are called logits.
     """
     try:
         x, y = check_rows(kind, values, labels)
-        x = x.astype(x.dtype if x.dtype == np.float32 else np.float64, copy=kind != "logits")
-        if kind == "probabilities":
-            # rounded to a few digits in a file, no row sums to exactly 1
-            for rows in row_blocks(*x.shape):
-                part = scoring_rules.check_probabilities(x[rows])
-                x[rows] = part / part.sum(axis=1, keepdims=True)
     except ValueError as error:
         raise RequestError(f"{name}: {error}") from None
     if x.shape[1] < 2:
@@ -139,12 +148,69 @@ def create_outputs(
         raise RequestError(
             f"{name}: all {len(y)} labels are {y[0]}: expected samples of two classes or more"
         )
+    x = x.astype(x.dtype if x.dtype == np.float32 else np.float64, copy=kind != "logits")
+    more = []
     if kind == "logits":
-        _check_logits(name, x)
-    return Outputs(name, kind, x, y, data, note)
+        _check_logits(name, x, place)
+    elif rounded := _normalize(name, x, place):
+        more.append(rounded)
+    absent = np.flatnonzero(np.bincount(y, minlength=x.shape[1]) == 0)
+    if len(absent):
+        shown = [shorten(classes[c]) if classes else str(c) for c in absent[:10]]
+        dots = ", ..." if len(absent) > 10 else ""
+        more.append(
+            f"{len(absent)} of {x.shape[1]} classes have no sample: {', '.join(shown)}{dots}"
+        )
+    named = tuple(classes) if classes else None
+    if named == tuple(map(str, range(x.shape[1]))):
+        named = None
+    return Outputs(name, kind, x, y, data, note, named, (*remarks, *more))
 
 
-def _check_logits(name: str, logits: NDArray[Any]) -> None:
+def _normalize(name: str, p: NDArray[Any], place: Callable[[int], str]) -> str | None:
+    """Divide rows of probabilities by their sums, in place; return a remark if they were rounded.
+
+    Raises:
+        RequestError: a value outside 0 to 1, or a row whose sum is not 1 within rounding.
+    """
+    if not (p.min() >= 0 and p.max() <= 1 + _EXCESS):
+        i, c = (int(k) for k in np.argwhere(~((p >= 0) & (p <= 1 + _EXCESS)))[0])
+        raise RequestError(
+            f"{name}: probabilities: {p[i, c]} in {place(i)}, class {c} (from 0): expected 0 to 1 "
+            "(logits go under their own name)"
+        )
+    np.minimum(p, 1, out=p)
+    sums = p.sum(axis=1, dtype=np.float64)
+    deviation = np.abs(sums - 1)
+    worst = int(deviation.argmax())
+    if deviation[worst] > _HALF_PRECISION and (
+        deviation[worst] > _rounding(p) + _EXACT or not sums.min()
+    ):
+        worst = worst if sums.min() else int(sums.argmin())
+        raise RequestError(
+            f"{name}: probabilities: {place(worst)} sums to {sums[worst]:.6g}, expected 1, and "
+            "rounding does not explain it: correct the row or leave it out"
+        )
+    np.divide(p, sums[:, None], out=p, casting="same_kind")
+    count = int((deviation > _EXACT).sum())
+    if not count:
+        return None
+    return (
+        f"rounded probabilities: the sums of {count} of {len(p)} rows lie between "
+        f"{sums.min():.4g} and {sums.max():.4g}: every row was divided by its sum"
+    )
+
+
+def _rounding(p: NDArray[Any]) -> float:
+    """Return by how much a row's sum may differ from 1 as its values have few digits, or 0."""
+    for steps in (10, 100, 255, 256, 1000, 10**4, 10**5, 10**6):
+        scaled = p * np.float64(steps)
+        if np.abs(scaled - np.round(scaled)).max() < 1e-7 * steps:
+            return float(p.shape[1] / 2 / steps)
+    return 0.0
+
+
+def _check_logits(name: str, logits: NDArray[Any], place: Callable[[int], str]) -> None:
     like_softmax = True
     for rows in row_blocks(*logits.shape):
         part = logits[rows]
@@ -152,7 +218,7 @@ def _check_logits(name: str, logits: NDArray[Any]) -> None:
         if not valid.all():
             i, c = (int(k) for k in np.argwhere(~valid)[0])
             raise RequestError(
-                f"{name}: logits: {part[i, c]} in row {rows.start + i}, class {c} (from 0): "
+                f"{name}: logits: {part[i, c]} in {place(rows.start + i)}, class {c} (from 0): "
                 f"expected finite numbers up to {MAX_LOGIT:g}: leave the row out"
             )
         like_softmax &= bool(

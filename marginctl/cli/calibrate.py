@@ -20,8 +20,9 @@ def command(
         argument(
             "INPUT",
             "A run directory of train, a checkpoint in it, an .npz with `logits` or "
-            "`probabilities` (N, C) and `labels` (N,), or a CSV with columns logit_0, logit_1, "
-            "... or prob_0, prob_1, ..., and label.",
+            "`probabilities` (N, C), `labels` (N,) and, for names, `classes` (C,), or a CSV with "
+            "columns logit_0, logit_1, ... or prob_0, ..., or names in place of the numbers, and "
+            "label.",
         ),
     ],
     method: Annotated[
@@ -78,8 +79,13 @@ def command(
     """
     from marginctl.calibration.benchmark import Settings, calibrate
     from marginctl.calibration.methods import METHODS
-    from marginctl.calibration.read_outputs import is_outputs_file, read_outputs
+    from marginctl.calibration.read_outputs import (
+        is_outputs_file,
+        read_outputs,
+        summarize_outputs,
+    )
     from marginctl.console.progress import ThrottledLog, log_lines
+    from marginctl.reports.data_summary import outputs_lines
     from marginctl.reports.figures.style import check_path
     from marginctl.reports.formats.output import print_report
     from marginctl.reports.tables.calibrate_table import calibrate_report, title_of
@@ -108,8 +114,14 @@ def command(
         else _predict(source, data, which, data_dir, device)
     )
     fit_outputs = None if calibration is None else read_outputs(calibration)
+    read = [outputs] if fit_outputs is None else [outputs, fit_outputs]
+    summaries = {one.name: summarize_outputs(one) for one in read}
+    if not quiet:
+        log_lines(line for item in summaries.items() for line in outputs_lines(*item))
     settings = Settings(0.5 if split is None else split, repeats or 10, bins, bootstrap, seed)
     result = calibrate(outputs, fit_outputs, method or [], settings, ThrottledLog(quiet=quiet))
+    result.document["summaries"] = {name: one.as_json() for name, one in summaries.items()}
+    print_report(calibrate_report(result.document), "json" if json else report_format)
     if figure is not None:
         from marginctl.reports.figures.reliability_diagram import draw_calibration
 
@@ -118,7 +130,6 @@ def command(
         (calibrator,) = result.calibrators.values()
         calibrator.save(save)
     log_lines(f"wrote {path}" for path in (figure, save) if path is not None)
-    print_report(calibrate_report(result.document), "json" if json else report_format)
 
 
 def _predict(

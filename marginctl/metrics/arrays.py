@@ -56,7 +56,8 @@ def check_classes(name: str, classes: ArrayLike, num_classes: int) -> IntArray:
         raise ValueError(f"{name}: dtype {y.dtype}, expected an integer one")
     for value in (int(y.min()), int(y.max())):
         if not 0 <= value < num_classes:
-            raise ValueError(f"{name}: {value}, expected 0 to {num_classes - 1}")
+            row = int((y == value).argmax())
+            raise ValueError(f"{name}: {value}, expected 0 to {num_classes - 1} (row {row})")
     return y.astype(np.int64)
 
 

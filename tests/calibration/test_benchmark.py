@@ -2,6 +2,7 @@
 
 import json
 import statistics
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -134,3 +135,29 @@ def test_progress_says_what_is_fitted():
         noisy(60, 3), None, ["none", "vector"], Settings(repeats=2, n_bootstrap=0), lines.append
     )
     assert lines == [f"split {i} of 2: {m}" for i in (1, 2) for m in ("none", "vector")]
+
+
+NAMED = ("cat", "dog", "cow", "emu", "fox")
+
+
+@pytest.mark.parametrize("order", [(1, 0, 2, 3, 4), (4, 3, 2, 1, 0), (2, 0, 4, 1, 3)])
+def test_classes_of_the_fitting_samples_are_matched_by_name(order):
+    outputs, fit_outputs = (replace(noisy(200, seed=s), classes=NAMED) for s in (0, 1))
+    names = ("temperature", "vector", "isotonic")
+    expected = document_of(outputs, names, fit_outputs, n_bootstrap=0)
+    permuted = replace(
+        fit_outputs,
+        values=fit_outputs.values[:, order],
+        labels=np.argsort(order)[fit_outputs.labels],
+        classes=tuple(NAMED[i] for i in order),
+    )
+    assert document_of(outputs, names, permuted, n_bootstrap=0) == expected
+
+
+def test_other_classes_of_the_fitting_samples_are_refused():
+    outputs, fit_outputs = (replace(noisy(200, seed=s), classes=NAMED) for s in (0, 1))
+    other = replace(fit_outputs, classes=("cat", "dog", "Cow", "emu", "fox"))
+    with pytest.raises(
+        RequestError, match=r"noisy: class 'Cow', which noisy does not have: .*'cow'"
+    ):
+        document_of(outputs, ("none",), other)

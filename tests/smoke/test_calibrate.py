@@ -119,6 +119,16 @@ def test_an_npz_and_a_csv_of_the_same(marginctl, files):
             assert ours == pytest.approx(theirs, rel=1e-4), name
     after, before = (npz["methods"][0][part]["nll"] for part in ("after", "before"))
     assert after < before
+    (summary,) = text["summaries"].values()
+    assert summary == {
+        "kind": "outputs",
+        "rows": 600,
+        "classes": 10,
+        "form": "probabilities",
+        "remarks": [],
+    }
+    printed = marginctl("calibrate", files / "o.csv", *options).err
+    assert printed.startswith(f"{files / 'o.csv'}: 600 rows of probabilities, 10 classes\n")
 
 
 def test_samples_of_their_own_to_fit_on(marginctl, files):
@@ -154,7 +164,8 @@ def test_samples_of_their_own_to_fit_on(marginctl, files):
         (("o.npz", "--save", "o.npz", "--method", "vector"), "o.npz: is an input of this command"),
         (("o.npz", "--figure", "f.txt"), "expected a file name ending in .png, .svg, .pdf"),
         (("absent",), "does not exist: expected a run of marginctl train, or .npz with logits"),
-        (("o.txt",), "expected the folder of a trial of marginctl train"),
+        (("o.txt",), "columns: text: expected .npz with logits or probabilities"),
+        (("o.pt",), "expected the folder of a trial of marginctl train"),
         (("nan.npz",), "logits: nan in row 2, class 1 (from 0): expected finite numbers"),
         (("outside.npz",), "labels: 3, expected 0 to 2"),
         (("one.npz",), "all 6 labels are 1: expected samples of two classes or more"),
@@ -179,7 +190,8 @@ def test_what_is_wrong_is_one_line(marginctl, files, monkeypatch, arguments, mes
     for name in ("empty.npz", "empty.csv"):
         (files / name).touch()
     (files / "o.txt").write_text("text")
-    ran = marginctl("calibrate", *arguments)
+    (files / "o.pt").write_text("text")
+    ran = marginctl("calibrate", *arguments, "--quiet")
     assert ran.status == 2
     assert message in ran.err
     assert ran.out == ""
