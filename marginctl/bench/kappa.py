@@ -5,15 +5,7 @@ from typing import Any
 import torch
 from pydantic import BaseModel, Field
 
-from marginctl.bench.timing import (
-    Context,
-    Count,
-    Measurement,
-    Result,
-    Settings,
-    interleave,
-    median_interval,
-)
+from marginctl.bench.timing import Context, Count, Result, Settings, interleave
 from marginctl.models.factory import create_backbone
 from marginctl.models.registry import ModelSpec
 from marginctl.objectives.least_squares import best_candidates, reconstruction_errors
@@ -46,17 +38,8 @@ class Shape(BaseModel):
     cpu_batch_size: Count
 
 
-def _shape(
-    name: str, model: str, image_size: int, classes: int, batch_size: int, cpu_batch_size: int
-) -> Shape:
-    return Shape(
-        name=name,
-        model=model,
-        image_size=image_size,
-        classes=classes,
-        batch_size=batch_size,
-        cpu_batch_size=cpu_batch_size,
-    )
+def _shape(*values: str | int) -> dict[str, Any]:
+    return dict(zip(Shape.model_fields, values, strict=True))
 
 
 class KappaSettings(Settings):
@@ -67,13 +50,14 @@ class KappaSettings(Settings):
             _shape("Cifar10", "resnet18", 32, 10, 128, 128),
             _shape("Food101", "torchvision/resnet50", 224, 101, 256, 8),
             _shape("ImageNet", "torchvision/resnet50", 224, 1000, 256, 8),
-        ]
+        ],
+        validate_default=True,
     )
 
 
 SETTINGS = KappaSettings
 SUITE = {"rounds": 3}
-QUICK = {"rounds": 1, "shapes": [_shape("Cifar10", "resnet18", 32, 10, 128, 8).model_dump()]}
+QUICK = {"rounds": 1, "shapes": [_shape("Cifar10", "resnet18", 32, 10, 128, 8)]}
 
 
 def run(settings: KappaSettings, context: Context) -> Result:
@@ -93,7 +77,7 @@ def run(settings: KappaSettings, context: Context) -> Result:
     }
     seconds = interleave(sides, settings.rounds, device=context.device, report=context.report)
     for name, step in steps.items():
-        shape, n = step.shape, settings.rounds
+        shape = step.shape
         train = [1000 * s for s in seconds[f"training step, {name}"]]
         errors, argmin = (
             [1000 * s / SEARCH_CALLS for s in seconds[f"{part}, {name}"]]
@@ -103,21 +87,13 @@ def run(settings: KappaSettings, context: Context) -> Result:
         share = [100 * (e + a) / t for e, a, t in zip(errors, argmin, full_batch, strict=True)]
         published = published_milliseconds(name)
         if step.images < shape.batch_size:
-            label, per_image = f"training step of {step.images} images, {name}", step.images
-            spread = median_interval([t / per_image for t in train])
-            result.measurements += [
-                Measurement(label, median_interval(train), "ms", n),
-                Measurement(f"training step per image, {name}", spread, "ms", n),
-            ]
+            result.add(f"training step of {step.images} images, {name}", train, "ms")
+            per_image = [t / step.images for t in train]
+            result.add(f"training step per image, {name}", per_image, "ms")
         measured = {"training step": full_batch, "errors": errors, "argmin": argmin}
-        result.measurements += [
-            Measurement(
-                f"{part}, {name}", median_interval(values), "ms", n, published=published.get(part)
-            )
-            for part, values in measured.items()
-        ]
-        label, spread = f"search for kappa*, {name}", median_interval(share)
-        result.measurements.append(Measurement(label, spread, "%", n, "training step"))
+        for part, values in measured.items():
+            result.add(f"{part}, {name}", values, "ms", published=published.get(part))
+        result.add(f"search for kappa*, {name}", share, "%", "training step")
     return result
 
 

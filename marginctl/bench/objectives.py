@@ -12,7 +12,6 @@ from torch import nn
 from marginctl.bench.timing import (
     Context,
     Count,
-    Measurement,
     Result,
     Settings,
     Skipped,
@@ -54,23 +53,33 @@ def run(settings: ObjectivesSettings, context: Context) -> Result:
         for objective in settings.objectives:
             label = f"{objective} ({', '.join(map(str, shape))})"
             try:
-                measurements = _measure(objective, label, shape, settings.rounds, context.device)
+                seconds = _time_sides(objective, shape, settings.rounds, context.device)
             except (RuntimeError, MemoryError) as error:  # usually out of memory
                 reason = " ".join(str(error).split())[:200]
                 result.skipped.append(Skipped(label, reason))
                 context.report(f"{label}: skipped: {reason}")
                 continue
-            result.measurements += measurements
-            context.report(f"{label}: {measurements[0].value.median:.2f}x")
+            times = ratios(seconds, OURS, REFERENCE)
+            ours = result.add(label, times, "x", REFERENCE, spread=middle_half)
+            if OTHER_LIBRARY in seconds:
+                measured, times = (
+                    f"{OTHER_LIBRARY}, {label}",
+                    ratios(seconds, OTHER_LIBRARY, REFERENCE),
+                )
+                result.add(measured, times, "x", REFERENCE, spread=middle_half)
+            milliseconds = [1000 * s for s in seconds[REFERENCE]]
+            result.add(f"{REFERENCE}, timed with {label}", milliseconds, "ms", spread=middle_half)
+            context.report(f"{label}: {ours.median:.2f}x")
     if not importlib.util.find_spec(OTHER_LIBRARY.replace("-", "_")):
         reason = f"{OTHER_LIBRARY} is not installed: pip install {OTHER_LIBRARY}"
         result.skipped.append(Skipped(OTHER_LIBRARY, reason))
     return result
 
 
-def _measure(
-    objective: ParsedObjective, label: str, shape: list[int], rounds: int, device: str
-) -> list[Measurement]:
+def _time_sides(
+    objective: ParsedObjective, shape: list[int], rounds: int, device: str
+) -> dict[str, list[float]]:
+    """Return the seconds of each side, by round."""
     rows, classes, features = shape
     torch.manual_seed(0)
     x = torch.randn(rows, features, device=device, requires_grad=True)
@@ -94,17 +103,7 @@ def _measure(
         modules[side].zero_grad()
 
     sides: dict[str, Callable[[], None]] = {side: lambda side=side: step(side) for side in modules}  # type: ignore[misc]
-    seconds = interleave(sides, rounds, device=device, warm_up=WARM_UP, prepare=clear_gradients)
-    reference = middle_half(seconds[REFERENCE]).scaled(1000)
-    measurements = [
-        Measurement(label, middle_half(ratios(seconds, OURS, REFERENCE)), "x", rounds, REFERENCE)
-    ]
-    if other is not None:
-        spread = middle_half(ratios(seconds, OTHER_LIBRARY, REFERENCE))
-        measured = f"{OTHER_LIBRARY}, {label}"
-        measurements.append(Measurement(measured, spread, "x", rounds, REFERENCE))
-    measurements.append(Measurement(f"{REFERENCE}, timed with {label}", reference, "ms", rounds))
-    return measurements
+    return interleave(sides, rounds, device=device, warm_up=WARM_UP, prepare=clear_gradients)
 
 
 def other_library(

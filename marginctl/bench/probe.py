@@ -7,16 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from marginctl.bench.timing import (
-    Context,
-    Count,
-    Measurement,
-    Result,
-    Settings,
-    interleave,
-    median_interval,
-    ratios,
-)
+from marginctl.bench.timing import Context, Count, Result, Settings, interleave, ratios
 from marginctl.metrics.arrays import FloatArray
 from marginctl.metrics.scoring_rules import nll
 from marginctl.recipe.transfer import L2_PENALTIES
@@ -60,13 +51,11 @@ def run(settings: ProbeSettings, context: Context) -> Result:
     fits: dict[str, Any] = {}
     solvers = _solvers(x, y, settings, fits)
     seconds = interleave(solvers, settings.rounds, warm_up=0, report=context.report)
-    n = settings.rounds
     result = Result("probe", settings.model_dump(), "cpu")
-    pairs = ((THEIRS, OURS), (SWEEP, COLD))
-    result.measurements = [
-        *(Measurement(side, median_interval(seconds[side]), "s", n) for side in seconds),
-        *(Measurement(a, median_interval(ratios(seconds, a, b)), "x", n, b) for a, b in pairs),
-    ]
+    for side, values in seconds.items():
+        result.add(side, values, "s")
+    for a, b in ((THEIRS, OURS), (SWEEP, COLD)):
+        result.add(a, ratios(seconds, a, b), "x", b)
     loss = _loss(fits[OURS].weight, fits[OURS].bias, x, y)
     weight, bias = fits[THEIRS]
     difference = loss / _loss(weight, bias, x, y) - 1

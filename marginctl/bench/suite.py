@@ -48,15 +48,6 @@ class BenchmarkResults:
     quick: bool
 
 
-def check_name(name: str) -> None:
-    """Refuse an unknown benchmark."""
-    if name not in BENCHMARKS:
-        raise RequestError(
-            f"unknown benchmark '{name}': expected one of {', '.join(BENCHMARKS)}."
-            + did_you_mean(name, BENCHMARKS)
-        )
-
-
 def run_one(
     name: str,
     context: Context,
@@ -66,7 +57,11 @@ def run_one(
     overrides: Sequence[str] = (),
 ) -> BenchmarkResults:
     """Run one benchmark at its full size, or its quick one."""
-    check_name(name)
+    if name not in BENCHMARKS:
+        raise RequestError(
+            f"unknown benchmark '{name}': expected one of {', '.join(BENCHMARKS)}."
+            + did_you_mean(name, BENCHMARKS)
+        )
     from marginctl.recipe import RecipeDocument, validate
 
     module = importlib.import_module(BENCHMARKS[name])

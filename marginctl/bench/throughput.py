@@ -5,6 +5,7 @@ import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated, Any
 
 import numpy as np
@@ -12,16 +13,7 @@ import torch
 from pydantic import Field
 from torch.utils.flop_counter import FlopCounterMode
 
-from marginctl.bench.timing import (
-    Context,
-    Count,
-    Measurement,
-    Result,
-    Settings,
-    Skipped,
-    full_range,
-    timed,
-)
+from marginctl.bench.timing import Context, Count, Result, Settings, Skipped, full_range, timed
 from marginctl.data.images.in_memory import InMemoryImages
 from marginctl.experiments.checks import Request
 from marginctl.experiments.execution import run_trials
@@ -245,24 +237,22 @@ def add_measurements(
 ) -> None:
     """Add a model's seconds, images per second and model FLOPs utilization to a result."""
     epochs = timing.epochs or [timing.estimate]
-    n = len(epochs)
     label = (
         f"epoch, {model}" if timing.epochs else f"epoch (scaled from {PART_STEPS} steps), {model}"
     )
     rates = [images / seconds for seconds in epochs]
-    result.measurements += [
-        Measurement(label, full_range(epochs), "s", n),
-        Measurement(f"training, {model}", full_range(rates), "images/s", n),
-        Measurement(f"evaluation, {model}", full_range([timing.evaluation]), "s", 1),
-        Measurement(f"FLOPs per image, {model}", full_range([timing.flops / 1e9]), "GFLOP", 1),
-    ]
+    add = partial(result.add, spread=full_range)
+    add(label, epochs, "s")
+    add(f"training, {model}", rates, "images/s")
+    add(f"evaluation, {model}", [timing.evaluation], "s")
+    add(f"FLOPs per image, {model}", [timing.flops / 1e9], "GFLOP")
     measured = f"model FLOPs utilization, {model}"
     peak, reason = peak_flops(device_name(device_config), device_config.precision)
     if peak is None:
         result.skipped.append(Skipped(measured, reason))
     else:
         used = [100 * timing.flops * rate / peak for rate in rates]
-        result.measurements.append(Measurement(measured, full_range(used), "%", n, "peak"))
+        add(measured, used, "%", "peak")
 
 
 def device_name(device_config: DeviceConfig) -> str:

@@ -50,10 +50,6 @@ class Spread:
     high: float
     interval: str
 
-    def scaled(self, factor: float) -> "Spread":
-        """Return the spread in another unit."""
-        return Spread(factor * self.median, factor * self.low, factor * self.high, self.interval)
-
 
 def full_range(values: Sequence[float]) -> Spread:
     """Return the median with the lowest and the highest value."""
@@ -129,6 +125,23 @@ class Result:
     notes: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
     seconds: float = 0.0
+
+    def add(
+        self,
+        measured: str,
+        values: Sequence[float],
+        unit: str,
+        reference: str | None = None,
+        *,
+        spread: Callable[[Sequence[float]], Spread] = median_interval,
+        published: float | None = None,
+    ) -> Spread:
+        """Add the measurement of some values; return their spread."""
+        value = spread(values)
+        self.measurements.append(
+            Measurement(measured, value, unit, len(values), reference, published)
+        )
+        return value
 
 
 def interleave(

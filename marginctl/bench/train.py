@@ -9,16 +9,7 @@ import torch
 from pydantic import Field
 from torch import nn
 
-from marginctl.bench.timing import (
-    Context,
-    Count,
-    Measurement,
-    Result,
-    Settings,
-    interleave,
-    median_interval,
-    ratios,
-)
+from marginctl.bench.timing import Context, Count, Result, Settings, interleave, ratios
 from marginctl.data.images.in_memory import InMemoryImages
 from marginctl.data.loading.loader import PADDING
 from marginctl.models.factory import check_image_shape, create_backbone
@@ -77,15 +68,11 @@ def run(settings: TrainSettings, context: Context) -> Result:
     percent = [100 * e / b for e, b in zip(extra, milliseconds[BARE], strict=True)]
     result = Result("train", settings.model_dump(), device)
     result.notes.append(f"precision: {device_config.precision}")
-    result.measurements = [
-        Measurement("step", median_interval(milliseconds[OURS]), "ms", rounds),
-        Measurement("overhead per step", median_interval(extra), "ms", rounds, BARE),
-        Measurement("overhead", median_interval(percent), "%", rounds, BARE),
-        *(
-            Measurement(side, median_interval(ratios(seconds, side, OURS)), "x", rounds, OURS)
-            for side in (BARE, loader_name)
-        ),
-    ]
+    result.add("step", milliseconds[OURS], "ms")
+    result.add("overhead per step", extra, "ms", BARE)
+    result.add("overhead", percent, "%", BARE)
+    for side in (BARE, loader_name):
+        result.add(side, ratios(seconds, side, OURS), "x", OURS)
     return result
 
 

@@ -2,9 +2,9 @@
 
 import contextlib
 import itertools
-import math
+import statistics
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -14,7 +14,6 @@ from marginctl.bench.timing import (
     FULL_RANGE,
     Context,
     Count,
-    Measurement,
     Result,
     Settings,
     Skipped,
@@ -70,16 +69,11 @@ def run(settings: UciCvSettings, context: Context) -> Result:
                 result.skipped.append(Skipped(name, error.lines[0]))
                 continue
             seconds = _time_dataset(dataset, protocol, pools, settings.rounds, context)
-            ours = full_range(seconds[OURS])
-            result.measurements.append(Measurement(f"{OURS}, {name}", ours, "s", settings.rounds))
-            for side in seconds:
-                if side == OURS:
-                    continue
-                spread = full_range(ratios(seconds, side, OURS))
+            result.add(f"{OURS}, {name}", seconds[OURS], "s", spread=full_range)
+            for side in [side for side in seconds if side != OURS]:
+                times = ratios(seconds, side, OURS)
+                spread = result.add(f"{side}, {name}", times, "x", OURS, spread=full_range)
                 by_side.setdefault(side, []).append(spread.median)
-                result.measurements.append(
-                    Measurement(f"{side}, {name}", spread, "x", settings.rounds, OURS)
-                )
     finally:
         for pool in pools.values():
             pool.shutdown()
@@ -87,12 +81,12 @@ def run(settings: UciCvSettings, context: Context) -> Result:
         raise RequestError(*(skipped.reason for skipped in result.skipped))
     for side, medians in by_side.items():
         if len(medians) > 1:
-            mean = math.exp(sum(map(math.log, medians)) / len(medians))
-            spread = Spread(mean, min(medians), max(medians), FULL_RANGE)
-            result.measurements.append(
-                Measurement(f"{side}, geometric mean", spread, "x", len(medians), OURS)
-            )
+            result.add(f"{side}, geometric mean", medians, "x", OURS, spread=_geometric_mean)
     return result
+
+
+def _geometric_mean(values: Sequence[float]) -> Spread:
+    return Spread(statistics.geometric_mean(values), min(values), max(values), FULL_RANGE)
 
 
 def _time_dataset(

@@ -51,16 +51,14 @@ def command(
     throughput: on a GPU, training on CIFAR-100, and two rows of Large Margin's Table 2. Within the
     setting `minutes`; the same command again trains the networks that are left.
     """
-    from marginctl.bench.suite import check_name, run_one, run_suite
+    from marginctl.bench.suite import run_one, run_suite
     from marginctl.bench.timing import Context
     from marginctl.console.progress import log_lines
     from marginctl.reports.formats.output import print_report
     from marginctl.reports.tables.bench_table import bench_report
     from marginctl.utils.device import resolve_device
 
-    if name is not None:
-        check_name(name)
-    elif set_:
+    if name is None and set_:
         raise RequestError(f"--set {set_[0]}: requires a benchmark: name one")
     resolved = resolve_device(device, accelerated=True)
     context = Context(resolved, data_dir, out, lambda line: log_lines([line]))
