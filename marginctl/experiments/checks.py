@@ -54,30 +54,22 @@ class Request:
         return local_device(resolve_device(self.device, accelerated=True))
 
 
-@dataclass(frozen=True)
-class RequestedRecipe:
-    """The name of the folder of a recipe's runs, and its file; both None without a file."""
-
-    folder: str | None
-    file: Path | None
-
-    def folder_or(self, text: str) -> str:
-        """Return the folder's name, or one made of `text`."""
-        return self.folder or folder_name(text)[:60].strip(".-")
+def runs_name(file: RecipeFile | None, default: str) -> str:
+    """Return the name of the folder of a recipe's runs; without a file, one made of `default`."""
+    return file.name if file else folder_name(default)[:60].strip(".-")
 
 
-def read_recipe(schema: type[R], request: Request) -> tuple[R, RequestedRecipe]:
-    """Return the recipe of a request, and where its runs belong."""
+def read_recipe(schema: type[R], request: Request) -> tuple[R, RecipeFile | None]:
+    """Return the recipe of a request, and its file with the name of the folder of its runs."""
     out = request.out
     if out.exists() and not out.is_dir():
         raise RequestError(f"--out {out}: is a file: name a folder")
     if request.recipe is None:
         document = RecipeDocument({"task": schema.minimal["task"]}, {}, "recipe")
-        recipe = validate(schema, document, request.overrides, request.options)
-        return recipe, RequestedRecipe(None, None)
+        return validate(schema, document, request.overrides, request.options), None
     file = find_recipe(request.recipe)
     recipe = load_task_recipe(file, schema, request.overrides, request.options)
-    return recipe, RequestedRecipe(_runs_folder_of(file, out), file.path)
+    return recipe, RecipeFile(_runs_folder_of(file, out), file.path)
 
 
 def _runs_folder_of(file: RecipeFile, out: Path) -> str:

@@ -14,7 +14,7 @@ from marginctl.experiments.checks import Request, read_recipe
 from marginctl.experiments.evaluate_pretrained import match_classes
 from marginctl.experiments.records import TrainingResult
 from marginctl.experiments.run_trial import TrialContext, TrialRunner
-from marginctl.experiments.source_model import SourceModel, load_source_model
+from marginctl.experiments.source_model import load_source_model
 from marginctl.experiments.training_session import Session, session_fields
 from marginctl.experiments.training_trial import Trial
 from marginctl.metrics.accuracy import wilson_interval
@@ -26,6 +26,7 @@ from marginctl.training.checkpoint import check_shapes
 from marginctl.training.epoch_metrics import accuracy_record, detection_record
 from marginctl.training.ood_evaluation import predict_ood
 from marginctl.training.trainer import DivergedError, Predictions, Trainer
+from marginctl.transfer.source import SourceModel
 from marginctl.utils.distributed import World
 from marginctl.utils.precision import DeviceConfig
 
@@ -56,11 +57,11 @@ class CosifySession(Session):
 
 def prepare_cosify(request: Request) -> CosifySession:
     """Return the session of a `cosify` command."""
-    recipe, requested = read_recipe(CosifyRecipe, request)
+    recipe, file = read_recipe(CosifyRecipe, request)
     source = load_source_model(recipe.source_model)
     recipe = recipe.with_source_model(source.model, source.data, source.image_size)
     default_name = f"cosify-{recipe.data.name}-{recipe.model}"
-    return CosifySession(**session_fields(recipe, requested, request, default_name, source))
+    return CosifySession(**session_fields(recipe, file, request, default_name, source))
 
 
 def baseline_record(

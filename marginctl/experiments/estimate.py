@@ -2,7 +2,7 @@
 
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,29 +28,6 @@ MIN_SECONDS = 0.5  # of timed steps, two steps at least
 WARM_UP_STEPS = 2
 STREAMED_STEPS = 1000  # of a streamed epoch, of which only the timed ones are decoded
 FORWARD_SHARE = 1 / 3  # of a step: the backward pass takes about twice as long
-
-
-@dataclass(frozen=True)
-class Workload:
-    """What the time of a step depends on.
-
-    Objectives cost little compared with a backbone: the first one represents all.
-
-    Attributes:
-        images: channels and size.
-        streamed: the digest of the files, if they are decoded during the training.
-    """
-
-    model: str
-    images: tuple[int, int]
-    classes: int
-    batch_size: int
-    grad_accum_steps: int
-    retrains_classifier: bool
-    augment: str
-    optimizer: str
-    precision: str
-    streamed: str | None
 
 
 @dataclass(frozen=True)
@@ -80,7 +57,7 @@ def estimate_training(session: Session, budget: float = BUDGET) -> dict[str, Any
         A JSON document; `seconds` is the sum over the timed trials.
     """
     deadline = time.monotonic() + budget
-    pending, times = session.unfinished(), dict[Workload, StepTime]()
+    pending, times = session.unfinished(), dict[Hashable, StepTime]()
     rows = []
     for trial in pending:
         images, steps = session.images[trial.data], session.steps(trial)
@@ -177,19 +154,19 @@ def _long_tail(images: ImageDataset) -> list[dict[str, Any]]:
     ]
 
 
-def _workload(trial: Trial, images: ImageDataset, device: str) -> Workload:
+def _workload(trial: Trial, images: ImageDataset, device: str) -> Hashable:
+    """Return what the time of a step depends on.
+
+    Objectives cost little compared with a backbone: the first one represents all.
+    """
     recipe = trial.recipe
-    return Workload(
-        str(recipe.model),
-        (images.channels, images.image_size),
-        images.num_classes,
-        recipe.train.batch_size,
-        recipe.train.grad_accum_steps,
-        recipe.retrains_classifier,
-        recipe.data.augment,
-        recipe.optim.optimizer,
+    return (
+        recipe.model,
+        (images.channels, images.image_size, images.num_classes),
+        (recipe.train.batch_size, recipe.train.grad_accum_steps, recipe.retrains_classifier),
+        (recipe.data.augment, recipe.optim.optimizer),
         device_config_for(device, recipe.train.precision).precision,
-        trial.data if recipe.data.streamed else None,
+        trial.data if recipe.data.streamed else None,  # decoded during the training
     )
 
 

@@ -15,8 +15,7 @@ from marginctl.data.images.registry import FOLDER_PREFIX, check_image_set_name, 
 from marginctl.data.paths import resolve_path
 from marginctl.errors import RequestError
 from marginctl.experiments.checks import load_recipe_images
-from marginctl.experiments.find_run import find_checkpoint, load_run_info
-from marginctl.experiments.records import evaluation_recipe
+from marginctl.experiments.find_run import load_checkpoint
 from marginctl.experiments.source_scale import resolved_spec
 from marginctl.recipe.image_data import ImageData
 from marginctl.training.epoch_metrics import (
@@ -85,16 +84,15 @@ def predict_run(
         data: images instead of those of the training, or None.
         checkpoint: `last` or `best`, for a run directory.
     """
-    folder, file, state = find_checkpoint(path.absolute(), checkpoint)
-    info = load_run_info(folder)
-    recipe = evaluation_recipe(info)
+    loaded = load_checkpoint(path, checkpoint)
+    file, state, info, recipe = loaded.file, loaded.state, loaded.info, loaded.recipe
     image_size = state["image_size"]
     section = recipe.data if data is None else _other_data(data, recipe.data, image_size, data_dir)
     images = load_recipe_images(section, data_dir)
     if data is None and images.digest != info.data:
         raise RequestError(
-            f"{folder}: the content of {section.name} has changed since the training: name the "
-            "folder of the old content with --data-dir, or evaluate on the new one with --data"
+            f"{loaded.folder}: the content of {section.name} has changed since the training: name "
+            "the folder of the old content with --data-dir, or evaluate on the new one with --data"
         )
     _check_classes(state, images, file)
     device_config = device_config_for(device, recipe.train.precision)
@@ -110,20 +108,13 @@ def predict_run(
             ) from None
         raise RequestError(
             f"{file}: holds another network than {recipe.model} with {info.objective}, which "
-            f"{folder / 'run.json'} says ({str(error).splitlines()[0]}): train it again"
+            f"{loaded.folder / 'run.json'} says ({str(error).splitlines()[0]}): train it again"
         ) from None
     try:
         predictions = trainer.predict()
     except DivergedError as error:
         raise RequestError(f"{file}: {error}: there is nothing to evaluate") from None
-    description = {
-        "run": str(folder),
-        "checkpoint": file.name,
-        "step": int(state["step"]),
-        "data": section.name,
-        "model": str(recipe.model),
-        "objective": info.objective,
-    }
+    description = loaded.description | {"data": section.name}
     return RunPredictions(description, images, trainer, predictions, state["classes"])
 
 

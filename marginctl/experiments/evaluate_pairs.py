@@ -9,11 +9,9 @@ from torch import Tensor
 
 from marginctl.data.images.pairs import read_pairs
 from marginctl.errors import RequestError
-from marginctl.experiments.find_run import find_checkpoint, load_run_info
-from marginctl.experiments.records import evaluation_recipe
+from marginctl.experiments.find_run import LoadedCheckpoint, load_checkpoint
 from marginctl.models.backbone import Backbone
 from marginctl.models.factory import create_backbone
-from marginctl.recipe import ImageRecipe
 from marginctl.runs.atomic_io import csv_text, write_output
 from marginctl.training import checkpoint
 from marginctl.training.ood_evaluation import InputFormat
@@ -53,13 +51,11 @@ def verify(
         root: the folder of their images; None for that of each list.
     """
     lists = [read_pairs(file, root) for file in files]
-    folder, file, state = find_checkpoint(path.absolute(), kind)
-    info = load_run_info(folder)
-    recipe = evaluation_recipe(info)
-    mean, std = state["normalization"]
-    input_format = InputFormat(len(mean), state["image_size"], mean, std)
+    loaded = load_checkpoint(path, kind)
+    recipe, (mean, std) = loaded.recipe, loaded.state["normalization"]
+    input_format = InputFormat(len(mean), loaded.state["image_size"], mean, std)
     device_config = device_config_for(device, recipe.train.precision)
-    backbone = _backbone(recipe, state["model"], input_format, device_config, file)
+    backbone = _backbone(loaded, input_format, device_config)
 
     def extract(x: Tensor) -> Tensor:
         with device_config.autocast():
@@ -72,11 +68,7 @@ def verify(
     document = {
         "schema": 1,
         "command": "eval",
-        "run": str(folder),
-        "checkpoint": file.name,
-        "step": int(state["step"]),
-        "model": str(recipe.model),
-        "objective": info.objective,
+        **loaded.description,
         "score": "cosine of the embeddings" + (", each with its mirror image's" if flip else ""),
         "embedding": results[0].embedding_dim,
         "verification": [one.record() for one in results],
@@ -93,20 +85,17 @@ def title(document: dict[str, Any]) -> str:
 
 
 def _backbone(
-    recipe: ImageRecipe,
-    weights: dict[str, Tensor],
-    input_format: InputFormat,
-    device_config: DeviceConfig,
-    file: Path,
+    loaded: LoadedCheckpoint, input_format: InputFormat, device_config: DeviceConfig
 ) -> Backbone:
-    backbone = create_backbone(recipe.model, input_format.channels, input_format.image_size)
+    model, weights = loaded.recipe.model, loaded.state["model"]
+    backbone = create_backbone(model, input_format.channels, input_format.image_size)
     try:
         checkpoint.check_shapes(backbone, weights)
         backbone.load_state_dict(weights)
     except MISMATCH_ERRORS as error:
         reason = str(error).splitlines()[0]
         raise RequestError(
-            f"{file}: holds another network than {recipe.model} ({reason}): train it again"
+            f"{loaded.file}: holds another network than {model} ({reason}): train it again"
         ) from None
     backbone = backbone.eval().to(device_config.device)
     return backbone.to(memory_format=device_config.memory_format)

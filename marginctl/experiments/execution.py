@@ -12,7 +12,7 @@ from marginctl.experiments.run_trial import (
     StoppedRunError,
     TrialContext,
 )
-from marginctl.experiments.source_model import SourceModel, load_source_model
+from marginctl.experiments.source_model import load_source_model
 from marginctl.experiments.training_session import Session
 from marginctl.experiments.training_trial import Trial
 from marginctl.objectives.parts import scale_source
@@ -20,6 +20,7 @@ from marginctl.runs.data_changes import changed_data_note
 from marginctl.runs.run_dir import RunDir, SavedResult
 from marginctl.runs.safe_read import CorruptFileError, read_text
 from marginctl.training.resource_errors import one_line_errors
+from marginctl.transfer.source import SourceModel
 from marginctl.utils.distributed import World, process_group
 from marginctl.utils.precision import device_config_for
 

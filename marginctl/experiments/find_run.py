@@ -13,6 +13,7 @@ from marginctl.experiments.records import (
     evaluation_recipe,
     parse_training_info,
 )
+from marginctl.recipe import ImageRecipe
 from marginctl.runs.run_dir import parse_result
 from marginctl.runs.safe_read import CorruptFileError, MissingFileError, read_text
 from marginctl.training import checkpoint
@@ -39,24 +40,49 @@ class ReferenceRun:
     weights: str
 
 
-def find_checkpoint(path: Path, kind: str) -> tuple[Path, Path, dict[str, Any]]:
-    """Return a run directory, its checkpoint file and the content of the checkpoint."""
+@dataclass(frozen=True)
+class LoadedCheckpoint:
+    """The content of a checkpoint file, with the run directory and run.json that it belongs to."""
+
+    folder: Path
+    file: Path
+    state: dict[str, Any]
+    info: TrainingInfo
+    recipe: ImageRecipe  # to evaluate the network with
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """The keys that name the network in the document of an evaluation."""
+        return {
+            "run": str(self.folder),
+            "checkpoint": self.file.name,
+            "step": int(self.state["step"]),
+            "model": str(self.recipe.model),
+            "objective": self.info.objective,
+        }
+
+
+def load_checkpoint(path: Path, kind: str) -> LoadedCheckpoint:
+    """Return the last or best checkpoint of a run directory, or the file in its `checkpoints`."""
+    path = path.absolute()
     if path.is_file() and path.parent.name == checkpoint.FOLDER:
-        return path.parent.parent, path, checkpoint.load(path)
-    if not path.is_dir():
+        folder, file, state = path.parent.parent, path, checkpoint.load(path)
+    elif path.is_dir():
+        which = checkpoint.LAST if kind == "last" else checkpoint.BEST
+        latest, problems = checkpoint.load_latest(path, which)
+        if latest is None:
+            raise RequestError(
+                *problems,
+                f"{path}: has no intact checkpoint: expected a trained trial; remove the folder "
+                "and train it again",
+            )
+        folder, (file, state) = path, latest
+    else:
         raise RequestError(
             f"{path}: expected the folder of a trial of marginctl train, or a checkpoint in it"
         )
-    latest, problems = checkpoint.load_latest(
-        path, checkpoint.LAST if kind == "last" else checkpoint.BEST
-    )
-    if latest is None:
-        raise RequestError(
-            *problems,
-            f"{path}: has no intact checkpoint: expected a trained trial; remove the folder and "
-            "train it again",
-        )
-    return path, *latest
+    info = load_run_info(folder)
+    return LoadedCheckpoint(folder, file, state, info, evaluation_recipe(info))
 
 
 def load_run_info(folder: Path) -> TrainingInfo:

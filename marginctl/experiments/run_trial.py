@@ -259,8 +259,32 @@ class TrialRunner:
         if self._metrics is None:
             return None
         lines = self._metrics.lines
-        result = training_result(trial, lines, evaluation, digest, diverged, self._extra)
-        return self._run_dir.write_result(result)
+        tested = [{"epoch": line["epoch"], **line["test"]} for line in lines if line.get("test")]
+        seconds = [line["timing"]["train_seconds"] for line in lines]
+        document: dict[str, Any] = {
+            **trial.result_fields,
+            "epochs": len(lines),
+            "last": tested[-1] if tested else None,
+            # the first of a tie
+            "best": max(tested, key=lambda t: t["top1"]) if tested else None,
+            "selection": "last: after the last epoch; best: the epoch with the highest test top-1, "
+            "which is selected on the test set (optimistically biased)",
+            "evaluation": evaluation,
+            "state": lines[-1].get("objective") if lines else None,
+            **trial.scale_record,
+            "diverged": diverged,
+            "collapsed": bool(tested and tested[-1]["collapsed"]),
+            "weights_sha256": digest,
+            "timing": {
+                "seconds": sum(line["timing"]["seconds"] for line in lines),
+                # without evaluation; the median: a pause of the machine is no cost of a method
+                "epoch_seconds": statistics.median(seconds) if seconds else None,
+            },
+            **self._extra,
+        }
+        model = result_type(trial.recipe.task)
+        assert issubclass(model, TrainingResult)
+        return self._run_dir.write_result(model.model_validate(document))
 
     @property
     def _finished(self) -> bool:
@@ -304,54 +328,6 @@ class TrialRunner:
             f"{word}: {self._trial} has a checkpoint at step {self._trainer.step} of "
             f"{self._trainer.total_steps}: repeat the command to resume",
         )
-
-
-def training_result(
-    trial: Trial,
-    lines: list[dict[str, Any]],
-    evaluation: dict[str, Any] | None,
-    digest: str | None,
-    diverged: str | None,
-    extra: Mapping[str, Any],
-) -> TrainingResult:
-    """Return the result of a trial with its last and its best epoch."""
-    tested = [
-        {"epoch": line["epoch"], **line["test"]} for line in lines if line.get("test") is not None
-    ]
-    document: dict[str, Any] = {
-        "task": trial.recipe.task,
-        "trial": trial.id,
-        "row": trial.row,
-        "setting": dict(trial.setting),
-        "data": trial.recipe.data.name,
-        "model": str(trial.recipe.model),
-        "objective": str(trial.objective),
-        "seed": trial.seed,
-        "epochs": len(lines),
-        "last": tested[-1] if tested else None,
-        # the first of a tie
-        "best": max(tested, key=lambda t: t["top1"]) if tested else None,
-        "selection": "last: after the last epoch; best: the epoch with the highest test top-1, "
-        "which is selected on the test set (optimistically biased)",
-        "evaluation": evaluation,
-        "state": lines[-1].get("objective") if lines else None,
-        **trial.scale_record,
-        **trial.source_record,
-        "diverged": diverged,
-        "collapsed": bool(tested and tested[-1]["collapsed"]),
-        "weights_sha256": digest,
-        "timing": {
-            "seconds": sum(line["timing"]["seconds"] for line in lines),
-            # without evaluation; the median: a pause of the machine is no cost of a method
-            "epoch_seconds": statistics.median(line["timing"]["train_seconds"] for line in lines)
-            if lines
-            else None,
-        },
-        **extra,
-    }
-    model = result_type(trial.recipe.task)
-    assert issubclass(model, TrainingResult)
-    return model.model_validate(document)
 
 
 def _top1(line: dict[str, Any]) -> float:

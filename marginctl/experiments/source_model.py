@@ -1,71 +1,30 @@
-"""Source models: the trained networks that other trainings begin with."""
+"""Loading of source models from runs and published weights, and checks that they fit."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import torch
-from torch import Tensor
 
 from marginctl.data.images.base import ImageDataset
 from marginctl.errors import RequestError
 from marginctl.experiments.find_run import (
     OtherTaskError,
     UnusableRunError,
-    find_checkpoint,
     find_trained_run,
     is_run_dir,
-    load_run_info,
+    load_checkpoint,
     load_trained_run,
 )
-from marginctl.experiments.records import PROBE_OBJECTIVE, evaluation_recipe
+from marginctl.experiments.records import PROBE_OBJECTIVE
 from marginctl.experiments.source_scale import resolved_spec
 from marginctl.models.factory import create_backbone
 from marginctl.models.pretrained import is_weights_name, pretrained_classifier
 from marginctl.models.registry import ModelSpec
 from marginctl.models.stages import frozen_modules
-from marginctl.objectives.parts import ObjectiveSpec
 from marginctl.recipe import ImageRecipe
-from marginctl.recipe.image_data import ImageData
 from marginctl.runs.base_record import parse_objective
 from marginctl.training.checkpoint import check_shapes, weights_digest
-
-
-@dataclass(frozen=True, eq=False)
-class SourceModel:
-    """A trained network.
-
-    Attributes:
-        weights: the SHA-256 of its backbone's tensors: all that a result depends on.
-        moments: mean and standard deviation of each channel of its images, from 0 to 1.
-        data: its images, as in its recipe; None for published weights.
-        row: its data, model and settings, or the name of its weights.
-        seed: of its training; None for published weights.
-    """
-
-    path: str
-    weights: str
-    model: ModelSpec
-    spec: ObjectiveSpec
-    backbone: Mapping[str, Tensor]
-    objective: Mapping[str, Tensor]
-    moments: tuple[Sequence[float], Sequence[float]]
-    classes: Sequence[str]
-    data: ImageData | None
-    image_size: int
-    row: str
-    trained_with: str
-    seed: int | None
-
-    def record(self) -> dict[str, Any]:
-        """Return what run.json and result.json record of it."""
-        return {"path": self.path, "weights_sha256": self.weights}
-
-    def training_record(self) -> dict[str, Any]:
-        """Return `record` with what the network was trained with."""
-        training = {"row": self.row, "objective": self.trained_with, "seed": self.seed}
-        return self.record() | training
+from marginctl.transfer.source import SourceModel
 
 
 def load_source_model(name: str, key: str = "source_model") -> SourceModel:
@@ -135,9 +94,8 @@ def _from_run(name: str, key: str) -> SourceModel:
             f"{key} = {name}: does not exist: expected the folder of a finished trial of marginctl "
             "train, a checkpoint in it, or published weights such as efficientnet-lite0"
         )
-    folder, _, state = find_checkpoint(path.absolute(), "last")
-    info = load_run_info(folder)
-    recipe = evaluation_recipe(info)
+    loaded = load_checkpoint(path, "last")
+    state, info, recipe = loaded.state, loaded.info, loaded.recipe
     mean, std = state["normalization"]
     return SourceModel(
         path=name,

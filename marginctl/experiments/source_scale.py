@@ -12,13 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from marginctl.errors import RequestError
-from marginctl.experiments.find_run import run_dirs
-from marginctl.experiments.records import TrainingInfo, TrainingResult, parse_training_info
+from marginctl.experiments.find_run import (
+    UnusableRunError,
+    load_run_info,
+    load_trained_run,
+    run_dirs,
+)
+from marginctl.experiments.records import TrainingInfo
 from marginctl.objectives.parsing import ParsedObjective
 from marginctl.objectives.parts import ObjectiveSpec, ScaleSource, scale_source, with_scale_value
 from marginctl.runs.base_record import parse_objective
-from marginctl.runs.run_dir import parse_result
-from marginctl.runs.safe_read import CorruptFileError, MissingFileError, read_text
 
 
 @dataclass(frozen=True)
@@ -81,14 +84,14 @@ def _mean_kappa(folder: str) -> float:
         )
     kappas, cells = [], set()
     for path in folders:
-        info, result = _load_run(path, key)
-        if parse_objective(info.objective).spec.scale.kind != "least-squares":
+        if parse_objective(load_run_info(path).objective).spec.scale.kind != "least-squares":
             continue
-        if result is None:
-            raise RequestError(f"{key}: {path.name} is not finished: train it to its end first")
-        if result.diverged is not None or result.kappa is None:
-            problem = "has no kappa*" if result.diverged is None else "diverged"
-            raise RequestError(f"{key}: {path.name} {problem}: name the folder of another trial")
+        try:
+            _, result = load_trained_run(path)
+        except UnusableRunError as error:
+            raise RequestError(f"{key}: {path.name} {error}: train it to its end first") from None
+        if result.kappa is None:
+            raise RequestError(f"{key}: {path.name} has no kappa*: name another trial's folder")
         kappas.append(result.kappa)
         cells.add((result.row, result.objective))
     if len(cells) > 1:
@@ -102,19 +105,3 @@ def _mean_kappa(folder: str) -> float:
             "such as cosine-ls"
         )
     return statistics.fmean(kappas)
-
-
-def _load_run(folder: Path, key: str) -> tuple[TrainingInfo, TrainingResult | None]:
-    """Return the run.json and the result of a run, None for a result that does not exist yet."""
-    try:
-        info = parse_training_info(read_text(folder / "run.json"))
-    except CorruptFileError as error:
-        raise RequestError(f"{key}: {folder.name}/run.json {error}: train it again") from None
-    if info is None:
-        raise RequestError(f"{key}: {folder.name} is no trial of marginctl train: name one")
-    try:
-        return info, parse_result(read_text(folder / "result.json"), TrainingResult)
-    except MissingFileError:
-        return info, None
-    except CorruptFileError as error:
-        raise RequestError(f"{key}: {folder.name}/result.json {error}: train it again") from None

@@ -9,7 +9,6 @@ from pydantic import BaseModel
 
 from marginctl.errors import RequestError
 from marginctl.recipe import (
-    RecipeDocument,
     RecipeFile,
     find_recipe,
     read_document,
@@ -92,13 +91,8 @@ def load_task_recipe(
 def load_any_recipe(recipe: RecipeFile, overrides: Iterable[str] = ()) -> Any:
     """Read and validate a recipe of any task, as `marginctl.recipe.validate`."""
     document = read_document(recipe)
-    return validate(_schema(document), document, overrides)
-
-
-def _schema(document: RecipeDocument) -> type[BaseModel]:
     task = TASKS.get(document.task, TASKS["uci-cv"])
-    schema: type[BaseModel] = task.load("schema")
-    return schema
+    return validate(task.load("schema"), document, overrides)
 
 
 def recipe_summaries() -> list[dict[str, str | None]]:

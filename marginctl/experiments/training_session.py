@@ -1,6 +1,6 @@
 """Sessions: the recipe, images and trials of one command; and that of `train`."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,26 +12,25 @@ from marginctl.data.images.image_sets import load_ood_datasets
 from marginctl.data.images.pairs import load_pairs
 from marginctl.experiments.checks import (
     Request,
-    RequestedRecipe,
     check_device,
     check_images,
     check_logits_fit,
     load_recipe_images,
     read_recipe,
+    runs_name,
 )
 from marginctl.experiments.find_run import ReferenceRun, find_reference_run
 from marginctl.experiments.records import TrainingResult, result_type
 from marginctl.experiments.run_trial import TrialContext, TrialRunner
-from marginctl.experiments.source_model import SourceModel, check_source_model
+from marginctl.experiments.source_model import check_source_model
 from marginctl.experiments.source_scale import scales_from_folders
 from marginctl.experiments.training_trial import Trial, expand_trials
 from marginctl.objectives.functional import check_plugin_parts
-from marginctl.objectives.parsing import ParsedObjective
-from marginctl.objectives.parts import plugin_origins
-from marginctl.recipe import ImageRecipe, TrainRecipe
+from marginctl.recipe import ImageRecipe, RecipeFile, TrainRecipe
 from marginctl.recipe.train import EvaluatedRecipe
 from marginctl.runs.atomic_io import write_atomically
 from marginctl.runs.run_dir import RunDir, SavedResult
+from marginctl.transfer.source import SourceModel
 
 
 @dataclass(frozen=True)
@@ -106,15 +105,13 @@ class Session:
 
 def prepare_train(request: Request) -> Session:
     """Return the session of a `train` command."""
-    recipe, requested = read_recipe(TrainRecipe, request)
-    return Session(
-        **session_fields(recipe, requested, request, f"{recipe.data.name}-{recipe.model}")
-    )
+    recipe, file = read_recipe(TrainRecipe, request)
+    return Session(**session_fields(recipe, file, request, f"{recipe.data.name}-{recipe.model}"))
 
 
 def session_fields(
     recipe: EvaluatedRecipe,
-    requested: RequestedRecipe,
+    file: RecipeFile | None,
     request: Request,
     default_name: str,
     source_model: SourceModel | None = None,
@@ -122,9 +119,9 @@ def session_fields(
     """Load and check the images of a recipe; return the fields of its session."""
     device, data_folder = request.resolve_device(), request.data_folder
     settings = recipe.settings()
-    check_plugins(
-        objective for _, setting_recipe in settings for objective in setting_recipe.objectives
-    )
+    for _, setting_recipe in settings:  # a broken plug-in fails before any training
+        for objective in setting_recipe.objectives:
+            check_plugin_parts(objective.spec, 3)
     pairs = load_pairs(recipe.pairs, data_folder)  # before images, which take longer
     sections = {
         setting_recipe.data.model_dump_json(): setting_recipe.data for _, setting_recipe in settings
@@ -150,7 +147,7 @@ def session_fields(
             references[images.digest, reference] = find_reference_run(
                 reference, images, stage.train.difficulty_groups
             )
-    name = requested.folder_or(default_name)
+    name = runs_name(file, default_name)
     return {
         "name": name,
         "recipe": recipe,
@@ -166,12 +163,5 @@ def session_fields(
         "images": {images.digest: images for images in loaded.values()},
         "folder": request.out / name,
         "device": device,
-        "recipe_file": requested.file,
+        "recipe_file": file.path if file else None,
     }
-
-
-def check_plugins(objectives: Iterable[ParsedObjective]) -> None:
-    """Compute the objectives of plug-ins once, so that a broken one fails before any training."""
-    for objective in objectives:
-        if plugin_origins(objective.spec):
-            check_plugin_parts(objective.spec, 3)

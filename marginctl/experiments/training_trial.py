@@ -16,10 +16,10 @@ from marginctl.objectives.parts import ObjectiveSpec, plugin_origins, scale_sour
 from marginctl.recipe import ImageRecipe
 from marginctl.recipe.image_recipe import sources_first
 from marginctl.runs.run_dir import digest
+from marginctl.transfer.source import SourceModel
 
 if TYPE_CHECKING:
     from marginctl.experiments.records import TrainingResult
-    from marginctl.experiments.source_model import SourceModel
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +43,7 @@ class Trial:
     reference: ReferenceRun | None = None
     scale: ResolvedScale | None = None
     ood: Sequence[OODDataset] = ()
-    source_model: "SourceModel | None" = None
+    source_model: SourceModel | None = None
     pairs: Sequence[VerificationPairs] = ()
     first_stage: "Trial | None" = None
 
@@ -112,6 +112,21 @@ class Trial:
         return {} if self.source_model is None else {"source_model": self.source_model.record()}
 
     @property
+    def result_fields(self) -> dict[str, Any]:
+        """What result.json records of a trial itself."""
+        return {
+            "task": self.recipe.task,
+            "trial": self.id,
+            "row": self.row,
+            "setting": dict(self.setting),
+            "data": self.recipe.data.name,
+            "model": str(self.recipe.model),
+            "objective": str(self.objective),
+            "seed": self.seed,
+            **self.source_record,
+        }
+
+    @property
     def row(self) -> str:
         """Its row of the table."""
         return self.recipe.row_name(self.setting)
@@ -155,7 +170,7 @@ def expand_trials(
     references: Mapping[tuple[str, str | None], ReferenceRun],
     scales: Mapping[ParsedObjective, ResolvedScale],
     ood: Mapping[str, Sequence[OODDataset]],
-    source_model: "SourceModel | None" = None,
+    source_model: SourceModel | None = None,
     pairs: Sequence[VerificationPairs] = (),
 ) -> list[Trial]:
     """Return the trials of a recipe in the order in which they run.

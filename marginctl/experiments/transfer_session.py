@@ -1,8 +1,9 @@
 """The session of `transfer`: source models on other images, by probes or fine-tuning."""
 
 import csv
+import itertools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,15 +18,12 @@ from marginctl.experiments.checks import (
     check_images,
     load_recipe_images,
     read_recipe,
+    runs_name,
 )
 from marginctl.experiments.evaluate import predict_run
 from marginctl.experiments.records import PROBE_OBJECTIVE, TrainingResult, TransferResult
 from marginctl.experiments.run_trial import StoppedRunError, TrialContext, TrialRunner
-from marginctl.experiments.source_model import (
-    SourceModel,
-    check_source_model,
-    load_source_models,
-)
+from marginctl.experiments.source_model import check_source_model, load_source_models
 from marginctl.experiments.training_session import Session
 from marginctl.experiments.training_trial import Trial
 from marginctl.metrics.network_metrics import classification_metrics
@@ -37,6 +35,7 @@ from marginctl.runs.run_dir import PREDICTIONS, RunDir, SavedResult, file_digest
 from marginctl.transfer.cached_features import extract_features
 from marginctl.transfer.predictions import HEADER, prediction_rows
 from marginctl.transfer.probe import fit_probe
+from marginctl.transfer.source import SourceModel
 from marginctl.utils.device import world_size
 
 ECE_BINS = 15  # as in training
@@ -182,16 +181,8 @@ class TransferSession(Session):
             "collapsed": probe.record["collapsed"],
         }
         document = {
-            "task": recipe.task,
+            **trial.result_fields,
             "method": recipe.method,
-            "trial": trial.id,
-            "row": trial.row,
-            "setting": dict(trial.setting),
-            "data": recipe.data.name,
-            "model": str(recipe.model),
-            "objective": str(trial.objective),
-            "seed": trial.seed,
-            **trial.source_record,
             "epochs": last["epoch"],
             "last": last,
             "best": last,
@@ -245,7 +236,7 @@ class TransferSession(Session):
 
 def prepare_transfer(request: Request) -> TransferSession:
     """Return the session of a `transfer` command."""
-    recipe, requested = read_recipe(TransferRecipe, request)
+    recipe, file = read_recipe(TransferRecipe, request)
     if not recipe.names_data:
         raise RequestError(
             "data.name is missing: name the images to transfer to: --data folder:PATH"
@@ -253,7 +244,7 @@ def prepare_transfer(request: Request) -> TransferSession:
     sources, skipped = load_source_models(recipe.source_models)
     device, data_folder = request.resolve_device(), request.data_folder
     loaded: dict[str, ImageDataset] = {}
-    settings: list[tuple[Mapping[str, Any], TransferRecipe, SourceModel, str]] = []
+    trials: dict[str, TransferTrial] = {}
     for values, setting_recipe in recipe.settings():
         for source in sources:
             source_recipe = setting_recipe.for_source_model(
@@ -264,39 +255,27 @@ def prepare_transfer(request: Request) -> TransferSession:
                 loaded[key] = load_recipe_images(source_recipe.data, data_folder)
             images = loaded[key]
             check_images(source_recipe, images)
-            if source_recipe.method == "probe" and world_size() > 1:
+            is_probe = source_recipe.method == "probe"
+            if is_probe and world_size() > 1:
                 raise RequestError("method = probe runs in one process: leave torchrun out")
             check_source_model(source, source_recipe, images, "source_models")
             check_device(source_recipe, device)
-            settings.append((values, source_recipe, source, images.digest))
-    name = requested.folder_or(f"transfer-{settings[0][1].data.name}-{sources[0].row}")
+            objectives = [PROBE_CLASSIFIER] if is_probe else source_recipe.objectives
+            for seed, objective in itertools.product(source_recipe.seeds, objectives):
+                trial = TransferTrial(
+                    values, source_recipe, objective, seed, images.digest, source_model=source
+                )
+                trials.setdefault(trial.id, trial)
+    first = next(iter(trials.values()))
+    name = runs_name(file, f"transfer-{first.recipe.data.name}-{first.source.row}")
     return TransferSession(
         name,
         recipe,
-        list(expand_transfer_trials(settings)),
+        list(trials.values()),
         {images.digest: images for images in loaded.values()},
         request.out / name,
         device,
-        requested.file,
+        file.path if file else None,
         data_dir=data_folder,
         skipped=tuple(skipped),
     )
-
-
-def expand_transfer_trials(
-    settings: Sequence[tuple[Mapping[str, Any], TransferRecipe, SourceModel, str]],
-) -> list[TransferTrial]:
-    """Return the distinct trials in the order in which they run.
-
-    Args:
-        settings: the values of the grid, the recipe of one source model, that model, and the
-            digest of the images.
-    """
-    trials: dict[str, TransferTrial] = {}
-    for values, recipe, source, data in settings:
-        objectives = [PROBE_CLASSIFIER] if recipe.method == "probe" else recipe.objectives
-        for seed in recipe.seeds:
-            for objective in objectives:
-                trial = TransferTrial(values, recipe, objective, seed, data, source_model=source)
-                trials.setdefault(trial.id, trial)
-    return list(trials.values())

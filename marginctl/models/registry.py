@@ -4,14 +4,15 @@ A backbone is added by its module in `backbones/` and an entry in `BACKBONES`, o
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from marginctl.errors import RequestError
 from marginctl.objectives.options import (
     Option,
+    TextForm,
     Value,
     format_options,
     parse_options,
@@ -19,9 +20,6 @@ from marginctl.objectives.options import (
 )
 from marginctl.utils.registry import Registry
 from marginctl.utils.text import shorten
-
-if TYPE_CHECKING:
-    from pydantic_core import CoreSchema
 
 EMBEDDING = "embedding"
 TIMM, TORCHVISION = "timm/", "torchvision/"
@@ -233,11 +231,10 @@ def find_backbone(name: str) -> BackboneEntry:
 
 
 @dataclass(frozen=True, eq=False)
-class ModelSpec:
+class ModelSpec(TextForm):
     """A backbone's name and options, as a recipe or an option names it.
 
-    `str` gives the canonical text: options sorted, defaults dropped. Models with the same text are
-    equal. A pydantic model reads one from text and writes the text.
+    The canonical text has sorted options, and no defaults.
 
     Attributes:
         name: a name of `BACKBONES`, torchvision/NAME or timm/NAME.
@@ -257,6 +254,14 @@ class ModelSpec:
         values = validate_options(f"model '{name}'", known, given)
         return cls(name, {key: int(v) if known[key].integer else v for key, v in values.items()})
 
+    @classmethod
+    def read(cls, value: object) -> "ModelSpec":
+        if isinstance(value, ModelSpec):
+            return value
+        if not isinstance(value, str):
+            raise RequestError(f"expected NAME:option=value, not {shorten(repr(value))}")
+        return cls.parse(value)
+
     @property
     def entry(self) -> BackboneEntry:
         """The backbone's entry in the registry."""
@@ -271,33 +276,3 @@ class ModelSpec:
     def _text(self) -> str:
         options = format_options(self.entry.all_options, self.options)
         return f"{self.name}:{options}" if options else self.name
-
-    def __str__(self) -> str:
-        return self._text
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ModelSpec) and other._text == self._text
-
-    def __hash__(self) -> int:
-        return hash(self._text)
-
-    def __reduce__(self) -> tuple[Callable[[str], "ModelSpec"], tuple[str]]:
-        return ModelSpec.parse, (self._text,)
-
-    @classmethod
-    def __get_pydantic_core_schema__(cls, source: object, handler: object) -> "CoreSchema":
-        from pydantic_core import core_schema
-
-        def read(value: object) -> ModelSpec:
-            if isinstance(value, ModelSpec):
-                return value
-            if not isinstance(value, str):
-                raise ValueError(f"expected NAME:option=value, not {shorten(repr(value))}")
-            try:
-                return cls.parse(value)
-            except RequestError as error:
-                raise ValueError("\n".join(error.lines)) from None
-
-        return core_schema.no_info_plain_validator_function(
-            read, serialization=core_schema.plain_serializer_function_ser_schema(str)
-        )

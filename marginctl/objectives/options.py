@@ -1,16 +1,19 @@
 """Options of parts, presets, schedules and models: types, ranges and text form. No torch here."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Self
 
 from marginctl.errors import RequestError
 from marginctl.utils.text import did_you_mean
 
+if TYPE_CHECKING:
+    from pydantic_core import CoreSchema
+
 # A number, a boolean or a choice; or a `Schedule`, for an option that accepts one.
 Value = Any
-
 
 LARGEST = 1e30  # beyond it, nothing is left of float32
 
@@ -94,6 +97,49 @@ class TextOption(Option):
                 f"expected {self.expected} without a comma or an unbalanced parenthesis"
             )
         return text
+
+
+class TextForm:
+    """A value with one canonical text, `str`; values with the same text are equal.
+
+    A pydantic model reads one by `read`, and writes the text. A subclass is a dataclass with
+    `eq=False` and defines `read` and `_text`.
+    """
+
+    @cached_property
+    def _text(self) -> str:
+        raise NotImplementedError
+
+    @classmethod
+    def read(cls, value: object) -> Self:
+        """Return the value in a text or another form, or raise RequestError."""
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        return self._text
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, type(self)) and other._text == self._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+    def __reduce__(self) -> tuple[Callable[[str], object], tuple[str]]:
+        return self.read, (self._text,)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: object, handler: object) -> "CoreSchema":
+        from pydantic_core import core_schema
+
+        def read(value: object) -> object:
+            try:
+                return cls.read(value)
+            except RequestError as error:
+                raise ValueError("\n".join(error.lines)) from None
+
+        return core_schema.no_info_plain_validator_function(
+            read, serialization=core_schema.plain_serializer_function_ser_schema(str)
+        )
 
 
 def validate_options(

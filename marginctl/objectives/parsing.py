@@ -1,14 +1,15 @@
 """The text form of objectives: a preset with options, or a composition of parts. No torch here."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from marginctl.errors import RequestError
 from marginctl.objectives.options import (
+    TextForm,
     Value,
     format_options,
     parse_options,
@@ -30,16 +31,12 @@ from marginctl.objectives.parts import (
 from marginctl.objectives.presets import PRESETS, Preset
 from marginctl.utils.text import did_you_mean, shorten
 
-if TYPE_CHECKING:
-    from pydantic_core import CoreSchema
-
 
 @dataclass(frozen=True, eq=False)
-class ParsedObjective:
+class ParsedObjective(TextForm):
     """An objective of a recipe or an option: a preset with options, or a composition of parts.
 
-    `str` gives the canonical text: options sorted, defaults dropped. Objectives with the same text
-    are equal. A pydantic model reads one from text or a mapping of parts, and writes the text.
+    The canonical text has sorted options, and no defaults.
     """
 
     spec: ObjectiveSpec
@@ -53,31 +50,9 @@ class ParsedObjective:
         options = format_options(PRESETS[self.preset].options, self.options)
         return self.preset + (f":{options}" if options else "")
 
-    def __str__(self) -> str:
-        return self._text
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ParsedObjective) and other._text == self._text
-
-    def __hash__(self) -> int:
-        return hash(self._text)
-
-    def __reduce__(self) -> tuple[Callable[[str], "ParsedObjective"], tuple[str]]:
-        return parse, (self._text,)
-
     @classmethod
-    def __get_pydantic_core_schema__(cls, source: object, handler: object) -> "CoreSchema":
-        from pydantic_core import core_schema
-
-        def read(value: object) -> ParsedObjective:
-            try:
-                return parse_any(value)
-            except RequestError as error:
-                raise ValueError("\n".join(error.lines)) from None
-
-        return core_schema.no_info_plain_validator_function(
-            read, serialization=core_schema.plain_serializer_function_ser_schema(str)
-        )
+    def read(cls, value: object) -> "ParsedObjective":
+        return parse_any(value)
 
 
 def _format_parts(spec: ObjectiveSpec) -> str:

@@ -15,7 +15,6 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from marginctl.errors import RequestError
-from marginctl.objectives.parsing import parse_any
 from marginctl.objectives.schedules import Schedule, parse_learning_rate
 
 # In the context of a validation: the recipe of a run, whose data sets may be a user's own.
@@ -62,11 +61,6 @@ class About(BaseModel):
     data: str = ""
     cost: str = ""
     status: str = "never run"
-
-
-def canonical_objective(value: Any) -> str:
-    """Return the canonical name of an objective, which a recipe has as text or as parts."""
-    return str(parse_any(value))
 
 
 def map_all(values: Iterable[Any], read: Callable[[Any], T]) -> list[T]:

@@ -14,7 +14,6 @@ from marginctl.metrics.long_tail import long_tail_accuracy
 from marginctl.metrics.network_metrics import classification_metrics
 from marginctl.metrics.scoring_rules import nll
 from marginctl.objectives.module import Objective
-from marginctl.training.ood_evaluation import OODPredictions
 from marginctl.training.trainer import Predictions
 
 BIN_WIDTH = 10  # degrees, of the recorded histogram
@@ -41,10 +40,11 @@ def classification_record(
 ) -> dict[str, Any]:
     """Return `classification_metrics` of a network with its objective."""
     gaussian = objective.spec.similarity.kind == "gaussian"
+    outputs = predictions.outputs
     return classification_metrics(
-        predictions.features.double().numpy(),
-        predictions.logits.double().numpy(),
-        predictions.similarities.double().numpy(),
+        outputs.features,
+        outputs.logits,
+        outputs.similarities,
         predictions.labels.numpy(),
         classes,
         bins,
@@ -56,27 +56,15 @@ def classification_record(
 
 def detection_record(
     predictions: Predictions,
-    ood_predictions: Sequence[OODPredictions] = (),
+    ood_outputs: Sequence[detection.OODOutputs] = (),
     n_bootstrap: int = detection.N_BOOTSTRAP,
     *,
     curves: bool = False,
 ) -> dict[str, Any]:
     """Return `detection_metrics` of a network: misclassification and OOD detection."""
-    ood_sets = [
-        detection.OODOutputs(ood.name, ood.group, ood.digest, _outputs(ood.predictions))
-        for ood in ood_predictions
-    ]
     labels = predictions.labels.numpy()
     return detection.detection_metrics(
-        _outputs(predictions), labels, ood_sets, n_bootstrap, curves=curves
-    )
-
-
-def _outputs(predictions: Predictions) -> detection.Outputs:
-    return detection.Outputs(
-        predictions.features.double().numpy(),
-        predictions.logits.double().numpy(),
-        predictions.similarities.double().numpy(),
+        predictions.outputs, labels, ood_outputs, n_bootstrap, curves=curves
     )
 
 
@@ -93,7 +81,7 @@ def evaluation_record(
     predictions: Predictions,
     classes: Sequence[str],
     train_y: IntArray,
-    ood_predictions: Sequence[OODPredictions] = (),
+    ood_outputs: Sequence[detection.OODOutputs] = (),
 ) -> dict[str, Any]:
     """Return the metrics at the end of training that go beyond accuracy.
 
@@ -106,7 +94,7 @@ def evaluation_record(
     if "metrics" in metrics:  # of plug-ins
         record["metrics"] = metrics["metrics"]
     record |= long_tail_record(predictions, train_y)
-    return record | {"detection": detection_record(predictions, ood_predictions)}
+    return record | {"detection": detection_record(predictions, ood_outputs)}
 
 
 def example_record(objective: Objective, predictions: Predictions) -> dict[str, Any] | None:

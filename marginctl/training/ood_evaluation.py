@@ -11,7 +11,8 @@ from marginctl.data.images.base import ImageDataset
 from marginctl.data.images.image_sets import OODDataset
 from marginctl.data.loading.loader import BatchLoader
 from marginctl.data.loading.on_disk_loader import make_loader
-from marginctl.training.trainer import Predictions, Trainer
+from marginctl.metrics.detection import OODOutputs
+from marginctl.training.trainer import Trainer
 from marginctl.utils.distributed import World
 from marginctl.utils.precision import DeviceConfig
 
@@ -32,20 +33,6 @@ class InputFormat:
     std: Sequence[float]
 
 
-@dataclass(frozen=True)
-class OODPredictions:
-    """The predictions for an OOD data set.
-
-    Attributes:
-        predictions: the labels in it are those of the OOD data set, and are not used.
-    """
-
-    name: str
-    group: str | None
-    digest: str
-    predictions: Predictions
-
-
 def input_format_of(trainer: Trainer, images: ImageDataset) -> InputFormat:
     """Return the input format of a network that is trained on these images."""
     batches = trainer.batches
@@ -54,12 +41,12 @@ def input_format_of(trainer: Trainer, images: ImageDataset) -> InputFormat:
 
 def predict_ood(
     trainer: Trainer, ood_sets: Sequence[OODDataset], images: ImageDataset, world: World | None
-) -> list[OODPredictions]:
+) -> list[OODOutputs]:
     """Return the predictions of a network for OOD data sets; every process takes part."""
     input_format = input_format_of(trainer, images)
     full_square = trainer.recipe.data.augment == "flip"
     return [
-        OODPredictions(
+        OODOutputs(
             ood_set.images.name,
             ood_set.group,
             ood_set.digest,
@@ -72,7 +59,7 @@ def predict_ood(
                     full_square=full_square,
                 ),
                 split=None,
-            ),
+            ).outputs,
         )
         for ood_set in ood_sets
     ]

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from marginctl.data.images.base import ImageDataset
 from marginctl.data.loading.loader import BatchLoader
 from marginctl.data.loading.on_disk_loader import make_loader
+from marginctl.metrics.detection import Outputs
 from marginctl.objectives.parts import ObjectiveSpec
 from marginctl.objectives.schedules import rate_at
 from marginctl.recipe import ImageRecipe
@@ -39,6 +40,12 @@ class Predictions:
     logits: Tensor  # (N, C): scale x similarity, without margin
     similarities: Tensor  # (N, C)
     labels: Tensor  # (N,)
+
+    @property
+    def outputs(self) -> Outputs:
+        """The outputs as the metrics take them, in float64."""
+        tensors = (self.features, self.logits, self.similarities)
+        return Outputs(*(tensor.double().numpy() for tensor in tensors))
 
 
 class Trainer:

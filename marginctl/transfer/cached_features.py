@@ -4,15 +4,14 @@ import contextlib
 import hashlib
 import io
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from marginctl import NUMERICS
 from marginctl.data.images.base import ImageDataset
@@ -21,9 +20,9 @@ from marginctl.data.loading.loader import BatchLoader
 from marginctl.data.loading.on_disk_loader import make_loader
 from marginctl.errors import RequestError
 from marginctl.models.factory import create_backbone
-from marginctl.models.registry import ModelSpec
 from marginctl.runs.atomic_io import write_bytes_atomically
 from marginctl.runs.run_dir import digest, versions
+from marginctl.transfer.source import SourceModel
 from marginctl.utils.device import synchronize
 from marginctl.utils.distributed import World
 from marginctl.utils.precision import DeviceConfig
@@ -35,29 +34,6 @@ TIMING_BATCH_SIZE, TIMING_SECONDS = 16, 1.0
 FeatureArray = NDArray[np.float32]
 
 
-class PretrainedBackbone(Protocol):
-    """A backbone with weights.
-
-    Attributes:
-        path: its name in a recipe.
-        weights: SHA-256 of its tensors.
-        model: the backbone.
-        backbone: its tensors by name.
-        moments: mean and standard deviation of each channel of its training images, in [0, 1].
-    """
-
-    @property
-    def path(self) -> str: ...
-    @property
-    def weights(self) -> str: ...
-    @property
-    def model(self) -> ModelSpec: ...
-    @property
-    def backbone(self) -> Mapping[str, Tensor]: ...
-    @property
-    def moments(self) -> tuple[Sequence[float], Sequence[float]]: ...
-
-
 @dataclass(frozen=True)
 class SplitFeatures:
     """Features (N, d) of the training and of the test part, in the order of the images."""
@@ -67,7 +43,7 @@ class SplitFeatures:
 
 
 def extract_features(
-    source: PretrainedBackbone,
+    source: SourceModel,
     images: ImageDataset,
     runs_folder: Path,
     device_config: DeviceConfig,
@@ -104,13 +80,13 @@ def extract_features(
     return SplitFeatures(*parts)
 
 
-def are_cached(source: PretrainedBackbone, images: ImageDataset, runs_folder: Path) -> bool:
+def are_cached(source: SourceModel, images: ImageDataset, runs_folder: Path) -> bool:
     """Return whether the cache has files of both parts; they may be corrupt."""
     keys = (_cache_key(source, images, part) for part in ("train", "test"))
     return all(any((runs_folder / FOLDER).glob(f"{key}-*.npy")) for key in keys)
 
 
-def _cache_key(source: PretrainedBackbone, images: ImageDataset, part: str) -> str:
+def _cache_key(source: SourceModel, images: ImageDataset, part: str) -> str:
     """Return the digest of all that features depend on.
 
     The digest of a part covers pixels, or files; size and channels are listed besides.
@@ -157,7 +133,7 @@ def _write(folder: Path, key: str, features: FeatureArray) -> None:
 
 
 def _network(
-    source: PretrainedBackbone, images: ImageDataset, device_config: DeviceConfig
+    source: SourceModel, images: ImageDataset, device_config: DeviceConfig
 ) -> torch.nn.Module:
     model = source.model
     network = create_backbone(model, images.channels, images.image_size)
@@ -165,9 +141,7 @@ def _network(
     return network.eval().to(device_config.device).to(memory_format=device_config.memory_format)
 
 
-def _loader(
-    source: PretrainedBackbone, images: ImageDataset, device_config: DeviceConfig
-) -> BatchLoader:
+def _loader(source: SourceModel, images: ImageDataset, device_config: DeviceConfig) -> BatchLoader:
     loader = make_loader(
         images,
         device_config.device,
@@ -194,7 +168,7 @@ def _compute(
 
 @torch.no_grad()
 def seconds_per_image(
-    source: PretrainedBackbone, images: ImageDataset, device_config: DeviceConfig
+    source: SourceModel, images: ImageDataset, device_config: DeviceConfig
 ) -> float:
     """Return the seconds per image of decoding and feature extraction, from some test images."""
     network = _network(source, images, device_config)

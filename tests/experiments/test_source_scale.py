@@ -59,4 +59,4 @@ def test_what_has_no_number_is_said_in_one_line(store, tmp_path, marginctl):
     (second / "result.json").unlink()
     refused(second, "is not finished")
     (second / "run.json").write_text("{}")
-    refused(second, "run.json is corrupt")
+    refused(second, "run.json: is missing, corrupt")

@@ -59,7 +59,7 @@ def test_larger_color_images_are_normalized_as_the_training_images():
     made.model.eval()
     with torch.no_grad():
         features = made.features((x / 255 - own.mean[0]) / own.std[0])
-    assert one.predictions.features.numpy() == pytest.approx(features.numpy(), abs=1e-4)
+    assert one.outputs.features == pytest.approx(features.numpy(), abs=1e-4)
     assert (one.name, one.group, one.digest) == ("made", "far", other.split_digests["test"])
 
 
