@@ -10,6 +10,8 @@ from marginctl.utils.seed import generator
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 
+SMALLEST_SPREAD = float(np.finfo(np.float32).tiny)  # of a column that is scaled
+
 
 def partition(
     labels: IntArray,
@@ -57,23 +59,21 @@ def _equal_part(rows: IntArray, fold: int, folds: int) -> IntArray:
     return rows[first : first + size]
 
 
-def scaling_statistics(
-    x: FloatArray, train: IntArray, scaling: str
-) -> tuple[FloatArray, FloatArray]:
+def scaling_statistics(rows: FloatArray, scaling: str) -> tuple[FloatArray, FloatArray]:
     """Return what is subtracted from each column and what it is then multiplied by, (d,) each.
 
-    Both come from the training rows alone. A column that is constant there is only centred.
-    `standard`: mean and standard deviation (ddof 0); `minmax`: to 0 .. 1; `none`: 0 and 1.
+    A column that is constant in `rows`, the training rows, is only centred; so is one that varies
+    by less than float32 can scale. `standard`: mean and standard deviation (ddof 0); `minmax`: to
+    0 .. 1; `none`: 0 and 1.
     """
     if scaling == "none":
-        return np.zeros(x.shape[1]), np.ones(x.shape[1])
-    rows = x[train]
+        return np.zeros(rows.shape[1]), np.ones(rows.shape[1])
     if scaling == "standard":
         shift, spread = rows.mean(0), rows.std(0)
     else:
         shift = rows.min(0)
         spread = rows.max(0) - shift
-    constant = rows.min(0) == rows.max(0)
+    constant = rows.max(0) - rows.min(0) < SMALLEST_SPREAD
     return np.where(constant, rows[0], shift), 1 / np.where(constant, 1.0, spread)
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from marginctl.crossval.folds import class_weights, scaling_statistics
+from marginctl.crossval.preprocessing import encode
 from marginctl.crossval.stack import BatchOrder, NetworkSplit, Stack, initial_weights
 from marginctl.objectives.module import Objective
 from marginctl.objectives.schedules import rate_at
@@ -22,7 +23,9 @@ class ReferenceNetwork(nn.Module):
     def __init__(self, stack: Stack, split: NetworkSplit, dtype: torch.dtype) -> None:
         super().__init__()
         dataset, widths = stack.dataset, stack.widths
-        shift, factor = scaling_statistics(dataset.x, split.train, stack.protocol.scaling)
+        shift, factor = scaling_statistics(
+            encode(dataset, split.train)[split.train], stack.protocol.scaling
+        )
         self.register_buffer("shift", torch.as_tensor(shift))
         self.register_buffer("factor", torch.as_tensor(factor))
         layers: list[nn.Module] = []
@@ -57,7 +60,7 @@ class ReferenceNetwork(nn.Module):
         return [layer for layer in self.layers if isinstance(layer, nn.Linear)]
 
     def features(self, x: Tensor) -> Tensor:
-        """Return the features (N, width) of unscaled float64 rows (N, d)."""
+        """Return the features (N, width) of encoded, unscaled float64 rows (N, d)."""
         scaled = (x - self.get_buffer("shift")) * self.get_buffer("factor")
         features: Tensor = self.layers(scaled.to(self.dtype))
         return features
@@ -77,7 +80,8 @@ def train_network(
     optimizer = kind[protocol.optimizer](
         network.parameters(), weight_decay=protocol.weight_decay, **extra
     )
-    x, y = torch.as_tensor(stack.dataset.x), torch.as_tensor(stack.dataset.y)
+    x = torch.as_tensor(encode(stack.dataset, split.train))
+    y = torch.as_tensor(stack.dataset.y)
     order = BatchOrder(stack.seed, split)
     total = protocol.epochs * -(-len(split.train) // protocol.batch_size)
     step = 0

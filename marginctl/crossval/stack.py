@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from marginctl.crossval.folds import FloatArray, IntArray, partition
+from marginctl.crossval.preprocessing import num_inputs
 from marginctl.crossval.search_space import VARIANT_KEYS, Candidate
 from marginctl.data.tabular.dataset import TabularDataset
 from marginctl.objectives.parsing import ParsedObjective
@@ -119,10 +120,10 @@ class Stack:
     def num_classes(self) -> int:
         return self.dataset.num_classes
 
-    @property
+    @cached_property
     def widths(self) -> list[int]:
         """The input's dimension and each hidden layer's; the last one is the feature dimension."""
-        return [self.dataset.num_features, *self.protocol.hidden]
+        return [num_inputs(self.dataset), *self.protocol.hidden]
 
     @property
     def cost(self) -> float:
@@ -158,7 +159,7 @@ def _training_cost(
 
 
 def _num_parameters(dataset: TabularDataset, protocol: Protocol) -> int:
-    widths = [dataset.num_features, *protocol.hidden]
+    widths = [num_inputs(dataset), *protocol.hidden]
     layers = sum(a * b + b for a, b in itertools.pairwise(widths))
     return layers + dataset.num_classes * widths[-1]
 

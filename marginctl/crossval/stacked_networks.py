@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from marginctl.crossval.folds import class_weights, scaling_statistics
+from marginctl.crossval.preprocessing import expand, fit_fold
 from marginctl.crossval.stack import Stack, initial_weights
 from marginctl.crossval.stacked_layer import BatchRows, StackedLayer
 from marginctl.objectives.functional import ObjectiveFunction
@@ -35,14 +36,28 @@ class StackedNetworks:
 
         # Centred on the column medians in float64 first, so that float32 keeps the digits of a
         # column like 1,600,000,000 +- 1,000; the fold's statistics are subtracted after.
-        scaled = protocol.scaling != "none"
-        self.center = np.median(dataset.x, axis=0) if scaled else np.zeros(dataset.num_features)
-        x = dataset.x - self.center
-        self.x = self._tensor(x)
+        x = expand(dataset)
+        missing = np.isnan(x)
+        self.center = np.zeros(x.shape[1])
+        if protocol.scaling != "none":
+            fill, _ = fit_fold(dataset, x, np.arange(len(x)))
+            self.center = np.median(np.where(missing, fill, x), axis=0)
+        centered = x - self.center
+        self.x = self._tensor(centered)
         self.y = torch.as_tensor(dataset.y, device=device)
-        statistics = [scaling_statistics(x, n.train, protocol.scaling) for n in stack.networks]
-        self.shift = self._tensor(np.stack([shift for shift, _ in statistics]))[:, None]
-        self.factor = self._tensor(np.stack([factor for _, factor in statistics]))[:, None]
+        by_split = {}
+        for split in {(n.repeat, n.fold): n for n in stack.networks}.values():
+            fill, use = fit_fold(dataset, x, split.train)
+            fill -= self.center
+            rows = np.where(missing[split.train], fill, centered[split.train])
+            shift, factor = scaling_statistics(rows, protocol.scaling)
+            factor *= use
+            by_split[split.repeat, split.fold] = shift, factor, (fill - shift) * factor
+        statistics = [by_split[n.repeat, n.fold] for n in stack.networks]
+        self.shift, self.factor, scaled_fill = (
+            self._tensor(np.stack(values))[:, None] for values in zip(*statistics, strict=True)
+        )
+        self.fill = scaled_fill if missing.any() else None  # in the place of missing values
 
         self.class_weights: Tensor | None = None
         if protocol.class_weights == "balanced":
@@ -72,7 +87,8 @@ class StackedNetworks:
     def inputs(self, rows: Tensor) -> Tensor:
         """Return the scaled inputs (S, L, d) of row numbers (S, L)."""
         x = self.x.index_select(0, rows.reshape(-1)).view(*rows.shape, -1)
-        return x.sub_(self.shift).mul_(self.factor)
+        x.sub_(self.shift).mul_(self.factor)
+        return x if self.fill is None else torch.where(x.isnan(), self.fill, x)
 
     def views(self, count: int) -> "_Views":
         """Return views of the first `count` networks' tensors."""
@@ -190,10 +206,13 @@ class StackedNetworks:
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return all arrays that a prediction needs, in the order of the networks' numbers.
 
-        The inputs of an unscaled row x are (x - input_shift) * input_factor, (S, d) each.
+        The inputs of an unscaled row x of `expand` are (x - input_shift) * input_factor, and
+        input_fill where it is missing, (S, d) each.
         """
         shift = self.shift[:, 0].cpu().double().numpy() + self.center
         arrays = {"input_shift": shift, "input_factor": self.factor[:, 0].cpu().numpy()}
+        if self.fill is not None:
+            arrays["input_fill"] = self.fill[:, 0].cpu().numpy()
         for name, value in {**self.weights, **self.state, **self.running}.items():
             arrays[name] = value.cpu().numpy()
         return {name: value[self.result_order] for name, value in arrays.items()}

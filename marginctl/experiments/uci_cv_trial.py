@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from marginctl import NUMERICS
+from marginctl.crossval.folds import SMALLEST_SPREAD
 from marginctl.crossval.search_space import (
     VARIANT_KEYS,
     Setting,
@@ -238,9 +239,17 @@ def expand_cv_trials(recipe: UciCvRecipe, datasets: Iterable[TabularDataset]) ->
 
 
 def data_warnings(datasets: Iterable[TabularDataset], protocol: Protocol) -> list[str]:
-    """Return a line for each data set with classes of fewer rows than folds."""
+    """Return lines about classes of fewer rows than folds, and about columns that barely vary."""
     lines = []
     for dataset in datasets:
+        spread = np.nanmax(dataset.x, axis=0) - np.nanmin(dataset.x, axis=0)
+        vanishing = np.flatnonzero((spread > 0) & (spread < SMALLEST_SPREAD))
+        if len(vanishing) and protocol.scaling != "none":
+            names = ", ".join(f"'{dataset.columns[j].name}'" for j in vanishing)
+            lines.append(
+                f"{dataset.name}: values that differ by less than {SMALLEST_SPREAD:.1e} are "
+                f"constant at this precision, in column {names}: rescale it to use it"
+            )
         if dataset.fixed_test is not None:
             continue
         counts = Counter(dataset.y.tolist())

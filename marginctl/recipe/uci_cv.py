@@ -9,6 +9,7 @@ from pydantic import (
     ValidationError,
     ValidationInfo,
     field_validator,
+    model_validator,
 )
 from pydantic_core import PydanticCustomError
 
@@ -206,6 +207,19 @@ class UciCvRecipe(BaseModel):
         Literal["accuracy", "angles"],
         Field(description="the curves that --figure plots over the grid"),
     ] = "accuracy"
+
+    @model_validator(mode="after")
+    def _batches_can_be_normalised(self) -> "UciCvRecipe":
+        grids = [self.grid, *(space.protocol for space in (self.search, self.tuning) if space)]
+        for grid in grids:
+            norms = grid.get("batch_norm", [self.protocol.batch_norm])
+            sizes = grid.get("batch_size", [self.protocol.batch_size])
+            if 1 in sizes and any(norm != "none" for norm in norms):
+                raise ValueError(
+                    "protocol.batch_size = 1, expected at least 2 with protocol.batch_norm: one "
+                    "row has no variance: use larger batches, or leave batch_norm out"
+                )
+        return self
 
     @field_validator("objectives", mode="before")
     @classmethod

@@ -168,7 +168,7 @@ def test_scaling_equals_scikit_learns():
     x[:, 2] = 7.0  # constant
     train = np.arange(0, 30)
     for scaling, scaler in (("standard", StandardScaler()), ("minmax", MinMaxScaler())):
-        shift, factor = scaling_statistics(x, train, scaling)
+        shift, factor = scaling_statistics(x[train], scaling)
         want = scaler.fit(x[train]).transform(x)
         np.testing.assert_allclose((x - shift) * factor, want, rtol=1e-12, atol=1e-12)
 
@@ -179,6 +179,25 @@ def test_float32_keeps_the_digits_of_a_column_far_from_zero():
     protocol = Protocol(hidden=[6], folds=3, repeats=1, epochs=3, lr=0.01)
     near, shifted = (train_stack(full_stack(d, "soft", protocol))[1].weights for d in (data, far))
     torch.testing.assert_close(near["weight0"], shifted["weight0"], rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("scaling", ["standard", "minmax", "none"])
+@pytest.mark.parametrize("size", [1e-310, 1e-300, 5e-324, 1e-39])
+def test_values_that_differ_by_less_than_float32_can_scale_are_constant(size, scaling):
+    data = dataset()
+    tiny, zero = (
+        full_stack(
+            replace(data, x=np.column_stack([data.x, data.x[:, 0] * factor])),
+            "soft",
+            Protocol(hidden=[6], folds=3, repeats=1, epochs=3, scaling=scaling),
+        )
+        for factor in (size / 50, 0)
+    )
+    (got, weights), (want, expected) = train_stack(tiny), train_stack(zero)
+    assert got.losses == pytest.approx(want.losses)
+    assert not got.diverged.any()
+    torch.testing.assert_close(weights.weights["weight0"], expected.weights["weight0"])
 
 
 def test_a_class_that_is_missing_from_a_training_fold():

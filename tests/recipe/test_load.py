@@ -72,6 +72,25 @@ def test_table1_has_the_papers_rows_and_columns():
     ]
 
 
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["protocol.batch_norm=after-relu", "protocol.batch_size=1"],
+        ["grid.batch_norm=[none,before-relu]", "protocol.batch_size=1"],
+        ["protocol.batch_norm=before-relu", "grid.batch_size=[1,32]"],
+        ["tuning.protocol.batch_size=[32,1]", "protocol.batch_norm=after-relu"],
+        ["search.protocol.batch_size=[1]", "search.protocol.batch_norm=[after-relu]"],
+    ],
+    ids=str,
+)
+def test_batch_normalisation_of_single_rows_is_refused(overrides):
+    with pytest.raises(RequestError) as caught:
+        load_recipe(recipes.find_recipe("own-data"), UciCvRecipe, overrides)
+    (line,) = caught.value.lines
+    assert "protocol.batch_size = 1, expected at least 2 with protocol.batch_norm" in line
+    load_recipe(recipes.find_recipe("own-data"), UciCvRecipe, [*overrides[:1]])
+
+
 def test_a_good_recipe(write):
     loaded = load_recipe(write(GOOD), UciCvRecipe)
     assert loaded.protocol.lr == 0.001

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marginctl import recipe as recipes
+from marginctl.crossval.preprocessing import expand
 from marginctl.errors import RequestError
 from marginctl.metrics.scoring_rules import softmax
 from marginctl.objectives.parsing import ParsedObjective
@@ -156,7 +157,8 @@ def class_angles(trial: "CVTrial", networks: Path) -> Array:
     """Return (n, C) angles in radians of the features to the class weights of network 0."""
     with np.load(networks) as stored:
         arrays = {name: stored[name][0].astype(np.float64) for name in stored.files}
-    x = (trial.dataset.x - arrays["input_shift"]) * arrays["input_factor"]
+    x = (expand(trial.dataset) - arrays["input_shift"]) * arrays["input_factor"]
+    x = np.where(np.isnan(x), arrays.get("input_fill", 0), x)
     layers = len(trial.protocol.hidden)
     for i in range(layers):
         x = x @ arrays[f"weight{i}"] + arrays[f"bias{i}"]

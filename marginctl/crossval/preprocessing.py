@@ -1,0 +1,94 @@
+"""Missing values and categories as numbers, fitted on the training rows of each fold.
+
+All folds share one matrix; a fold differs only in two vectors, so that a hundred folds need the
+memory of one. The result is that of scikit-learn's SimpleImputer (median, with indicators) and
+OneHotEncoder, whose transformers would make a matrix per fold.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from marginctl.crossval.folds import FloatArray, IntArray
+from marginctl.data.tabular.dataset import TabularDataset
+
+# A category has a column of its own if at least this many training rows have it, and this fraction
+# of the table's rows, which limits the columns of a table with thousands of categories.
+MIN_ROWS, MIN_FRACTION = 5, 1 / 200
+
+
+def expand(dataset: TabularDataset) -> FloatArray:
+    """Return (n, d') float64: numbers, NaN where missing, then the columns of zeros and ones.
+
+    These mark the missing numbers of each column, then the categories; a missing category is a
+    category too. A column of two categories becomes one column. Without missing values and
+    categories the result is `dataset.x`.
+    """
+    numeric, missing, categories = _layout(dataset)
+    if len(numeric) == dataset.num_features and not missing.any():
+        return dataset.x
+    blocks = [dataset.x[:, numeric], np.isnan(dataset.x[:, missing])]
+    blocks += [_codes(dataset, j)[:, None] == values for j, values in categories.items()]
+    return np.concatenate(blocks, axis=1, dtype=np.float64)
+
+
+def num_inputs(dataset: TabularDataset) -> int:
+    """Return the number of columns of `expand`."""
+    numeric, missing, categories = _layout(dataset)
+    return len(numeric) + int(missing.sum()) + sum(map(len, categories.values()))
+
+
+def fit_fold(
+    dataset: TabularDataset, x: FloatArray, train: IntArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return what replaces a missing value in each column of `expand`, and 1 or 0, (d',) each.
+
+    A missing number becomes the median of the training rows. The columns with 0 are not used:
+    numbers that all of these rows lack, and what too few of them have.
+    """
+    fill, use = np.zeros(x.shape[1]), np.ones(x.shape[1])
+    if x is dataset.x:
+        return fill, use
+    numbers = sum(not column.categories for column in dataset.columns)
+    incomplete = np.flatnonzero(np.isnan(x[:, :numbers]).any(0))
+    ordered = np.sort(x[np.ix_(train, incomplete)], axis=0)  # NaN last
+    counts = (~np.isnan(ordered)).sum(0)
+    middle = np.stack([(counts - 1) // 2, counts // 2])
+    median = np.take_along_axis(ordered, middle, axis=0).mean(0)  # NaN where all are missing
+    fill[incomplete], use[incomplete] = np.nan_to_num(median), ~np.isnan(median)
+    is_train = np.zeros(len(x))
+    is_train[train] = 1
+    use[numbers:] = is_train @ x[:, numbers:] >= _min_rows(dataset)
+    return fill, use
+
+
+def encode(dataset: TabularDataset, train: IntArray) -> FloatArray:
+    """Return (n, d') float64 features of all rows, fitted on the training rows."""
+    x = expand(dataset)
+    fill, use = fit_fold(dataset, x, train)
+    return x if x is dataset.x else np.where(np.isnan(x), fill, x) * use
+
+
+def _layout(
+    dataset: TabularDataset,
+) -> tuple[list[int], NDArray[np.bool_], dict[int, IntArray]]:
+    """Return the numeric columns, those of them with missing values, and categories by column."""
+    numeric = [j for j, column in enumerate(dataset.columns) if not column.categories]
+    missing = np.zeros(dataset.num_features, bool)
+    missing[numeric] = np.isnan(dataset.x[:, numeric]).any(0)
+    categories = {}
+    for j, column in enumerate(dataset.columns):
+        if column.categories:
+            counts = np.bincount(_codes(dataset, j))
+            values = np.flatnonzero(counts)
+            values = values[len(values) == 2 :]
+            categories[j] = values[counts[values] >= _min_rows(dataset)]
+    return numeric, missing, categories
+
+
+def _codes(dataset: TabularDataset, j: int) -> IntArray:
+    """Return (n,) the categories of a column; a missing one has the next number."""
+    return np.nan_to_num(dataset.x[:, j], nan=len(dataset.columns[j].categories)).astype(np.int64)
+
+
+def _min_rows(dataset: TabularDataset) -> float:
+    return max(MIN_ROWS, dataset.num_rows * MIN_FRACTION)
