@@ -16,6 +16,7 @@ from marginctl.objectives.parsing import parse
 from marginctl.objectives.presets import PRESETS
 from marginctl.recipe import Protocol
 from tests.crossval.factories import dataset
+from tests.sampling import diagonal
 
 COLUMNS = ["soft", "center", "m-soft", "arcface", "adacos", "arcgrad:scale=30", "arcgrad:scale=5"]
 
@@ -59,8 +60,9 @@ def largest_difference(stack, networks):
     return worst
 
 
-@pytest.mark.parametrize("classes", [2, 3])
-@pytest.mark.parametrize("objective", [*COLUMNS, "soft:bias=true", *OTHERS])
+@pytest.mark.parametrize(
+    ("objective", "classes"), diagonal([*COLUMNS, "soft:bias=true", *OTHERS], [3, 2])
+)
 def test_stacked_equals_reference(objective, classes):
     """41 rows in 3 folds: 27 or 28 training rows, so last batches of 3 or 4 rows; 20 steps."""
     protocol = Protocol(hidden=[6, 5], folds=3, repeats=1, batch_size=8, epochs=5, lr=0.01)
@@ -71,35 +73,35 @@ def test_stacked_equals_reference(objective, classes):
     assert not result.diverged.any()
 
 
+CHANGES = [
+    {"batch_size": 9},  # 27 and 28 rows: some networks have a batch more than the others
+    {"batch_size": 27},
+    {"batch_size": 100},
+    {"optimizer": "sgd"},
+    {"optimizer": "adamw"},
+    {"scaling": "none"},
+    {"scaling": "minmax"},
+    {"stratified": True},
+    {"stratified": "equal-test-counts"},
+    {"lr": "one-cycle(max_lr=0.03)"},
+    {"lr": "exponential(start=0.1,end=1e-4)", "batch_size": 9},
+    {"class_weights": "balanced"},
+    {"batch_norm": "before-relu", "optimizer": "sgd"},
+    {"batch_norm": "after-relu", "batch_size": 9},  # 27 and 28 rows: a last batch of one row
+    {"batch_norm": "after-relu", "linear_last_hidden": True, "optimizer": "sgd"},
+    {"batch_norm": "before-relu", "class_weights": "balanced", "optimizer": "sgd"},
+    {"initialization": "xavier"},
+    {"initialization": "kaiming"},
+    {"hidden": [7]},
+    {"hidden": []},
+    {"hidden": [4] * 6},
+]
+
+
 @pytest.mark.parametrize(
-    "changes",
-    [
-        {"batch_size": 9},  # 27 and 28 rows: some networks have a batch more than the others
-        {"batch_size": 27},
-        {"batch_size": 100},
-        {"optimizer": "sgd"},
-        {"optimizer": "adamw"},
-        {"scaling": "none"},
-        {"scaling": "minmax"},
-        {"stratified": True},
-        {"stratified": "equal-test-counts"},
-        {"lr": "one-cycle(max_lr=0.03)"},
-        {"lr": "exponential(start=0.1,end=1e-4)", "batch_size": 9},
-        {"class_weights": "balanced"},
-        {"batch_norm": "before-relu", "optimizer": "sgd"},
-        {"batch_norm": "after-relu", "batch_size": 9},  # 27 and 28 rows: a last batch of one row
-        {"batch_norm": "after-relu", "linear_last_hidden": True, "optimizer": "sgd"},
-        {"batch_norm": "before-relu", "class_weights": "balanced", "optimizer": "sgd"},
-        {"initialization": "xavier"},
-        {"initialization": "kaiming"},
-        {"hidden": [7]},
-        {"hidden": []},
-        {"hidden": [4] * 6},
-    ],
+    ("changes", "objective"),
+    diagonal(CHANGES, ["center", "adacos", "l-gm:margin=linear(start=0,end=1)", "cosine-learned"]),
     ids=str,
-)
-@pytest.mark.parametrize(
-    "objective", ["center", "adacos", "l-gm:margin=linear(start=0,end=1)", "cosine-learned"]
 )
 def test_stacked_equals_reference_for_every_protocol(objective, changes):
     protocol = Protocol(

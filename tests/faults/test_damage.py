@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.faults.harness import records
+from tests.sampling import diagonal
 
 DIGITS = ("--data", "digits", "--device", "cpu", "--set", "data.subset_size=100")
 TRAIN = ("train", *DIGITS, "--model", "mlp:width=8", "--objective", "adacos", "--epochs", "2")
@@ -51,9 +52,9 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
-@pytest.mark.parametrize(("name", "file"), CASES)
-def test_a_corrupt_file_is_reported_and_recomputed(marginctl, tmp_path, stores, name, file, damage):
+@pytest.mark.parametrize(("case", "damage"), diagonal(CASES, list(DAMAGES)))
+def test_a_corrupt_file_is_reported_and_recomputed(marginctl, tmp_path, stores, case, damage):
+    name, file = case
     line, store = stores[name]
     out = tmp_path / "out"
     shutil.copytree(store, out)
@@ -89,8 +90,7 @@ def test_corrupt_cached_features(marginctl, tmp_path, stores, damage):
     assert kept == {p.name: p.read_bytes() for p in (store / "features").glob("*")}
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
-@pytest.mark.parametrize("kind", ["step", "best"])
+@pytest.mark.parametrize(("kind", "damage"), diagonal(["step", "best"], list(DAMAGES)))
 def test_the_checkpoint_of_a_finished_trial(marginctl, tmp_path, stores, kind, damage):
     """Its result stands; what needs the weights says that they are gone, and what to do."""
     line, store = stores["train"]

@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
@@ -12,17 +10,18 @@ import pytest
 from tests.faults.harness import Command, records, wait_for_results, wait_until_gone
 
 ARGUMENTS = [
-    *("uci-cv", "--dataset", "iris", "--repeats", "3", "--set", "protocol.epochs=40", "--json"),
+    *("uci-cv", "--dataset", "iris", "--repeats", "3", "--set", "protocol.epochs=25", "--json"),
     *("--objective", "soft", "--objective", "adacos", "--objective", "center"),
     *("--objective", "arcgrad:scale=5"),
 ]
+ALONE = Command([*ARGUMENTS, "--workers", "1"])
 
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
     """One store filled without a kill, and what the command printed."""
     out = tmp_path_factory.mktemp("undisturbed")
-    ran = Command([*ARGUMENTS, "--workers", "2"]).run(out)
+    ran = ALONE.run(out)
     return records(out), numbers(ran.stdout)
 
 
@@ -49,7 +48,7 @@ def test_a_killed_and_resumed_run_equals_an_undisturbed_one(
     command.kill(tmp_path, when_done=when_done, extra=extra)
     done = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("result.json")}
     assert when_done <= len(done) <= 4
-    ran = command.run(tmp_path)
+    ran = ALONE.run(tmp_path)
     assert (records(tmp_path), numbers(ran.stdout)) == undisturbed
     assert all(path.stat().st_mtime_ns == time for path, time in done.items())
     assert not list(tmp_path.rglob(".tmp-*"))
@@ -91,12 +90,7 @@ def test_a_killed_search_resumes(tmp_path):
 def test_an_interrupt_stops_at_once_and_the_run_resumes(tmp_path, undisturbed, signals, status):
     """To the whole process group, as a terminal sends it; no worker and no traceback is left."""
     command = Command([*ARGUMENTS, "--workers", "2"])
-    process = subprocess.Popen(
-        command.line(tmp_path),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
+    process = command.start(tmp_path)
     wait_for_results(tmp_path, 1, process)
     for number in signals:
         os.killpg(process.pid, number)
@@ -106,17 +100,13 @@ def test_an_interrupt_stops_at_once_and_the_run_resumes(tmp_path, undisturbed, s
     assert stdout == b""
     assert b"Traceback" not in stderr
     wait_until_gone(process.pid)
-    ran = command.run(tmp_path)
+    ran = ALONE.run(tmp_path)
     assert (records(tmp_path), numbers(ran.stdout)) == undisturbed
 
 
 def test_two_processes_share_one_runs_folder(tmp_path, undisturbed):
     """Started together: each trial is computed once, and both print the same table."""
-    line = [sys.executable, "-m", "marginctl", *ARGUMENTS, "--workers", "1", "--out", str(tmp_path)]
-    both = [
-        subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        for _ in range(2)
-    ]
+    both = [ALONE.start(tmp_path, text=True) for _ in range(2)]
     outputs = [process.communicate(timeout=300) for process in both]
     assert [process.returncode for process in both] == [0, 0]
     for stdout, _ in outputs:

@@ -23,6 +23,7 @@ from marginctl.training import checkpoint, trainer
 from marginctl.training.running_metrics import RunningMetrics
 from marginctl.utils.distributed import World
 from tests.faults.harness import records
+from tests.sampling import diagonal
 from tests.training.factories import trainer as made_trainer
 
 BASE = ("train", "--data", "digits", "--device", "cpu", "--quiet", "--json", "--epochs", "3")
@@ -84,12 +85,10 @@ COMBINED = [
 ]
 
 
-@pytest.mark.parametrize(("objective", "optimizer", "lr", "others"), COMBINED)
-@pytest.mark.parametrize("step", [1, 6, 8])
-def test_killed_and_resumed(
-    marginctl, tmp_path, monkeypatch, objective, optimizer, lr, others, step
-):
+@pytest.mark.parametrize(("combined", "step"), diagonal(COMBINED, [1, 6, 8]))
+def test_killed_and_resumed(marginctl, tmp_path, monkeypatch, combined, step):
     """Items 10 and 11: optimiser, schedule, objective's state, and what is done to the images."""
+    objective, optimizer, lr, others = combined
     given = (f"optim.optimizer={optimizer}", f"optim.lr={lr}", *others)
     sets = [part for text in given for part in ("--set", text)]
     model = ("--model", "mnist-cnn:feature_dim=8", "--objective", objective)

@@ -40,7 +40,10 @@ def undisturbed(tmp_path_factory):
     return records(out)
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "status"),
+    [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)],
+)
 def test_the_second_signal_stops_at_once(tmp_path, undisturbed, number, status):
     """Item 16: in the middle of a step, without a traceback; what was saved is there."""
     line = [sys.executable, "-c", SLOW, *COMMAND.line(tmp_path)[3:]]

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from tests.faults.harness import records, small_disk
+from tests.sampling import diagonal
 
 DIGITS = ("--data", "digits", "--device", "cpu", "--set", "data.subset_size=100")
 TRAIN = ("train", *DIGITS, "--model", "mlp:width=8", "--objective", "adacos", "--epochs", "2")
@@ -131,8 +132,7 @@ class Removed:
         monkeypatch.setattr(os, "fsync", fsync)
 
 
-@pytest.mark.parametrize("after", [2, 4, 7])
-@pytest.mark.parametrize("name", OF_RUNS)
+@pytest.mark.parametrize(("name", "after"), diagonal(OF_RUNS, [2, 4, 7]))
 def test_the_runs_folder_vanishes(marginctl, tmp_path, made, monkeypatch, name, after):
     """Whenever it is: no traceback, and no result that is not there."""
     (tmp_path / "whole").mkdir()

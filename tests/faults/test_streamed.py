@@ -50,9 +50,7 @@ def undisturbed(command, tmp_path_factory):
 
 def started(command, out):
     """A process in a group of its own, once it has a checkpoint."""
-    process = subprocess.Popen(
-        command.line(out), stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
-    )
+    process = command.start(out)
     deadline = time.monotonic() + 120
     while not list(out.rglob("step-*.pt")):
         assert process.poll() is None, process.stderr.read().decode()

@@ -3,7 +3,6 @@
 import json
 import random
 import signal
-import subprocess
 import time
 
 import pytest
@@ -13,7 +12,7 @@ from tests.faults.harness import Command, records
 COMMAND = Command(
     [
         *("train", "--data", "digits", "--model", "mnist-cnn:feature_dim=16", "--device", "cpu"),
-        *("--objective", "adacos", "--epochs", "12", "--checkpoint-minutes", "0.001"),
+        *("--objective", "adacos", "--epochs", "8", "--checkpoint-minutes", "0.001"),
         *("--set", "data.augment=random-crop", "--json"),
     ]
 )
@@ -26,14 +25,9 @@ def undisturbed(tmp_path_factory):
     return records(out)
 
 
-def started(out, *more):
+def started(out):
     """A process, once it has written its first checkpoint."""
-    process = subprocess.Popen(
-        [*COMMAND.line(out), *more],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
+    process = COMMAND.start(out)
     deadline = time.monotonic() + 120
     while not list(out.rglob("step-*.pt")):
         assert process.poll() is None, process.stderr.read().decode()
@@ -46,7 +40,7 @@ def test_killed_twice_and_resumed_equals_undisturbed(tmp_path, undisturbed):
     chance = random.Random(5)
     for _ in range(2):
         process = started(tmp_path)
-        time.sleep(chance.uniform(0, 0.6))
+        time.sleep(chance.uniform(0, 0.3))
         process.kill()
         process.wait()
     assert not list(tmp_path.rglob("result.json"))
@@ -56,7 +50,10 @@ def test_killed_twice_and_resumed_equals_undisturbed(tmp_path, undisturbed):
     assert not list(tmp_path.rglob(".tmp-*"))
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "status"),
+    [pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow), (signal.SIGTERM, 143)],
+)
 def test_a_signal_leaves_a_checkpoint_and_its_status(tmp_path, undisturbed, number, status):
     process = started(tmp_path)
     process.send_signal(number)
@@ -73,7 +70,7 @@ def test_a_second_process_waits_and_runs_the_remaining_trials(tmp_path, undistur
     """It has no other trial to do; the first one is stopped before its result is there."""
     process = started(tmp_path)
     process.send_signal(signal.SIGSTOP)  # its lock is held, and nothing more is done
-    second = subprocess.Popen(COMMAND.line(tmp_path), stderr=subprocess.PIPE, text=True)
+    second = COMMAND.start(tmp_path, text=True)
     met, waits = second.stderr.readline(), second.stderr.readline()
     assert "locked by another process" in met
     assert "other processes hold 1 of the trials: waiting for their results" in waits
@@ -89,7 +86,7 @@ def test_a_second_process_waits_and_runs_the_remaining_trials(tmp_path, undistur
 def test_a_waiting_process_is_stopped_by_a_signal(tmp_path):
     process = started(tmp_path)
     process.send_signal(signal.SIGSTOP)
-    second = subprocess.Popen(COMMAND.line(tmp_path), stderr=subprocess.PIPE, text=True)
+    second = COMMAND.start(tmp_path, text=True)
     second.stderr.readline()
     second.stderr.readline()
     second.send_signal(signal.SIGTERM)
@@ -104,18 +101,13 @@ def test_a_waiting_process_is_stopped_by_a_signal(tmp_path):
 def test_two_processes_share_a_grid(tmp_path):
     """Each trial is trained by one of them, both end well, and both print the whole table."""
     grid = ["train", "--data", "digits", "--model", "mlp:width=32", "--device", "cpu", "--json"]
-    grid += ["--objective", "soft", "--objective", "cosface", "--seeds", "2", "--epochs", "20"]
-    both = [
-        subprocess.Popen(
-            Command(grid).line(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-        for _ in range(2)
-    ]
+    grid += ["--objective", "soft", "--objective", "cosface", "--seeds", "2", "--epochs", "10"]
+    both = [Command(grid).start(tmp_path, text=True) for _ in range(2)]
     told = [process.communicate(timeout=120) for process in both]
     assert [process.returncode for process in both] == [0, 0], told
     assert told[0][0] == told[1][0]
     assert len(json.loads(told[0][0])["cells"]) == 2
     # the last epoch of a trial is said once, by the process that trains it
     said = [line.split(" ", 1)[1] for _, err in told for line in err.splitlines()]
-    last = [line.split(": epoch 20")[0] for line in said if ": epoch 20" in line]
+    last = [line.split(": epoch 10")[0] for line in said if ": epoch 10" in line]
     assert len(last) == len(set(last)) == 4

@@ -21,7 +21,14 @@ EVERY = [
 ]
 
 
-@pytest.mark.parametrize("name", EVERY)
+# of each kind of state, schedule and similarity one
+COMPILED = ["adacos", "center", "cosine-learned", "l-gm", "soft", *EVERY[-3:]]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=() if n in COMPILED else pytest.mark.slow) for n in EVERY],
+)
 def test_a_compiled_objective_is_the_same_one(name):
     """Traced whole, without a break; over training steps with their state and schedules."""
     torch._dynamo.reset()

@@ -2,14 +2,17 @@
 
 import json
 import os
-import signal
+import socket
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 from PIL import Image
+
+from marginctl.cli import run as run_command
+from marginctl.training.trainer import Trainer
+from tests.faults.harness import start
 
 RECIPE = """
 task: train
@@ -20,41 +23,67 @@ optim: {optimizer: adam, lr: 0.005}
 train: {epochs: 6, batch_size: 50, precision: fp32}
 """
 
-# What each process holds at the end, for all objectives.
-COMPARE = """
-import json, os, sys
-from pathlib import Path
-from marginctl.training.trainer import Trainer
-trainers = []
-init = Trainer.__init__
-def recorded_init(self, *arguments, **named):
-    init(self, *arguments, **named)
-    trainers.append(self)
-Trainer.__init__ = recorded_init
-from marginctl.cli import run
-rank = os.environ["RANK"]
-status = run(sys.argv[2:])
-digests = [trainer.weights_digest() for trainer in trainers]
-Path(sys.argv[1], f"rank{rank}.json").write_text(json.dumps([status, digests]))
-os._exit(status)  # as `python -m marginctl` exits
-"""
 
-
-def torchrun(program, *arguments, **more):
+def torchrun(*arguments):
     line = [
         *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"),
         *("--master-port", "0", "--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0"),
     ]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(
-        [*line, *map(str, (*program, *arguments))],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+    return subprocess.run(
+        [*line, "-m", "marginctl", *map(str, arguments)],
+        capture_output=True,
         text=True,
-        env=environment,
-        start_new_session=True,
-        **more,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        timeout=120,
     )
+
+
+def start_ranks(*arguments, command=run_command):
+    """Two processes with the variables that torchrun sets."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return [
+        start(arguments, shared | {"RANK": rank, "LOCAL_RANK": rank}, command, **pipes)
+        for rank in "01"
+    ]
+
+
+def run_ranks(*arguments, command=run_command):
+    """Run two processes to their end; return the stdout of the first."""
+    ranks = start_ranks(*arguments, command=command)
+    told = [process.communicate(timeout=120) for process in ranks]
+    assert [process.returncode for process in ranks] == [0, 0], told
+    assert told[1][0] == ""  # one document, of the first process
+    return told[0][0]
+
+
+def digests(folder):
+    """Return a command that also writes the digests of all weights at its end."""
+
+    def command(arguments):
+        trainers = []
+        init = Trainer.__init__
+
+        def recorded_init(self, *more, **named):
+            init(self, *more, **named)
+            trainers.append(self)
+
+        Trainer.__init__ = recorded_init
+        status = run_command(arguments)
+        found = [trainer.weights_digest() for trainer in trainers]
+        (folder / f"rank{os.environ['RANK']}.json").write_text(json.dumps(found))
+        return status
+
+    return command
+
+
+def assert_equal_digests(folder):
+    first, second = (json.loads((folder / f"rank{rank}.json").read_text()) for rank in (0, 1))
+    assert first == second
+    assert len(first) == 2
 
 
 @pytest.fixture
@@ -62,11 +91,6 @@ def recipe(tmp_path):
     path = tmp_path / "two.yaml"
     path.write_text(RECIPE)
     return path
-
-
-def _rank_of(pid):
-    settings = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    return next(int(s.removeprefix(b"RANK=")) for s in settings if s.startswith(b"RANK="))
 
 
 def results(out):
@@ -78,19 +102,10 @@ def results(out):
 
 
 def test_two_processes_agree_and_are_close_to_one(tmp_path, recipe, marginctl):
-    program = tmp_path / "compare.py"
-    program.write_text(COMPARE)
     arguments = ("train", recipe, "--device", "cpu", "--json")
-    process = torchrun([program], tmp_path, *arguments, "--out", tmp_path / "two")
-    stdout, stderr = process.communicate(timeout=120)
-    assert process.returncode == 0, stderr
-    assert len(json.loads(stdout)["cells"]) == 2  # one document, of the first process
-    (status, first), (other, second) = (
-        json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in (0, 1)
-    )
-    assert status == other == 0
-    assert first == second
-    assert len(first) == 2
+    stdout = run_ranks(*arguments, "--out", tmp_path / "two", command=digests(tmp_path))
+    assert len(json.loads(stdout)["cells"]) == 2
+    assert_equal_digests(tmp_path)
     assert marginctl(*arguments, "--out", tmp_path / "one").status == 0
     two, one = results(tmp_path / "two"), results(tmp_path / "one")
     for objective, record in one.items():
@@ -99,41 +114,45 @@ def test_two_processes_agree_and_are_close_to_one(tmp_path, recipe, marginctl):
         assert two[objective]["last"]["top1"] == pytest.approx(record["last"]["top1"], abs=1)
 
 
+def test_torchrun(tmp_path, recipe):
+    arguments = ("train", recipe, "--device", "cpu", "--json", "--epochs", "1")
+    ran = torchrun(*arguments, "--out", tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    assert len(json.loads(ran.stdout)["cells"]) == 2
+
+
 def test_a_killed_process_ends_the_other_and_a_restart_resumes(tmp_path, recipe):
     out = tmp_path / "runs"
-    arguments = ("-m", "marginctl", "train", recipe, "--device", "cpu", "--out", out)
-    slow = ("--epochs", "100", "--checkpoint-minutes", "0.001", "--objective", "adacos")
-    for rank in (0, 1):
+    arguments = ("train", recipe, "--device", "cpu", "--out", out, "--objective", "adacos")
+    slow = ("--epochs", "30", "--checkpoint-minutes", "0.001")
+    for killed in (0, 1):
         there = set(out.rglob("step-*.pt"))
-        process = torchrun((), *arguments, *slow)
+        ranks = start_ranks(*arguments, *slow)
         deadline = time.monotonic() + 60
         while not set(out.rglob("step-*.pt")) - there:
-            assert process.poll() is None, process.stderr.read()
+            assert ranks[0].poll() is None, ranks[0].stderr.read()
             assert time.monotonic() < deadline
             time.sleep(0.02)
-        own = subprocess.run(
-            ["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=True
-        ).stdout.split()
-        ranks = {_rank_of(pid): int(pid) for pid in own}
-        os.kill(ranks[rank], signal.SIGKILL)
-        _, stderr = process.communicate(timeout=60)
-        assert process.returncode != 0
+        ranks[killed].kill()
+        ranks[killed].communicate()
+        _, stderr = ranks[1 - killed].communicate(timeout=60)
+        assert ranks[1 - killed].returncode not in (0, None)
         assert stderr.count("error: another process of this training run has ended") == 1
         assert "marginctl/training" not in stderr  # no traceback of ours
         assert not list(out.rglob("result.json"))
-    again = torchrun((), *arguments, *slow)
-    time.sleep(0.1)
-    _, stderr = again.communicate(timeout=200)
-    assert again.returncode == 0, stderr
+    again = start_ranks(*arguments, *slow)
+    _, stderr = again[0].communicate(timeout=200)
+    again[1].communicate(timeout=60)
+    assert [process.returncode for process in again] == [0, 0], stderr
     assert "resuming from step" in stderr
-    assert results(out)["adacos"]["epochs"] == 100
+    assert results(out)["adacos"]["epochs"] == 30
 
 
 def test_ood_scale_from_a_run_and_cosify_on_two_processes(tmp_path, marginctl):
     small = ("--set", "train.batch_size=50", "--epochs", "1", "--device", "cpu", "--quiet")
     asked = ("train", "--data", "digits", "--set", "data.subset_size=101", "--model", "mlp:width=8")
     assert marginctl(*asked, *small, "--out", tmp_path / "start").status == 0
-    (start,) = (path.parent for path in (tmp_path / "start").rglob("run.json"))
+    (source,) = (path.parent for path in (tmp_path / "start").rglob("run.json"))
     tests = tmp_path / "odd" / "val" / "a"  # 3 images: one more for one of the processes
     tests.mkdir(parents=True)
     for i in range(3):
@@ -143,18 +162,9 @@ def test_ood_scale_from_a_run_and_cosify_on_two_processes(tmp_path, marginctl):
     pairs = tmp_path / "odd" / "pairs.txt"
     pairs.write_text("val/a/0.png val/a/1.png 1\nval/a/0.png val/a/2.png 0\n")
     more += ("--set", f"pairs=[{pairs}]")
-    process = torchrun(
-        *(("-m", "marginctl"), "cosify", "--from", start, *small, *more),
-        *("--blocks", "4", "--out", tmp_path / "two"),
-    )
-    _, stderr = process.communicate(timeout=120)
-    assert process.returncode == 0, stderr
-    assert (
-        marginctl(
-            *("cosify", "--from", start, *small, *more, "--blocks", "4", "--out", tmp_path / "one")
-        ).status
-        == 0
-    )
+    command = ("cosify", "--from", source, *small, *more, "--blocks", "4", "--out")
+    run_ranks(*command, tmp_path / "two")
+    assert marginctl(*command, tmp_path / "one").status == 0
     two, one = results(tmp_path / "two"), results(tmp_path / "one")
     assert two.keys() == one.keys() == {"cosine-ls", twice}
     for objective, record in one.items():
@@ -174,8 +184,6 @@ def test_ood_scale_from_a_run_and_cosify_on_two_processes(tmp_path, marginctl):
 
 
 def test_two_stages_on_two_processes(tmp_path, recipe, marginctl):
-    program = tmp_path / "compare.py"
-    program.write_text(COMPARE)
     tail = (
         "data.subset_size=null",
         "data.imbalance_factor=20",
@@ -184,12 +192,9 @@ def test_two_stages_on_two_processes(tmp_path, recipe, marginctl):
     )
     more = [part for setting in (*tail, "train.epochs=2") for part in ("--set", setting)]
     arguments = ("train", recipe, *more, "--objective", "adacos", "--device", "cpu", "--json")
-    process = torchrun([program], tmp_path, *arguments, "--out", tmp_path / "two")
-    stdout, stderr = process.communicate(timeout=120)
-    assert process.returncode == 0, stderr
+    stdout = run_ranks(*arguments, "--out", tmp_path / "two", command=digests(tmp_path))
     assert len(json.loads(stdout)["cells"]) == 2
-    first, second = (json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in (0, 1))
-    assert first == second
+    assert_equal_digests(tmp_path)
     assert marginctl(*arguments, "--out", tmp_path / "one").status == 0
     two, one = (
         {r["setting"]["stage"]: r for r in map(read, (tmp_path / out).rglob("result.json"))}
