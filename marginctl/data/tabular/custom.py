@@ -1,183 +1,315 @@
-"""CSV files of the user as data sets for cross-validation."""
+"""Tables of the user as data sets for cross-validation."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
-from marginctl.data.tabular.csv_file import RawTable, is_number, read_table
-from marginctl.data.tabular.csv_summary import CSVSummary, join_names
+from marginctl.data.tabular.cells import Cells, is_number, read_cells
+from marginctl.data.tabular.columns import MAY_MEAN_MISSING, ReadColumn, look_alikes, read_column
 from marginctl.data.tabular.dataset import Column, TabularDataset
-from marginctl.data.tabular.features import MISSING, extract_features
+from marginctl.data.tabular.numbers import decimal_mark, parse_numbers
+from marginctl.data.tabular.summary import TableSummary
 from marginctl.errors import RequestError
-from marginctl.utils.text import did_you_mean, shorten
+from marginctl.utils.text import count_noun, did_you_mean, shorten
+
+MANY_VALUES = 20  # a target with more distinct numbers may be a quantity
+MISSING_FRACTION = 0.5  # with missing = drop, a column with more missing values is not used
 
 
-def read_csv(path: Path, target: str) -> tuple[TabularDataset, CSVSummary]:
-    """Return a CSV file as a data set, and a summary of what is used of it.
+@dataclass(frozen=True)
+class ReadOptions:
+    """How tables are read.
 
-    Separators, decimal commas, missing values, categories, dates and ids are recognised. A row
-    with a missing value is dropped; a column with mostly missing values is not used.
+    Attributes:
+        missing: `impute` keeps rows with missing values; `drop` leaves them out, and columns with
+            mostly missing values first.
+        header: whether the first line names the columns; else they are named 1, 2, ...
+    """
+
+    missing: Literal["impute", "drop"] = "impute"
+    header: bool = True
+
+
+DEFAULT = ReadOptions()
+
+
+def read_table(
+    path: Path, target: str, options: ReadOptions = DEFAULT
+) -> tuple[TabularDataset, TableSummary]:
+    """Return a table as a data set, and a summary of what is used of it.
 
     Args:
-        path: the file; the first line names the columns.
+        path: the file.
         target: the column of the class.
+        options: how to read it.
 
     Raises:
         RequestError: the file is no table for classification.
     """
-    return _build_dataset(read_table(path), target)[:2]
+    cells = read_cells(path, header=options.header, text=target)
+    train = np.ones(len(cells.frame), bool)
+    dataset, summary, _ = _build_dataset(cells, target, train, options)
+    return dataset, summary
 
 
-def read_train_test_csv(train: Path, test: Path, target: str) -> tuple[TabularDataset, CSVSummary]:
+def read_train_test_tables(
+    train: Path, test: Path, target: str, options: ReadOptions = DEFAULT
+) -> tuple[TabularDataset, TableSummary]:
     """Return a training and a test file with the same columns as a data set with a test split.
 
     Types, categories and classes come from the training file.
 
     Raises:
-        RequestError: as `read_csv`, or the files do not match.
+        RequestError: as `read_table`, or the files do not match.
     """
-    first, second = read_table(train), read_table(test)
-    if set(first.columns) != set(second.columns):
-        different = sorted(set(first.columns) ^ set(second.columns))
+    first, second = (read_cells(path, header=options.header) for path in (train, test))
+    for one, other in ((first, second), (second, first)):
+        if target not in one.frame and target in other.frame:
+            raise RequestError(
+                f"{one.path}: no column '{target}', which {other.path} has: the file has no labels "
+                "and cannot be scored: give a test file with labels"
+            )
+    different = sorted(set(first.frame) ^ set(second.frame))
+    if different:
         raise RequestError(
             f"{test}: other columns than {train}: only one of them has '{different[0]}'"
         )
     if test.samefile(train):
         raise RequestError(f"{test}: the training and the test file are the same")
-    joined = RawTable(
-        name=f"{first.name}+{second.name}",
-        separator=first.separator,
-        columns={c: cells + second.columns[c] for c, cells in first.columns.items()},
-        locations=first.locations + second.locations,
-        row_numbers=np.concatenate([first.row_numbers, second.row_numbers]),
-        train=np.arange(first.rows + second.rows) < first.rows,
-        blank=first.blank + second.blank,
+    joined = Cells(
+        Path(f"{first.name}+{second.name}"),
+        first.form,
+        pd.concat([first.frame, second.frame[list(first.frame)]], ignore_index=True),
+        np.concatenate([first.lines, second.lines]),
+        first.remarks + second.remarks,
+        {len(first.frame): second.path, 0: first.path},
     )
-    dataset, summary, used = _build_dataset(joined, target)
-    test_rows = np.flatnonzero(~joined.train[used])
+    is_train = np.arange(len(joined.frame)) < len(first.frame)
+    dataset, summary, used = _build_dataset(joined, target, is_train, options)
+    test_rows = np.flatnonzero(~is_train[used])
     if not 0 < len(test_rows) < dataset.num_rows:
         split = "training" if len(test_rows) else "test"
-        raise RequestError(
-            f"{joined.name}: no {split} row can be used: each one has no class or a missing value"
-        )
-    summary.notes.append(f"{len(test_rows)} of the used rows are test rows")
-    return replace(dataset, fixed_test=test_rows), summary
+        reason = "no class" if options.missing == "impute" else "no class or a missing value"
+        raise RequestError(f"{joined.name}: no {split} row can be used: each one has {reason}")
+    shared = joined.frame[is_train].merge(joined.frame[~is_train].drop_duplicates(), how="inner")
+    if len(shared):
+        rows = count_noun(len(shared.drop_duplicates()), "row")
+        summary.remarks.append(f"{rows} of the test file are also in the training file")
+    summary.remarks.append(f"{len(test_rows)} of the used rows are test rows")
+    numbers = np.concatenate([np.arange(1, len(c.frame) + 1) for c in (first, second)])
+    return replace(dataset, fixed_test=test_rows, row_numbers=numbers[used]), summary
+
+
+def inspect_table(path: Path, target: str | None, options: ReadOptions = DEFAULT) -> TableSummary:
+    """Return the summary of a table; without a target, all columns are features.
+
+    Raises:
+        RequestError: the file is no table, or no table for classification by this target.
+    """
+    if target is not None:
+        return read_table(path, target, options)[1]
+    cells = read_cells(path, header=options.header)
+    rows = len(cells.frame)
+    columns = _read_columns(cells, list(cells.frame), np.arange(rows), np.ones(rows, bool))
+    return TableSummary(
+        cells.name,
+        cells.form,
+        rows,
+        rows,
+        {},
+        columns,
+        cells.remarks + _column_remarks(columns, rows),
+    )
 
 
 def _build_dataset(
-    raw: RawTable, target: str
-) -> tuple[TabularDataset, CSVSummary, NDArray[np.int64]]:
+    cells: Cells, target: str, train: NDArray[np.bool_], options: ReadOptions
+) -> tuple[TabularDataset, TableSummary, NDArray[np.int64]]:
     """Return the data set, its summary, and the rows of the table that it uses."""
-    summary = CSVSummary(raw.name, raw.separator, raw.rows + raw.blank)
-    if raw.blank:
-        summary.dropped["no value at all"] = raw.blank
-    y, classes, labelled = _labels(raw, target, summary)
-    x, columns, complete = extract_features(raw, target, labelled, summary)
-    used = labelled[complete]
-    if len(used) < len(labelled):
-        summary.dropped["a missing value"] = len(labelled) - len(used)
-    labels = [y[i] for i in used]
-    counts = Counter(labels)
-    classes = [c for c in classes if c in counts]
-    summary.classes = {c: counts[c] for c in classes}
-    _check_classes(raw, target, summary)
-    index = {c: i for i, c in enumerate(classes)}
-    codes = np.array([index[label] for label in labels], np.int64)
+    rows = len(cells.frame)
+    summary = TableSummary(cells.name, cells.form, rows, remarks=list(cells.remarks))
+    labels, classes, used = _labels(cells, target, train, summary)
+    features = [name for name in cells.frame if name != target]
+    columns = _read_columns(cells, features, used, train[used])
+    if options.missing == "drop":
+        columns, used = _drop_missing(columns, used, summary)
+    counts = Counter(labels[i] for i in used)
+    summary.rows_used = len(used)
+    summary.classes = {name: counts[name] for name in classes if counts[name]}
+    summary.columns = columns
+    summary.remarks += _column_remarks(columns, len(used))
+    repeated = 0
+    if cells.frame.iloc[:, :8].duplicated().any():  # seldom true, and fast
+        repeated = int(cells.frame.iloc[used].duplicated().sum())
+    if repeated:
+        summary.remarks.append(f"{count_noun(repeated, 'row')} repeat an earlier row")
+    if len(summary.classes) < 2:
+        only = f"only class '{shorten(next(iter(counts)))}'" if counts else "no class"
+        raise RequestError(
+            f"{cells.name}: target '{target}' has {only} in the {len(used)} rows that can be used: "
+            "expected at least 2 classes"
+        )
+    values = [(column, column.values) for column in columns if column.values is not None]
+    if not values:
+        why = _listed([f"{c.name} ({c.type})" for c in columns]) or "none"
+        raise RequestError(f"{cells.name}: no column can be used as a feature: {why}")
+    index = {name: i for i, name in enumerate(summary.classes)}
     dataset = TabularDataset(
-        raw.name,
-        x[complete],
-        codes,
-        tuple(classes),
-        tuple(Column(name) for name in columns),
-        row_numbers=raw.row_numbers[used],
+        cells.name,
+        np.stack([x for _, x in values], axis=1),
+        np.array([index[labels[i]] for i in used], np.int64),
+        tuple(summary.classes),
+        tuple(Column(column.name, column.categories) for column, _ in values),
+        row_numbers=used + 1,
     )
     return dataset, summary, used
 
 
+def _read_columns(
+    cells: Cells, names: Sequence[str], rows: NDArray[np.int64], train: NDArray[np.bool_]
+) -> list[ReadColumn]:
+    """Return each column as it is read from the given rows."""
+    frame = cells.frame if len(rows) == len(cells.frame) else cells.frame.iloc[rows]
+    columns = [
+        frame[name].to_numpy(np.float64)
+        if frame[name].dtype.kind in "iuf"
+        else frame[name].tolist()
+        for name in names
+    ]
+    texts = [list(dict.fromkeys(filter(None, c[:300]))) for c in columns if isinstance(c, list)]
+    mark = decimal_mark(texts)
+    return [
+        read_column(name, column, train, mark) for name, column in zip(names, columns, strict=True)
+    ]
+
+
+def _column_remarks(columns: list[ReadColumn], rows: int) -> list[str]:
+    remarks = [f"column '{c.name}': {remark}" for c in columns for remark in c.remarks]
+    for word in dict.fromkeys(word for column in columns for word in column.words):
+        names = [c.name for c in columns if word in c.words]
+        count = sum(c.words[word] for c in columns)
+        remarks.append(f"'{word}' read as missing in numeric columns: {_listed(names)} ({count})")
+    for word in sorted(MAY_MEAN_MISSING):
+        names = [c.name for c in columns if any(v.lower() == word for v in c.categories)]
+        if names:
+            remarks.append(
+                f"'{word}' read as a value, though it may mean missing: {_listed(names)}: leave a "
+                "cell empty where its value is missing"
+            )
+    partly = [f"{c.name} ({c.missing})" for c in columns if c.used and c.missing]
+    if partly:
+        remarks.append(f"missing values of {rows} rows: {_listed(partly)}")
+    return remarks
+
+
+def _listed(names: Sequence[str], limit: int = 12) -> str:
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(map(shorten, names[:limit])) + more
+
+
+def _drop_missing(
+    columns: list[ReadColumn], used: NDArray[np.int64], summary: TableSummary
+) -> tuple[list[ReadColumn], NDArray[np.int64]]:
+    """Return the columns and rows without those that have missing values."""
+    rows = len(used)
+    kept = [
+        replace(c, used=False, values=None) if c.missing > MISSING_FRACTION * rows else c
+        for c in columns
+    ]
+    complete = np.ones(rows, bool)
+    for column in kept:
+        if column.values is not None:
+            complete &= ~np.isnan(column.values)
+    without = [c.name for c, k in zip(columns, kept, strict=True) if c.used and not k.used]
+    if without:
+        summary.remarks.append(f"not used, because more than half is missing: {_listed(without)}")
+    if not complete.all():
+        summary.remarks.append(
+            f"{count_noun(int((~complete).sum()), 'row')} with a missing value were dropped"
+        )
+    return [c if c.values is None else replace(c, values=c.values[complete]) for c in kept], used[
+        complete
+    ]
+
+
 def _labels(
-    raw: RawTable, target: str, summary: CSVSummary
+    cells: Cells, target: str, train: NDArray[np.bool_], summary: TableSummary
 ) -> tuple[list[str], list[str], NDArray[np.int64]]:
     """Return the label of each row, the classes in order, and the rows that have a label."""
-    if target not in raw.columns:
+    if target not in cells.frame:
+        names = list(cells.frame)
         raise RequestError(
-            f"{raw.name}: no column '{target}' for --target: the columns are "
-            f"{join_names(list(raw.columns))}.{did_you_mean(target, raw.columns)}"
+            f"{cells.name}: no column '{target}' for --target: the columns are {_listed(names)}."
+            f"{did_you_mean(target, names)}"
         )
-    y = _canonical_labels(raw.columns[target])
-    labelled = np.array([i for i, label in enumerate(y) if label.lower() not in MISSING], np.int64)
-    if len(labelled) < len(y):
-        summary.dropped["no class"] = len(y) - len(labelled)
+    labels = cells.frame[target].tolist()
+    labelled = np.flatnonzero([bool(label) for label in labels])
+    if len(labelled) < len(labels):
+        summary.remarks.append(
+            f"{count_noun(len(labels) - len(labelled), 'row')} without a class were dropped"
+        )
     if not len(labelled):
-        raise RequestError(f"{raw.name}: target '{target}' has no class in any of {len(y)} rows")
-    distinct = {y[i] for i in labelled if raw.train[i]}
-    unknown = next((i for i in labelled if y[i] not in distinct), None)
+        raise RequestError(
+            f"{cells.name}: target '{target}' has no class in any of {len(labels)} rows"
+        )
+    distinct = {labels[i] for i in labelled if train[i]}
+    unknown = next((i for i in labelled if labels[i] not in distinct), None)
     if unknown is not None:
         raise RequestError(
-            f"{raw.locations[unknown]}: class '{y[unknown]}' occurs in no training row: expected "
-            f"one of {join_names(sorted(distinct))}"
+            f"{cells.location(unknown)}: class '{shorten(labels[unknown])}' occurs in no training "
+            f"row: expected one of {_listed(sorted(distinct))}"
         )
-    numeric = all(is_number(label) for label in distinct)
-    if not numeric and len(distinct) > max(20, len(labelled) / 2):
-        raise RequestError(
-            f"{raw.name}: target '{target}' has {len(distinct)} distinct values in {len(labelled)} "
-            "rows: expected classes with several rows each: name another column with --target"
+    _check_classes(cells.name, target, distinct, len(labelled))
+    classes = sorted(distinct, key=lambda c: (float(c) if is_number(c) else np.inf, c))
+    words = [f"'{c}' ({labels.count(c)})" for c in classes if c.lower() in MAY_MEAN_MISSING]
+    if words:
+        summary.remarks.append(
+            f"target: {', '.join(words)} may mean that the class is unknown and was read as a "
+            "class: leave the cell empty to drop the row"
         )
-    integers = numeric and all(float(label).is_integer() for label in distinct)
-    if numeric and len(distinct) > 20 and (not integers or len(distinct) > len(labelled) / 2):
+    summary.remarks += look_alikes("classes", classes)
+    return labels, classes, labelled
+
+
+def _check_classes(name: str, target: str, distinct: set[str], rows: int) -> None:
+    """Refuse a target whose values are a quantity or texts instead of classes."""
+    many = f"{name}: target '{target}' has {len(distinct)} distinct"
+    values = parse_numbers(sorted(distinct), "").values
+    numeric = np.isfinite(values)
+    if numeric.mean() > 0.9 and numeric.sum() > MANY_VALUES:
+        numbers = np.unique(values[numeric])
+        codes = numbers[0] in (0, 1) and (np.diff(numbers) == 1).all() and len(numbers) <= rows / 2
+        if not codes:
+            raise RequestError(
+                f"{many} numbers in {rows} rows, a quantity: expected classes: bin it first, or "
+                "name another column with --target"
+            )
+    elif len(distinct) > max(MANY_VALUES, rows / 2):
         raise RequestError(
-            f"{raw.name}: target '{target}' has {len(distinct)} distinct numbers in "
-            f"{len(labelled)} rows: expected classes: bin it first, or name another "
+            f"{many} values in {rows} rows: expected classes with several rows each: name another "
             "column with --target"
         )
-    order: Callable[[str], tuple[float, str]] = lambda c: (float(c) if numeric else 0, c)  # noqa: E731
-    classes = sorted(distinct, key=order)
-    folded = Counter(c.casefold() for c in classes)
-    similar = [c for c in classes if folded[c.casefold()] > 1]
-    if similar:
-        summary.notes.append(
-            f"classes that differ only in case are distinct: {join_names(similar)}"
-        )
-    return y, classes, labelled
 
 
-def _canonical_labels(cells: list[str]) -> list[str]:
-    """Return labels as one line each; equal numbers (1, 1.0, 01) get one spelling."""
-    present = {c for c in cells if c.lower() not in MISSING}
-    if all(is_number(c) for c in present):
-        spellings = {c: _spelling(float(c)) for c in present}
-        return [spellings.get(c, c) for c in cells]
-    return [shorten(c) for c in cells]
-
-
-def _spelling(number: float) -> str:
-    return str(int(number)) if number.is_integer() else repr(number)
-
-
-def _check_classes(raw: RawTable, target: str, summary: CSVSummary) -> None:
-    if len(summary.classes) < 2:
-        names = [f"only class '{name}'" for name in summary.classes]
-        used = sum(summary.classes.values())
-        raise RequestError(
-            f"{raw.name}: target '{target}' has {names[0] if names else 'no class'} in the {used} "
-            "rows that can be used: expected at least 2 classes"
-        )
-
-
-def read_csv_files(
+def read_tables(
     files: Sequence[Path],
     targets: Sequence[str],
     split: tuple[Path | None, Path | None] = (None, None),
-) -> list[tuple[TabularDataset, CSVSummary]]:
+    options: ReadOptions = DEFAULT,
+) -> list[tuple[TabularDataset, TableSummary]]:
     """Return the data sets that --csv, --target, --train-csv and --test-csv name.
 
     Args:
         files: each is a data set, named by its file name.
         targets: one for all, or one for each file in the order of the files.
         split: a training and a test file, read after the others.
+        options: how to read them.
 
     Raises:
         RequestError: all problems of all files, one line each.
@@ -189,12 +321,12 @@ def read_csv_files(
     file_targets = [targets[0]] * len(files) if len(targets) == 1 else targets[: len(files)]
     for path, target in zip(files, file_targets, strict=True):
         try:
-            datasets.append(read_csv(path, target))
+            datasets.append(read_table(path, target, options))
         except RequestError as error:
             problems += error.lines
     if train and test:
         try:
-            datasets.append(read_train_test_csv(train, test, targets[-1]))
+            datasets.append(read_train_test_tables(train, test, targets[-1], options))
         except RequestError as error:
             problems += error.lines
     if problems:

@@ -1,0 +1,466 @@
+"""The cells of a table file as text: format, encoding, separator, header and rows."""
+
+import bz2
+import csv
+import gzip
+import io
+import lzma
+import re
+import unicodedata
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from marginctl.data.tabular.numbers import may_be_grouped
+from marginctl.errors import RequestError
+from marginctl.utils.text import count_noun, file_name, one_line, printable, shorten
+
+SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar", " ": "blank"}
+COMPRESSED: dict[bytes, tuple[str, Callable[[bytes], bytes]]] = {
+    b"\x1f\x8b": ("gzip", gzip.decompress),
+    b"BZh": ("bzip2", bz2.decompress),
+    b"\xfd7zXZ": ("xz", lzma.decompress),
+}
+NOT_TABLES = {
+    b"\x28\xb5\x2f\xfd": "a zstd file: decompress it",
+    b"\x89HDF": "an HDF5 file: save the table as CSV",
+    b"\x93NUMPY": "a NumPy array: save the table as CSV",
+    b"SQLite format 3": "an SQLite database: save the table as CSV",
+    b"%PDF": "a PDF document: save the table as CSV",
+    b"version https://git-lfs": "a Git LFS pointer, not the file: run git lfs pull",
+}
+HTML = re.compile(r"\s*<(!doctype|html|head|body|table|\?xml)", re.IGNORECASE)
+ARFF = re.compile(r"(\s*(%.*)?\n)*\s*@relation\b", re.IGNORECASE)
+LIBSVM = re.compile(r"\s*[-+]?\d+(\.\d+)?(\s+\d+:[-+.\deE]+)+\s*(\n|$)")
+# Line ends and tabs are the only control characters of a text file.
+CONTROL = "".join(map(chr, (*range(9), *range(14, 32))))
+
+
+@dataclass
+class Cells:
+    """The cells of a table as stripped text, the empty text where there is none.
+
+    Attributes:
+        name: the file's name.
+        form: a few words on the form, such as `comma-separated`.
+        frame: one column of text for each column of the file, named by its header; columns of
+            plain numbers may be numbers already.
+        lines: (n,) the line or row of the file where each row starts, for messages; from 1.
+        remarks: sentences on what was guessed.
+        files: of a joined table, the file that begins at each row, the last one first.
+    """
+
+    path: Path
+    form: str
+    frame: pd.DataFrame
+    lines: "np.ndarray[tuple[int], np.dtype[np.int64]]"
+    remarks: list[str] = field(default_factory=list)
+    files: dict[int, Path] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return printable(file_name(self.path))
+
+    def location(self, row: int) -> str:
+        path = next((file for first, file in self.files.items() if row >= first), self.path)
+        return f"{path}:{self.lines[row]}"
+
+
+def read_cells(path: Path, *, header: bool = True, text: str | None = None) -> Cells:
+    """Return the cells of a table file.
+
+    Text in any usual form, plain or compressed by gzip, bzip2, xz or zip; Excel and OpenDocument
+    workbooks and Parquet where pandas can read them; ARFF.
+
+    Args:
+        path: the file.
+        header: whether the first line names the columns; otherwise their names are 1, 2, ...
+        text: the column whose spelling must be kept; None for all columns.
+
+    Raises:
+        RequestError: the file is no such table.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise RequestError(f"{path}: cannot be read: {error.strerror or error}") from None
+    form = ""
+    for magic, (kind, decompress) in COMPRESSED.items():
+        if content.startswith(magic):
+            form = f", {kind}"
+            try:
+                content = decompress(content)
+            except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+                raise RequestError(f"{path}: a corrupt {kind} file: {error}") from None
+    if content.startswith(b"PK\x03\x04"):
+        with _open_zip(path, content) as archive:
+            names = archive.namelist()
+            if "xl/workbook.xml" in names or "content.xml" in names:
+                return _from_pandas(path, "a workbook", header)
+            if len(names) != 1:
+                raise RequestError(
+                    f"{path}: a zip file of {count_noun(len(names), 'file')}: expected one table"
+                )
+            content, form = archive.read(names[0]), ", zip"
+    if content.startswith(b"\xd0\xcf\x11\xe0"):
+        return _from_pandas(path, "a workbook", header)
+    if content.startswith(b"PAR1"):
+        return _from_pandas(path, "a Parquet file", True)
+    for magic, problem in NOT_TABLES.items():
+        if content.startswith(magic):
+            raise RequestError(f"{path}: {problem}")
+    content_text, encoding = _decode(path, content)
+    if not content_text.strip():
+        raise RequestError(f"{path}: the file is empty: expected a header and rows")
+    if HTML.match(content_text):
+        raise RequestError(f"{path}: an HTML page, not a table: download the file itself")
+    if LIBSVM.match(content_text):
+        raise RequestError(f"{path}: a file in LIBSVM format: save the table as CSV")
+    if content_text.lstrip()[0] in "{[":
+        raise RequestError(f"{path}: a JSON file: save the table as CSV")
+    if ARFF.match(content_text):
+        cells = _read_arff(path, content_text)
+    else:
+        cells = _read_text(path, content_text, header, text)
+    cells.form += form
+    if encoding not in ("utf-8-sig", "utf-8"):
+        cells.remarks.append(f"the text was read as {encoding}")
+    return cells
+
+
+def _open_zip(path: Path, content: bytes) -> zipfile.ZipFile:
+    try:
+        return zipfile.ZipFile(io.BytesIO(content))
+    except zipfile.BadZipFile as error:
+        raise RequestError(f"{path}: a corrupt zip file or workbook: {error}") from None
+
+
+def _decode(path: Path, content: bytes) -> tuple[str, str]:
+    """Return the text and its encoding: by its mark, as UTF-8, or as Western European."""
+    even, odd = content[:2000:2].count(0), content[1:2000:2].count(0)
+    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
+        encodings = ["utf-16"]
+    elif max(even, odd) > 0.4 * len(content[:2000:2]) and min(even, odd) == 0:
+        encodings = ["utf-16-le" if odd else "utf-16-be"]
+    else:
+        encodings = ["utf-8-sig", "cp1252"]
+    for encoding in encodings:
+        try:
+            text = content.decode(encoding)
+        except UnicodeDecodeError:
+            continue
+        if any(character in text for character in CONTROL):
+            break
+        return text if text.isascii() else unicodedata.normalize("NFC", text), encoding
+    raise RequestError(f"{path}: a binary file: expected a table, such as CSV in UTF-8")
+
+
+def _from_pandas(path: Path, what: str, header: bool) -> Cells:
+    """Return the cells of a workbook's first sheet or of a Parquet file."""
+    try:
+        if what == "a Parquet file":
+            frame = pd.read_parquet(path)
+            names, sheets = [str(name) for name in frame.columns], 1
+        else:
+            with pd.ExcelFile(path) as workbook:
+                sheets = len(workbook.sheet_names)
+                frame = workbook.parse(0, header=None, dtype=object, na_filter=False)
+            frame = frame.map(lambda value: one_line(str(value))) if len(frame) else frame
+            names = _names(path, frame.iloc[0].tolist(), 1) if header and len(frame) else []
+            frame = frame.iloc[1:] if names else frame
+    except ImportError as error:
+        package = error.name or str(error)
+        raise RequestError(
+            f"{path}: {what}: pandas needs a package to read it ({package}): "
+            "install that, or save the table as CSV"
+        ) from None
+    except RequestError:
+        raise
+    except Exception as error:  # a corrupt file can make the readers raise anything
+        raise RequestError(f"{path}: {what} that cannot be read: {one_line(str(error))}") from None
+    if not len(frame) or not frame.shape[1]:
+        raise RequestError(f"{path}: {what} without rows: expected a header and rows")
+    frame.columns = pd.Index(names or _numbered(frame.shape[1]))
+    lines = np.arange(len(frame)) + (2 if header and what == "a workbook" else 1)
+    frame = frame.reset_index(drop=True)
+    text = frame.map(lambda value: "" if pd.isna(value) else str(value).strip())
+    cells = Cells(path, what.removeprefix("a "), text, lines)
+    if sheets > 1:
+        cells.remarks.append(f"the first of {sheets} sheets was read")
+    return cells
+
+
+def _read_arff(path: Path, text: str) -> Cells:
+    from scipy.io import arff
+
+    try:
+        table, meta = arff.loadarff(io.StringIO(text))
+    except Exception as error:  # the reader raises anything for a malformed file
+        problem = one_line(str(error))
+        raise RequestError(f"{path}: an ARFF file that cannot be read: {problem}") from None
+    frame = pd.DataFrame(table)
+    for name, kind in zip(meta.names(), meta.types(), strict=True):
+        column = frame[name]
+        if kind == "numeric":
+            frame[name] = [
+                "" if np.isnan(v) else repr(v).removesuffix(".0") for v in column.tolist()
+            ]
+        else:
+            frame[name] = ["" if v == b"?" else v.decode() for v in column]
+    if not len(frame):
+        raise RequestError(f"{path}: no rows below @data")
+    first = next(
+        i for i, line in enumerate(text.splitlines(), 1) if line.lower().startswith("@data")
+    )
+    return Cells(path, "ARFF", frame, first + 1 + np.arange(len(frame)))
+
+
+def _read_text(path: Path, text: str, header: bool, text_column: str | None) -> Cells:
+    lines = text.splitlines(keepends=True)
+    declared = re.fullmatch(r"\"?sep=(.)\"?\s*", lines[0], re.IGNORECASE)
+    separator = declared[1] if declared else _separator(text)
+    skipped = 1 if declared else 0
+    remarks: list[str] = []
+    fast = None
+    if text_column is not None and _is_plain(lines[skipped:], separator):
+        fast = _read_plain(lines, skipped + header, separator)
+    if fast is None:
+        rows, numbers = _records(path, "".join(lines[skipped:]), separator)
+        numbers = [number + skipped for number in numbers]
+    else:  # the first rows show the form of all
+        head = "".join(lines[skipped : skipped + 200])
+        rows, numbers = _records(path, head, separator)[0], list(range(skipped + 1, len(lines) + 1))
+    width = Counter(map(len, rows[:200])).most_common(1)[0][0]
+    names, start = _numbered(width), 1
+    if header:
+        # titles and comments above the header have fewer cells; R leaves out the row names' name
+        above = next(i for i, row in enumerate(rows) if len(row) >= width - 1 or width == 1)
+        if width > 2 and above:
+            remarks.append(
+                f"line {numbers[above]} was read as the header: the lines above it have fewer cells"
+            )
+            rows, numbers = rows[above:], numbers[above:]
+        names, start = rows.pop(0), numbers.pop(0)
+        if len(names) == width + 1 and not names[-1]:
+            names = names[:-1]
+        if not rows:
+            raise RequestError(f"{path}: no rows below the header")
+    rows = _equal_widths(path, names, rows, numbers)
+    if len(rows[0]) == len(names) + 1:
+        remarks.append("the first column has no name in the header: row names, which are not used")
+        rows = [row[1:] for row in rows]
+    if len(names) < 2:
+        raise RequestError(
+            f"{path}:{start}: a single column ('{shorten(names[0])}'): expected several, separated "
+            "by comma, semicolon, tab, bar or blanks"
+        )
+    if header and _looks_like_a_row(names, rows):
+        remarks.append(f"line {start} looks like a row of data: give --no-header if it is one")
+    frame = pd.DataFrame(rows, dtype=object)
+    if fast is not None:
+        spelled = [i for i in fast if names[i] == text_column or _as_text(frame[i], fast[i])]
+        frame = _read_plain(lines, skipped + header, separator, spelled) if spelled else fast
+        for i in spelled:
+            frame[i] = frame[i].str.strip()
+    # a separator at the end of every line makes a column without a name or a value
+    unnamed = [i for i, name in enumerate(names) if not name and not frame[i].astype(bool).any()]
+    frame = frame.drop(columns=unnamed)
+    frame.columns = pd.Index(_names(path, [names[i] for i in frame], start))
+    form = f"{SEPARATORS.get(separator, separator)}-separated"
+    return Cells(path, form, frame, np.array(numbers), remarks)
+
+
+def _records(path: Path, text: str, separator: str) -> tuple[list[list[str]], list[int]]:
+    """Return the stripped cells of each record, without blank lines, and the line it starts at.
+
+    Python's reader is used because pandas fills a record that is too short, without a word.
+    """
+    if separator == " ":
+        text = re.sub(r"[ \t]+", " ", text)
+    # most files of numbers have neither, and stripping their cells would take a third of the time
+    strip = not text.isascii() or any(c in text for c in ' "\t\v\f' if c != separator)
+    source = io.StringIO(text, newline="")
+    reader = csv.reader(source, delimiter=separator, skipinitialspace=True, strict=True)
+    rows: list[list[str]] = []
+    numbers: list[int] = []
+    line = 0
+    try:
+        for row in reader:
+            cells = [cell.strip() for cell in row] if strip else row
+            if separator == " " and cells and not cells[-1]:
+                cells.pop()
+            if len(cells) > 1 or any(cells):
+                rows.append(cells)
+                numbers.append(line + 1)
+            line = reader.line_num
+    except csv.Error as error:
+        unclosed = "unexpected end" in str(error) or "field limit" in str(error)
+        where = line + 1 + _lines_before_open_quote(text, line, separator) if unclosed else line + 1
+        problem = "a quote opens here and is not closed" if unclosed else f"not CSV: {error}"
+        raise RequestError(f"{path}:{where}: {problem}: correct this line") from None
+    if not rows:
+        raise RequestError(f"{path}: the file is empty: expected a header and rows")
+    if '"' in text:
+        _check_quotes(path, rows, numbers, separator)
+    return rows, numbers
+
+
+def _is_plain(lines: list[str], separator: str) -> bool:
+    """Return whether each line is a row of equally many cells, without quotes."""
+    if separator == " " or separator not in lines[0] or any('"' in line for line in lines):
+        return False
+    return len({line.count(separator) for line in lines}) == 1
+
+
+def _read_plain(
+    lines: list[str], above: int, separator: str, texts: Sequence[int] = ()
+) -> pd.DataFrame:
+    """Return the rows of a plain file with columns 0, 1, ...: numbers, and the given ones as text.
+
+    pandas does this five times as fast as Python's reader.
+    """
+    return pd.read_csv(
+        io.StringIO("".join(lines)),
+        sep=separator,
+        header=None,
+        skiprows=above,
+        na_filter=False,
+        quoting=csv.QUOTE_NONE,
+        skip_blank_lines=False,
+        low_memory=False,
+        dtype=dict.fromkeys(texts, object),
+    )
+
+
+def _as_text(head: "pd.Series[str]", column: "pd.Series[float]") -> bool:
+    """Return whether the spelling of a column matters: texts, odd numbers, codes such as 1E2."""
+    if column.dtype.kind not in "iuf":
+        return True
+    values = column.to_numpy(np.float64)
+    codes = column.dtype.kind == "f" and (values % 1 == 0).all()
+    return bool(codes or not (np.abs(values) < 2**53).all() or may_be_grouped(head.tolist()))
+
+
+def _lines_before_open_quote(text: str, line: int, separator: str) -> int:
+    """Return how many lines after `line` the quote opens that is not closed."""
+    rest = "".join(text.splitlines(keepends=True)[line:])
+    opened, last = False, 0
+    for i, character in enumerate(rest):
+        if character == '"':
+            opened = not opened
+            last = i if opened else last
+    return rest.count("\n", 0, last)
+
+
+def _check_quotes(path: Path, rows: list[list[str]], numbers: list[int], separator: str) -> None:
+    """Refuse a cell that holds whole rows: two stray quotes hide the lines between them."""
+    width = Counter(map(len, rows[:200])).most_common(1)[0][0]
+    for row, number in zip(rows, numbers, strict=True):
+        for column, cell in enumerate(row):
+            if "\n" not in cell:
+                continue
+            first, *middle, last = cell.split("\n")
+            counts = [part.count(separator) for part in (first, *middle, last)]
+            before = sum(c.count("\n") for c in row[:column])
+            expected = [width - 1 - column, *[width - 1] * len(middle), column]
+            if counts == expected and (middle or width > 2):
+                raise RequestError(
+                    f"{path}:{number + before}: a quote opens in '{shorten(first)}' and closes "
+                    f"{count_noun(len(middle) + 1, 'line')} below: the cell holds whole rows: "
+                    "remove the quote, or close it on its line"
+                )
+
+
+def _equal_widths(
+    path: Path,
+    names: list[str],
+    rows: list[list[str]],
+    numbers: Sequence[int],
+) -> list[list[str]]:
+    """Return the rows with as many cells as names, or one more where they have row names.
+
+    Raises:
+        RequestError: a row has another number of cells.
+    """
+    width = len(names)
+    if all(len(row) == width + 1 for row in rows):
+        first = [row[0] for row in rows]
+        if any(row[-1] for row in rows) and len(set(first)) == len(first):
+            return rows
+    trimmed = []
+    for row, number in zip(rows, numbers, strict=False):
+        if len(row) < width or any(row[width:]):
+            raise RequestError(
+                f"{path}:{number}: {len(row)} columns, expected {width}: quote values that contain "
+                "the separator, and leave no cell out"
+            )
+        trimmed.append(row[:width])
+    return trimmed
+
+
+def _looks_like_a_row(names: list[str], rows: list[list[str]]) -> bool:
+    """Return whether a header has decimal numbers, or values of its columns, among its names."""
+    decimal = re.compile(r"[-+]?\d*[.,]\d+")
+    if any(decimal.fullmatch(name) for name in names):
+        return True
+    words = [i for i, name in enumerate(names) if name and not is_number(name)]
+    return any(names[i] == row[i] for i in words for row in rows)
+
+
+def _numbered(width: int) -> list[str]:
+    return [str(i) for i in range(1, width + 1)]
+
+
+def _names(path: Path, header: Sequence[str], line: int) -> list[str]:
+    """Return column names: one line each, all different."""
+    names = [one_line(name) for name in header]
+    names = [name or f"unnamed column {i}" for i, name in enumerate(names, 1)]
+    repeated = next((name for name, count in Counter(names).items() if count > 1), None)
+    if repeated is not None:
+        raise RequestError(
+            f"{path}:{line}: duplicate column '{shorten(repeated)}': rename one, or give "
+            "--no-header if the line is a row of data"
+        )
+    return names
+
+
+def _separator(text: str) -> str:
+    """Return the separator that gives the most columns, equally many in each record if possible."""
+    head = text[:200_000]
+
+    def fitness(separator: str) -> tuple[bool, int]:
+        counts = []
+        try:
+            for row in csv.reader(io.StringIO(head, newline=""), delimiter=separator):
+                if any(row):
+                    counts.append(len(row))
+                if len(counts) == 50:
+                    break
+        except csv.Error:
+            return False, 0
+        if not counts:
+            return False, 0
+        columns, count = Counter(counts[:-1] or counts).most_common(1)[0]
+        return columns > 1 and count >= 0.8 * len(counts[:-1] or counts), columns
+
+    best = max(",;\t|", key=fitness)
+    if fitness(best)[1] > 1:
+        return best
+    words = Counter(len(line.split()) for line in head.splitlines()[:50] if line.strip())
+    columns, count = words.most_common(1)[0]
+    return " " if columns > 1 and count >= 0.9 * words.total() else best
+
+
+def is_number(text: str) -> bool:
+    """Return whether a text is a number, without underscores."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return "_" not in text

@@ -1,0 +1,235 @@
+"""The type of each column of a table, and its values as numbers or categories."""
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal, InvalidOperation
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from marginctl.data.tabular.numbers import Numbers, parse_numbers
+from marginctl.utils.text import shorten
+
+ColumnType = Literal["numeric", "categorical", "boolean", "date", "id", "text", "constant"]
+# Missing in a column of numbers; values elsewhere, with a remark.
+NA_WORDS = {
+    *("na", "n/a", "n.a.", "#n/a", "#na", "<na>", "nan", "null", "none", "nil", "missing"),
+    *("?", "-", "--", ".", "#value!", "#div/0!"),
+}
+MAY_MEAN_MISSING = NA_WORDS | {"unknown", "undefined", "not available", "not applicable"}
+ODD_FRACTION = 0.1  # a column of numbers may hold this fraction of other texts
+TEXT_FRACTION = 0.5  # a column with more distinct values than this fraction of its rows is text
+MAX_MAGNITUDE = 1e30
+BOOLEANS = ({"true", "false"}, {"yes", "no"}, {"y", "n"}, {"t", "f"}, {"on", "off"})
+ID_NAME = re.compile(r"(.*[_\- ])?(id|uuid|guid|index|key|row|no|nr)|unnamed.*|", re.IGNORECASE)
+_MONTH = r"(?:jan|feb|m[aä]r|apr|ma[iy]|jun|jul|aug|sep|o[ck]t|nov|de[cz])\w{0,7}\.?"
+_DAY, _NUMBER_OF_MONTH, _YEAR = (
+    r"(?:0?[1-9]|[12]\d|3[01])",
+    r"(?:0?[1-9]|1[0-2])",
+    r"(?:\d{4}|\d{2})",
+)
+_TIME = r"\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?\s?(?:[ap]\.?m\.?)?\s?(?:z|utc|gmt|[-+]\d{2}:?\d{2})?"
+_DATES = (
+    *(rf"\d{{4}}{s}{_NUMBER_OF_MONTH}{s}{_DAY}" for s in ("-", "/", r"\.")),
+    *(rf"{_DAY}{s}\s?{_NUMBER_OF_MONTH}{s}\s?{_YEAR}" for s in ("-", "/", r"\.")),
+    *(rf"{_NUMBER_OF_MONTH}{s}{_DAY}{s}{_YEAR}" for s in ("-", "/")),
+    rf"\d{{4}}[-/]{_NUMBER_OF_MONTH}|{_NUMBER_OF_MONTH}[-/]\d{{4}}",
+    rf"{_MONTH}\s{_DAY}(?:st|nd|rd|th)?,?\s{_YEAR}",
+    rf"{_DAY}(?:st|nd|rd|th)?[-. ]\s?{_MONTH}[-, ]*{_YEAR}",
+    rf"{_MONTH}[-, ]\s?{_YEAR}",
+    r"\d{4}-?w\d{2}(?:-?\d)?|\d{4}[- ]?q[1-4]|q[1-4][- /]\d{4}",
+)
+_WEEKDAY = r"(?:(?:mon|tue|wed|thu|fri|sat|sun)\w{0,6}\.?,?\s)?"
+DATE = re.compile(rf"{_WEEKDAY}(?:{'|'.join(_DATES)})(?:,?[t ]\s?{_TIME})?|{_TIME}", re.IGNORECASE)
+COMPACT_DATE = re.compile(r"(19|20)\d{2}(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])(\d{4}(\d{2})?)?")
+
+
+@dataclass(frozen=True)
+class ReadColumn:
+    """A column of a table as it was read.
+
+    Attributes:
+        name: the column's name.
+        type: what its values are.
+        used: whether it is a feature.
+        missing: the number of missing values.
+        categories: the distinct values of a categorical or boolean column, in order.
+        values: (n,) numbers, or indices of categories; NaN where missing; None if not used.
+        remarks: sentences about it.
+        words: texts of a column of numbers that count as missing, such as `?`, and their number.
+    """
+
+    name: str
+    type: ColumnType
+    used: bool
+    missing: int
+    categories: tuple[str, ...] = ()
+    values: NDArray[np.float64] | None = None
+    remarks: tuple[str, ...] = ()
+    words: Counter[str] = field(default_factory=Counter)
+
+
+def read_column(
+    name: str, cells: list[str] | NDArray[np.float64], train: NDArray[np.bool_], mark: str
+) -> ReadColumn:
+    """Return the type and the values of a column.
+
+    Args:
+        name: of the column.
+        cells: (n,) stripped texts, empty where a value is missing; or finite numbers.
+        train: (n,) the training rows: these alone decide the type and the categories.
+        mark: the table's decimal mark.
+    """
+    if not isinstance(cells, list):
+        return _numeric_column(name, None, Numbers(cells), train, Counter(), [])
+    numbers = parse_numbers(cells, mark)
+    if np.isfinite(numbers.values).all():  # most columns: nothing is missing, nothing is odd
+        return _numeric_column(name, cells, numbers, train, Counter(), [])
+    absent = np.array([not cell or cell.lower() in NA_WORDS for cell in cells], bool)
+    empty = np.array([not cell for cell in cells], bool)
+    filled = [cell for cell, is_train in zip(cells, train, strict=True) if cell and is_train]
+    if not filled:
+        return ReadColumn(name, "constant", False, int(empty.sum()), remarks=("it has no value",))
+    if all(map(DATE.fullmatch, filled)):
+        return ReadColumn(name, "date", False, int(empty.sum()))
+    present = np.flatnonzero(~absent)
+    if train[present].any():
+        texts = [cells[i] for i in present]
+        read = parse_numbers(texts, mark)
+        odd = ~np.isfinite(read.values)
+        if odd[train[present]].mean() <= ODD_FRACTION and not _merges(texts, read.values):
+            values = np.full(len(cells), np.nan)
+            values[present] = read.values
+            words = Counter(cell for cell, a in zip(cells, absent, strict=True) if a and cell)
+            unread = [text for text, is_odd in zip(texts, odd, strict=True) if is_odd]
+            return _numeric_column(name, texts, Numbers(values, read.remark), train, words, unread)
+    return _text_column(name, cells, empty, filled)
+
+
+def _numeric_column(
+    name: str,
+    texts: list[str] | None,
+    numbers: Numbers,
+    train: NDArray[np.bool_],
+    words: Counter[str],
+    unread: list[str],
+) -> ReadColumn:
+    """Return a column of numbers; `words` and `unread` are its texts that count as missing."""
+    values = np.where(np.abs(numbers.values) < MAX_MAGNITUDE, numbers.values, np.nan)
+    present = values[~np.isnan(values)]
+    missing = len(values) - len(present)
+    remarks = [numbers.remark] if numbers.remark else []
+    if unread:
+        examples = ", ".join(f"'{shorten(text)}'" for text in dict.fromkeys(unread[:3]))
+        remarks.append(f"{examples}: no number, counted as missing ({len(unread)} in all)")
+    kind: ColumnType = "numeric"
+    if texts and _merges(texts, present):
+        return _text_column(name, texts, np.zeros(len(texts), bool), texts)
+    if present.min() >= 19e6 and (present % 1 == 0).all() and _are_compact_dates(present):
+        kind = "date"
+    elif _is_id(name, present):
+        kind = "id"
+    elif not missing and len(np.unique(present[:1000])) == 1 and np.ptp(values[train]) == 0:
+        kind = "constant"
+    used = kind == "numeric"
+    return ReadColumn(
+        name, kind, used, missing, (), values if used else None, tuple(remarks), words
+    )
+
+
+def _merges(texts: Sequence[str], numbers: NDArray[np.float64]) -> bool:
+    """Return whether different whole numbers or codes become one, such as 1E2 and 100.
+
+    Numbers of more than 15 digits and codes with an E do.
+    """
+    large = len(numbers) and np.nanmax(np.abs(numbers)) >= 2**53
+    if not large and "e" not in "".join(texts).lower():
+        return False
+    spelled: dict[float, str] = {}
+    for text, number in zip(texts, numbers, strict=True):
+        if number % 1 == 0:
+            canonical = text.lstrip("+0").removesuffix(".0").upper()
+            if spelled.setdefault(float(number), canonical) != canonical:
+                return True
+    return False
+
+
+def _are_compact_dates(numbers: NDArray[np.float64]) -> bool:
+    return all(COMPACT_DATE.fullmatch(f"{number:.0f}") for number in numbers)
+
+
+def _is_id(name: str, numbers: NDArray[np.float64]) -> bool:
+    """Return whether a column has distinct integers that count up, or whose name suggests an id."""
+    if len(numbers) < 10 or len(np.unique(numbers)) < len(numbers) or (numbers % 1).any():
+        return False
+    return bool((np.diff(numbers) == 1).all() or ID_NAME.fullmatch(name))
+
+
+def _text_column(
+    name: str, cells: list[str], empty: NDArray[np.bool_], filled: list[str]
+) -> ReadColumn:
+    missing = int(empty.sum())
+    folded = {cell.casefold() for cell in filled}
+    boolean = len(folded) == 2 and any(folded == pair for pair in BOOLEANS)
+    if boolean:
+        cells = [cell.casefold() for cell in cells]
+        filled = [cell.casefold() for cell in filled]
+    counts = Counter(filled)
+    if len(counts) == 1 and not missing:
+        return ReadColumn(name, "constant", False, missing)
+    if len(counts) > max(2, TEXT_FRACTION * len(filled)):
+        distinct = len(counts) == len(filled) >= 10
+        codes = all(" " not in cell and re.search(r"\d", cell) for cell in filled)
+        if distinct and (codes or ID_NAME.fullmatch(name)):
+            return ReadColumn(name, "id", False, missing)
+        example = f"{len(counts)} different values, such as '{shorten(filled[0])}'"
+        return ReadColumn(name, "text", False, missing, remarks=(example,))
+    categories = tuple(sorted(counts))
+    index = {category: float(i) for i, category in enumerate(categories)}
+    values = np.array([index.get(cell, np.nan) for cell in cells])
+    remarks = look_alikes("values", counts)
+    unknown = Counter(cell for cell in cells if cell and cell not in index)
+    if unknown:
+        shown = ", ".join(f"'{shorten(cell)}'" for cell in list(unknown)[:5])
+        remarks.append(f"{shown}: only in test rows ({unknown.total()}), read as missing")
+    kind: ColumnType = "boolean" if boolean else "categorical"
+    return ReadColumn(name, kind, True, missing, categories, values, tuple(remarks))
+
+
+def look_alikes(what: str, names: Iterable[str]) -> list[str]:
+    """Return a remark for each group of different names that look alike, or equal as numbers."""
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        groups.setdefault(_appearance(name), []).append(name)
+    remarks = []
+    for group in groups.values():
+        if len(group) > 1:
+            case = len({name.casefold() for name in group}) == 1
+            shown = ", ".join(
+                f"'{shorten(name)}'" if name.isascii() else ascii(name) for name in group
+            )
+            kind = "that differ only in case" if case else "that look alike"
+            remarks.append(f"{what} {kind} are distinct: {shown}")
+    return remarks
+
+
+# Cyrillic and Greek letters that look like Latin ones.
+_CONFUSABLE = str.maketrans(
+    "аеорсухіјѕԁһАВЕКМНОРСТУХІЈЅαοιΑΒΕΖΗΙΚΜΝΟΡΤΥΧ", "aeopcyxijsdhABEKMHOPCTYXIJSaoiABEZHIKMNOPTYX"
+)
+
+
+def _appearance(name: str) -> str:
+    """Return a key that is equal for names that look alike."""
+    text = unicodedata.normalize("NFKC", name)
+    text = "".join(" " if c.isspace() else c for c in text)
+    text = "".join(c for c in text if unicodedata.category(c) not in ("Cf", "Cc"))
+    text = " ".join(text.translate(_CONFUSABLE).split()).casefold()
+    try:
+        return text if "_" in text else str(Decimal(text).normalize())
+    except InvalidOperation:
+        return text
