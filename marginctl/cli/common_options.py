@@ -126,6 +126,9 @@ DataDir = Annotated[
 Device = Annotated[str, option("NAME", "auto, cpu, cuda, cuda:N or mps.")]
 Workers = Annotated[int | None, option("N", "Workers (default: one per core).", integer(1))]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan and its estimated time.")]
+NoHeader = Annotated[
+    bool, typer.Option("--no-header", help="The first line is data: name columns 1, 2, ...")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Baseline = Annotated[str | None, option("NAME", "Baseline (default: soft).")]

@@ -1,14 +1,18 @@
-"""marginctl data: list, fetch and verify."""
+"""marginctl data: list, fetch, verify and inspect."""
 
+import mimetypes
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from marginctl.cli import common_options
-from marginctl.cli.common_options import argument, print_json
+from marginctl.cli.common_options import argument, option, print_json
 
-app = typer.Typer(help="The data sets of the papers.", no_args_is_help=True)
+app = typer.Typer(
+    help="The data sets of the papers, and what is read from your own data.", no_args_is_help=True
+)
 
 Names = Annotated[
     list[str] | None, argument("NAME", "Data sets, or uci or images for all of a kind.")
@@ -95,3 +99,47 @@ def verify(
     ]
     if failed:
         raise RequestError(*(str(status.detail) for status in failed))
+
+
+@app.command()
+def inspect(
+    path: Annotated[Path, argument("PATH", "A table, an image folder or list, or outputs.")],
+    target: Annotated[str | None, option("COLUMN", "Label column of a table.")] = None,
+    no_header: common_options.NoHeader = False,
+    json: common_options.Json = False,
+) -> None:
+    """Show what is read from your data: rows, classes, columns, missing values, duplicates.
+
+    A folder or a list is read as images; an .npz file, and a CSV file of logits or probabilities,
+    as the outputs of a classifier; any other file as a table.
+    """
+    from marginctl.calibration.read_outputs import inspect_outputs, looks_like_outputs
+    from marginctl.reports import data_summary
+
+    if path.is_dir() or _lists_images(path):
+        from marginctl.data.images.summary import inspect_images
+
+        images = inspect_images(path)
+        document, lines = images.as_json(), data_summary.image_lines(images)
+    elif target is None and looks_like_outputs(path):
+        outputs = inspect_outputs(path)
+        document, lines = outputs.as_json(), data_summary.outputs_lines(str(path), outputs)
+    else:
+        from marginctl.data.tabular.custom import ReadOptions, inspect_table
+
+        table = inspect_table(path, target, ReadOptions(header=not no_header))
+        document, lines = table.as_json(), data_summary.table_lines(table)
+    if json:
+        print_json(document)
+    else:
+        print("\n".join(lines))
+
+
+def _lists_images(path: Path) -> bool:
+    """Return whether a file's first line is the path of an image and its label."""
+    if path.suffix != ".txt" or not path.is_file():
+        return False
+    with path.open(encoding="utf-8", errors="replace") as file:
+        image, _, label = file.readline(10_000).strip().rpartition(" ")
+    kind = mimetypes.guess_type(image)[0] or ""
+    return label.isdigit() and kind.startswith("image/")

@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from marginctl.results.cv_cells import Collector
 
 
+class Missing(enum.StrEnum):
+    impute = "impute"
+    drop = "drop"
+
+
 class Backend(enum.StrEnum):
     processes = "processes"
     dask = "dask"
@@ -38,7 +43,7 @@ def command(
         option("NAME", "UCI data set, or all; repeatable.", complete=completion.uci_set),
     ] = None,
     objective: common_options.Objectives = None,
-    csv: Annotated[list[Path] | None, option("FILE", "Your CSV file; repeatable.")] = None,
+    csv: Annotated[list[Path] | None, option("FILE", "Your table; repeatable.")] = None,
     target: Annotated[
         list[str] | None, option("COLUMN", "Label column: one for all files, or one per file.")
     ] = None,
@@ -46,6 +51,11 @@ def command(
     test_csv: Annotated[
         Path | None, option("FILE", "Held-out test CSV; requires --train-csv.")
     ] = None,
+    missing: Annotated[
+        Missing,
+        typer.Option("--missing", help="Impute missing values inside the folds, or drop rows."),
+    ] = Missing.impute,
+    no_header: common_options.NoHeader = False,
     folds: Annotated[int | None, option("N", "Folds per repeat.", integer(2))] = None,
     repeats: Annotated[int | None, option("N", "Repeats, each with new folds.", integer(1))] = None,
     search: Annotated[
@@ -90,10 +100,11 @@ def command(
     """
     from marginctl.console.progress import log_lines
     from marginctl.crossval.dask_executor import open_dask_executor
-    from marginctl.data.tabular.custom import read_csv_files
+    from marginctl.data.tabular.custom import ReadOptions, read_tables
     from marginctl.experiments.uci_cv_session import prepare_uci_cv
     from marginctl.objectives.parsing import parse
     from marginctl.recipe import find_recipe
+    from marginctl.reports.data_summary import table_lines
     from marginctl.reports.figures.uci_cv_grid import check_figure, check_objectives, draw
     from marginctl.reports.formats.output import print_report
     from marginctl.reports.tables.cv_table import cv_report
@@ -109,7 +120,8 @@ def command(
     if recipe is None:
         only_csv = (csv or train_csv) and not dataset
         recipe = "own-data" if only_csv else "arcgrad/table1"
-    csv_data = read_csv_files(csv or [], target or [], (train_csv, test_csv))
+    reading = ReadOptions(missing=missing.value, header=not no_header)
+    tables = read_tables(csv or [], target or [], (train_csv, test_csv), reading)
     outputs = [file for file, path in ((PREDICTIONS, predictions), (NETWORKS, save_models)) if path]
     if figure:
         outputs += check_figure(figure, recipe, set_ or [])
@@ -126,7 +138,7 @@ def command(
         data_dir=data_dir,
         out=out,
         device=device,
-        csv_datasets=[data for data, _ in csv_data],
+        csv_datasets=tables,
         files=outputs,
         offline=offline or dry_run,
         on_fetch=lambda line: None if quiet else log_lines([line]),
@@ -134,7 +146,7 @@ def command(
     if figure:
         check_objectives(session)
     if not quiet:
-        log_lines(line for _, summary in csv_data for line in summary.lines())
+        log_lines(line for table in tables if table.summary for line in table_lines(table.summary))
     if search:
         with open_dask_executor(backend, scheduler, workers, needed=True) as cluster:
             printed_as = "json" if json else report_format

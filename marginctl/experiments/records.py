@@ -240,6 +240,7 @@ class CVInfo(RunInfo):
     """The run.json of a cross-validation."""
 
     dataset: str
+    data_summary: dict[str, Any] | None = None
 
 
 class TrainingInfo(RunInfo):

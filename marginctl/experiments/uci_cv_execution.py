@@ -150,7 +150,9 @@ class _Run:
         """Return the content of a trial's run.json."""
         # a search runs trials of many protocols under one recipe
         recipe = {**self.recipe, "protocol": trial.protocol.model_dump()}
-        return {"trial": trial.id, **trial.identity, "device": self.device, "recipe": recipe}
+        info = {"trial": trial.id, **trial.identity, "device": self.device, "recipe": recipe}
+        summary = trial.dataset.summary
+        return info if summary is None else {**info, "data_summary": summary.as_json()}
 
     def start(self, trials: list[CVTrial]) -> None:
         """Submit the stacks that these trials share."""

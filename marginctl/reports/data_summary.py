@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 from marginctl.calibration.read_outputs import OutputsSummary
-from marginctl.utils.text import count_noun
+from marginctl.data.tabular.summary import TableSummary
+from marginctl.utils.text import count_noun, join_names, shorten
 
 
 def outputs_lines(name: str, summary: OutputsSummary) -> Iterator[str]:
@@ -11,3 +12,24 @@ def outputs_lines(name: str, summary: OutputsSummary) -> Iterator[str]:
     rows = count_noun(summary.rows, "row")
     yield f"{name}: {rows} of {summary.form}, {summary.classes} classes"
     yield from (f"{name}: {remark}" for remark in summary.remarks)
+
+
+def table_lines(summary: TableSummary) -> Iterator[str]:
+    """Yield the size of a table, its classes, its columns by type, and each remark."""
+    rows = count_noun(summary.rows, "row")
+    yield f"{summary.name} ({summary.form}): {rows}, {summary.rows_used} used"
+    if summary.classes:
+        classes = [f"{shorten(name)} ({count})" for name, count in summary.classes.items()]
+        yield f"  {len(classes)} classes: {join_names(classes, 20)}"
+    for kind in ("numeric", "categorical", "boolean"):
+        columns = [column for column in summary.columns if column.used and column.type == kind]
+        names = [
+            f"{c.name} ({len(c.categories)} categories)" if kind == "categorical" else c.name
+            for c in columns
+        ]
+        if names:
+            yield f"  {count_noun(len(names), f'{kind} column')}: {join_names(names)}"
+    unused = [f"{c.name} ({c.type})" for c in summary.columns if not c.used]
+    if unused:
+        yield f"  {count_noun(len(unused), 'column')} not used: {join_names(unused)}"
+    yield from (f"  {remark}" for remark in summary.remarks)

@@ -1,7 +1,7 @@
 """Small text helpers for messages."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -35,6 +35,12 @@ def shorten(text: str) -> str:
     """Return a user's text for a message: one line of at most `MAX_LENGTH` characters."""
     line = one_line(text)
     return line if len(line) <= MAX_LENGTH else line[: MAX_LENGTH - 3] + "..."
+
+
+def join_names(names: Sequence[str], limit: int = 12) -> str:
+    """Return the first names, shortened, and how many more there are."""
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(map(shorten, names[:limit])) + more
 
 
 def count_noun(number: int, noun: str) -> str:

@@ -170,12 +170,12 @@ def _from_pandas(path: Path, what: str, header: bool) -> Cells:
         else:
             with pd.ExcelFile(path) as workbook:
                 sheets = len(workbook.sheet_names)
-                frame = workbook.parse(0, header=None, dtype=object, na_filter=False)
+                frame = pd.read_excel(workbook, header=None, dtype=object, na_filter=False)
             frame = frame.map(lambda value: one_line(str(value))) if len(frame) else frame
             names = _names(path, frame.iloc[0].tolist(), 1) if header and len(frame) else []
             frame = frame.iloc[1:] if names else frame
     except ImportError as error:
-        package = error.name or str(error)
+        package = error.name or one_line(str(error))
         raise RequestError(
             f"{path}: {what}: pandas needs a package to read it ({package}): "
             "install that, or save the table as CSV"
@@ -237,6 +237,9 @@ def _read_text(path: Path, text: str, header: bool, text_column: str | None) -> 
         head = "".join(lines[skipped : skipped + 200])
         rows, numbers = _records(path, head, separator)[0], list(range(skipped + 1, len(lines) + 1))
     width = Counter(map(len, rows[:200])).most_common(1)[0][0]
+    # separators at the end of every row make no columns
+    filled = max(i for row in rows[:200] for i, cell in enumerate(row, 1) if cell)
+    width = min(width, filled)
     names, start = _numbered(width), 1
     if header:
         # titles and comments above the header have fewer cells; R leaves out the row names' name
@@ -264,8 +267,11 @@ def _read_text(path: Path, text: str, header: bool, text_column: str | None) -> 
         remarks.append(f"line {start} looks like a row of data: give --no-header if it is one")
     frame = pd.DataFrame(rows, dtype=object)
     if fast is not None:
+        fast = fast[range(len(names))]
         spelled = [i for i in fast if names[i] == text_column or _as_text(frame[i], fast[i])]
-        frame = _read_plain(lines, skipped + header, separator, spelled) if spelled else fast
+        frame = fast
+        if spelled:
+            frame = _read_plain(lines, skipped + header, separator, spelled)[range(len(names))]
         for i in spelled:
             frame[i] = frame[i].str.strip()
     # a separator at the end of every line makes a column without a name or a value
@@ -313,7 +319,12 @@ def _records(path: Path, text: str, separator: str) -> tuple[list[list[str]], li
 
 def _is_plain(lines: list[str], separator: str) -> bool:
     """Return whether each line is a row of equally many cells, without quotes."""
-    if separator == " " or separator not in lines[0] or any('"' in line for line in lines):
+    if (
+        separator == " "
+        or len(lines) < 2
+        or separator not in lines[0]
+        or any('"' in line for line in lines)
+    ):
         return False
     return len({line.count(separator) for line in lines}) == 1
 
@@ -434,7 +445,7 @@ def _separator(text: str) -> str:
     """Return the separator that gives the most columns, equally many in each record if possible."""
     head = text[:200_000]
 
-    def fitness(separator: str) -> tuple[bool, int]:
+    def fitness(separator: str) -> tuple[bool, bool, int]:
         counts = []
         try:
             for row in csv.reader(io.StringIO(head, newline=""), delimiter=separator):
@@ -443,14 +454,15 @@ def _separator(text: str) -> str:
                 if len(counts) == 50:
                     break
         except csv.Error:
-            return False, 0
+            return False, False, 0
         if not counts:
-            return False, 0
+            return False, False, 0
         columns, count = Counter(counts[:-1] or counts).most_common(1)[0]
-        return columns > 1 and count >= 0.8 * len(counts[:-1] or counts), columns
+        equal = columns > 1 and count >= 0.8 * len(counts[:-1] or counts)
+        return equal, counts[0] == columns, columns
 
     best = max(",;\t|", key=fitness)
-    if fitness(best)[1] > 1:
+    if fitness(best)[2] > 1:
         return best
     words = Counter(len(line.split()) for line in head.splitlines()[:50] if line.strip())
     columns, count = words.most_common(1)[0]

@@ -16,7 +16,7 @@ from marginctl.data.tabular.dataset import Column, TabularDataset
 from marginctl.data.tabular.numbers import decimal_mark, parse_numbers
 from marginctl.data.tabular.summary import TableSummary
 from marginctl.errors import RequestError
-from marginctl.utils.text import count_noun, did_you_mean, shorten
+from marginctl.utils.text import count_noun, did_you_mean, join_names, shorten
 
 MANY_VALUES = 20  # a target with more distinct numbers may be a quantity
 MISSING_FRACTION = 0.5  # with missing = drop, a column with more missing values is not used
@@ -39,10 +39,8 @@ class ReadOptions:
 DEFAULT = ReadOptions()
 
 
-def read_table(
-    path: Path, target: str, options: ReadOptions = DEFAULT
-) -> tuple[TabularDataset, TableSummary]:
-    """Return a table as a data set, and a summary of what is used of it.
+def read_table(path: Path, target: str, options: ReadOptions = DEFAULT) -> TabularDataset:
+    """Return a table as a data set; its `summary` tells what is used of it.
 
     Args:
         path: the file.
@@ -54,13 +52,12 @@ def read_table(
     """
     cells = read_cells(path, header=options.header, text=target)
     train = np.ones(len(cells.frame), bool)
-    dataset, summary, _ = _build_dataset(cells, target, train, options)
-    return dataset, summary
+    return _build_dataset(cells, target, train, options)[0]
 
 
 def read_train_test_tables(
     train: Path, test: Path, target: str, options: ReadOptions = DEFAULT
-) -> tuple[TabularDataset, TableSummary]:
+) -> TabularDataset:
     """Return a training and a test file with the same columns as a data set with a test split.
 
     Types, categories and classes come from the training file.
@@ -91,19 +88,21 @@ def read_train_test_tables(
         {len(first.frame): second.path, 0: first.path},
     )
     is_train = np.arange(len(joined.frame)) < len(first.frame)
-    dataset, summary, used = _build_dataset(joined, target, is_train, options)
+    dataset, used = _build_dataset(joined, target, is_train, options)
     test_rows = np.flatnonzero(~is_train[used])
     if not 0 < len(test_rows) < dataset.num_rows:
         split = "training" if len(test_rows) else "test"
         reason = "no class" if options.missing == "impute" else "no class or a missing value"
         raise RequestError(f"{joined.name}: no {split} row can be used: each one has {reason}")
+    assert dataset.summary is not None
+    remarks = dataset.summary.remarks
     shared = joined.frame[is_train].merge(joined.frame[~is_train].drop_duplicates(), how="inner")
     if len(shared):
         rows = count_noun(len(shared.drop_duplicates()), "row")
-        summary.remarks.append(f"{rows} of the test file are also in the training file")
-    summary.remarks.append(f"{len(test_rows)} of the used rows are test rows")
+        remarks.append(f"{rows} of the test file are also in the training file")
+    remarks.append(f"{len(test_rows)} of the used rows are test rows")
     numbers = np.concatenate([np.arange(1, len(c.frame) + 1) for c in (first, second)])
-    return replace(dataset, fixed_test=test_rows, row_numbers=numbers[used]), summary
+    return replace(dataset, fixed_test=test_rows, row_numbers=numbers[used])
 
 
 def inspect_table(path: Path, target: str | None, options: ReadOptions = DEFAULT) -> TableSummary:
@@ -113,7 +112,9 @@ def inspect_table(path: Path, target: str | None, options: ReadOptions = DEFAULT
         RequestError: the file is no table, or no table for classification by this target.
     """
     if target is not None:
-        return read_table(path, target, options)[1]
+        summary = read_table(path, target, options).summary
+        assert summary is not None
+        return summary
     cells = read_cells(path, header=options.header)
     rows = len(cells.frame)
     columns = _read_columns(cells, list(cells.frame), np.arange(rows), np.ones(rows, bool))
@@ -130,8 +131,8 @@ def inspect_table(path: Path, target: str | None, options: ReadOptions = DEFAULT
 
 def _build_dataset(
     cells: Cells, target: str, train: NDArray[np.bool_], options: ReadOptions
-) -> tuple[TabularDataset, TableSummary, NDArray[np.int64]]:
-    """Return the data set, its summary, and the rows of the table that it uses."""
+) -> tuple[TabularDataset, NDArray[np.int64]]:
+    """Return the data set, and the rows of the table that it uses."""
     rows = len(cells.frame)
     summary = TableSummary(cells.name, cells.form, rows, remarks=list(cells.remarks))
     labels, classes, used = _labels(cells, target, train, summary)
@@ -142,7 +143,7 @@ def _build_dataset(
     counts = Counter(labels[i] for i in used)
     summary.rows_used = len(used)
     summary.classes = {name: counts[name] for name in classes if counts[name]}
-    summary.columns = columns
+    summary.columns = [replace(column, values=None) for column in columns]
     summary.remarks += _column_remarks(columns, len(used))
     repeated = 0
     if cells.frame.iloc[:, :8].duplicated().any():  # seldom true, and fast
@@ -157,7 +158,7 @@ def _build_dataset(
         )
     values = [(column, column.values) for column in columns if column.values is not None]
     if not values:
-        why = _listed([f"{c.name} ({c.type})" for c in columns]) or "none"
+        why = join_names([f"{c.name} ({c.type})" for c in columns]) or "none"
         raise RequestError(f"{cells.name}: no column can be used as a feature: {why}")
     index = {name: i for i, name in enumerate(summary.classes)}
     dataset = TabularDataset(
@@ -167,8 +168,9 @@ def _build_dataset(
         tuple(summary.classes),
         tuple(Column(column.name, column.categories) for column, _ in values),
         row_numbers=used + 1,
+        summary=summary,
     )
-    return dataset, summary, used
+    return dataset, used
 
 
 def _read_columns(
@@ -194,23 +196,20 @@ def _column_remarks(columns: list[ReadColumn], rows: int) -> list[str]:
     for word in dict.fromkeys(word for column in columns for word in column.words):
         names = [c.name for c in columns if word in c.words]
         count = sum(c.words[word] for c in columns)
-        remarks.append(f"'{word}' read as missing in numeric columns: {_listed(names)} ({count})")
+        remarks.append(
+            f"'{word}' read as missing in numeric columns: {join_names(names)} ({count})"
+        )
     for word in sorted(MAY_MEAN_MISSING):
         names = [c.name for c in columns if any(v.lower() == word for v in c.categories)]
         if names:
             remarks.append(
-                f"'{word}' read as a value, though it may mean missing: {_listed(names)}: leave a "
-                "cell empty where its value is missing"
+                f"'{word}' read as a value, though it may mean missing: {join_names(names)}: leave "
+                "a cell empty where its value is missing"
             )
     partly = [f"{c.name} ({c.missing})" for c in columns if c.used and c.missing]
     if partly:
-        remarks.append(f"missing values of {rows} rows: {_listed(partly)}")
+        remarks.append(f"missing values of {rows} rows: {join_names(partly)}")
     return remarks
-
-
-def _listed(names: Sequence[str], limit: int = 12) -> str:
-    more = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return ", ".join(map(shorten, names[:limit])) + more
 
 
 def _drop_missing(
@@ -228,7 +227,9 @@ def _drop_missing(
             complete &= ~np.isnan(column.values)
     without = [c.name for c, k in zip(columns, kept, strict=True) if c.used and not k.used]
     if without:
-        summary.remarks.append(f"not used, because more than half is missing: {_listed(without)}")
+        summary.remarks.append(
+            f"not used, because more than half is missing: {join_names(without)}"
+        )
     if not complete.all():
         summary.remarks.append(
             f"{count_noun(int((~complete).sum()), 'row')} with a missing value were dropped"
@@ -244,9 +245,10 @@ def _labels(
     """Return the label of each row, the classes in order, and the rows that have a label."""
     if target not in cells.frame:
         names = list(cells.frame)
+        hints = "; ".join([did_you_mean(target, names).strip(), *cells.remarks])
         raise RequestError(
-            f"{cells.name}: no column '{target}' for --target: the columns are {_listed(names)}."
-            f"{did_you_mean(target, names)}"
+            f"{cells.name}: no column '{target}' for --target: the columns are "
+            f"{join_names(names)}. {hints}".strip()
         )
     labels = cells.frame[target].tolist()
     labelled = np.flatnonzero([bool(label) for label in labels])
@@ -259,11 +261,11 @@ def _labels(
             f"{cells.name}: target '{target}' has no class in any of {len(labels)} rows"
         )
     distinct = {labels[i] for i in labelled if train[i]}
-    unknown = next((i for i in labelled if labels[i] not in distinct), None)
+    unknown = next((int(i) for i in labelled if labels[i] not in distinct), None)
     if unknown is not None:
         raise RequestError(
             f"{cells.location(unknown)}: class '{shorten(labels[unknown])}' occurs in no training "
-            f"row: expected one of {_listed(sorted(distinct))}"
+            f"row: expected one of {join_names(sorted(distinct))}"
         )
     _check_classes(cells.name, target, distinct, len(labelled))
     classes = sorted(distinct, key=lambda c: (float(c) if is_number(c) else np.inf, c))
@@ -302,7 +304,7 @@ def read_tables(
     targets: Sequence[str],
     split: tuple[Path | None, Path | None] = (None, None),
     options: ReadOptions = DEFAULT,
-) -> list[tuple[TabularDataset, TableSummary]]:
+) -> list[TabularDataset]:
     """Return the data sets that --csv, --target, --train-csv and --test-csv name.
 
     Args:

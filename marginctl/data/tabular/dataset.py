@@ -3,9 +3,13 @@
 import hashlib
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from marginctl.data.tabular.summary import TableSummary
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,7 @@ class TabularDataset:
             rows; None where rows are numbered as in `x`.
         fixed_test: the rows of a fixed test split, if the data have one; all other rows are for
             training, and there are no folds.
+        summary: what was read, of a user's table.
     """
 
     name: str
@@ -45,6 +50,7 @@ class TabularDataset:
     columns: tuple[Column, ...]
     row_numbers: NDArray[np.int64] | None = None
     fixed_test: NDArray[np.int64] | None = None
+    summary: "TableSummary | None" = None
 
     @property
     def num_rows(self) -> int:
