@@ -1,6 +1,5 @@
 """marginctl data: list, fetch, verify and inspect."""
 
-import mimetypes
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -116,12 +115,7 @@ def inspect(
     from marginctl.calibration.read_outputs import inspect_outputs, looks_like_outputs
     from marginctl.reports import data_summary
 
-    if path.is_dir() or _lists_images(path):
-        from marginctl.data.images.summary import inspect_images
-
-        images = inspect_images(path)
-        document, lines = images.as_json(), data_summary.image_lines(images)
-    elif target is None and looks_like_outputs(path):
+    if target is None and looks_like_outputs(path):
         outputs = inspect_outputs(path)
         document, lines = outputs.as_json(), data_summary.outputs_lines(str(path), outputs)
     else:
@@ -133,13 +127,3 @@ def inspect(
         print_json(document)
     else:
         print("\n".join(lines))
-
-
-def _lists_images(path: Path) -> bool:
-    """Return whether a file's first line is the path of an image and its label."""
-    if path.suffix != ".txt" or not path.is_file():
-        return False
-    with path.open(encoding="utf-8", errors="replace") as file:
-        image, _, label = file.readline(10_000).strip().rpartition(" ")
-    kind = mimetypes.guess_type(image)[0] or ""
-    return label.isdigit() and kind.startswith("image/")

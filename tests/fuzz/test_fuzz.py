@@ -16,12 +16,12 @@ def test_wrong_input_is_one_clear_line_and_exit_2(tmp_path):
 
 
 def test_a_defect_is_found_and_shrunk(tmp_path, monkeypatch):
-    from marginctl.data.tabular import csv_file
+    from marginctl.data.tabular import cells
 
     def careless(text):
         raise KeyError(text)
 
-    monkeypatch.setattr(csv_file, "_separator", careless)
+    monkeypatch.setattr(cells, "_separator", careless)
     said = []
     outcome = fuzz(0, [("tables", 0)], tmp_path, said.append)
     (failure,) = outcome.failures
