@@ -13,6 +13,7 @@ from marginctl.errors import MarginctlError, RequestError
 
 if TYPE_CHECKING:
     from marginctl.crossval.dask_executor import DaskExecutor
+    from marginctl.data.tabular.dataset import TabularDataset
     from marginctl.experiments.uci_cv_execution import Outcome
     from marginctl.experiments.uci_cv_session import UciCvSession
     from marginctl.experiments.uci_cv_trial import CVTrial
@@ -100,11 +101,9 @@ def command(
     """
     from marginctl.console.progress import log_lines
     from marginctl.crossval.dask_executor import open_dask_executor
-    from marginctl.data.tabular.custom import ReadOptions, read_tables
     from marginctl.experiments.uci_cv_session import prepare_uci_cv
     from marginctl.objectives.parsing import parse
     from marginctl.recipe import find_recipe
-    from marginctl.reports.data_summary import table_lines
     from marginctl.reports.figures.uci_cv_grid import check_figure, check_objectives, draw
     from marginctl.reports.formats.output import print_report
     from marginctl.reports.tables.cv_table import cv_report
@@ -120,8 +119,12 @@ def command(
     if recipe is None:
         only_csv = (csv or train_csv) and not dataset
         recipe = "own-data" if only_csv else "arcgrad/table1"
-    reading = ReadOptions(missing=missing.value, header=not no_header)
-    tables = read_tables(csv or [], target or [], (train_csv, test_csv), reading)
+    tables: list[TabularDataset] = []
+    if csv or target or train_csv or test_csv:  # UCI sets can do without pandas
+        from marginctl.data.tabular.custom import ReadOptions, read_tables
+
+        reading = ReadOptions(missing=missing.value, header=not no_header)
+        tables = read_tables(csv or [], target or [], (train_csv, test_csv), reading)
     outputs = [file for file, path in ((PREDICTIONS, predictions), (NETWORKS, save_models)) if path]
     if figure:
         outputs += check_figure(figure, recipe, set_ or [])
@@ -145,7 +148,9 @@ def command(
     )
     if figure:
         check_objectives(session)
-    if not quiet:
+    if tables and not quiet:
+        from marginctl.reports.data_summary import table_lines
+
         log_lines(line for table in tables if table.summary for line in table_lines(table.summary))
     if search:
         with open_dask_executor(backend, scheduler, workers, needed=True) as cluster:

@@ -1,20 +1,23 @@
 """Lines that tell what was read from a user's data, before the work starts."""
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from marginctl.calibration.read_outputs import OutputsSummary
-from marginctl.data.tabular.summary import TableSummary
 from marginctl.utils.text import count_noun, join_names, shorten
 
+if TYPE_CHECKING:
+    from marginctl.calibration.read_outputs import OutputsSummary
+    from marginctl.data.tabular.summary import TableSummary
 
-def outputs_lines(name: str, summary: OutputsSummary) -> Iterator[str]:
+
+def outputs_lines(name: str, summary: "OutputsSummary") -> Iterator[str]:
     """Yield the size and the form of a classifier's outputs, and each remark."""
     rows = count_noun(summary.rows, "row")
     yield f"{name}: {rows} of {summary.form}, {summary.classes} classes"
     yield from (f"{name}: {remark}" for remark in summary.remarks)
 
 
-def table_lines(summary: TableSummary) -> Iterator[str]:
+def table_lines(summary: "TableSummary") -> Iterator[str]:
     """Yield the size of a table, its classes, its columns by type, and each remark."""
     rows = count_noun(summary.rows, "row")
     yield f"{summary.name} ({summary.form}): {rows}, {summary.rows_used} used"

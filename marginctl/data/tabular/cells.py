@@ -166,10 +166,10 @@ def _from_pandas(path: Path, what: str, header: bool) -> Cells:
     try:
         if what == "a Parquet file":
             frame = pd.read_parquet(path)
-            names, sheets = [str(name) for name in frame.columns], 1
+            names, num_worksheets = [str(name) for name in frame.columns], 1
         else:
             with pd.ExcelFile(path) as workbook:
-                sheets = len(workbook.sheet_names)
+                num_worksheets = len(workbook.sheet_names)
                 frame = pd.read_excel(workbook, header=None, dtype=object, na_filter=False)
             frame = frame.map(lambda value: one_line(str(value))) if len(frame) else frame
             names = _names(path, frame.iloc[0].tolist(), 1) if header and len(frame) else []
@@ -191,8 +191,8 @@ def _from_pandas(path: Path, what: str, header: bool) -> Cells:
     frame = frame.reset_index(drop=True)
     text = frame.map(lambda value: "" if pd.isna(value) else str(value).strip())
     cells = Cells(path, what.removeprefix("a "), text, lines)
-    if sheets > 1:
-        cells.remarks.append(f"the first of {sheets} sheets was read")
+    if num_worksheets > 1:
+        cells.remarks.append(f"the first of {num_worksheets} worksheets was read")
     return cells
 
 

@@ -217,15 +217,15 @@ def _drop_missing(
 ) -> tuple[list[ReadColumn], NDArray[np.int64]]:
     """Return the columns and rows without those that have missing values."""
     rows = len(used)
-    kept = [
+    reduced = [
         replace(c, used=False, values=None) if c.missing > MISSING_FRACTION * rows else c
         for c in columns
     ]
     complete = np.ones(rows, bool)
-    for column in kept:
+    for column in reduced:
         if column.values is not None:
             complete &= ~np.isnan(column.values)
-    without = [c.name for c, k in zip(columns, kept, strict=True) if c.used and not k.used]
+    without = [c.name for c, k in zip(columns, reduced, strict=True) if c.used and not k.used]
     if without:
         summary.remarks.append(
             f"not used, because more than half is missing: {join_names(without)}"
@@ -234,7 +234,7 @@ def _drop_missing(
         summary.remarks.append(
             f"{count_noun(int((~complete).sum()), 'row')} with a missing value were dropped"
         )
-    return [c if c.values is None else replace(c, values=c.values[complete]) for c in kept], used[
+    return [c if c.values is None else replace(c, values=c.values[complete]) for c in reduced], used[
         complete
     ]
 

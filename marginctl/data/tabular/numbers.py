@@ -114,8 +114,8 @@ def _style(texts: Sequence[str], mark: str) -> tuple[str, str]:
         compiled = re.compile(pattern)
         return sum(not compiled.fullmatch(text) for text in texts) <= few
 
-    whole = [text for text in texts if text.lstrip("+-\u2212").isdigit()]
-    small = bool(whole) and all(len(text.lstrip("+-\u2212")) <= 3 for text in whole)
+    integers = [text for text in texts if text.lstrip("+-\u2212").isdigit()]
+    small = bool(integers) and all(len(text.lstrip("+-\u2212")) <= 3 for text in integers)
     if matches(PLAIN):
         pointed = [text for text in texts if "." in text]
         if not may_be_grouped([t for t in texts if PLAIN.fullmatch(t)]):
