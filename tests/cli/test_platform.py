@@ -44,7 +44,11 @@ def test_a_file_has_the_same_name_in_every_locale(locale, tmp_path):
     )
     assert ran.returncode == 0, ran.stderr
     said = ran.stderr.decode()
-    assert ("daten \\xe4.csv (comma-separated): 30 rows" if locale else "daten ä.csv (comma-separated): 30 rows") in said
+    assert (
+        "daten \\xe4.csv (comma-separated): 30 rows"
+        if locale
+        else "daten ä.csv (comma-separated): 30 rows"
+    ) in said
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")

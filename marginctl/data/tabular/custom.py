@@ -234,9 +234,9 @@ def _drop_missing(
         summary.remarks.append(
             f"{count_noun(int((~complete).sum()), 'row')} with a missing value were dropped"
         )
-    return [c if c.values is None else replace(c, values=c.values[complete]) for c in reduced], used[
-        complete
-    ]
+    return [
+        c if c.values is None else replace(c, values=c.values[complete]) for c in reduced
+    ], used[complete]
 
 
 def _labels(
