@@ -34,16 +34,13 @@ class Finding:
     """The result of one check.
 
     Attributes:
-        topic: what was checked.
         state: `ok`; `note`, which limits some commands; or `problem`, which stops all.
-        text: what was found.
-        advice: a suggested fix or next command, or None.
     """
 
-    topic: str
+    topic: str  # what was checked
     state: Literal["ok", "note", "problem"]
-    text: str
-    advice: str | None = None
+    text: str  # what was found
+    advice: str | None = None  # a suggested fix or next command, or None
 
 
 def examine(data_dir: Path, out: Path, device: str) -> Iterator[Finding]:

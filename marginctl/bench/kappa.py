@@ -24,13 +24,12 @@ class Shape(BaseModel):
     """The shape of a training step.
 
     Attributes:
-        name: the data set with these shapes, as the paper's table names it.
         cpu_batch_size: images of the step that is timed on a CPU, where a full batch takes minutes.
     """
 
     model_config = STRICT
 
-    name: str
+    name: str  # the data set with these shapes, as the paper's table names it
     model: str
     image_size: Count
     classes: Count

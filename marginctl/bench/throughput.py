@@ -154,19 +154,12 @@ class _TableTrainer:
 
 @dataclass(frozen=True)
 class TrainingTime:
-    """The time of an epoch and of an evaluation.
+    """The time of an epoch and of an evaluation."""
 
-    Attributes:
-        epochs: seconds of whole epochs; empty where only a part was timed.
-        estimate: seconds per epoch, scaled from `PART_STEPS` steps.
-        evaluation: seconds of an evaluation of all test images.
-        flops: floating-point operations of an image's training step, 2 per multiply-add.
-    """
-
-    epochs: Sequence[float]
-    estimate: float
-    evaluation: float
-    flops: float
+    epochs: Sequence[float]  # seconds of whole epochs; empty where only a part was timed
+    estimate: float  # seconds per epoch, scaled from `PART_STEPS` steps
+    evaluation: float  # seconds of an evaluation of all test images
+    flops: float  # floating-point operations of an image's training step, 2 per multiply-add
 
     @property
     def epoch(self) -> float:

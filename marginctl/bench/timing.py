@@ -29,13 +29,9 @@ class Settings(BaseModel):
 
 @dataclass(frozen=True)
 class Context:
-    """Where a benchmark runs.
+    """Where a benchmark runs."""
 
-    Attributes:
-        device: a torch device; only those that say so use it.
-    """
-
-    device: str
+    device: str  # a torch device; only those that say so use it
     data_dir: Path | None
     out: Path
     report: Callable[[str], None]
@@ -85,20 +81,14 @@ def ratios(seconds: Mapping[str, Sequence[float]], side: str, reference: str) ->
 
 @dataclass(frozen=True)
 class Measurement:
-    """A measured quantity: a time, a rate, or a ratio to a reference.
-
-    Attributes:
-        unit: `s`, `ms`, `%`, `images/s`, `GFLOP`, or `x` for a ratio.
-        reference: of a ratio or a percentage, what it is relative to.
-        published: the paper's value in the same unit.
-    """
+    """A measured quantity: a time, a rate, or a ratio to a reference."""
 
     measured: str
     value: Spread
-    unit: str
+    unit: str  # `s`, `ms`, `%`, `images/s`, `GFLOP`, or `x` for a ratio
     n: int
-    reference: str | None = None
-    published: float | None = None
+    reference: str | None = None  # of a ratio or a percentage, what it is relative to
+    published: float | None = None  # the paper's value in the same unit
 
 
 @dataclass(frozen=True)
@@ -111,18 +101,14 @@ class Skipped:
 
 @dataclass
 class Result:
-    """The result of a benchmark.
-
-    Attributes:
-        notes: sentences for the reader of the table.
-    """
+    """The result of a benchmark."""
 
     benchmark: str
     settings: dict[str, Any]
     device: str
     measurements: list[Measurement] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # sentences for the reader of the table
     failed: list[str] = field(default_factory=list)
     seconds: float = 0.0
 

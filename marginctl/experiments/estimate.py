@@ -32,16 +32,11 @@ FORWARD_SHARE = 1 / 3  # of a step: the backward pass takes about twice as long
 
 @dataclass(frozen=True)
 class StepTime:
-    """How long a step takes.
+    """How long a step takes."""
 
-    Attributes:
-        seconds: of a step of a full batch; None if `reason` says why it was not timed.
-        images: in each of them; the time of fewer than a batch is scaled.
-    """
-
-    seconds: float | None
+    seconds: float | None  # of a step of a full batch; None if `reason` says why it was not timed
     steps: int = 0
-    images: int = 0
+    images: int = 0  # in each of them; the time of fewer than a batch is scaled
     reason: str | None = None
 
 

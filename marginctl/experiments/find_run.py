@@ -29,15 +29,11 @@ class OtherTaskError(UnusableRunError):
 
 @dataclass(frozen=True)
 class ReferenceRun:
-    """A finished run whose network defines the difficulty of training images.
-
-    Attributes:
-        weights: the SHA-256 of its weights: all that a result depends on.
-    """
+    """A finished run whose network defines the difficulty of training images."""
 
     folder: Path
     run: TrainingInfo
-    weights: str
+    weights: str  # the SHA-256 of its weights: all that a result depends on
 
 
 @dataclass(frozen=True)

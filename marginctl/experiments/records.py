@@ -39,7 +39,6 @@ class CVResult(Result):
 
     Attributes:
         classes, rows: the size of the data set.
-        networks: folds x repeats.
         accuracies, tested: (repeats, folds) test accuracy in percent and test rows of each network.
         diverged, collapsed: the numbers (repeat * folds + fold) of the networks whose loss was not
             finite, and of those that predict one class for every row.
@@ -50,7 +49,7 @@ class CVResult(Result):
     classes: Annotated[int, Field(ge=2)]
     rows: Annotated[int, Field(ge=2)]
     split: Literal["folds", "fixed"]
-    networks: int = 0
+    networks: int = 0  # folds x repeats
     accuracies: list[list[Percent]]
     tested: list[list[Annotated[int, Field(ge=1)]]]
     diverged: list[int]
@@ -68,16 +67,12 @@ class CVResult(Result):
 
 
 class EpochMetrics(Record):
-    """The test metrics of one epoch, accuracies in percent.
-
-    Attributes:
-        nll: mean negative log-likelihood, None if it is not finite.
-    """
+    """The test metrics of one epoch, accuracies in percent."""
 
     epoch: Annotated[int, Field(ge=1)]
     top1: Percent
     top5: Percent | None = None
-    nll: float | None = None
+    nll: float | None = None  # mean negative log-likelihood, None if it is not finite
     n: int = 0
     collapsed: bool = False
 
@@ -107,18 +102,14 @@ class TransferSource(SourceModel):
 
 
 class Baseline(Record):
-    """The metrics of the source model on the test images before training.
-
-    Attributes:
-        reason: why there is no accuracy, else None.
-    """
+    """The metrics of the source model on the test images before training."""
 
     top1: Percent | None
     interval: _Interval | None
     n: Annotated[int, Field(ge=1)] | None
     kappa: _Positive | None
     detection: dict[str, Any] | None
-    reason: str | None
+    reason: str | None  # why there is no accuracy, else None
 
     @model_validator(mode="after")
     def _complete(self) -> "Baseline":
@@ -143,7 +134,6 @@ class TrainingResult(Result):
 
     Attributes:
         evaluation: metrics after the last epoch by section; read them through the metric registry.
-        diverged: where the loss was not finite, else None.
     """
 
     task: str
@@ -160,7 +150,7 @@ class TrainingResult(Result):
     scale_from: ScaleSource | None = None
     source_model: SourceModel | None = None
     baseline: Baseline | None = None
-    diverged: str | None
+    diverged: str | None  # where the loss was not finite, else None
     collapsed: bool
     weights_sha256: str | None = None
     timing: TrainingTiming
@@ -204,13 +194,12 @@ class TransferResult(TrainingResult):
     """The result of one network on other images.
 
     Attributes:
-        probe: None for fine-tuning.
         classifier: the objective of the new classifier, where `objective` is the source model's.
     """
 
     method: str
     source_model: TransferSource
-    probe: Probe | None
+    probe: Probe | None  # None for fine-tuning
     predictions_sha256: str | None = None
     classifier: Objective = PROBE_OBJECTIVE
 

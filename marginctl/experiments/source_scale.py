@@ -26,14 +26,10 @@ from marginctl.runs.base_record import parse_objective
 
 @dataclass(frozen=True)
 class ResolvedScale:
-    """A scale and the run that it comes from.
-
-    Attributes:
-        kappa: the mean kappa* of the run, without unit.
-    """
+    """A scale and the run that it comes from."""
 
     source: ScaleSource
-    kappa: float
+    kappa: float  # the mean kappa* of the run, without unit
 
     @property
     def value(self) -> float:

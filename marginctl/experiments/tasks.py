@@ -25,15 +25,13 @@ class Task:
 
     Attributes:
         prepare: returns the session of a `Request`; None for uci-cv, whose command has its own.
-        estimate: returns the document of --dry-run for a session.
-        report: returns what the command prints of results.
     """
 
     schema: str
     result: str
     prepare: str | None = None
-    estimate: str | None = None
-    report: str | None = None
+    estimate: str | None = None  # returns the document of --dry-run for a session
+    report: str | None = None  # returns what the command prints of results
 
     def load(self, attribute: str) -> Any:
         """Import what an attribute names."""

@@ -35,16 +35,12 @@ from marginctl.transfer.source import SourceModel
 
 @dataclass(frozen=True)
 class Session:
-    """A checked command of an image task; nothing has been trained yet.
-
-    Attributes:
-        images: by their digest.
-    """
+    """A checked command of an image task; nothing has been trained yet."""
 
     name: str
     recipe: ImageRecipe
     trials: list[Trial]
-    images: Mapping[str, ImageDataset]
+    images: Mapping[str, ImageDataset]  # by their digest
     folder: Path
     device: str
     recipe_file: Path | None = None

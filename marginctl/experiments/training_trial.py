@@ -27,8 +27,6 @@ class Trial:
     """One network to train.
 
     Attributes:
-        recipe: of this setting, without a grid.
-        data: the digest of its training and test images.
         reference: the finished run that defines the difficulty of its images, if one is named.
         scale: the number of a scale that comes from another run, once it is known.
         source_model: the network that it begins with; None for new weights, and for a second stage
@@ -36,10 +34,10 @@ class Trial:
     """
 
     setting: Mapping[str, Any]
-    recipe: ImageRecipe
+    recipe: ImageRecipe  # of this setting, without a grid
     objective: ParsedObjective
     seed: int
-    data: str
+    data: str  # the digest of its training and test images
     reference: ReferenceRun | None = None
     scale: ResolvedScale | None = None
     ood: Sequence[OODDataset] = ()

@@ -29,11 +29,7 @@ from marginctl.utils.device import resolve_device, usable_cores
 
 @dataclass(frozen=True)
 class UciCvSession:
-    """A checked `uci-cv` command; nothing has been trained yet.
-
-    Attributes:
-        files: that each trial must have besides its result.
-    """
+    """A checked `uci-cv` command; nothing has been trained yet."""
 
     name: str
     recipe: UciCvRecipe
@@ -42,7 +38,7 @@ class UciCvSession:
     trials: list[CVTrial]
     folder: Path
     device: str
-    files: frozenset[str] = frozenset()
+    files: frozenset[str] = frozenset()  # that each trial must have besides its result
 
     @property
     def warnings(self) -> list[str]:

@@ -28,21 +28,18 @@ class PretrainedClassifier:
     """A classifier with pretrained weights, and the preparation of its images.
 
     Attributes:
-        url: where the weights are; None where a package contains them.
-        transform: prepares an image as (3, image_size, image_size) float32, normalised.
         mean, std: the normalisation of each channel, for pixels in [0, 1].
-        network: builds the network with its weights, which gives logits.
     """
 
     name: str
     model: str
-    url: str | None
+    url: str | None  # where the weights are; None where a package contains them
     categories: tuple[str, ...]
-    transform: Any
+    transform: Any  # prepares an image as (3, image_size, image_size) float32, normalised
     image_size: int
     mean: list[float]
     std: list[float]
-    network: Callable[[], nn.Module]
+    network: Callable[[], nn.Module]  # builds the network with its weights, which gives logits
 
     def weights(self) -> tuple[Mapping[str, Tensor], Tensor, Tensor]:
         """Return the backbone's weights by name, the class weights (C, d) and the biases (C,).

@@ -60,17 +60,15 @@ class BackboneEntry:
     Attributes:
         path: import path `module:Class` of a subclass of `Backbone`, which is called with the image
             channels, the image size, `settings` and the options.
-        min_size: the smallest image height and width that all its layers can process.
-        stages: how it divides into four stages; None where it does not.
     """
 
     description: str
     path: str
-    min_size: int = 1
+    min_size: int = 1  # the smallest image height and width that all its layers can process
     channels: int | None = None
     settings: Mapping[str, Value] = field(default_factory=dict)
     options: Mapping[str, Option] = field(default_factory=dict)
-    stages: Stages | None = None
+    stages: Stages | None = None  # how it divides into four stages; None where it does not
 
     @property
     def all_options(self) -> Mapping[str, Option]:
@@ -235,12 +233,9 @@ class ModelSpec(TextForm):
     """A backbone's name and options, as a recipe or an option names it.
 
     The canonical text has sorted options, and no defaults.
-
-    Attributes:
-        name: a name of `BACKBONES`, torchvision/NAME or timm/NAME.
     """
 
-    name: str
+    name: str  # a name of `BACKBONES`, torchvision/NAME or timm/NAME
     options: Mapping[str, Value]
 
     @classmethod

@@ -21,15 +21,10 @@ FEW_CLASSES = 64
 
 
 class Errors(NamedTuple):
-    """The reconstruction error of each sample by each candidate.
+    """The reconstruction error of each sample by each candidate."""
 
-    Attributes:
-        doubled: (20, ..., N): 2 E, with the Gram matrix up to a constant of the sample.
-        by_gram: whether the Gram matrix is used.
-    """
-
-    doubled: Tensor
-    by_gram: bool
+    doubled: Tensor  # (20, ..., N): 2 E, with the Gram matrix up to a constant of the sample
+    by_gram: bool  # whether the Gram matrix is used
 
 
 @torch.no_grad()

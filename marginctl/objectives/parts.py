@@ -281,13 +281,9 @@ def plugin_origins(spec: ObjectiveSpec) -> list[str]:
 
 @dataclass(frozen=True)
 class ScaleSource:
-    """The source of a fixed scale: a multiple of the mean kappa* of a finished trial.
+    """The source of a fixed scale: a multiple of the mean kappa* of a finished trial."""
 
-    Attributes:
-        source: the canonical name of an objective of the same recipe, or a path.
-    """
-
-    source: str
+    source: str  # the canonical name of an objective of the same recipe, or a path
     times: float
 
 

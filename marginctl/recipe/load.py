@@ -31,17 +31,11 @@ class RecipeFile:
 
 @dataclass(frozen=True)
 class RecipeDocument:
-    """The content of a recipe before validation.
+    """The content of a recipe before validation."""
 
-    Attributes:
-        content: keys and values.
-        origins: file and line, or option, of each key.
-        file: the origin of keys that have none.
-    """
-
-    content: dict[str, Any]
-    origins: dict[yaml.KeyPath, str]
-    file: str
+    content: dict[str, Any]  # keys and values
+    origins: dict[yaml.KeyPath, str]  # file and line, or option, of each key
+    file: str  # the origin of keys that have none
 
     @property
     def task(self) -> str:

@@ -46,21 +46,16 @@ class StartTime(Record):
 
 
 class RunInfo(Record):
-    """A run.json: what a trial is and what it is computed with.
-
-    Attributes:
-        numerics: the version of the numerical code, which is raised when a number changes.
-        plugins: the plug-ins that its objective needs, with their versions.
-    """
+    """A run.json: what a trial is and what it is computed with."""
 
     task: str = "uci-cv"
     trial: str
     data: str
     objective: Objective
     seed: int
-    numerics: int
+    numerics: int  # the version of the numerical code, which is raised when a number changes
     recipe: dict[str, Any]
-    plugins: list[str] = []
+    plugins: list[str] = []  # the plug-ins that its objective needs, with their versions
     git_commit: str | None
     timing: StartTime
 

@@ -119,13 +119,11 @@ class SavedResult(Generic[R]):
     """The result that a run directory holds, or the reason why it cannot be used.
 
     Attributes:
-        result: None if there is no usable result.
-        problem: a message for the user, None if nothing is wrong.
         run_json_intact: whether run.json is unchanged; if not, `start` has to write it again.
     """
 
-    result: R | None
-    problem: str | None = None
+    result: R | None  # None if there is no usable result
+    problem: str | None = None  # a message for the user, None if nothing is wrong
     run_json_intact: bool = True
 
 

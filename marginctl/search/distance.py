@@ -25,10 +25,7 @@ class Distance:
         mean_absolute, rms: of the means.
         mean_absolute_z, rms_z: of the differences divided by their standard errors.
         effects_mean_absolute, effects_rms: of the effects.
-        std_mean_absolute: of the standard deviations over the folds.
         rank_correlation: Spearman's, of the methods on a data set; the mean over the data sets.
-        best_agree: the number of data sets with the same best method; ties count as fractions.
-        noise: the expected mean absolute difference of two runs of one protocol.
     """
 
     cells: int
@@ -38,10 +35,10 @@ class Distance:
     rms_z: float
     effects_mean_absolute: float
     effects_rms: float
-    std_mean_absolute: float
+    std_mean_absolute: float  # of the standard deviations over the folds
     rank_correlation: float | None
-    best_agree: float
-    noise: float
+    best_agree: float  # the number of data sets with the same best method; ties count as fractions
+    noise: float  # the expected mean absolute difference of two runs of one protocol
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)

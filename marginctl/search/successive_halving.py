@@ -40,17 +40,12 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Match:
-    """A setting compared with the published table.
-
-    Attributes:
-        objectives: column -> the alternative objective that is nearest.
-        cells: the columns' cells, with these objectives.
-    """
+    """A setting compared with the published table."""
 
     setting: Setting
-    objectives: Mapping[str, str]
+    objectives: Mapping[str, str]  # column -> the alternative objective that is nearest
     distance: Distance
-    cells: Cells
+    cells: Cells  # the columns' cells, with these objectives
 
     def sort_key(self, criterion: str) -> tuple[float, int]:
         """Return the distance to sort by, and the setting's number to break ties."""
@@ -127,13 +122,12 @@ class SearchResult:
     """The result of a search.
 
     Attributes:
-        matches: the settings of the last round, nearest first.
         held_out: for each part of the data sets, the setting selected on the other parts, with
             its distance on this part.
     """
 
     rounds: list[dict[str, int]]
-    matches: list[Match]
+    matches: list[Match]  # the settings of the last round, nearest first
     held_out: list[tuple[list[str], Match]]
     networks: int
 

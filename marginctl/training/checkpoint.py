@@ -30,12 +30,7 @@ DenseTensor = Annotated[Tensor, AfterValidator(_check_dense)]
 
 
 class _CheckpointState(BaseModel):
-    """The schema of a checkpoint.
-
-    Attributes:
-        metrics: the finished epochs' lines of metrics.jsonl, as JSON.
-        normalization: mean and standard deviation of each channel.
-    """
+    """The schema of a checkpoint."""
 
     model_config = ConfigDict(extra="allow", strict=True, arbitrary_types_allowed=True)
     trial: str
@@ -43,8 +38,8 @@ class _CheckpointState(BaseModel):
     steps_per_epoch: Annotated[int, Field(ge=1)]
     world_size: Annotated[int, Field(ge=1)]
     versions: dict[str, str]
-    metrics: str
-    normalization: tuple[list[float], list[float]]
+    metrics: str  # the finished epochs' lines of metrics.jsonl, as JSON
+    normalization: tuple[list[float], list[float]]  # mean and standard deviation of each channel
     classes: list[str]
     image_size: Annotated[int, Field(ge=1)]
     model: dict[str, DenseTensor]

@@ -30,14 +30,10 @@ BATCH_SIZE = 100
 
 @dataclass(frozen=True)
 class PairSimilarities:
-    """The cosine similarities of a list of pairs.
-
-    Attributes:
-        scores: (N,) cosines of the two embeddings of each pair.
-    """
+    """The cosine similarities of a list of pairs."""
 
     pairs: VerificationPairs
-    scores: FloatArray
+    scores: FloatArray  # (N,) cosines of the two embeddings of each pair
     embedding_dim: int
 
     def record(self) -> dict[str, Any]:

@@ -23,16 +23,14 @@ class FittedProbe:
 
     Attributes:
         weight, bias: (C, d) and (C,) in float64, for features in their original coordinates.
-        loss: mean cross-entropy plus penalty.
-        gradient: largest absolute entry of the loss's gradient, computed in float64.
         iterations, evaluations: of L-BFGS, in float32 and float64 together.
     """
 
     l2_penalty: float
     weight: FloatArray
     bias: FloatArray
-    loss: float
-    gradient: float
+    loss: float  # mean cross-entropy plus penalty
+    gradient: float  # largest absolute entry of the loss's gradient, computed in float64
     converged: bool
     iterations: int
     evaluations: int

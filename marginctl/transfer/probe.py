@@ -19,18 +19,12 @@ from marginctl.utils.seed import generator
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """A probe, evaluated on the test part.
-
-    Attributes:
-        features: (n, d) scaled features of the test images.
-        logits: (n, C) of the test images.
-        weight: (C, d).
-    """
+    """A probe, evaluated on the test part."""
 
     record: dict[str, Any]
-    features: FloatArray
-    logits: FloatArray
-    weight: FloatArray
+    features: FloatArray  # (n, d) scaled features of the test images
+    logits: FloatArray  # (n, C) of the test images
+    weight: FloatArray  # (C, d)
 
 
 def fit_probe(

@@ -16,26 +16,22 @@ class SourceModel:
     """A trained network.
 
     Attributes:
-        weights: the SHA-256 of its backbone's tensors: all that a result depends on.
         moments: mean and standard deviation of each channel of its images, from 0 to 1.
-        data: its images, as in its recipe; None for published weights.
-        row: its data, model and settings, or the name of its weights.
-        seed: of its training; None for published weights.
     """
 
     path: str
-    weights: str
+    weights: str  # the SHA-256 of its backbone's tensors: all that a result depends on
     model: ModelSpec
     spec: ObjectiveSpec
     backbone: Mapping[str, Tensor]
     objective: Mapping[str, Tensor]
     moments: tuple[Sequence[float], Sequence[float]]
     classes: Sequence[str]
-    data: ImageData | None
+    data: ImageData | None  # its images, as in its recipe; None for published weights
     image_size: int
-    row: str
+    row: str  # its data, model and settings, or the name of its weights
     trained_with: str
-    seed: int | None
+    seed: int | None  # of its training; None for published weights
 
     def record(self) -> dict[str, Any]:
         """Return what run.json and result.json record of it."""
