@@ -113,12 +113,7 @@ def run(settings: ThroughputSettings, context: Context) -> Result:
 
 
 class _TableTrainer:
-    """Trains the trials that finish in time; it is their listener.
-
-    Args:
-        seconds: the estimate for a trial, which the longest one so far corrects.
-        deadline: on the monotonic clock.
-    """
+    """Trains the trials that finish in time; it is their listener."""
 
     def __init__(self, session: Session, context: Context, seconds: float, deadline: float) -> None:
         self._session, self._report = session, context.report

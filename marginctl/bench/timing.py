@@ -141,10 +141,6 @@ def interleave(
 ) -> dict[str, list[float]]:
     """Time every side once per round, in an order that alternates, so that rounds are paired.
 
-    Args:
-        device: waited for before and after each call.
-        prepare: called with a side's name before each call, outside the timing.
-
     Returns:
         The seconds of each side, by round.
     """

@@ -1,17 +1,26 @@
 """Shell completion of names; nothing here imports torch."""
 
-from collections.abc import Iterable
+from collections.abc import Callable
+from pkgutil import resolve_name
 
 
-def _matching(prefix: str, known: Iterable[str]) -> list[str]:
-    return [name for name in known if name.startswith(prefix)]
+def _names(path: str, *more: str) -> Callable[[str], list[str]]:
+    """Return the completion of the names that a mapping, or the function of one, at a path has."""
+
+    def complete(incomplete: str) -> list[str]:
+        known = resolve_name(path)
+        names = [*(known() if callable(known) else known), *more]
+        return [name for name in names if name.startswith(incomplete)]
+
+    return complete
 
 
-def recipe(incomplete: str) -> list[str]:
-    """Complete the name of a shipped recipe."""
-    from marginctl.recipe.load import shipped_recipes
-
-    return _matching(incomplete, shipped_recipes())
+recipe = _names("marginctl.recipe.load:shipped_recipes")
+uci_set = _names("marginctl.data.tabular.uci:uci_definitions", "all")
+images = _names("marginctl.data.images.registry:IMAGE_SETS", "folder:", "list:")
+model = _names("marginctl.models.registry:BACKBONES")
+benchmark = _names("marginctl.bench.suite:BENCHMARKS")
+_preset = _names("marginctl.objectives.presets:PRESETS")
 
 
 def objective(incomplete: str) -> list[str]:
@@ -20,35 +29,7 @@ def objective(incomplete: str) -> list[str]:
 
     name, colon, given = incomplete.partition(":")
     if not colon or name not in PRESETS:
-        return _matching(incomplete, PRESETS)
+        return _preset(incomplete)
     before, comma, last = given.rpartition(",")
-    options = _matching(last, (f"{option}=" for option in PRESETS[name].options))
-    return [f"{name}:{before}{comma}{option}" for option in options]
-
-
-def uci_set(incomplete: str) -> list[str]:
-    """Complete the name of a UCI data set."""
-    from marginctl.data.tabular.uci import uci_definitions
-
-    return _matching(incomplete, [*uci_definitions(), "all"])
-
-
-def images(incomplete: str) -> list[str]:
-    """Complete the name of an image set; `folder:` and `list:` take a path."""
-    from marginctl.data.images.registry import FOLDER_PREFIX, IMAGE_SETS, LIST_PREFIX
-
-    return _matching(incomplete, [*IMAGE_SETS, FOLDER_PREFIX, LIST_PREFIX])
-
-
-def model(incomplete: str) -> list[str]:
-    """Complete the name of a backbone."""
-    from marginctl.models.registry import BACKBONES
-
-    return _matching(incomplete, BACKBONES)
-
-
-def benchmark(incomplete: str) -> list[str]:
-    """Complete the name of a benchmark."""
-    from marginctl.bench.suite import BENCHMARKS
-
-    return _matching(incomplete, BENCHMARKS)
+    options = [f"{option}=" for option in PRESETS[name].options]
+    return [f"{name}:{before}{comma}{option}" for option in options if option.startswith(last)]

@@ -80,9 +80,7 @@ def predict_run(
     """Return the predictions of a trained network on test images.
 
     Args:
-        path: a run directory, or a checkpoint file in its `checkpoints`.
         data: images instead of those of the training, or None.
-        checkpoint: `last` or `best`, for a run directory.
     """
     loaded = load_checkpoint(path, checkpoint)
     file, state, info, recipe = loaded.file, loaded.state, loaded.info, loaded.recipe

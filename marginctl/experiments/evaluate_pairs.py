@@ -45,11 +45,7 @@ class PairVerification:
 def verify(
     path: Path, files: Sequence[Path], root: Path | None, kind: str, device: str, *, flip: bool
 ) -> PairVerification:
-    """Verify lists of pairs; the training images of the network are not needed.
-
-    Args:
-        root: the folder of their images; None for that of each list.
-    """
+    """Verify lists of pairs; the training images of the network are not needed."""
     lists = [read_pairs(file, root) for file in files]
     loaded = load_checkpoint(path, kind)
     recipe, (mean, std) = loaded.recipe, loaded.state["normalization"]

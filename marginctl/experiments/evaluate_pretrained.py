@@ -43,7 +43,6 @@ def evaluate_weights(
 
     Args:
         data: `imagenet`, `places-365`, `folder:PATH` or `list:PATH`; only its test part is used.
-        ood: out-of-distribution test sets, as in `load_ood_datasets`; prepared by the same preset.
     """
     calibrator = None if calibration is None else Calibrator.load(calibration)
     weights = pretrained_classifier(name)

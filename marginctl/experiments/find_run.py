@@ -111,10 +111,22 @@ def find_reference_run(name: str, images: ImageDataset, groups: int) -> Referenc
 
 
 def find_trained_run(folder: Path, key: str) -> tuple[Path, TrainingInfo, TrainingResult]:
-    """Return the directory, run.json and result of a run that was trained to its end."""
-    folder = find_run_dir(folder, key)
+    """Return the directory, run.json and result of the only run in a folder, or of that folder.
+
+    Raises:
+        RequestError: there is none, or several, or it was not trained to its end.
+    """
+    folders = run_dirs(folder)
+    if len(folders) > 1:
+        raise RequestError(f"{key}: holds {len(folders)} trials: name the folder of one of them")
+    if not folders or not (folders[0] / "result.json").exists():
+        problem = "that trial is not finished" if folders else "no trial is there"
+        raise RequestError(
+            f"{key}: {problem}: expected the folder of a finished trial of marginctl train: train "
+            "it first"
+        )
     try:
-        return folder, *load_trained_run(folder)
+        return folders[0], *load_trained_run(folders[0])
     except UnusableRunError as error:
         raise RequestError(
             f"{key}: {error}: expected a trial of marginctl train that was trained to its end"
@@ -157,17 +169,3 @@ def run_dirs(folder: Path) -> list[Path]:
     if is_run_dir(folder):
         return [folder]
     return sorted(path.parent for path in folder.glob("*/run.json"))
-
-
-def find_run_dir(folder: Path, key: str) -> Path:
-    """Return the folder itself if it is a run directory, else the only finished one in it."""
-    folders = run_dirs(folder)
-    if len(folders) > 1:
-        raise RequestError(f"{key}: holds {len(folders)} trials: name the folder of one of them")
-    if not folders or not (folders[0] / "result.json").exists():
-        problem = "that trial is not finished" if folders else "no trial is there"
-        raise RequestError(
-            f"{key}: {problem}: expected the folder of a finished trial of marginctl train: train "
-            "it first"
-        )
-    return folders[0]

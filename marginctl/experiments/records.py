@@ -256,11 +256,6 @@ def result_type(task: str) -> type[CVResult] | type[TrainingResult]:
     return result
 
 
-def info_type(task: str) -> type[CVInfo] | type[TrainingInfo]:
-    """Return the type of a task's run.json."""
-    return CVInfo if task == "uci-cv" else TrainingInfo
-
-
 def parse_training_info(text: str) -> TrainingInfo | None:
     """Return the record of a run.json, None if of no training, or raise CorruptFileError."""
     info, _ = validate_info(parse_document(text))
@@ -273,7 +268,7 @@ def validate_info(document: Mapping[str, Any]) -> tuple[RunInfo, UciCvRecipe | I
     if task not in TASKS:
         raise CorruptFileError(f"is of the task {task[:40]!r}: expected one of {', '.join(TASKS)}")
     try:
-        info = validated(info_type(task), document)
+        info: RunInfo = validated(CVInfo if task == "uci-cv" else TrainingInfo, document)
         info.recipe, recipe = _shared_recipe(json.dumps(info.recipe, allow_nan=False), task)
     except CorruptFileError as error:
         raise CorruptFileError(f"is corrupt ({error})") from None

@@ -125,7 +125,6 @@ class TrialRunner:
 
         Raises:
             StoppedRunError: a signal came; the checkpoint is written.
-            StorageError: the run directory cannot be written; its files are unharmed.
         """
         trainer, trial = self._trainer, self._trial
         if trial.source_model is not None:

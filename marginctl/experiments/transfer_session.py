@@ -97,11 +97,7 @@ class TransferTrial(Trial):
 
 @dataclass(frozen=True)
 class TransferSession(Session):
-    """A checked `transfer` command; nothing has been computed yet.
-
-    Attributes:
-        skipped: a line for each run of a folder of source models that cannot be used.
-    """
+    """A checked `transfer` command; nothing has been computed yet."""
 
     data_dir: Path = Path()
     skipped: tuple[str, ...] = ()

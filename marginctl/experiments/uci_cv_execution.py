@@ -136,10 +136,10 @@ class _Run:
         self.futures: dict[Future[Any], tuple[_Group, int]] = {}
         self.locked: list[CVTrial] = []  # by other processes
 
-    def load(self, trial: CVTrial, *, quietly: bool = False) -> bool:
+    def load(self, trial: CVTrial) -> bool:
         """Take a saved result; return False, with the reason as a message, if it is unusable."""
         saved = RunDir(self.folder / trial.id).load_result(CVResult, self.files)
-        if saved.problem and not quietly:
+        if saved.problem:
             self.callback.message(saved.problem)
         if saved.result is None or not saved.run_json_intact:
             return False
@@ -154,13 +154,13 @@ class _Run:
         summary = trial.dataset.summary
         return info if summary is None else {**info, "data_summary": summary.as_json()}
 
-    def start(self, trials: list[CVTrial]) -> None:
+    def start(self, trials: list[CVTrial], *, announce: bool = True) -> None:
         """Submit the stacks that these trials share."""
         stacks = trials[0].stacks
         group = _Group([], [None] * len(stacks), len(stacks))
         try:
             for trial in trials:
-                run_dir = self._open(trial)
+                run_dir = self._open(trial, announce=announce)
                 if run_dir is not None:
                     group.trials.append((trial, run_dir))
         except BaseException:
@@ -169,11 +169,13 @@ class _Run:
         for i, stack in enumerate(stacks if group.trials else []):
             self.futures[self.executor.submit(stack, self.device, self.files)] = (group, i)
 
-    def _open(self, trial: CVTrial) -> RunDir | None:
+    def _open(self, trial: CVTrial, *, announce: bool) -> RunDir | None:
         """Return the locked run directory, None if another process holds or has finished it."""
         run_dir = RunDir(self.folder / trial.id)
         if not run_dir.try_lock():
-            self.callback.message(f"{trial}: locked by another process: waiting for its result")
+            if announce:
+                text = f"{trial}: locked by another process: waiting for its result"
+                self.callback.message(text)
             self.locked.append(trial)
             return None
         try:
@@ -240,18 +242,8 @@ class _Run:
     def check_locked(self) -> None:
         """Read the results of trials that other processes held; start those they have left."""
         waiting, self.locked = self.locked, []
-        free: list[CVTrial] = []
-        for trial in waiting:
-            if self.load(trial, quietly=True):
-                continue
-            run_dir = RunDir(self.folder / trial.id)
-            if run_dir.try_lock():  # the other process has left without a result
-                run_dir.unlock()
-                free.append(trial)
-            else:
-                self.locked.append(trial)
-        for group in _groups(free):
-            self.start(group)
+        for group in _groups(waiting):
+            self.start(group, announce=False)
 
     def unlock_all(self) -> None:
         for group, _ in self.futures.values():

@@ -142,11 +142,7 @@ class CVTrial:
     def record(
         self, results: Sequence[Any], chosen: Sequence[int] = ()
     ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-        """Return the metrics of each epoch and the result.
-
-        Args:
-            chosen: the number of each network's candidate in a tuned trial.
-        """
+        """Return the metrics of each epoch and the result."""
         shape = (self.protocol.repeats, num_folds(self.dataset, self.protocol))
         correct = np.concatenate([r.correct for r in results]).reshape(shape)
         tested = np.concatenate([r.tested for r in results]).reshape(shape)
@@ -196,11 +192,7 @@ def _numbers(flags: Iterable[Any]) -> list[int]:
 
 
 def expand_cv_trials(recipe: UciCvRecipe, datasets: Iterable[TabularDataset]) -> list[CVTrial]:
-    """Return the trials of a recipe in the order of its table.
-
-    Raises:
-        RequestError: more folds than a data set has rows, or a data set with one class.
-    """
+    """Return the trials of a recipe in the order of its table."""
     datasets = list(datasets)
     folds = recipe.protocol.folds
     problems = [

@@ -42,11 +42,7 @@ class PretrainedClassifier:
     network: Callable[[], nn.Module]  # builds the network with its weights, which gives logits
 
     def weights(self) -> tuple[Mapping[str, Tensor], Tensor, Tensor]:
-        """Return the backbone's weights by name, the class weights (C, d) and the biases (C,).
-
-        Raises:
-            RequestError: the weights cannot be read, or the classifier has no linear layer.
-        """
+        """Return the backbone's weights by name, the class weights (C, d) and the biases (C,)."""
         if self.model == efficientnet_lite.NAME:
             return efficientnet_lite.pretrained_weights()
         network = self.network()
@@ -146,11 +142,7 @@ def _find_weights(name: str) -> tuple[str, Any]:
 
 
 def _load_network(model: str, weights: Any) -> nn.Module:
-    """Return the network with its weights, from torch.hub's cache or downloaded.
-
-    Raises:
-        RequestError: the weights are absent and cannot be downloaded, or the file is corrupt.
-    """
+    """Return the network with its weights, from torch.hub's cache or downloaded."""
     from torchvision import models
 
     cached = Path(torch.hub.get_dir()) / "checkpoints" / weights.url.rpartition("/")[2]

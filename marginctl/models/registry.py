@@ -83,7 +83,7 @@ def _count(default: int, help: str, maximum: int) -> Option:
 def _resnet(depth: int, blocks: tuple[int, ...], *, bottleneck: bool = False) -> BackboneEntry:
     return BackboneEntry(
         f"ResNet-{depth} (He 2016), the usual variant for CIFAR: a 3x3 stem without pooling",
-        f"{_BACKBONES}.resnet:ResNet",
+        f"{_BACKBONES}.residual:ResNet",
         settings={"blocks": blocks, "bottleneck": bottleneck},
         stages=Stages(),
     )
@@ -92,7 +92,7 @@ def _resnet(depth: int, blocks: tuple[int, ...], *, bottleneck: bool = False) ->
 def _wide_resnet(depth: int, widening: int) -> BackboneEntry:
     return BackboneEntry(
         f"Wide ResNet {depth}-{widening} (Zagoruyko and Komodakis 2016)",
-        f"{_BACKBONES}.wide_resnet:WideResNet",
+        f"{_BACKBONES}.residual:WideResNet",
         settings={"depth": depth, "widening": widening},
         options={
             "dropout": Option(
@@ -129,7 +129,7 @@ BACKBONES = Registry(
     {
         "layer13": BackboneEntry(
             "Large Margin in Softmax's 13-layer network, after Mean Teacher's (Tarvainen 2017)",
-            f"{_BACKBONES}.layer13:Layer13",
+            f"{_BACKBONES}.plain:Layer13",
             min_size=12,
             options={
                 "width": _WIDTH,
@@ -148,34 +148,34 @@ BACKBONES = Registry(
         "wrn-16-8": _wide_resnet(16, 8),
         "mnist-cnn": BackboneEntry(
             "three convolutions and a linear feature, ours; features of length 2 can be plotted",
-            f"{_BACKBONES}.mnist_cnn:MnistCNN",
+            f"{_BACKBONES}.plain:MnistCNN",
             min_size=4,
             options={"feature_dim": _count(2, "length of a feature", 65536)},
             stages=Stages(extra="feature"),  # the linear layer is stage 4
         ),
         "vgg16": BackboneEntry(
             "VGG-16 (Simonyan and Zisserman 2015), the usual variant for CIFAR: convolutions only",
-            f"{_BACKBONES}.vgg:VGG16",
+            f"{_BACKBONES}.plain:VGG16",
             min_size=32,
             settings={"norm": False},
             stages=Stages(),
         ),
         "vgg16-bn": BackboneEntry(
             "vgg16 with batch normalisation after each convolution",
-            f"{_BACKBONES}.vgg:VGG16",
+            f"{_BACKBONES}.plain:VGG16",
             min_size=32,
             settings={"norm": True},
             stages=Stages(),
         ),
         "vgg16-mod": BackboneEntry(
             "Large Margin in Softmax's VGG-16-mod (Kobayashi 2018), as in the author's port",
-            f"{_BACKBONES}.vgg:VGG16Mod",
+            f"{_BACKBONES}.plain:VGG16Mod",
             min_size=16,
             stages=Stages(),
         ),
         "mobilenet": BackboneEntry(
             "MobileNet (Howard 2017); its first layer keeps the size of images up to 64 pixels",
-            f"{_BACKBONES}.mobilenet:MobileNet",
+            f"{_BACKBONES}.plain:MobileNet",
             options={"width": _WIDTH},
             stages=Stages(),
         ),
@@ -186,7 +186,7 @@ BACKBONES = Registry(
         ),
         "mlp": BackboneEntry(
             "hidden layers with ReLU on all pixels of an image",
-            f"{_BACKBONES}.mlp:MLP",
+            f"{_BACKBONES}.plain:MLP",
             options={
                 "width": _count(128, "units of a hidden layer", 65536),
                 "depth": _count(2, "hidden layers", 1000),

@@ -50,13 +50,7 @@ def summarize(objective: ParsedObjective) -> dict[str, Any]:
         "formula": formula,
         "source": source,
         "options": [
-            {
-                "name": key,
-                "default": option.default,
-                "value": values[key],
-                "expected": option.expected,
-                "help": option.help,
-            }
+            {"name": key, "value": values[key], **_record(option)}
             for key, option in options.items()
         ],
     }
@@ -81,16 +75,12 @@ def list_parts() -> dict[str, list[dict[str, Any]]]:
 
 def _option_rows(name: dict[str, str], options: Mapping[str, Option]) -> list[dict[str, Any]]:
     no_option = {"option": None, "default": None, "expected": None, "help": None}
-    return [
-        {
-            **name,
-            "option": key,
-            "default": option.default,
-            "expected": option.expected,
-            "help": option.help,
-        }
-        for key, option in options.items()
-    ] or [{**name, **no_option}]
+    rows = [{**name, "option": key, **_record(option)} for key, option in options.items()]
+    return rows or [{**name, **no_option}]
+
+
+def _record(option: Option) -> dict[str, Any]:
+    return {"default": option.default, "expected": option.expected, "help": option.help}
 
 
 def describe_parts(spec: ObjectiveSpec) -> dict[str, str]:

@@ -51,7 +51,6 @@ class ObjectiveFunction:
 
     Attributes:
         trained: names of the state's entries that are parameters.
-        schedules: of the state's other entries, by name.
 
     Raises:
         RequestError: fewer than two classes, an unknown part, parts that do not fit, or a scale
@@ -78,7 +77,7 @@ class ObjectiveFunction:
             try:
                 self._create(role, part, start)
             except Exception as error:  # a plug-in's code can raise anything
-                raise _failed(role, part, error) from None
+                raise RequestError(f"{_owner(role, part)} fails: {reason(error)}") from None
         self._constant = self._build(start)
         self.has_bias = self._constant.similarity.has_bias
         self.trained = ("log_scale",) if self._constant.scale.gradient_to == "log_scale" else ()
@@ -245,10 +244,8 @@ def _part_class(role: str, part: Part) -> Any:
     return import_object(path, f"{registry.kind} '{part.kind}'", _BASES[role])
 
 
-def _failed(role: str, part: Part, error: Exception) -> RequestError:
-    registry = PARTS[role]
-    path = registry[part.kind].path
-    return RequestError(f"{registry.kind} '{part.kind}' ({path}) fails: {reason(error)}")
+def _owner(role: str, part: Part) -> str:
+    return f"{PARTS[role].kind} '{part.kind}' ({PARTS[role][part.kind].path})"
 
 
 def _state_name(role: str, part: Part, option: str) -> str:
@@ -300,7 +297,7 @@ def check_plugin_parts(spec: ObjectiveSpec, num_classes: int) -> None:
     if not from_plugins:
         return
     role, part = from_plugins[0]
-    owner = f"{PARTS[role].kind} '{part.kind}' ({PARTS[role][part.kind].path})"
+    owner = _owner(role, part)
     function = ObjectiveFunction(spec, num_classes)
     stream = torch.Generator().manual_seed(0)
     features = torch.randn(1, 5, 3, generator=stream)
@@ -313,7 +310,7 @@ def check_plugin_parts(spec: ObjectiveSpec, num_classes: int) -> None:
         )
         plain, _ = function(features, weights, targets, None, state, training=False)
     except Exception as error:  # a plug-in's code can raise anything
-        raise _failed(role, part, error) from None
+        raise RequestError(f"{owner} fails: {reason(error)}") from None
     if loss.shape != (1, 5) or plain.shape != (1, 5) or not loss.is_floating_point():
         raise RequestError(
             f"{owner}: the loss has shape {tuple(loss.shape)} for 5 samples in 1 network: expected "

@@ -182,11 +182,7 @@ def available() -> dict[str, dict[str, Value]]:
 
 
 def check_plugins() -> None:
-    """Load the parts and presets of plug-ins, for callers that take a RequestError as bad data.
-
-    Raises:
-        RequestError: a plug-in cannot be loaded, or an entry is wrong.
-    """
+    """Load the parts and presets of plug-ins, for callers that take a RequestError as bad data."""
     len(PRESETS)
     for registry in PARTS.values():
         len(registry)

@@ -55,6 +55,13 @@ def _negative_log(beta: Value) -> Value:
     return beta.to_negative_log() if isinstance(beta, Schedule) else 0.0 - math.log(beta)
 
 
+def _linear_with(regularizer: str) -> Callable[..., ObjectiveSpec]:
+    """Return the building function of softmax cross-entropy with a regularizer."""
+    return lambda bias, **o: ObjectiveSpec(
+        part("linear", bias=bias), regularizers=(part(regularizer, **o),)
+    )
+
+
 _PRESETS = {
     "soft": Preset(
         "Softmax cross-entropy",
@@ -67,9 +74,7 @@ _PRESETS = {
         "Softmax cross-entropy with center loss",
         "-ln softmax(W x)_y + strength/2 |x - c_y|^2",
         "ArcGrad, eqs. 5 and 6",
-        lambda bias, **o: ObjectiveSpec(
-            part("linear", bias=bias), regularizers=(part("center", **o),)
-        ),
+        _linear_with("center"),
         {**CENTER, **BIAS},
     ),
     "m-soft": Preset(
@@ -112,18 +117,14 @@ _PRESETS = {
         "Label smoothing",
         "-(1 - strength) ln p_y - strength/C sum_c ln p_c, p = softmax(W x)",
         "Large Margin in Softmax, eq. 13",
-        lambda bias, **o: ObjectiveSpec(
-            part("linear", bias=bias), regularizers=(part("label-smoothing", **o),)
-        ),
+        _linear_with("label-smoothing"),
         {**LABEL_SMOOTHING, **BIAS},
     ),
     "lm-softmax": Preset(
         "Large Margin in Softmax",
         "-ln softmax(z)_y + strength D(softmax(z_{c != y}), uniform), z = W x",
         "Large Margin in Softmax, eq. 11",
-        lambda bias, **o: ObjectiveSpec(
-            part("linear", bias=bias), regularizers=(part("non-target-uniformity", **o),)
-        ),
+        _linear_with("non-target-uniformity"),
         {**NON_TARGET_UNIFORMITY, **BIAS},
     ),
     "hinge": Preset(
@@ -144,9 +145,7 @@ _PRESETS = {
         "Softmax with super-symmetric class weights",
         "-ln softmax(W x)_y + strength/C^2 sum_{c,d} (w_c.w_d / v - T_cd)^2",
         "Large Margin in Softmax, Sec. 3; this form is our choice",
-        lambda bias, **o: ObjectiveSpec(
-            part("linear", bias=bias), regularizers=(part("super-symmetry", **o),)
-        ),
+        _linear_with("super-symmetry"),
         {**SUPER_SYMMETRY, **BIAS},
     ),
     "l-gm": Preset(

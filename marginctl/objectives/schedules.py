@@ -229,9 +229,6 @@ class Schedule:
         """Check the first, the largest and the last value of an endless training.
 
         The other values lie between them.
-
-        Raises:
-            ValueError: a value outside the range.
         """
         top, steps = dict(self.options).get("pct_start", 0.0), 10**12
         for step, total in ((0, 1), (int(top * steps), steps), (steps, steps)):

@@ -73,7 +73,6 @@ class Similarity:
 
         Args:
             grad: (..., N, C), of the product; not changed.
-            saved: from `forward`.
             row_weight: (..., N), multiplies the rows of `grad`.
         """
         with torch.enable_grad():

@@ -69,11 +69,7 @@ class CosifyRecipe(EvaluatedRecipe):
         return self.blocks
 
     def with_source_model(self, model: ModelSpec, data: ImageData | None, image_size: int) -> Self:
-        """Return the recipe with the missing fields taken from its source model.
-
-        Args:
-            image_size: of its images; used for images in files if the recipe sets none.
-        """
+        """Return the recipe with the missing fields taken from its source model."""
         check_same_model(self.model, model, self.source_model)
         section = self.data.model_dump(include=self.data.model_fields_set)
         names = self.grid.get("data.name", [self.data.name])

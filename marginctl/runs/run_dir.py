@@ -135,11 +135,7 @@ class RunDir:
         self._lock = filelock.FileLock(path / ".lock", thread_local=False)
 
     def try_lock(self) -> bool:
-        """Take the lock; False if another process holds it. The lock of a killed process is free.
-
-        Raises:
-            StorageError: the folder cannot be created or written.
-        """
+        """Take the lock; False if another process holds it. A killed process holds none."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock.acquire(timeout=0)

@@ -76,7 +76,6 @@ def match(
     """Compare a setting with the published table, each column by its nearest alternative.
 
     Args:
-        alternatives: the objectives of each column.
         selected_on: the data sets on which the nearest alternatives are selected.
         scored_on: the data sets of the distance; None for the same.
     """

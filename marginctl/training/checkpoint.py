@@ -73,9 +73,6 @@ def _shape(value: Tensor | None) -> str:
 def save(folder: Path, kind: str, step: int, state: Mapping[str, Any], keep: int) -> Path:
     """Write a checkpoint, then remove the oldest of its kind beyond `keep`; return its path.
 
-    Args:
-        keep: number of checkpoints of this kind to keep, at least 1.
-
     Raises:
         StorageError: the disk is full or the folder cannot be written; earlier checkpoints are
             unharmed.
@@ -113,11 +110,7 @@ def remove_all(folder: Path) -> None:
 def load_latest(
     folder: Path, kind: str = LAST, trial: str | None = None
 ) -> tuple[tuple[Path, dict[str, Any]] | None, list[str]]:
-    """Return the latest valid checkpoint with its path, and a message for each skipped one.
-
-    Args:
-        trial: the id that it must have; None for any.
-    """
+    """Return the latest valid checkpoint with its path, and a message for each skipped one."""
     problems: list[str] = []
     for path in list_checkpoints(folder, kind):
         try:

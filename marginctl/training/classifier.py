@@ -95,16 +95,15 @@ class Classifier:
 
     def features(self, x: Tensor) -> Tensor:
         """Return (B, d) float32 features of images (B, c, H, W), whatever the precision."""
-        with self._device_config.autocast():
-            features = self._forward(x)
-        return features.float()
+        return self._compute(self._forward, x)
 
     def batch_features(self, x: Tensor) -> Tensor:
         """Return (B, d) float32 features of a batch of images or of cached features."""
-        if self._head is None:
-            return self.features(x)
+        return self._compute(self._forward if self._head is None else self._head_forward, x)
+
+    def _compute(self, network: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
         with self._device_config.autocast():
-            features = self._head_forward(x)
+            features = network(x)
         return features.float()
 
     def first_nonfinite(self) -> str | None:

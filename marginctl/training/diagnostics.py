@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from marginctl.data.images.base import ImageDataset
@@ -102,7 +101,6 @@ class DifficultyGroups:
     """Training images grouped by their difficulty.
 
     Args:
-        losses: (N,) losses of the images under a reference network.
         num_groups: number of groups; their sizes differ by 1 at most.
 
     Attributes:
@@ -175,8 +173,19 @@ def input_gradient_norm(trainer: Trainer, loader: BatchLoader, world: World) -> 
     The loss is the training loss, with its margin; the network computes in evaluation mode and in
     float32, and the objective's state does not change.
     """
-    batch_size = min(GRADIENT_BATCH_SIZE, trainer.recipe.train.batch_size)
-    norms = np.concatenate(world.all_gather(_local_gradient_norms(trainer, loader, batch_size)))
+    trainer.model.eval()
+    trainer.objective.eval()
+    local = [np.zeros(0)]
+    for x, y in loader.test_batches(min(GRADIENT_BATCH_SIZE, trainer.recipe.train.batch_size)):
+        if not len(y):  # more processes than images
+            continue
+        x.requires_grad_()
+        # no image affects another's loss: the gradient of the sum holds each image's own
+        loss = trainer.objective(trainer.model(x).float(), y, reduction="sum")
+        (gradient,) = torch.autograd.grad(loss, x)
+        norm = torch.linalg.vector_norm(gradient.flatten(1), dim=1)
+        local.append(norm.cpu().double().numpy())
+    norms = np.concatenate(world.all_gather(np.concatenate(local)))
     if not np.isfinite(norms).all():
         raise DivergedError(f"the gradient of the loss is not finite at step {trainer.step}")
     return {
@@ -185,25 +194,3 @@ def input_gradient_norm(trainer: Trainer, loader: BatchLoader, world: World) -> 
         "max": float(norms.max()),
         "n": len(norms),
     }
-
-
-def _local_gradient_norms(
-    trainer: Trainer, loader: BatchLoader, batch_size: int
-) -> NDArray[np.float64]:
-    """Return (k,) input-gradient norms of this process's images.
-
-    In evaluation mode no image affects another's loss, so that the gradient of the sum holds each
-    image's own gradient.
-    """
-    trainer.model.eval()
-    trainer.objective.eval()
-    norms = [np.zeros(0)]
-    for x, y in loader.test_batches(batch_size):
-        if not len(y):  # more processes than images
-            continue
-        x.requires_grad_()
-        loss = trainer.objective(trainer.model(x).float(), y, reduction="sum")
-        (gradient,) = torch.autograd.grad(loss, x)
-        norm = torch.linalg.vector_norm(gradient.flatten(1), dim=1)
-        norms.append(norm.cpu().double().numpy())
-    return np.concatenate(norms)

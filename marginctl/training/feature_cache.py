@@ -23,9 +23,6 @@ class FrozenModules:
 
     Their parameters take no gradient. During training they stay in evaluation mode, so that batch
     statistics do not change and dropout is off.
-
-    Attributes:
-        first_trainable: name of the first module that is trained; None where none is.
     """
 
     def __init__(self, recipe: ImageRecipe, backbone: Backbone) -> None:
@@ -46,15 +43,7 @@ class FrozenModules:
 
 
 class SplitBackbone:
-    """A backbone split before its first trainable module.
-
-    Args:
-        backbone: the whole network; its modules are shared, not copied.
-        frozen: its frozen modules, at least one.
-
-    Attributes:
-        head: the network from the first trainable module on.
-    """
+    """A backbone split before its first trainable module."""
 
     def __init__(self, backbone: Backbone, frozen: FrozenModules) -> None:
         self._backbone = backbone

@@ -23,9 +23,6 @@ def build_optimizer(
     Args:
         module: backbone and objective; class weights, trained centers and a learned scale belong
             to the objective. Frozen parameters take no gradient and are left out.
-
-    Raises:
-        AssertionError: a trainable tensor is not in exactly one parameter group.
     """
     groups = _parameter_groups(optim, module, backbone)
     options: dict[str, Any] = {"lr": 1.0, "weight_decay": optim.weight_decay}

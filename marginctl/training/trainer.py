@@ -120,11 +120,7 @@ class Trainer:
         return self.step % len(self.batch_sizes) == 0
 
     def run_epoch(self, after_step: Callable[[], None]) -> dict[str, Any]:
-        """Train to the end of the current epoch; return its training metrics.
-
-        Args:
-            after_step: called after every step; an exception leaves the trainer between steps.
-        """
+        """Train to the end of the current epoch; return its training metrics."""
         for _ in self.steps():
             after_step()
         return self._running.compute()
@@ -191,11 +187,7 @@ class Trainer:
             raise DivergedError(f"the loss is not finite {self._position}")
 
     def check_finite(self) -> None:
-        """Check the loss and the weights, on every process.
-
-        Raises:
-            DivergedError: the loss or a weight is not finite.
-        """
+        """Check the loss and the weights, on every process."""
         self._check_loss()
         name = self._classifier.first_nonfinite()
         if name is not None:
@@ -217,9 +209,6 @@ class Trainer:
         Args:
             batches: loader of other images, whose test part is evaluated.
             split: name of the images in errors; None where features need not be finite.
-
-        Raises:
-            DivergedError: a weight or a feature is not finite.
         """
         self.check_finite()
         self._classifier.broadcast_buffers()
@@ -291,11 +280,7 @@ class Trainer:
         self._running.load_state(state["running_metrics"])
 
     def load_weights(self, state: dict[str, Any]) -> None:
-        """Restore the network and the normalization of its images alone, for evaluation.
-
-        Raises:
-            ValueError: it is of another network.
-        """
+        """Restore the network and the normalization of its images alone, for evaluation."""
         for module, kind in ((self.model, "model"), (self.objective, "objective")):
             checkpoint.check_shapes(module, state[kind])
         self.model.load_state_dict(state["model"])

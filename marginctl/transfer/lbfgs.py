@@ -49,12 +49,7 @@ class CurvatureMemory:
             self.pairs.append((s, y, product))
 
     def direction(self, gradient: FloatArray, inverse: FloatArray) -> FloatArray:
-        """Return the search direction (Nocedal and Wright, algorithm 7.4).
-
-        Args:
-            gradient: (k,).
-            inverse: (k,), the diagonal of the initial inverse Hessian.
-        """
+        """Return the search direction (Nocedal and Wright, algorithm 7.4)."""
         q, alphas = -gradient, []
         for s, y, product in reversed(self.pairs):
             alpha = _dot(s, q) / product
@@ -97,7 +92,6 @@ def minimize(
 
     Args:
         evaluate: gives value and gradient (k,) at a point (k,), in float64 if exact.
-        start: (k,).
         inverse: (k,), about the inverse of the Hessian's diagonal, above 0.
 
     Returns:

@@ -52,7 +52,6 @@ class ProbeProblem:
     problem is small, however long the features are.
 
     Args:
-        x: (n, d) features.
         y: (n,) classes, 0 .. num_classes - 1.
         check: called before every evaluation; an exception stops the work.
     """
@@ -86,9 +85,6 @@ class ProbeProblem:
 
         Order them from strong to weak: the optimum of a strong penalty is near 0 and quickly found,
         and that of the next one is near it.
-
-        Args:
-            tolerance: of the largest absolute entry of the gradient.
         """
         probes: list[FittedProbe] = []
         memory, candidates = CurvatureMemory(), [self._constant_start()]
@@ -105,11 +101,7 @@ class ProbeProblem:
     def fit(
         self, l2_penalty: float, tolerance: float, initial: FittedProbe | None = None
     ) -> FittedProbe:
-        """Return the probe of one penalty.
-
-        Args:
-            initial: a probe on similar features to start from; None for weights of 0.
-        """
+        """Return the probe of one penalty."""
         start = self._constant_start() if initial is None else self._coordinates(initial)
         return self._solve(l2_penalty, tolerance, start, CurvatureMemory())[0]
 

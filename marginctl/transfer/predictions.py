@@ -20,11 +20,7 @@ HEADER = ("image", "label", "predicted", "probability")
 def prediction_rows(
     data: ImageData, images: ImageDataset, data_dir: Path, logits: FloatArray
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield a header and a row per test image: name, label, prediction and its probability.
-
-    Args:
-        logits: (n, C) of the test part.
-    """
+    """Yield a header and a row per test image: name, label, prediction and its probability."""
     yield HEADER
     names, classes = _test_image_names(data, images, data_dir), images.classes
     probabilities = softmax(logits)

@@ -98,7 +98,6 @@ def validation_split(
     """Return rows to fit on, rows to validate on, and notes; each class is in both if it can be.
 
     Args:
-        y: (n,) classes.
         fraction: of each class, for validation; at least one image and all but one at most.
     """
     stream = generator(seed, "transfer", "validation")

@@ -12,9 +12,6 @@ def resolve_device(name: str, *, accelerated: bool = False) -> str:
     Args:
         accelerated: whether `auto` prefers an accelerator. Otherwise it is the CPU: the networks of
             a cross-validation are small, and CPUs of one kind give the same bits.
-
-    Raises:
-        RequestError: an unknown device, or one that this machine does not have.
     """
     if name == "cpu" or (name == "auto" and not accelerated):
         return "cpu"

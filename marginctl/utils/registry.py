@@ -21,13 +21,9 @@ class Registry(Mapping[str, E]):
     listing them imports nothing.
 
     Args:
-        kind: the key of the kind in `Plugin.entries`.
         label: what error messages call the kind, where that is not `kind`.
         also: what a user can write besides a name, for error messages.
         check: raises RequestError for an entry of a plug-in that cannot work.
-
-    Attributes:
-        builtin: the entries of this package.
     """
 
     def __init__(

@@ -30,11 +30,7 @@ class EfficientNetLite0(Backbone):
 
 
 class _Block(nn.Module):
-    """An inverted residual block with drop connect: in training, branches are dropped at random.
-
-    Args:
-        drop_rate: the fraction of images whose branch is dropped.
-    """
+    """An inverted residual block with drop connect: in training, branches are dropped at random."""
 
     def __init__(self, block: nn.Module, drop_rate: float) -> None:
         super().__init__()

@@ -108,11 +108,7 @@ def _check_torchvision(name: str, image_size: int) -> None:
 def _probe(
     name: str, build: Callable[[], nn.Module], shape: tuple[int, int, int], modes: Sequence[bool]
 ) -> int:
-    """Return the length of a network's features, computed on torch's meta device.
-
-    Args:
-        modes: whether the network is in training mode, for each try.
-    """
+    """Return the length of a network's features, computed on torch's meta device."""
     images = " x ".join(map(str, shape))
     outputs = []
     try:

@@ -8,11 +8,7 @@ from marginctl.models.backbone import Backbone
 
 
 class Pooled(Backbone):
-    """Convolutional layers, then global average pooling.
-
-    Args:
-        layers: (N, channels, H, W) -> (N, feature_dim, h, w).
-    """
+    """Convolutional layers, then global average pooling."""
 
     def __init__(self, layers: nn.Sequential, feature_dim: int) -> None:
         super().__init__(feature_dim)
@@ -47,11 +43,7 @@ def convolution(
     groups: int = 1,
     relu: bool = True,
 ) -> nn.Sequential:
-    """Return a convolution without bias, batch normalisation, and a ReLU if wanted.
-
-    Args:
-        padding: None for the padding that keeps the size at stride 1.
-    """
+    """Return a convolution without bias, batch normalisation, and a ReLU if wanted."""
     padding = kernel // 2 if padding is None else padding
     layers = [
         nn.Conv2d(inputs, outputs, kernel, stride, padding, groups=groups, bias=False),
