@@ -80,7 +80,7 @@ class Metric:
             if isinstance(value, list):
                 value = next((one for one in value if _name(one) == key), None)
             else:
-                value = _child(value, key)
+                value = lookup(value, key)
         if isinstance(value, bool) or not isinstance(value, int | float):
             return None
         return self.factor * value
@@ -183,23 +183,18 @@ def _parent(metric: Metric) -> tuple[str, ...] | None:
     return metric.path[: metric.path.index(ANY)] if ANY in metric.path else None
 
 
-def _child(value: Any, key: str) -> Any:
-    """Return what a record has at a key: an attribute of a result, or an entry of an object."""
-    return value.get(key) if isinstance(value, Mapping) else getattr(value, key, None)
-
-
 def names_in(records: Iterable[Record], path: Sequence[str]) -> list[str]:
     """Return the names in the lists at this path, such as the OOD sets of some results."""
-    lists = (value for record in records if isinstance(value := _lookup(record, path), list))
+    lists = (value for record in records if isinstance(value := lookup(record, *path), list))
     names = (_name(entry) for entries in lists for entry in entries)
     return list(dict.fromkeys(name for name in names if name is not None))
 
 
-def _lookup(record: Record, path: Sequence[str]) -> Any:
+def lookup(record: Record, *path: str) -> Any:
     """Return what a result has at a path without lists, None where it has nothing."""
     value: Any = record
     for key in path:
-        value = _child(value, key)
+        value = value.get(key) if isinstance(value, Mapping) else getattr(value, key, None)
     return value
 
 
@@ -211,7 +206,7 @@ def _name(entry: Any) -> str | None:
 
 def detection_sets(records: Sequence[Record]) -> list[str]:
     """Return what detection was measured on: `MISS` and the names of the OOD sets."""
-    detected = [d for r in records if isinstance(d := _lookup(r, _DETECTION), Mapping)]
+    detected = [d for r in records if isinstance(d := lookup(r, *_DETECTION), Mapping)]
     return [MISS, *names_in(detected, ["ood"])] if detected else []
 
 

@@ -1,6 +1,5 @@
 """Builds the report of runs: their tables with tests, and the published tables with verdicts."""
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -159,7 +158,7 @@ def build_report(
     cv_runs = [r for r in collected.cv_runs if _is_of(r, paper, number)]
     training_runs = [r for r in collected.training_runs if _is_of(r, paper, number)]
     collectors = [r.collector() for r in cv_runs]
-    cells = [training_cells(run.training_result for run in _in_order(r)) for r in training_runs]
+    cells = [training_cells(run.training_result for run in r.in_order()) for r in training_runs]
     objectives = [c.grid.objectives for c in collectors]
     objectives += [tuple(dict.fromkeys(cell.objective for cell in group)) for group in cells]
     chosen = iter(resolve_baselines(objectives, baseline))
@@ -259,7 +258,7 @@ _DEFAULTS = TrainRecipe(task="train").model_dump(include={"data", "optim", "trai
 def _training_result(
     runs: collect.TrainingRuns, cells: Sequence[TrainingCell], baseline: str, key: str
 ) -> TrainingResult:
-    results = [run.training_result for run in _in_order(runs)]
+    results = [run.training_result for run in runs.in_order()]
     compared = [m.name for m in metrics_in(results).values() if m.direction != "none"]
     comparisons = [c for name in compared for c in compare_seeds(results, baseline, name)]
     settings = {
@@ -281,22 +280,6 @@ def _training_result(
         runs=_by_place((r, o, run) for (r, o, _), run in runs.runs.items()),
     )
     return TrainingResult(runs, cells, baseline, comparisons, table)
-
-
-def _in_order(runs: collect.TrainingRuns) -> list[Run]:
-    """Return the runs by setting, then by objective as in the recipe, then by seed."""
-    listed = [o for run in runs.runs.values() for o in map(str, run.recipe.objectives)]
-    places = {objective: i for i, objective in enumerate(dict.fromkeys(listed))}
-
-    def key(run: Run) -> tuple[Any, ...]:
-        result = run.training_result
-        settings = sorted(result.setting.items())
-        numbers = [float(v) for _, v in settings if isinstance(v, int | float)]
-        texts = json.dumps([(k, isinstance(v, str), v) for k, v in settings], default=str)
-        place = places.get(result.objective, len(places))
-        return numbers, texts, result.row, place, result.seed
-
-    return sorted(runs.runs.values(), key=key)
 
 
 def _title(recipe: str, paper: str | None, number: str | None, settings: Mapping[str, Any]) -> str:

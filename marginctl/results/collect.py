@@ -1,10 +1,10 @@
 """Collecting the runs below runs folders into tables, with a message for each run skipped."""
 
-import contextlib
 import gc
 import itertools
+import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,13 +30,13 @@ class CVRuns:
     """The runs of one cross-validation recipe under one protocol, which make one table.
 
     Attributes:
-        recipe: its name.
-        paper, table: the published table that it reproduces.
+        paper, table: the published table that the recipe reproduces.
         protocol: without the keys of the grid, which make the rows.
         grid: the values that the recipe tries, by these keys.
         tuning: what is tuned inside the training rows, None without tuning.
-        runs: by row, objective and seed.
     """
+
+    task = "uci-cv"
 
     recipe: str
     paper: str | None
@@ -45,6 +45,11 @@ class CVRuns:
     grid: dict[str, list[Any]] = field(default_factory=dict)
     tuning: dict[str, Any] | None = None
     runs: dict[CellSeed, Run] = field(default_factory=dict)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Return the protocol by dotted keys, and the tuning."""
+        return {f"protocol.{k}": v for k, v in self.protocol.items()} | {"tuning": self.tuning}
 
     def collector(self) -> Collector:
         """Return the cells, rows and columns in the recipe's order and others after them."""
@@ -60,10 +65,12 @@ class CVRuns:
         datasets = _in_order({r.dataset for r in results}, rows)
         objectives = _in_order({r.objective for r in results}, columns)
         names = {row for row, _, _ in self.runs}
+        values = itertools.product(*self.grid.values()) if self.grid else ()
+        every = [dict(zip(self.grid, one, strict=True)) for one in values]
         settings = {
             name: (dataset, setting)
             for dataset in datasets
-            for setting in (_settings(self.grid) if self.grid else ())
+            for setting in every
             if (name := row_name(dataset, setting)) in names
         }
         collector = Collector(
@@ -78,11 +85,6 @@ class CVRuns:
         return collector
 
 
-def _settings(grid: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
-    """Return every setting of a grid, in its order."""
-    return [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
-
-
 def _in_order(names: set[str], order: Iterable[str]) -> list[str]:
     known = [name for name in dict.fromkeys(order) if name in names]
     return known + sorted(names - set(known))
@@ -93,12 +95,12 @@ class TrainingRuns:
     """The runs of one image recipe with the same settings, which make one table.
 
     Attributes:
-        recipe: its name.
-        paper, table: the published table that it reproduces.
+        paper, table: the published table that the recipe reproduces.
         training: the sections of the recipe without the keys that make the rows.
         source_model: of runs with a baseline: the network that they began with.
-        runs: by row, objective and seed.
     """
+
+    task = "train"
 
     recipe: str
     paper: str | None
@@ -113,6 +115,28 @@ class TrainingRuns:
         weights = self.source_model.weights_sha256 if self.source_model else None
         return digest([self.training, weights])
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Return the training by dotted keys, and the weights of a source model."""
+        flat = {f"{s}.{k}": v for s, values in self.training.items() for k, v in values.items()}
+        source = self.source_model
+        return flat | ({} if source is None else {"source_model": source.weights_sha256})
+
+    def in_order(self) -> list[Run]:
+        """Return the runs by setting, then by objective as in the recipe, then by seed."""
+        listed = [o for run in self.runs.values() for o in map(str, run.recipe.objectives)]
+        places = {objective: i for i, objective in enumerate(dict.fromkeys(listed))}
+
+        def key(run: Run) -> tuple[Any, ...]:
+            result = run.training_result
+            settings = sorted(result.setting.items())
+            numbers = [float(v) for _, v in settings if isinstance(v, int | float)]
+            texts = json.dumps([(k, isinstance(v, str), v) for k, v in settings], default=str)
+            place = places.get(result.objective, len(places))
+            return numbers, texts, result.row, place, result.seed
+
+        return sorted(self.runs.values(), key=key)
+
 
 @dataclass
 class Collected:
@@ -123,49 +147,39 @@ class Collected:
     problems: list[str] = field(default_factory=list)
 
     @property
+    def tables(self) -> list[CVRuns | TrainingRuns]:
+        return [*self.cv_runs, *self.training_runs]
+
+    @property
     def runs(self) -> list[Run]:
-        """Return all runs."""
-        groups: list[CVRuns | TrainingRuns] = [*self.cv_runs, *self.training_runs]
-        return [run for group in groups for run in group.runs.values()]
+        return [run for table in self.tables for run in table.runs.values()]
 
 
 def collect(folders: Iterable[Path], load: Callable[[str], Run] = load_run) -> Collected:
     """Load every run directory below some folders, in an order that does not depend on the disk.
-
-    Args:
-        folders: runs folders, or folders in them.
-        load: returns the run in a directory, as `load_run`.
 
     Raises:
         RequestError: a folder does not exist.
     """
     problems: list[str] = []
     grouping = _Grouping(problems)
-    with _without_garbage_collection():
+    gc.disable()  # records have no cycles, and there are many objects to search
+    try:
         for folder in run_folders(folders, problems):
             try:
                 grouping.add(load(folder))
             except CorruptFileError as error:
                 problems.append(printable(f"{folder}: {error}: skipped"))
-    for runs in grouping.runs():
-        _keep_newest_data(runs, problems)
-    return Collected(
+    finally:
+        gc.enable()
+    collected = Collected(
         sorted(grouping.tables.values(), key=lambda t: (t.recipe, digest([t.protocol, t.grid]))),
         sorted(grouping.trained.values(), key=lambda t: (t.recipe, t.key)),
         problems,
     )
-
-
-@contextlib.contextmanager
-def _without_garbage_collection() -> Iterator[None]:
-    """Disable garbage collection: records have no cycles, and there are many objects to search."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
+    for table in collected.tables:
+        _keep_newest_data(table.runs, problems)
+    return collected
 
 
 class _Grouping:
@@ -182,11 +196,6 @@ class _Grouping:
         # by the identity of the recipe, which thousands of runs share; the reference keeps it alive
         self._groups: dict[tuple[Any, ...], tuple[Any, CVRuns | TrainingRuns]] = {}
         self._problems = problems
-
-    def runs(self) -> list[dict[CellSeed, Run]]:
-        """Return the runs of each table."""
-        tables = [table.runs for table in self.tables.values()]
-        return tables + [trained.runs for trained in self.trained.values()]
 
     def add(self, run: Run) -> None:
         """Add a run to its table; of two runs of one cell the later one stays."""
@@ -267,9 +276,7 @@ def run_folders(folders: Iterable[Path], problems: list[str]) -> list[str]:
 
     Symbolic links are not followed: one may lead back.
 
-    Args:
-        folders: runs folders, or folders in them.
-        problems: gets a message for each folder that cannot be read.
+    `problems` gets a message for each folder that cannot be read.
 
     Raises:
         RequestError: a folder does not exist.

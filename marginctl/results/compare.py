@@ -2,7 +2,7 @@
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from marginctl.errors import RequestError
@@ -78,7 +78,7 @@ class Comparisons:
     cells: dict[CellKey, Comparison] = field(default_factory=dict)
     overall: list[Comparison] = field(default_factory=list)
     ranks: dict[str, float] = field(default_factory=dict)
-    friedman: Test = field(default_factory=lambda: Test(None, None))
+    friedman: Test = field(default_factory=Test)
     overlapping: bool = False
     datasets: int = 0
 
@@ -143,16 +143,12 @@ def compare_folds(
         fixed = any(r.split == "fixed" for r in reference)
         reason = "a fixed test set: repeats differ only in initial weights"
         outcomes = [
-            Test(None, None, reason=reason) if fixed else tests.corrected_resampled_t(d, ratio)
+            Test(reason=reason) if fixed else tests.corrected_resampled_t(d, ratio)
             for d, ratio in pairs.values()
         ]
-        adjusted = tests.holm([test.p for test in outcomes])
-        for (objective, (d, _)), test, p in zip(pairs.items(), outcomes, adjusted, strict=True):
-            mean = statistics.fmean(d) if d else None
-            counts = tests.wins_ties_losses(d)
-            comparisons.cells[dataset, objective] = Comparison(
-                "accuracy", dataset, objective, len(d), mean, test, p, *counts, mean
-            )
+        differences = {objective: d for objective, (d, _) in pairs.items()}
+        for comparison in _compare("accuracy", dataset, differences, outcomes):
+            comparisons.cells[dataset, comparison.objective] = comparison
     return _over_datasets(grid, comparisons, others)
 
 
@@ -162,7 +158,7 @@ def _over_datasets(grid: Grid, comparisons: Comparisons, others: Sequence[str]) 
         reason = "no data set has every cell" if not rows else "one objective: nothing to compare"
         if grid.settings:
             reason = "rows are settings of one protocol, not independent data sets"
-        return replace(comparisons, friedman=Test(None, None, reason=reason))
+        return replace(comparisons, friedman=Test(reason=reason))
     columns = {o: [row[i] for row in rows] for i, o in enumerate(grid.objectives)}
     baseline = columns.get(comparisons.baseline)
     differences = {
@@ -171,25 +167,16 @@ def _over_datasets(grid: Grid, comparisons: Comparisons, others: Sequence[str]) 
         if baseline is not None
     }
     outcomes = [tests.wilcoxon(d) for d in differences.values()]
-    adjusted = tests.holm([test.p for test in outcomes])
-    overall = [
-        Comparison(
-            "accuracy",
-            None,
-            objective,
-            len(d),
-            statistics.median(d),
-            test,
-            p,
-            *tests.wins_ties_losses(d),
-            mean=statistics.fmean(d),
-            bootstrap_interval=tests.bootstrap_interval(d),
-        )
-        for (objective, d), test, p in zip(differences.items(), outcomes, adjusted, strict=True)
-    ]
     return replace(
         comparisons,
-        overall=overall,
+        overall=[
+            replace(
+                comparison,
+                difference=statistics.median(differences[comparison.objective]),
+                bootstrap_interval=tests.bootstrap_interval(differences[comparison.objective]),
+            )
+            for comparison in _compare("accuracy", None, differences, outcomes)
+        ],
         ranks=dict(zip(grid.objectives, tests.ranks(rows), strict=True)),
         friedman=tests.friedman(rows),
         datasets=len(rows),
@@ -205,8 +192,7 @@ def _paired_folds(a: Sequence[CVResult], b: Sequence[CVResult]) -> tuple[list[fl
     ratios: list[float] = []
     by_seed = {result.seed: result for result in b}
     for first in a:
-        second = by_seed.get(first.seed)
-        if second is None:
+        if (second := by_seed.get(first.seed)) is None:
             continue
         for ours, theirs, tested in zip(
             first.accuracies, second.accuracies, first.tested, strict=True
@@ -222,15 +208,9 @@ def compare_seeds(
     """Compare every objective with the baseline in each row that has both.
 
     Networks of one seed have the same initial backbone and the same batches, so that they are
-    paired by their seed.
-
-    Args:
-        results: of trainings; diverged ones have no number and are skipped.
-        baseline: canonical name of an objective.
-        metric: its name; results without it are skipped.
+    paired by their seed. Results that diverged, or do not have the metric, are skipped.
     """
     measured = metric_named(metric)
-    higher_is_better = measured.direction == "higher"
     rows: dict[str, dict[str, dict[int, float]]] = {}
     for result in results:
         values = rows.setdefault(result.row, {}).setdefault(result.objective, {})
@@ -239,42 +219,51 @@ def compare_seeds(
             values[result.seed] = value
     comparisons = []
     for row, objectives in rows.items():
-        if baseline not in objectives:
-            continue
-        reference = objectives[baseline]
+        reference = objectives.get(baseline)
         differences = {
-            objective: [
-                value - reference[seed]
-                for seed, value in sorted(values.items())
-                if seed in reference
-            ]
+            objective: [v - reference[s] for s, v in sorted(values.items()) if s in reference]
             for objective, values in objectives.items()
-            if objective != baseline
+            if reference is not None and objective != baseline
         }
         outcomes = [tests.paired_t(d) for d in differences.values()]
-        adjusted = tests.holm([test.p for test in outcomes])
-        for (objective, d), test, p in zip(differences.items(), outcomes, adjusted, strict=True):
-            above, ties, below = tests.wins_ties_losses(d)
-            has_variance = test.p is not None  # equal differences do not show how much they vary
-            mean = statistics.fmean(d) if d else None
-            comparisons.append(
-                Comparison(
-                    metric,
-                    row,
-                    objective,
-                    len(d),
-                    mean,
-                    test,
-                    p,
-                    above if higher_is_better else below,
-                    ties,
-                    below if higher_is_better else above,
-                    mean,
-                    tests.mean_interval(d) if has_variance else None,
-                    tests.bootstrap_interval(d) if has_variance else None,
-                    higher_is_better,
-                )
+        for one in _compare(metric, row, differences, outcomes, measured.direction == "higher"):
+            if one.test.p is not None:  # equal differences do not show how much they vary
+                d = differences[one.objective]
+                intervals = tests.mean_interval(d), tests.bootstrap_interval(d)
+                one = replace(one, interval=intervals[0], bootstrap_interval=intervals[1])
+            comparisons.append(one)
+    return comparisons
+
+
+def _compare(
+    metric: str,
+    row: str | None,
+    differences: Mapping[str, Sequence[float]],
+    outcomes: Sequence[Test],
+    higher_is_better: bool = True,
+) -> list[Comparison]:
+    """Return the comparison of each objective in a row, from its differences and their test."""
+    adjusted = tests.holm([test.p for test in outcomes])
+    comparisons = []
+    for (objective, d), test, p in zip(differences.items(), outcomes, adjusted, strict=True):
+        wins, ties, losses = tests.wins_ties_losses(d if higher_is_better else [-x for x in d])
+        mean = statistics.fmean(d) if d else None
+        comparisons.append(
+            Comparison(
+                metric=metric,
+                row=row,
+                objective=objective,
+                n=len(d),
+                difference=mean,
+                test=test,
+                p_holm=p,
+                wins=wins,
+                ties=ties,
+                losses=losses,
+                mean=mean,
+                higher_is_better=higher_is_better,
             )
+        )
     return comparisons
 
 
@@ -289,11 +278,7 @@ def folds_document(comparisons: Comparisons) -> dict[str, Any]:
             "objective": comparison.objective,
             "baseline": comparisons.baseline,
             "difference": comparison.difference,
-            **_test_document(comparison.test),
-            "p_holm": comparison.p_holm,
-            "wins": comparison.wins,
-            "ties": comparison.ties,
-            "losses": comparison.losses,
+            **_outcome(comparison),
         }
         if over_datasets:
             entry["mean_difference"] = comparison.mean
@@ -304,7 +289,7 @@ def folds_document(comparisons: Comparisons) -> dict[str, Any]:
         "ranks": {
             "average": comparisons.ranks,
             "datasets": comparisons.datasets,
-            "friedman": _test_document(comparisons.friedman),
+            "friedman": asdict(comparisons.friedman),
         },
     }
 
@@ -321,22 +306,13 @@ def seeds_document(comparison: Comparison, baseline: str) -> dict[str, Any]:
         "difference": comparison.difference,
         "interval": _as_list(comparison.interval),
         "bootstrap_interval": _as_list(comparison.bootstrap_interval),
-        **_test_document(comparison.test),
-        "p_holm": comparison.p_holm,
-        "wins": comparison.wins,
-        "ties": comparison.ties,
-        "losses": comparison.losses,
+        **_outcome(comparison),
     }
 
 
-def _test_document(test: Test) -> dict[str, Any]:
-    return {
-        "statistic": test.statistic,
-        "df": test.df,
-        "p": test.p,
-        "effect": test.effect,
-        "reason": test.reason,
-    }
+def _outcome(comparison: Comparison) -> dict[str, Any]:
+    keys = ("p_holm", "wins", "ties", "losses")
+    return asdict(comparison.test) | {key: getattr(comparison, key) for key in keys}
 
 
 def _as_list(interval: Interval | None) -> list[float] | None:

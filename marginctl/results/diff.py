@@ -1,8 +1,8 @@
 """Differences between two runs folders, cell by cell."""
 
 import statistics
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,8 @@ from marginctl.results.statistics import mean_interval
 from marginctl.runs.run_dir import digest
 from marginctl.utils.text import format_setting, printable
 
-# The task, a digest of the training settings, the row and the objective.
-Key = tuple[str, str, str, str]
+Key = tuple[str, str, str, str]  # task, digest of the training settings, row, objective
+Runs = Mapping[int, Run]  # of a cell, by seed
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class DiffCell:
     """One cell of both folders over the seeds that both have, or of one folder.
 
     Attributes:
-        task, recipe, row, objective: the cell; the row of a cross-validation is a data set.
+        row: of a cross-validation a data set.
         seeds: that are compared, or that only the one folder has.
         a, b: the numbers of each folder in percent, one for each fold or seed; None without runs.
         identical: whether all measurements are bit-identical; None for a single folder.
@@ -37,7 +37,7 @@ class DiffCell:
     seeds: tuple[int, ...]
     a: tuple[float, ...] | None
     b: tuple[float, ...] | None
-    identical: bool | None
+    identical: bool | None = None
     low: float | None = None
     high: float | None = None
     note: str | None = None
@@ -74,31 +74,18 @@ class Diff:
         problems: a line for each skipped run.
     """
 
+    protocols: list[str]
+    problems: list[str]
     cells: list[DiffCell] = field(default_factory=list)
     only_a: list[DiffCell] = field(default_factory=list)
     only_b: list[DiffCell] = field(default_factory=list)
-    protocols: list[str] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
         """Return the document of `report --diff --format json`."""
-        return {
-            "schema": 1,
-            "command": "report",
-            "diff": {
-                "cells": [cell.as_json() for cell in self.cells],
-                "only_a": [cell.as_json() for cell in self.only_a],
-                "only_b": [cell.as_json() for cell in self.only_b],
-                "protocols": self.protocols,
-            },
-            "problems": self.problems,
-        }
-
-
-@dataclass
-class _Cell:
-    recipe: str
-    runs: dict[int, Run] = field(default_factory=dict)  # by seed
+        parts = {"cells": self.cells, "only_a": self.only_a, "only_b": self.only_b}
+        diff: dict[str, Any] = {k: [cell.as_json() for cell in part] for k, part in parts.items()}
+        diff["protocols"] = self.protocols
+        return {"schema": 1, "command": "report", "diff": diff, "problems": self.problems}
 
 
 def compare_folders(a: Path, b: Path) -> Diff:
@@ -112,73 +99,54 @@ def compare_folders(a: Path, b: Path) -> Diff:
     collected = collect([a]), collect([b])
     cells_a, cells_b = map(_cells, collected)
     problems = [problem for one in collected for problem in one.problems]
-    diff = Diff(protocols=_protocol_differences(*collected), problems=problems)
-    recipes = {key: cell.recipe for key, cell in (*cells_b.items(), *cells_a.items())}
+    diff = Diff(_protocol_differences(*collected), problems)
+    recipes = {key: _recipe(runs) for key, runs in (*cells_b.items(), *cells_a.items())}
     for key in sorted(recipes, key=lambda k: (recipes[k], k)):
-        one = cells_a.get(key, _Cell(recipes[key]))
-        other = cells_b.get(key, _Cell(recipes[key]))
-        if seeds := sorted(one.runs.keys() & other.runs.keys()):
-            diff.cells.append(_compare_cells(key, one, other, seeds))
-        if seeds := sorted(one.runs.keys() - other.runs.keys()):
-            diff.only_a.append(_single_cell(key, one, seeds, a=_numbers(one, seeds)))
-        if seeds := sorted(other.runs.keys() - one.runs.keys()):
-            diff.only_b.append(_single_cell(key, other, seeds, b=_numbers(other, seeds)))
+        in_a, in_b = cells_a.get(key, {}), cells_b.get(key, {})
+        for cells, seeds in (
+            (diff.cells, in_a.keys() & in_b.keys()),
+            (diff.only_a, in_a.keys() - in_b.keys()),
+            (diff.only_b, in_b.keys() - in_a.keys()),
+        ):
+            if seeds:
+                sides = ({s: side[s] for s in sorted(seeds & side.keys())} for side in (in_a, in_b))
+                cells.append(_diff_cell(key, *sides))
     return diff
 
 
-def _single_cell(
-    key: Key,
-    cell: _Cell,
-    seeds: Sequence[int],
-    a: tuple[float, ...] | None = None,
-    b: tuple[float, ...] | None = None,
-) -> DiffCell:
-    task, _, row, objective = key
-    return DiffCell(task, cell.recipe, row, objective, tuple(seeds), a, b, None)
-
-
-def _cells(collected: Collected) -> dict[Key, _Cell]:
-    """Return the cells of a folder. A trial is in one of them, whatever recipes it belongs to."""
-    cells: dict[Key, _Cell] = {}
-    for table in collected.cv_runs:
-        settings = digest([table.protocol, table.tuning])
+def _cells(collected: Collected) -> dict[Key, dict[int, Run]]:
+    """Return the runs of each cell. A trial is in one of them, whatever recipes it belongs to."""
+    cells: dict[Key, dict[int, Run]] = {}
+    for table in collected.tables:
+        settings = digest(table.settings)
         for (row, objective, seed), run in table.runs.items():
-            key = ("uci-cv", settings, row, objective)
-            cells.setdefault(key, _Cell(table.recipe)).runs[seed] = run
-    for trained in collected.training_runs:
-        for (row, objective, seed), run in trained.runs.items():
-            key = ("train", trained.key, row, objective)
-            cells.setdefault(key, _Cell(trained.recipe)).runs[seed] = run
+            cells.setdefault((table.task, settings, row, objective), {})[seed] = run
     return cells
 
 
-def _compare_cells(key: Key, a: _Cell, b: _Cell, seeds: Sequence[int]) -> DiffCell:
+def _diff_cell(key: Key, a: Runs, b: Runs) -> DiffCell:
+    """Return the cell of the runs of the same seeds; one folder may have none."""
     task, _, row, objective = key
-    numbers_a, numbers_b = _numbers(a, seeds), _numbers(b, seeds)
-    identical = all(_measurements(a.runs[s]) == _measurements(b.runs[s]) for s in seeds)
+    ours, theirs = (_numbers(runs) if runs else None for runs in (a, b))
+    cell = DiffCell(task, _recipe(a or b), row, objective, tuple(a or b), ours, theirs)
+    if cell.a is None or cell.b is None:
+        return cell
+    identical = [_measurements(r) for r in a.values()] == [_measurements(r) for r in b.values()]
     low = high = None
-    if len(numbers_a) == len(numbers_b) and not identical:  # paired by fold, or by seed
-        differences = [y - x for x, y in zip(numbers_a, numbers_b, strict=True)]
+    if len(cell.a) == len(cell.b) and not identical:  # paired by fold, or by seed
+        differences = [y - x for x, y in zip(cell.a, cell.b, strict=True)]
         low, high = mean_interval(differences) or (None, None)
-    return DiffCell(
-        task,
-        a.recipe,
-        row,
-        objective,
-        tuple(seeds),
-        numbers_a,
-        numbers_b,
-        identical,
-        low,
-        high,
-        _note(a, b, seeds),
-    )
+    return replace(cell, identical=identical, low=low, high=high, note=_note(a, b))
 
 
-def _numbers(cell: _Cell, seeds: Iterable[int]) -> tuple[float, ...]:
+def _recipe(runs: Runs) -> str:
+    return next(iter(runs.values())).recipe_name
+
+
+def _numbers(runs: Runs) -> tuple[float, ...]:
     """Return fold accuracies, or test accuracies after the last epoch; none if it diverged."""
     numbers: list[float] = []
-    for result in (cell.runs[seed].result for seed in seeds):
+    for result in (run.result for run in runs.values()):
         if isinstance(result, CVResult):
             numbers += [accuracy for repeat in result.accuracies for accuracy in repeat]
         elif result.last is not None and not result.diverged:
@@ -192,23 +160,25 @@ def _measurements(run: Run) -> Any:
     return run.result.model_dump(include=keys)
 
 
-def _note(a: _Cell, b: _Cell, seeds: Sequence[int]) -> str | None:
+def _note(a: Runs, b: Runs) -> str | None:
     """Return the other differences: data, numerics, device, versions and the recipe's name."""
-    notes = [] if _values(a, seeds, "data") == _values(b, seeds, "data") else ["other data"]
-    pairs = {k: (_values(a, seeds, k), _values(b, seeds, k)) for k in ("numerics", "device")}
-    for package in ("marginctl", "torch", "numpy"):
-        pairs[package] = _versions(a, seeds, package), _versions(b, seeds, package)
-    pairs["recipe"] = (a.recipe, b.recipe)
-    notes += [f"{key} {one} | {other}" for key, (one, other) in pairs.items() if one != other]
+
+    def values(runs: Runs) -> dict[str, str]:
+        by_run = [
+            {key: getattr(run.info, key, None) for key in ("data", "numerics", "device")}
+            | {name: run.result.versions.get(name) for name in ("marginctl", "torch", "numpy")}
+            for run in runs.values()
+        ]
+        joined = {key: "/".join(sorted({str(one[key]) for one in by_run})) for key in by_run[0]}
+        return joined | {"recipe": _recipe(runs)}
+
+    ours, theirs = values(a), values(b)
+    notes = [
+        "other data" if key == "data" else f"{key} {ours[key]} | {theirs[key]}"
+        for key in ours
+        if ours[key] != theirs[key]
+    ]
     return "; ".join(notes) or None
-
-
-def _values(cell: _Cell, seeds: Iterable[int], key: str) -> str:
-    return "/".join(sorted({str(getattr(cell.runs[s].info, key, None)) for s in seeds}))
-
-
-def _versions(cell: _Cell, seeds: Iterable[int], package: str) -> str:
-    return "/".join(sorted({str(cell.runs[s].result.versions.get(package)) for s in seeds}))
 
 
 def _protocol_differences(a: Collected, b: Collected) -> list[str]:
@@ -234,15 +204,8 @@ def _protocol_differences(a: Collected, b: Collected) -> list[str]:
 def _settings(collected: Collected) -> dict[tuple[str, str], list[dict[str, Any]]]:
     """Return the settings of each recipe by task and name."""
     by_recipe: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for table in collected.cv_runs:
-        by_recipe.setdefault(("uci-cv", table.recipe), []).append(
-            {f"protocol.{k}": v for k, v in table.protocol.items()} | {"tuning": table.tuning}
-        )
-    for trained in collected.training_runs:
-        flat = {f"{s}.{k}": v for s, values in trained.training.items() for k, v in values.items()}
-        if trained.source_model is not None:
-            flat["source_model"] = trained.source_model.weights_sha256
-        by_recipe.setdefault(("train", trained.recipe), []).append(flat)
+    for table in collected.tables:
+        by_recipe.setdefault((table.task, table.recipe), []).append(table.settings)
     return by_recipe
 
 

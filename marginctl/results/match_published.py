@@ -6,6 +6,7 @@ from typing import Any
 
 from marginctl.crossval.search_space import grid_settings
 from marginctl.experiments.tasks import load_any_recipe
+from marginctl.metrics.registry import lookup
 from marginctl.papers import PublishedTable
 from marginctl.papers.published import CellKey, Quantity
 from marginctl.recipe import ImageRecipe, TransferRecipe, UciCvRecipe, find_recipe
@@ -225,10 +226,7 @@ def is_selected(selection: Mapping[str, Any], known: Settings) -> bool:
 
 def numbers_at(result: Any, field: str | None) -> list[float]:
     """Return the numbers at a dotted path of a result, flattened; none if there is no such path."""
-    value: Any = result
-    for key in (field or "").split("."):
-        value = value.get(key) if isinstance(value, Mapping) else getattr(value, key, None)
-    return list(_flatten(value))
+    return list(_flatten(lookup(result, *(field or "").split("."))))
 
 
 def _flatten(value: Any) -> Iterable[float]:

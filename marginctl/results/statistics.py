@@ -24,15 +24,15 @@ class Test:
 
     Attributes:
         statistic: t, W or chi squared.
-        p: two-sided.
         df: degrees of freedom, if the test has them.
+        p: two-sided.
         effect: the effect size: mean/std of the differences for t, matched-pairs rank-biserial
             correlation for Wilcoxon.
     """
 
-    statistic: float | None
-    p: float | None
+    statistic: float | None = None
     df: float | None = None
+    p: float | None = None
     effect: float | None = None
     reason: str | None = None
 
@@ -64,13 +64,13 @@ def corrected_resampled_t(differences: Sequence[float], test_to_train: float) ->
     d = np.asarray(differences, np.float64)
     n = len(d)
     if n < 2:
-        return Test(None, None, reason=f"{n} fold: a variance needs 2")
+        return Test(reason=f"{n} fold: a variance needs 2")
     variance = d.var(ddof=1)
     if _is_constant(d):
-        return Test(None, None, n - 1, reason="the difference is the same on every fold")
+        return Test(df=n - 1, reason="the difference is the same on every fold")
     t = d.mean() / math.sqrt((1 / n + test_to_train) * variance)
     p = 2 * student_cdf(n - 1, -abs(t))
-    return Test(float(t), float(p), n - 1, float(d.mean() / math.sqrt(variance)))
+    return Test(float(t), n - 1, float(p), float(d.mean() / math.sqrt(variance)))
 
 
 def paired_t(differences: Sequence[float]) -> Test:
@@ -82,10 +82,10 @@ def paired_t(differences: Sequence[float]) -> Test:
         differences: (n,) between the two numbers of each pair.
     """
     if len(differences) < 2:
-        return Test(None, None, reason=f"{len(differences)} shared seeds: a test needs 2")
+        return Test(reason=f"{len(differences)} shared seeds: a test needs 2")
     test = corrected_resampled_t(differences, 0.0)
     if test.p is None:
-        return Test(None, None, test.df, reason="the difference is the same for every seed")
+        return Test(df=test.df, reason="the difference is the same for every seed")
     return test
 
 
@@ -172,13 +172,13 @@ def friedman(rows: Sequence[Sequence[float]]) -> Test:
     values = np.round(np.asarray(rows, np.float64), DECIMALS)
     if values.ndim != 2 or values.shape[1] < 3 or len(values) < 5:
         shape = f"{len(values)} data sets and {values.shape[1] if values.ndim == 2 else 0} methods"
-        return Test(None, None, reason=f"{shape}: needs 5 and 3")
+        return Test(reason=f"{shape}: needs 5 and 3")
     if (values == values[:, :1]).all():
-        return Test(None, None, reason="all methods tie on every data set")
+        return Test(reason="all methods tie on every data set")
     from scipy.stats import friedmanchisquare  # 0.5 s that a few data sets do not wait for
 
     result = friedmanchisquare(*values.T)
-    return Test(float(result.statistic), float(result.pvalue), values.shape[1] - 1)
+    return Test(float(result.statistic), values.shape[1] - 1, float(result.pvalue))
 
 
 def critical_difference(methods: int, datasets: int, alpha: float = 0.05) -> float:
@@ -200,13 +200,13 @@ def wilcoxon(differences: Sequence[float]) -> Test:
     """
     d = np.round(np.asarray(differences, np.float64), DECIMALS)
     if len(d) < 5:
-        return Test(None, None, reason=f"{len(d)} data sets: needs 5")
+        return Test(reason=f"{len(d)} data sets: needs 5")
     d = d[d != 0]
     if not len(d):
-        return Test(None, None, reason="the means are the same on every data set")
+        return Test(reason="the means are the same on every data set")
     from scipy.stats import wilcoxon as signed_rank
 
     rank = _ranks(np.abs(d))
     effect = float((rank * np.sign(d)).sum() / rank.sum())
     result = signed_rank(d)
-    return Test(float(result.statistic), float(result.pvalue), effect=effect)
+    return Test(float(result.statistic), p=float(result.pvalue), effect=effect)

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from marginctl.reports.figures.layout import Block, compose, objective_indices
+from marginctl.metrics.registry import lookup
+from marginctl.reports.figures.layout import compose, objective_indices, row_block
 from marginctl.reports.figures.seed_groups import (
     FloatArray,
     Omissions,
@@ -16,9 +17,7 @@ from marginctl.reports.figures.seed_groups import (
     available,
     by_row,
     is_number,
-    lookup,
     number,
-    seeds_text,
 )
 from marginctl.reports.figures.style import COLORS, legend_text
 
@@ -48,42 +47,29 @@ def angle_histograms(table: SeedTable, omissions: Omissions) -> Figure | None:
     columns = max(map(len, by_group.values()), default=0)
     highest = max((h.percent.max() for by in by_group.values() for h in by.values()), default=0.0)
     indices = objective_indices(table.groups)
-    blocks = []
-    for row, groups in by_row(by_group).items():
 
-        def draw(panels: Any, groups: Sequence[SeedGroup] = groups) -> None:
-            for line, group in zip(panels, groups, strict=True):
-                color = COLORS[indices[group.objective] % len(COLORS)]
-                line[0].set_ylabel(f"{legend_text(group.objective, ROW_LETTERS)}\nimages (%)")
-                for panel, (epoch, histogram) in zip(line, by_group[group].items(), strict=False):
-                    _draw_histogram(panel, epoch, histogram, color)
-            for panel in panels[-1]:
-                panel.set_xlabel("angle to the target's class weight (degrees)")
-            panels[0, 0].set(xlim=(0, 180), ylim=(0, 1.05 * highest), xticks=range(0, 181, 45))
+    def draw(groups: Sequence[SeedGroup], panels: Any) -> None:
+        for line, group in zip(panels, groups, strict=True):
+            color = COLORS[indices[group.objective] % len(COLORS)]
+            line[0].set_ylabel(f"{legend_text(group.objective, ROW_LETTERS)}\nimages (%)")
+            for panel, (epoch, histogram) in zip(line, by_group[group].items(), strict=False):
+                _draw_histogram(panel, epoch, histogram, color)
+        for panel in panels[-1]:
+            panel.set_xlabel("angle to the target's class weight (degrees)")
+        panels[0, 0].set(xlim=(0, 180), ylim=(0, 1.05 * highest), xticks=range(0, 181, 45))
 
-        blocks.append(
-            Block(
-                f"{row}; {seeds_text(groups)}",
-                (len(groups), columns),
-                draw,
-                PANEL[1],
-                {"sharex": True, "sharey": True},
-            )
-        )
+    blocks = [
+        row_block(row, groups, (len(groups), columns), draw, PANEL[1], sharex=True, sharey=True)
+        for row, groups in by_row(by_group).items()
+    ]
     caption = "Percentages are means over the seeds; the dashed line is the mean angle."
     return compose(table.title, caption, blocks, PANEL[0], omissions)
 
 
 def _draw_histogram(panel: Any, epoch: int, histogram: Histogram, color: str) -> None:
-    panel.bar(
-        histogram.edges[:-1],
-        histogram.percent,
-        width=np.diff(histogram.edges),
-        align="edge",
-        color=color,
-        edgecolor="white",
-        linewidth=0.5,
-    )
+    edges: Any = {"align": "edge", "edgecolor": "white", "linewidth": 0.5}
+    left, width = histogram.edges[:-1], np.diff(histogram.edges)
+    panel.bar(left, histogram.percent, width, color=color, **edges)
     panel.axvline(histogram.mean, color="0.35", linestyle="--", linewidth=1.2)
     panel.set_title(f"epoch {epoch}: mean {histogram.mean:.1f}°", fontsize=8)
 

@@ -12,15 +12,10 @@ ROW_HEIGHT = 0.32  # inches per method
 
 
 def cliques(ranks: Mapping[str, float], difference: float) -> list[tuple[float, float]]:
-    """Return the largest groups of neighbouring ranks within the critical difference.
+    """Return (lowest, highest) of the largest groups of ranks that do not differ significantly.
 
-    Args:
-        ranks: average rank of each method.
-        difference: the critical difference; ranks at most so far apart do not differ significantly.
-
-    Returns:
-        (lowest, highest) rank of each group of two or more methods, in order; the same rank twice
-        for methods that share it and differ from all others.
+    A group has two methods or more, with average ranks at most `difference` apart; it has the same
+    rank twice for methods that share it and differ from all others.
     """
     values = sorted(ranks.values())
     spans: list[tuple[float, float]] = []
@@ -55,38 +50,24 @@ def draw(compared: Comparisons, path: Path) -> None:
     rows = (methods + 1) // 2
     figure = Figure(figsize=(8.5, 1.3 + bars + ROW_HEIGHT * rows), layout="constrained")
     axes = figure.subplots()
-    axes.set_xlim(1, methods)
-    bottom = bars + ROW_HEIGHT * rows
-    axes.set_ylim(bottom, -0.7)
+    axes.set(xlim=(1, methods), ylim=(bars + ROW_HEIGHT * rows, -0.7))
     axes.axis("off")
-    axes.plot([1, methods], [0, 0], color="black", linewidth=1)
+    axes.hlines(0, 1, methods, color="black", linewidth=1)
     for tick in range(1, methods + 1):
-        axes.plot([tick, tick], [-0.06, 0], color="black", linewidth=1)
+        axes.vlines(tick, -0.06, 0, color="black", linewidth=1)
         axes.text(tick, -0.1, str(tick), ha="center", va="bottom", fontsize=9)
     axes.text(methods, -0.45, "average rank (1 = best)", ha="right", va="bottom", fontsize=9)
-    axes.plot([1, 1 + difference], [-0.45, -0.45], color="black", linewidth=2)
-    axes.text(
-        1,
-        -0.52,
-        f"critical difference {difference:.2f} (Nemenyi, p = 0.05, {datasets} data sets)",
-        ha="left",
-        va="bottom",
-        fontsize=9,
-    )
+    axes.hlines(-0.45, 1, 1 + difference, color="black", linewidth=2)
+    text = f"critical difference {difference:.2f} (Nemenyi, p = 0.05, {datasets} data sets)"
+    axes.text(1, -0.52, text, ha="left", va="bottom", fontsize=9)
     for i, (low, high) in enumerate(groups):
-        y = 0.2 + 0.25 * i
-        axes.plot([low - 0.03, high + 0.03], [y, y], color="black", linewidth=3)
+        axes.hlines(0.2 + 0.25 * i, low - 0.03, high + 0.03, color="black", linewidth=3)
     for i, (name, rank) in enumerate(ordered):
         left = i < rows
         height = bars + ROW_HEIGHT * (i if left else methods - 1 - i) + 0.1
         edge = 1 if left else methods
         axes.plot([rank, rank, edge], [0, height, height], color="0.45", linewidth=0.8)
-        axes.text(
-            edge + (-0.05 if left else 0.05),
-            height,
-            f"{name}  {rank:.2f}" if left else f"{rank:.2f}  {name}",
-            ha="right" if left else "left",
-            va="center",
-            fontsize=9,
-        )
+        text = f"{name}  {rank:.2f}" if left else f"{rank:.2f}  {name}"
+        x, side = (edge - 0.05, "right") if left else (edge + 0.05, "left")
+        axes.text(x, height, text, ha=side, va="center", fontsize=9)
     save(figure, path)

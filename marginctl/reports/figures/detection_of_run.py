@@ -1,6 +1,7 @@
 """The figure of `eval`: score histograms and ROC curves of misclassification and OOD detection."""
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,10 @@ from marginctl.reports.tables.evaluation_table import detection_parts
 
 PANEL = (3.3, 2.7)  # inches
 HISTOGRAMS = {"max_similarity": "max similarity", "feature_norm": "feature norm ||x||"}
-# in colours that no ROC curve has
+# in colours that no ROC curve has, and two line styles: they differ in grey, too
 CLASSES = {
-    "inside": ("positive: correct, or in-distribution", COLORS[5]),
-    "outside": ("negative: misclassified, or OOD", COLORS[6]),
+    "inside": ("positive: correct, or in-distribution", COLORS[5], "-"),
+    "outside": ("negative: misclassified, or OOD", COLORS[6], "--"),
 }
 
 
@@ -24,10 +25,7 @@ CLASSES = {
 def draw(title: str, detection: Mapping[str, Any], path: Path) -> str | None:
     """Write a row of panels per detection task: two score histograms and the ROC of all scores.
 
-    Args:
-        title: above all.
-        detection: `evaluation.detection`, with curves.
-        path: a file of one of `FORMATS`.
+    `detection` is `evaluation.detection` with curves.
 
     Returns:
         Why nothing could be drawn, else None.
@@ -39,20 +37,11 @@ def draw(title: str, detection: Mapping[str, Any], path: Path) -> str | None:
         name: {score: content for score, content in task["scores"].items() if content is not None}
         for name, task in detection_parts(detection).items()
     }
-    blocks = []
-    for name, scores in tasks.items():
-        if not scores:
-            continue
-
-        def draw_row(panels: Any, scores: Mapping[str, Any] = scores) -> None:
-            *histograms, roc = panels[0]
-            for panel, (score, label) in zip(histograms, HISTOGRAMS.items(), strict=True):
-                panel.set(xlabel=label, ylabel="images (%)")
-                if score in scores:
-                    _draw_histogram(panel, scores[score]["histogram"])
-            _draw_roc(roc, scores)
-
-        blocks.append(Block(name, (1, 3), draw_row, PANEL[1]))
+    blocks = [
+        Block(name, (1, 3), partial(_draw_row, scores), PANEL[1])
+        for name, scores in tasks.items()
+        if scores
+    ]
     if not blocks:
         return "; ".join(f"{task}: {reason}" for task, reason in detection["reasons"].items())
     caption = (
@@ -64,19 +53,20 @@ def draw(title: str, detection: Mapping[str, Any], path: Path) -> str | None:
     return None
 
 
+def _draw_row(scores: Mapping[str, Any], panels: Any) -> None:
+    *histograms, roc = panels[0]
+    for panel, (score, label) in zip(histograms, HISTOGRAMS.items(), strict=True):
+        panel.set(xlabel=label, ylabel="images (%)")
+        if score in scores:
+            _draw_histogram(panel, scores[score]["histogram"])
+    _draw_roc(roc, scores)
+
+
 def _draw_histogram(panel: Any, histogram: Mapping[str, Any]) -> None:
-    for i, (key, (label, color)) in enumerate(CLASSES.items()):
-        percent = 100 * np.array(histogram[key]) / sum(histogram[key])
-        panel.stairs(percent, histogram["edges"], fill=True, color=color, alpha=0.35)
-        # two line styles: the classes differ in grey, too
-        panel.stairs(
-            percent,
-            histogram["edges"],
-            color=color,
-            linestyle=("-", "--")[i],
-            label=label,
-            linewidth=1.2,
-        )
+    for key, (label, color, line) in CLASSES.items():
+        percent, edges = 100 * np.array(histogram[key]) / sum(histogram[key]), histogram["edges"]
+        panel.stairs(percent, edges, fill=True, color=color, alpha=0.35)
+        panel.stairs(percent, edges, color=color, linestyle=line, label=label, linewidth=1.2)
 
 
 def _draw_roc(panel: Any, scores: Mapping[str, Any]) -> None:

@@ -1,12 +1,14 @@
 """One test image under the least-squares scale: its cosines and its softmax."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from marginctl.metrics.registry import lookup
 from marginctl.metrics.scoring_rules import softmax
 from marginctl.reports.figures.layout import Block, compose
 from marginctl.reports.figures.seed_groups import (
@@ -16,7 +18,6 @@ from marginctl.reports.figures.seed_groups import (
     SeedTable,
     available,
     is_number,
-    lookup,
 )
 from marginctl.reports.figures.style import COLORS
 
@@ -34,17 +35,18 @@ def example_image(table: SeedTable, omissions: Omissions) -> Figure | None:
     class, and below them softmax(kappa* z).
     """
     reason = "no example: objectives with the least-squares scale record one"
+
+    def draw(examples: Sequence[Example], panels: Any) -> None:
+        for j, (epoch, example) in enumerate(examples):
+            _draw_example(panels[:, j], epoch, example)
+        panels[0, 0].set_ylabel("(a) logit z (no unit)")
+        panels[1, 0].set_ylabel("(b) softmax (probability)")
+
     blocks = []
     for group, examples in available(table.groups, _examples, omissions, reason).items():
-
-        def draw(panels: Any, examples: Sequence[Example] = examples) -> None:
-            for j, (epoch, example) in enumerate(examples):
-                _draw_example(panels[:, j], epoch, example)
-            panels[0, 0].set_ylabel("(a) logit z (no unit)")
-            panels[1, 0].set_ylabel("(b) softmax (probability)")
-
         title = f"{group.row}; {group.objective}; seed {group.runs[0].result.seed}"
-        blocks.append(Block(title, (2, len(examples)), draw, PANEL[1], {"sharex": True}))
+        shape, options = (2, len(examples)), {"sharex": True}
+        blocks.append(Block(title, shape, partial(draw, examples), PANEL[1], options))
     caption = (
         "The first test image under the network of the first seed. (a) Cosines z to the class "
         "weights. (b) softmax(kappa* z). Circles: the smallest set of classes with 50 % "
@@ -90,19 +92,13 @@ def smallest_set(probabilities: FloatArray) -> NDArray[np.int64]:
     return order[: min(count, MAX_CIRCLES)].astype(np.int64)
 
 
-def _draw_classes(panel: Any, values: FloatArray, label: int, circled: NDArray[np.int64]) -> None:
+def _draw_classes(panel: Any, values: FloatArray, target: int, circled: NDArray[np.int64]) -> None:
     classes = np.arange(len(values))
     size = 4.5 if len(values) <= 100 else 2.0
     panel.vlines(classes, 0, values, color="0.75", linewidth=0.8)
     panel.plot(classes, values, "o", color=COLORS[2], markersize=size, label="class")
-    panel.plot([label], [values[label]], "s", color=COLORS[1], markersize=6, label="true class")
-    panel.plot(
-        circled,
-        values[circled],
-        "o",
-        markersize=11,
-        markerfacecolor="none",
-        markeredgecolor=COLORS[0],
-        label="smallest set with 50 % probability",
-    )
+    panel.plot([target], [values[target]], "s", color=COLORS[1], markersize=6, label="true class")
+    circle: Any = {"markersize": 11, "markerfacecolor": "none", "markeredgecolor": COLORS[0]}
+    label = "smallest set with 50 % probability"
+    panel.plot(circled, values[circled], "o", label=label, **circle)
     panel.axhline(0, color="0.4", linewidth=0.6)

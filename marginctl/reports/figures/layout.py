@@ -3,11 +3,12 @@
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
 from matplotlib.collections import PolyCollection
-from matplotlib.figure import Figure, SubFigure
+from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Patch
 
@@ -28,7 +29,6 @@ class Block:
     """A titled grid of panels.
 
     Attributes:
-        title: above the panels.
         shape: rows and columns of panels; panels without data are hidden.
         draw: called with the panels, an array of that shape.
         row_height: in inches.
@@ -55,9 +55,6 @@ def compose(
     """Return a figure of blocks below each other, None where there is nothing to draw.
 
     Args:
-        title: above all.
-        caption: below all, broken into lines.
-        blocks: from the top.
         panel_width: in inches.
         omissions: gets a line where the figure would have more than `MAX_PANELS` panels.
         min_columns: the figure is at least this many panels wide, for its texts.
@@ -83,23 +80,30 @@ def compose(
     panels: list[Any] = []
     for part, block in zip(parts, blocks, strict=True):
         part.suptitle(textwrap.fill(block.title, letters), fontsize=9)
-        panels += _fill(part, block)
+        axes = part.subplots(*block.shape, squeeze=False, **block.options)
+        block.draw(axes)
+        for panel in axes.flat:
+            panel.set_visible(panel.has_data())
+        panels += list(axes.flat)
     _add_head(figure, title, panels, legend_columns)
     return figure
 
 
-def _fill(part: SubFigure, block: Block) -> list[Any]:
-    axes = part.subplots(*block.shape, squeeze=False, **block.options)
-    block.draw(axes)
-    for panel in axes.flat:
-        panel.set_visible(panel.has_data())
-    return list(axes.flat)
+def row_block(
+    row: str,
+    groups: Sequence[SeedGroup],
+    shape: tuple[int, int],
+    draw: Callable[[Sequence[SeedGroup], Any], None],
+    row_height: float,
+    **options: Any,
+) -> Block:
+    """Return the block of a row's groups; `draw` is called with them and the panels."""
+    return Block(f"{row}; {seeds_text(groups)}", shape, partial(draw, groups), row_height, options)
 
 
 def group_blocks(
     contents: Mapping[SeedGroup, T],
     draw: Callable[[Sequence[Any], SeedGroup, T, bool], None],
-    *,
     row_heights: Sequence[float],
     max_columns: int,
     **options: Any,
@@ -112,30 +116,25 @@ def group_blocks(
             whether the panels are the first of their row.
         row_heights: of a group's panels, in inches.
         max_columns: columns of groups, at most.
-        options: of `Figure.subplots`.
     """
     rows = by_row(contents)
     columns = min(max_columns, max(map(len, rows.values()), default=1))
     depth = len(row_heights)
+
+    def draw_row(groups: Sequence[SeedGroup], panels: Any) -> None:
+        for i, group in enumerate(groups):
+            line, column = divmod(i, columns)
+            own_panels = panels[depth * line : depth * (line + 1), column]
+            own_panels[0].set_title(legend_text(group.objective))
+            draw(own_panels, group, contents[group], column == 0)
+
     blocks = []
     for row, groups in rows.items():
         lines = -(-len(groups) // columns)
-
-        def draw_row(panels: Any, groups: Sequence[SeedGroup] = groups) -> None:
-            for i, group in enumerate(groups):
-                line, column = divmod(i, columns)
-                own_panels = panels[depth * line : depth * (line + 1), column]
-                own_panels[0].set_title(legend_text(group.objective))
-                draw(own_panels, group, contents[group], column == 0)
-
+        shape, ratios = (depth * lines, columns), [*row_heights] * lines
+        height = float(np.mean(row_heights))
         blocks.append(
-            Block(
-                f"{row}; {seeds_text(groups)}",
-                (depth * lines, columns),
-                draw_row,
-                float(np.mean(row_heights)),
-                {"height_ratios": [*row_heights] * lines, **options},
-            )
+            row_block(row, groups, shape, draw_row, height, height_ratios=ratios, **options)
         )
     return blocks
 

@@ -6,15 +6,15 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from marginctl.reports.figures.layout import Block, compose, group_blocks, objective_indices
+from marginctl.metrics.registry import lookup
+from marginctl.reports.figures.layout import compose, group_blocks, objective_indices, row_block
 from marginctl.reports.figures.seed_groups import (
     Omissions,
     SeedGroup,
     SeedTable,
     Series,
+    available,
     by_row,
-    lookup,
-    seeds_text,
     spread,
     spread_text,
 )
@@ -37,7 +37,8 @@ def learning_curves(table: SeedTable, omissions: Omissions) -> Figure | None:
     quantities = {"training loss (nats)": ("train", "loss"), "test top-1 (%)": ("test", "top1")}
     figure = _by_epoch(table, omissions, quantities, caption)
     for block in figure.subfigs if figure else ():
-        right = block.axes[1].secondary_yaxis("right", functions=(_complement, _complement))
+        complement = (lambda percent: 100 - percent,) * 2
+        right = block.axes[1].secondary_yaxis("right", functions=complement)
         right.set_ylabel("test error (%)")
     return figure
 
@@ -65,13 +66,8 @@ def input_gradient_norm(table: SeedTable, omissions: Omissions) -> Figure | None
 
 def sample_difficulty(table: SeedTable, omissions: Omissions) -> Figure | None:
     """Draw confidence and gradient fraction of training images by epoch and difficulty group."""
-    by_group: dict[SeedGroup, dict[tuple[str, str], Series]] = {}
-    for group in table.groups:
-        series = _difficulty_series(group)
-        if series:
-            by_group[group] = series
-        else:
-            omissions.add("no sample difficulty by epoch: train.reference_run records it", group)
+    reason = "no sample difficulty by epoch: train.reference_run records it"
+    by_group = available(table.groups, _difficulty_series, omissions, reason)
     counts = [len(one.values) for by_number in by_group.values() for one in by_number.values()]
     caption = (
         f"Mean over the seeds; {spread_text('band', counts)}. Training images in groups of equal "
@@ -79,19 +75,9 @@ def sample_difficulty(table: SeedTable, omissions: Omissions) -> Figure | None:
         "true class, without margin. Fraction of the gradient: the sum over the group's images of "
         "|dJ/dx| with respect to the feature x, with the margin, divided by the sum over all."
     )
-    height = DIFFICULTY_PANEL[1]
-    blocks = group_blocks(
-        by_group,
-        _draw_difficulty,
-        row_heights=(height, height),
-        max_columns=DIFFICULTY_COLUMNS,
-        sharey="row",
-    )
+    heights = (DIFFICULTY_PANEL[1],) * 2
+    blocks = group_blocks(by_group, _draw_difficulty, heights, DIFFICULTY_COLUMNS, sharey="row")
     return compose(table.title, caption, blocks, DIFFICULTY_PANEL[0], omissions)
-
-
-def _complement(percent: Any) -> Any:
-    return 100 - percent
 
 
 def _by_epoch(
@@ -102,11 +88,7 @@ def _by_epoch(
 ) -> Figure | None:
     """Return a block per row, with a panel per quantity and a line per objective.
 
-    Args:
-        table: whose runs are drawn.
-        omissions: gets a reason for each quantity that a group did not record.
-        quantities: axis label -> path in a record of metrics.jsonl.
-        caption: what the quantities are.
+    Quantities have an axis label and a path in a record of metrics.jsonl.
     """
     all_series: dict[tuple[SeedGroup, str], Series] = {}
     for group in table.groups:
@@ -118,24 +100,22 @@ def _by_epoch(
                 all_series[group, label] = series
     rows = {group.row for group, _ in all_series}
     indices = objective_indices(table.groups)
-    blocks = []
-    for row, groups in by_row(group for group in table.groups if group.row in rows).items():
 
-        def draw(panels: Any, groups: Sequence[SeedGroup] = groups) -> None:
-            for panel, label in zip(panels[0], quantities, strict=True):
-                for group in groups:
-                    if (group, label) in all_series:
-                        name = legend_text(group.objective)
-                        draw_series(panel, all_series[group, label], name, indices[group.objective])
-                set_epoch_axis(panel)
-                panel.set_ylabel(label)
+    def draw(groups: Sequence[SeedGroup], panels: Any) -> None:
+        for panel, label in zip(panels[0], quantities, strict=True):
+            for group in groups:
+                if (group, label) in all_series:
+                    name = legend_text(group.objective)
+                    draw_series(panel, all_series[group, label], name, indices[group.objective])
+            set_epoch_axis(panel)
+            panel.set_ylabel(label)
 
-        title = f"{row}; {seeds_text(groups)}"
-        blocks.append(Block(title, (1, len(quantities)), draw, PANEL[1]))
+    shape = (1, len(quantities))
+    drawn = by_row(group for group in table.groups if group.row in rows)
+    blocks = [row_block(row, groups, shape, draw, PANEL[1]) for row, groups in drawn.items()]
     band = spread_text("band", (len(series.values) for series in all_series.values()))
-    return compose(
-        table.title, f"Mean over the seeds; {band}. {caption}", blocks, PANEL[0], omissions
-    )
+    caption = f"Mean over the seeds; {band}. {caption}"
+    return compose(table.title, caption, blocks, PANEL[0], omissions)
 
 
 def draw_series(panel: Any, series: Series, label: str, index: int) -> None:
@@ -157,7 +137,7 @@ def set_epoch_axis(panel: Any) -> None:
 
 def _difficulty_series(group: SeedGroup) -> dict[tuple[str, str], Series]:
     """Return the series of each quantity and difficulty group."""
-    records = [record for by_seed in group.epochs for record in by_seed]
+    records = (record for by_seed in group.epochs for record in by_seed)
     numbers = next((n for r in records if isinstance(n := lookup(r, *_DIFFICULTY), dict)), {})
     return {
         (quantity, number): series

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch import Tensor
@@ -33,10 +32,9 @@ class Axis:
     Attributes:
         title: what is fixed, above the row of panels.
         label: of the horizontal axes.
-        positions: on the line.
         features_and_weights: from positions and C.
-        logit: label of the first panel, the target's logit or the regularizers' part of the loss.
-        gradient: label of the last panel.
+        logit, gradient: labels of the first panel, the target's logit or the regularizers' part of
+            the loss, and of the last.
         ticks: of the horizontal axes, None for matplotlib's choice.
     """
 
@@ -231,14 +229,9 @@ def _draw_row(
         if gap is not None and gap <= 90:
             panels[2].axvline(90 - gap, linestyle=":", color=style["color"], linewidth=1)
     for panel, quantity in zip(panels, quantities.values(), strict=True):
-        _label(panel, axis, quantity)
+        panel.set(xlabel=axis.label, ylabel=quantity)
+        panel.axhline(0, color="0.8", linewidth=0.8, zorder=0)
+        if axis.ticks is not None:
+            panel.set_xticks(axis.ticks)
     panels[1].set_title(axis.title.format(classes=classes), fontsize=9)
     panels[2].legend(fontsize=7, loc="center left", bbox_to_anchor=(1.02, 0.5), frameon=False)
-
-
-def _label(panel: Axes, axis: Axis, quantity: str) -> None:
-    panel.set_xlabel(axis.label)
-    panel.set_ylabel(quantity)
-    panel.axhline(0, color="0.8", linewidth=0.8, zorder=0)
-    if axis.ticks is not None:
-        panel.set_xticks(axis.ticks)

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.transforms import ScaledTranslation
 
 from marginctl.reports.figures.layout import Block, compose, group_blocks
 from marginctl.reports.figures.learning_curves import draw_series, set_epoch_axis
@@ -22,12 +21,15 @@ from marginctl.reports.figures.seed_groups import (
     spread_text,
 )
 from marginctl.reports.figures.style import legend_text, line_style
-from marginctl.reports.figures.sweeps import set_spacing
+from marginctl.reports.figures.sweeps import move_aside, set_spacing
 from marginctl.results.collect import Run
 
 PANEL = (3.6, 2.7)  # inches
 COLUMNS = 3
-BANDS = (("0.05", "0.95", "5 to 95 % of the images"), ("0.25", "0.75", "25 to 75 % of the images"))
+BANDS = (
+    ("0.05", "0.95", "5 to 95 % of the images", "0.85"),
+    ("0.25", "0.75", "25 to 75 % of the images", "0.68"),
+)
 
 CLASSES_PANEL = (6.5, 3.6)  # inches
 DODGE = 0.2  # inches between data sets with equally many classes
@@ -38,7 +40,6 @@ THICK: Any = {"linewidth": 4, "marker": "_", "markersize": 12, "markeredgewidth"
 
 _KAPPA = ("objective", "optimal_scale")
 _SCALE = ("objective", "scale")
-_FINAL_KAPPA = ("state", "optimal_scale")
 
 
 def scale_by_epoch(table: SeedTable, omissions: Omissions) -> Figure | None:
@@ -61,7 +62,7 @@ def scale_by_epoch(table: SeedTable, omissions: Omissions) -> Figure | None:
     counts = [len(series.values) for group in by_group if (series := group.series(*_SCALE))]
     if counts:
         caption += f" Scale: {spread_text('band', counts)}."
-    blocks = group_blocks(by_group, _draw_scale, row_heights=PANEL[1:], max_columns=COLUMNS)
+    blocks = group_blocks(by_group, _draw_scale, PANEL[1:], COLUMNS)
     return compose(table.title, caption, blocks, PANEL[0], omissions)
 
 
@@ -73,17 +74,16 @@ def _draw_scale(panels: Sequence[Any], group: SeedGroup, series: Series, _: bool
         draw_series(panel, series, "scale, the same for all images", 1)
         return
     panel.set_ylabel("kappa* (no unit)")
-    for (low, high, label), shade in zip(BANDS, ("0.85", "0.68"), strict=True):
+    for low, high, label, shade in BANDS:
         lower, upper = _quantile(group, low), _quantile(group, high)
         if lower is not None and upper is not None and len(lower.epochs) == len(upper.epochs):
             edges = lower.values.mean(0), upper.values.mean(0)
             panel.fill_between(lower.epochs, *edges, color=shade, linewidth=0, label=label)
     median = _quantile(group, "0.5")
-    if median is not None:
-        style = line_style(2, len(median.epochs))
-        panel.plot(median.epochs, median.values.mean(0), label="kappa*, median image", **style)
-    style = line_style(0, len(series.epochs))
-    panel.plot(series.epochs, series.values.mean(0), label="kappa*, mean of the images", **style)
+    for line, label, index in ((median, "median image", 2), (series, "mean of the images", 0)):
+        if line is not None:
+            style = line_style(index, len(line.epochs))
+            panel.plot(line.epochs, line.values.mean(0), label=f"kappa*, {label}", **style)
 
 
 def _quantile(group: SeedGroup, name: str) -> Series | None:
@@ -118,15 +118,13 @@ def scale_by_classes(tables: Sequence[SeedTable], omissions: Omissions) -> Figur
     """
     points = scale_points(tables, omissions)
     counts = sorted({point.classes for point in points})
+    many = f"{len(points)} points: a figure has at most {MAX_POINTS}: name fewer folders as RUNS"
     if not points:
         omissions.add("no run has state.optimal_scale and its number of classes: cosine-ls has")
-    elif len(counts) < 2:
-        omissions.add(f"all runs with kappa* have {counts[0]} classes: expected two numbers")
-    elif len(points) > MAX_POINTS:
-        omissions.add(
-            f"{len(points)} points: a figure has at most {MAX_POINTS}: name fewer folders as RUNS"
-        )
+        return None
     if len(counts) < 2 or len(points) > MAX_POINTS:
+        few = f"all runs with kappa* have {counts[0]} classes: expected two numbers"
+        omissions.add(few if len(counts) < 2 else many)
         return None
 
     def draw(panels: Any) -> None:
@@ -145,11 +143,10 @@ def scale_by_classes(tables: Sequence[SeedTable], omissions: Omissions) -> Figur
     )
     legend_height = 0.17 * (-(-len(points) // 2)) * 2  # inches; a label may take two lines
     title = f"test images; {seeds_text(point.group for point in points)}"
-    block = Block(title, (1, 1), draw, CLASSES_PANEL[1] + legend_height)
     return compose(
         "kappa* by the number of classes (temperature, Fig. 6)",
         caption,
-        [block],
+        [Block(title, (1, 1), draw, CLASSES_PANEL[1] + legend_height)],
         CLASSES_PANEL[0],
         omissions,
         min_columns=1,
@@ -162,23 +159,20 @@ def scale_points(tables: Sequence[SeedTable], omissions: Omissions) -> list[Poin
     named_points: list[tuple[str, Point]] = []
     for table in tables:
         for group in table.groups:
-            runs = [r for r in group.runs if number(r.result, *_FINAL_KAPPA, "mean") is not None]
-            if not runs:
-                continue
+            runs = [run for run in group.runs if _mean([run], "mean") is not None]
             classes = [number(run.result, "evaluation", "angles", "classes") for run in runs]
-            known = [count for count in classes if count is not None]
-            if len(known) < len(classes):
+            if None in classes:
                 omissions.add("no evaluation.angles.classes in result.json", group)
-                continue
-            point = Point(
-                f"{group.row}; {group.objective}",
-                int(max(known)),
-                _mean(runs, "mean") or 0.0,
-                _quantiles(runs, "0.05", "0.95"),
-                _quantiles(runs, "0.25", "0.75"),
-                SeedGroup(group.row, group.objective, runs, group.diverged),
-            )
-            named_points.append((table.recipe, point))
+            elif runs:
+                point = Point(
+                    f"{group.row}; {group.objective}",
+                    int(max(filter(None, classes))),
+                    _mean(runs, "mean") or 0.0,
+                    _quantiles(runs, "0.05", "0.95"),
+                    _quantiles(runs, "0.25", "0.75"),
+                    replace(group, runs=runs),
+                )
+                named_points.append((table.recipe, point))
     uses = Counter(point.label for _, point in named_points)
     points = [
         replace(point, label=f"{recipe}: {point.label}") if uses[point.label] > 1 else point
@@ -189,7 +183,7 @@ def scale_points(tables: Sequence[SeedTable], omissions: Omissions) -> list[Poin
 
 def _mean(runs: Sequence[Run], *path: str) -> float | None:
     """Return the mean over the seeds, None where a seed has no number."""
-    values = [number(run.result, *_FINAL_KAPPA, *path) for run in runs]
+    values = [number(run.result, "state", "optimal_scale", *path) for run in runs]
     known = [value for value in values if value is not None]
     return float(np.mean(known)) if len(known) == len(values) else None
 
@@ -206,22 +200,12 @@ def _draw_points(axes: Any, points: Sequence[Point]) -> None:
     for i, point in enumerate(points):
         same = by_classes[point.classes]
         steps = same.index(point) - (len(same) - 1) / 2
-        moved = axes.transData + ScaledTranslation(DODGE * steps, 0, axes.figure.dpi_scale_trans)
         style = line_style(i, 1)
         artists: list[Any] = []
         for span, bar in ((point.wide, THIN), (point.narrow, THICK)):
             if span is not None:
                 artists += axes.plot([point.classes] * 2, span, color=style["color"], **bar)
-        artists += axes.plot(
-            point.classes,
-            point.mean,
-            color=style["color"],
-            marker=style["marker"],
-            linestyle="none",
-            markersize=7,
-            markeredgecolor="white",
-            label=legend_text(point.label),
-        )
-        for artist in artists:  # after all are drawn: the axes' limits still include them
-            artist.set_transform(moved)
+        style |= {"linestyle": "none", "markersize": 7, "markeredgecolor": "white"}
+        artists += axes.plot(point.classes, point.mean, label=legend_text(point.label), **style)
+        move_aside(axes, artists, DODGE * steps)
     axes.margins(0.12, 0.08)

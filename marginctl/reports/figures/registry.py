@@ -14,27 +14,25 @@ class FigureEntry:
             matplotlib figure, or None where it can draw nothing.
         caption: what it shows, for a page.
         per_table: whether there is a figure per table; otherwise one, of a list of all tables.
-        needs_runs: whether it shows runs; otherwise it is drawn only by its name.
     """
 
     path: str
     caption: str
     per_table: bool = True
-    needs_runs: bool = True
 
 
 _HERE = "marginctl.reports.figures"
+_CURVES = f"{_HERE}.learning_curves"
 
 FIGURES = Registry(
     "figure",
     FigureEntry,
     {
         "curves": FigureEntry(
-            f"{_HERE}.learning_curves:learning_curves", "Training loss and test accuracy by epoch"
+            f"{_CURVES}:learning_curves", "Training loss and test accuracy by epoch"
         ),
         "rho": FigureEntry(
-            f"{_HERE}.learning_curves:mean_bias",
-            "Mean bias rho by epoch (Large Margin in Softmax, eq. 7)",
+            f"{_CURVES}:mean_bias", "Mean bias rho by epoch (Large Margin in Softmax, eq. 7)"
         ),
         "angles": FigureEntry(
             f"{_HERE}.angle_histograms:angle_histograms",
@@ -59,23 +57,16 @@ FIGURES = Registry(
             f"{_HERE}.sweeps:detection_sweep", "Misclassification and OOD detection"
         ),
         "sample-difficulty": FigureEntry(
-            f"{_HERE}.learning_curves:sample_difficulty",
+            f"{_CURVES}:sample_difficulty",
             "Easy and hard training images by epoch: confidence and fraction of the gradient",
         ),
         "input-gradient": FigureEntry(
-            f"{_HERE}.learning_curves:input_gradient_norm",
-            "Input-gradient norm of the loss by epoch",
+            f"{_CURVES}:input_gradient_norm", "Input-gradient norm of the loss by epoch"
         ),
         "scale-by-classes": FigureEntry(
             f"{_HERE}.optimal_scale:scale_by_classes",
             "kappa* by the number of classes (Temperature, Fig. 6)",
             per_table=False,
-        ),
-        "divergences": FigureEntry(
-            f"{_HERE}.divergences:divergences",
-            "Divergences from the uniform distribution (Large Margin in Softmax, Fig. 4)",
-            per_table=False,
-            needs_runs=False,
         ),
     },
 )

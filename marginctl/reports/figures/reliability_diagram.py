@@ -9,13 +9,13 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from marginctl.metrics.calibration_error import Bin, Reliability
+from marginctl.metrics.registry import lookup
 from marginctl.reports.figures.layout import Block, compose, group_blocks
 from marginctl.reports.figures.seed_groups import (
     Omissions,
     SeedGroup,
     SeedTable,
     available,
-    lookup,
     number,
 )
 from marginctl.reports.figures.style import COLORS, legend_text, save, styled
@@ -42,7 +42,7 @@ def reliability_diagrams(table: SeedTable, omissions: Omissions) -> Figure | Non
     def draw(panels: Sequence[Any], group: SeedGroup, diagram: Diagram, first: bool) -> None:
         _draw(panels, group.objective, diagram, highest, "images" if first else None)
 
-    blocks = group_blocks(by_group, draw, row_heights=HEIGHTS, max_columns=COLUMNS, sharex=True)
+    blocks = group_blocks(by_group, draw, HEIGHTS, COLUMNS, sharex=True)
     caption = (
         "After the last epoch, the test images of all seeds pooled. Confidence: the largest "
         "probability. ECE: expected calibration error, the mean over the seeds."
@@ -54,13 +54,7 @@ def reliability_diagrams(table: SeedTable, omissions: Omissions) -> Figure | Non
 def draw_calibration(
     title: str, before: Reliability, after: Mapping[str, Reliability], path: Path
 ) -> None:
-    """Write the diagrams of `calibrate`: before, and after each method.
-
-    Args:
-        title: above all.
-        before: of the uncalibrated probabilities.
-        after: by method; `none` is left out.
-        path: a file of one of `FORMATS`.
+    """Write the diagrams of `calibrate`: before, and after each method but `none`.
 
     Raises:
         RequestError: the file cannot be written.
@@ -120,14 +114,12 @@ def _edges(bins: Sequence[Bin]) -> list[tuple[float, float]]:
     return [(b.lo, b.hi) for b in bins]
 
 
-def _merged(bins: Sequence[Bin]) -> Bin:
+def _merged(bins: tuple[Bin, ...]) -> Bin:
     """Return one bin with the samples of the same bin of several seeds."""
-    count = sum(b.count for b in bins)
-    confidence = sum(b.count * b.confidence for b in bins if b.confidence is not None)
-    accuracy = sum(b.count * b.accuracy for b in bins if b.accuracy is not None)
-    if not count:
-        return Bin(bins[0].lo, bins[0].hi, 0, None, None)
-    return Bin(bins[0].lo, bins[0].hi, count, confidence / count, accuracy / count)
+    together = Reliability(bins)
+    if not together.n:
+        return bins[0]
+    return Bin(bins[0].lo, bins[0].hi, together.n, together.confidence, together.accuracy)
 
 
 def _highest(diagrams: Iterable[Diagram]) -> float:
@@ -155,31 +147,12 @@ def _draw_bins(panel: Any, reliability: Reliability) -> None:
     left, width = [100 * b.lo for b in bins], [100 * (b.hi - b.lo) for b in bins]
     accuracy = np.array([100 * (b.accuracy or 0) for b in bins])
     gap = np.array([100 * (b.confidence or 0) for b in bins]) - accuracy
-    panel.bar(
-        left,
-        accuracy,
-        width,
-        align="edge",
-        color=COLORS[5],
-        edgecolor="white",
-        linewidth=0.5,
-        label="accuracy",
-    )
-    panel.bar(
-        left,
-        gap,
-        width,
-        bottom=accuracy,
-        align="edge",
-        color="none",
-        edgecolor="0.1",
-        hatch="////",
-        linewidth=0.8,
-        label="calibration gap",
-    )
-    panel.plot(
-        [0, 100], [0, 100], color="0.2", linestyle="--", linewidth=1, label="perfect calibration"
-    )
+    filled: Any = {"color": COLORS[5], "edgecolor": "white", "linewidth": 0.5}
+    hatched: Any = {"color": "none", "edgecolor": "0.1", "linewidth": 0.8, "hatch": "////"}
+    panel.bar(left, accuracy, width, align="edge", label="accuracy", **filled)
+    panel.bar(left, gap, width, accuracy, align="edge", label="calibration gap", **hatched)
+    ideal: Any = {"color": "0.2", "linestyle": "--", "linewidth": 1}
+    panel.plot([0, 100], [0, 100], label="perfect calibration", **ideal)
     panel.set(xlim=(0, 100), ylim=(0, 100), xticks=range(0, 101, 25), yticks=range(0, 101, 25))
 
 

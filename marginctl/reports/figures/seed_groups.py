@@ -1,9 +1,9 @@
-"""TrainingRuns runs grouped over their seeds, and what they recorded by epoch."""
+"""Training runs grouped over their seeds, and what they recorded by epoch."""
 
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from marginctl.metrics.registry import lookup
 from marginctl.results.collect import Run, TrainingRuns
 from marginctl.results.load_run import read_metrics
 from marginctl.runs.run_dir import digest
@@ -55,7 +56,7 @@ class SeedGroup:
 
     @cached_property
     def epochs(self) -> list[list[dict[str, Any]]]:
-        """The records of metrics.jsonl, a list per run."""
+        """Return the records of metrics.jsonl, a list per run."""
         return [read_metrics(run.path / "metrics.jsonl") for run in self.runs]
 
     def series(self, *path: str) -> Series | None:
@@ -115,38 +116,21 @@ def seed_tables(tables: Sequence[TrainingRuns]) -> list[SeedTable]:
         suffix = f"-{digest([table.recipe, table.training])[:8]}" if uses[name] > 1 else ""
         reference = f", table {table.table}" if table.table else ""
         title = table.recipe + (f" ({table.paper}{reference})" if table.paper else "")
-        groups = seed_groups(table.runs.values())
+        groups = seed_groups(table.in_order())
         results.append(SeedTable(table.recipe, title, name + suffix, groups))
     return results
 
 
 def seed_groups(runs: Iterable[Run]) -> list[SeedGroup]:
-    """Group the runs of one recipe by row and objective.
-
-    Rows are ordered by their settings, numbers by size; objectives are in the recipe's order,
-    others after them.
-    """
-    runs = list(runs)
-    listed = list(map(str, runs[0].recipe.objectives)) if runs else []
-    position = {objective: i for i, objective in enumerate(listed)}
+    """Return the groups of runs by row and objective, in the order of the runs."""
     runs_by_key: dict[tuple[str, str], list[Run]] = {}
-    for run in sorted(
-        runs, key=lambda r: (_row_key(r), position.get(r.result.objective, len(position)))
-    ):
+    for run in runs:
         runs_by_key.setdefault((run.training_result.row, run.result.objective), []).append(run)
     groups = []
     for (row, objective), members in runs_by_key.items():
         finite = [run for run in members if run.training_result.diverged is None]
-        finite.sort(key=lambda run: run.result.seed)
         groups.append(SeedGroup(row, objective, finite, len(members) - len(finite)))
     return groups
-
-
-def _row_key(run: Run) -> Any:
-    recipe = run.info.recipe
-    setting = run.training_result.setting.values()
-    by_size = [(0, v, "") if is_number(v) else (1, 0, str(v)) for v in setting]
-    return recipe["data"]["name"], str(recipe.get("model")), by_size, run.training_result.row
 
 
 def available(
@@ -174,13 +158,6 @@ def by_row(groups: Iterable[SeedGroup]) -> dict[str, list[SeedGroup]]:
     return rows
 
 
-def lookup(record: Any, *path: str) -> Any:
-    """Return the value below nested keys of a record, None where a key is missing."""
-    for key in path:
-        record = record.get(key) if isinstance(record, Mapping) else getattr(record, key, None)
-    return record
-
-
 def number(record: Any, *path: str) -> float | None:
     """Return the finite number below nested keys of a record, else None."""
     value = lookup(record, *path)
@@ -202,23 +179,14 @@ def spread(values: FloatArray) -> Spread:
 
 
 def spread_text(mark: str, seed_counts: Iterable[int]) -> str:
-    """Return what a band or an error bar shows, for a caption.
-
-    Args:
-        mark: `band` or `error bar`.
-        seed_counts: the numbers of seeds of the drawn means.
-    """
+    """Return what a mark, `band` or `error bar`, shows of means over so many seeds."""
     several = [n for n in seed_counts if n > 1]
-    texts = []
-    if any(n < FEW_SEEDS for n in several):
-        texts.append("lowest to highest seed")
-    if any(n >= FEW_SEEDS for n in several):
-        texts.append("± standard deviation over the seeds")
-    if not texts:
+    if not several:
         return f"one seed: no {mark}"
-    if len(texts) == 2:
-        texts = [f"{texts[0]} (n < {FEW_SEEDS})", f"{texts[1]} (n ≥ {FEW_SEEDS})"]
-    return f"{mark}: {'; '.join(texts)}"
+    few, many = "lowest to highest seed", "± standard deviation over the seeds"
+    if min(several) < FEW_SEEDS <= max(several):
+        return f"{mark}: {few} (n < {FEW_SEEDS}); {many} (n ≥ {FEW_SEEDS})"
+    return f"{mark}: {few if several[0] < FEW_SEEDS else many}"
 
 
 def seeds_text(groups: Iterable[SeedGroup]) -> str:

@@ -53,12 +53,7 @@ def styled() -> Iterator[None]:
 
 
 def line_style(index: int, points: int | None = None) -> dict[str, Any]:
-    """Return options of `Axes.plot` for one line of a figure.
-
-    Args:
-        index: of the line, from 0.
-        points: of the line, of which about ten get markers; None for no markers.
-    """
+    """Return options of `Axes.plot` for line `index`; about ten of its `points` get markers."""
     style: dict[str, Any] = {
         "color": COLORS[index % len(COLORS)],
         "linestyle": DASHES[index % len(DASHES)],

@@ -4,8 +4,9 @@ The number is a key of a recipe's grid (Large Margin's Table 3, ArcGrad's Table 
 of an objective: beta of gradient decay, the scale of a cosine softmax.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from matplotlib.transforms import ScaledTranslation
 from marginctl.metrics.registry import (
     DETECTION_METRICS,
     DETECTION_SCORES,
+    METRICS,
     MISS,
     detection_metric,
     detection_sets,
@@ -31,14 +33,12 @@ from marginctl.reports.figures.seed_groups import (
     available,
     by_row,
     is_number,
-    number,
     seeds_text,
     spread,
     spread_text,
 )
 from marginctl.reports.figures.style import legend_text, line_style
 
-GRID_PANEL = (6.9, 3.2)  # inches
 OPTION_PANEL = (3.9, 3.0)  # inches
 DETECTION_PANEL = (3.1, 2.5)  # inches
 DODGE = 0.05  # inches between the error bars of two lines at one value
@@ -54,6 +54,9 @@ AXIS_LABELS = {
 
 Measure = Callable[[Any], float | None]  # a number of a result record
 ByValue = Mapping[float, SeedGroup]  # the groups at each value on the horizontal axis
+Point = tuple[str, str, str, float, SeedGroup]  # title, key and line of a sweep, value
+
+top1, ece = METRICS["top1"].value, METRICS["ece"].value
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ class Sweep:
     Attributes:
         title: what they have in common.
         key: the recipe key or the option that varies.
-        lines: by objective or by row.
+        lines: by objective or by row; one of them has two values at least.
     """
 
     title: str
@@ -74,10 +77,6 @@ class Sweep:
     def groups(self) -> list[SeedGroup]:
         return [group for by_value in self.lines.values() for group in by_value.values()]
 
-    @property
-    def values(self) -> list[float]:
-        return [value for by_value in self.lines.values() for value in by_value]
-
 
 def grid_sweep(table: SeedTable, omissions: Omissions) -> Figure | None:
     """Draw test top-1 of the last epoch along each numeric grid key, a line per objective."""
@@ -85,19 +84,7 @@ def grid_sweep(table: SeedTable, omissions: Omissions) -> Figure | None:
     if not sweeps:
         omissions.add("no key of a grid has two numbers or more")
     indices = objective_indices(table.groups)
-    blocks = []
-    for sweep in sweeps:
-
-        def draw(panels: Any, sweep: Sweep = sweep) -> None:
-            label = AXIS_LABELS.get(sweep.key)
-            _draw_sweep(panels[0, 0], sweep, top1, indices)
-            panels[0, 0].set_xlabel(f"{label} ({sweep.key})" if label else sweep.key)
-            panels[0, 0].set_ylabel("test top-1 (%)")
-
-        title = f"{sweep.title}; along {sweep.key}; {seeds_text(sweep.groups)}"
-        blocks.append(Block(title, (1, 1), draw, GRID_PANEL[1]))
-    caption = f"{_last_epoch(sweeps)} Objectives at one value are drawn side by side."
-    return compose(table.title, caption, blocks, GRID_PANEL[0], omissions, min_columns=1)
+    return _sweep_figure(table, omissions, sweeps, {"test top-1 (%)": top1}, indices)
 
 
 def option_sweep(table: SeedTable, omissions: Omissions) -> Figure | None:
@@ -105,27 +92,48 @@ def option_sweep(table: SeedTable, omissions: Omissions) -> Figure | None:
     sweeps = option_sweeps(table.groups, omissions)
     if not sweeps:
         omissions.add("no two objectives differ in one option that is a number")
-    indices = {row: i for i, row in enumerate(by_row(table.groups))}
-    blocks = []
     for sweep in sweeps:
         for group in sweep.groups:
             if not _has(group, ece):
                 omissions.add("no evaluation.calibration in result.json: no ECE is drawn", group)
+    indices = {row: i for i, row in enumerate(by_row(table.groups))}
+    measures = {"test top-1 (%)": top1, "ECE (%)": ece}
+    return _sweep_figure(table, omissions, sweeps, measures, indices)
 
-        def draw(panels: Any, sweep: Sweep = sweep) -> None:
-            for panel, measure, label in zip(
-                panels[0], (top1, ece), ("test top-1 (%)", "ECE (%)"), strict=True
-            ):
-                _draw_sweep(panel, sweep, measure, indices)
-                panel.set_xlabel(sweep.key)
-                panel.set_ylabel(label)
 
-        title = f"{sweep.title} along {sweep.key}; {seeds_text(sweep.groups)}"
-        blocks.append(Block(title, (1, 2), draw, OPTION_PANEL[1]))
-    caption = (
-        f"{_last_epoch(sweeps)} ECE: expected calibration error of the test images. Rows at one "
-        "value are drawn side by side."
-    )
+def _sweep_figure(
+    table: SeedTable,
+    omissions: Omissions,
+    sweeps: Sequence[Sweep],
+    measures: Mapping[str, Measure],
+    indices: Mapping[str, int],
+) -> Figure | None:
+    """Return a block per sweep, with a panel per measure; `indices` of the lines' styles."""
+
+    def draw(sweep: Sweep, panels: Any) -> None:
+        words = AXIS_LABELS.get(sweep.key)
+        middle = (len(sweep.lines) - 1) / 2
+        for panel, (label, measure) in zip(panels[0], measures.items(), strict=True):
+            for i, (name, by_value) in enumerate(sweep.lines.items()):
+                text = legend_text(name)
+                _draw_points(panel, by_value, measure, text, indices[name], i - middle)
+            set_spacing(panel, [value for by_value in sweep.lines.values() for value in by_value])
+            panel.set_xlabel(f"{words} ({sweep.key})" if words else sweep.key)
+            panel.set_ylabel(label)
+
+    blocks = [
+        Block(
+            f"{sweep.title} along {sweep.key}; {seeds_text(sweep.groups)}",
+            (1, len(measures)),
+            partial(draw, sweep),
+            OPTION_PANEL[1],
+        )
+        for sweep in sweeps
+    ]
+    groups = [group for sweep in sweeps for group in sweep.groups]
+    caption = f"{_last_epoch(groups)} Lines at one value are drawn side by side."
+    if "ECE (%)" in measures:
+        caption += " ECE: expected calibration error of the test images."
     return compose(table.title, caption, blocks, OPTION_PANEL[0], omissions)
 
 
@@ -147,67 +155,46 @@ def detection_sweep(table: SeedTable, omissions: Omissions) -> Figure | None:
     def is_recorded(group: SeedGroup) -> bool:
         return any(_has(group, value) for value in values.values())
 
+    def draw(label: str, by_value: Mapping[Any, SeedGroup], panels: Any) -> None:
+        for j, task in enumerate(tasks):
+            for i, (metric, metric_label) in enumerate(DETECTION_METRICS.items()):
+                scores = {s: values[task, metric, s] for s in DETECTION_SCORES}
+                _draw_detection(panels[i, j], by_value, scores)
+                panels[i, j].set_ylabel(metric_label)
+            is_miss = task == MISS
+            panels[0, j].set_title("misclassified" if is_miss else f"OOD {legend_text(task)}")
+            panels[-1, j].set_xlabel(label)
+
     reason = "no evaluation.detection in result.json"
     groups = list(available(table.groups, is_recorded, omissions, reason))
-    blocks = []
-    for title, (label, by_value) in _detection_sweeps(groups).items():
-
-        def draw(panels: Any, label: str = label, by_value: Mapping[Any, Any] = by_value) -> None:
-            for j, task in enumerate(tasks):
-                for i, (metric, metric_label) in enumerate(DETECTION_METRICS.items()):
-                    panel = panels[i, j]
-                    scores = {s: values[task, metric, s] for s in DETECTION_SCORES}
-                    _draw_detection(panel, by_value, scores)
-                    panel.set_ylabel(metric_label)
-                is_miss = task == MISS
-                panels[0, j].set_title("misclassified" if is_miss else f"OOD {legend_text(task)}")
-                panels[-1, j].set_xlabel(label)
-
-        shape = (len(DETECTION_METRICS), len(tasks))
-        blocks.append(Block(title, shape, draw, DETECTION_PANEL[1], {"sharex": True}))
-    bar = spread_text("error bar", (len(group.runs) for group in groups))
+    shape = (len(DETECTION_METRICS), len(tasks))
+    blocks = [
+        Block(title, shape, partial(draw, *content), DETECTION_PANEL[1], {"sharex": True})
+        for title, content in _detection_sweeps(groups).items()
+    ]
     caption = (
-        f"After the last epoch, mean over the seeds; {bar}. Positive class: correctly classified "
-        "test images (misclassification detection), or all test images (OOD detection). Scores: "
+        f"{_last_epoch(groups)} Positive class: correctly classified test images "
+        "(misclassification detection), or all test images (OOD detection). Scores: "
         f"{', '.join(DETECTION_SCORES.values())}."
     )
     return compose(table.title, caption, blocks, DETECTION_PANEL[0], omissions)
 
 
-def top1(record: Mapping[str, Any]) -> float | None:
-    """Return test top-1 of the last epoch of a result, in percent."""
-    return number(record, "last", "top1")
-
-
-def ece(record: Mapping[str, Any]) -> float | None:
-    """Return the expected calibration error of a result, in percent."""
-    fraction = number(record, "evaluation", "calibration", "ece")
-    return None if fraction is None else 100 * fraction
-
-
 def grid_sweeps(groups: Sequence[SeedGroup]) -> list[Sweep]:
     """Return a sweep for each numeric grid key and each combination of all other settings."""
-    finished = [group for group in groups if _has(group, top1)]
-    settings = [group.runs[0].training_result.setting for group in finished]
-    sweeps = []
-    for key in dict.fromkeys(key for setting in settings for key in setting):
-        values = {s[key] for s in settings if key in s and is_number(s[key])}
-        if len(values) < 2:
-            continue
-        by_common: dict[str, dict[str, dict[float, SeedGroup]]] = {}
-        for group, setting in zip(finished, settings, strict=True):
-            if not is_number(setting.get(key)):
-                continue
+    settings = {g: g.runs[0].training_result.setting for g in groups if _has(g, top1)}
+    points: list[Point] = []
+    for key in dict.fromkeys(key for setting in settings.values() for key in setting):
+        for group, setting in settings.items():
             recipe = group.runs[0].info.recipe
-            others = {k: v for k, v in setting.items() if k not in (key, "data.name", "model")}
-            common = ", ".join(
-                [recipe["data"]["name"], str(recipe.get("model"))]
-                + [f"{k.partition('.')[2]}={v}" for k, v in others.items()]
-            )
-            lines = by_common.setdefault(common, {}).setdefault(group.objective, {})
-            lines[float(setting[key])] = group
-        sweeps += [_sweep(common, key, lines) for common, lines in by_common.items()]
-    return [sweep for sweep in sweeps if sweep is not None]
+            common = [recipe["data"]["name"], str(recipe.get("model"))] + [
+                f"{k.partition('.')[2]}={v}"
+                for k, v in setting.items()
+                if k not in (key, "data.name", "model")
+            ]
+            if is_number(setting.get(key)):
+                points.append((", ".join(common), key, group.objective, float(setting[key]), group))
+    return _sweeps(points)
 
 
 def option_sweeps(groups: Sequence[SeedGroup], omissions: Omissions) -> list[Sweep]:
@@ -216,35 +203,35 @@ def option_sweeps(groups: Sequence[SeedGroup], omissions: Omissions) -> list[Swe
     An option that a name leaves out has its default. A schedule is no number: it is omitted, with a
     reason where a sweep could have had it.
     """
-    by_key: dict[tuple[str, str], dict[str, dict[float, SeedGroup]]] = {}
-    scheduled: dict[tuple[str, str], list[SeedGroup]] = {}
+    points: list[Point] = []
+    scheduled: list[tuple[str, str, SeedGroup]] = []
     for group in groups:
         if not _has(group, top1):
             continue
         name = group.runs[0].result.parsed_objective
-        if name.preset is None:
-            continue
-        for option, value in name.options.items():
-            key = (_name_without(name, option), option)
+        for option, value in name.options.items() if name.preset else ():
+            title = _name_without(name, option)
             if is_number(value):
-                by_key.setdefault(key, {}).setdefault(group.row, {})[float(value)] = group
+                points.append((title, option, group.row, float(value), group))
             elif isinstance(value, Schedule):
-                scheduled.setdefault(key, []).append(group)
-    sweeps = []
-    for key, lines in by_key.items():
-        sweep = _sweep(*key, lines)
-        if sweep is not None:
-            sweeps.append(sweep)
-            for group in scheduled.get(key, []):
-                omissions.add(f"{key[1]} is a schedule, not a number", group)
+                scheduled.append((title, option, group))
+    sweeps = _sweeps(points)
+    for title, option, group in scheduled:
+        if any((sweep.title, sweep.key) == (title, option) for sweep in sweeps):
+            omissions.add(f"{option} is a schedule, not a number", group)
     return sweeps
 
 
-def _sweep(title: str, key: str, lines: Mapping[str, dict[float, SeedGroup]]) -> Sweep | None:
-    """Return the sweep of some lines, None where none of them has two values."""
-    if all(len(by_value) < 2 for by_value in lines.values()):
-        return None
-    return Sweep(title, key, {name: dict(sorted(g.items())) for name, g in lines.items()})
+def _sweeps(points: Iterable[Point]) -> list[Sweep]:
+    """Return the sweeps of which a line has two values or more."""
+    by_key: dict[tuple[str, str], dict[str, dict[float, SeedGroup]]] = {}
+    for title, key, line, value, group in points:
+        by_key.setdefault((title, key), {}).setdefault(line, {})[value] = group
+    return [
+        Sweep(*key, {name: dict(sorted(by_value.items())) for name, by_value in lines.items()})
+        for key, lines in by_key.items()
+        if any(len(by_value) > 1 for by_value in lines.values())
+    ]
 
 
 def _name_without(name: ParsedObjective, option: str) -> str:
@@ -278,37 +265,20 @@ def _has(group: SeedGroup, measure: Measure) -> bool:
     return bool(group.runs) and all(measure(run.result) is not None for run in group.runs)
 
 
-def _last_epoch(sweeps: Sequence[Sweep]) -> str:
-    counts = [len(group.runs) for sweep in sweeps for group in sweep.groups]
-    return f"After the last epoch, mean over the seeds; {spread_text('error bar', counts)}."
-
-
-def _draw_sweep(panel: Any, sweep: Sweep, measure: Measure, indices: Mapping[str, int]) -> None:
-    middle = (len(sweep.lines) - 1) / 2
-    for i, (name, by_value) in enumerate(sweep.lines.items()):
-        _draw_points(panel, by_value, measure, legend_text(name), indices[name], i - middle)
-    set_spacing(panel, sweep.values)
+def _last_epoch(groups: Iterable[SeedGroup]) -> str:
+    bar = spread_text("error bar", (len(group.runs) for group in groups))
+    return f"After the last epoch, mean over the seeds; {bar}."
 
 
 def _draw_detection(
     panel: Any, by_value: Mapping[Any, SeedGroup], scores: Mapping[str, Measure]
 ) -> None:
     by_objective = any(isinstance(value, str) for value in by_value)
-    positions = {
-        float(i if by_objective else value): group
-        for i, (value, group) in enumerate(by_value.items())
-    }
+    positions: ByValue = dict(enumerate(by_value.values())) if by_objective else by_value
     middle = (len(scores) - 1) / 2
     for i, (score, measure) in enumerate(scores.items()):
-        _draw_points(
-            panel,
-            positions,
-            measure,
-            DETECTION_SCORES[score],
-            i,
-            i - middle,
-            joined=not by_objective,
-        )
+        label, line = DETECTION_SCORES[score], {"linestyle": "none"} if by_objective else {}
+        _draw_points(panel, positions, measure, label, i, i - middle, **line)
     if by_objective:
         labels = [legend_text(str(name), TICK_LETTERS) for name in by_value]
         panel.set_xticks(list(positions), labels, rotation=90, fontsize=7)
@@ -324,19 +294,15 @@ def _draw_points(
     label: str,
     index: int,
     steps: float,
-    *,
-    joined: bool = True,
+    **options: Any,
 ) -> None:
     """Draw the means over the seeds, with error bars where there are several.
 
+    Groups without the number are left out.
+
     Args:
-        panel: the axes.
-        by_value: the groups at each value; those without the number are left out.
-        measure: the number of a result record.
-        label: for the legend.
-        index: of the line style.
         steps: how many times `DODGE` the points are moved aside, so that no bar hides another.
-        joined: whether a line joins them.
+        options: of the line, besides those of style `index`.
     """
     groups = {value: group for value, group in by_value.items() if _has(group, measure)}
     if not groups:
@@ -355,12 +321,16 @@ def _draw_points(
         yerr=np.stack([mean - low, high - mean]) if several else None,
         label=label,
         elinewidth=0.8,
-        **line_style(index, len(groups)) | ({} if joined else {"linestyle": "none"}),
+        **line_style(index, len(groups)) | options,
     )
-    # on the paper, not in the data
-    moved = ScaledTranslation(DODGE * steps, 0, panel.figure.dpi_scale_trans)
-    for artist in container.get_children():
-        artist.set_transform(panel.transData + moved)
+    move_aside(panel, container.get_children(), DODGE * steps)
+
+
+def move_aside(panel: Any, artists: Iterable[Any], inches: float) -> None:
+    """Move drawn artists to the right on the paper, not in the data."""
+    moved = panel.transData + ScaledTranslation(inches, 0, panel.figure.dpi_scale_trans)
+    for artist in artists:
+        artist.set_transform(moved)
 
 
 def set_spacing(panel: Any, values: Collection[float]) -> None:

@@ -30,15 +30,7 @@ Array = NDArray[np.float64]
 
 
 def check_figure(path: Path, recipe: str, overrides: Iterable[str]) -> list[str]:
-    """Check before training that `--figure` can be drawn.
-
-    Args:
-        path: of the figure.
-        recipe: name or file.
-        overrides: of its settings.
-
-    Returns:
-        What the trials have to keep for the figure.
+    """Return what the trials of a recipe have to keep for `--figure`.
 
     Raises:
         RequestError: a bad path, or a recipe whose grid has not one key.
@@ -60,11 +52,7 @@ def check_figure(path: Path, recipe: str, overrides: Iterable[str]) -> list[str]
 
 
 def check_objectives(session: "UciCvSession") -> None:
-    """Check before training that the objectives have the angles that the recipe's figure shows.
-
-    Raises:
-        RequestError: an objective without.
-    """
+    """Check before training that the objectives have the angles that the recipe's figure shows."""
     for trial in session.trials if session.recipe.figure == "angles" else ():
         fixed_scale(trial.objective)
 
@@ -76,16 +64,20 @@ def draw(session: "UciCvSession", grid: Grid, path: Path) -> None:
     Raises:
         RequestError: the file cannot be written.
     """
-    figure = _angles(session) if session.recipe.figure == "angles" else _accuracy(grid)
+    from matplotlib.figure import Figure
+
+    figure = Figure(layout="constrained")
+    if session.recipe.figure == "angles":
+        _draw_all_angles(figure, session)
+    else:
+        _draw_accuracy(figure, grid)
     save(figure, path)
 
 
-def _accuracy(grid: Grid) -> Any:
-    """Return a panel per data set: accuracy along the grid, a line per objective."""
-    from matplotlib.figure import Figure
-
+def _draw_accuracy(figure: Any, grid: Grid) -> None:
+    """Draw a panel per data set: accuracy along the grid, a line per objective."""
     datasets = list(dict.fromkeys(dataset for dataset, _ in grid.settings.values()))
-    figure = Figure(figsize=(PANEL[0] * len(datasets), PANEL[1]), layout="constrained")
+    figure.set_size_inches(PANEL[0] * len(datasets), PANEL[1])
     panels = figure.subplots(1, len(datasets), squeeze=False)[0]
     for axes, dataset in zip(panels, datasets, strict=True):
         rows = {row: setting for row, (name, setting) in grid.settings.items() if name == dataset}
@@ -99,7 +91,6 @@ def _accuracy(grid: Grid) -> Any:
         axes.set_xlabel(key)
         axes.set_ylabel("accuracy (%)")
     panels[-1].legend()
-    return figure
 
 
 def _ticks(settings: list[tuple[str, Any]]) -> tuple[str, list[Any]]:
@@ -110,20 +101,17 @@ def _ticks(settings: list[tuple[str, Any]]) -> tuple[str, list[Any]]:
     return key, values if all(isinstance(v, int | float) for v in values) else [*map(str, values)]
 
 
-def _angles(session: "UciCvSession") -> Any:
-    """Return ArcGrad's Fig. 1 of the first network of each objective (rows) and setting (columns).
+def _draw_all_angles(figure: Any, session: "UciCvSession") -> None:
+    """Draw ArcGrad's Fig. 1 of the first network of each objective (rows) and setting (columns).
 
     Each sample has a point at its angle to the target's class weight (blue) and one at the angle to
     every other class weight (orange), at a random radius; a line shows direction and size of the
     gradient with respect to the angle, s (1 - p_y) and -s p_j, relative to the largest.
     """
-    from matplotlib.figure import Figure
-
     settings = list(dict.fromkeys(str(trial.setting) for trial in session.trials))
     objectives = list(dict.fromkeys(str(trial.objective) for trial in session.trials))
     shape = (len(objectives), len(settings))
-    size = (ANGLE_PANEL[0] * shape[1], ANGLE_PANEL[1] * shape[0])
-    figure = Figure(figsize=size, layout="constrained")
+    figure.set_size_inches(ANGLE_PANEL[0] * shape[1], ANGLE_PANEL[1] * shape[0])
     panels = figure.subplots(*shape, squeeze=False, subplot_kw={"projection": "polar"})
     for trial in session.trials:
         panel = panels[objectives.index(str(trial.objective)), settings.index(str(trial.setting))]
@@ -134,7 +122,6 @@ def _angles(session: "UciCvSession") -> Any:
         panel.set_title(
             f"{trial.objective}, {trial.setting}\ntheoretical gap {gap:.1f} degrees", fontsize=9
         )
-    return figure
 
 
 def fixed_scale(objective: ParsedObjective) -> float:

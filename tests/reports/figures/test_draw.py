@@ -36,8 +36,7 @@ def store(tmp_path_factory):
 
 def test_a_file_per_kind_or_a_reason(store, tmp_path):
     written, skipped = draw_figures(collect([store]), tmp_path / "new" / "figures", [], "png")
-    absent = {"option-sweep", "sample-difficulty", "input-gradient"}
-    absent |= {"scale-by-classes", "divergences"}
+    absent = {"option-sweep", "sample-difficulty", "input-gradient", "scale-by-classes"}
     assert sorted(p.name for p in (tmp_path / "new" / "figures").iterdir()) == sorted(
         f"share-{kind}.png" for kind in FIGURES if kind not in absent
     )
@@ -155,17 +154,6 @@ def test_scale_by_classes_is_one_file_of_all_tables(tmp_path):
     assert skipped == [
         "scale-by-classes: no run has state.optimal_scale and its number of classes: cosine-ls has"
     ]
-
-
-def test_divergences_are_drawn_by_name_only(tmp_path):
-    found = Collected(
-        training_runs=[trained_table(run(tmp_path / "r", "soft", 0, [record(1, 50)]))]
-    )
-    _, skipped = draw_figures(found, tmp_path / "out", [], "png")
-    assert not [line for line in skipped if "divergences" in line]
-    written, skipped = draw_figures(Collected(), tmp_path / "out", ["divergences"], "png")
-    assert [p.name for p in written] == ["divergences.png"]
-    assert not skipped
 
 
 def test_drawing_imports_no_torch(store, tmp_path):

@@ -13,7 +13,7 @@ from marginctl.reports.figures.seed_groups import (
     spread_text,
 )
 from marginctl.results.load_run import read_metrics
-from tests.reports.figures.factories import record, run
+from tests.reports.figures.factories import record, run, seed_table
 
 
 def test_invalid_lines_of_metrics_are_skipped(tmp_path):
@@ -26,13 +26,11 @@ def test_invalid_lines_of_metrics_are_skipped(tmp_path):
 
 
 def test_a_number_by_epoch_is_of_the_epochs_that_all_seeds_have(tmp_path):
-    (group,) = seed_groups(
-        [
-            run(tmp_path, "soft", 1, [record(1, 50), record(2, 60), record(3, 70)]),
-            run(tmp_path, "soft", 0, [record(1, 40), record(2, 50), {"epoch": 3, "test": None}]),
-            run(tmp_path, "soft", 2, [{"epoch": 1, "test": {"top1": None}}], last=None),
-        ]
-    )
+    (group,) = seed_table(
+        run(tmp_path, "soft", 1, [record(1, 50), record(2, 60), record(3, 70)]),
+        run(tmp_path, "soft", 0, [record(1, 40), record(2, 50), {"epoch": 3, "test": None}]),
+        run(tmp_path, "soft", 2, [{"epoch": 1, "test": {"top1": None}}], last=None),
+    ).groups
     series = group.series("test", "top1")
     assert series.epochs.tolist() == [1, 2]
     assert series.values.tolist() == [[40, 50], [50, 60]]  # by seed; seed 2 has none
@@ -63,7 +61,7 @@ def test_groups_are_in_the_recipe_s_order_and_settings_by_size(tmp_path):
         for s in (0, 1)
     ]
     runs[0].result.diverged = "step 3"
-    made = seed_groups([*runs])
+    made = seed_table(*runs).groups
     assert [(g.row, g.objective) for g in made] == [
         (f"digits, mlp, epochs={e}", o) for e in (9, 10, 100) for o in ("soft", "adacos")
     ]

@@ -55,7 +55,7 @@ def test_points_are_means_of_the_last_epoch_and_bars_their_spread(tmp_path, seed
                 assert mean - low == pytest.approx(statistics.stdev(values))
     assert (
         figure.subfigs[0].get_suptitle()
-        == f"digits, mlp; along data.subset_fraction; n = {seeds} seeds"
+        == f"digits, mlp along data.subset_fraction; n = {seeds} seeds"
     )
     figure.draw_without_rendering()
     low, high = axes.get_xlim()
@@ -83,10 +83,10 @@ def test_two_keys_have_panels_for_each(tmp_path):
     figure = grid_sweep(table, Omissions())
     titles = [block.get_suptitle() for block in figure.subfigs]
     assert titles == [
-        "digits, mlp, epochs=1, augment=random-crop; along data.label_noise; n = 1 seed",
-        "digits, mlp, epochs=90, augment=random-crop; along data.label_noise; n = 1 seed",
-        "digits, mlp, label_noise=0.1, augment=random-crop; along train.epochs; n = 1 seed",
-        "digits, mlp, label_noise=0.2, augment=random-crop; along train.epochs; n = 1 seed",
+        "digits, mlp, epochs=1, augment=random-crop along data.label_noise; n = 1 seed",
+        "digits, mlp, epochs=90, augment=random-crop along data.label_noise; n = 1 seed",
+        "digits, mlp, label_noise=0.1, augment=random-crop along train.epochs; n = 1 seed",
+        "digits, mlp, label_noise=0.2, augment=random-crop along train.epochs; n = 1 seed",
     ]
     assert [b.axes[0].get_xscale() for b in figure.subfigs] == ["linear", "linear", "log", "log"]
     assert figure.subfigs[3].axes[0].containers[0].lines[0].get_ydata() == pytest.approx([3, 92])
