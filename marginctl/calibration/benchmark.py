@@ -1,7 +1,7 @@
 """Fits calibrators on one part of the samples and evaluates them on the other."""
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,12 +26,8 @@ Rows = NDArray[np.int64]
 class Settings:
     """How calibrators are fitted and evaluated.
 
-    Attributes:
-        fraction: of the samples to fit on, without fitting samples of their own.
-        repeats: random splits, likewise.
-        bins: of the calibration errors, and of histogram binning.
-        n_bootstrap: bootstrap samples, 0 for no intervals.
-        seed: of the splits and the bootstrap.
+    Without fitting samples of their own they are fitted on a fraction of the samples, in several
+    random splits. No bootstrap samples give no intervals.
     """
 
     fraction: float = 0.5
@@ -64,7 +60,6 @@ def calibrate(
         outputs: the samples.
         fit_outputs: samples to fit on; then all of `outputs` are scored, once. None: random splits.
         names: of methods; empty for all that suit the number of classes.
-        settings: the rest.
         log: gets a line for each fit that begins.
 
     Raises:
@@ -101,7 +96,20 @@ def calibrate(
                 scores = score(predictions, test_part.labels, settings.bins, bootstrap)
                 after[name].append(scores)
             if not repeat:
-                calibrators[name] = _calibrator(name, fit, fit_part)
+                calibrators[name] = Calibrator(
+                    name,
+                    fit_part.num_classes,
+                    fit_part.kind,
+                    fit.parameters,
+                    fit.converged,
+                    fit.note,
+                    {
+                        "name": fit_part.name,
+                        "n": len(fit_part.labels),
+                        "digest": fit_part.digest(),
+                        "data": fit_part.data,
+                    },
+                )
     document = {
         "schema": 1,
         "command": "calibrate",
@@ -147,15 +155,10 @@ def calibrate(
 
 
 def split(outputs: Outputs, fraction: float, seed: int, repeat: int) -> tuple[Rows, Rows]:
-    """Return the rows of a random stratified split: to fit on, and held out.
+    """Return the rows of a random stratified split: a fraction to fit on, and the held-out ones.
 
     The samples are ordered by class, at random within a class, and taken at equal steps from a
     random start: the parts, and each class in them, are at most one sample off.
-
-    Args:
-        outputs: N samples.
-        fraction: of the first part, between 0 and 1.
-        seed, repeat: they name the split.
 
     Raises:
         RequestError: too few samples for two parts with two classes in the first.
@@ -202,35 +205,16 @@ def _aligned(fit_outputs: Outputs, outputs: Outputs) -> Outputs:
     )
 
 
-def _calibrator(name: str, fit: Fit, fit_part: Outputs) -> Calibrator:
-    fitted_on = {
-        "name": fit_part.name,
-        "n": len(fit_part.labels),
-        "digest": fit_part.digest(),
-        "data": fit_part.data,
-    }
-    return Calibrator(
-        name,
-        fit_part.num_classes,
-        fit_part.kind,
-        fit.parameters,
-        fit.converged,
-        fit.note,
-        fitted_on,
-    )
-
-
 def _fit_record(fits: Sequence[Fit]) -> dict[str, Any]:
     """Return the first split's parameters, and how the fit of each split ended."""
     parameters, reason = dict(fits[0].parameters), None
     count = _count(parameters)
     if count > MAX_PARAMETERS:
         parameters, reason = {}, f"{count} numbers: --save FILE writes them"
-    rows: list[Mapping[str, Any]] = []
+    rows = []
     for fit in fits:
         row = {"converged": fit.converged, "note": fit.note}
-        if "temperature" in fit.parameters:
-            row["temperature"] = fit.parameters["temperature"]
+        row |= {k: v for k, v in fit.parameters.items() if k == "temperature"}
         rows.append(row | dict(fit.details))
     return {
         "parameters": parameters,

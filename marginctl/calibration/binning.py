@@ -92,28 +92,3 @@ def _apply(
     p = np.stack([evaluate(f, before[:, c]) for c, f in enumerate(parameters["maps"])], axis=1)
     sums = p.sum(axis=1, keepdims=True)
     return from_probabilities(np.where(sums > 0, p / np.where(sums > 0, sums, 1), before))
-
-
-def valid_isotonic(parameters: Mapping[str, Any], num_classes: int) -> bool:
-    """Whether parameters are those of isotonic regression for this number of classes."""
-
-    def valid(function: Mapping[str, Any]) -> bool:
-        x, y = np.array(function["x"], np.float64), np.array(function["y"], np.float64)
-        ascending = np.isfinite(x).all() and (np.diff(x) >= 0).all()
-        return len(y) > 0 and x.shape == y.shape and bool(ascending) and _fractions(y)
-
-    return len(parameters["maps"]) == num_classes and all(map(valid, parameters["maps"]))
-
-
-def valid_histogram(parameters: Mapping[str, Any], num_classes: int) -> bool:
-    """Whether parameters are those of histogram binning for this number of classes."""
-
-    def valid(function: Mapping[str, Any]) -> bool:
-        values = function["y"]
-        return len(values) > 0 and _fractions([v for v in values if v is not None])
-
-    return len(parameters["maps"]) == num_classes and all(map(valid, parameters["maps"]))
-
-
-def _fractions(values: Any) -> bool:
-    return all(0 <= float(v) <= 1 for v in values)

@@ -15,6 +15,7 @@ from marginctl.calibration.scores import Bootstrap, score
 from marginctl.errors import RequestError
 from marginctl.metrics import scoring_rules
 from marginctl.runs.atomic_io import write_output
+from marginctl.runs.run_dir import checked_document, digest
 from marginctl.runs.safe_read import CorruptFileError, MissingFileError, read_text
 
 KIND = "marginctl calibrator"
@@ -25,14 +26,8 @@ EXPECTED = "expected a calibrator that marginctl calibrate --save wrote"
 class Calibrator:
     """A fitted calibration method.
 
-    Attributes:
-        method: of `METHODS`.
-        classes: C.
-        input: logits or probabilities.
-        parameters: of the method.
-        converged, note: as in `Fit`.
-        fitted_on: `name` and `n` of the samples; `digest`, the SHA-256 of their values and labels;
-            and `data`, that of the images where it is known.
+    `fitted_on` has `name` and `n` of the samples; `digest`, the SHA-256 of their values and labels;
+    and `data`, that of the images where it is known.
     """
 
     method: str
@@ -50,12 +45,13 @@ class Calibrator:
         return METHODS[self.method].apply(self.parameters, outputs)
 
     def save(self, path: Path) -> None:
-        """Write the calibrator to a file.
+        """Write the calibrator to a file, with a checksum.
 
         Raises:
             StorageError: the file cannot be written.
         """
         document = {"schema": 1, "kind": KIND, **asdict(self)}
+        document["sha256"] = digest(document)
         write_output(path, json.dumps(document, indent=1, allow_nan=False) + "\n")
 
     @classmethod
@@ -63,44 +59,17 @@ class Calibrator:
         """Read a calibrator from a file.
 
         Raises:
-            RequestError: the file cannot be read, is not a calibrator, or has parameters that do
-                not suit its method.
+            RequestError: the file cannot be read, is corrupt, or is not a calibrator.
         """
         try:
-            document = json.loads(read_text(path))
+            document = checked_document(read_text(path))
         except MissingFileError:
             raise RequestError(f"--calibration {path}: cannot be read: No such file") from None
         except CorruptFileError as error:
             raise RequestError(f"--calibration {path}: {error}: {EXPECTED}") from None
-        except (ValueError, RecursionError):
-            document = None
-        if not isinstance(document, dict) or document.get("kind") != KIND:
+        if (document.pop("kind", None), document.pop("schema", None)) != (KIND, 1):
             raise RequestError(f"--calibration {path}: {EXPECTED}")
-        try:
-            calibrator = cls(
-                str(document["method"]),
-                int(document["classes"]),
-                document["input"],
-                document["parameters"],
-                bool(document["converged"]),
-                document["note"],
-                dict(document["fitted_on"]),
-            )
-            valid = (
-                document["schema"] == 1
-                and calibrator.input in ("logits", "probabilities")
-                and calibrator.classes >= 2
-                and {"name", "n"} <= set(calibrator.fitted_on)
-                and METHODS[calibrator.method].valid(calibrator.parameters, calibrator.classes)
-            )
-        except (KeyError, TypeError, ValueError, OverflowError):
-            valid = False
-        if not valid:
-            raise RequestError(
-                f"--calibration {path}: corrupt file, or of another version of marginctl: fit it "
-                "again"
-            )
-        return calibrator
+        return cls(**document)
 
 
 def evaluate_calibrator(
@@ -115,10 +84,7 @@ def evaluate_calibrator(
 
     Args:
         path: of the calibrator, for messages.
-        calibrator: fitted on outputs of the same network.
-        logits: (N, C).
-        labels: (N,).
-        bins: of the calibration errors.
+        logits, labels: (N, C) and (N,).
         data: a digest of the images, to tell whether the calibrator was fitted on some of them.
 
     Raises:

@@ -13,19 +13,11 @@ MATRIX_MAX_CLASSES = 100  # above, matrix scaling is fitted only where it is nam
 
 @dataclass(frozen=True)
 class Method:
-    """A calibration method.
-
-    Args:
-        title: its formula or name.
-        fit: outputs and the number of bins -> parameters.
-        apply: parameters and outputs -> calibrated predictions.
-        valid: whether parameters, read from a file, fit the method and the number of classes.
-    """
+    """A calibration method: `fit` takes outputs and the number of bins, `apply` parameters."""
 
     title: str
     fit: Callable[[Outputs, int], Fit]
     apply: Callable[[Mapping[str, Any], Outputs], Predictions]
-    valid: Callable[[Mapping[str, Any], int], bool]
 
 
 METHODS = Registry(
@@ -36,37 +28,31 @@ METHODS = Registry(
             "as they are",
             lambda outputs, bins: Fit({}),
             lambda parameters, outputs: uncalibrated(outputs),
-            lambda parameters, num_classes: not parameters,
         ),
         "temperature": Method(
             "softmax(f / T)",
             lambda outputs, bins: temperature.fit(outputs),
             temperature.apply,
-            temperature.valid,
         ),
         "vector": Method(
             "softmax(w * f + b)",
             lambda outputs, bins: scaling.fit_vector(outputs),
             scaling.apply_vector,
-            scaling.valid_vector,
         ),
         "matrix": Method(
             "softmax(W f + b), off-diagonal and bias regularized",
             lambda outputs, bins: scaling.fit_matrix(outputs),
             scaling.apply_matrix,
-            scaling.valid_matrix,
         ),
         "isotonic": Method(
             "isotonic regression, one-versus-rest, renormalized",
             binning.fit_isotonic,
             binning.apply_isotonic,
-            binning.valid_isotonic,
         ),
         "histogram": Method(
             "histogram binning, one-versus-rest, renormalized",
             binning.fit_histogram,
             binning.apply_histogram,
-            binning.valid_histogram,
         ),
     },
     label="calibration method",

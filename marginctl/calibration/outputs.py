@@ -82,8 +82,7 @@ class Predictions:
     """Predicted classes and probabilities.
 
     Attributes:
-        classes: (N,) predicted.
-        confidence: (N,) their probabilities.
+        confidence: (N,) probabilities of the predicted `classes`.
         probabilities: (N, C).
         logits: (N, C) whose softmax the probabilities are; None where there are none.
     """
@@ -126,8 +125,6 @@ def create_outputs(
     """Return outputs that can be calibrated; rows of probabilities are rescaled to sum to 1.
 
     Args:
-        name, data, note, classes: as in `Outputs`.
-        kind: of the values.
         values: (N, C) real numbers.
         labels: (N,) integers from 0 to C - 1.
         remarks: of the reader; rounded probabilities and classes without samples are added.
@@ -236,9 +233,7 @@ def uncalibrated(outputs: Outputs) -> Predictions:
     """Return the predictions of outputs without a calibrator."""
     if outputs.kind == "logits":
         return from_logits(outputs.values, outputs.predicted())
-    p = outputs.values.astype(np.float64)
-    classes = outputs.predicted()
-    return Predictions(classes, p[np.arange(len(p)), classes], p)
+    return from_probabilities(outputs.values.astype(np.float64))
 
 
 def from_logits(logits: NDArray[Any], classes: Labels | None = None) -> Predictions:

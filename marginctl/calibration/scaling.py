@@ -106,31 +106,8 @@ def apply_matrix(parameters: Mapping[str, Any], outputs: Outputs) -> Predictions
     return from_logits(outputs.logits() @ weight.T + bias)
 
 
-def valid_vector(parameters: Mapping[str, Any], num_classes: int) -> bool:
-    """Whether parameters are those of vector scaling for this number of classes."""
-    shapes = {"weight": (num_classes,), "bias": (num_classes,)}
-    return all(_finite(parameters[name], shape) for name, shape in shapes.items())
-
-
-def valid_matrix(parameters: Mapping[str, Any], num_classes: int) -> bool:
-    """Whether parameters are those of matrix scaling for this number of classes."""
-    shapes = {"weight": (num_classes, num_classes), "bias": (num_classes,)}
-    return all(_finite(parameters[name], shape) for name, shape in shapes.items())
-
-
-def _finite(value: Any, shape: tuple[int, ...]) -> bool:
-    numbers = np.array(value, np.float64)
-    return numbers.shape == shape and bool(np.isfinite(numbers).all())
-
-
 class _BestPoint:
-    """An objective that keeps the best point it was evaluated at.
-
-    Attributes:
-        x: the point.
-        value: of the objective.
-        gradient: its largest entry.
-    """
+    """An objective that keeps the best point, its value, and the largest entry of its gradient."""
 
     def __init__(self, objective: Objective, start: FloatArray) -> None:
         self.objective, self.x = objective, start
@@ -149,12 +126,8 @@ class _BestPoint:
 def _minimize(objective: Objective, start: FloatArray) -> _BestPoint:
     """Return the best point that L-BFGS evaluates."""
     best = _BestPoint(objective, start)
-    options = {
-        "maxiter": ITERATIONS,
-        "maxfun": 2 * ITERATIONS,
-        "gtol": GRADIENT_TOLERANCE / 10,
-        "ftol": 0,
-    }
+    gtol = GRADIENT_TOLERANCE / 10
+    options = {"maxiter": ITERATIONS, "maxfun": 2 * ITERATIONS, "gtol": gtol, "ftol": 0}
     with np.errstate(over="ignore"):
         result = minimize(best, start, jac=True, method="L-BFGS-B", options=options)
     best.iterations = int(result.nit)
@@ -167,17 +140,9 @@ def _fit(parameters: Mapping[str, Any], best: _BestPoint, first: Fit, nll: float
         note = f"the gradient is {best.gradient:.2g} after {best.iterations} steps"
     if first.note == temperature.AT_LOWER:  # then the gradient is small because the NLL is
         converged, note = False, first.note
-    return Fit(
-        parameters,
-        converged,
-        note,
-        {
-            "nll_before": first.details["nll_before"],
-            "nll": nll,
-            "gradient_norm": best.gradient,
-            "iterations": best.iterations,
-        },
-    )
+    details = {"nll_before": first.details["nll_before"], "nll": nll}
+    details |= {"gradient_norm": best.gradient, "iterations": best.iterations}
+    return Fit(parameters, converged, note, details)
 
 
 def _nll(z: FloatArray, y: Labels) -> tuple[float, NDArray[Any]]:

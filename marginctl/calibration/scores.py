@@ -63,10 +63,8 @@ def score(predictions: Predictions, labels: Labels, bins: int, bootstrap: Bootst
     are biased upwards, and the number itself may lie at the lower end.
 
     Args:
-        predictions: of N samples.
-        labels: (N,).
+        predictions, labels: of N samples.
         bins: of every calibration error.
-        bootstrap: for the intervals.
     """
     correct = np.asarray(predictions.classes == labels)
     terms = {
@@ -83,12 +81,9 @@ def score(predictions: Predictions, labels: Labels, bins: int, bootstrap: Bootst
 
     def resampled(weights: FloatArray) -> dict[str, FloatArray]:
         metrics = {name: weights @ values / len(labels) for name, values in terms.items()}
-        metrics["ece"], metrics["mce"] = calibration_error.ece_and_mce(
-            predictions.confidence, correct, bins, weights
-        )
-        metrics["adaptive_ece"] = calibration_error.adaptive_ece(
-            predictions.confidence, correct, bins, weights
-        )
+        binned = (predictions.confidence, correct, bins, weights)
+        metrics["ece"], metrics["mce"] = calibration_error.ece_and_mce(*binned)
+        metrics["adaptive_ece"] = calibration_error.adaptive_ece(*binned)
         metrics["classwise_ece"] = calibration_error.classwise_ece(
             predictions.probabilities, labels, bins, weights
         )

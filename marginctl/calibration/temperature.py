@@ -60,11 +60,6 @@ def apply(parameters: Mapping[str, Any], outputs: Outputs) -> Predictions:
     return from_logits(f / parameters["temperature"], outputs.predicted())
 
 
-def valid(parameters: Mapping[str, Any], num_classes: int) -> bool:
-    """Whether parameters are those of temperature scaling."""
-    return math.isfinite(parameters["temperature"]) and parameters["temperature"] > 0
-
-
 def logit_spread(logits: NDArray[Any]) -> float:
     """Return the root mean square of f - mean_c f: the unit of the logits."""
     total = 0.0

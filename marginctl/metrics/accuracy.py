@@ -67,10 +67,7 @@ def wilson_interval(correct: int, n: int, level: float = 0.95) -> tuple[float, f
 def confusion_matrix(labels: ArrayLike, predicted: ArrayLike, num_classes: int) -> IntArray:
     """Return (C, C) counts: entry (t, p) counts the samples of class t predicted as p.
 
-    Args:
-        labels: (N,) true classes, from 0 to C - 1.
-        predicted: (N,) predicted classes, from 0 to C - 1.
-        num_classes: C.
+    Labels and predictions are (N,), from 0 to C - 1.
 
     Raises:
         ValueError: no sample, different lengths, or a class out of range.

@@ -37,12 +37,10 @@ class Angles:
         intra_weight: mean over samples of <x_i, W_y>.
         intra_center: mean over samples of <x_i, Center_y>; 0 for the only sample of a class.
         histogram: (180,) samples by <x_i, W_y>: whole degrees [k, k + 1), the last closed at 180.
-        samples, classes: their numbers.
-        zero_features: number of samples with a zero feature.
+        zero_features, zero_weights: numbers of samples with a zero feature, and of classes with a
+            zero weight.
         empty_classes: number of classes without samples.
         zero_centers: number of classes that have samples and a zero center.
-        zero_weights: number of classes with a zero weight.
-        reasons: by the name of the mean that is None.
     """
 
     w_inter: float | None
@@ -53,7 +51,7 @@ class Angles:
     wc_intra: float | None
     intra_weight: float | None
     intra_center: float | None
-    histogram: tuple[int, ...]
+    histogram: list[int]
     samples: int
     classes: int
     zero_features: int
@@ -64,7 +62,7 @@ class Angles:
 
     def as_json(self) -> dict[str, Any]:
         """Return the record; a mean that is null has a reason under `reasons`."""
-        return {"unit": "degrees"} | asdict(self) | {"histogram": list(self.histogram)}
+        return {"unit": "degrees"} | asdict(self)
 
 
 def compute_angles(features: ArrayLike, labels: ArrayLike, weights: ArrayLike) -> Angles:
@@ -103,7 +101,7 @@ def compute_angles(features: ArrayLike, labels: ArrayLike, weights: ArrayLike) -
     both = has_center & has_weight
     w_inter, w_nearest = _pairwise_angles(w[has_weight], w[has_weight])
     c_inter, c_nearest = _pairwise_angles(centers[has_center], centers[has_center])
-    means = {
+    means: dict[str, float | None] = {
         "w_inter": w_inter,
         "w_inter_nearest": w_nearest,
         "c_inter_centers": c_inter,
@@ -116,7 +114,7 @@ def compute_angles(features: ArrayLike, labels: ArrayLike, weights: ArrayLike) -
     empty = np.bincount(y, minlength=len(w)) == 0
     return Angles(
         **means,
-        histogram=tuple(histogram(to_weight).tolist()),
+        histogram=histogram(to_weight).tolist(),
         samples=len(y),
         classes=len(w),
         zero_features=int((~has_feature).sum()),
@@ -140,10 +138,7 @@ _REASONS = {
 
 
 def histogram(degrees: ArrayLike) -> IntArray:
-    """Return (180,) counts of angles by whole degrees: [k, k + 1), the last closed at 180.
-
-    Args:
-        degrees: (N,), from 0 to 180; may be empty.
+    """Return (180,) counts of (N,) angles by whole degrees: [k, k + 1), the last closed at 180.
 
     Raises:
         ValueError: an angle outside 0 to 180, or NaN.

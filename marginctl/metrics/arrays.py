@@ -30,11 +30,7 @@ def check_rows(name: str, rows: ArrayLike, labels: ArrayLike) -> tuple[NDArray[A
 
 
 def check_labels(labels: ArrayLike, num_classes: int, name: str, n: int) -> IntArray:
-    """Return n labels from 0 to `num_classes` - 1, one for each row of the array `name`.
-
-    Raises:
-        ValueError: as `check_classes`, or another number of labels.
-    """
+    """Return n labels from 0 to `num_classes` - 1; ValueError as `check_classes`, or another n."""
     y = check_classes("labels", labels, num_classes)
     if len(y) != n:
         raise ValueError(f"labels: {len(y)} of them, expected one for each of {n} {name}")

@@ -22,12 +22,9 @@ Weights = FloatArray  # (D, N): how often each draw counts each sample, whole nu
 
 @dataclass(frozen=True)
 class Bin:
-    """The samples with a confidence in (lo, hi], or [0, hi] for the first bin.
+    """The number of samples with a confidence in (lo, hi], or [0, hi] for the first bin.
 
-    Attributes:
-        count: number of samples.
-        confidence: mean confidence; None for an empty bin.
-        accuracy: fraction of correct samples; None for an empty bin.
+    The mean confidence and the accuracy of an empty bin are None.
     """
 
     lo: float
@@ -39,11 +36,7 @@ class Bin:
 
 @dataclass(frozen=True)
 class Reliability:
-    """A reliability diagram as numbers, with ECE and MCE.
-
-    Attributes:
-        bins: of equal width, from 0 to 1.
-    """
+    """A reliability diagram as numbers: bins of equal width from 0 to 1."""
 
     bins: tuple[Bin, ...]
 
@@ -128,7 +121,6 @@ def bin_by_confidence(confidence: ArrayLike, correct: ArrayLike, bins: int = 15)
     Args:
         confidence: (N,), from 0 to 1.
         correct: (N,) of bool.
-        bins: n.
 
     Raises:
         ValueError: no sample, wrong shapes, a confidence outside 0 to 1, correct not of bool, or
@@ -178,11 +170,7 @@ def ece_and_mce(
 ) -> tuple[FloatArray, FloatArray]:
     """Return (D,) ECE and (D,) MCE over bins of equal width, those of `bin_by_confidence`.
 
-    Args:
-        confidence: (N,), from 0 to 1.
-        correct: (N,).
-        bins: number of bins; empty ones do not count.
-        weights: (D, N).
+    Confidence and correct are (N,), weights (D, N); empty bins do not count.
     """
     one_hot = np.zeros((len(confidence), bins))
     one_hot[np.arange(len(confidence)), bin_index(confidence, bins)] = 1
@@ -199,13 +187,7 @@ def adaptive_ece(
 
     Sample i is in bin floor(bins x #{j: confidence_j < confidence_i} / N). So equal confidences
     share a bin and the order of the samples does not matter; without ties the bin sizes differ by
-    1 at most.
-
-    Args:
-        confidence: (N,).
-        correct: (N,).
-        bins: number of bins.
-        weights: (D, N); each draw has its own bins.
+    1 at most. Confidence and correct are (N,), weights (D, N); each draw has its own bins.
     """
     order = np.argsort(confidence, kind="stable")
     ordered, gaps = confidence[order], (correct - confidence)[order]
@@ -225,13 +207,7 @@ def classwise_ece(
     """Return (D,) classwise ECE, 1/C sum_c ECE of p_c against [y = c] (Kull et al. 2019, eq. 3).
 
     Each class has its own bins of equal width. A class without samples counts too: its
-    probabilities should be 0.
-
-    Args:
-        probabilities: (N, C).
-        labels: (N,).
-        bins: number of bins.
-        weights: (D, N).
+    probabilities should be 0. Probabilities are (N, C), labels (N,), weights (D, N).
     """
     n, c = probabilities.shape
     total = np.zeros(len(weights))

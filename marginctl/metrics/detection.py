@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from marginctl.metrics.arrays import FloatArray, IntArray
@@ -88,9 +87,8 @@ def detection_metrics(
     are all test images, "out" the images of the OOD data set.
 
     Args:
-        outputs: of N test images.
-        labels: (N,) of the test images.
-        ood_sets: OOD data sets with distinct names.
+        outputs, labels: of N test images.
+        ood_sets: with distinct names.
         n_bootstrap: bootstrap samples of each interval.
         curves: whether each score has its `histogram` and `roc`, for figures.
 
@@ -107,14 +105,12 @@ def detection_metrics(
         reasons.update({f"{key} {name}".strip(): reason for name, reason in missing.items()})
         return document
 
-    n_correct = int(correct.sum())
-    misclassification = compare(
-        "misclassification",
-        _select(scores, correct),
-        _select(scores, ~correct),
-        n_correct,
-        len(labels) - n_correct,
+    right, wrong = (
+        {name: None if s is None else s[rows] for name, s in scores.items()}
+        for rows in (correct, ~correct)
     )
+    counts = int(correct.sum()), int((~correct).sum())
+    misclassification = compare("misclassification", right, wrong, *counts)
     ood = []
     for ood_set in ood_sets:
         outside, n_out = confidence_scores(ood_set.outputs), len(ood_set.outputs.logits)
@@ -128,10 +124,6 @@ def detection_metrics(
         "n_bootstrap": n_bootstrap,
         "reasons": reasons,
     }
-
-
-def _select(scores: Scores, rows: NDArray[np.bool_]) -> Scores:
-    return {name: None if s is None else s[rows] for name, s in scores.items()}
 
 
 def _compare(
@@ -174,7 +166,6 @@ def bootstrap_metrics(
     Args:
         pairs: by name, the finite scores (n_in,) and (n_out,), neither empty, of the same images
             in the same order under every name.
-        n_bootstrap: number of draws.
 
     Returns:
         By name: METRIC and METRIC_interval ([low, high]) of every metric.

@@ -21,11 +21,7 @@ DESCRIPTIONS = {
 
 
 def class_groups(counts: Sequence[int] | IntArray) -> dict[str, IntArray]:
-    """Return the classes of the groups `many`, `medium` and `few`.
-
-    Args:
-        counts: (C,) training images of each class.
-    """
+    """Return the classes of each group, from the (C,) training images of each class."""
     n = np.asarray(counts)
     fewest, most = MEDIUM_SHOT
     groups = {"many": n > most, "medium": (n >= fewest) & (n <= most), "few": n < fewest}
@@ -39,8 +35,7 @@ def long_tail_accuracy(
 
     Args:
         counts: (C,) training images of each class.
-        labels: (N,) classes of the test images.
-        predicted: (N,) classes.
+        labels, predicted: (N,) classes of the test images.
 
     Returns:
         By group `accuracy` (a fraction), `classes` and test `images`; null where a group is empty,

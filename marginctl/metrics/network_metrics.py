@@ -26,11 +26,10 @@ def classification_metrics(
 
     Args:
         features: (N, d), finite; (N, 0) where the network has none.
-        logits: (N, C).
-        similarities: (N, C); the largest is the prediction.
+        logits, similarities: (N, C); the largest similarity is the prediction.
         labels: (N,).
         classes: C names.
-        bins: bins of the calibration error.
+        bins: of the calibration error.
         weight: (C, d) class weights, for the angles; or the reason why there are none.
 
     Returns:

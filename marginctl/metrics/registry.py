@@ -53,7 +53,6 @@ class Metric:
 
     @property
     def heading(self) -> str:
-        """Subject, label and unit."""
         return f"{self.subject} {self.short_heading}".lstrip()
 
     @property
@@ -211,13 +210,7 @@ def detection_sets(records: Sequence[Record]) -> list[str]:
 
 
 def detection_metric(name: str, metric: str, score: str) -> Metric:
-    """Return a metric of detection.
-
-    Args:
-        name: an OOD set, or `MISS`.
-        metric: of `DETECTION_METRICS`.
-        score: of `DETECTION_SCORES`.
-    """
+    """Return a metric of a score, of `DETECTION_METRICS` and `_SCORES`, on an OOD set or `MISS`."""
     if name == MISS:
         return METRICS[f"{MISS} {metric} {score}"]
     return METRICS[f"ood {{}} {metric} {score}"].for_set(name)
@@ -246,11 +239,7 @@ class Computed:
 
 
 def compute_metrics(**predictions: Any) -> dict[str, Computed]:
-    """Return the metrics that have a function, by name.
-
-    Args:
-        predictions: `features`, `logits`, `similarities` and `labels`, as in `Metric.function`.
-    """
+    """Return the metrics that have a function, by name, of the arguments of `Metric.function`."""
     computed: dict[str, Computed] = {}
     for metric in METRICS.values():
         if metric.function is None:

@@ -105,13 +105,9 @@ def verification_metrics(
 
 
 def best_threshold(scores: FloatArray, same: NDArray[np.bool_]) -> float:
-    """Return the threshold with the highest accuracy; infinity accepts no pair.
+    """Return the threshold of (N,) scores with the highest accuracy; infinity accepts no pair.
 
     It is the middle between two neighbouring scores; of several best ones the largest.
-
-    Args:
-        scores: (N,), finite; at least one.
-        same: (N,).
     """
     t, f = RankedScores(scores[same], scores[~same]).curve(np.ones(len(scores), np.int64))
     falling = np.unique(scores)[::-1]
@@ -119,10 +115,7 @@ def best_threshold(scores: FloatArray, same: NDArray[np.bool_]) -> float:
     best = int(gain.argmax())
     if not best:
         return float("inf")
-    accepted = falling[best - 1]
-    if best == len(falling):
-        return float(accepted)
-    rejected = falling[best]
+    accepted, rejected = falling[best - 1], falling[min(best, len(falling) - 1)]
     middle = rejected + (accepted - rejected) / 2
     return float(middle if middle > rejected else accepted)
 

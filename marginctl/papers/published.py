@@ -46,10 +46,8 @@ _OPTION = "objective."  # a key such as objective.strength sets an option of the
 class PublishedValue:
     """A published number in the unit of its cell.
 
-    Attributes:
-        mean: the number; the average where the paper averages.
-        std: the printed standard deviation, None if there is none.
-        n: the number of repeats, None if the paper does not give it.
+    `std` is the printed standard deviation, None if there is none; `n` the number of repeats, None
+    if the paper does not give it.
     """
 
     mean: float
@@ -139,38 +137,9 @@ class PublishedTable:
         return sum(cell is None for cell in self.cells.values())
 
 
-@dataclass(frozen=True)
-class Claim:
-    """A statement of a paper that is not a table of numbers.
-
-    Attributes:
-        id: our name for it.
-        statement: in our words.
-        recipes: the shipped recipes whose runs decide it.
-        test: the test that decides it, None if runs decide it.
-    """
-
-    id: str
-    statement: str
-    recipes: tuple[str, ...]
-    test: str | None
-
-
-@dataclass(frozen=True)
-class Paper:
-    """A paper: its tables by their numbers, and its claims."""
-
-    name: str
-    title: str
-    source: str
-    tables: Mapping[str, PublishedTable]
-    claims: tuple[Claim, ...]
-
-
 def _number_as_text(cell: Any) -> Any:
     """Return a YAML number as text; other values are left to the schema."""
-    is_number = isinstance(cell, int | float) and not isinstance(cell, bool)
-    return repr(cell) if is_number else cell
+    return repr(cell) if type(cell) in (int, float) else cell
 
 
 class _Strict(BaseModel):
@@ -244,18 +213,34 @@ class _Table(_Strict):
         return self
 
 
-class _Claim(_Strict):
+class Claim(_Strict):
+    """A statement of a paper, in our words, that is not a table of numbers.
+
+    The runs of `recipes` decide it, or a test.
+    """
+
     id: Annotated[str, Field(pattern=r"^[a-z0-9-]+$")]
     statement: Annotated[str, Field(min_length=1)]
     recipes: list[str] = []
     test: Annotated[str | None, Field(pattern=r"^tests/[\w/]+\.py::\w+$")] = None
 
 
+@dataclass(frozen=True)
+class Paper:
+    """A paper: its tables by their numbers, and its claims."""
+
+    name: str
+    title: str
+    source: str
+    tables: Mapping[str, PublishedTable]
+    claims: list[Claim]
+
+
 class _PaperFile(_Strict):
     title: str
     source: str
     tables: dict[str, _Table] = {}
-    claims: list[_Claim] = []
+    claims: list[Claim] = []
 
     @model_validator(mode="after")
     def _unique_claims(self) -> "_PaperFile":
@@ -277,13 +262,8 @@ def read_paper(name: str, path: Path) -> Paper:
     except ValidationError as error:
         key = ".".join(map(str, error.errors()[0]["loc"]))
         raise RequestError(f"{path}: {key}: {first_error_line(error)}") from None
-    return Paper(
-        name,
-        file.title,
-        file.source,
-        {number: _published_table(name, number, table) for number, table in file.tables.items()},
-        tuple(Claim(c.id, c.statement, tuple(c.recipes), c.test) for c in file.claims),
-    )
+    tables = {number: _published_table(name, number, t) for number, t in file.tables.items()}
+    return Paper(name, file.title, file.source, tables, file.claims)
 
 
 def _published_table(paper: str, number: str, file: _Table) -> PublishedTable:
@@ -296,10 +276,9 @@ def _published_table(paper: str, number: str, file: _Table) -> PublishedTable:
         for column, text in zip(file.columns, row.cells, strict=True):
             key = (row.label, column.label)
             selections[key] = _selection(file, row, column)
-            overrides = (line.quantity.model_dump(exclude_unset=True) for line in (column, row))
-            quantities[key] = default
-            for override in overrides:
-                quantities[key] = replace(quantities[key], **override)
+            override = column.quantity.model_dump(exclude_unset=True)
+            override |= row.quantity.model_dump(exclude_unset=True)
+            quantities[key] = replace(default, **override)
             if file.metric == "setting":
                 settings[key] = text
             elif text != NOT_PRINTED:
@@ -333,13 +312,13 @@ def _value(text: str, n: int | None) -> PublishedValue:
 def _selection(file: _Table, row: _Row, column: _Column) -> Selection:
     """Return the union of the selections of table, row and column, with canonical names."""
     union: Selection = {**file.where, **row.where, **column.where}
-    options = {k.removeprefix(_OPTION): v for k, v in union.items() if k.startswith(_OPTION)}
     selection = {k: v for k, v in union.items() if not k.startswith(_OPTION)}
     if "objective" in selection:
         name = str(selection["objective"])
-        written = ",".join(f"{key}={value}" for key, value in options.items())
-        separator = "," if ":" in name else ":"
-        selection["objective"] = str(parse(f"{name}{separator}{written}" if written else name))
+        for key in union:
+            if key.startswith(_OPTION):
+                name += f"{',' if ':' in name else ':'}{key.removeprefix(_OPTION)}={union[key]}"
+        selection["objective"] = str(parse(name))
     if "model" in selection:
         selection["model"] = str(ModelSpec.parse(str(selection["model"])))
     return selection

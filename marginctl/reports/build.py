@@ -1,6 +1,7 @@
 """Builds the report of runs: their tables with tests, and the published tables with verdicts."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +11,7 @@ from marginctl.papers import PublishedTable, published_means, published_table
 from marginctl.papers import papers as all_papers
 from marginctl.recipe import TrainRecipe
 from marginctl.reports.tables import cv_table
-from marginctl.reports.tables.published_table import published_table as table_of_judged
+from marginctl.reports.tables.published_table import published_table as table_of_verdicts
 from marginctl.reports.tables.published_table import quantity_json, verdict_notes
 from marginctl.reports.tables.table import Report, Table, mean_std_json
 from marginctl.reports.tables.training_table import (
@@ -19,8 +20,7 @@ from marginctl.reports.tables.training_table import (
     training_cells,
     training_table,
 )
-from marginctl.results import collect
-from marginctl.results.collect import Collected, Run
+from marginctl.results.collect import Collected, CVRuns, Run, TrainingRuns
 from marginctl.results.compare import (
     Comparison,
     Comparisons,
@@ -38,13 +38,9 @@ Place = tuple[str, str]  # row, objective
 
 @dataclass(frozen=True)
 class CVResult:
-    """Cross-validation runs with their tests and their table.
+    """Cross-validation runs with their tests, their table, and verdicts on published cells."""
 
-    Attributes:
-        verdicts: on the published cells that these runs fill, by row and objective.
-    """
-
-    runs: collect.CVRuns
+    runs: CVRuns
     collector: Collector
     comparisons: Comparisons
     verdicts: Mapping[Place, CellVerdict]
@@ -55,12 +51,19 @@ class CVResult:
         names = {"recipe": self.runs.recipe, "paper": self.runs.paper, "table": self.runs.table}
         return names | {"schema": 1, "command": "uci-cv"} | protocol | {"failed": []}
 
+    def records(self) -> Iterator[dict[str, Any]]:
+        for cell in self.collector.grid.in_order():
+            place = (cell.dataset, cell.objective)
+            numbers = (cell.mean, cell.std, cell.n)
+            verdict = self.verdicts.get(place)
+            yield _record(self.runs, self.table, place, numbers, cell.note, cell.paper, verdict)
+
 
 @dataclass(frozen=True)
 class TrainingResult:
     """Training runs with their tests and their table."""
 
-    runs: collect.TrainingRuns
+    runs: TrainingRuns
     cells: Sequence[TrainingCell]
     baseline: str
     comparisons: Sequence[Comparison]
@@ -68,16 +71,27 @@ class TrainingResult:
 
     def as_json(self) -> dict[str, Any]:
         source = self.runs.source_model
-        source_model = {"weights_sha256": source.weights_sha256} if source else None
         return {
             "recipe": self.runs.recipe,
             "paper": self.runs.paper,
             "table": self.runs.table,
             **self.runs.training,
-            **({"source_model": source_model} if source_model else {}),
+            **({"source_model": {"weights_sha256": source.weights_sha256}} if source else {}),
             "cells": [cell.as_json() for cell in self.cells],
             "tests": [seeds_document(c, self.baseline) for c in self.comparisons],
         }
+
+    def records(self) -> Iterator[dict[str, Any]]:
+        for cell in self.cells:
+            last = mean_std_json(cell.last)
+            numbers = (last["mean"], last["std"], len(cell.last))
+            note = "diverged" if cell.diverged else None
+            record = _record(self.runs, self.table, (cell.row, cell.objective), numbers, note)
+            for name, values in cell.metrics.items():
+                if name != "top1":
+                    metric = mean_std_json(values)
+                    record |= {f"{name}_{key}": metric[key] for key in ("mean", "std")}
+            yield record
 
 
 @dataclass(frozen=True)
@@ -97,11 +111,17 @@ class PublishedResult:
             "paper": self.compared.table.paper,
             "table": self.compared.table.number,
             "counts": {str(verdict): count for verdict, count in self.compared.counts().items()},
-            "cells": [_judged_json(cell) for cell in self.compared.cells.values()],
+            "cells": [_verdict_json(cell) for cell in self.compared.cells.values()],
         }
 
+    def records(self) -> Iterator[dict[str, Any]]:
+        for place, cell in self.compared.cells.items():
+            if cell.mean is not None:
+                numbers, table = (cell.mean, cell.std, cell.n), self.compared.table
+                yield _record(table, self.table, place, numbers, cell.reason, cell.published, cell)
 
-def _judged_json(cell: CellVerdict) -> dict[str, Any]:
+
+def _verdict_json(cell: CellVerdict) -> dict[str, Any]:
     published = cell.published
     fields = ("row", "column", "mean", "std", "n", "difference", "verdict", "reason", "best")
     return {
@@ -110,6 +130,30 @@ def _judged_json(cell: CellVerdict) -> dict[str, Any]:
         "published": published and {k: getattr(published, k) for k in ("mean", "std", "n")},
         "interval": None if cell.low is None else [cell.low, cell.high],
         "differing": {k: list(v) for k, v in cell.differences.items()},
+    }
+
+
+def _record(
+    runs: CVRuns | TrainingRuns | PublishedTable,
+    table: Table,
+    place: Place,
+    numbers: tuple[float | None, float | None, int],
+    note: str | None,
+    published: Any = None,
+    verdict: CellVerdict | None = None,
+) -> dict[str, Any]:
+    """Return a cell as a line of CSV; its title tells the tables of one recipe apart."""
+    if isinstance(runs, PublishedTable):
+        names: tuple[str | None, ...] = (None, runs.paper, runs.number)
+    else:
+        names = (runs.recipe, runs.paper, runs.table)
+    keys = ("recipe", "paper", "table", "row", "objective", "mean", "std", "n")
+    return {
+        **dict(zip(keys, (*names, *place, *numbers), strict=True)),
+        **{f"published_{k}": getattr(published, k, None) for k in ("mean", "std")},
+        **{k: getattr(verdict, k, None) for k in ("difference", "low", "high", "verdict")},
+        "note": note,
+        "title": table.title,
     }
 
 
@@ -130,13 +174,7 @@ def build_report(
     baseline: ParsedObjective | None = None,
     sources: Sequence[str] = (),
 ) -> RunsReport:
-    """Return the report of runs.
-
-    Args:
-        collected: the runs.
-        paper, number: only what belongs to this paper, and to its table of this number.
-        baseline: an objective.
-        sources: the runs folders.
+    """Return the report of runs: of a paper, or of its table of a number, where these are given.
 
     Raises:
         RequestError: the baseline is in no table; no such table of the paper.
@@ -151,12 +189,12 @@ def build_report(
         if paper in (None, one.name) and number in (None, table.number) and table.recipes
     ]
     published = [
-        PublishedResult(j, table_of_judged(j, key=f"{j.table.paper}-{j.table.number}"))
+        PublishedResult(j, table_of_verdicts(j, key=f"{j.table.paper}-{j.table.number}"))
         for j in compared
         if j.shown
     ]
-    cv_runs = [r for r in collected.cv_runs if _is_of(r, paper, number)]
-    training_runs = [r for r in collected.training_runs if _is_of(r, paper, number)]
+    cv_runs = [r for r in collected.cv_runs if _belongs(r, paper, number)]
+    training_runs = [r for r in collected.training_runs if _belongs(r, paper, number)]
     collectors = [r.collector() for r in cv_runs]
     cells = [training_cells(run.training_result for run in r.in_order()) for r in training_runs]
     objectives = [c.grid.objectives for c in collectors]
@@ -173,18 +211,11 @@ def build_report(
         for r, group in zip(training_runs, cells, strict=True)
     ]
     separate = [p for p in published if not p.is_cross_validation]
-    results: Sequence[CVResult | PublishedResult | TrainingResult] = [
-        *cross_validation,
-        *separate,
-        *training,
-    ]
+    results: list[CVResult | PublishedResult | TrainingResult] = []
+    results += [*cross_validation, *separate, *training]
     return RunsReport(
         tables=[result.table for result in results],
-        records=[
-            *(record for result in cross_validation for record in _cv_records(result)),
-            *(record for result in separate for record in _published_records(result)),
-            *(record for result in training for record in _training_records(result)),
-        ],
+        records=[record for result in results for record in result.records()],
         document={
             "schema": 1,
             "command": "report",
@@ -201,14 +232,12 @@ def build_report(
     )
 
 
-def _is_of(
-    runs: collect.CVRuns | collect.TrainingRuns, paper: str | None, number: str | None
-) -> bool:
+def _belongs(runs: CVRuns | TrainingRuns, paper: str | None, number: str | None) -> bool:
     return paper in (None, runs.paper) and number in (None, runs.table)
 
 
 def _cv_result(
-    runs: collect.CVRuns,
+    runs: CVRuns,
     collector: Collector,
     baseline: str,
     compared: TableVerdicts | None,
@@ -242,10 +271,9 @@ def _verdicts(
     return verdicts
 
 
-def _protocol(runs: collect.CVRuns) -> dict[str, Any]:
+def _protocol(runs: CVRuns) -> dict[str, Any]:
     """Return the protocol without the settings that nested cross-validation chooses."""
-    tuning = runs.tuning
-    if not tuning:
+    if not (tuning := runs.tuning):
         return runs.protocol
     chosen = [*tuning["protocol"], *(["options"] if tuning["options"] else [])]
     fixed = {k: v for k, v in runs.protocol.items() if k not in chosen}
@@ -256,7 +284,7 @@ _DEFAULTS = TrainRecipe(task="train").model_dump(include={"data", "optim", "trai
 
 
 def _training_result(
-    runs: collect.TrainingRuns, cells: Sequence[TrainingCell], baseline: str, key: str
+    runs: TrainingRuns, cells: Sequence[TrainingCell], baseline: str, key: str
 ) -> TrainingResult:
     results = [run.training_result for run in runs.in_order()]
     compared = [m.name for m in metrics_in(results).values() if m.direction != "none"]
@@ -299,90 +327,10 @@ def _by_place(placed: Iterable[tuple[str, str, Run]]) -> dict[Place, tuple[Run, 
 
 def _keys(recipes: Iterable[str]) -> list[str]:
     """Return a name for each table, numbered where a recipe has several."""
-    counts: dict[str, int] = {}
-    keys = []
+    keys: list[str] = []
+    counts: Counter[str] = Counter()
     for recipe in recipes:
-        counts[recipe] = counts.get(recipe, 0) + 1
+        counts[recipe] += 1
         number = f"-{counts[recipe]}" if counts[recipe] > 1 else ""
         keys.append(recipe.replace("/", "-") + number)
     return keys
-
-
-def _record(
-    runs: collect.CVRuns | collect.TrainingRuns | PublishedTable, title: str, **fields: Any
-) -> dict[str, Any]:
-    """Return a cell as a line of CSV; `title` tells the tables of one recipe apart.
-
-    Args:
-        runs: of the cell, or its published table.
-        title: of its table.
-        fields: of the cell; `published` and `compared` are objects, and None for none.
-    """
-    published, compared = fields.pop("published", None), fields.pop("compared", None)
-    names = {"recipe": None, "paper": runs.paper}
-    if isinstance(runs, PublishedTable):
-        names["table"] = runs.number
-    else:
-        names |= {"recipe": runs.recipe, "table": runs.table}
-    note = fields.pop("note")
-    return {
-        **names,
-        **fields,
-        **{f"published_{k}": getattr(published, k, None) for k in ("mean", "std")},
-        **{k: getattr(compared, k, None) for k in ("difference", "low", "high", "verdict")},
-        "note": note,
-        "title": title,
-    }
-
-
-def _cv_records(result: CVResult) -> Iterable[dict[str, Any]]:
-    for cell in result.collector.grid.in_order():
-        yield _record(
-            result.runs,
-            result.table.title,
-            row=cell.dataset,
-            objective=cell.objective,
-            mean=cell.mean,
-            std=cell.std,
-            n=cell.n,
-            published=cell.paper,
-            compared=result.verdicts.get((cell.dataset, cell.objective)),
-            note=cell.note,
-        )
-
-
-def _published_records(result: PublishedResult) -> Iterable[dict[str, Any]]:
-    for cell in result.compared.cells.values():
-        if cell.mean is not None:
-            yield _record(
-                result.compared.table,
-                result.table.title,
-                row=cell.row,
-                objective=cell.column,
-                mean=cell.mean,
-                std=cell.std,
-                n=cell.n,
-                published=cell.published,
-                compared=cell,
-                note=cell.reason,
-            )
-
-
-def _training_records(result: TrainingResult) -> Iterable[dict[str, Any]]:
-    for cell in result.cells:
-        last = mean_std_json(cell.last)
-        record = _record(
-            result.runs,
-            result.table.title,
-            row=cell.row,
-            objective=cell.objective,
-            mean=last["mean"],
-            std=last["std"],
-            n=len(cell.last),
-            note="diverged" if cell.diverged else None,
-        )
-        for name, values in cell.metrics.items():
-            if name != "top1":
-                numbers = mean_std_json(values)
-                record |= {f"{name}_{key}": numbers[key] for key in ("mean", "std")}
-        yield record

@@ -38,28 +38,21 @@ def test_saving_and_loading(tmp_path, name, kind):
 
 
 @pytest.mark.parametrize(
-    ("name", "change"),
+    "change",
     [
-        ("temperature", {"temperature": -1.0}),
-        ("temperature", {"temperature": "hot"}),
-        ("temperature", {}),
-        ("vector", {"weight": [1.0, 1.0], "bias": [0.0, 0.0, 0.0]}),
-        ("vector", {"weight": [1.0, 1.0, None], "bias": [0.0, 0.0, 0.0]}),
-        ("matrix", {"weight": [[1.0] * 3] * 2, "bias": [0.0] * 3}),
-        ("isotonic", {"maps": [{"x": [0.1], "y": [0.2]}]}),
-        ("isotonic", {"maps": [{"x": [0.2, 0.1], "y": [0.2, 0.3]}] * 3}),
-        ("isotonic", {"maps": [{"x": [0.1, 0.2], "y": [0.2, 1.3]}] * 3}),
-        ("isotonic", {"maps": [{"x": [0.1], "y": [0.2, 0.3]}] * 3}),
-        ("histogram", {"maps": [{"y": []}] * 3}),
-        ("histogram", {"maps": [{"y": ["a"]}] * 3}),
-        ("none", {"temperature": 2.0}),
+        {"parameters": {"temperature": 2.0}},
+        {"classes": 4},
+        {"method": "vector"},
+        {"fitted_on": {}},
+        {"parameters": {"temperature": 10**400}},
+        {"schema": 2},
     ],
 )
-def test_parameters_of_another_method(tmp_path, name, change):
+def test_a_changed_file_is_refused(tmp_path, change):
     path = tmp_path / "calibrator.json"
-    fitted(noisy(60, 3, 3), name).save(path)
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"parameters": change}))
-    with pytest.raises(RequestError, match=r"calibrator\.json: corrupt file, or of another"):
+    fitted(noisy(60, 3, 3), "temperature").save(path)
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(RequestError, match=r"calibrator\.json: is corrupt \(checksum mismatch\)"):
         Calibrator.load(path)
 
 
@@ -101,9 +94,3 @@ def test_malformed_files(tmp_path):
     path.write_text("[" * 200_000)
     with pytest.raises(RequestError, match="expected a calibrator that"):
         Calibrator.load(path)
-    fitted(noisy(60, 3, 3), "temperature").save(path)
-    whole = json.loads(path.read_text())
-    for change in ({"parameters": {"temperature": 10**400}}, {"fitted_on": {}}):
-        path.write_text(json.dumps(whole | change))
-        with pytest.raises(RequestError, match="corrupt file, or of another version"):
-            Calibrator.load(path)

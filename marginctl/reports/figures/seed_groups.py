@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marginctl.metrics.registry import lookup
+from marginctl.reports.tables.table import number_range
 from marginctl.results.collect import Run, TrainingRuns
 from marginctl.results.load_run import read_metrics
 from marginctl.runs.run_dir import digest
@@ -192,9 +193,7 @@ def spread_text(mark: str, seed_counts: Iterable[int]) -> str:
 def seeds_text(groups: Iterable[SeedGroup]) -> str:
     """Return `n = 3 seeds`, or the range of the seed counts, and how many runs diverged."""
     groups = list(groups)
-    counts = sorted(len(group.runs) for group in groups)
-    least, most = counts[0], counts[-1]
-    n = f"n = {most}" if least == most else f"n = {least} to {most}"
+    n = number_range(len(group.runs) for group in groups)
     diverged = sum(group.diverged for group in groups)
     omitted = f", {diverged} diverged (not drawn)" if diverged else ""
-    return f"{n} seed{'s' if most != 1 else ''}{omitted}"
+    return f"n = {n} seed{'s' if n != '1' else ''}{omitted}"

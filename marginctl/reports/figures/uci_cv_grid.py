@@ -15,6 +15,7 @@ from marginctl.metrics.scoring_rules import softmax
 from marginctl.objectives.parsing import ParsedObjective
 from marginctl.objectives.theory import arcgrad_gap
 from marginctl.reports.figures.style import COLORS, check_path, line_style, save, styled
+from marginctl.reports.tables.table import number_range
 from marginctl.results.cv_cells import Grid
 from marginctl.runs.run_dir import NETWORKS
 from marginctl.utils.seed import generator
@@ -85,8 +86,7 @@ def _draw_accuracy(figure: Any, grid: Grid) -> None:
         for i, objective in enumerate(grid.objectives):
             means = [grid.cells[row, objective].mean for row in rows]
             axes.plot(ticks, means, label=objective, **line_style(i, len(means)))
-        counts = sorted({grid.cells[row, o].n for row in rows for o in grid.objectives})
-        n = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
+        n = number_range(grid.cells[row, o].n for row in rows for o in grid.objectives)
         axes.set_title(f"{dataset}, n = {n} folds")
         axes.set_xlabel(key)
         axes.set_ylabel("accuracy (%)")

@@ -12,11 +12,7 @@ HEADINGS = ("benchmark", "measured", "relative to", "median", "range", "n", "pub
 
 
 def bench_report(results: BenchmarkResults, *, ratios_only: bool) -> Report:
-    """Return the measurements of all benchmarks as one table.
-
-    Args:
-        ratios_only: whether to leave out times and rates, which have no reference.
-    """
+    """Return the measurements as one table; `ratios_only`: those that have a reference alone."""
     document: dict[str, Any] = {
         "schema": 1,
         "command": "bench",
@@ -54,7 +50,7 @@ def bench_report(results: BenchmarkResults, *, ratios_only: bool) -> Report:
         for result in results.results
         for m in result.measurements
     ]
-    return Report([table], records, document, title="marginctl bench")
+    return Report([table], records, document, "marginctl bench")
 
 
 def _texts(m: Measurement) -> tuple[str, ...]:

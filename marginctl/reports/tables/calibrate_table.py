@@ -1,16 +1,10 @@
 """The table of `calibrate`: a row for each method, a column for each metric."""
 
+import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from marginctl.reports.tables.table import (
-    Cell,
-    Report,
-    Row,
-    Table,
-    group_by_text,
-    table_of_texts,
-)
+from marginctl.reports.tables.table import Cell, Report, Table, group_by_text, table_of_texts
 
 Document = Mapping[str, Any]
 
@@ -48,46 +42,32 @@ def _table(document: Document) -> Table:
     """Return means over the splits with their spread, and the intervals of the first one."""
     rows = list(_rows(document))
     best = {key: _best(key, [values for _, values in rows]) for key in HEADINGS}
-    return Table(
+    return table_of_texts(
+        f"{document['bins']} bins {document['convention']}. {_splits(document)}",
+        ["method", *HEADINGS.values()],
+        [
+            [name, *(Cell(_mean_std(k, values), best=values[k] == best[k]) for k in HEADINGS)]
+            for name, values in rows
+        ],
         key="calibrate",
         title=title_of(document),
-        caption=f"{document['bins']} bins {document['convention']}. {_splits(document)}",
-        label_heading="method",
-        columns=tuple(HEADINGS.values()),
-        rows=tuple(
-            Row(
-                name,
-                tuple(
-                    Cell(_mean_std(key, values), best=values[key] == best[key]) for key in HEADINGS
-                ),
-            )
-            for name, values in rows
-        ),
         notes=(*_notes(document), *document["notes"]),
-        code_headings=False,
         details=_intervals(document, rows),
     )
 
 
 def _records(document: Document) -> list[dict[str, Any]]:
     """Return a line for each method, part and metric; fractions, and the NLL in nats."""
-    return [
-        {
-            "method": method["method"],
-            "part": part,
-            "metric": key,
-            "mean": method[part][key],
-            "std": method[part]["std"][key],
-            "splits": document["split"]["repeats"],
-            "first": method[part]["first"][key],
-            "low": method[part]["interval"].get(key, (None, None))[0],
-            "high": method[part]["interval"].get(key, (None, None))[1],
-            "reason": method[part]["reasons"].get(key),
-        }
-        for method in document["methods"]
-        for part in ("before", "after")
-        for key in HEADINGS
-    ]
+    records = []
+    for method in document["methods"]:
+        for part, key in itertools.product(("before", "after"), HEADINGS):
+            values = method[part]
+            low, high = values["interval"].get(key, (None, None))
+            record = {"method": method["method"], "part": part, "metric": key, "mean": values[key]}
+            record |= {"std": values["std"][key], "splits": document["split"]["repeats"]}
+            record |= {"first": values["first"][key], "low": low, "high": high}
+            records.append(record | {"reason": values["reasons"].get(key)})
+    return records
 
 
 def _rows(document: Document) -> Iterable[tuple[str, Mapping[str, Any]]]:
@@ -135,14 +115,16 @@ def _intervals(
     n_bootstrap = document["bootstrap"]["n_bootstrap"]
     if not n_bootstrap:
         return ()
-    lines = []
-    for name, values in rows:
-        ends = {key: values["interval"].get(key) for key in HEADINGS}
-        shown = (
-            " to ".join(_number(key, end) for end in pair) if pair else "-"
-            for key, pair in ends.items()
-        )
-        lines.append([name, *shown])
+    lines = [
+        [
+            name,
+            *(
+                " to ".join(_number(k, v) for v in values["interval"].get(k, ())) or "-"
+                for k in HEADINGS
+            ),
+        ]
+        for name, values in rows
+    ]
     of = "of the first split" if document["split"]["repeats"] > 1 else "of the samples"
     caption = (
         f"95 % bootstrap intervals {of}, {n_bootstrap} bootstrap samples; resampling adds noise, "

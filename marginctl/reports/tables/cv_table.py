@@ -21,6 +21,7 @@ from marginctl.reports.tables.table import (
     flat_record,
     format_p,
     group_by_text,
+    number_range,
 )
 from marginctl.results import cv_cells
 from marginctl.results.collect import Run
@@ -40,14 +41,7 @@ def cv_report(
     comparisons: Comparisons,
     failed: Iterable[str] = (),
 ) -> Report:
-    """Return what `uci-cv` prints.
-
-    Args:
-        grid: the cells.
-        protocol: of the recipe, for JSON.
-        comparisons: with the baseline.
-        failed: a line for each trial without a result.
-    """
+    """Return what `uci-cv` prints; `failed` has a line for each trial without a result."""
     document = {"schema": 1, "command": "uci-cv", **cv_document(grid, protocol, comparisons)}
     no_paper = {"mean": None, "std": None}
     records = [
@@ -105,16 +99,7 @@ def cv_table(
     verdicts: Mapping[Place, CellVerdict] | None = None,
     notes: Sequence[str] = (),
 ) -> Table:
-    """Return a cross-validation table.
-
-    Args:
-        grid: the cells.
-        comparisons: with the baseline.
-        key, title: of the table.
-        runs: of each cell.
-        verdicts: on the published cells.
-        notes: further lines below the table.
-    """
+    """Return a cross-validation table with the runs and the verdicts of its cells."""
     rows = []
     for dataset in grid.datasets:
         cells = [grid.cells.get((dataset, o)) for o in grid.objectives]
@@ -201,8 +186,7 @@ def _feet(grid: Grid) -> Iterable[Row]:
 
 
 def _caption(grid: Grid) -> str:
-    counts = sorted({c.n for c in grid.cells.values()})
-    n = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    n = number_range(c.n for c in grid.cells.values())
     published = any(c.paper for c in grid.cells.values())
     return (
         f"Accuracy in percent: mean ± standard deviation over n = {n} folds; best per row in bold"

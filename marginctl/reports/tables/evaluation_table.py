@@ -1,18 +1,12 @@
 """Tables of `eval`: the metrics of one network on a test set, and on pairs of images."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from marginctl.metrics.detection import METRICS as DETECTION
 from marginctl.metrics.long_tail import DESCRIPTIONS
 from marginctl.metrics.registry import metrics_in
-from marginctl.reports.tables.table import (
-    Report,
-    Table,
-    flat_record,
-    group_by_text,
-    table_of_texts,
-)
+from marginctl.reports.tables.table import Report, Table, flat_record, group_by_text, table_of_texts
 from marginctl.utils.text import count_noun
 
 Document = Mapping[str, Any]
@@ -36,12 +30,7 @@ FOLDS = {"file": "given by the file", "order": "contiguous parts of each kind"}
 
 
 def evaluation_report(title: str, document: Document) -> Report:
-    """Return what `eval` prints.
-
-    Args:
-        title: what was evaluated on what.
-        document: of `eval --json`.
-    """
+    """Return what `eval` prints of the document of `eval --json`."""
     record = {"last": document, "evaluation": document}
     metrics = [m for m in metrics_in([record]).values() if m.group in SUMMARY_GROUPS]
     numbers = {m.heading: f"{m.value(record):.{m.decimals}f}" for m in metrics}
@@ -68,14 +57,13 @@ def evaluation_report(title: str, document: Document) -> Report:
 
 
 def _calibrated_numbers(calibrated: Document) -> dict[str, str]:
-    percents = {
-        "top-1 %": calibrated["top1"],
-        "ECE %": 100 * calibrated["calibration"]["ece"],
-        "MCE %": 100 * calibrated["calibration"]["mce"],
-    }
-    numbers = {"NLL": calibrated["nll"], "Brier": calibrated["brier"]}
-    return {name: f"{percent:.2f}" for name, percent in percents.items()} | {
-        name: f"{number:.4f}" for name, number in numbers.items() if number is not None
+    errors, nll = calibrated["calibration"], calibrated["nll"]
+    return {
+        "top-1 %": f"{calibrated['top1']:.2f}",
+        "ECE %": f"{100 * errors['ece']:.2f}",
+        "MCE %": f"{100 * errors['mce']:.2f}",
+        "NLL": "-" if nll is None else f"{nll:.4f}",
+        "Brier": f"{calibrated['brier']:.4f}",
     }
 
 
@@ -162,33 +150,20 @@ def _record(document: Document) -> dict[str, Any]:
 
 
 def verification_report(title: str, document: Document) -> Report:
-    """Return what `eval --pairs` prints.
-
-    Args:
-        title: what was verified by what.
-        document: of `eval --pairs --json`.
-    """
+    """Return what `eval --pairs` prints of the document of `eval --pairs --json`."""
     lists = document["verification"]
     rates = list(dict.fromkeys(rate for one in lists for rate in one["tar_at_far"]))
-    rows = [[one["name"], *_verification_numbers(one, rates)] for one in lists]
+    rows = []
+    for one in lists:
+        accuracy = None if one["accuracy"] is None else f"{one['accuracy']:.2f} ± {one['std']:.2f}"
+        auroc = None if one["auroc"] is None else f"{one['auroc']:.4f}"
+        fractions = [one["eer"], *(one["tar_at_far"].get(rate) for rate in rates)]
+        percents = (None if number is None else f"{100 * number:.2f}" for number in fractions)
+        rows.append([one["name"], *(text or "-" for text in (accuracy, auroc, *percents))])
     headings = ["pairs", "accuracy %", "AUROC", "EER %", *(f"TAR % at FAR {r}" for r in rates)]
     notes = [note for one in lists for note in _verification_notes(one)]
-    records = [flat_record(one) for one in lists]
-    return Report(
-        [table_of_texts("", headings, rows, title=title, notes=notes)], records, document, title
-    )
-
-
-def _verification_numbers(one: Document, rates: Sequence[str]) -> Iterator[str]:
-    if one["accuracy"] is None:
-        yield "-"
-    else:
-        yield f"{one['accuracy']:.2f} ± {one['std']:.2f}"
-    yield "-" if one["auroc"] is None else f"{one['auroc']:.4f}"
-    yield "-" if one["eer"] is None else f"{100 * one['eer']:.2f}"
-    for rate in rates:
-        tar = one["tar_at_far"].get(rate)
-        yield "-" if tar is None else f"{100 * tar:.2f}"
+    table = table_of_texts("", headings, rows, title=title, notes=notes)
+    return Report([table], [flat_record(one) for one in lists], document, title)
 
 
 def _verification_notes(one: Document) -> Iterator[str]:

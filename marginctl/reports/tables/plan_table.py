@@ -9,11 +9,7 @@ MOST_COUNTS = 20  # classes whose numbers of images are all listed
 
 
 def plan_lines(plan: dict[str, Any]) -> list[str]:
-    """Return a line for each pending trial, and their sum.
-
-    Args:
-        plan: the document of `--dry-run --json`.
-    """
+    """Return a line for each pending trial of the document of `--dry-run --json`, and their sum."""
     device = plan["device"]
     lines = list(dict.fromkeys(map(_long_tail, plan.get("tails", ()))))  # a grid may repeat one
     lines += [_trial(row, device) for row in plan["rows"]]

@@ -4,14 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from marginctl.papers import Paper, PublishedTable, Quantity
-from marginctl.reports.tables.table import (
-    Cell,
-    Report,
-    Row,
-    Table,
-    group_by_text,
-    table_of_texts,
-)
+from marginctl.reports.tables.table import Cell, Report, Row, Table, group_by_text, table_of_texts
 from marginctl.results.collect import Run
 from marginctl.results.match_published import filled_cells
 from marginctl.results.verdict import CellVerdict, TableVerdicts, Verdict
@@ -29,13 +22,8 @@ SYMBOLS = {
 def published_table(compared: TableVerdicts, *, key: str) -> Table:
     """Return a published table with our numbers above its own, and a verdict on each."""
     table = compared.table
-    rows = []
-    for label in table.rows:
-        cells = [compared.cells.get((label, column)) for column in table.columns]
-        rows.append(Row(label, tuple(None if c is None else _cell(c) for c in cells)))
-    unit = {"percent": " in percent", "none": ""}.get(
-        table.quantity.unit, f" in {table.quantity.unit}"
-    )
+    cells = {place: _cell(cell) for place, cell in compared.cells.items()}
+    unit = f" in {table.quantity.unit}" if table.quantity.unit != "none" else ""
     return Table(
         key=key,
         title=f"{table.paper}, table {table.number}: {table.caption}",
@@ -43,7 +31,7 @@ def published_table(compared: TableVerdicts, *, key: str) -> Table:
         "published values below ours.",
         label_heading="",
         columns=table.columns,
-        rows=tuple(rows),
+        rows=tuple(Row(r, tuple(cells.get((r, c)) for c in table.columns)) for r in table.rows),
         notes=tuple(verdict_notes(compared)),
         code_headings=False,
         details=_differences(compared),
@@ -140,11 +128,8 @@ def list_report(
 ) -> Report:
     """Return what `report --list` prints: the published tables and the claims of papers.
 
-    Args:
-        papers: the papers.
-        number: only tables of this number, and no claims; None for all.
-        runs: finished runs, to count the cells that comparable ones fill; None: no count.
-        problems: a line for each run that is left out.
+    With a `number` only the tables of this number, and no claims; with `runs` how many cells the
+    comparable ones fill.
     """
     documents = [
         {
@@ -157,21 +142,15 @@ def list_report(
                 if number in (None, table.number)
             ],
             "claims": [
-                {
-                    "claim": claim.id,
-                    "statement": claim.statement,
-                    "recipes": list(claim.recipes),
-                    "test": claim.test,
-                }
+                {"claim": claim.id} | claim.model_dump(exclude={"id"})
                 for claim in paper.claims
                 if number is None
             ],
         }
         for paper in papers
     ]
-    filled_column = [] if runs is None else ["filled"]
     columns = ["paper", "table", "caption", "unit", "available", "not_available", "recipes"]
-    tables = _records(documents, "tables", [*columns, *filled_column])
+    tables = _records(documents, "tables", columns + ([] if runs is None else ["filled"]))
     claims = _records(documents, "claims", ["paper", "claim", "statement", "recipes", "test"])
     return Report(
         [

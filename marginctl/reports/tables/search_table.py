@@ -24,12 +24,7 @@ UNITS = {"points": "points", "effects": "points (effects)", "stds": "points (std
 class Leaderboard(ProgressDisplay):
     """Shows the nearest settings so far, and the estimated remaining time of a round.
 
-    It is the listener of `execute`. A setting enters the board when all its trials are done.
-
-    Args:
-        recipe: with a search.
-        published: the table to compare with.
-        quiet: whether to show messages only.
+    A setting enters the board when all its trials are done.
     """
 
     def __init__(
@@ -61,8 +56,7 @@ class Leaderboard(ProgressDisplay):
             self._by_setting.setdefault(setting.number, []).append(trial)
         repeats = next(iter(trials.values())).protocol.repeats
         number = f"round {part.round}"
-        if part.parts > 1:
-            number += f", part {part.part} of {part.parts}"
+        number += f", part {part.part} of {part.parts}" if part.parts > 1 else ""
         settings = count_noun(len(self._by_setting), "setting")
         self._title = f"{number}: {settings}, {count_noun(repeats, 'repeat')}"
         if part.part == 1:
@@ -106,21 +100,13 @@ class Leaderboard(ProgressDisplay):
     def _table(self) -> RichTable:
         table = RichTable(box=box.SIMPLE_HEAD, title=self._title, pad_edge=False)
         table.add_column("nearest settings")
-        for column in ("points", "effects", "stds"):
+        columns = ("points", "effects", "stds")
+        for column in columns:
             table.add_column(column, justify="right")
         for m in self._matches:
-            d = m.distance
-            numbers = (d.mean_absolute, d.effects_mean_absolute, d.std_mean_absolute)
-            table.add_row(str(m.setting), *(f"{number:.2f}" for number in numbers))
+            texts = _texts(m.distance)
+            table.add_row(str(m.setting), *(texts[HEADINGS.index(c)] for c in columns))
         return table
-
-
-def reference_distances(
-    published: Mapping[tuple[str, str], PublishedMean], datasets: Sequence[str]
-) -> dict[str, Distance]:
-    """Return the distances to compare with: of a table that ignores the methods."""
-    rows = {key: cell for key, cell in published.items() if key[0] in datasets}
-    return {"each row at its own median": distance(row_medians(rows), rows)}
 
 
 def _residuals(
@@ -163,7 +149,9 @@ def search_report(
     skipped: Sequence[tuple[str, str]],
 ) -> Report:
     """Return the settings of the last round, the held-out scores and the reference distances."""
-    references = reference_distances(published, datasets)
+    rows = {key: cell for key, cell in published.items() if key[0] in datasets}
+    # of a table that ignores the methods
+    references = {"each row at its own median": distance(row_medians(rows), rows)}
     document = {
         "schema": 1,
         "command": "uci-cv --search",
@@ -179,9 +167,7 @@ def search_report(
         "skipped": [{"dataset": d, "reason": r} for d, r in skipped],
     }
     records = [flat_record(m.as_json()) for m in result.matches]
-    return Report(
-        [_table(result, references)], records, document, title="marginctl uci-cv --search"
-    )
+    return Report([_table(result, references)], records, document, "marginctl uci-cv --search")
 
 
 def _table(result: SearchResult, references: Mapping[str, Distance]) -> Table:
@@ -195,17 +181,14 @@ def _table(result: SearchResult, references: Mapping[str, Distance]) -> Table:
     notes = []
     if changed:
         notes.append("nearest: " + ", ".join(f"{c} as {n}" for c, n in changed.items()))
+    scores = "{mean_absolute:.2f} points, effects {effects_mean_absolute:.2f}"
     for names, m in result.held_out:
+        score = scores.format_map(vars(m.distance))
         notes.append(
-            f"held out {', '.join(names)}: {m.distance.mean_absolute:.2f} points, effects "
-            f"{m.distance.effects_mean_absolute:.2f}; selected on the other data sets: {m.setting}"
+            f"held out {', '.join(names)}: {score}; selected on the other data sets: {m.setting}"
         )
-    mean = _held_out_mean(result)
-    if mean is not None:
-        notes.append(
-            f"held out, mean: {mean['mean_absolute']:.2f} points, effects "
-            f"{mean['effects_mean_absolute']:.2f}"
-        )
+    if mean := _held_out_mean(result):
+        notes.append(f"held out, mean: {scores.format_map(mean)}")
     notes.append(
         f"{count_noun(result.networks, 'network')}; two runs of one protocol differ by about "
         f"{best.distance.noise:.2f} points"
@@ -221,12 +204,7 @@ def _table(result: SearchResult, references: Mapping[str, Distance]) -> Table:
 
 def _texts(d: Distance) -> list[str]:
     """Return a distance by `HEADINGS`."""
+    numbers = [d.mean_absolute, d.rms, d.mean_absolute_z, d.effects_mean_absolute]
+    texts = [f"{number:.2f}" for number in (*numbers, d.std_mean_absolute)]
     correlation = "" if d.rank_correlation is None else f"{d.rank_correlation:.2f}"
-    numbers = (
-        d.mean_absolute,
-        d.rms,
-        d.mean_absolute_z,
-        d.effects_mean_absolute,
-        d.std_mean_absolute,
-    )
-    return [*(f"{number:.2f}" for number in numbers), correlation, f"{d.best_agree:.1f}"]
+    return [*texts, correlation, f"{d.best_agree:.1f}"]

@@ -55,8 +55,7 @@ class Table:
         key: a name that no other table of the report has, for links and files.
         title: a line above the table.
         caption: what the numbers are.
-        label_heading: the heading of the row labels.
-        columns: the other headings.
+        label_heading: the heading of the row labels; `columns` are the other headings.
         rows: in order; each has a cell, or None, for each column.
         notes: lines below the table: footnotes, tests, conclusions.
         code_headings: whether the headings are objectives, which are set as code.
@@ -84,29 +83,24 @@ def table_of_texts(
     key: str = "",
     title: str = "",
     notes: Sequence[str] = (),
-    text_columns: int = 0,
+    **options: Any,
 ) -> Table:
-    """Return a table of texts, whose first column labels the rows.
-
-    Args:
-        caption: what the table holds.
-        headings: of all columns.
-        rows: as many texts or cells each.
-        key, title, notes, text_columns: as those of `Table`; the label is not counted.
-    """
+    """Return a table of texts, whose first column labels the rows; `options` are those of Table."""
+    shown = tuple(
+        Row(str(label), tuple(c if isinstance(c, Cell) else Cell(c) for c in cells))
+        for label, *cells in rows
+    )
+    label, *columns = headings
     return Table(
-        key=key,
-        title=title,
-        caption=caption,
-        label_heading=headings[0],
-        columns=tuple(headings[1:]),
-        rows=tuple(
-            Row(str(label), tuple(c if isinstance(c, Cell) else Cell(c) for c in cells))
-            for label, *cells in rows
-        ),
-        notes=tuple(notes),
+        key,
+        title,
+        caption,
+        label,
+        tuple(columns),
+        shown,
+        tuple(notes),
         code_headings=False,
-        text_columns=text_columns,
+        **options,
     )
 
 
@@ -159,6 +153,12 @@ def flat_record(document: Mapping[str, Any], prefix: str = "") -> dict[str, Any]
         else:
             record[prefix + key] = value
     return record
+
+
+def number_range(numbers: Iterable[int]) -> str:
+    """Return `3`, or `2 to 5` for numbers that differ; `0` for none."""
+    ordered = sorted(set(numbers)) or [0]
+    return str(ordered[0]) if len(ordered) == 1 else f"{ordered[0]} to {ordered[-1]}"
 
 
 def format_p(value: float | None) -> str:

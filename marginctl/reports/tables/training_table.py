@@ -24,6 +24,7 @@ from marginctl.reports.tables.table import (
     group_by_text,
     mean_std,
     mean_std_json,
+    number_range,
     table_of_texts,
 )
 from marginctl.results.collect import Run
@@ -45,6 +46,10 @@ CAPTIONS = {
     "detection": "{} detection; the test images are the positive class",
     "metrics": "Further metrics on the test set",
 }
+MISS_CAPTION = (
+    "Misclassification detection (MISS); the correctly classified test images are the positive "
+    "class"
+)
 
 
 @dataclass(frozen=True)
@@ -167,13 +172,7 @@ def _cell(
 def training_report(
     results: Sequence[Result], recipe: ImageRecipe, failed: Sequence[str]
 ) -> Report:
-    """Return what the commands that train networks print.
-
-    Args:
-        results: of the trials.
-        recipe: the recipe of the results.
-        failed: a line for each trial without a result.
-    """
+    """Return what commands that train networks print; `failed`: a line per trial without result."""
     cells = training_cells(results)
     document: dict[str, Any] = {
         "schema": 1,
@@ -261,11 +260,8 @@ def training_table(
     """Return the table of a report: a row for data, model and setting, a column an objective.
 
     Args:
-        cells: its cells.
         sources: the source models.
         comparisons: with the baseline, by every metric.
-        baseline: an objective.
-        key, title: of the table.
         runs: of each cell, by row and objective.
     """
     columns = tuple(dict.fromkeys(cell.objective for cell in cells))
@@ -273,37 +269,29 @@ def training_table(
     directions = {(c.metric, c.row, c.objective): DIRECTIONS[c.direction] for c in comparisons}
     rows = []
     for label in dict.fromkeys(cell.row for cell in cells):
-        row_cells = [by_place.get((label, column)) for column in columns]
-        means = [round(statistics.fmean(c.last), 2) if c and c.last else None for c in row_cells]
-        best = max((mean for mean in means if mean is not None), default=None)
-        rows.append(
-            Row(
-                label,
-                tuple(
-                    None
-                    if cell is None
-                    else Cell(
-                        mean_std(cell.last),
-                        best=mean is not None and mean == best and len(columns) > 1,
-                        footnotes=cell.footnotes
-                        + directions.get(("top1", label, cell.objective), ""),
-                        below=mean_std(cell.best) if cell.best else "",
-                        runs=runs.get((label, cell.objective), ()),
-                    )
-                    for cell, mean in zip(row_cells, means, strict=True)
-                ),
+        in_row = {c: by_place[label, c] for c in columns if (label, c) in by_place}
+        means = {c: round(statistics.fmean(x.last), 2) for c, x in in_row.items() if x.last}
+        best = max(means.values(), default=None)
+        shown = {
+            column: Cell(
+                mean_std(cell.last),
+                best=column in means and means[column] == best and len(columns) > 1,
+                footnotes=cell.footnotes + directions.get(("top1", label, column), ""),
+                below=mean_std(cell.best) if cell.best else "",
+                runs=runs.get((label, column), ()),
             )
-        )
-    counts = sorted({len(cell.last) for cell in cells}) or [0]
-    n = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    caption = f"mean ± standard deviation over n = {n} seed{'' if n == '1' else 's'}"
-    if any(cell.best for cell in cells):
-        caption = (
-            f"Test top-1 in percent after the last epoch: {caption}; best per row in bold; below "
-            "it the best epoch of each seed, selected on the test set (optimistically biased)."
-        )
-    else:
-        caption = f"Test top-1 in percent: {caption}; best per row in bold."
+            for column, cell in in_row.items()
+        }
+        rows.append(Row(label, tuple(shown.get(column) for column in columns)))
+    n = number_range(len(cell.last) for cell in cells)
+    has_epochs = any(cell.best for cell in cells)
+    caption = (
+        f"Test top-1 in percent{' after the last epoch' if has_epochs else ''}: mean ± standard "
+        f"deviation over n = {n} seed{'' if n == '1' else 's'}; best per row in bold"
+    )
+    if has_epochs:
+        caption += "; below it the best epoch of each seed, selected on the test set "
+        caption += "(optimistically biased)"
     tests = []
     if any(c.p_holm is not None for c in comparisons):
         tests.append(
@@ -314,7 +302,7 @@ def training_table(
     return Table(
         key=key,
         title=title,
-        caption=caption,
+        caption=f"{caption}.",
         label_heading="data, model",
         columns=columns,
         rows=tuple(rows),
@@ -332,42 +320,31 @@ def _metric_tables(
     groups: dict[tuple[str, str], list[Metric]] = {}
     for metric in _metrics_of(cells):
         groups.setdefault((metric.group, metric.subject), []).append(metric)
-    for group, caption in CAPTIONS.items():
-        for subject in (subject for of, subject in groups if of == group):
-            metrics = groups[group, subject]
+    for name, caption in CAPTIONS.items():
+        for (group, subject), metrics in groups.items():
+            if group != name:
+                continue
             tested = ""
             if any(metric.direction != "none" for metric in metrics):
                 tested = f"; {BETTER} {WORSE} better or worse than {baseline}, same test as above"
-            rows: list[list[str | Cell]] = [
-                [cell.row, cell.objective, *_numbers(cell, metrics, directions)]
-                for cell in cells
-                if any(cell.values(m) for m in metrics)
-            ]
+            rows: list[list[str | Cell]] = []
+            for cell in cells:
+                if any(cell.values(m) for m in metrics):
+                    numbers = [
+                        Cell(
+                            mean_std(cell.values(m), m.decimals),
+                            footnotes=directions.get((m.name, cell.row, cell.objective), ""),
+                        )
+                        for m in metrics
+                    ]
+                    rows.append([cell.row, cell.objective, *numbers])
+            text = MISS_CAPTION if subject == "MISS" else caption.format(subject)
             yield table_of_texts(
-                f"{_caption(caption, subject)}, after the last epoch{tested}",
+                f"{text}, after the last epoch{tested}",
                 ["data, model", "objective", *(metric.short_heading for metric in metrics)],
                 rows,
                 text_columns=1,
             )
-
-
-def _numbers(
-    cell: TrainingCell,
-    metrics: Iterable[Metric],
-    directions: Mapping[tuple[str, str | None, str], str],
-) -> Iterator[Cell]:
-    for metric in metrics:
-        footnotes = directions.get((metric.name, cell.row, cell.objective), "")
-        yield Cell(mean_std(cell.values(metric), metric.decimals), footnotes=footnotes)
-
-
-def _caption(caption: str, subject: str) -> str:
-    if subject == "MISS":
-        return (
-            "Misclassification detection (MISS); the correctly classified test images are the "
-            "positive class"
-        )
-    return caption.format(subject)
 
 
 def _metrics_of(cells: Iterable[TrainingCell]) -> list[Metric]:
@@ -379,17 +356,11 @@ def _metrics_of(cells: Iterable[TrainingCell]) -> list[Metric]:
 def _notes(cells: Sequence[TrainingCell]) -> tuple[str, ...]:
     """Return the footnotes, and the accuracy of the source models."""
     notes = []
-    for mark, meaning, counts in (
-        (
-            DIVERGED,
-            "diverged, left out",
-            [(c, c.diverged, c.diverged + len(c.last)) for c in cells],
-        ),
-        (
-            COLLAPSED,
-            "collapsed (constant prediction)",
-            [(c, c.collapsed, len(c.last)) for c in cells],
-        ),
+    diverged = [(c, c.diverged, c.diverged + len(c.last)) for c in cells]
+    collapsed = [(c, c.collapsed, len(c.last)) for c in cells]
+    for start, counts in (
+        (f"{DIVERGED}  diverged, left out", diverged),
+        (f"{COLLAPSED}  collapsed (constant prediction)", collapsed),
     ):
         places = [
             f"{cell.objective} on {cell.row}: {count} of {count_noun(total, 'run')}"
@@ -397,7 +368,7 @@ def _notes(cells: Sequence[TrainingCell]) -> tuple[str, ...]:
             if count
         ]
         if places:
-            notes.append(f"{mark}  {meaning}: {'; '.join(places)}")
+            notes.append(f"{start}: {'; '.join(places)}")
     for cell in cells:
         seeds = group_by_text(
             (

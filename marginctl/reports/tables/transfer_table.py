@@ -24,13 +24,7 @@ Row = tuple[str, str, str, str]
 def transfer_report(
     records: Sequence[TransferResult], recipe: ImageRecipe, failed: Sequence[str]
 ) -> Report:
-    """Return what `transfer` prints.
-
-    Args:
-        records: the results.
-        recipe: the recipe of the results.
-        failed: a line for each trial without a result.
-    """
+    """Return what `transfer` prints; `failed` has a line for each trial without a result."""
     groups: dict[Row, dict[str, Group]] = {}
     for record in records:
         groups.setdefault(_row(record), {}).setdefault(record.data, []).append(record)
@@ -43,7 +37,7 @@ def transfer_report(
             "classifier": row[3],
             "data": data,
             "n": len(_finite(group)),
-            "top1": _mean(_accuracies(group)),
+            "top1": mean_std_json(_accuracies(group)),
             "diverged": len(group) - len(_finite(group)),
             "trials": [_trial(record) for record in group],
         }
@@ -59,11 +53,6 @@ def transfer_report(
     }
     lines = [flat_record({k: v for k, v in cell.items() if k != "trials"}) for cell in cells]
     return Report([_table(groups)], lines, document)
-
-
-def _mean(accuracies: list[float]) -> dict[str, Any]:
-    mean = sum(accuracies) / len(accuracies) if accuracies else None
-    return mean_std_json(accuracies) | {"mean": mean}
 
 
 def _row(record: TransferResult) -> Row:
@@ -88,18 +77,19 @@ def _table(groups: Mapping[Row, Mapping[str, Group]]) -> Table:
         ]
         for row, by_data in groups.items()
     ]
-    notes = dict.fromkeys(
-        f"{row[0]}, {row[2]} on {data}: {note}"
-        for row, by_data in groups.items()
-        for data, group in by_data.items()
-        for note in _notes(group)
-    )
+    notes: dict[str, None] = {}
+    for row, by_data in groups.items():
+        for data, group in by_data.items():
+            lines = [note for record in group if record.probe for note in record.probe.notes]
+            if diverged := len(group) - len(_finite(group)):
+                lines.append(f"diverged: {diverged} of {count_noun(len(group), 'run')}")
+            notes |= dict.fromkeys(f"{row[0]}, {row[2]} on {data}: {line}" for line in lines)
     return table_of_texts(
         "Top-1 in percent on the test set, of fine-tuning after the last epoch: mean ± standard "
         "deviation over n networks or seeds; of a single one its 95 % Wilson interval.",
         [*headings, *datasets, "n"],
         rows,
-        notes=tuple(notes),
+        notes=list(notes),
         text_columns=len(headings) - 1,
     )
 
@@ -125,14 +115,6 @@ def _text(group: Group) -> str:
 def _interval(last: EpochMetrics) -> list[float]:
     """Return the Wilson interval of the accuracy in percent; top-1 times n is the exact count."""
     return [100 * end for end in wilson_interval(round(last.top1 * last.n / 100), last.n)]
-
-
-def _notes(group: Group) -> list[str]:
-    notes = [note for record in group if record.probe for note in record.probe.notes]
-    diverged = len(group) - len(_finite(group))
-    if diverged:
-        notes.append(f"diverged: {diverged} of {count_noun(len(group), 'run')}")
-    return notes
 
 
 def _trial(record: TransferResult) -> dict[str, Any]:

@@ -87,7 +87,7 @@ class Section:
     title: str
     tables: tuple[PageTable, ...]
     source: str = ""
-    claims: tuple[Claim, ...] = ()
+    claims: Sequence[Claim] = ()
 
     @property
     def is_wide(self) -> bool:

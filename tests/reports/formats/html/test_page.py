@@ -154,7 +154,11 @@ def hostile_page():
     ours = Table(h, h, h, h, (h,), rows, (h,), True, (detail,))
     changed = replace(compared.table, title=h, caption=h, notes=(h,))
     tables = (replace(compared, table=changed), PageTable(ours, figures=(Picture(h, h),)))
-    section = Section(h, tables, h, (Claim(h, h, (h,), None), Claim("b", h, (), h)))
+    claims = [
+        Claim.model_construct(id=h, statement=h, recipes=[h], test=None),
+        Claim.model_construct(id="b", statement=h, recipes=[], test=h),
+    ]
+    section = Section(h, tables, h, claims)
     return Page(h, (section, section), h, (h,), (h,), {h: h})
 
 
