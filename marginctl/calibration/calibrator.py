@@ -67,8 +67,9 @@ class Calibrator:
             raise RequestError(f"--calibration {path}: cannot be read: No such file") from None
         except CorruptFileError as error:
             raise RequestError(f"--calibration {path}: {error}: {EXPECTED}") from None
-        if (document.pop("kind", None), document.pop("schema", None)) != (KIND, 1):
+        if document.pop("kind", None) != KIND:
             raise RequestError(f"--calibration {path}: {EXPECTED}")
+        document.pop("schema")
         return cls(**document)
 
 

@@ -90,8 +90,8 @@ class Metric:
 
 
 _DETECTION = ("evaluation", "detection")
-DETECTION_METRICS = {"aupr_in": "AUPR-In", "auroc": "AUROC"}
-DETECTION_SCORES = {"max_similarity": "max similarity", "feature_norm": "feature norm"}
+_DETECTION_METRICS = {"aupr_in": "AUPR-In", "auroc": "AUROC"}
+_DETECTION_SCORES = {"max_similarity": "max similarity", "feature_norm": "feature norm"}
 
 
 def _long_tail(name: str) -> Metric:
@@ -126,8 +126,8 @@ def _detection(prefix: str, subject: str, *path: str) -> list[Metric]:
             subject=subject,
             shown_in="before-after" if metric == "aupr_in" else "report",
         )
-        for metric, shown in DETECTION_METRICS.items()
-        for score, words in DETECTION_SCORES.items()
+        for metric, shown in _DETECTION_METRICS.items()
+        for score, words in _DETECTION_SCORES.items()
     ]
 
 
@@ -201,19 +201,6 @@ def _name(entry: Any) -> str | None:
     """Return the name of a list's entry, None where a file has something else."""
     name = entry.get("name") if isinstance(entry, Mapping) else None
     return name if isinstance(name, str) else None
-
-
-def detection_sets(records: Sequence[Record]) -> list[str]:
-    """Return what detection was measured on: `MISS` and the names of the OOD sets."""
-    detected = [d for r in records if isinstance(d := lookup(r, *_DETECTION), Mapping)]
-    return [MISS, *names_in(detected, ["ood"])] if detected else []
-
-
-def detection_metric(name: str, metric: str, score: str) -> Metric:
-    """Return a metric of a score, of `DETECTION_METRICS` and `_SCORES`, on an OOD set or `MISS`."""
-    if name == MISS:
-        return METRICS[f"{MISS} {metric} {score}"]
-    return METRICS[f"ood {{}} {metric} {score}"].for_set(name)
 
 
 def metric_named(name: str) -> Metric:

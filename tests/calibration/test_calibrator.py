@@ -45,7 +45,6 @@ def test_saving_and_loading(tmp_path, name, kind):
         {"method": "vector"},
         {"fitted_on": {}},
         {"parameters": {"temperature": 10**400}},
-        {"schema": 2},
     ],
 )
 def test_a_changed_file_is_refused(tmp_path, change):

@@ -116,7 +116,7 @@ def test_known_figures():
     assert measured.w_inter_nearest == pytest.approx(90)
     assert measured.c_inter_centers == measured.c_inter_weights == pytest.approx(120)
     assert (measured.wc_intra, measured.intra_weight, measured.intra_center) == (0, 0, 0)
-    assert measured.histogram == (4, *[0] * 179)
+    assert measured.histogram == [4, *[0] * 179]
     turned = compute_angles(w, [2, 3, 0, 1], w)
     assert (turned.wc_intra, turned.intra_weight, turned.histogram[179]) == (180, 180, 4)
     ten = compute_angles(np.eye(10), np.arange(10), np.eye(10) - 0.1)  # a simplex: arccos(-1/9)

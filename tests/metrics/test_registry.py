@@ -10,8 +10,6 @@ from marginctl.metrics.registry import (
     Computed,
     Metric,
     compute_metrics,
-    detection_metric,
-    detection_sets,
     metric_named,
     metrics_in,
 )
@@ -37,26 +35,18 @@ PLUGIN = Plugin({{"metric": {{"mean-max": ENTRY}}}})
 """
 
 
-def test_detection_sets_are_those_of_any_result():
-    without = {"evaluation": {"brier": 1.0}}
-    assert detection_sets([without, {"evaluation": None}, RECORD]) == [MISS, "mnist", "folder:a b"]
-    assert detection_sets([without]) == []
-
-
 def test_a_corrupt_result_has_no_sets_and_no_numbers():
     for detection in (5, {"misclassification": 3, "ood": [7, {"name": []}]}, {"ood": {"name": 1}}):
         record = {"evaluation": {"detection": detection}}
-        assert detection_sets([record]) in ([], [MISS])
-        assert detection_metric("mnist", "auroc", "max_similarity").value(record) is None
+        assert metric_named("ood mnist auroc max_similarity").value(record) is None
         assert metrics_in([record]) == {}
-    assert detection_sets([{"evaluation": [1]}]) == []
 
 
 def test_a_metric_has_its_number_or_none():
-    assert detection_metric("folder:a b", "aupr_in", "max_similarity").value(RECORD) == 0.9
-    assert detection_metric("folder:a b", "auroc", "feature_norm").value(RECORD) is None
-    assert detection_metric(MISS, "auroc", "max_similarity").value(RECORD) is None
-    assert detection_metric("svhn", "auroc", "max_similarity").value(RECORD) is None
+    assert metric_named("ood folder:a b aupr_in max_similarity").value(RECORD) == 0.9
+    assert metric_named("ood folder:a b auroc feature_norm").value(RECORD) is None
+    assert METRICS[f"{MISS} auroc max_similarity"].value(RECORD) is None
+    assert metric_named("ood svhn auroc max_similarity").value(RECORD) is None
     assert METRICS["ece"].values([{"evaluation": {"calibration": {"ece": 0.5}}}, RECORD]) == [50]
 
 

@@ -53,9 +53,6 @@ FIGURES = Registry(
         "reliability": FigureEntry(
             f"{_HERE}.reliability_diagram:reliability_diagrams", "Reliability diagrams"
         ),
-        "detection": FigureEntry(
-            f"{_HERE}.sweeps:detection_sweep", "Misclassification and OOD detection"
-        ),
         "sample-difficulty": FigureEntry(
             f"{_CURVES}:sample_difficulty",
             "Easy and hard training images by epoch: confidence and fraction of the gradient",

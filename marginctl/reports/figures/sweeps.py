@@ -1,4 +1,4 @@
-"""Accuracy, calibration and detection along a number in which runs differ.
+"""Accuracy and calibration along a number in which runs differ.
 
 The number is a key of a recipe's grid (Large Margin's Table 3, ArcGrad's Table VII), or an option
 of an objective: beta of gradient decay, the scale of a cosine softmax.
@@ -13,14 +13,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.transforms import ScaledTranslation
 
-from marginctl.metrics.registry import (
-    DETECTION_METRICS,
-    DETECTION_SCORES,
-    METRICS,
-    MISS,
-    detection_metric,
-    detection_sets,
-)
+from marginctl.metrics.registry import METRICS
 from marginctl.objectives.options import format_options
 from marginctl.objectives.parsing import ParsedObjective
 from marginctl.objectives.presets import PRESETS
@@ -30,7 +23,6 @@ from marginctl.reports.figures.seed_groups import (
     Omissions,
     SeedGroup,
     SeedTable,
-    available,
     by_row,
     is_number,
     seeds_text,
@@ -40,10 +32,8 @@ from marginctl.reports.figures.seed_groups import (
 from marginctl.reports.figures.style import legend_text, line_style
 
 OPTION_PANEL = (3.9, 3.0)  # inches
-DETECTION_PANEL = (3.1, 2.5)  # inches
 DODGE = 0.05  # inches between the error bars of two lines at one value
 LOG_AXIS_FROM = 20  # the largest value over the smallest, above which an axis is logarithmic
-TICK_LETTERS = 24  # of a line of an objective below an axis
 AXIS_LABELS = {
     "data.subset_fraction": "fraction of the training images",
     "data.label_noise": "fraction of wrong labels",
@@ -137,49 +127,6 @@ def _sweep_figure(
     return compose(table.title, caption, blocks, OPTION_PANEL[0], omissions)
 
 
-def detection_sweep(table: SeedTable, omissions: Omissions) -> Figure | None:
-    """Draw misclassification and OOD detection along each numeric option, or by objective.
-
-    A row of the table has a block for each option in which its objectives differ, and one for the
-    others, side by side. The metrics are rows of panels, the detection tasks columns, the scores
-    lines.
-    """
-    tasks = detection_sets([run.result for group in table.groups for run in group.runs])
-    values = {
-        (task, metric, score): detection_metric(task, metric, score).value
-        for task in tasks
-        for metric in DETECTION_METRICS
-        for score in DETECTION_SCORES
-    }
-
-    def is_recorded(group: SeedGroup) -> bool:
-        return any(_has(group, value) for value in values.values())
-
-    def draw(label: str, by_value: Mapping[Any, SeedGroup], panels: Any) -> None:
-        for j, task in enumerate(tasks):
-            for i, (metric, metric_label) in enumerate(DETECTION_METRICS.items()):
-                scores = {s: values[task, metric, s] for s in DETECTION_SCORES}
-                _draw_detection(panels[i, j], by_value, scores)
-                panels[i, j].set_ylabel(metric_label)
-            is_miss = task == MISS
-            panels[0, j].set_title("misclassified" if is_miss else f"OOD {legend_text(task)}")
-            panels[-1, j].set_xlabel(label)
-
-    reason = "no evaluation.detection in result.json"
-    groups = list(available(table.groups, is_recorded, omissions, reason))
-    shape = (len(DETECTION_METRICS), len(tasks))
-    blocks = [
-        Block(title, shape, partial(draw, *content), DETECTION_PANEL[1], {"sharex": True})
-        for title, content in _detection_sweeps(groups).items()
-    ]
-    caption = (
-        f"{_last_epoch(groups)} Positive class: correctly classified test images "
-        "(misclassification detection), or all test images (OOD detection). Scores: "
-        f"{', '.join(DETECTION_SCORES.values())}."
-    )
-    return compose(table.title, caption, blocks, DETECTION_PANEL[0], omissions)
-
-
 def grid_sweeps(groups: Sequence[SeedGroup]) -> list[Sweep]:
     """Return a sweep for each numeric grid key and each combination of all other settings."""
     settings = {g: g.runs[0].training_result.setting for g in groups if _has(g, top1)}
@@ -243,24 +190,6 @@ def _name_without(name: ParsedObjective, option: str) -> str:
     return name.preset + (f":{written}" if written else "")
 
 
-def _detection_sweeps(groups: Sequence[SeedGroup]) -> dict[str, tuple[str, Mapping[Any, Any]]]:
-    """Return the axis label and the groups of each block by its title."""
-    blocks: dict[str, tuple[str, Mapping[Any, Any]]] = {}
-    swept: set[SeedGroup] = set()
-    for sweep in option_sweeps(groups, Omissions()):
-        for row, by_value in sweep.lines.items():
-            if len(by_value) > 1:
-                seeds = seeds_text(by_value.values())
-                title = f"{row}: {sweep.title} along {sweep.key}; {seeds}"
-                blocks[title] = (sweep.key, by_value)
-                swept.update(by_value.values())
-    for row, members in by_row(groups).items():
-        if not swept.issuperset(members):
-            by_name = {group.objective: group for group in members}
-            blocks[f"{row}; {seeds_text(members)}"] = ("", by_name)
-    return blocks
-
-
 def _has(group: SeedGroup, measure: Measure) -> bool:
     return bool(group.runs) and all(measure(run.result) is not None for run in group.runs)
 
@@ -270,23 +199,6 @@ def _last_epoch(groups: Iterable[SeedGroup]) -> str:
     return f"After the last epoch, mean over the seeds; {bar}."
 
 
-def _draw_detection(
-    panel: Any, by_value: Mapping[Any, SeedGroup], scores: Mapping[str, Measure]
-) -> None:
-    by_objective = any(isinstance(value, str) for value in by_value)
-    positions: ByValue = dict(enumerate(by_value.values())) if by_objective else by_value
-    middle = (len(scores) - 1) / 2
-    for i, (score, measure) in enumerate(scores.items()):
-        label, line = DETECTION_SCORES[score], {"linestyle": "none"} if by_objective else {}
-        _draw_points(panel, positions, measure, label, i, i - middle, **line)
-    if by_objective:
-        labels = [legend_text(str(name), TICK_LETTERS) for name in by_value]
-        panel.set_xticks(list(positions), labels, rotation=90, fontsize=7)
-        panel.set_xlim(-0.5, len(labels) - 0.5)
-    else:
-        set_spacing(panel, positions)
-
-
 def _draw_points(
     panel: Any,
     by_value: ByValue,
@@ -294,15 +206,11 @@ def _draw_points(
     label: str,
     index: int,
     steps: float,
-    **options: Any,
 ) -> None:
     """Draw the means over the seeds, with error bars where there are several.
 
-    Groups without the number are left out.
-
-    Args:
-        steps: how many times `DODGE` the points are moved aside, so that no bar hides another.
-        options: of the line, besides those of style `index`.
+    Groups without the number are left out. The points are moved `steps` times `DODGE` aside, so
+    that no bar hides another.
     """
     groups = {value: group for value, group in by_value.items() if _has(group, measure)}
     if not groups:
@@ -321,7 +229,7 @@ def _draw_points(
         yerr=np.stack([mean - low, high - mean]) if several else None,
         label=label,
         elinewidth=0.8,
-        **line_style(index, len(groups)) | options,
+        **line_style(index, len(groups)),
     )
     move_aside(panel, container.get_children(), DODGE * steps)
 

@@ -5,7 +5,7 @@ import statistics
 import pytest
 
 from marginctl.reports.figures.seed_groups import Omissions
-from marginctl.reports.figures.sweeps import detection_sweep, grid_sweep, option_sweep
+from marginctl.reports.figures.sweeps import grid_sweep, option_sweep
 from tests.reports.figures.factories import calibration, record, run, seed_table
 
 
@@ -248,59 +248,3 @@ def test_an_option_needs_two_numbers(tmp_path, objectives):
     table, omissions = seed_table(*(finished(tmp_path, o, 0, 50) for o in objectives)), Omissions()
     assert option_sweep(table, omissions) is None
     assert omissions.lines() == ["no two objectives differ in one option that is a number"]
-
-
-def found(miss, ood=None):
-    def side(value):
-        both = {"aupr_in": value, "auroc": value / 2}
-        return {"scores": {"max_similarity": both, "feature_norm": None}}
-
-    others = [] if ood is None else [{"name": "mnist", **side(ood)}]
-    return {"evaluation": {"detection": {"misclassification": side(miss), "ood": others}}}
-
-
-def drawn_detection(*runs):
-    table, omissions = seed_table(*runs), Omissions()
-    return detection_sweep(table, omissions), omissions.lines()
-
-
-def test_detection_is_drawn_by_objective_and_along_the_scale(tmp_path):
-    names = ["soft", "cosine:scale=5", "cosine:scale=10"]
-    figure, omissions = drawn_detection(
-        *(
-            run(tmp_path, name, seed, [record(1, 50)], objectives=names, **found(0.5 + seed, 0.8))
-            for name in names
-            for seed in (0, 1)
-        )
-    )
-    assert omissions == []
-    scales, objectives = figure.subfigs
-    assert len(scales.axes) == len(objectives.axes) == 4  # AP-in and AUROC of MISS and of MNIST
-    assert [axes.get_title() for axes in scales.axes[:2]] == ["misclassified", "OOD mnist"]
-    one = scales.axes[0].lines[0]
-    assert (list(one.get_xdata()), list(one.get_ydata())) == ([5, 10], [1.0, 1.0])
-    points = objectives.axes[2].lines[0]  # AUROC of MISS
-    assert (list(points.get_ydata()), points.get_linestyle()) == ([0.5] * 3, "None")
-    labels = [text.get_text() for text in objectives.axes[-1].get_xticklabels()]
-    assert labels == names
-
-
-def test_results_without_detection_are_omitted_with_a_reason(tmp_path):
-    old = run(tmp_path, "soft", 0, [record(1, 50)])
-    assert drawn_detection(old) == (None, ["soft: no evaluation.detection in result.json"])
-    new = run(tmp_path, "adacos", 0, [record(1, 50)], **found(0.5))
-    figure, omissions = drawn_detection(old, new)
-    assert omissions == ["soft: no evaluation.detection in result.json"]
-    assert [t.get_text() for t in figure.subfigs[0].axes[-1].get_xticklabels()] == ["adacos"]
-
-
-def test_null_is_not_drawn(tmp_path):
-    nothing = {
-        "misclassification": {"scores": {"max_similarity": None, "feature_norm": None}},
-        "ood": [],
-    }
-    figure, omissions = drawn_detection(
-        run(tmp_path, "soft", 0, [record(1, 50)], evaluation={"detection": nothing})
-    )
-    assert figure is None
-    assert omissions == ["soft: no evaluation.detection in result.json"]

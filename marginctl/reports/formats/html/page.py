@@ -6,6 +6,7 @@ script but the page's own, by their digests.
 """
 
 import base64
+import contextlib
 import hashlib
 import itertools
 import re
@@ -25,15 +26,17 @@ from marginctl.reports.figures.draw import draw_figures
 from marginctl.reports.formats.html.reproduction_summary import MEANINGS, segments, summary_line
 from marginctl.reports.formats.html.run_details import run_groups, runs_key
 from marginctl.reports.tables.published_table import SYMBOLS
-from marginctl.reports.tables.table import Report, Row, Table
+from marginctl.reports.tables.table import Report, Table
 from marginctl.results.collect import Collected
 from marginctl.results.verdict import TableVerdicts, Verdict
 from marginctl.runs.run_dir import versions
 
 _HERE = Path(__file__).parent
-_LANDSCAPE_COLUMNS = 6  # with more, a section is printed in landscape
 _BREAKS = re.compile(r"(?<=[:;,(+=/_])(?!$)|(?<=[a-z])(?=[A-Z])")
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
+
+
+RANKS_CAPTION = "Average ranks; a bar joins methods without a significant difference (Nemenyi)"
 
 
 @dataclass(frozen=True)
@@ -46,14 +49,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class PageTable:
-    """A table of a page.
-
-    Attributes:
-        table: its content.
-        reproduction: of a published table, its cells with verdicts.
-        figures: below it.
-        anchor: for links; set by `Page`.
-    """
+    """A table of a page: a published one with its cells' verdicts; `anchor` is set by the page."""
 
     table: Table
     reproduction: TableVerdicts | None = None
@@ -65,10 +61,6 @@ class PageTable:
         """The title as a short heading and the rest, such as a whole protocol."""
         head, _, rest = (self.table.title or self.table.key).partition(": ")
         return head, rest
-
-    def numbered_rows(self, *, foot: bool) -> list[tuple[int, Row]]:
-        """Return the rows of the body, or of the foot, with their numbers from 0."""
-        return [(i, row) for i, row in enumerate(self.table.rows) if row.foot == foot]
 
     def remarks(self) -> list[tuple[str, str]]:
         """Return (cells, remark) for each remark of the cells."""
@@ -89,23 +81,10 @@ class Section:
     source: str = ""
     claims: Sequence[Claim] = ()
 
-    @property
-    def is_wide(self) -> bool:
-        return any(len(one.table.columns) > _LANDSCAPE_COLUMNS for one in self.tables)
-
 
 @dataclass(frozen=True)
 class Page:
-    """What a page shows.
-
-    Attributes:
-        title: of the page.
-        sections: in order.
-        newest: the date of the newest run, empty without runs.
-        sources: the runs folders, in any order.
-        problems: a line for each run that is left out.
-        environment: of the program that makes the page: name -> version.
-    """
+    """What a page shows: `newest` is the date of the newest run, empty without runs."""
 
     title: str
     sections: tuple[Section, ...]
@@ -137,36 +116,31 @@ def render(report: Report, width: int | None = None) -> str:
 
 def _sections(report: RunsReport) -> list[Section]:
     by_paper: dict[str | None, list[PageTable]] = {paper.name: [] for paper in papers()}
+    other: list[PageTable] = []
     for result in report.published:
         by_paper[result.compared.table.paper].append(PageTable(result.table, result.compared))
-    other: list[PageTable] = []
-    for cv in report.cross_validation:
-        by_paper.get(cv.runs.paper, other).append(PageTable(cv.table, figures=_ranks(cv)))
-    for training in report.training:
-        page_table = PageTable(training.table, figures=_figures(training))
-        by_paper.get(training.runs.paper, other).append(page_table)
+    results: list[CVResult | TrainingResult] = [*report.cross_validation, *report.training]
+    for one in results:
+        page_table = PageTable(one.table, figures=_pictures(one))
+        by_paper.get(one.runs.paper, other).append(page_table)
     return [
         *(Section(p.title, tuple(by_paper[p.name]), p.source, p.claims) for p in papers()),
         Section("Your experiments", tuple(other)),
     ]
 
 
-def _ranks(result: CVResult) -> tuple[Picture, ...]:
-    """Return the critical-difference diagram, if there are enough methods and data sets."""
+def _pictures(result: CVResult | TrainingResult) -> tuple[Picture, ...]:
+    """Return the ranks of a cross-validation with enough cells, or all figures of trainings."""
+    written: dict[Path, str] = {}
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "ranks.svg"
-        try:
-            draw(result.comparisons, path)
-        except RequestError:
-            return ()
-        caption = "Average ranks; a bar joins methods without a significant difference (Nemenyi)"
-        return (Picture(caption, path.read_text("utf-8")),)
-
-
-def _figures(result: TrainingResult) -> tuple[Picture, ...]:
-    """Return all figures that the runs allow."""
-    with tempfile.TemporaryDirectory() as folder:
-        written, _ = draw_figures(Collected(training_runs=[result.runs]), Path(folder), [], "svg")
+        if isinstance(result, CVResult):
+            path = Path(folder) / "ranks.svg"
+            with contextlib.suppress(RequestError):
+                draw(result.comparisons, path)
+                written[path] = RANKS_CAPTION
+        else:
+            collected = Collected(training_runs=[result.runs])
+            written, _ = draw_figures(collected, Path(folder), [], "svg")
         return tuple(Picture(caption, path.read_text("utf-8")) for path, caption in written.items())
 
 
@@ -182,7 +156,7 @@ def render_page(page: Page) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"breakable": _breakable, "image": _image, "enumerate": _enumerate}
+    environment.filters |= {"breakable": _breakable, "image": _image}
     style, script = ((_HERE / name).read_text("utf-8") for name in ("page.css", "page.js"))
     counter = itertools.count(1)
     sections = [
@@ -193,7 +167,7 @@ def render_page(page: Page) -> str:
     # runs are described below our own tables; published tables link to them
     ordered = sorted(tables, key=lambda one: one.reproduction is not None)
     groups, numbers = run_groups((one.anchor, one.table) for one in ordered)
-    published = [one for one in tables if one.reproduction is not None]
+    published = [(one, one.reproduction) for one in tables if one.reproduction is not None]
     text = environment.get_template("report.html.j2").render(
         page=page,
         sources=sorted(page.sources),
@@ -202,12 +176,8 @@ def render_page(page: Page) -> str:
         style=Markup(style),
         script=Markup(script),
         sections=sections,
-        total=segments(one.reproduction for one in published if one.reproduction),
-        lines=[
-            summary_line(one.anchor, one.table, one.reproduction)
-            for one in published
-            if one.reproduction
-        ],
+        total=segments(verdicts for _, verdicts in published),
+        lines=[summary_line(one.anchor, one.table, verdicts) for one, verdicts in published],
         groups=groups,
         block_number=lambda runs: numbers[runs_key(runs)],
         verdicts={str(verdict): verdict for verdict in Verdict},
@@ -232,10 +202,6 @@ def _policy(style: str, script: str) -> str:
 def _breakable(text: str) -> Markup:
     """Return a name that may be broken after punctuation and between words."""
     return Markup("<wbr>").join(escape(piece) for piece in _BREAKS.split(text))
-
-
-def _enumerate(rows: Sequence[Row]) -> list[tuple[int, Row]]:
-    return list(enumerate(rows))
 
 
 def _image(svg: str) -> str:

@@ -7,7 +7,6 @@ from marginctl.reports.tables.table import Table
 from marginctl.results.verdict import TableVerdicts, Verdict
 
 MAX_DIFFERENCES = 3  # named for a table
-MIN_SYMBOL_WIDTH = 5.0  # percent of the bar
 
 MEANINGS = {
     Verdict.reproduced: "the 95 % interval of the difference lies within the table's margin",
@@ -28,24 +27,10 @@ class Segment:
     left: float
     width: float
 
-    @property
-    def middle(self) -> float:
-        return self.left + self.width / 2
-
-    @property
-    def fits_symbol(self) -> bool:
-        return self.width >= MIN_SYMBOL_WIDTH
-
 
 @dataclass(frozen=True)
 class SummaryLine:
-    """The verdicts of one published table.
-
-    Attributes:
-        anchor, title: of the table.
-        segments: of its bar.
-        differences: (anchor, text) of the cells that differ most.
-    """
+    """The bar of a published table, and (anchor, text) of the cells that differ most."""
 
     anchor: str
     title: str
@@ -55,14 +40,11 @@ class SummaryLine:
 
 def segments(tables: Iterable[TableVerdicts]) -> tuple[Segment, ...]:
     """Return the bar of some tables' verdicts."""
-    counts = dict.fromkeys(Verdict, 0)
-    for table in tables:
-        for verdict, count in table.counts().items():
-            counts[verdict] += count
-    total, bar, left = sum(counts.values()), [], 0.0
-    for verdict, count in counts.items():
-        if count:
-            width = 100 * count / total
+    verdicts = [cell.verdict for table in tables for cell in table.cells.values()]
+    bar, left = [], 0.0
+    for verdict in Verdict:
+        if count := verdicts.count(verdict):
+            width = 100 * count / len(verdicts)
             bar.append(Segment(verdict, count, left, width))
             left += width
     return tuple(bar)

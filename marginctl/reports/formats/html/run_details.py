@@ -1,10 +1,10 @@
 """The runs behind the cells of a page: what run.json and result.json record, as short texts."""
 
-import math
-import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from marginctl.reports.tables.table import Table
 from marginctl.results.collect import Run
@@ -13,7 +13,6 @@ Facts = dict[str, str]  # by dotted keys
 RunsKey = tuple[str, ...]  # the sorted folders of a cell's runs
 
 MAX_ENTRIES = 12  # longer lists are summarized
-_NETWORK_LISTS = ("diverged", "collapsed")  # of a cross-validation: which of its networks
 # keys that repeat the recipe or the heading of a run
 _HEADING = {"schema", "trial", "task", "dataset", "data", "setting", "model", "objective", "seed"}
 _NO_RESULTS = {*_HEADING, "sha256", "row", "versions"}
@@ -30,13 +29,12 @@ class Fact:
 
 @dataclass(frozen=True)
 class RunBlock:
-    """The runs of one cell.
+    """The runs of one cell, in the order of their seeds.
 
     Attributes:
         number: of the block, for links.
         title: row and objective.
         cell: the anchor of the first cell that links here.
-        seeds: of the runs, in order.
         facts: that not all runs of the table share.
     """
 
@@ -66,8 +64,7 @@ def runs_key(runs: Iterable[Run]) -> RunsKey:
 def run_groups(tables: Iterable[tuple[str, Table]]) -> tuple[list[RunGroup], dict[RunsKey, int]]:
     """Return the runs of all cells, and the number of the block that a cell links to.
 
-    Args:
-        tables: with their anchors; a set of runs is described below the first table that has it.
+    Tables come with their anchors. A set of runs is described below the first table that has it.
     """
     numbers: dict[RunsKey, int] = {}
     groups = []
@@ -98,15 +95,9 @@ def _group(
         by_run = [facts[str(run.path)] for run in runs]
         names = dict.fromkeys(name for one in by_run for name in one if name not in shared)
         lines = [(name, [one.get(name, "none") for one in by_run]) for name in names]
-        blocks.append(
-            RunBlock(
-                numbers[runs_key(runs)],
-                _title(runs),
-                cell,
-                tuple(f"seed {run.result.seed}" for run in runs),
-                tuple(Fact(n, tuple(t[:1] if len(set(t)) == 1 else t)) for n, t in lines),
-            )
-        )
+        seeds = tuple(f"seed {run.result.seed}" for run in runs)
+        shown = tuple(Fact(n, tuple(t[:1] if len(set(t)) == 1 else t)) for n, t in lines)
+        blocks.append(RunBlock(numbers[runs_key(runs)], _title(runs), cell, seeds, shown))
     return RunGroup(anchor, table, len(facts), shared, tuple(blocks))
 
 
@@ -123,7 +114,7 @@ def _title(runs: Sequence[Run]) -> str:
 def run_facts(run: Run) -> Facts:
     """Return the results, the resolved recipe, the environment and the folder of a run."""
     results = {k: v for k, v in run.result.document().items() if k not in _NO_RESULTS}
-    for key in _NETWORK_LISTS:
+    for key in ("diverged", "collapsed"):  # of a cross-validation: which of its networks
         if isinstance(results.get(key), list):
             results[key] = f"{len(results[key])} networks"
     environment = {k: v for k, v in run.info.document().items() if k not in _NO_ENVIRONMENT}
@@ -164,9 +155,9 @@ def value_text(value: Any) -> str:
         return f"{len(flat)} times {value_text(flat[0])}"
     if not all(isinstance(leaf, float) for leaf in flat):  # the mean of counts is not informative
         return f"{len(value)} entries (see the file)"
-    mean = statistics.fmean(flat)
-    std = math.sqrt(sum((leaf - mean) ** 2 for leaf in flat) / (len(flat) - 1))
-    return f"{len(flat)} numbers: {mean:.6g} ± {std:.6g}, from {min(flat):.6g} to {max(flat):.6g}"
+    values = np.array(flat)
+    spread = f"{values.mean():.6g} ± {values.std(ddof=1):.6g}"
+    return f"{len(flat)} numbers: {spread}, from {min(flat):.6g} to {max(flat):.6g}"
 
 
 def _leaves(values: Sequence[Any]) -> Iterator[Any]:
