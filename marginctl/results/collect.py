@@ -183,11 +183,7 @@ def collect(folders: Iterable[Path], load: Callable[[str], Run] = load_run) -> C
 
 
 class _Grouping:
-    """Groups runs into tables.
-
-    Args:
-        problems: gets a message for each run that is skipped.
-    """
+    """Groups runs into tables; `problems` gets a message for each run that is skipped."""
 
     def __init__(self, problems: list[str]) -> None:
         self.tables: dict[str, CVRuns] = {}

@@ -68,10 +68,9 @@ class Comparisons:
 
     Attributes:
         cells: on each data set.
-        overall: over the data sets that have every cell.
+        overall: over the data sets that have every cell, `datasets` in number.
         ranks: the average rank of each objective over these data sets.
         overlapping: whether several folds of a repeat test the same rows.
-        datasets: the number of data sets that have every cell.
     """
 
     baseline: str
@@ -123,10 +122,7 @@ def compare_folds(
 ) -> Comparisons:
     """Run every test that the cells of a grid allow.
 
-    Args:
-        grid: the cells.
-        results: of each cell, one for each seed, in the order of the seeds.
-        baseline: the objective that the others are compared with.
+    `results` of each cell are one for each seed, in the order of the seeds.
     """
     others = [o for o in grid.objectives if o != baseline]
     overlapping = any(sum(r.tested[0]) > r.rows for cell in results.values() for r in cell)

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from marginctl.experiments.records import CVResult
 from marginctl.objectives.parts import two_class_remark, untrainable_reason
 from marginctl.papers import PublishedMean
@@ -20,12 +22,10 @@ class Cell:
 
     Attributes:
         dataset: the row: a data set, or a data set and a setting of the grid.
-        mean, std: in percent; std over the n fold accuracies with ddof 1.
-        n: fold accuracies: folds x repeats x seeds.
+        mean, std: in percent; std over the n fold accuracies (folds x repeats x seeds), ddof 1.
         seconds: training time of the cell's networks, summed over workers.
         paper: the published cell, None if there is none.
         untrained: why the method cannot learn here, None if it can.
-        remark: another note on the method here.
         diverged, collapsed: how many of the n networks had a loss that was not finite, and how
             many predict one class for every row.
     """
@@ -77,7 +77,6 @@ class Collector:
     """Collects results into a grid.
 
     Args:
-        datasets, objectives: rows and columns, in order.
         seeds: how many results make a cell.
         published: cells by (data set, objective).
         skipped: (data set, reason) of the rows that are skipped.
@@ -152,15 +151,12 @@ class Grid:
 
         Empty for a grid of settings, whose rows are not independent data sets.
         """
-        rows: list[list[float]] = []
-        if self.settings:
-            return rows
-        for dataset in self.datasets:
-            row = [self.cells.get((dataset, o)) for o in self.objectives]
+        rows = []
+        for dataset in self.datasets if not self.settings else ():
+            cells = [c for o in self.objectives if (c := self.cells.get((dataset, o)))]
+            means = [c.mean for c in cells]
             if published:
-                means = [c.paper.mean for c in row if c is not None and c.paper is not None]
-            else:
-                means = [c.mean for c in row if c is not None]
+                means = [c.paper.mean for c in cells if c.paper]
             if len(means) == len(self.objectives):
                 rows.append(means)
         return rows
@@ -175,10 +171,7 @@ class Grid:
         rows = self.complete_rows(published)
         if not rows:
             return None
-        wins = [0.0] * len(self.objectives)
-        for row in rows:
-            rounded = [round(mean, DECIMALS) for mean in row]
-            best = [i for i, mean in enumerate(rounded) if mean == max(rounded)]
-            for i in best:
-                wins[i] += 1 / len(best)
+        means = np.round(rows, DECIMALS)
+        best = means == means.max(1, keepdims=True)
+        wins: list[float] = (best / best.sum(1, keepdims=True)).sum(0).tolist()
         return wins

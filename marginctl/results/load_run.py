@@ -139,22 +139,17 @@ def _contradiction(info: RunInfo, result: CVResult | TrainingResult) -> str | No
     return None
 
 
-def _escaped(text: str, document: dict[str, Any]) -> dict[str, Any]:
+def _escaped(text: str, document: Any) -> Any:
     """Return the document of a text with its control characters escaped."""
     if text.isascii() and "\\" not in text:
         return document  # JSON escapes control characters, so that there is none
-    escaped: dict[str, Any] = _printable(document)
-    return escaped
-
-
-def _printable(value: Any) -> Any:
-    if isinstance(value, str):
-        return printable(value)
-    if isinstance(value, list):
-        return [_printable(item) for item in value]
-    if isinstance(value, dict):
-        return {printable(key): _printable(item) for key, item in value.items()}
-    return value
+    if isinstance(document, str):
+        return printable(document)
+    if isinstance(document, list):
+        return [_escaped(text, item) for item in document]
+    if isinstance(document, dict):
+        return {printable(key): _escaped(text, item) for key, item in document.items()}
+    return document
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:

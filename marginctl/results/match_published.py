@@ -21,7 +21,7 @@ class Match:
     """The runs for one cell of a published table.
 
     Attributes:
-        runs: in their order; one that diverged is among them and has no number.
+        runs: one that diverged is among them and has no number.
         numbers: in the cell's unit, one for each fold or seed.
         differences: where the runs do not train as a recipe of the table does: the settings that
             differ, each as (ours, the recipe's). Empty if they are comparable.
@@ -49,10 +49,6 @@ def match_runs(table: PublishedTable, runs: Iterable[Run]) -> dict[CellKey, Matc
     two protocols are never combined. If no run is comparable, those that were made for the cell
     stand for it, with the settings that differ: their recipe names the table, and they are on the
     cell's data with its network, which may be reduced.
-
-    Args:
-        table: from `published_table`.
-        runs: from `collect`.
     """
     methods = {_method(table.selections[key]) for key in table.cells}
     candidates: dict[tuple[str, str | None], list[_Candidate]] = {}
@@ -142,13 +138,9 @@ def _method(selection: Mapping[str, Any]) -> tuple[str, str | None]:
 
 def _is_reduced(required: Mapping[str, Any], known: Settings) -> bool:
     """Whether a run fits a selection except for the options of its network."""
-
-    def architecture(model: Any) -> str:
-        return str(model).partition(":")[0]
-
     return all(
         known.get(key) == value
-        or (key == "model" and architecture(known.get(key)) == architecture(value))
+        or (key == "model" and str(known.get(key)).split(":")[0] == str(value).split(":")[0])
         for key, value in required.items()
     )
 
@@ -189,11 +181,7 @@ def expand_grid(recipe: UciCvRecipe | ImageRecipe) -> list[UciCvRecipe | ImageRe
 
 
 def training_settings(recipe: UciCvRecipe | ImageRecipe) -> Settings:
-    """Return the settings that comparable runs have in common.
-
-    Args:
-        recipe: without a grid.
-    """
+    """Return the settings of a recipe without a grid that comparable runs have in common."""
     if isinstance(recipe, UciCvRecipe):
         return recipe.model_dump(include={"protocol", "tuning"})
     sections = {"data", "model", "optim", "train", "second_stage", "blocks", "method", "probe"}
@@ -208,13 +196,7 @@ def training_settings(recipe: UciCvRecipe | ImageRecipe) -> Settings:
 def facts(
     recipe: UciCvRecipe | ImageRecipe, objective: str, dataset: str | None = None
 ) -> Settings:
-    """Return what a selection is compared with: dotted key -> value.
-
-    Args:
-        recipe: without a grid.
-        objective: canonical.
-        dataset: of a cross-validation.
-    """
+    """Return what a selection is compared with: dotted key -> value; `recipe` has no grid."""
     dump = recipe.model_dump(exclude={"about", "objectives", "seeds"})
     return {"objective": objective, "dataset": dataset, **_dotted(dump)}
 

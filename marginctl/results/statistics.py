@@ -56,10 +56,6 @@ def corrected_resampled_t(differences: Sequence[float], test_to_train: float) ->
 
     t = mean(d) / sqrt((1/n + r) var(d)) with r = n_test/n_train and n - 1 degrees of freedom. The
     plain t-test (r = 0) takes overlapping training sets for independent and rejects too often.
-
-    Args:
-        differences: (n,) between two accuracies on the same fold.
-        test_to_train: r, the mean of n_test/n_train.
     """
     d = np.asarray(differences, np.float64)
     n = len(d)
@@ -77,9 +73,6 @@ def paired_t(differences: Sequence[float]) -> Test:
     """Return the paired t-test of independent pairs, such as networks of one seed.
 
     t = mean(d) / (sd(d) / sqrt(n)) with n - 1 degrees of freedom.
-
-    Args:
-        differences: (n,) between the two numbers of each pair.
     """
     if len(differences) < 2:
         return Test(reason=f"{len(differences)} shared seeds: a test needs 2")
@@ -90,11 +83,7 @@ def paired_t(differences: Sequence[float]) -> Test:
 
 
 def mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """Return the 95 % interval of a mean by Student's t; None for fewer than two values.
-
-    Args:
-        values: (n,), independent.
-    """
+    """Return the 95 % interval of a mean by Student's t; None for fewer than two values."""
     n = len(values)
     if n < 2:
         return None
@@ -107,10 +96,6 @@ def bootstrap_interval(values: Sequence[float], draws: int = 10_000) -> tuple[fl
     """Return the 95 % bootstrap percentile interval of a mean; None for fewer than two values.
 
     The seed is fixed and the values are sorted, so that their order does not matter.
-
-    Args:
-        values: (n,), independent.
-        draws: the number of bootstrap samples.
     """
     n = len(values)
     if n < 2:
@@ -132,11 +117,7 @@ def _is_constant(differences: FloatArray) -> bool:
 
 
 def wins_ties_losses(differences: Sequence[float]) -> tuple[int, int, int]:
-    """Return how many differences of accuracies are above 0, 0 except for rounding, and below 0.
-
-    Args:
-        differences: (n,) in percent, unrounded: a win may look like a tie in a table.
-    """
+    """Return how many differences in percent are above 0, 0 except for rounding, and below 0."""
     d = np.round(np.asarray(differences, np.float64), DECIMALS)
     return int((d > 0).sum()), int((d == 0).sum()), int((d < 0).sum())
 

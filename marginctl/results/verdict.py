@@ -106,28 +106,21 @@ def interval(
     difference = mean - published.mean
     if std == 0 and not published.std:
         return None, None, f"no spread over n = {n}: no interval"
-    theirs, their_n, remark = published.std, published.n, None
-    if theirs is not None and their_n is None:
-        their_n, remark = (
-            1,
-            "the paper gives no n: its standard deviation is taken as of one number",
-        )
-    if std is None and theirs is not None and published.n is not None and published.n > 1:
-        std, remark = theirs, "n = 1: the paper's standard deviation is taken for ours"
-        df: float = published.n - 1
-        error = std * math.sqrt(1 / n + 1 / published.n)
+    theirs, their_n, remark = published.std, published.n or 1, None
+    if theirs is None:
+        remark = "the paper gives no spread: its number is taken as exact"
+    elif published.n is None:
+        remark = "the paper gives no n: its standard deviation is taken as of one number"
+    if std is None and theirs is not None and their_n > 1:
+        remark, df = "n = 1: the paper's standard deviation is taken for ours", their_n - 1.0
+        error = theirs * math.sqrt(1 / n + 1 / their_n)
     elif std is None:
         return None, None, "n = 1: no interval"
     else:
-        mine = std**2 / n
-        other = 0.0 if theirs is None or their_n is None else theirs**2 / their_n
+        mine, other = std**2 / n, (theirs or 0.0) ** 2 / their_n
         error = math.sqrt(mine + other)
-        parts = mine**2 / (n - 1)
-        if other and their_n is not None and their_n > 1:
-            parts += other**2 / (their_n - 1)
+        parts = mine**2 / (n - 1) + (other**2 / (their_n - 1) if their_n > 1 else 0.0)
         df = (mine + other) ** 2 / parts if parts else n - 1
-        if theirs is None:
-            remark = "the paper gives no spread: its number is taken as exact"
     half = student_quantile(df, 0.975) * error
     return difference - half, difference + half, remark
 
@@ -139,8 +132,7 @@ def _cell_verdict(
     n = len(numbers)
     mean = statistics.fmean(numbers) if n else None
     std = statistics.stdev(numbers) if n > 1 else None
-    runs = match.runs if match else ()
-    differences: Differences = match.differences if match else {}
+    runs, differing = (match.runs, match.differences) if match else ((), {})
     low = high = difference = reason = None
     if value is None:
         verdict = Verdict.not_available
@@ -151,26 +143,16 @@ def _cell_verdict(
         difference = mean - value.mean
         low, high, reason = interval(mean, std, n, value)
         verdict = _verdict(low, high, quantity.delta)
-        if differences:
-            verdict, reason = Verdict.not_comparable, _differences_text(differences)
+        if differing:
+            verdict = Verdict.not_comparable
+            reason = "; ".join(
+                f"{key} = {format_setting(ours)}, not {format_setting(theirs)}"
+                for key, (ours, theirs) in differing.items()
+            )
         elif quantity.delta is None:
             reason = "; ".join(filter(None, [reason, "no delta: nothing counts as reproduced"]))
-    row, column = key
     return CellVerdict(
-        row=row,
-        column=column,
-        published=value,
-        quantity=quantity,
-        runs=runs,
-        mean=mean,
-        std=std,
-        n=n,
-        difference=difference,
-        low=low,
-        high=high,
-        verdict=verdict,
-        reason=reason,
-        differences=differences,
+        *key, value, quantity, runs, mean, std, n, difference, low, high, verdict, reason, differing
     )
 
 
@@ -180,13 +162,6 @@ def _verdict(low: float | None, high: float | None, delta: float | None) -> Verd
     if delta is not None and -delta <= low and high <= delta:
         return Verdict.reproduced
     return Verdict.inconclusive if low <= 0 <= high else Verdict.differs
-
-
-def _differences_text(differences: Differences) -> str:
-    return "; ".join(
-        f"{key} = {format_setting(ours)}, not {format_setting(theirs)}"
-        for key, (ours, theirs) in differences.items()
-    )
 
 
 def _mark_best(
