@@ -4,12 +4,11 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable, Iterable
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
+from rich.progress import BarColumn, Progress, TextColumn
 from rich.text import Text
 
 from marginctl.experiments.records import CVResult, TrainingResult
@@ -52,17 +51,6 @@ class ThrottledLog:
             log_lines([text])
 
 
-class _TimeColumn(ProgressColumn):
-    def render(self, task: Task) -> Text:
-        return Text(_time_text(task))
-
-
-def _time_text(task: Task) -> str:
-    elapsed = f"elapsed {format_duration(task.elapsed or 0.0)}"
-    remaining = None if task.finished else task.time_remaining
-    return elapsed if remaining is None else f"{elapsed}, ETA {format_duration(remaining)}"
-
-
 class ProgressDisplay:
     """A progress bar with the time that the rest takes, and lines that stay.
 
@@ -71,7 +59,6 @@ class ProgressDisplay:
     Args:
         unit: of the count next to the bar.
         body: returns what is drawn above the bar.
-        quiet: whether to show messages only.
     """
 
     def __init__(self, unit: str, body: Callable[[], RenderableType], *, quiet: bool) -> None:
@@ -82,7 +69,6 @@ class ProgressDisplay:
         self._progress = Progress(
             BarColumn(30),
             TextColumn("{task.fields[count]} " + unit),
-            _TimeColumn(),
             console=self.console,
             get_time=time.monotonic,
             speed_estimate_period=SPEED_WINDOW,
@@ -92,21 +78,11 @@ class ProgressDisplay:
 
     def __enter__(self) -> Self:
         if self.is_live:
-            self._live = Live(
-                console=self.console,
-                get_renderable=self._render,
-                transient=True,
-                refresh_per_second=4,
-            )
+            self._live = Live(console=self.console, get_renderable=self._render, transient=True)
             self._live.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._live:
             self._live.stop()
 
@@ -121,7 +97,10 @@ class ProgressDisplay:
     @property
     def time_text(self) -> str:
         """`elapsed 0:05, ETA 0:08`."""
-        return _time_text(self._progress.tasks[0])
+        task = self._progress.tasks[0]
+        elapsed = f"elapsed {format_duration(task.elapsed or 0.0)}"
+        remaining = None if task.finished else task.time_remaining
+        return elapsed if remaining is None else f"{elapsed}, ETA {format_duration(remaining)}"
 
     def message(self, text: str) -> None:
         """Print a line that stays."""
@@ -131,7 +110,7 @@ class ProgressDisplay:
             log_lines([text])
 
     def _render(self) -> Group:
-        return Group(self._body(), self._progress.get_renderable())
+        return Group(self._body(), self._progress.get_renderable(), Text(self.time_text))
 
 
 class CvProgress(ProgressDisplay):
@@ -142,7 +121,6 @@ class CvProgress(ProgressDisplay):
         total: cost of all trials that are to be trained, in the unit of `progress`.
         trials: their number, finished ones included.
         table: returns what is drawn above the bar.
-        quiet: whether to show messages only.
     """
 
     def __init__(
@@ -181,12 +159,7 @@ class CvProgress(ProgressDisplay):
 
 
 class TrainProgress(ProgressDisplay):
-    """The progress of image tasks: steps of a trial, and its last epochs.
-
-    Args:
-        trials: their number, finished ones included.
-        quiet: whether to show messages only.
-    """
+    """The progress of image tasks: steps of a trial, and its last epochs."""
 
     def __init__(self, trials: int, *, quiet: bool) -> None:
         super().__init__("steps", self._text, quiet=quiet)

@@ -45,11 +45,6 @@ class TensorBoard:
     `<folder>/<recipe name>/<trial id>/` gets a file of events each time a trial begins or resumes,
     with all epochs of metrics.jsonl; readers drop the events of earlier files. If events cannot be
     written, that is reported once, and the training continues without them.
-
-    Args:
-        progress: gets all calls.
-        session: of the trials.
-        folder: from --tensorboard.
     """
 
     def __init__(self, progress: "TrainProgress", session: "Session", folder: Path) -> None:
@@ -61,7 +56,6 @@ class TensorBoard:
         self._failed = False
 
     def epoch(self, trial: "Trial", line: dict[str, Any]) -> None:
-        """Write the record of a finished epoch."""
         self._progress.epoch(trial, line)
         self._write(trial, line)
 

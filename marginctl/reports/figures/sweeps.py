@@ -235,7 +235,7 @@ def _draw_points(
 
 
 def move_aside(panel: Any, artists: Iterable[Any], inches: float) -> None:
-    """Move drawn artists to the right on the paper, not in the data."""
+    """Move drawn artists sideways on the paper, not in the data."""
     moved = panel.transData + ScaledTranslation(inches, 0, panel.figure.dpi_scale_trans)
     for artist in artists:
         artist.set_transform(moved)

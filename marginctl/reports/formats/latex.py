@@ -86,12 +86,10 @@ def _latin(character: str) -> str:
 
 def _body(rows: Sequence[Row]) -> list[str]:
     """Return the rows, a rule above the foot, and below a row its cells' second lines."""
-    lines = []
-    foot = False
-    for row in rows:
-        if row.foot and not foot:
+    lines: list[str] = []
+    for above, row in zip([None, *rows], rows, strict=False):
+        if row.foot and not (above and above.foot):
             lines.append(r"\midrule")
-        foot = row.foot
         line = " & ".join([escaped(row.label), *map(_cell, row.cells)]) + r" \\"
         if any(cell and cell.below for cell in row.cells):
             lines.append(line + "[-2pt]")

@@ -105,17 +105,15 @@ def value_text(value: Any) -> str:
 
 
 def print_objective(description: Mapping[str, Any], *, first: bool) -> None:
-    """Prints what `described` says of an objective."""
+    """Print the description of an objective."""
     source = f" ({description['source']})" if description["source"] else ""
     print(f"{'' if first else chr(10)}{description['name']}: {description['title']}{source}")
-    if description["formula"]:
-        print(f"  loss of a sample: {description['formula']}")
-    for role, text in description["parts"].items():
-        print(f"  {role}: {text}")
-    if description["two_classes"]:
-        print(f"  with two classes: {description['two_classes']}")
-    for line in description["theory"]:
-        print(f"  with {description['classes']} classes: {line}")
+    lines = [("loss of a sample", description["formula"]), *description["parts"].items()]
+    lines.append(("with two classes", description["two_classes"]))
+    lines += [(f"with {description['classes']} classes", line) for line in description["theory"]]
+    for label, text in lines:
+        if text:
+            print(f"  {label}: {text}")
     if description["options"]:
         print()
         print_rows(description["options"], ["name", "default", "value", "expected", "help"])

@@ -66,8 +66,8 @@ def _blocks(table: Table, width: int) -> Iterator[RenderableType]:
     if table.text_columns:  # the columns hold names and notes, which fold
         yield _list(table)
         return
-    cells = [cell for row in table.rows if not row.foot for cell in row.cells if cell]
-    cell_width = max((len(line) for c in cells for line in (_first(c), _second(c))), default=1)
+    cells = [_text(cell).plain for row in table.rows if not row.foot for cell in row.cells]
+    cell_width = max((len(line) for cell in cells for line in cell.split("\n")), default=1) or 1
     widest = max(len(line) for column in table.columns for line in heading(column).split("\n"))
     fitting = max(1, (width - LABEL_WIDTH - 1) // (max(cell_width, widest) + 1))
     number = -(-len(table.columns) // fitting)
@@ -118,14 +118,6 @@ def _wrapped(label: str) -> str:
 
 def _compact(text: str) -> str:
     return printable(text.replace(" ± ", "±"))
-
-
-def _first(cell: Cell) -> str:
-    return f"{cell.footnotes} {_compact(cell.text)}".strip()
-
-
-def _second(cell: Cell) -> str:
-    return f"{cell.below_footnotes} {_compact(cell.below)}".strip()
 
 
 def _text(cell: Cell | None) -> Text:
