@@ -36,11 +36,7 @@ def papers() -> list[Paper]:
 
 
 def check_paper(name: str) -> None:
-    """Refuse an unknown paper.
-
-    Raises:
-        RequestError: there is no such paper.
-    """
+    """Raise a RequestError for an unknown paper."""
     known = list(paper_folders())
     if name not in known:
         raise RequestError(
@@ -50,11 +46,7 @@ def check_paper(name: str) -> None:
 
 
 def published_table(paper: str, number: str) -> PublishedTable:
-    """Return a table of a paper.
-
-    Args:
-        paper: its name, such as `arcgrad`.
-        number: the table's number as printed, such as `I`, with its part if it has parts (`12c`).
+    """Return a table of a paper by its number as printed, with its part if it has parts (`12c`).
 
     Raises:
         RequestError: there is no such paper, or it has no such table.
@@ -74,18 +66,14 @@ def published_means(paper: str | None, number: str | None) -> dict[tuple[str, st
     """Return the cells of a cross-validation table by (data set, objective).
 
     Empty if we hold no such table, or if its cells are selected by other keys.
-
-    Args:
-        paper: a paper's name, such as `arcgrad`.
-        number: the table's number as printed, such as `I`.
     """
-    folder = paper_folders().get(paper or "")
-    table = _paper(str(paper), folder).tables.get(number or "") if folder else None
+    tables = next((one.tables for one in papers() if one.name == paper), {})
     cells = {}
-    for key, cell in table.cells.items() if table else ():
-        selection = table.selections[key] if table else {}
-        if isinstance(cell, PublishedMean) and set(selection) == {"dataset", "objective"}:
-            cells[str(selection["dataset"]), str(selection["objective"])] = cell
+    for table in [tables[number]] if number is not None and number in tables else []:
+        for key, cell in table.cells.items():
+            selection = table.selections[key]
+            if isinstance(cell, PublishedMean) and set(selection) == {"dataset", "objective"}:
+                cells[str(selection["dataset"]), str(selection["objective"])] = cell
     return cells
 
 

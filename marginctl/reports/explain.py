@@ -12,23 +12,19 @@ from marginctl.utils.text import count_noun, did_you_mean, format_setting, print
 
 
 def explain(cell: str, report: RunsReport) -> list[str]:
-    """Return lines on a cell: runs, settings, n, the published value and the tests.
-
-    Args:
-        cell: `ROW/OBJECTIVE`, the objective by its canonical name.
-        report: the report that has it.
+    """Return lines on a cell `ROW/OBJECTIVE`: runs, settings, n, the published value and the tests.
 
     Raises:
         RequestError: no table has such a cell.
     """
-    cells = [f"{row}/{o}" for r in report.cross_validation for row, o in r.collector.grid.cells]
-    cells += [f"{c.row}/{c.objective}" for r in report.training for c in r.cells]
     row, _, objective = cell.rpartition("/")  # a row such as torchvision/resnet50 has a slash
     lines = [
         *(line for r in report.cross_validation for line in _explain_cv(r, row, objective)),
         *(line for r in report.training for line in _explain_training(r, row, objective)),
     ]
     if not lines:
+        cells = [f"{row}/{o}" for r in report.cross_validation for row, o in r.collector.grid.cells]
+        cells += [f"{c.row}/{c.objective}" for r in report.training for c in r.cells]
         raise RequestError(
             f"--explain {cell}: no such cell: expected ROW/OBJECTIVE of a finished run."
             + did_you_mean(cell, cells)
@@ -83,7 +79,11 @@ def _explain_training(result: TrainingResult, row: str, objective: str) -> Itera
     cell = next((c for c in result.cells if (c.row, c.objective) == place), None)
     if cell is None:
         return
-    runs = [run for (*of, _), run in result.runs.runs.items() if tuple(of) == place]
+    runs = [
+        run
+        for run in result.runs.in_order()
+        if (run.training_result.row, run.result.objective) == place
+    ]
     yield f"{row} / {objective} in {result.runs.recipe}"
     for name, values in (("last epoch", cell.last), ("best epoch", cell.best)):
         if values:
@@ -97,7 +97,7 @@ def _explain_training(result: TrainingResult, row: str, objective: str) -> Itera
         shown = ", ".join(f"{k}={format_setting(v)}" for k, v in settings.items() if v is not None)
         if shown:
             yield f"  {section}: {shown}"
-    for run in sorted(runs, key=lambda run: run.result.seed):
+    for run in runs:
         last, diverged = run.training_result.last, run.training_result.diverged
         top1 = diverged or "-"
         if last is not None and not diverged:

@@ -34,7 +34,6 @@ class Run:
     """A finished run.
 
     Attributes:
-        path: its directory.
         info: its run.json.
         result: its result.json; of a transfer by the source model, as tables of training read it.
         recipe: of its setting: one object for all runs that have the same.
@@ -60,13 +59,11 @@ class Run:
 
     @property
     def cv_result(self) -> CVResult:
-        """Return the result of a cross-validation."""
         assert isinstance(self.result, CVResult)
         return self.result
 
     @property
     def training_result(self) -> TrainingResult:
-        """Return the result of a training."""
         assert isinstance(self.result, TrainingResult)
         return self.result
 

@@ -27,13 +27,7 @@ ROW_LETTERS = 20  # maximum length of an objective's name next to its row
 
 @dataclass(frozen=True)
 class Histogram:
-    """Angles of the test images, mean over the seeds.
-
-    Attributes:
-        edges: (B + 1,) in degrees, from 0 to 180.
-        percent: (B,) of the images.
-        mean: in degrees.
-    """
+    """Angles of test images in degrees: edges (B + 1,), percent of the images (B,), mean."""
 
     edges: FloatArray
     percent: FloatArray
@@ -76,12 +70,8 @@ def _draw_histogram(panel: Any, epoch: int, histogram: Histogram, color: str) ->
 
 def _first_middle_last(group: SeedGroup) -> dict[int, Histogram]:
     """Return the histograms of three epochs of those that all seeds have."""
-    by_seed = [
-        {r["epoch"]: h for r in records if (h := _histogram(r)) is not None}
-        for records in group.epochs
-    ]
-    recorded = [seed for seed in by_seed if seed]
-    common = sorted(set.intersection(*map(set, recorded))) if recorded else []
+    recorded = group.by_epoch(_histogram)
+    common = recorded[0] if recorded else ()
     epochs = [e for e in common if len({len(seed[e].edges) for seed in recorded}) == 1]
     if not epochs:
         return {}

@@ -95,11 +95,9 @@ class Point:
     """The least-squares scale of one row and objective after the last epoch.
 
     Attributes:
-        label: data, model, setting and objective.
-        classes: C.
         mean: of kappa* over the test images, the mean over the seeds.
-        wide: quantiles of 5 and 95 % over the test images, None where they were not recorded.
-        narrow: quantiles of 25 and 75 %, or None.
+        wide, narrow: quantiles of 5 and 95 % and of 25 and 75 % over the test images, None where
+            they were not recorded.
         group: the runs that have kappa*.
     """
 

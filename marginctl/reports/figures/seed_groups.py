@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,16 +23,14 @@ FloatArray = NDArray[np.float64]
 FEW_SEEDS = 5  # with fewer, a standard deviation says little: their range is shown
 
 
-@dataclass(frozen=True)
-class Series:
+class Series(NamedTuple):
     """A number by epoch: epochs (E,), those that all seeds have; values (n, E), a row per seed."""
 
     epochs: NDArray[np.int64]
     values: FloatArray
 
 
-@dataclass(frozen=True)
-class Spread:
+class Spread(NamedTuple):
     """Mean and band over n seeds: the range where n < `FEW_SEEDS`, else +- std (ddof 1)."""
 
     mean: FloatArray
@@ -60,19 +58,28 @@ class SeedGroup:
         """Return the records of metrics.jsonl, a list per run."""
         return [read_metrics(run.path / "metrics.jsonl") for run in self.runs]
 
+    def by_epoch(self, read: Callable[[dict[str, Any]], T | None]) -> list[dict[int, T]]:
+        """Return what `read` returns of each seed's epochs, of those that all seeds have.
+
+        Seeds without any are left out; the list is empty where no epoch is common.
+        """
+        by_seed = [
+            {record["epoch"]: value for record in records if (value := read(record)) is not None}
+            for records in self.epochs
+        ]
+        recorded = [seed for seed in by_seed if seed]
+        common = sorted(set.intersection(*map(set, recorded))) if recorded else []
+        return [{epoch: seed[epoch] for epoch in common} for seed in recorded if common]
+
     def series(self, *path: str) -> Series | None:
         """Return the number below `path` by epoch, None where no epoch has it.
 
         Seeds that never recorded it are left out; epochs that another seed does not have, too.
         """
-        by_seed = [
-            {record["epoch"]: n for record in records if (n := number(record, *path)) is not None}
-            for records in self.epochs
-        ]
-        recorded = [seed for seed in by_seed if seed]
-        common = sorted(set.intersection(*map(set, recorded))) if recorded else []
-        if not common:
+        recorded = self.by_epoch(lambda record: number(record, *path))
+        if not recorded:
             return None
+        common = list(recorded[0])
         values = np.array([[seed[epoch] for epoch in common] for seed in recorded])
         return Series(np.array(common, np.int64), values)
 

@@ -215,13 +215,8 @@ def _draw_points(
     groups = {value: group for value, group in by_value.items() if _has(group, measure)}
     if not groups:
         return
-    points = [
-        spread(np.array([[measure(run.result)] for run in group.runs], float))
-        for group in groups.values()
-    ]
-    mean, low, high = (
-        np.array([getattr(point, name)[0] for point in points]) for name in ("mean", "low", "high")
-    )
+    values = [np.array([measure(run.result) for run in g.runs], float) for g in groups.values()]
+    mean, low, high = np.array([spread(one[:, None]) for one in values])[..., 0].T
     several = any(len(group.runs) > 1 for group in groups.values())
     container = panel.errorbar(
         list(groups),

@@ -1,7 +1,6 @@
 """Tables of a protocol search: the leaderboard while it runs, and its result."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from rich import box
 from rich.table import Table as RichTable
@@ -109,24 +108,6 @@ class Leaderboard(ProgressDisplay):
         return table
 
 
-def _residuals(
-    nearest: Match, published: Mapping[tuple[str, str], PublishedMean]
-) -> list[dict[str, Any]]:
-    """Return the nearest setting's differences by cell, which may suggest the next space."""
-    return [
-        {
-            "dataset": dataset,
-            "objective": objective,
-            "mean": round(cell.mean, 3),
-            "std": round(cell.std, 3),
-            "n": cell.n,
-            "difference": round(cell.mean - published[dataset, objective].mean, 3),
-        }
-        for (dataset, objective), cell in sorted(nearest.cells.items())
-        if (dataset, objective) in published
-    ]
-
-
 def _held_out_mean(result: SearchResult) -> dict[str, float] | None:
     """Return the mean distances over all held-out cells."""
     if not result.held_out:
@@ -160,7 +141,19 @@ def search_report(
         "rounds": result.rounds,
         "networks": result.networks,
         "leaderboard": [m.as_json() for m in result.matches],
-        "residuals": _residuals(result.matches[0], published),
+        # the nearest setting's differences may suggest the next space
+        "residuals": [
+            {
+                "dataset": place[0],
+                "objective": place[1],
+                "mean": round(cell.mean, 3),
+                "std": round(cell.std, 3),
+                "n": cell.n,
+                "difference": round(cell.mean - published[place].mean, 3),
+            }
+            for place, cell in sorted(result.matches[0].cells.items())
+            if place in published
+        ],
         "held_out": [{"datasets": names, **m.as_json()} for names, m in result.held_out],
         "held_out_mean": _held_out_mean(result),
         "compared_with": {name: d.as_json() for name, d in references.items()},

@@ -104,7 +104,6 @@ class TrainingCell:
 
     @property
     def footnotes(self) -> str:
-        """The footnote characters."""
         return (DIVERGED if self.diverged else "") + (COLLAPSED if self.collapsed else "")
 
 
