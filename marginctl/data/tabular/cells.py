@@ -162,37 +162,35 @@ def _decode(path: Path, content: bytes) -> tuple[str, str]:
 
 
 def _from_pandas(path: Path, what: str, header: bool) -> Cells:
-    """Return the cells of a workbook's first sheet or of a Parquet file."""
+    """Return the cells of a workbook's largest worksheet or of a Parquet file."""
+    remark = ""
     try:
         if what == "a Parquet file":
             frame = pd.read_parquet(path)
-            names, num_worksheets = [str(name) for name in frame.columns], 1
         else:
-            with pd.ExcelFile(path) as workbook:
-                num_worksheets = len(workbook.sheet_names)
-                frame = pd.read_excel(workbook, header=None, dtype=object, na_filter=False)
-            frame = frame.map(lambda value: one_line(str(value))) if len(frame) else frame
-            names = _names(path, frame.iloc[0].tolist(), 1) if header and len(frame) else []
-            frame = frame.iloc[1:] if names else frame
+            tables = pd.read_excel(
+                path, None, engine="calamine", header=None, dtype=object, na_filter=False
+            )
+            name, frame = max(tables.items(), key=lambda item: item[1].size)
+            if len(tables) > 1:
+                remark = (
+                    f"of {len(tables)} worksheets, '{shorten(str(name))}' was read, the largest"
+                )
     except ImportError as error:
         package = error.name or one_line(str(error))
         raise RequestError(
             f"{path}: {what}: pandas needs a package to read it ({package}): "
             "install that, or save the table as CSV"
         ) from None
-    except RequestError:
-        raise
     except Exception as error:  # a corrupt file can make the readers raise anything
         raise RequestError(f"{path}: {what} that cannot be read: {one_line(str(error))}") from None
-    if not len(frame) or not frame.shape[1]:
+    if not frame.size:
         raise RequestError(f"{path}: {what} without rows: expected a header and rows")
-    frame.columns = pd.Index(names or _numbered(frame.shape[1]))
-    lines = np.arange(len(frame)) + (2 if header and what == "a workbook" else 1)
-    frame = frame.reset_index(drop=True)
-    text = frame.map(lambda value: "" if pd.isna(value) else str(value).strip())
-    cells = Cells(path, what.removeprefix("a "), text, lines)
-    if num_worksheets > 1:
-        cells.remarks.append(f"the first of {num_worksheets} worksheets was read")
+    frame = frame.map(lambda value: "" if pd.isna(value) else one_line(str(value)))
+    text = frame.to_csv(header=what == "a Parquet file", index=False)
+    cells = _read_text(path, text, header, None, ",")
+    cells.form = what.removeprefix("a ")
+    cells.remarks += [remark] if remark else []
     return cells
 
 
@@ -221,10 +219,12 @@ def _read_arff(path: Path, text: str) -> Cells:
     return Cells(path, "ARFF", frame, first + 1 + np.arange(len(frame)))
 
 
-def _read_text(path: Path, text: str, header: bool, text_column: str | None) -> Cells:
+def _read_text(
+    path: Path, text: str, header: bool, text_column: str | None, separator: str | None = None
+) -> Cells:
     lines = text.splitlines(keepends=True)
     declared = re.fullmatch(r"\"?sep=(.)\"?\s*", lines[0], re.IGNORECASE)
-    separator = declared[1] if declared else _separator(text)
+    separator = declared[1] if declared else separator or _separator(text)
     skipped = 1 if declared else 0
     remarks: list[str] = []
     fast = None

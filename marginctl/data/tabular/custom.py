@@ -16,7 +16,7 @@ from marginctl.data.tabular.dataset import Column, TabularDataset
 from marginctl.data.tabular.numbers import decimal_mark, parse_numbers
 from marginctl.data.tabular.summary import TableSummary
 from marginctl.errors import RequestError
-from marginctl.utils.text import count_noun, did_you_mean, join_names, shorten
+from marginctl.utils.text import count_noun, did_you_mean, join_names, one_line, shorten
 
 MANY_VALUES = 20  # a target with more distinct numbers may be a quantity
 MISSING_FRACTION = 0.5  # with missing = drop, a column with more missing values is not used
@@ -50,6 +50,7 @@ def read_table(path: Path, target: str, options: ReadOptions = DEFAULT) -> Tabul
     Raises:
         RequestError: the file is no table for classification.
     """
+    target = one_line(target)
     cells = read_cells(path, header=options.header, text=target)
     train = np.ones(len(cells.frame), bool)
     return _build_dataset(cells, target, train, options)[0]
@@ -65,6 +66,7 @@ def read_train_test_tables(
     Raises:
         RequestError: as `read_table`, or the files do not match.
     """
+    target = one_line(target)
     first, second = (read_cells(path, header=options.header) for path in (train, test))
     for one, other in ((first, second), (second, first)):
         if target not in one.frame and target in other.frame:
@@ -199,13 +201,13 @@ def _column_remarks(columns: list[ReadColumn], rows: int) -> list[str]:
         remarks.append(
             f"'{word}' read as missing in numeric columns: {join_names(names)} ({count})"
         )
-    for word in sorted(MAY_MEAN_MISSING):
-        names = [c.name for c in columns if any(v.lower() == word for v in c.categories)]
-        if names:
-            remarks.append(
-                f"'{word}' read as a value, though it may mean missing: {join_names(names)}: leave "
-                "a cell empty where its value is missing"
-            )
+    values = [v for c in columns for v in c.categories if v.lower() in MAY_MEAN_MISSING]
+    for word in dict.fromkeys(values):
+        names = [c.name for c in columns if word in c.categories]
+        remarks.append(
+            f"'{word}' read as a value, though it may mean missing: {join_names(names)}: leave a "
+            "cell empty where its value is missing"
+        )
     partly = [f"{c.name} ({c.missing})" for c in columns if c.used and c.missing]
     if partly:
         remarks.append(f"missing values of {rows} rows: {join_names(partly)}")

@@ -11,7 +11,10 @@ from numpy.typing import NDArray
 _SIGN = r"[-+\u2212]?\s?"
 _EXPONENT = r"([eE][-+]?\d+)?"
 _GROUPED = _SIGN + r"[1-9]\d{{0,2}}(?:{0}\d{{3}})+"  # 1,204 but not 0,204 and not 1204,5
-_CURRENCY = r"(?:[$€£¥₹₩₽₺₴฿]|[A-Z]{3}|R\$|kr\.?|zł|Kč)"
+_CODES = (
+    "USD|EUR|GBP|JPY|CHF|CNY|RMB|INR|CAD|AUD|NZD|SEK|NOK|DKK|PLN|CZK|HUF|BRL|MXN|KRW|RUB|TRY|ZAR"
+)
+_CURRENCY = rf"(?:(?:US|R)?[$€£¥₹₩₽₺₴฿]|{_CODES}|kr\.?|zł|Kč)"
 SIGNS = re.compile(rf"^(?:{_CURRENCY}\s?)?([-+\u2212]?.*?)(?:\s?(?:%|‰|{_CURRENCY}))?$")
 MARKED = re.compile(rf"%|‰|{_CURRENCY}")
 _DIGIT = re.compile(r"\d").search

@@ -2,7 +2,6 @@
 
 import csv
 import importlib.util
-import io
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator
@@ -164,19 +163,18 @@ def _lines(path: Path) -> list[str]:
 
 
 def _excel(path: Path, file: dict[str, Any]) -> Iterator[Row]:
-    import xlrd
+    from python_calamine import CalamineWorkbook
 
     try:
-        # otherwise xlrd writes its warnings to stdout
-        book = xlrd.open_workbook(path, logfile=io.StringIO())
-        worksheets = [book.sheet_by_index(i) for i in file["sheets"]]
+        book = CalamineWorkbook.from_path(path)
+        worksheets = [book.get_sheet_by_index(i) for i in file["sheets"]]
     except OSError as error:
         raise RequestError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except Exception:  # a corrupt file can make xlrd raise anything
+    except Exception:  # of several kinds for a corrupt file
         raise RequestError(f"{path}: not the expected .xls file: download it again") from None
     for worksheet in worksheets:
-        for i in range(file.get("skip", 0), worksheet.nrows):
-            yield [str(value) for value in worksheet.row_values(i)]
+        for row in worksheet.to_python(skip_empty_area=False)[file.get("skip", 0) :]:
+            yield [str(value) for value in row]
 
 
 READERS: dict[str, Callable[[Path, dict[str, Any]], Iterable[Row]]] = {
