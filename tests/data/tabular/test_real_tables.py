@@ -68,7 +68,11 @@ WORKBOOKS = {
     (
         "user-knowledge-modeling/Data_User_Modeling_Dataset_Hamdi Tolga KAHRAMAN.xls",
         " UNS",
-    ): (258, {"very_low": 24, "Low": 83, "Middle": 88, "High": 63}, {"Attribute Information:": "text"}),
+    ): (
+        258,
+        {"very_low": 24, "Low": 83, "Middle": 88, "High": 63},
+        {"Attribute Information:": "text"},
+    ),
     ("vertebral-column/column_3C_weka.arff", "class"): (
         310,
         {"Hernia": 60, "Spondylolisthesis": 150, "Normal": 100},
