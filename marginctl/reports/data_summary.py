@@ -27,11 +27,11 @@ def table_lines(summary: "TableSummary") -> Iterator[str]:
     for kind in ("numeric", "categorical", "boolean"):
         columns = [column for column in summary.columns if column.used and column.type == kind]
         names = [
-            f"{c.name} ({len(c.categories)} categories)" if kind == "categorical" else c.name
-            for c in columns
+            f"{c.name} ({len(c.categories)})" if kind == "categorical" else c.name for c in columns
         ]
+        counted = ", with their numbers of categories" if kind == "categorical" else ""
         if names:
-            yield f"  {count_noun(len(names), f'{kind} column')}: {join_names(names)}"
+            yield f"  {count_noun(len(names), f'{kind} column')}{counted}: {join_names(names)}"
     unused = [f"{c.name} ({c.type})" for c in summary.columns if not c.used]
     if unused:
         yield f"  {count_noun(len(unused), 'column')} not used: {join_names(unused)}"

@@ -208,10 +208,16 @@ def _column_remarks(columns: list[ReadColumn], rows: int) -> list[str]:
             f"'{word}' read as a value, though it may mean missing: {join_names(names)}: leave a "
             "cell empty where its value is missing"
         )
-    partly = [f"{c.name} ({c.missing})" for c in columns if c.used and c.missing]
+    partly = [f"{c.name} ({c.missing})" for c in columns if _has_missing(c)]
     if partly:
-        remarks.append(f"missing values of {rows} rows: {join_names(partly)}")
+        remarks.append(
+            f"missing values, imputed inside the folds, of {rows} rows: {join_names(partly)}"
+        )
     return remarks
+
+
+def _has_missing(column: ReadColumn) -> bool:
+    return column.values is not None and bool(np.isnan(column.values).any())
 
 
 def _drop_missing(
