@@ -11,8 +11,11 @@ from numpy.typing import NDArray
 from marginctl.crossval.folds import FloatArray, IntArray
 from marginctl.data.tabular.dataset import TabularDataset
 
-# A category has a column of its own if at least this many training rows have it, and this fraction
-# of the table's rows, which limits the columns of a table with thousands of categories.
+# A category has a column of its own if at least this many training rows have it, and as many as
+# this fraction of the table's rows, which limits the columns of a table with thousands of
+# categories. Logistic regression on seven tables (10 folds): with 10 rows instead of 5 it loses
+# 8.7 points where 25 categories share 322 rows, with 1/100 instead of 1/200 it loses 3.1 where 125
+# share 3,250; with 1 or 2 rows it gains at most 1.0.
 MIN_ROWS, MIN_FRACTION = 5, 1 / 200
 
 

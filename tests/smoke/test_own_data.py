@@ -37,7 +37,7 @@ def test_a_report_then_a_table_with_predictions_and_networks(marginctl, mine, tm
         *arguments, "--predictions", tmp_path / "p.csv", "--save-models", saved, "--json"
     )
     assert ran.status == 0
-    assert "my table.csv: 61 rows, comma-separated: 60 used, 1 dropped (a missing value)" in ran.err
+    assert "my table.csv (comma-separated): 61 rows, 61 used" in ran.err
     assert "3 classes: 1 (" in ran.err
     assert "2 numeric columns: size, weight" in ran.err
     assert "2 columns not used: id (an id), when (dates)" in ran.err
@@ -47,26 +47,26 @@ def test_a_report_then_a_table_with_predictions_and_networks(marginctl, mine, tm
     assert cells[0]["mean"] > 80
 
     rows = list(csv.DictReader((tmp_path / "p.csv").open()))
-    assert len(rows) == 2 * 2 * 60
+    assert len(rows) == 2 * 2 * 61
     soft = [r for r in rows if r["objective"] == "soft"]
     for repeat in "01":
         of_repeat = [r for r in soft if r["repeat"] == repeat]
-        assert sorted(int(r["row"]) for r in of_repeat) == list(range(1, 61))
+        assert sorted(int(r["row"]) for r in of_repeat) == list(range(1, 62))
     right = np.mean([r["truth"] == r["prediction"] for r in soft]) * 100
     assert right == pytest.approx(cells[0]["mean"], abs=0.2)
     truth = {r["row"]: r["truth"] for r in soft}
     for number, line in enumerate(csv.DictReader(mine.open()), 1):
-        if number <= 60:
-            assert truth[str(number)] == line["kind"]
+        assert truth[str(number)] == line["kind"]
     assert all(1 / 3 - 1e-6 <= float(r["confidence"]) <= 1 for r in rows)
 
     with np.load(next(saved.glob("*soft*.npz")), allow_pickle=False) as kept:
         networks = dict(kept)
-    assert networks["weight0"].shape == (6, 5, 10)
+    assert networks["weight0"].shape == (6, 6, 10)
     network = 4  # repeat 1, fold 1
     used = [r for r in soft if (r["repeat"], r["fold"]) == ("1", "1")]
     x = np.array([_features(mine, int(r["row"])) for r in used])
     h = (x - networks["input_shift"][network]) * networks["input_factor"][network]
+    h = np.where(np.isnan(x), networks["input_fill"][network], h)
     for i in (0, 1):
         h = np.maximum(h @ networks[f"weight{i}"][network] + networks[f"bias{i}"][network], 0)
     z = h @ networks["class_weight"][network].T
@@ -82,9 +82,11 @@ def test_a_report_then_a_table_with_predictions_and_networks(marginctl, mine, tm
 
 
 def _features(path, number):
+    """Size, weight, whether the size is missing, and the three colors."""
     line = list(csv.DictReader(path.open()))[number - 1]
     colors = [float(line["color"] == c) for c in ("blue", "green", "red")]
-    return [*colors, float(line["size"]), float(line["weight"])]
+    size = float(line["size"].replace("?", "nan"))
+    return [size, float(line["weight"]), float(np.isnan(size)), *colors]
 
 
 def test_predictions_of_a_finished_trial_are_computed_when_asked_for(marginctl, mine, tmp_path):
@@ -96,7 +98,7 @@ def test_predictions_of_a_finished_trial_are_computed_when_asked_for(marginctl, 
     ran = marginctl(*arguments, "--json", "--predictions", tmp_path / "p.csv")
     assert "predictions.csv is missing or corrupt: recomputing" in ran.err
     assert ran.json["cells"][0]["mean"] == first["cells"][0]["mean"]
-    assert len((tmp_path / "p.csv").read_text().splitlines()) == 61
+    assert len((tmp_path / "p.csv").read_text().splitlines()) == 62
 
 
 def test_a_changed_file_is_another_trial(marginctl, mine, tmp_path):
@@ -120,10 +122,10 @@ def test_a_fixed_split(marginctl, tmp_path):
     ]
     ran = marginctl(*arguments, "--repeats", "3", "--json")
     assert ran.status == 0
-    assert "30 of the used rows are test rows" in ran.err
+    assert "31 of the used rows are test rows" in ran.err
     marginctl(*arguments, "--repeats", "3", "--predictions", tmp_path / "p.csv")
     rows = list(csv.DictReader((tmp_path / "p.csv").open()))
-    assert sorted({int(r["row"]) for r in rows}) == list(range(1, 31))
+    assert sorted({int(r["row"]) for r in rows}) == list(range(1, 32))
     explained = marginctl("report", tmp_path / "r", "--explain", "train.csv+test.csv/soft")
     assert "a fixed test set x 3 repeats" in explained.out
     assert [c["n"] for c in ran.json["cells"]] == [3, 3]
