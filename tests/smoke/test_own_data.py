@@ -40,7 +40,7 @@ def test_a_report_then_a_table_with_predictions_and_networks(marginctl, mine, tm
     assert "my table.csv (comma-separated): 61 rows, 61 used" in ran.err
     assert "3 classes: 1 (" in ran.err
     assert "2 numeric columns: size, weight" in ran.err
-    assert "2 columns not used: id (an id), when (dates)" in ran.err
+    assert "2 columns not used: id (id), when (date)" in ran.err
     cells = ran.json["cells"]
     assert [c["paper"] for c in cells] == [None, None]
     assert ran.json["skipped"] == []
