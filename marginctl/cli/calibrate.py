@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from marginctl.cli import common_options
-from marginctl.cli.common_options import argument, fraction, integer, option
+from marginctl.cli.common_options import argument, fraction, integer, log_image_summary, option
 from marginctl.cli.evaluate import Which
 from marginctl.errors import RequestError
 
@@ -111,7 +111,7 @@ def command(
     outputs = (
         read_outputs(source)
         if is_outputs_file(source)
-        else _predict(source, data, which, data_dir, device)
+        else _predict(source, data, which, data_dir, device, quiet=quiet)
     )
     fit_outputs = None if calibration is None else read_outputs(calibration)
     read = [outputs] if fit_outputs is None else [outputs, fit_outputs]
@@ -133,7 +133,13 @@ def command(
 
 
 def _predict(
-    path: Path, data: str | None, which: Which, data_dir: Path | None, device: str
+    path: Path,
+    data: str | None,
+    which: Which,
+    data_dir: Path | None,
+    device: str,
+    *,
+    quiet: bool,
 ) -> "Outputs":
     """Return a trained network's logits of its test images."""
     from marginctl.calibration.outputs import create_outputs
@@ -145,7 +151,9 @@ def _predict(
     if not path.exists():
         raise RequestError(f"{path}: does not exist: expected a run of marginctl train, or {FORMS}")
     data_dir = data_dir or default_data_dir()
-    run = predict_run(path, data, which.value, data_dir, resolve_device(device, accelerated=True))
+    place = resolve_device(device, accelerated=True)
+    on_summary = None if quiet else log_image_summary
+    run = predict_run(path, data, which.value, data_dir, place, on_summary)
     return create_outputs(
         str(path),
         "logits",

@@ -4,13 +4,16 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from marginctl.cli import completion
 from marginctl.errors import RequestError
 from marginctl.utils.text import shorten
+
+if TYPE_CHECKING:
+    from marginctl.data.images.summary import ImageSummary
 
 
 def option(
@@ -156,3 +159,11 @@ ReportFormat = Annotated[
 def print_json(document: Any) -> None:
     """Print one JSON document on stdout; NaN is refused."""
     print(json.dumps(document, indent=1, allow_nan=False))
+
+
+def log_image_summary(name: str, summary: "ImageSummary", image_size: int | None = None) -> None:
+    """Print on stderr what a folder or list of images holds."""
+    from marginctl.console.progress import log_lines
+    from marginctl.reports.data_summary import image_lines
+
+    log_lines(f"{name}: {line}" for line in image_lines(summary, image_size))

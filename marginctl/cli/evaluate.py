@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from marginctl.cli import common_options
-from marginctl.cli.common_options import argument, integer, option, refuse
+from marginctl.cli.common_options import argument, integer, log_image_summary, option, refuse
 
 
 class Which(enum.StrEnum):
@@ -113,12 +113,20 @@ def command(
     place = resolve_device(device, accelerated=True)
     if is_weights_name(run):
         document = evaluate_pretrained.evaluate_weights(
-            run, data, folder, place, bins, calibration, ood or ()
+            run, data, folder, place, bins, calibration, ood or (), log_image_summary
         )
         title = evaluate_pretrained.title(document)
     else:
         document = evaluate.evaluate(
-            Path(run), data, which.value, folder, place, bins, calibration, ood or ()
+            Path(run),
+            data,
+            which.value,
+            folder,
+            place,
+            bins,
+            calibration,
+            ood or (),
+            log_image_summary,
         )
         title = evaluate.title(document)
     if figure is not None:

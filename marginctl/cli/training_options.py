@@ -10,7 +10,13 @@ from typing import Annotated, Any
 import typer
 
 from marginctl.cli import common_options, completion
-from marginctl.cli.common_options import argument, integer, option, print_json
+from marginctl.cli.common_options import (
+    argument,
+    integer,
+    log_image_summary,
+    option,
+    print_json,
+)
 from marginctl.errors import MarginctlError
 
 Recipe = Annotated[
@@ -128,6 +134,10 @@ def run_task(
             else:
                 print_sentences(plan_lines(estimate))
         return
+    if prints and not run.quiet and session.unfinished():
+        for name, summary in session.summaries.items():
+            size = next(i.image_size for i in session.images.values() if i.name == name)
+            log_image_summary(name, summary, size)
     with TrainProgress(len(session.trials), quiet=run.quiet or not prints) as progress:
         callback = TensorBoard(progress, session, run.tensorboard) if run.tensorboard else progress
         checkpoints = CheckpointPolicy(run.checkpoint_minutes, run.keep)

@@ -85,7 +85,7 @@ def _runs_folder_of(file: RecipeFile, out: Path) -> str:
     return file.name
 
 
-def load_recipe_images(data: ImageData, folder: Path) -> ImageDataset:
+def load_recipe_images(data: ImageData, folder: Path, *, test_only: bool = False) -> ImageDataset:
     """Load the images of a recipe, with its subset, long tail and label noise by a fixed seed."""
     images = load_image_set(
         data.name,
@@ -94,6 +94,7 @@ def load_recipe_images(data: ImageData, folder: Path) -> ImageDataset:
         stream=data.streamed,
         exclude=data.exclude,
         test_fraction=data.test_fraction,
+        test_only=test_only,
     )
     if data.subset_size is not None or data.subset_fraction < 1:
         images = subsample(images, data.subset_fraction, size=data.subset_size, seed=0)

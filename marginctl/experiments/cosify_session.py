@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from marginctl.data.images.base import ImageDataset
+from marginctl.data.images.base import ImageDataset, class_numbers
 from marginctl.data.images.image_sets import OODDataset
 from marginctl.errors import RequestError
 from marginctl.experiments.checks import Request, read_recipe
@@ -114,11 +114,12 @@ def _class_rows(source: SourceModel, images: ImageDataset) -> tuple[list[int] | 
     count, source_count = len(images.classes), len(source.classes)
     if count != source_count:
         return None, f"it has {source_count} classes, the data {count}"
-    if source.data is not None:
-        same = list(source.classes) == list(images.classes)
-        return (list(range(count)), None) if same else (None, "its classes have other names")
     try:
-        return match_classes(images.classes, source.classes, source.path)[0].tolist(), None
+        if source.data is None:
+            rows, _ = match_classes(images.classes, source.classes, source.path)
+        else:
+            rows = class_numbers(images.name, images.classes, source.classes)
+        return rows.tolist(), None
     except RequestError as error:
         return None, error.lines[0]
 

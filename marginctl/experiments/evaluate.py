@@ -1,17 +1,16 @@
 """Evaluation of a trained run: what `marginctl eval` computes."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from torch import Tensor
 
 from marginctl.calibration.calibrator import Calibrator, evaluate_calibrator
 from marginctl.data.images.base import ImageDataset
 from marginctl.data.images.image_sets import load_ood_datasets
 from marginctl.data.images.registry import FOLDER_PREFIX, check_image_set_name, loading_modes
+from marginctl.data.images.summary import ImageSummary, inspect_image_set
 from marginctl.data.paths import resolve_path
 from marginctl.errors import RequestError
 from marginctl.experiments.checks import load_recipe_images
@@ -27,6 +26,8 @@ from marginctl.training.ood_evaluation import predict_ood
 from marginctl.training.trainer import MISMATCH_ERRORS, DivergedError, Predictions, Trainer
 from marginctl.utils.precision import device_config_for
 
+OnSummary = Callable[[str, ImageSummary], None]  # with the name of the images
+
 
 @dataclass(frozen=True)
 class RunPredictions:
@@ -36,7 +37,6 @@ class RunPredictions:
     images: ImageDataset
     trainer: Trainer
     predictions: Predictions
-    classes: list[str]
 
 
 def evaluate(
@@ -48,10 +48,11 @@ def evaluate(
     bins: int,
     calibration: Path | None = None,
     ood: Sequence[str] = (),
+    on_summary: OnSummary | None = None,
 ) -> dict[str, Any]:
     """Evaluate a run directory or a checkpoint; return the document of `eval --json`."""
     calibrator = None if calibration is None else Calibrator.load(calibration)
-    run = predict_run(path, data, checkpoint, data_dir, device)
+    run = predict_run(path, data, checkpoint, data_dir, device, on_summary)
     images, predictions = run.images, run.predictions
     ood_sets = load_ood_datasets(ood, images, data_dir, stream=run.trainer.recipe.data.streamed)
     ood_predictions = predict_ood(run.trainer, ood_sets, images, None)
@@ -64,8 +65,6 @@ def evaluate(
         **(long_tail_record(predictions, images.train_y) if data is None else {}),
         "detection": detection_record(predictions, ood_predictions, curves=True),
     }
-    if list(images.classes) != run.classes:
-        document["reasons"]["per_class"] = "the classes have other names: compared by their number"
     if calibration is not None and calibrator is not None:
         logits, digest = predictions.logits.double().numpy(), images.split_digests["test"]
         document["calibrated"] = evaluate_calibrator(
@@ -75,24 +74,39 @@ def evaluate(
 
 
 def predict_run(
-    path: Path, data: str | None, checkpoint: str, data_dir: Path, device: str
+    path: Path,
+    data: str | None,
+    checkpoint: str,
+    data_dir: Path,
+    device: str,
+    on_summary: OnSummary | None = None,
 ) -> RunPredictions:
     """Return the predictions of a trained network on test images.
 
+    Classes of other images are matched by name with those of the training.
+
     Args:
         data: images instead of those of the training, or None.
+        on_summary: called with the summary of other images from a folder or list, before they are
+            used.
     """
     loaded = load_checkpoint(path, checkpoint)
     file, state, info, recipe = loaded.file, loaded.state, loaded.info, loaded.recipe
     image_size = state["image_size"]
-    section = recipe.data if data is None else _other_data(data, recipe.data, image_size, data_dir)
-    images = load_recipe_images(section, data_dir)
+    section, test_only = recipe.data, False
+    if data is not None:
+        section, test_only = _other_data(data, recipe.data, image_size, data_dir)
+        summary = inspect_image_set(data, data_dir, section.test_fraction, test_only=test_only)
+        if summary is not None and on_summary is not None:
+            on_summary(data, summary)
+    images = load_recipe_images(section, data_dir, test_only=test_only)
     if data is None and images.digest != info.data:
         raise RequestError(
             f"{loaded.folder}: the content of {section.name} has changed since the training: name "
             "the folder of the old content with --data-dir, or evaluate on the new one with --data"
         )
-    _check_classes(state, images, file)
+    if list(images.classes) != state["classes"]:
+        images = images.with_classes(state["classes"])
     device_config = device_config_for(device, recipe.train.precision)
     trainer = Trainer(recipe, resolved_spec(info), images, info.seed, device_config)
     try:
@@ -113,13 +127,19 @@ def predict_run(
     except DivergedError as error:
         raise RequestError(f"{file}: {error}: there is nothing to evaluate") from None
     description = loaded.description | {"data": section.name}
-    return RunPredictions(description, images, trainer, predictions, state["classes"])
+    return RunPredictions(description, images, trainer, predictions)
 
 
-def _other_data(name: str, trained: ImageData, image_size: int, data_dir: Path) -> ImageData:
+def _other_data(
+    name: str, trained: ImageData, image_size: int, data_dir: Path
+) -> tuple[ImageData, bool]:
     """Return the data section of other images, of the size of the training's.
 
-    A folder that the training divided is divided in the same way: no training image is tested.
+    A folder that the training divided is divided in the same way: no training image is tested. Of
+    any other one the test part alone is needed, which is all of a folder without parts.
+
+    Returns:
+        the section, and whether the test part alone is needed.
     """
     modes = loading_modes(check_image_set_name(name))
     load = "stream" if trained.streamed and "stream" in modes else None
@@ -130,17 +150,8 @@ def _other_data(name: str, trained: ImageData, image_size: int, data_dir: Path) 
     ]
     same_folder = len(folders) == 2 and folders[0] == folders[1]
     fraction = trained.test_fraction if same_folder else None
-    return ImageData(name=name, image_size=image_size, load=load, test_fraction=fraction)
-
-
-def _check_classes(state: dict[str, Any], images: ImageDataset, file: Path) -> None:
-    weight = state["objective"].get("weight")
-    classes = len(weight) if isinstance(weight, Tensor) and weight.dim() else None
-    if classes != images.num_classes:
-        raise RequestError(
-            f"{file}: was trained for {classes} classes, and {images.name} has "
-            f"{images.num_classes}: evaluate it on data with as many"
-        )
+    section = ImageData(name=name, image_size=image_size, load=load, test_fraction=fraction)
+    return section, not same_folder
 
 
 def title(document: dict[str, Any]) -> str:

@@ -15,8 +15,10 @@ from marginctl.data.images.image_sets import load_ood_datasets
 from marginctl.data.images.in_memory import InMemoryImages
 from marginctl.data.images.listing import imagenet_wnids
 from marginctl.data.images.on_disk import OnDiskImages, load_on_disk
+from marginctl.data.images.summary import inspect_image_set
 from marginctl.data.loading.workers import DecodedImages, decode_batches
 from marginctl.errors import RequestError
+from marginctl.experiments.evaluate import OnSummary
 from marginctl.metrics.detection import OODOutputs, Outputs, detection_metrics
 from marginctl.metrics.network_metrics import classification_metrics
 from marginctl.models.pretrained import pretrained_classifier
@@ -35,6 +37,7 @@ def evaluate_weights(
     bins: int,
     calibration: Path | None = None,
     ood: Sequence[str] = (),
+    on_summary: OnSummary | None = None,
 ) -> dict[str, Any]:
     """Evaluate published weights on streamed images; return the document of `eval --json`.
 
@@ -43,11 +46,15 @@ def evaluate_weights(
 
     Args:
         data: `imagenet`, `places-365`, `folder:PATH` or `list:PATH`; only its test part is used.
+        on_summary: as in `predict_run`.
     """
     calibrator = None if calibration is None else Calibrator.load(calibration)
     weights = pretrained_classifier(name)
     if data is None:
         raise RequestError(f"{name}: published weights: name images with --data")
+    summary = inspect_image_set(data, data_dir, test_only=True)
+    if summary is not None and on_summary is not None:
+        on_summary(data, summary)
     preset, categories = weights.transform, weights.categories
     files = load_on_disk(data, data_dir, weights.image_size, test_only=True)
     numbers, matched = match_classes(files.classes, categories, weights.name)
@@ -118,7 +125,7 @@ def match_classes(
     """Return the class of the weights for each class of the images.
 
     The first rule that applies: all names are wnids of ImageNet; all are categories of the weights
-    (`_` may stand for a blank); there are as many classes, in the same order.
+    (`_` may stand for a blank); all are numbers of classes of the weights.
 
     Returns:
         (K,) numbers from 0 to C - 1, and what they were matched by.
@@ -130,8 +137,8 @@ def match_classes(
         known_numbers = [i for i in numbers if i is not None]
         if len(known_numbers) == len(set(known_numbers)) == len(names):
             return np.array(known_numbers, np.int64), matched
-    if len(names) == len(categories):
-        return np.arange(len(names)), "count"
+    if all(name.isdecimal() and int(name) < len(categories) for name in names):
+        return np.array([int(name) for name in names], np.int64), "number"
     seen = dict[str, str]()
     for name in names:
         if _plain(name) in seen:
@@ -142,8 +149,8 @@ def match_classes(
         seen[_plain(name)] = name
     unknown = next(n for n in names if _plain(n) not in set(map(_plain, categories)))
     raise RequestError(
-        f"{weights}: has {len(categories)} classes, the images have {len(names)}: expected as "
-        f"many, or classes with the names of its categories or wnids: '{unknown}' is none"
+        f"{weights}: class '{unknown}' of the images is none of its {len(categories)} classes: "
+        "expected names of its categories, wnids, or numbers from 0"
     )
 
 

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError, model_validator
 
+from marginctl.data.images.summary import ImageSummary
 from marginctl.errors import StorageError
 from marginctl.experiments.tasks import TASKS
 from marginctl.objectives.parts import scale_source
@@ -31,6 +32,7 @@ from marginctl.runs.safe_read import CorruptFileError, parse_document
 PROBE_OBJECTIVE = "soft:bias=true"  # of a linear probe, and of published weights
 
 _Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+_IMAGES: TypeAdapter[ImageSummary | None] = TypeAdapter(ImageSummary | None)
 _Interval = Annotated[list[Percent], Field(min_length=2, max_length=2)]
 
 
@@ -67,9 +69,13 @@ class CVResult(Result):
 
 
 class EpochMetrics(Record):
-    """The test metrics of one epoch, accuracies in percent."""
+    """The test metrics of one epoch, accuracies in percent.
 
-    epoch: Annotated[int, Field(ge=1)]
+    Attributes:
+        epoch: from 1; of a linear probe, the iterations of L-BFGS, which may be none.
+    """
+
+    epoch: Annotated[int, Field(ge=0)]
     top1: Percent
     top5: Percent | None = None
     nll: float | None = None  # mean negative log-likelihood, None if it is not finite
@@ -233,10 +239,15 @@ class CVInfo(RunInfo):
 
 
 class TrainingInfo(RunInfo):
-    """The run.json of a training."""
+    """The run.json of a training.
+
+    Attributes:
+        images: what its folder or list of images holds; None for a named image set.
+    """
 
     setting: dict[str, Any] = Field(default_factory=dict)
     scale_from: ScaleSource | None = None
+    images: Annotated[ImageSummary | None, BeforeValidator(_IMAGES.validate_python)] = None
 
     @model_validator(mode="after")
     def _scale_is_known(self) -> "TrainingInfo":

@@ -1,7 +1,8 @@
 """Sessions: the recipe, images and trials of one command; and that of `train`."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,11 @@ import yaml
 from marginctl.data.images.base import ImageDataset
 from marginctl.data.images.image_sets import load_ood_datasets
 from marginctl.data.images.pairs import load_pairs
+from marginctl.data.images.summary import (
+    ImageSummary,
+    inspect_image_set,
+    with_pixel_duplicates,
+)
 from marginctl.experiments.checks import (
     Request,
     check_device,
@@ -44,6 +50,24 @@ class Session:
     folder: Path
     device: str
     recipe_file: Path | None = None
+    data_dir: Path = Path()
+
+    @cached_property
+    def summaries(self) -> Mapping[str, ImageSummary]:
+        """The summaries of folders and lists of images, by the name of the data.
+
+        Raises:
+            RequestError: a file that should be an image cannot be read.
+        """
+        summaries: dict[str, ImageSummary] = {}
+        for trial in self.trials:
+            data, images = trial.recipe.data, self.images[trial.data]
+            if data.name not in summaries:
+                summary = inspect_image_set(data.name, self.data_dir, data.test_fraction)
+                if summary is not None:
+                    summary.check_readable(data.name)
+                    summaries[data.name] = with_pixel_duplicates(summary, images)
+        return summaries
 
     def run_dir(self, trial: Trial) -> RunDir:
         """Return the run directory of a trial."""
@@ -59,7 +83,7 @@ class Session:
 
         The recipe of a second stage is that of both stages.
         """
-        recipe = trial.recipe
+        recipe, summary = trial.recipe, self.summaries.get(trial.recipe.data.name)
         if trial.first_stage is not None:
             assert isinstance(recipe, TrainRecipe)
             second_stage = {"second_stage": recipe.second_stage}
@@ -70,6 +94,7 @@ class Session:
             **trial.scale_record,
             **trial.source_record,
             "data_identity": self.images[trial.data].digest_description,
+            **({} if summary is None else {"images": asdict(summary)}),
             "device": self.device,
             "recipe": {"name": self.name, **recipe.model_dump(exclude={"about"})},
             "setting": dict(trial.setting),
@@ -160,4 +185,5 @@ def session_fields(
         "folder": request.out / name,
         "device": device,
         "recipe_file": file.path if file else None,
+        "data_dir": data_folder,
     }

@@ -99,7 +99,6 @@ class TransferTrial(Trial):
 class TransferSession(Session):
     """A checked `transfer` command; nothing has been computed yet."""
 
-    data_dir: Path = Path()
     skipped: tuple[str, ...] = ()
 
     @property

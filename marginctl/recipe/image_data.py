@@ -42,7 +42,8 @@ class ImageData(BaseModel):
             gt=0,
             lt=1,
             allow_inf_nan=False,
-            description="fraction of each class of a folder PATH/CLASS/IMAGE that is its test part",
+            description="fraction of each class of a folder PATH/CLASS/IMAGE that is its test part "
+            "(default: 0.2)",
         ),
     ] = None
     subset_fraction: Annotated[

@@ -7,6 +7,7 @@ from marginctl.utils.text import count_noun, join_names, shorten
 
 if TYPE_CHECKING:
     from marginctl.calibration.read_outputs import OutputsSummary
+    from marginctl.data.images.summary import ImageSummary
     from marginctl.data.tabular.summary import TableSummary
 
 
@@ -36,3 +37,28 @@ def table_lines(summary: "TableSummary") -> Iterator[str]:
     if unused:
         yield f"  {count_noun(len(unused), 'column')} not used: {join_names(unused)}"
     yield from (f"  {remark}" for remark in summary.remarks)
+
+
+def image_lines(summary: "ImageSummary", image_size: int | None = None) -> list[str]:
+    """Return the parts of a folder or list of images, its sizes, what is not read, and remarks.
+
+    Args:
+        summary: of the images.
+        image_size: height and width at which a network gets them, if it is known.
+    """
+    lines = []
+    for name, part in summary.parts.items():
+        classes = [f"{shorten(label)} ({count})" for label, count in part.classes.items()]
+        inside = f" in {len(classes)} classes: {join_names(classes, 20)}" if classes else ""
+        lines.append(f"{name}: {count_noun(part.images, 'image')}{inside}")
+    if summary.sizes:
+        low, median, high = ("{} x {}".format(*size) for size in summary.sizes.values())
+        line = f"sizes: {low}" if low == high else f"sizes: {low} to {high} (median {median})"
+        used = "" if image_size is None else f", used at {image_size} x {image_size}"
+        modes = ", ".join(f"{mode} ({count})" for mode, count in summary.modes.items())
+        lines += [f"{line}{used}", f"modes: {modes}"]
+    for skipped in summary.skipped:
+        more = ", ..." if skipped.count > len(skipped.examples) else ""
+        examples = ", ".join(skipped.examples) + more
+        lines.append(f"not read: {skipped.count} ({skipped.reason}): {examples}")
+    return lines + summary.remarks

@@ -8,8 +8,8 @@ from marginctl.runs.run_dir import digest
 from marginctl.runs.safe_read import CorruptFileError, parse_document, read_text
 
 # Keys of run.json in which trials may differ that differ only in the content of their data.
-_VARYING = {"trial", "data", "data_identity", "device", "setting", "precision", "processes"}
-_VARYING |= {"recipe", "schema", "versions", "git_commit", "timing"}
+_VARYING = {"trial", "data", "data_identity", "device", "setting", "precision"}
+_VARYING |= {"processes", "images", "recipe", "schema", "versions", "git_commit", "timing"}
 
 
 def changed_data_note(folder: Path, pending: Iterable[Mapping[str, Any]]) -> str | None:

@@ -84,7 +84,8 @@ class Trainer:
         self.batches.balance_classes(self._balanced)
         self._classes, self._image_size = images.classes, images.image_size
         self.batch_sizes = self.batches.batch_sizes(recipe.train.batch_size)
-        self.total_steps = len(self.batch_sizes) * recipe.train.epochs
+        # there are no training images where a trained network is evaluated on others
+        self.total_steps = max(1, len(self.batch_sizes)) * recipe.train.epochs
         self.step = 0
         self.last_lr = self._learning_rate()
         self._running = RunningMetrics(self.objective, device_config.device, self._world)
@@ -169,7 +170,7 @@ class Trainer:
         self._scaler.update()
 
     def _learning_rate(self) -> float:
-        optim, steps = self.recipe.optim, len(self.batch_sizes)
+        optim, steps = self.recipe.optim, max(1, len(self.batch_sizes))
         if optim.lr_interval == "step":
             return rate_at(optim.lr, self.step, self.total_steps)
         # the schedule's first value in the first epoch, its last one in the last

@@ -1,6 +1,5 @@
 """The predictions of a transferred network for each test image, as rows of a CSV file."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -38,5 +37,5 @@ def _test_image_names(data: ImageData, images: ImageDataset, data_dir: Path) -> 
     if data.name.startswith(FOLDER_PREFIX):
         root = resolve_path(data.name.removeprefix(FOLDER_PREFIX), data_dir)
         _, test = folders.list_image_folder(data.name, root, test_fraction=data.test_fraction)
-        return [os.path.relpath(path, root) for files in test.values() for path in files]
+        return [path for files in test.values() for path in files]
     return [str(i) for i in range(len(images.test_y))]

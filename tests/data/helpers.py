@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 20054\n"
 RED, GREEN, BLUE = (255, 0, 0), (0, 255, 0), (0, 0, 255)
 
 

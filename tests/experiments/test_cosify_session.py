@@ -64,14 +64,14 @@ def test_kappa_is_by_directions():
     ("changes", "said"),
     [
         ({"classes": ["a", "b"]}, "it has 2 classes, the data 3"),
-        ({"classes": ["a", "b", "c"]}, "its classes have other names"),
+        ({"classes": ["a", "b", "c"]}, "class 'class0' is none of the 3 classes of the network"),
     ],
 )
 def test_other_classes_have_no_metrics(changes, said):
     record = baseline_record(
         source_of(trainer("soft"), **changes), RECIPE, images(), (), CPU, World()
     )
-    assert record["reason"] == said
+    assert said in record["reason"]
     assert {record[key] for key in ("top1", "interval", "n", "kappa", "detection")} == {None}
 
 

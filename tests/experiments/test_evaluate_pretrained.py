@@ -180,7 +180,7 @@ def test_without_network_and_file(marginctl, hub, photographs):
     file = hub / kind.url.rpartition("/")[2]
     ran = marginctl("eval", "shufflenet_v2_x0_5", "--data", photographs[0], "--device", "cpu")
     assert (ran.status, ran.out) == (2, "")
-    said, line = ran.err.splitlines()
+    *_, said, line = ran.err.splitlines()
     assert said.startswith("Downloading: ")  # torch.hub's own words
     assert line == (
         f"error: {kind}: no file {file}, and {kind.url} cannot be downloaded (no network here): "
@@ -253,12 +253,17 @@ def test_the_classes_of_the_images():
     found, matched = evaluate_pretrained.match_classes(
         tuple(map(str, range(1000))), CATEGORIES, "W"
     )
-    assert (found.tolist(), matched) == (list(range(1000)), "count")
+    assert (found.tolist(), matched) == (list(range(1000)), "number")
+    found, matched = evaluate_pretrained.match_classes(("0", "10", "9"), CATEGORIES, "W")
+    assert (found.tolist(), matched) == ([0, 10, 9], "number")
+    for names in (tuple(f"class {i}" for i in range(1000)), ("0", "1000")):
+        with pytest.raises(RequestError, match=f"class '{names[0]}' of the images"):
+            evaluate_pretrained.match_classes(names, CATEGORIES, "W")
     with pytest.raises(RequestError) as caught:
         evaluate_pretrained.match_classes(("ant", "bees"), CATEGORIES, "W")
     assert caught.value.lines == (
-        "W: has 1000 classes, the images have 2: expected as many, or classes with the names of "
-        "its categories or wnids: 'bees' is none",
+        "W: class 'bees' of the images is none of its 1000 classes: expected names of its "
+        "categories, wnids, or numbers from 0",
     )
     with pytest.raises(RequestError) as caught:
         evaluate_pretrained.match_classes(("tiger_cat", "bee", "tiger cat"), CATEGORIES, "W")

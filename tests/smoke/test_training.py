@@ -248,7 +248,11 @@ def test_real_images(marginctl, tmp_path, data_dir, name):
     assert found["top5"] >= found["top1"]
     other = marginctl("eval", run, "--data", "digits", "--data-dir", data_dir)
     assert other.status == 2
-    expected = "does not take the images of digits" if name == "mnist" else "for 100 classes"
+    expected = (
+        "does not take the images of digits"
+        if name == "mnist"
+        else "class '0' is none of the 100 classes"
+    )
     assert expected in other.err
 
 

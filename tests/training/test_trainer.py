@@ -233,6 +233,6 @@ def test_a_checkpoint_has_the_image_size(tmp_path):
     made = trainer("soft")
     assert made.state_dict()["image_size"] == made.batches.train.x.shape[-1]
     assert (
-        _other_data("folder:pictures", ImageData(name="cifar-100"), 32, tmp_path).resolved_size
+        _other_data("folder:pictures", ImageData(name="cifar-100"), 32, tmp_path)[0].resolved_size
         == 32
     )

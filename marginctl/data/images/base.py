@@ -1,10 +1,14 @@
 """ImageDataset: what training and evaluation use of a data set of images."""
 
-from collections.abc import Mapping
+import unicodedata
+from collections.abc import Mapping, Sequence
 from typing import Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
+
+from marginctl.errors import RequestError
+from marginctl.utils.text import shorten
 
 
 class ImageDataset(Protocol):
@@ -55,3 +59,31 @@ class ImageDataset(Protocol):
 
     def with_labels(self, y: NDArray[np.int64]) -> Self:
         """Return the data set with other training labels."""
+
+    def with_classes(self, classes: Sequence[str]) -> Self:
+        """Return the data set with labels that number `classes`, matched by name.
+
+        Raises:
+            RequestError: as `class_numbers`.
+        """
+
+
+def class_numbers(name: str, names: Sequence[str], classes: Sequence[str]) -> NDArray[np.int64]:
+    """Return the number in `classes` of each class of an image set, matched by name.
+
+    Args:
+        name: the image set's name, for messages.
+        names: its classes.
+        classes: of a network.
+
+    Raises:
+        RequestError: a class of the image set is not among them.
+    """
+    numbers = {unicodedata.normalize("NFC", c): i for i, c in enumerate(classes)}
+    unknown = next((c for c in names if unicodedata.normalize("NFC", c) not in numbers), None)
+    if unknown is not None:
+        raise RequestError(
+            f"data set '{name}': class '{shorten(unknown)}' is none of the {len(classes)} classes "
+            f"of the network ({shorten(', '.join(classes))}): rename it, or remove it"
+        )
+    return np.array([numbers[unicodedata.normalize("NFC", c)] for c in names], np.int64)

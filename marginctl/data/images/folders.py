@@ -1,13 +1,23 @@
 """Folders of images with one sub-folder per class: listing and decoding."""
 
 import os
+import unicodedata
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from marginctl.data.images.content import (
+    DEEP,
+    NotAnImageError,
+    decoding_problem,
+    image_formats,
+    is_deep,
+    pass_over_reason,
+)
 from marginctl.data.images.readers import ArraySplit
 from marginctl.data.paths import MissingDataError
 from marginctl.errors import RequestError
@@ -18,13 +28,112 @@ if TYPE_CHECKING:
 
 MAX_DECODED_BYTES = 2 * 2**30
 MAX_LISTED_FILES = 5
-IMAGE_SUFFIXES = frozenset(
-    [".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"]
-)
 SPLIT_FOLDERS = ("val", "test", "train")  # the first one of val and test is the test split
-_EXPECTED_FILES = f"expected files ending in {', '.join(sorted(IMAGE_SUFFIXES))}"
+# Folders that are meant as one of these, and would else be taken for classes.
+PART_NAMES = frozenset(["train", "training", "val", "valid", "validation", "test", "testing"])
+TEST_FRACTION = 0.2  # of a folder without parts
+GROUND = "white"  # below transparent pixels
 
-ClassFiles = dict[str, list[Path]]  # by class, both sorted by name
+HIDDEN = "hidden"
+MACOSX = "__MACOSX"
+DANGLING = "link to nothing"
+LOOP = "link to a folder that is read already"
+OUTSIDE = "image outside a class folder"
+NO_FILE = "neither a file nor a folder"
+
+ClassFiles = dict[str, list[str]]  # paths relative to the root by class, both sorted
+
+
+@dataclass(frozen=True)
+class FolderScan:
+    """Lists the images of a folder, and those files that are passed over.
+
+    Attributes:
+        root: the folder.
+        skipped: by reason, the paths of files, relative to the root.
+    """
+
+    root: Path
+    skipped: dict[str, list[str]] = field(default_factory=dict)
+
+    def images_by_class(self, part: str = "") -> ClassFiles:
+        """Return the images of each class folder of a part, at any depth below that folder.
+
+        Class names are in Unicode's composed form (NFC): two spellings of a name are one class.
+
+        Raises:
+            RequestError: a folder cannot be read.
+        """
+        classes: ClassFiles = {}
+        folders, files = self._entries(part)
+        for path in folders:
+            name = unicodedata.normalize("NFC", os.path.basename(path))
+            classes.setdefault(name, []).extend(self._images_below(path, part))
+        for path in files:
+            self._skip(pass_over_reason(os.path.join(self.root, path)) or OUTSIDE, path)
+        return {name: sorted(paths) for name, paths in sorted(classes.items())}
+
+    def images_in(self, folder: str) -> list[str]:
+        """Return the images of a folder, without its sub-folders.
+
+        Raises:
+            RequestError: the folder cannot be read.
+        """
+        return sorted(self._images(self._entries(folder)[1]))
+
+    def _images_below(self, folder: str, part: str) -> list[str]:
+        """Return the images of a folder and its sub-folders, each of which is read once."""
+        read = {os.path.realpath(self.root), os.path.realpath(os.path.join(self.root, part))}
+        images, pending = [], [folder]
+        while pending:
+            inner = pending.pop()
+            real = os.path.realpath(os.path.join(self.root, inner))
+            if real in read:
+                self._skip(LOOP, inner)
+                continue
+            read.add(real)
+            folders, files = self._entries(inner)
+            pending += folders
+            images += self._images(files)
+        return images
+
+    def _images(self, files: Sequence[str]) -> list[str]:
+        images = []
+        for path in files:
+            reason = pass_over_reason(os.path.join(self.root, path))
+            if reason is None:
+                images.append(path)
+            else:
+                self._skip(reason, path)
+        return images
+
+    def _entries(self, folder: str) -> tuple[list[str], list[str]]:
+        """Return the sub-folders and the files of a folder; others are passed over."""
+        folders, files = [], []
+        prefix = f"{folder}/" if folder else ""
+        try:
+            with os.scandir(os.path.join(self.root, folder)) as iterator:
+                entries = sorted(iterator, key=lambda entry: entry.name)
+        except OSError as error:
+            place = os.path.join(self.root, folder)
+            raise RequestError(f"{place}: cannot be read: {error.strerror or error}") from None
+        for entry in entries:
+            path, link = prefix + entry.name, entry.is_symlink()
+            if entry.name.startswith("."):
+                self._skip(HIDDEN, path)
+            elif os.path.isdir(entry.path) if link else entry.is_dir():
+                if entry.name == MACOSX:
+                    self._skip(MACOSX, path)
+                else:
+                    folders.append(path)
+            elif os.path.isfile(entry.path) if link else entry.is_file():
+                files.append(path)
+            else:
+                self._skip(DANGLING if link else NO_FILE, path)
+        return folders, files
+
+    def _skip(self, reason: str, path: str) -> None:
+        self.skipped.setdefault(reason, []).append(path)
 
 
 def find_test_folder(root: Path, *, test_only: bool = False) -> Path:
@@ -44,71 +153,97 @@ def list_image_folder(
 ) -> tuple[ClassFiles, ClassFiles]:
     """Return the training and the test files by class: `train/CLASS/*` and `val/CLASS/*`.
 
+    Images may lie deeper in a class folder. A folder `CLASS/*` without these parts is split: a
+    fraction of the images of each class, always the same ones, is the test split.
+
     Args:
         name: the image set's name, for messages.
         root: the folder.
-        test_fraction: for a folder without splits (`CLASS/*`), the fraction of the images of each
-            class that form the test split, always the same ones.
-        test_only: whether `train/` is not needed; the classes may be in the root itself.
+        test_fraction: of a folder without parts; None for `TEST_FRACTION`.
+        test_only: whether `train/` is not needed; the classes may be in the root itself, or there
+            are none and the images are in the root.
 
     Raises:
         MissingDataError: a folder is missing.
         RequestError: no classes or images, or a class without a training folder.
     """
-    label, test_root = f"data set '{name}'", find_test_folder(root, test_only=test_only)
-    if test_fraction is not None:
-        return _split_image_folder(label, root, test_fraction)
+    label, scan = f"data set '{name}'", FolderScan(root)
+    parts = [root / split for split in SPLIT_FOLDERS if os.path.isdir(root / split)]
+    if test_fraction is not None and parts:
+        raise RequestError(
+            f"{label}: data.test_fraction = {test_fraction:g}, but {parts[0]} exists: leave "
+            "data.test_fraction out"
+        )
+    if not test_only and not parts and os.path.isdir(root):
+        classes = scan.images_by_class()
+        check_no_parts(label, root, classes)
+        _check_classes(label, root, classes)
+        return split_classes(label, root, classes, test_fraction)
+    test_root = find_test_folder(root, test_only=test_only)
     for folder in (test_root,) if test_only else (root / "train", test_root):
         if not os.path.isdir(folder):
-            message = (
+            raise MissingDataError(
                 f"{label}: no folder {folder}: expected {root}/train/CLASS/IMAGE and "
-                f"{root}/val/CLASS/IMAGE (or test instead of val)"
+                f"{root}/val/CLASS/IMAGE (or test instead of val), or {root}/CLASS/IMAGE"
             )
-            if os.path.isdir(root) and not any(os.path.isdir(root / s) for s in SPLIT_FOLDERS):
-                message += f"; to split {root}/CLASS/IMAGE, set data.test_fraction, such as 0.2"
-            raise MissingDataError(message)
-    train = {} if test_only else images_by_class(root / "train")
-    test = images_by_class(test_root)
-    if test_only:
-        train = {c: [] for c in test}
-    if not train:
-        folder = test_root if test_only else root / "train"
-        raise RequestError(f"{label}: no class folders in {folder}: make one for each class")
-    empty = [] if test_only else [root / "train" / c for c, files in train.items() if not files]
+    train = {} if test_only else scan.images_by_class("train")
+    part = "" if test_root == root else test_root.name
+    test = scan.images_by_class(part)
+    if test_only and not any(test.values()) and (flat := scan.skipped.get(OUTSIDE)):
+        test = {test_root.name: flat}
+    if not test_only:
+        _check_classes(label, root / "train", train)
     if not any(test.values()):
-        empty.append(test_root)
-    if empty:
-        raise RequestError(f"{label}: no images in {empty[0]}: {_EXPECTED_FILES}")
-    unknown = [c for c in test if c not in train]
-    if unknown:
-        raise RequestError(
-            f"{label}: class '{unknown[0]}' in {test_root} is not in {root / 'train'}: remove it, "
-            "or add training images"
-        )
+        raise RequestError(f"{label}: no images in {test_root}: expected a folder for each class")
+    if test_only:
+        return {c: [] for c in test}, test
+    for c in test:
+        if c not in train:
+            same = [known for known in train if known.casefold() == c.casefold()]
+            raise RequestError(
+                f"{label}: class '{c}' in {test_root} is not in {root / 'train'}: remove it, or "
+                f"add training images{f', or rename it to {same[0]!r}' if same else ''}"
+            )
     return train, test
 
 
-def _split_image_folder(label: str, root: Path, fraction: float) -> tuple[ClassFiles, ClassFiles]:
-    """Split the images of each class; a class of two images or more is in both splits."""
-    for split in SPLIT_FOLDERS:
-        if os.path.isdir(root / split):
+def check_no_parts(label: str, root: Path, classes: ClassFiles) -> None:
+    """Raise RequestError where a folder without parts has them under other names or deeper.
+
+    `Training/CLASS/IMAGE`, `CLASS/train/IMAGE` or `NAME/train/CLASS/IMAGE` would mix the parts.
+    """
+    for folder in (root, *(root / c for c in classes if (root / c).is_dir())):
+        parts = sorted(name for name in os.listdir(folder) if name.casefold() in PART_NAMES)
+        if len(parts) > 1:
             raise RequestError(
-                f"{label}: data.test_fraction = {fraction:g}, but {root / split} exists: leave "
-                "data.test_fraction out"
+                f"{label}: {folder / parts[0]} and {folder / parts[1]} look like parts: expected "
+                f"{root}/train/CLASS/IMAGE and {root}/val/CLASS/IMAGE (or test instead of val): "
+                "rename or move them, or name the folder that holds them"
             )
-    if not os.path.isdir(root):
-        raise MissingDataError(f"{label}: no folder {root}: expected {root}/CLASS/IMAGE")
+
+
+def _check_classes(label: str, folder: Path, classes: ClassFiles) -> None:
+    """Raise RequestError where there is no class, or one without images."""
+    if not classes:
+        raise RequestError(f"{label}: no class folders in {folder}: make one for each class")
+    empty = next((c for c, files in classes.items() if not files), None)
+    if empty is not None:
+        raise RequestError(
+            f"{label}: no images in {folder / empty}: add images, or remove the folder"
+        )
+
+
+def split_classes(
+    label: str, root: Path, classes: ClassFiles, fraction: float | None
+) -> tuple[ClassFiles, ClassFiles]:
+    """Split the images of each class; a class of two images or more is in both splits."""
     train: ClassFiles = {}
     test: ClassFiles = {}
-    for name, files in images_by_class(root).items():
-        if not files:
-            raise RequestError(f"{label}: no images in {root / name}: {_EXPECTED_FILES}")
-        count = min(max(1, round(fraction * len(files))), len(files) - 1)
-        drawn = generator(0, "test part", name).permutation(len(files))[:count]
+    for name, files in classes.items():
+        count = min(max(1, round((fraction or TEST_FRACTION) * len(files))), len(files) - 1)
+        drawn = set(generator(0, "test part", name).permutation(len(files))[:count].tolist())
         test[name] = [files[i] for i in sorted(drawn)]
-        train[name] = [file for file in files if file not in set(test[name])]
-    if not train:
-        raise RequestError(f"{label}: no class folders in {root}: make one for each class")
+        train[name] = [file for i, file in enumerate(files) if i not in drawn]
     if not any(test.values()):
         raise RequestError(
             f"{label}: every class folder of {root} has one image: expected 2 or more"
@@ -145,42 +280,31 @@ def decode_image_folder(
             f"{size / 2**30:.1f} GiB, at most {MAX_DECODED_BYTES / 2**30:.0f}: reduce "
             "data.image_size, or set data.load = stream"
         )
-    unreadable: list[Path] = []
-    train, test = (_decode_files(files, classes, image_size, unreadable) for files in splits)
-    if unreadable:
-        listed = ", ".join(str(p.relative_to(root)) for p in unreadable[:MAX_LISTED_FILES])
-        more = len(unreadable) - MAX_LISTED_FILES
-        raise RequestError(
-            f"{label}: {len(unreadable)} of {count} files in {root} cannot be read as 8-bit "
-            f"images: {listed}{f' and {more} more' if more > 0 else ''}: repair or remove them"
-        )
+    problems: dict[str, list[str]] = {}
+    train, test = (_decode_files(root, files, classes, image_size, problems) for files in splits)
+    if problems:
+        raise RequestError(*problem_lines(label, problems, count))
     return train, test, classes
 
 
-def images_by_class(folder: Path) -> ClassFiles:
-    """Return the image files of each class folder, without hidden ones.
+def problem_lines(label: str, problems: Mapping[str, Sequence[str]], count: int) -> list[str]:
+    """Return a line for each reason why files cannot be read.
 
-    Raises:
-        RequestError: a folder cannot be read.
+    Args:
+        label: the image set, for the message.
+        problems: files by reason.
+        count: the number of all files.
     """
-    return {inner.name: images_in(inner) for inner in _visible(folder) if os.path.isdir(inner)}
-
-
-def images_in(folder: Path) -> list[Path]:
-    """Return the image files of a folder, sorted by name, without hidden ones.
-
-    Raises:
-        RequestError: the folder cannot be read.
-    """
-    return [
-        file
-        for file in _visible(folder)
-        if file.suffix.lower() in IMAGE_SUFFIXES and os.path.isfile(file)
-    ]
+    lines = []
+    for reason, files in problems.items():
+        more = len(files) - MAX_LISTED_FILES
+        listed = ", ".join(files[:MAX_LISTED_FILES]) + (f" and {more} more" if more > 0 else "")
+        lines.append(f"{label}: {len(files)} of {count} files: {reason}: {listed}")
+    return lines
 
 
 def open_rgb(path: str | Path) -> "Image":
-    """Return a decoded RGB image, rotated by its EXIF tag.
+    """Return a decoded RGB image, rotated by its EXIF tag, on a white ground if it is transparent.
 
     Raises:
         Exception: of any kind: a corrupt image can make the decoders raise anything.
@@ -189,11 +313,15 @@ def open_rgb(path: str | Path) -> "Image":
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about corrupt tags of intact images
-        with Image.open(path) as image:
-            # conversion of deeper pixels to RGB would clip them at 255 without an error
-            if image.mode.startswith(("I", "F")):
-                raise OSError(f"pixels of mode {image.mode}, expected 8 bits a channel")
-            return ImageOps.exif_transpose(image).convert("RGB")
+        with Image.open(path, formats=image_formats()) as image:
+            if is_deep(image.mode):
+                raise NotAnImageError(DEEP)
+            upright = ImageOps.exif_transpose(image)
+            if not upright.has_transparency_data:
+                return upright.convert("RGB")
+            colours = upright.convert("RGBA")
+            ground = Image.new("RGBA", colours.size, GROUND)
+            return Image.alpha_composite(ground, colours).convert("RGB")
 
 
 def centre_square(image: "Image", image_size: int) -> "Image":
@@ -203,26 +331,20 @@ def centre_square(image: "Image", image_size: int) -> "Image":
     return ImageOps.fit(image, (image_size, image_size), Image.Resampling.BILINEAR)
 
 
-def _visible(folder: Path) -> Iterator[Path]:
-    try:
-        paths = sorted(folder.iterdir(), key=lambda path: path.name)
-    except OSError as error:
-        raise RequestError(f"{folder}: cannot be read: {error.strerror or error}") from None
-    return (path for path in paths if not path.name.startswith("."))
-
-
 def _decode_files(
-    files: Mapping[str, Sequence[Path]],
+    root: Path,
+    files: Mapping[str, Sequence[str]],
     classes: tuple[str, ...],
     image_size: int,
-    unreadable: list[Path],
+    problems: dict[str, list[str]],
 ) -> ArraySplit:
     labels = {name: label for label, name in enumerate(classes)}
     rows = [(path, labels[name]) for name, paths in files.items() for path in paths]
     x = np.zeros((len(rows), image_size, image_size, 3), np.uint8)
     for i, (path, _) in enumerate(rows):
+        file = os.path.join(root, path)
         try:
-            x[i] = np.asarray(centre_square(open_rgb(path), image_size), np.uint8)
-        except Exception:  # a corrupt image can make the decoders raise anything
-            unreadable.append(path)
+            x[i] = np.asarray(centre_square(open_rgb(file), image_size), np.uint8)
+        except Exception as error:  # a corrupt image can make the decoders raise anything
+            problems.setdefault(decoding_problem(file, error), []).append(path)
     return x, np.array([label for _, label in rows], np.int64)

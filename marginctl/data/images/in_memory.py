@@ -11,6 +11,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from marginctl.data.images.base import class_numbers
 from marginctl.data.images.folders import decode_image_folder
 from marginctl.data.images.readers import ArraySplit
 from marginctl.data.images.registry import (
@@ -71,6 +72,16 @@ class InMemoryImages:
     def with_labels(self, y: NDArray[np.int64]) -> Self:
         """Return the data set with other training labels."""
         return replace(self, train_y=y)
+
+    def with_classes(self, classes: Sequence[str]) -> Self:
+        """Return the data set with labels that number `classes`, matched by name."""
+        numbers = class_numbers(self.name, self.classes, classes)
+        return replace(
+            self,
+            classes=tuple(classes),
+            train_y=numbers[self.train_y],
+            test_y=numbers[self.test_y],
+        )
 
     @cached_property
     def split_digests(self) -> Mapping[str, str]:

@@ -35,25 +35,17 @@ class Listing:
 def list_folder(
     name: str, root: Path, test_only: bool, test_fraction: float | None = None
 ) -> Listing:
-    """List `train/CLASS/*` and `val/CLASS/*` (or `test/`); with a test fraction, `CLASS/*`."""
+    """List the images of class folders, as `list_image_folder`."""
     train, test = folders.list_image_folder(
         name, root, test_fraction=test_fraction, test_only=test_only
     )
     classes = tuple(train)
-    if test_fraction is not None:
-        return Listing(classes, _label_files("", train, classes), _label_files("", test, classes))
-    test_root = folders.find_test_folder(root, test_only=test_only).relative_to(root).as_posix()
-    test_prefix = "" if test_root == "." else f"{test_root}/"
-    return Listing(
-        classes,
-        _label_files("train/", train, classes),
-        _label_files(test_prefix, test, classes),
-    )
+    return Listing(classes, _label_files(train, classes), _label_files(test, classes))
 
 
-def _label_files(prefix: str, files: folders.ClassFiles, classes: Sequence[str]) -> Rows:
+def _label_files(files: folders.ClassFiles, classes: Sequence[str]) -> Rows:
     labels = {c: label for label, c in enumerate(classes)}
-    return [(f"{prefix}{c}/{f.name}", labels[c]) for c, inner in files.items() for f in inner]
+    return [(path, labels[c]) for c, paths in files.items() for path in paths]
 
 
 def list_imagenet(name: str, root: Path, test_only: bool) -> Listing:
@@ -62,23 +54,23 @@ def list_imagenet(name: str, root: Path, test_only: bool) -> Listing:
     The validation images may be in one folder, with a list of their labels.
     """
     lists = [root / file for file in VALIDATION_LISTS if os.path.isfile(root / file)]
-    images = folders.images_in(root / "val") if lists else []
+    scan = folders.FolderScan(root)
+    images = scan.images_in("val") if lists else []
     if not images:
         return list_folder(name, root, test_only)
     classes = imagenet_wnids()
     labels = {c: label for label, c in enumerate(classes)}
     test_labels = _read_validation_labels(lists[0], labels)
-    unlisted = [file for file in images if file.stem not in test_labels]
+    unlisted = [path for path in images if Path(path).stem not in test_labels]
     if unlisted:
-        raise RequestError(
-            f"{lists[0]}: no label of {unlisted[0].name}: expected one for each image"
-        )
-    test = [(f"val/{file.name}", test_labels[file.stem]) for file in images]
-    train = {} if test_only else folders.images_by_class(root / "train")
+        name = Path(unlisted[0]).name
+        raise RequestError(f"{lists[0]}: no label of {name}: expected one for each image")
+    test = [(path, test_labels[Path(path).stem]) for path in images]
+    train = {} if test_only else scan.images_by_class("train")
     unknown = [c for c in train if c not in labels]
     if unknown:
         raise RequestError(f"{root / 'train' / unknown[0]}: not a class of ImageNet: remove it")
-    return Listing(classes, _label_files("train/", train, classes), test)
+    return Listing(classes, _label_files(train, classes), test)
 
 
 def _read_validation_labels(path: Path, labels: dict[str, int]) -> dict[str, int]:
@@ -112,11 +104,11 @@ def list_places365(name: str, root: Path, test_only: bool) -> Listing:
     for path in (categories, test_list) if test_only else (categories, train_list, test_list):
         if not os.path.isfile(path):
             raise MissingDataError(f"data set '{name}': no {path}: unpack the list of files there")
-    by_label = sorted((label, path) for path, label in _read_list(categories))
+    by_label = sorted((label, path) for path, label in read_list(categories))
     classes = tuple(path for _, path in by_label)
 
     def read(path: Path, folder: str) -> Rows:
-        rows = _read_list(path)
+        rows = read_list(path)
         _check_labels(path, rows, len(classes))
         return [(f"{folder}/{image.lstrip('/')}", label) for image, label in rows]
 
@@ -136,10 +128,10 @@ def list_files(name: str, root: Path, test_only: bool) -> Listing:
                 f"data set '{name}': no {root / file}: expected train.txt and val.txt (or "
                 "test.txt) there, whose lines are an image's path and its label"
             )
-    train = [] if test_only else _read_list(root / "train.txt")
-    test = _read_list(root / test_file)
+    train = [] if test_only else read_list(root / "train.txt")
+    test = read_list(root / test_file)
     if os.path.isfile(root / "classes.txt"):
-        classes = _read_class_names(root / "classes.txt")
+        classes = read_class_names(root / "classes.txt")
     elif test_only:
         _check_labels(root / test_file, test, MAX_CLASSES)
         classes = tuple(map(str, range(1 + max(label for _, label in test))))
@@ -161,7 +153,12 @@ def _number_classes(path: Path, rows: Rows) -> tuple[str, ...]:
     return classes
 
 
-def _read_class_names(path: Path) -> tuple[str, ...]:
+def read_class_names(path: Path) -> tuple[str, ...]:
+    """Return the names of `classes.txt`, one a line.
+
+    Raises:
+        RequestError: it is empty, or names a class twice.
+    """
     classes = tuple(line.strip() for line in _read_lines(path))
     if not classes:
         raise RequestError(f"{path}: is empty: expected the name of a class on each line")
@@ -171,7 +168,7 @@ def _read_class_names(path: Path) -> tuple[str, ...]:
     return classes
 
 
-def _read_list(path: Path) -> Rows:
+def read_list(path: Path) -> Rows:
     """Read lines of a path, which may contain blanks, and a label, an integer from 0 on.
 
     Raises:

@@ -3,7 +3,7 @@
 import hashlib
 import os
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from marginctl.data.images.base import class_numbers
 from marginctl.data.images.listing import Listing, exclude_images, list_files, list_folder
 from marginctl.data.images.registry import (
     FOLDER_PREFIX,
@@ -138,6 +139,16 @@ class OnDiskImages:
     def with_labels(self, y: NDArray[np.int64]) -> Self:
         """Return the data set with other training labels."""
         return replace(self, train=replace(self.train, y=y))
+
+    def with_classes(self, classes: Sequence[str]) -> Self:
+        """Return the data set with labels that number `classes`, matched by name."""
+        numbers = class_numbers(self.name, self.classes, classes)
+        return replace(
+            self,
+            classes=tuple(classes),
+            train=replace(self.train, y=numbers[self.train.y]),
+            test=replace(self.test, y=numbers[self.test.y]),
+        )
 
 
 def make_file_split(name: str, root: Path, rows: Iterable[tuple[str, int]]) -> FileSplit:

@@ -17,14 +17,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from marginctl.data.images.folders import IMAGE_SUFFIXES
+from marginctl.data.images.content import IMAGE_SUFFIXES
 from marginctl.data.paths import resolve_path
 from marginctl.errors import RequestError
 from marginctl.utils.text import shorten
 
 FOLDS = 10
 
-_SUFFIXES = (".jpg", *sorted(IMAGE_SUFFIXES - {".jpg"}))
 _LFW = "NAME I J or NAME I OTHER J"
 _PLAIN = "two paths and 1 (one identity) or 0"
 
@@ -193,7 +192,7 @@ def _read_lfw_line(file: Path, number: int, text: str, root: Path) -> Row:
 def _lfw_path(root: Path, name: str, image: int) -> str:
     """Return LFW's path of an image, with the suffix of the existing file, else .jpg."""
     path = f"{name}/{name}_{image:04d}"
-    return path + next((s for s in _SUFFIXES if os.path.isfile(root / f"{path}{s}")), ".jpg")
+    return path + next((s for s in IMAGE_SUFFIXES if os.path.isfile(root / f"{path}{s}")), ".jpg")
 
 
 def _read_plain_line(file: Path, number: int, text: str) -> Row:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from marginctl.data.images.content import UNREADABLE, decoding_problem
 from marginctl.data.images.folders import open_rgb
 from marginctl.data.images.on_disk import FileSplit
 from marginctl.errors import DecodeError, MarginctlError
@@ -57,6 +58,9 @@ class DecodedImages(Dataset[Sample | str]):
         try:
             image = open_rgb(path)
         except Exception as error:  # a corrupt image can make the decoders raise anything
+            problem = decoding_problem(path, error)
+            if problem != UNREADABLE:
+                return f"{path}: {problem}"
             # repeat neither the path nor what Python says about numbers in a corrupt file
             described = isinstance(error, OSError) or type(error).__module__.startswith("PIL")
             message = str(error).replace(repr(path), "").strip() if described else ""

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from marginctl.data.images.base import ImageDataset
+from marginctl.data.images.base import ImageDataset, class_numbers
 from marginctl.data.images.in_memory import load_in_memory
 from marginctl.data.images.on_disk import load_on_disk
-from tests.data.helpers import paint
+from marginctl.errors import RequestError
+from tests.data.helpers import paint, refusal
 
 ATTRIBUTES = [name for name, value in vars(ImageDataset).items() if isinstance(value, property)]
 
@@ -38,3 +39,30 @@ def test_only_the_training_split_changes(images):
         assert other.split_digests["test"] == images.split_digests["test"]
         assert other.split_digests["train"] != images.split_digests["train"]
     assert len({images.digest, *(other.digest for other in changed)}) == 3
+
+
+@pytest.mark.parametrize(
+    ("names", "classes", "numbers"),
+    [
+        (("a", "b"), ("b", "a"), [1, 0]),
+        (("b",), ("a", "b", "c"), [1]),
+        (("0", "10", "2"), [str(i) for i in range(11)], [0, 10, 2]),
+        (("e\u0301",), ("x", "\u00e9"), [1]),
+        (("\u00e9",), ("e\u0301", "x"), [0]),
+    ],
+)
+def test_classes_are_matched_by_name(names, classes, numbers):
+    assert class_numbers("set", names, classes).tolist() == numbers
+
+
+@pytest.mark.parametrize("names", [("a", "B"), ("cat", "b"), ("0", "1"), ("b ",)])
+def test_other_names_are_refused(names):
+    assert "is none of the 2 classes of the network (a, b): rename it, or remove it" in refusal(
+        RequestError, class_numbers, "set", names, ("a", "b")
+    )
+
+
+def test_labels_of_other_classes(images):
+    other = images.with_classes(("b", "c", "a"))
+    assert other.classes == ("b", "c", "a")
+    assert (other.train_y.tolist(), other.test_y.tolist()) == ([2, 2, 0], [2, 0])

@@ -1,17 +1,20 @@
 """Folders of images: listing, splits and decoding."""
 
+import os
+import unicodedata
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from marginctl.data.images.folders import list_image_folder, open_rgb
 from marginctl.data.images.in_memory import load_in_memory
 from marginctl.data.images.on_disk import load_on_disk
 from marginctl.data.paths import MissingDataError
 from marginctl.errors import RequestError
 from marginctl.recipe import RecipeDocument, TrainRecipe, validate
-from tests.data.helpers import BLUE, GREEN, RED, denied, paint, refusal, write
+from tests.data.helpers import BLUE, GREEN, POINTER, RED, denied, paint, refusal, write
 
 
 @pytest.fixture
@@ -120,17 +123,30 @@ def test_unreadable_files_are_named_together(pets):
     whole = paint(pets / "val" / "cat" / "half.jpg", size=(64, 64)).read_bytes()
     write(pets / "val" / "cat" / "half.jpg", whole[: len(whole) // 2])
     assert refusal(RequestError, load_in_memory, "folder:pets", pets.parent) == (
-        f"data set 'folder:pets': 7 of 12 files in {pets} cannot be read as 8-bit images: "
+        "data set 'folder:pets': 7 of 12 files: unreadable image: repair or remove it: "
         "train/dog/bad 0.jpg, train/dog/bad 1.jpg, train/dog/bad 2.jpg, train/dog/bad 3.jpg, "
-        "train/dog/bad 4.jpg and 2 more: repair or remove them"
+        "train/dog/bad 4.jpg and 2 more"
     )
 
 
 def test_deep_pixels_are_refused_not_clipped(pets):
     Image.fromarray(np.full((9, 9), 1000, np.uint16)).save(pets / "val" / "cat" / "deep.png")
     assert refusal(RequestError, load_in_memory, "folder:pets", pets.parent) == (
-        f"data set 'folder:pets': 1 of 6 files in {pets} cannot be read as 8-bit images: "
-        "val/cat/deep.png: repair or remove them"
+        "data set 'folder:pets': 1 of 6 files: more than 8 bits a channel: convert it: "
+        "val/cat/deep.png"
+    )
+
+
+def test_pointers_and_bombs_are_named(pets, monkeypatch):
+    write(pets / "val" / "cat" / "2.jpg", POINTER)
+    paint(pets / "train" / "cat" / "big.png", size=(60, 60))
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
+    with pytest.raises(RequestError) as caught:
+        load_in_memory("folder:pets", pets.parent, image_size=8)
+    assert caught.value.lines == (
+        "data set 'folder:pets': 1 of 7 files: too many pixels for Pillow: make it smaller: "
+        "train/cat/big.png",
+        "data set 'folder:pets': 1 of 7 files: Git LFS pointer: run git lfs pull: val/cat/2.jpg",
     )
 
 
@@ -139,7 +155,7 @@ def test_a_missing_folder(pets, part):
     (pets / part).rename(pets / "away")
     assert refusal(MissingDataError, load_in_memory, "folder:pets", pets.parent) == (
         f"data set 'folder:pets': no folder {pets / part}: expected {pets}/train/CLASS/IMAGE and "
-        f"{pets}/val/CLASS/IMAGE (or test instead of val)"
+        f"{pets}/val/CLASS/IMAGE (or test instead of val), or {pets}/CLASS/IMAGE"
     )
 
 
@@ -152,14 +168,11 @@ def test_no_classes(tmp_path):
     )
 
 
-SUFFIXES = ".bmp, .gif, .jpeg, .jpg, .pbm, .pgm, .png, .ppm, .tif, .tiff, .webp"
-
-
 def test_a_class_without_images(pets):
     (pets / "train" / "cat" / "1.bmp").unlink()
     assert refusal(RequestError, load_in_memory, "folder:pets", pets.parent) == (
-        f"data set 'folder:pets': no images in {pets / 'train' / 'cat'}: expected files ending in "
-        f"{SUFFIXES}"
+        f"data set 'folder:pets': no images in {pets / 'train' / 'cat'}: add images, or remove "
+        "the folder"
     )
 
 
@@ -167,7 +180,7 @@ def test_no_test_images(pets):
     for path in (pets / "val").rglob("*.png"):
         path.unlink()
     assert refusal(RequestError, load_in_memory, "folder:pets", pets.parent) == (
-        f"data set 'folder:pets': no images in {pets / 'val'}: expected files ending in {SUFFIXES}"
+        f"data set 'folder:pets': no images in {pets / 'val'}: expected a folder for each class"
     )
 
 
@@ -177,6 +190,9 @@ def test_a_class_with_only_test_images(pets):
         f"data set 'folder:pets': class 'cow' in {pets / 'val'} is not in {pets / 'train'}: "
         "remove it, or add training images"
     )
+    (pets / "val" / "cow").rename(pets / "val" / "Cat")
+    said = refusal(RequestError, load_in_memory, "folder:pets", pets.parent)
+    assert said.endswith("or add training images, or rename it to 'cat'")
 
 
 def test_a_class_with_only_training_images(pets):
@@ -194,7 +210,7 @@ def test_too_many_pixels_are_refused_before_decoding(pets):
 
 
 def test_a_folder_that_cannot_be_listed(pets, monkeypatch):
-    monkeypatch.setattr(Path, "iterdir", denied)
+    monkeypatch.setattr(os, "scandir", denied)
     assert refusal(RequestError, load_in_memory, "folder:pets", pets.parent) == (
         f"{pets / 'train'}: cannot be read: Permission denied"
     )
@@ -255,8 +271,6 @@ def test_folders_that_cannot_be_split(flat, pets):
     assert "leave data.test_fraction out" in refusal(
         RequestError, load_in_memory, "folder:pets", pets.parent, test_fraction=0.5
     )
-    said = refusal(MissingDataError, load_in_memory, "folder:flat", flat.parent)
-    assert f"to split {flat}/CLASS/IMAGE, set data.test_fraction, such as 0.2" in said
     with pytest.raises(MissingDataError, match="no folder"):
         load_in_memory("folder:gone", flat.parent, test_fraction=0.5)
     (flat / "empty").mkdir()
@@ -281,3 +295,152 @@ def test_folders_that_cannot_be_split(flat, pets):
     assert "no class folders" in refusal(
         RequestError, load_in_memory, "folder:flat", flat.parent, test_fraction=0.5
     )
+
+
+def test_a_folder_without_parts_has_a_fifth_of_each_class_to_test_on(flat):
+    data = load_in_memory("folder:flat", flat.parent, image_size=8)
+    assert np.bincount(data.test_y, minlength=3).tolist() == [1, 1, 0]
+    fifth = load_in_memory("folder:flat", flat.parent, image_size=8, test_fraction=0.2)
+    assert fifth.digest == data.digest
+
+
+@pytest.mark.parametrize(
+    "folders",
+    [
+        ("Training/cat", "Testing/cat"),
+        ("cat/train", "cat/val"),
+        ("pets/train/cat", "pets/test/cat"),
+        ("Valid/cat", "Test/cat"),
+    ],
+)
+def test_parts_under_other_names_are_no_classes(tmp_path, folders):
+    for folder in folders:
+        paint(tmp_path / folder / "1.png")
+        paint(tmp_path / folder / "2.png")
+    said = refusal(RequestError, load_in_memory, f"folder:{tmp_path}", tmp_path)
+    assert "look like parts: expected" in said
+
+
+def test_a_class_may_be_called_train(tmp_path):
+    for name in ("Train", "car"):
+        for number in range(2):
+            paint(tmp_path / "set" / name / f"{number}.png")
+    assert load_in_memory("folder:set", tmp_path, image_size=8).classes == ("Train", "car")
+
+
+# --- content, nesting, names
+
+
+@pytest.mark.parametrize(
+    "name", ["1.jfif", "1.JPE", "IMG_0001", "1.jpg_medium", "photo.1", "1.jpg?w=100", "1.data"]
+)
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
+def test_an_image_is_known_by_its_content(pets, name, kind):
+    paint(pets / "train" / "cat" / name, RED, format=kind)
+    train, _ = list_image_folder("pets", pets)
+    assert sorted(train["cat"]) == sorted(["train/cat/1.bmp", f"train/cat/{name}"])
+    data = load_in_memory("folder:pets", pets.parent, image_size=8)
+    row = train["cat"].index(f"train/cat/{name}")
+    assert np.abs(data.train_x[row].astype(int) - RED).max() < 3
+
+
+@pytest.mark.parametrize("below", ["2019", "a/b/c/d", "x y/é", "jpg", "2020/train"])
+def test_images_below_their_class_folder(pets, below):
+    paint(pets / "train" / "cat" / below / "1.png", GREEN)
+    for load in (load_in_memory, load_on_disk):
+        data = load("folder:pets", pets.parent, image_size=8)
+        assert data.train_y.tolist() == [0, 0, 1, 1]
+    assert list_image_folder("pets", pets)[0]["cat"] == [
+        "train/cat/1.bmp",
+        f"train/cat/{below}/1.png",
+    ]
+
+
+def test_links_in_a_circle_are_read_once(pets):
+    (pets / "train" / "cat" / "up").symlink_to(pets)
+    (pets / "train" / "cat" / "again").symlink_to(pets / "train" / "cat")
+    (pets / "train" / "cat" / "dogs").symlink_to(pets / "train" / "dog")
+    (pets / "train" / "cat" / "twice").symlink_to(pets / "train" / "dog")
+    train, _ = list_image_folder("pets", pets)
+    assert train["cat"] == ["train/cat/1.bmp", "train/cat/twice/1.png", "train/cat/twice/2.PNG"]
+
+
+@pytest.mark.parametrize("name", ["é", "Ångström", "ñandú", "ガ"])
+def test_a_class_in_two_unicode_forms(tmp_path, name):
+    for form, number in (("NFC", 0), ("NFD", 1)):
+        folder = tmp_path / "set" / "train" / unicodedata.normalize(form, name)
+        paint(folder / f"{number}.png")
+    paint(tmp_path / "set" / "train" / "x" / "1.png")
+    paint(tmp_path / "set" / "val" / unicodedata.normalize("NFD", name) / "1.png")
+    for load in (load_in_memory, load_on_disk):
+        data = load("folder:set", tmp_path, image_size=8)
+        assert sorted(data.classes) == sorted((unicodedata.normalize("NFC", name), "x"))
+        assert sorted(np.bincount(data.train_y).tolist()) == [1, 2]
+        assert len(data.test_y) == 1
+
+
+def test_a_flat_folder_is_a_test_set(tmp_path):
+    for number in range(3):
+        paint(tmp_path / "noise" / f"{number}.png")
+    write(tmp_path / "noise" / "notes.txt", b"of 2019")
+    for load in (load_in_memory, load_on_disk):
+        data = load("folder:noise", tmp_path, image_size=8, test_only=True)
+        assert (len(data.test_y), len(data.train_y)) == (3, 0)
+    with pytest.raises(RequestError, match="no class folders"):
+        load_in_memory("folder:noise", tmp_path)
+
+
+# --- transparency
+
+
+def transparent(mode):
+    """Red below full transparency, and a blue pixel that is seen."""
+    image = Image.new("RGBA", (4, 4), (*RED, 0))
+    image.putpixel((1, 1), (*BLUE, 255))
+    if mode == "P":
+        image = Image.new("P", (4, 4), 0)
+        image.putpalette([*RED, *BLUE])
+        image.putpixel((1, 1), 1)
+        image.info["transparency"] = 0
+    elif mode == "LA":
+        image = Image.new("LA", (4, 4), (99, 0))
+        image.putpixel((1, 1), (0, 255))
+    elif mode == "RGB":
+        image = Image.new("RGB", (4, 4), RED)
+        image.putpixel((1, 1), BLUE)
+        image.info["transparency"] = RED
+    return image
+
+
+@pytest.mark.parametrize(
+    ("mode", "suffix"),
+    [
+        ("RGBA", "png"),
+        ("P", "png"),
+        ("LA", "png"),
+        ("RGB", "png"),
+        ("P", "gif"),
+        ("RGBA", "tif"),
+        ("RGBA", "webp"),
+    ],
+)
+def test_hidden_colours_are_not_seen(tmp_path, mode, suffix):
+    image = transparent(mode)
+    options = {"lossless": True, "exact": True} if suffix == "webp" else {}
+    if "transparency" in image.info:
+        options["transparency"] = image.info["transparency"]
+    image.save(tmp_path / f"a.{suffix}", **options)
+    pixels = np.asarray(open_rgb(tmp_path / f"a.{suffix}"))
+    white = (pixels == 255).all(-1)
+    assert white.sum() == 15
+    assert tuple(pixels[1, 1]) == ((0, 0, 0) if mode == "LA" else BLUE)
+
+
+def test_half_transparency_is_blended_and_opaque_pixels_stay(tmp_path):
+    random = np.random.default_rng(0).integers(0, 256, (9, 9, 4), np.uint8)
+    random[..., 3] = 255
+    random[0, 0] = (0, 0, 0, 128)
+    Image.fromarray(random).save(tmp_path / "a.png")
+    pixels = np.asarray(open_rgb(tmp_path / "a.png"))
+    assert abs(int(pixels[0, 0, 0]) - 127) <= 1
+    assert (pixels[1:] == random[1:, :, :3]).all()

@@ -1,0 +1,161 @@
+"""Recognition of image files by their content, whatever their suffix."""
+
+import functools
+import hashlib
+import os
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+HEAD_BYTES = 4096
+LFS_HEADER = b"version https://git-lfs.github.com/spec/"
+IMAGE_SUFFIXES = (
+    *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff"),
+    *(".avif", ".pbm", ".pgm", ".ppm"),
+)
+# Formats with a signature; HEIF and JXL only where a plug-in of Pillow is imported.
+FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM", "AVIF", "JPEG2000", "HEIF", "JXL")
+
+# Why a file is passed over. The first ones are of files that should be images.
+LFS_POINTER = "Git LFS pointer: run git lfs pull"
+TOO_MANY_PIXELS = "too many pixels for Pillow: make it smaller"
+DEEP = "more than 8 bits a channel: convert it"
+UNREADABLE = "unreadable image: repair or remove it"
+MISSING = "missing file: add it, or remove it from the list"
+UNOPENED = "cannot be opened"
+REFUSED = (LFS_POINTER, TOO_MANY_PIXELS, DEEP, UNREADABLE, MISSING)
+HEIC = "HEIC, which Pillow cannot decode: convert it"
+TEXT = "text"
+OTHER = "no known image format"
+
+
+@functools.cache
+def image_formats() -> tuple[str, ...]:
+    """Return the formats of Pillow in which images are read."""
+    from PIL import Image
+
+    Image.init()
+    return tuple(name for name in FORMATS if name in Image.OPEN)
+
+
+class NotAnImageError(Exception):
+    """A file is no image that can be read; `str` is the reason."""
+
+
+@dataclass(frozen=True)
+class Header:
+    """What the beginning of an image file tells.
+
+    Attributes:
+        size: width and height.
+        mode: of its pixels, as Pillow names it.
+        file_bytes: the size of the file.
+        transparent: whether it has an alpha channel or a transparent colour.
+        start: SHA-256 of the first `HEAD_BYTES` bytes.
+    """
+
+    size: tuple[int, int]
+    mode: str
+    file_bytes: int
+    transparent: bool
+    start: bytes
+
+
+def read_header(path: str) -> Header:
+    """Return the header of an image file.
+
+    Raises:
+        NotAnImageError: the file cannot be read as an image of 8 bits a channel.
+    """
+    from PIL import Image
+
+    try:
+        with open(path, "rb") as file, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about corrupt tags of intact images
+            start = hashlib.sha256(file.read(HEAD_BYTES)).digest()
+            image = Image.open(file, formats=image_formats())
+            size, transparent = os.fstat(file.fileno()).st_size, image.has_transparency_data
+            header = Header(image.size, image.mode, size, transparent, start)
+    except Exception as error:  # a corrupt image can make the decoders raise anything
+        raise NotAnImageError(problem_of(path, error)) from None
+    if is_deep(header.mode):
+        raise NotAnImageError(DEEP)
+    return header
+
+
+def read_headers(root: Path, paths: Sequence[str]) -> list[Header | str]:
+    """Return the header of each image file below a folder, or why it cannot be read."""
+    headers: list[Header | str] = []
+    for path in paths:
+        try:
+            headers.append(read_header(os.path.join(root, path)))
+        except NotAnImageError as error:
+            headers.append(str(error))
+    return headers
+
+
+def is_deep(mode: str) -> bool:
+    """Return whether pixels have more than 8 bits: conversion would clip them at 255 silently."""
+    return mode.startswith(("I", "F"))
+
+
+def pass_over_reason(path: str) -> str | None:
+    """Return why a file is passed over; None for an image, or what should be one.
+
+    A usual suffix is trusted, and the file not read.
+    """
+    if not has_image_suffix(path):
+        try:
+            read_header(path)
+        except NotAnImageError as error:
+            return None if is_refused(str(error)) else str(error)
+    return None
+
+
+def is_refused(reason: str) -> bool:
+    """Return whether training refuses such a file, instead of passing it over."""
+    return reason in REFUSED or reason.startswith(UNOPENED)
+
+
+def has_image_suffix(path: str) -> bool:
+    """Return whether a file's name ends as that of an image."""
+    return os.path.splitext(path)[1].lower() in IMAGE_SUFFIXES
+
+
+def problem_of(path: str, error: Exception) -> str:
+    """Return why a file cannot be read as an image, by the error of the attempt and its content."""
+    from PIL import Image
+
+    try:
+        with open(path, "rb") as file:
+            head = file.read(HEAD_BYTES)
+    except OSError:
+        head = b""
+    if head.startswith(LFS_HEADER):
+        return LFS_POINTER
+    if isinstance(error, Image.DecompressionBombError):
+        return TOO_MANY_PIXELS
+    if isinstance(error, OSError) and error.errno is not None:
+        return f"{UNOPENED} ({error.strerror})"
+    if has_image_suffix(path):
+        return UNREADABLE
+    if head[4:8] == b"ftyp":
+        return HEIC
+    return TEXT if _is_text(head) else OTHER
+
+
+def decoding_problem(path: str, error: Exception) -> str:
+    """Return why a file that should be an image cannot be decoded."""
+    if isinstance(error, NotAnImageError):
+        return str(error)
+    reason = problem_of(path, error)
+    return reason if is_refused(reason) else UNREADABLE
+
+
+def _is_text(head: bytes) -> bool:
+    try:
+        head[:-3].decode()  # the last character may be cut
+    except UnicodeDecodeError:
+        return False
+    return b"\0" not in head

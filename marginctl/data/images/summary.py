@@ -1,0 +1,382 @@
+"""ImageSummary: what a folder or a list of images holds, before anything is trained on it."""
+
+import hashlib
+import os
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from marginctl.data.images.base import ImageDataset
+from marginctl.data.images.content import (
+    MISSING,
+    Header,
+    is_refused,
+    read_headers,
+)
+from marginctl.data.images.folders import (
+    GROUND,
+    MAX_LISTED_FILES,
+    OUTSIDE,
+    TEST_FRACTION,
+    ClassFiles,
+    FolderScan,
+    check_no_parts,
+    split_classes,
+)
+from marginctl.data.images.in_memory import InMemoryImages
+from marginctl.data.images.listing import read_class_names, read_list
+from marginctl.data.images.registry import FOLDER_PREFIX, LIST_PREFIX
+from marginctl.data.paths import MissingDataError, resolve_path
+from marginctl.errors import RequestError
+from marginctl.utils.device import usable_cores
+from marginctl.utils.text import count_noun
+
+BLOCK = 4000  # files that one process reads at a time
+PARTS = ("train", "val", "test")
+Parts = dict[str, ClassFiles]  # paths relative to the root, or absolute
+
+
+@dataclass(frozen=True)
+class PartSummary:
+    """The number of images of a part, and of each of its classes."""
+
+    images: int
+    classes: dict[str, int]
+
+
+@dataclass(frozen=True)
+class SkippedFiles:
+    """Files that are passed over for one reason; a few of them as examples."""
+
+    reason: str
+    count: int
+    examples: list[str]
+
+
+@dataclass(frozen=True)
+class DuplicateCounts:
+    """Numbers of images that equal an earlier one, the parts being in the order of `PARTS`.
+
+    Attributes:
+        within_parts: in the same part.
+        across_parts: in an earlier part.
+        across_classes: of another class, in any part.
+    """
+
+    within_parts: int = 0
+    across_parts: int = 0
+    across_classes: int = 0
+
+
+@dataclass(frozen=True)
+class ImageSummary:
+    """What a folder or a list of images holds.
+
+    Attributes:
+        kind: `images`.
+        parts: by name: `train`, `val` and `test` where they exist.
+        skipped: files that are no images, or not in a place where images are read.
+        sizes: `min`, `median` and `max`: width and height in pixels, each over all images.
+        modes: the number of images of each mode of Pillow.
+        duplicates: files that are equal byte by byte.
+        remarks: what a reader should know.
+    """
+
+    kind: str
+    parts: dict[str, PartSummary]
+    skipped: list[SkippedFiles]
+    sizes: dict[str, list[int]]
+    modes: dict[str, int]
+    duplicates: DuplicateCounts
+    remarks: list[str]
+
+    def check_readable(self, name: str) -> None:
+        """Raise RequestError where a file that should be an image cannot be read."""
+        lines = [
+            f"data set '{name}': {s.count} {'file' if s.count == 1 else 'files'}: {s.reason}: "
+            f"{_examples(s.examples, s.count)}"
+            for s in self.skipped
+            if is_refused(s.reason)
+        ]
+        if lines:
+            raise RequestError(*lines)
+
+
+def inspect_images(path: Path) -> ImageSummary:
+    """Return the summary of a folder of images, a folder of lists, or one list.
+
+    Raises:
+        MissingDataError: there is no such folder or file.
+        RequestError: it holds no images, or cannot be read.
+    """
+    if path.is_file() or any((path / f"{part}.txt").is_file() for part in PARTS):
+        return _inspect_list(path)
+    return _inspect_folder(path, None, test_only=False)
+
+
+def inspect_image_set(
+    name: str, data_dir: Path, test_fraction: float | None = None, *, test_only: bool = False
+) -> ImageSummary | None:
+    """Return the summary of `folder:PATH` or `list:PATH`; None for a named image set.
+
+    The arguments are those of `load_image_set`.
+    """
+    prefix, _, path = name.partition(":")
+    if f"{prefix}:" == FOLDER_PREFIX:
+        return _inspect_folder(resolve_path(path, data_dir), test_fraction, test_only=test_only)
+    if f"{prefix}:" == LIST_PREFIX:
+        return _inspect_list(resolve_path(path, data_dir))
+    return None
+
+
+def with_pixel_duplicates(summary: ImageSummary, images: ImageDataset) -> ImageSummary:
+    """Return the summary with a remark on images whose pixels are equal, but not their files.
+
+    Images on disk are not decoded for that.
+    """
+    if not isinstance(images, InMemoryImages):
+        return summary
+    rows = [
+        (part, "", part, hashlib.sha256(x).digest())
+        for part, pixels in (("train", images.train_x), ("test", images.test_x))
+        for x in pixels
+    ]
+    pixels, files = _count_duplicates(rows)[0], summary.duplicates
+    if (pixels.within_parts, pixels.across_parts) <= (files.within_parts, files.across_parts):
+        return summary
+    remark = (
+        f"at {images.image_size} x {images.image_size} pixels, {pixels.across_parts} test images "
+        f"equal a training image and {pixels.within_parts} images another one of their part: "
+        "re-encoded copies are among them"
+    )
+    return replace(summary, remarks=[*summary.remarks, remark])
+
+
+def _inspect_folder(root: Path, fraction: float | None, *, test_only: bool) -> ImageSummary:
+    if not root.is_dir():
+        raise MissingDataError(f"{root}: no such folder: expected a folder of images")
+    scan = FolderScan(root)
+    present = [part for part in PARTS if (root / part).is_dir()]
+    parts: Parts = {part: scan.images_by_class(part) for part in present}
+    remarks, flat = list[str](), list[str]()
+    if not present:
+        classes = scan.images_by_class()
+        flat = [] if any(classes.values()) else scan.skipped.pop(OUTSIDE, [])
+        if flat:
+            parts = {"test": {root.name: flat}}
+            remarks = ["no class folders: to be used as an OOD set, not for training"]
+        elif test_only:
+            parts = {"test": classes}
+        elif any(classes.values()):
+            check_no_parts(str(root), root, classes)
+            parts["train"], parts["test"] = split_classes(str(root), root, classes, fraction)
+            remarks = [
+                f"no train/ and val/: {fraction or TEST_FRACTION:.0%} of each class are test "
+                "images, always the same ones (data.test_fraction)"
+            ]
+    if not any(files for part in parts.values() for files in part.values()):
+        raise RequestError(f"{root}: no images: expected PART/CLASS/IMAGE, CLASS/IMAGE or images")
+    if {"val", "test"} <= {*present}:
+        remarks.append("test/ is not used: val/ is the test part")
+    if not flat:
+        folder = 1 if present else 0
+        remarks += _nesting_remarks(parts, folder + 1) + _class_remarks(parts, folder)
+    return _summarize(root, parts, scan.skipped, remarks, no_classes=bool(flat))
+
+
+def _inspect_list(path: Path) -> ImageSummary:
+    root = path.parent if path.is_file() else path
+    files = [path] if path.is_file() else [root / f"{part}.txt" for part in PARTS]
+    names = root / "classes.txt"
+    classes = read_class_names(names) if names.is_file() else ()
+    parts: Parts = {}
+    for file in files:
+        if file.is_file():
+            part = parts.setdefault(file.stem, {})
+            for image, label in read_list(file):
+                name = classes[label] if 0 <= label < len(classes) else str(label)
+                part.setdefault(name, []).append(image)
+    if not parts:
+        raise MissingDataError(f"{root}: no train.txt and val.txt (or test.txt)")
+    remarks = ["test.txt is not used: val.txt is the test part"] if len(parts) == 3 else []
+    return _summarize(root, parts, {}, remarks + _class_remarks(parts, None))
+
+
+def _summarize(
+    root: Path,
+    parts: Parts,
+    skipped: Mapping[str, Sequence[str]],
+    remarks: list[str],
+    *,
+    no_classes: bool = False,
+) -> ImageSummary:
+    """Return the summary after reading the beginning of every file."""
+    unusable = defaultdict[str, list[str]](list, {k: [*paths] for k, paths in skipped.items()})
+    readable: Parts = {part: {c: [] for c in classes} for part, classes in parts.items()}
+    rows = [(p, c, path) for p, inside in parts.items() for c in inside for path in inside[c]]
+    sizes, modes, transparent = [], Counter[str](), 0
+    by_start = defaultdict[tuple[int, bytes], list[str]](list)  # by size and first bytes
+    for (part, name, path), header in zip(
+        rows, _headers(root, [path for *_, path in rows]), strict=True
+    ):
+        if isinstance(header, str):
+            file = os.path.join(root, path)
+            unusable[header if os.path.exists(file) else MISSING].append(path)
+            continue
+        readable[part][name].append(path)
+        sizes.append(header.size)
+        modes[header.mode] += 1
+        transparent += header.transparent
+        by_start[header.file_bytes, header.start].append(path)
+    if transparent:
+        remarks.append(
+            f"{count_noun(transparent, 'image')} with transparency: composited on a {GROUND} ground"
+        )
+    identity = _identities(root, by_start.values())
+    duplicates, duplicate_remarks = _count_duplicates(
+        (part, name, path, identity.get(path, path))
+        for part, classes in readable.items()
+        for name, paths in classes.items()
+        for path in paths
+    )
+    table = np.array(sizes)
+    measures = (("min", np.min), ("median", np.median), ("max", np.max)) if sizes else ()
+    return ImageSummary(
+        "images",
+        {
+            part: PartSummary(
+                sum(map(len, classes.values())),
+                {} if no_classes else {name: len(paths) for name, paths in classes.items()},
+            )
+            for part, classes in readable.items()
+        },
+        [SkippedFiles(r, len(p), p[:MAX_LISTED_FILES]) for r, p in sorted(unusable.items())],
+        {key: [int(v) for v in measure(table, axis=0)] for key, measure in measures},
+        dict(modes.most_common()),
+        duplicates,
+        remarks + duplicate_remarks,
+    )
+
+
+def _headers(root: Path, paths: Sequence[str]) -> Iterator[Header | str]:
+    """Yield what `read_headers` returns; of many files by as many processes as there are cores."""
+    import joblib
+
+    parts = [paths[i : i + BLOCK] for i in range(0, len(paths), BLOCK)]
+    processes = max(1, min(usable_cores(), len(parts)))
+    for headers in joblib.Parallel(processes)(joblib.delayed(read_headers)(root, p) for p in parts):
+        yield from headers
+
+
+def _identities(root: Path, candidates: Iterable[Sequence[str]]) -> dict[str, str]:
+    """Return the digests of files that may equal each other: of one size, with one beginning."""
+    identity = {}
+    for path in (path for paths in candidates if len(paths) > 1 for path in paths):
+        with open(os.path.join(root, path), "rb") as file:
+            identity[path] = hashlib.file_digest(file, "sha256").hexdigest()
+    return identity
+
+
+def _count_duplicates(
+    rows: Iterable[tuple[str, str, str, Hashable]],
+) -> tuple[DuplicateCounts, list[str]]:
+    """Return the numbers of duplicates, and remarks with an example of each kind.
+
+    Args:
+        rows: part, class, path and content of each image, the parts in their order.
+    """
+    first = defaultdict[Hashable, dict[tuple[str, str], str]](dict)  # path by part and class
+    totals, counts, examples = Counter[str](), Counter[tuple[str, str]](), dict[str, str]()
+    for part, name, path, content in rows:
+        totals[part] += 1
+        earlier = first[content]
+        same_part = {place: p for place, p in earlier.items() if place[0] == part}
+        other_parts = {place: p for place, p in earlier.items() if place[0] != part}
+        other_classes = {place: p for place, p in earlier.items() if place[1] != name}
+        for kind, places in (
+            ("within_parts", same_part),
+            ("across_parts", other_parts),
+            ("across_classes", other_classes),
+        ):
+            if places:
+                counts[kind, part] += 1
+                examples.setdefault(kind, f"{path} = {next(iter(places.values()))}")
+        earlier.setdefault((part, name), path)
+    sums = {kind: sum(n for (k, _), n in counts.items() if k == kind) for kind in examples}
+    remarks = []
+    for (kind, part), n in counts.items():
+        if kind == "across_parts":
+            subject = f"all {n}" if n == totals[part] else f"{n} of {totals[part]}"
+            example = examples[kind]
+            remarks.append(f"{subject} images of {part} are also in an earlier part: {example}")
+    for kind, what in (
+        ("within_parts", "repeated in one part"),
+        ("across_classes", "also in another class"),
+    ):
+        if kind in sums:
+            verb = "is" if sums[kind] == 1 else "are"
+            remarks.append(f"{count_noun(sums[kind], 'image')} {verb} {what}: {examples[kind]}")
+    return DuplicateCounts(**sums), remarks
+
+
+def _nesting_remarks(parts: Parts, depth: int) -> list[str]:
+    """Return remarks on images that lie deeper than in their class folder.
+
+    Args:
+        parts: of a folder.
+        depth: the number of folders above an image that lies in its class folder.
+    """
+    remarks = []
+    for part, classes in parts.items():
+        paths = [path for paths in classes.values() for path in paths]
+        deep = [path for path in paths if path.count("/") > depth]
+        if deep:
+            remarks.append(
+                f"{len(deep)} of {len(paths)} images of {part} lie in sub-folders of their class "
+                f"folder and count for that class: {os.path.dirname(deep[0])}"
+            )
+        for name, inside in classes.items():
+            folders = sorted({path.split("/")[depth] for path in inside})
+            if len(folders) > 1 and all(path.count("/") > depth for path in inside):
+                remarks.append(
+                    f"{part}: class '{name}' has images in its sub-folders alone "
+                    f"({_examples(folders, len(folders))}): if these are the classes, move them up"
+                )
+    return remarks
+
+
+def _class_remarks(parts: Parts, folder: int | None) -> list[str]:
+    """Return remarks on classes of a part only, and on names that look alike.
+
+    Args:
+        parts: of a folder or a list.
+        folder: the place of the class folder in a path; None for a list.
+    """
+    remarks = []
+    names = dict.fromkeys(name for classes in parts.values() for name in classes)
+    train = parts.get("train")
+    test = "val" if "val" in parts else "test"
+    if train is not None and test in parts:
+        for part, other in (("train", test), (test, "train")):
+            alone = [c for c, paths in parts[part].items() if paths and not parts[other].get(c)]
+            if alone:
+                remarks.append(f"no {other} images of class {_examples(alone, len(alone))}")
+    by_case = defaultdict[str, list[str]](list)
+    for name in names:
+        by_case[name.casefold()].append(name)
+    alike = [same for same in by_case.values() if len(same) > 1]
+    remarks += [f"classes that differ in case alone: {', '.join(same)}" for same in alike]
+    if folder is not None:
+        for name in names:
+            paths = [p for classes in parts.values() for p in classes.get(name, ())]
+            if len({path.split("/")[folder] for path in paths}) > 1:
+                remarks.append(f"class '{name}': its folders have two Unicode forms: read as one")
+    return remarks
+
+
+def _examples(items: Sequence[str], count: int) -> str:
+    more = count - MAX_LISTED_FILES
+    return ", ".join(items[:MAX_LISTED_FILES]) + (f" and {more} more" if more > 0 else "")
