@@ -1,7 +1,13 @@
 """Lines about what was read."""
 
 from marginctl.calibration.read_outputs import OutputsSummary
-from marginctl.reports.data_summary import outputs_lines
+from marginctl.data.images.summary import (
+    DuplicateCounts,
+    ImageSummary,
+    PartSummary,
+    SkippedFiles,
+)
+from marginctl.reports.data_summary import image_lines, outputs_lines
 
 
 def test_outputs():
@@ -10,3 +16,26 @@ def test_outputs():
         "o.csv: 12 rows of logits, 3 classes",
         "o.csv: 1 of 3 classes have no sample: 2",
     ]
+
+
+def test_images():
+    summary = ImageSummary(
+        "images",
+        {"train": PartSummary(7, {"cat": 4, "dog": 3}), "test": PartSummary(1, {})},
+        [SkippedFiles("text", 2, ["a.txt"]), SkippedFiles("hidden", 1, [".b"])],
+        {"min": [3, 4], "median": [5, 6], "max": [7, 8]},
+        {"RGB": 7, "L": 1},
+        DuplicateCounts(),
+        ["1 image with transparency: composited on a white ground"],
+    )
+    lines = [
+        "train: 7 images in 2 classes: cat (4), dog (3)",
+        "test: 1 image",
+        "sizes: 3 x 4 to 7 x 8 (median 5 x 6)",
+        "modes: RGB (7), L (1)",
+        "not read: 2 (text): a.txt, ...",
+        "not read: 1 (hidden): .b",
+        "1 image with transparency: composited on a white ground",
+    ]
+    assert image_lines(summary) == lines
+    assert image_lines(summary, 64)[2] == f"{lines[2]}, used at 64 x 64"
