@@ -354,8 +354,10 @@ def _as_text(head: "pd.Series[str]", column: "pd.Series[float]") -> bool:
     if column.dtype.kind not in "iuf":
         return True
     values = column.to_numpy(np.float64)
+    if not (np.abs(values) < 2**53).all():
+        return True
     codes = column.dtype.kind == "f" and (values % 1 == 0).all()
-    return bool(codes or not (np.abs(values) < 2**53).all() or may_be_grouped(head.tolist()))
+    return bool(codes) or may_be_grouped(head.tolist())
 
 
 def _lines_before_open_quote(text: str, line: int, separator: str) -> int:
@@ -445,7 +447,7 @@ def _separator(text: str) -> str:
     """Return the separator that gives the most columns, equally many in each record if possible."""
     head = text[:200_000]
 
-    def fitness(separator: str) -> tuple[bool, bool, int]:
+    def fitness(separator: str) -> tuple[bool, bool, int, bool]:
         counts = []
         try:
             for row in csv.reader(io.StringIO(head, newline=""), delimiter=separator):
@@ -454,12 +456,13 @@ def _separator(text: str) -> str:
                 if len(counts) == 50:
                     break
         except csv.Error:
-            return False, False, 0
+            return False, False, 0, False
         if not counts:
-            return False, False, 0
+            return False, False, 0, False
         columns, count = Counter(counts[:-1] or counts).most_common(1)[0]
         equal = columns > 1 and count >= 0.8 * len(counts[:-1] or counts)
-        return equal, counts[0] == columns, columns
+        # a header may lack the name of the row names
+        return equal, columns - counts[0] in (0, 1), columns, counts[0] == columns
 
     best = max(",;\t|", key=fitness)
     if fitness(best)[2] > 1:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marginctl.data.tabular.numbers import Numbers, parse_numbers
-from marginctl.utils.text import shorten
+from marginctl.utils.text import join_names, shorten
 
 ColumnType = Literal["numeric", "categorical", "boolean", "date", "id", "text", "constant"]
 # Missing in a column of numbers; values elsewhere, with a remark.
@@ -85,10 +85,11 @@ def read_column(
         mark: the table's decimal mark.
     """
     if not isinstance(cells, list):
-        return _numeric_column(name, None, Numbers(cells), train, Counter(), [])
+        return _numeric_column(name, Numbers(cells), train, Counter(), [])
     numbers = parse_numbers(cells, mark)
-    if np.isfinite(numbers.values).all():  # most columns: nothing is missing, nothing is odd
-        return _numeric_column(name, cells, numbers, train, Counter(), [])
+    finite = bool((np.abs(numbers.values) < MAX_MAGNITUDE).all())
+    if finite and not _merges(cells, numbers.values):  # most columns: nothing is missing or odd
+        return _numeric_column(name, numbers, train, Counter(), [])
     absent = np.array([not cell or cell.lower() in NA_WORDS for cell in cells], bool)
     empty = np.array([not cell for cell in cells], bool)
     filled = [cell for cell, is_train in zip(cells, train, strict=True) if cell and is_train]
@@ -105,30 +106,29 @@ def read_column(
             values = np.full(len(cells), np.nan)
             values[present] = read.values
             words = Counter(cell for cell, a in zip(cells, absent, strict=True) if a and cell)
+            odd |= np.abs(read.values) >= MAX_MAGNITUDE
+            values[present[odd]] = np.nan
             unread = [text for text, is_odd in zip(texts, odd, strict=True) if is_odd]
-            return _numeric_column(name, texts, Numbers(values, read.remark), train, words, unread)
+            return _numeric_column(name, Numbers(values, read.remark), train, words, unread)
     return _text_column(name, cells, empty, filled)
 
 
 def _numeric_column(
     name: str,
-    texts: list[str] | None,
     numbers: Numbers,
     train: NDArray[np.bool_],
     words: Counter[str],
     unread: list[str],
 ) -> ReadColumn:
     """Return a column of numbers; `words` and `unread` are its texts that count as missing."""
-    values = np.where(np.abs(numbers.values) < MAX_MAGNITUDE, numbers.values, np.nan)
+    values = numbers.values
     present = values[~np.isnan(values)]
     missing = len(values) - len(present)
     remarks = [numbers.remark] if numbers.remark else []
     if unread:
         examples = ", ".join(f"'{shorten(text)}'" for text in dict.fromkeys(unread[:3]))
-        remarks.append(f"{examples}: no number, counted as missing ({len(unread)} in all)")
+        remarks.append(f"{examples}: no finite number, read as missing ({len(unread)} in all)")
     kind: ColumnType = "numeric"
-    if texts and _merges(texts, present):
-        return _text_column(name, texts, np.zeros(len(texts), bool), texts)
     if present.min() >= 19e6 and (present % 1 == 0).all() and _are_compact_dates(present):
         kind = "date"
     elif _is_id(name, present):
@@ -146,12 +146,12 @@ def _merges(texts: Sequence[str], numbers: NDArray[np.float64]) -> bool:
 
     Numbers of more than 15 digits and codes with an E do.
     """
-    large = len(numbers) and np.nanmax(np.abs(numbers)) >= 2**53
-    if not large and "e" not in "".join(texts).lower():
+    large = np.isfinite(numbers) & (np.abs(numbers) >= 2**53)
+    if not large.any() and "e" not in "".join(texts).lower():
         return False
     spelled: dict[float, str] = {}
     for text, number in zip(texts, numbers, strict=True):
-        if number % 1 == 0:
+        if np.isfinite(number) and number % 1 == 0:
             canonical = text.lstrip("+0").removesuffix(".0").upper()
             if spelled.setdefault(float(number), canonical) != canonical:
                 return True
@@ -166,7 +166,9 @@ def _is_id(name: str, numbers: NDArray[np.float64]) -> bool:
     """Return whether a column has distinct integers that count up, or whose name suggests an id."""
     if len(numbers) < 10 or len(np.unique(numbers)) < len(numbers) or (numbers % 1).any():
         return False
-    return bool((np.diff(numbers) == 1).all() or ID_NAME.fullmatch(name))
+    steps = np.diff(numbers)  # rows without a class leave gaps
+    counts_up = (steps > 0).all() and (steps == 1).mean() > 0.5
+    return bool(counts_up or ID_NAME.fullmatch(name))
 
 
 def _text_column(
@@ -201,20 +203,21 @@ def _text_column(
 
 
 def look_alikes(what: str, names: Iterable[str]) -> list[str]:
-    """Return a remark for each group of different names that look alike, or equal as numbers."""
+    """Return remarks on different names that look alike, or that are equal as numbers."""
     groups: dict[str, list[str]] = {}
     for name in names:
         groups.setdefault(_appearance(name), []).append(name)
-    remarks = []
+    by_kind: dict[str, list[str]] = {}
     for group in groups.values():
         if len(group) > 1:
-            case = len({name.casefold() for name in group}) == 1
-            shown = ", ".join(
-                f"'{shorten(name)}'" if name.isascii() else ascii(name) for name in group
-            )
-            kind = "that differ only in case" if case else "that look alike"
-            remarks.append(f"{what} {kind} are distinct: {shown}")
-    return remarks
+            same_letters = len({name.casefold() for name in group}) == 1
+            kind = "differ only in case" if same_letters else "look alike"
+            shown = [f"'{shorten(name)}'" if name.isascii() else ascii(name) for name in group]
+            by_kind.setdefault(kind, []).append(" and ".join(shown))
+    return [
+        f"{what} that {kind} are distinct: {join_names(shown, 5)}"
+        for kind, shown in by_kind.items()
+    ]
 
 
 # Cyrillic and Greek letters that look like Latin ones.

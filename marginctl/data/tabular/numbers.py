@@ -10,17 +10,35 @@ from numpy.typing import NDArray
 
 _SIGN = r"[-+\u2212]?\s?"
 _EXPONENT = r"([eE][-+]?\d+)?"
-_GROUPED = _SIGN + r"[1-9]\d{{0,2}}(?:{0}\d{{3}})+"  # 1,204 but not 0,204 and not 1204,5
+# 1,204 and 12,34,567 but not 0,204 and not 1204,5
+_GROUPED = _SIGN + r"[1-9]\d{{0,2}}(?:{0}\d{{2,3}})*{0}\d{{3}}"
 _CODES = (
     "USD|EUR|GBP|JPY|CHF|CNY|RMB|INR|CAD|AUD|NZD|SEK|NOK|DKK|PLN|CZK|HUF|BRL|MXN|KRW|RUB|TRY|ZAR"
 )
 _CURRENCY = rf"(?:(?:US|R)?[$€£¥₹₩₽₺₴฿]|{_CODES}|kr\.?|zł|Kč)"
 SIGNS = re.compile(rf"^(?:{_CURRENCY}\s?)?([-+\u2212]?.*?)(?:\s?(?:%|‰|{_CURRENCY}))?$")
+NEGATIVE = re.compile(r"^\((.+)\)$")  # (1,204) is -1,204 in accounts
 MARKED = re.compile(rf"%|‰|{_CURRENCY}")
 _DIGIT = re.compile(r"\d").search
 PLAIN = re.compile(_SIGN + r"(\d+\.?\d*|\.\d+)" + _EXPONENT)
 DECIMAL_COMMA = re.compile(_SIGN + r"(\d+,?\d*|,\d+)" + _EXPONENT)
-BLANK_GROUPS = re.compile(_GROUPED.format("[ \u00a0\u202f\u2009'\u2019]") + r"([.,]\d+)?")
+_BLANKS, POINT = "[ \u00a0\u202f\u2009'\u2019]", r"\."
+STYLES = {
+    "plain": PLAIN,
+    "decimal commas": DECIMAL_COMMA,
+    "grouped by commas": re.compile(rf"(?:{_GROUPED.format(',')}|{_SIGN}\d+)(\.\d*)?{_EXPONENT}"),
+    "grouped by points": re.compile(rf"(?:{_GROUPED.format(POINT)}|{_SIGN}\d+)(,\d*)?{_EXPONENT}"),
+    "grouped by blanks": re.compile(
+        rf"(?:{_GROUPED.format(_BLANKS)}|{_SIGN}\d+)([.,]\d*)?{_EXPONENT}"
+    ),
+}
+REMARKS = {
+    "plain": "",
+    "decimal commas": "commas read as decimal points",
+    "grouped by commas": "commas read as thousands separators",
+    "grouped by points": "points read as thousands separators, commas as decimal points",
+    "grouped by blanks": "blanks or apostrophes read as thousands separators",
+}
 # Of one decimal mark only: 0,5 and 2,75 and 12,3456; the value 1,204 could be either.
 CLEAR_COMMA = re.compile(_SIGN + r"(\d+,(\d{1,2}|\d{4,})|0,\d+|\d{1,3}(\.\d{3})+,\d+)")
 CLEAR_POINT = re.compile(_SIGN + r"(\d+\.(\d{1,2}|\d{4,})|0\.\d+|\d{1,3}(,\d{3})+\.\d+)")
@@ -61,7 +79,7 @@ def parse_numbers(texts: Sequence[str], mark: str) -> Numbers:
         return Numbers(plain)
     if not np.isnan(plain).any() and not may_be_grouped(texts):
         return Numbers(plain)
-    bare = [SIGNS.sub(r"\1", text).strip() for text in texts]
+    bare = [SIGNS.sub(r"\1", NEGATIVE.sub(r"-\1", text)).strip() for text in texts]
     marks = {sign for text in texts for sign in MARKED.findall(text)}
     remark = ""
     if marks and bare != list(texts):
@@ -97,7 +115,7 @@ def may_be_grouped(texts: Sequence[str]) -> bool:
 
     Then every point stands before three digits, and no number of four digits has none.
     """
-    grouped = re.compile(_GROUPED.format(r"\."))
+    grouped = re.compile(_GROUPED.format(POINT))
     seen = False
     for text in texts:
         if "." in text:
@@ -110,41 +128,27 @@ def may_be_grouped(texts: Sequence[str]) -> bool:
 
 
 def _style(texts: Sequence[str], mark: str) -> tuple[str, str]:
-    """Return how most of the texts are written, and a remark if that had to be guessed."""
-    few = 0.1 * len(texts)
-
-    def matches(pattern: str | re.Pattern[str]) -> bool:
-        compiled = re.compile(pattern)
-        return sum(not compiled.fullmatch(text) for text in texts) <= few
-
+    """Return the style that reads most of the texts, and a remark if it had to be guessed."""
+    counts = {
+        style: sum(bool(pattern.fullmatch(text)) for text in texts)
+        for style, pattern in STYLES.items()
+    }
+    fitting = [style for style, count in counts.items() if count == max(counts.values())]
     integers = [text for text in texts if text.lstrip("+-\u2212").isdigit()]
     small = bool(integers) and all(len(text.lstrip("+-\u2212")) <= 3 for text in integers)
-    if matches(PLAIN):
-        pointed = [text for text in texts if "." in text]
-        if not may_be_grouped([t for t in texts if PLAIN.fullmatch(t)]):
+    if "plain" in fitting:
+        plain = [text for text in texts if PLAIN.fullmatch(text)]
+        if not may_be_grouped(plain):
             return "plain", ""
-        example = pointed[0]
+        pointed = [text for text in plain if "." in text]
+        example, without = pointed[0], pointed[0].replace(".", "")
         if mark == "," or (mark != "." and small and len(pointed) > 1):
-            return "grouped by points", f"{example} read as {example.replace('.', '')} (thousands)"
-        return "plain", f"{example} read with a decimal point, not as {example.replace('.', '')}"
-    below = _SIGN + r"\d{1,3}"  # a number below 1,000 has no separator
-    by_commas = rf"(?:{_GROUPED.format(',')}|{below})(\.\d*)?{_EXPONENT}"
-    by_points = rf"(?:{_GROUPED.format(chr(92) + '.')}|{below})(,\d*)?{_EXPONENT}"
-    if matches(DECIMAL_COMMA):
+            return "grouped by points", f"{example} read as {without} (thousands)"
+        return "plain", f"{example} read with a decimal point, not as {without}"
+    if "decimal commas" in fitting and "grouped by commas" in fitting:
         example = next(text for text in texts if "," in text)
-        thousands = f"{example} read as {example.replace(',', '')} (thousands)"
-        if not matches(by_commas) or any(CLEAR_COMMA.fullmatch(text) for text in texts):
-            return "decimal commas", "commas read as decimal points"
-        if mark == ".":
-            return "grouped by commas", thousands
-        if mark == "," or not small:
-            other = example.replace(",", ".")
-            return "decimal commas", f"{example} read as {other}, not as thousands"
-        return "grouped by commas", thousands
-    if matches(by_commas):
-        return "grouped by commas", "commas read as thousands separators"
-    if matches(by_points):
-        return "grouped by points", "points read as thousands separators, commas as decimal points"
-    if matches(rf"{BLANK_GROUPS.pattern}|{PLAIN.pattern}|{DECIMAL_COMMA.pattern}"):
-        return "grouped by blanks", "blanks or apostrophes read as thousands separators"
-    return "plain", ""
+        if mark == "." or (mark != "," and small):
+            return "grouped by commas", f"{example} read as {example.replace(',', '')} (thousands)"
+        decimal = example.replace(",", ".")
+        return "decimal commas", f"{example} read as {decimal}, not as thousands"
+    return fitting[0], REMARKS[fitting[0]]

@@ -265,6 +265,10 @@ NUMBERS = {  # how 1204.5, 990 and 12480 are written in a file with this separat
     "euros": (";", ["1.204,50 €", "5,00 €", "12,50 €"], [1204.5, 5, 12.5]),
     "currency codes": (",", ["USD 63", "USD 5", "USD 12.50"], [63, 5, 12.5]),
     "minus sign": (",", ["\u22121.5", "2", "\u22123"], [-1.5, 2, -3]),
+    "accounts": (",", ['"(1,204)"', "990", '"(12,480)"'], [-1204, 990, -12480]),
+    "Indian groups": (";", ["12,34,567", "990", "12,480"], [1234567, 990, 12480]),
+    "few above a thousand": (";", [*["3,50"] * 28, "12,25", "1.204,50"], [3.5, 3.5, 3.5]),
+    "few with commas": ("|", [*["3.50"] * 28, "12.25", "1,204.50"], [3.5, 3.5, 3.5]),
     "exponents": (",", ["1e-3", "2.5E+2", "7"], [0.001, 250, 7]),
 }
 
@@ -272,11 +276,12 @@ NUMBERS = {  # how 1204.5, 990 and 12480 are written in a file with this separat
 @pytest.mark.parametrize("form", NUMBERS)
 def test_numbers_as_people_write_them(write, form):
     separator, texts, expected = NUMBERS[form]
-    rows = [[texts[i % 3], str(i % 7), "xy"[i % 2]] for i in range(30)]
+    rows = [[texts[i % len(texts)], str(i % 7), "xy"[i % 2]] for i in range(30)]
     text = "".join(separator.join(row) + "\n" for row in [["a", "b", "class"], *rows])
     data = read_table(write(text), "class")
     assert types(data.summary) == {"a": "numeric", "b": "numeric"}
     assert data.x[:3, 0].tolist() == pytest.approx(expected, rel=1e-12)
+    assert not np.isnan(data.x).any()
     unusual = form not in ("plain", "three decimals", "exponents", "minus sign")
     assert any(r.startswith("column 'a'") for r in data.summary.remarks) == unusual
 
@@ -400,10 +405,14 @@ def test_repeated_rows_are_counted(write):
     assert "2 rows repeat an earlier row" in summary_of(write(PLAIN + "0.0,0,x\n0.5,1,y\n")).remarks
 
 
-def test_odd_words_among_numbers_are_named_and_missing(write):
-    data = read_table(write(PLAIN.replace("1.5,3,y", "oops,3,y")), "class")
+@pytest.mark.parametrize("word", ["oops", "inf", "1e300", "--5"])
+def test_odd_words_among_numbers_are_named_and_missing(write, word):
+    data = read_table(write(PLAIN.replace("1.5,3,y", f"{word},3,y")), "class")
     assert np.isnan(data.x[3, 0])
-    assert "column 'a': 'oops': no number, counted as missing (1 in all)" in data.summary.remarks
+    assert (
+        f"column 'a': '{word}': no finite number, read as missing (1 in all)"
+        in data.summary.remarks
+    )
 
 
 @pytest.mark.parametrize(
@@ -607,3 +616,22 @@ def test_options(write):
     ):
         with pytest.raises(RequestError, match=message):
             read_tables(files, targets, split)
+
+
+def test_an_index_beside_rows_without_a_class_is_an_id(write):
+    rows = "".join(f"{i},{i * 7 % 11},{('x', 'y', '')[i % 7 % 3]}\n" for i in range(60))
+    assert types(summary_of(write("count,a,class\n" + rows)))["count"] == "id"
+
+
+def test_a_comma_in_a_name_is_no_separator(write):
+    rows = "".join(f'"{i}";{i},5;{i % 7};{"xy"[i % 2]}\n' for i in range(20))
+    data = read_table(write('"size, cm";b;class\n' + rows), "class")
+    assert [c.name for c in data.columns] == ["size, cm", "b"]
+    assert data.x[3].tolist() == [3.5, 3]
+
+
+def test_odd_texts_beside_currencies(write):
+    rows = "".join(f"EUR {i * 7 % 50},{i % 7},{'xy'[i % 2]}\n" for i in range(50)).replace("EUR 13,", "free,")
+    data = read_table(write("price,b,class\n" + rows), "class")
+    assert np.isnan(data.x[9, 0])
+    assert data.x[10, 0] == 20
