@@ -631,7 +631,9 @@ def test_a_comma_in_a_name_is_no_separator(write):
 
 
 def test_odd_texts_beside_currencies(write):
-    rows = "".join(f"EUR {i * 7 % 50},{i % 7},{'xy'[i % 2]}\n" for i in range(50)).replace("EUR 13,", "free,")
+    rows = "".join(f"EUR {i * 7 % 50},{i % 7},{'xy'[i % 2]}\n" for i in range(50)).replace(
+        "EUR 13,", "free,"
+    )
     data = read_table(write("price,b,class\n" + rows), "class")
     assert np.isnan(data.x[9, 0])
     assert data.x[10, 0] == 20
