@@ -4,13 +4,16 @@
 once the samples' weights are known. The autograd functions at the end join them to torch.
 """
 
+import functools
+import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.autograd.function import FunctionCtx
 
+from marginctl.errors import RequestError
 from marginctl.objectives.losses import Loss
 from marginctl.objectives.margins import Margin
 from marginctl.objectives.regularizers import Regularizer, add_to_rows, gather_rows
@@ -205,7 +208,9 @@ class LossFunction(torch.autograd.Function):
     """The loss of each sample and the state after the batch.
 
     The derivative is computed in the forward pass, while the logits are in memory, so that one
-    (N, C) matrix is saved for the backward pass, which is two matrix products.
+    (N, C) matrix is saved for the backward pass, which is two matrix products. A derivative that is
+    to be differentiated again (`create_graph=True`) is computed anew, with a graph; AdaCos's scale
+    is a constant in it.
     """
 
     @staticmethod
@@ -230,24 +235,32 @@ class LossFunction(torch.autograd.Function):
         )
         assert gradients is not None
         product, targets, saved, *others = gradients
-        ctx.save_for_backward(product, targets, *saved, *others)  # type: ignore[arg-type]
-        ctx.parts, ctx.num_states = parts, len(names)  # type: ignore[attr-defined]
         # an output must not be an input
-        updated = tuple(
-            after[n] if after[n] is not state[n] else after[n].clone() for n in names[num_trained:]
-        )
-        ctx.mark_non_differentiable(*updated)
-        return (loss, *updated)
+        updated = {n: after[n] if after[n] is not state[n] else after[n].clone() for n in names}
+        outputs = [updated[n] for n in names[num_trained:]]
+        # the loss is that of the centers before the batch, and of the scale after it
+        before = (*names[:num_trained], "centers")
+        used = (state[n] if n in before else updated[n] for n in names)
+        ctx.save_for_backward(*inputs, *used, product, *saved, *others)  # type: ignore[arg-type]
+        ctx.parts, ctx.parts_at, ctx.names = parts, parts_at, names  # type: ignore[attr-defined]
+        ctx.mark_non_differentiable(*outputs)
+        return (loss, *outputs)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, loss_grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        product, targets, *others = ctx.saved_tensors
-        saved = Saved(*others[: len(Saved._fields)])
-        gradients = SampleGradients(product, targets, saved, *others[len(Saved._fields) :])
+        tensors = iter(ctx.saved_tensors)
+        inputs = Inputs(*itertools.islice(tensors, len(Inputs._fields)))
+        state = {name: next(tensors) for name in ctx.names}
+        product, *others = tensors
         with torch.autocast(product.device.type, enabled=False):
-            gradient = backward_pass(ctx.parts, gradients, loss_grad)
-        state_grads: list[Tensor | None] = [None] * ctx.num_states
+            if _needs_graph():
+                parts = ctx.parts_at(state)
+                gradient = _with_graph(_loss_gradient, parts, inputs, state, loss_grad)
+            else:
+                saved, others = Saved(*others[: len(Saved._fields)]), others[len(Saved._fields) :]
+                gradients = SampleGradients(product, inputs.targets, saved, *others)
+                gradient = backward_pass(ctx.parts, gradients, loss_grad)
+        state_grads: list[Tensor | None] = [None] * len(ctx.names)
         if gradient.log_scale is not None:
             state_grads[0] = gradient.log_scale
         input_grads = (gradient.features, gradient.weights, gradient.bias, None, None)
@@ -266,17 +279,61 @@ class SimilarityFunction(torch.autograd.Function):
         bias: Tensor | None,
     ) -> Tensor:
         values, saved = similarity.forward(features, weights, bias)
-        ctx.save_for_backward(*saved)  # type: ignore[arg-type]
+        ctx.save_for_backward(features, weights, bias, *saved)  # type: ignore[arg-type]
         ctx.similarity = similarity  # type: ignore[attr-defined]
         return values
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        saved, similarity = Saved(*ctx.saved_tensors), ctx.similarity
-        bias_grad = grad.sum(-2) if similarity.has_bias else None
-        grad = similarity.product_gradient(grad.clone(), saved)
-        ones = torch.ones_like(grad[..., 0])
+        features, weights, bias, *saved = ctx.saved_tensors
+        similarity = ctx.similarity
         with torch.autocast(grad.device.type, enabled=False):
-            features_grad, weights_grad = similarity.backward(grad, saved, ones)
-        return None, features_grad, weights_grad, bias_grad
+            if _needs_graph():
+                gradient = _with_graph(
+                    _similarity_gradient_anew, similarity, features, weights, bias, grad
+                )
+            else:
+                gradient = _similarity_gradient(similarity, Saved(*saved), grad)
+        return None, *gradient, grad.sum(-2) if similarity.has_bias else None
+
+
+def _needs_graph() -> bool:
+    """Whether the gradient is to be differentiated; a compiled graph cannot be."""
+    return torch.is_grad_enabled() and not torch.compiler.is_compiling()
+
+
+def _with_graph(gradient: Callable[..., Any], parts: Any, *inputs: Any) -> Any:
+    """Return `gradient(parts, *inputs)` with a graph, for parts that write their derivatives out.
+
+    `functionalize` replaces operations in place, which overwrite what autograd saves.
+
+    Raises:
+        RequestError: a part is of a plug-in, whose derivative may have no graph.
+    """
+    flat = [*parts[:-1], *parts[-1]] if isinstance(parts, Parts) else [parts]
+    for part in flat:
+        if not type(part).__module__.startswith("marginctl."):
+            raise RequestError(
+                f"{type(part).__name__}: create_graph=True differentiates the gradient, which "
+                "marginctl supports for its own parts only: leave this plug-in out"
+            )
+    return torch.func.functionalize(functools.partial(gradient, parts))(*inputs)
+
+
+def _loss_gradient(parts: Parts, inputs: Inputs, state: State, row_weight: Tensor) -> Gradient:
+    _, _, gradients = forward_pass(parts, inputs, state, training=False, with_gradients=True)
+    assert gradients is not None
+    return backward_pass(parts, gradients, row_weight)
+
+
+def _similarity_gradient(
+    similarity: Similarity, saved: Saved, grad: Tensor
+) -> tuple[Tensor, Tensor]:
+    grad = similarity.product_gradient(grad.clone(), saved)
+    return similarity.backward(grad, saved, torch.ones_like(grad[..., 0]))
+
+
+def _similarity_gradient_anew(
+    similarity: Similarity, features: Tensor, weights: Tensor, bias: Tensor | None, grad: Tensor
+) -> tuple[Tensor, Tensor]:
+    return _similarity_gradient(similarity, similarity.forward(features, weights, bias)[1], grad)

@@ -90,5 +90,5 @@ def _error(z: Tensor, unit: Tensor, weights: Tensor, gram: Tensor | None, kappas
     """Return 2 E of K candidates (K, ..., N), up to a constant of the sample."""
     alpha = (kappas.view(-1, *[1] * z.dim()) * z).softmax(-1)
     if gram is None:
-        return (alpha @ weights).sub_(unit).square_().sum(-1)
+        return (alpha @ weights).sub_(unit).pow_(2).sum(-1)
     return (alpha @ gram).sub_(2 * z).mul_(alpha).sum(-1)

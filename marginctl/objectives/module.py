@@ -1,16 +1,20 @@
 """The objective of one network as an `nn.Module`, with its class weights and state."""
 
 import math
+import operator
 from collections.abc import Callable
 from typing import Any, Literal, get_args
 
+import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from marginctl.errors import RequestError
 from marginctl.objectives.functional import ObjectiveFunction, check_targets
 from marginctl.objectives.parts import ObjectiveSpec
 from marginctl.objectives.scales import State
+from marginctl.utils.text import shorten
 
 Reduction = Literal["mean", "sum", "none"]
 
@@ -43,12 +47,8 @@ class Objective(nn.Module):
         class_weights: Tensor | None = None,
     ) -> None:
         super().__init__()
-        for name, number, minimum in (
-            ("num_classes", num_classes, 2),
-            ("feature_dim", feature_dim, 1),
-        ):
-            if not isinstance(number, int) or number < minimum:
-                raise RequestError(f"{name} = {number!r}: expected an integer, at least {minimum}")
+        num_classes = _integer("num_classes", num_classes, 2)
+        feature_dim = _integer("feature_dim", feature_dim, 1)
         self.spec, self.num_classes, self.feature_dim = spec, num_classes, feature_dim
         self.function = ObjectiveFunction(spec, num_classes)
         bound = 1 / math.sqrt(feature_dim)
@@ -96,10 +96,13 @@ class Objective(nn.Module):
     def _state(self) -> State:
         return {name: getattr(self, name) for name in self._state_names}
 
-    def forward(self, features: Tensor, target: Tensor, reduction: Reduction = "mean") -> Tensor:
+    def forward(
+        self, features: ArrayLike, target: ArrayLike, reduction: Reduction = "mean"
+    ) -> Tensor:
         """Return the loss of features (N, d) and labels (N,).
 
         Args:
+            features, target: tensors on the device of the weights, or arrays or lists.
             reduction: `mean` and `sum` give a scalar, `none` gives (N,).
 
         Raises:
@@ -108,9 +111,10 @@ class Objective(nn.Module):
         """
         if reduction not in get_args(Reduction):
             raise ValueError(f"reduction: {reduction!r}, expected 'mean', 'sum' or 'none'")
-        self._check_features(features)
+        features = self._validate_features(features)
         if not len(features):
             raise ValueError("features: 0 rows, expected at least 1")
+        target = self._as_tensor("target", target)
         check_targets(target, features.shape[0], self.num_classes)
         with torch.autocast(features.device.type, enabled=False):
             loss, state = self.function(
@@ -136,15 +140,15 @@ class Objective(nn.Module):
             return loss.sum()
         return loss.mean() if sample_weights is None else loss.sum() / sample_weights.sum()
 
-    def similarities(self, features: Tensor) -> Tensor:
+    def similarities(self, features: ArrayLike) -> Tensor:
         """Return (N, C) similarities, unscaled, without margin."""
-        self._check_features(features)
+        features = self._validate_features(features)
         with torch.autocast(features.device.type, enabled=False):
             return self.function.similarities(features, self.weight, self.bias)
 
-    def logits(self, features: Tensor) -> Tensor:
+    def logits(self, features: ArrayLike) -> Tensor:
         """Return (N, C) scale x similarity, without margin; for probabilities and calibration."""
-        self._check_features(features)
+        features = self._validate_features(features)
         with torch.autocast(features.device.type, enabled=False):
             return self.function.logits(features, self.weight, self._state(), self.bias)
 
@@ -154,11 +158,11 @@ class Objective(nn.Module):
             state = self._state()
             return self.function.scale_similarities(similarities, features, self.weight, state)
 
-    def predict(self, features: Tensor) -> Tensor:
+    def predict(self, features: ArrayLike) -> Tensor:
         """Return (N,) classes of the largest similarity, which differ even where the scale is 0."""
         return self.similarities(features).argmax(-1)
 
-    def optimal_scale(self, features: Tensor) -> Tensor:
+    def optimal_scale(self, features: ArrayLike) -> Tensor:
         """Return (N,) least-squares kappa* of each sample, whatever the objective's scale.
 
         Raises:
@@ -169,20 +173,51 @@ class Objective(nn.Module):
                 f"the least-squares scale is defined on cosines and the similarity is "
                 f"'{self.spec.similarity.kind}': use similarity 'cosine'"
             )
-        self._check_features(features)
+        features = self._validate_features(features)
         with torch.autocast(features.device.type, enabled=False):
             return self.function.optimal_scale(features, self.weight)
 
     def extra_repr(self) -> str:
         return f"{self.spec}, num_classes={self.num_classes}, feature_dim={self.feature_dim}"
 
-    def _check_features(self, features: Tensor) -> None:
+    def _validate_features(self, given: ArrayLike) -> Tensor:
+        features = self._as_tensor("features", given)
         if features.dim() != 2 or features.shape[1] != self.feature_dim:
             raise ValueError(
                 f"features: shape {tuple(features.shape)}, expected (N, {self.feature_dim})"
             )
         if not features.is_floating_point():
             raise ValueError(f"features: dtype {features.dtype}, expected a floating-point dtype")
+        return features
+
+    def _as_tensor(self, name: str, given: ArrayLike) -> Tensor:
+        """Return a tensor as it is, and an array or list as one on the device of the weights."""
+        device = self.weight.device
+        if isinstance(given, Tensor):
+            if given.device != device:
+                raise ValueError(
+                    f"{name}: on {given.device}, expected {device}, where the objective's weights "
+                    "are: move one of them with .to()"
+                )
+            return given
+        try:
+            return torch.from_numpy(np.array(given, order="C")).to(device)
+        except (TypeError, ValueError, RuntimeError):
+            raise ValueError(
+                f"{name}: {type(given).__name__} {shorten(repr(given))}: expected a tensor, or an "
+                "array or list of numbers"
+            ) from None
+
+
+def _integer(name: str, number: Any, minimum: int) -> int:
+    """Return an integer, also of numpy, as Python's."""
+    try:
+        value = operator.index(number)
+    except TypeError:
+        value = minimum - 1
+    if isinstance(number, bool) or value < minimum:
+        raise RequestError(f"{name} = {number!r}: expected an integer, at least {minimum}")
+    return value
 
 
 def _validate_class_weights(given: Any, num_classes: int) -> Tensor:

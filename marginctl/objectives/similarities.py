@@ -180,7 +180,11 @@ class Angle(Cosine):
         self, features: Tensor, weights: Tensor, bias: Tensor | None
     ) -> tuple[Tensor, Saved]:
         cosine, saved = super().forward(features, weights, bias)
-        return cosine.clamp_(-1, 1).acos().neg_(), saved._replace(cosine=cosine)
+        angle = cosine.clamp_(-1, 1).acos()
+        if torch.is_grad_enabled():  # for a second derivative: torch's slope at +-1 is infinite
+            at_end = cosine.abs() == 1
+            angle = torch.where(at_end, angle.detach(), cosine.masked_fill(at_end, 0.0).acos())
+        return angle.neg_(), saved._replace(cosine=cosine)
 
     def product_gradient(self, grad: Tensor, saved: Saved) -> Tensor:
         assert saved.cosine is not None

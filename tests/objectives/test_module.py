@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch.nn import functional as F  # noqa: N812
@@ -333,3 +334,56 @@ def test_logits_of_similarities_at_hand_are_the_same_bits(name):
     with torch.no_grad():
         found = module.scale_similarities(module.similarities(features), features)
         assert torch.equal(found, module.logits(features))
+
+
+X = np.random.default_rng(0).normal(size=(5, 4))
+Y = [0, 1, 2, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("features", "target"),
+    [
+        (X, Y),
+        (X.tolist(), np.array(Y, np.uint8)),
+        (pd.DataFrame(X), pd.Series(Y)),
+        (X[::-1][::-1], tuple(Y)),
+        (torch.tensor(X), torch.tensor(Y, dtype=torch.int16)),
+    ],
+)
+def test_features_and_targets_may_be_arrays_or_lists(features, target):
+    module = create("soft", np.int64(3), np.int32(4))
+    assert (type(module.num_classes), type(module.feature_dim)) == (int, int)
+    want = module(torch.tensor(X), torch.tensor(Y))
+    assert torch.equal(module(features, target), want)
+    assert torch.equal(module.predict(features), module.predict(torch.tensor(X)))
+
+
+@pytest.mark.parametrize(
+    ("features", "target", "message"),
+    [
+        (X.astype(int), Y, "features: dtype torch.int64, expected a floating-point"),
+        (X[0], Y, r"features: shape \(4,\), expected \(N, 4\)"),
+        (X.astype(str), Y, "features: ndarray array.*expected a tensor, or an array or list of"),
+        ([[1.0], [1.0, 2.0]], Y, r"features: list \[\[1.0\], \[1.0, 2.0\]\]: expected a tensor"),
+        (torch.tensor(X, device="meta"), Y, "features: on meta, expected cpu"),
+        (X, torch.zeros(5, dtype=torch.int64, device="meta"), "target: on meta, expected cpu"),
+        (X, [0.0, 1, 2, 1, 0], "target: dtype torch.float64, expected an integer dtype"),
+        (X, [True] * 5, "target: dtype torch.bool, expected an integer dtype"),
+        (X, ["a"] * 5, "target: list .'a', .*expected a tensor, or an array or list of numbers"),
+        (X, None, "target: NoneType None: expected a tensor"),
+        (X, Y[:4], r"target: shape \(4,\), expected \(5,\)"),
+        (X, np.array(Y)[:, None], r"target: shape \(5, 1\), expected \(5,\)"),
+        (X, [0, 1, 2, 3, 0], "target: labels from 0 to 3, expected 0 to 2"),
+        (X, [-1] * 5, "target: labels from -1 to -1, expected 0 to 2"),
+    ],
+)
+def test_wrong_features_and_targets_are_one_clear_error(features, target, message):
+    with pytest.raises(ValueError, match=f"^{message}"):
+        create("soft", 3, 4)(features, target)
+
+
+@pytest.mark.parametrize("number", [True, np.True_, 3.0, np.float64(4), "3", None, 0, -3])
+@pytest.mark.parametrize("argument", ["num_classes", "feature_dim"])
+def test_a_size_that_is_no_integer_is_refused(argument, number):
+    with pytest.raises(RequestError, match=f"^{argument} = .*: expected an integer, at least"):
+        create("soft", **{"num_classes": 3, "feature_dim": 4, argument: number})

@@ -177,6 +177,66 @@ def test_gradcheck(name):
 
 
 @pytest.mark.parametrize("name", ALL)
+def test_second_derivatives(name):
+    """Of the gradient with `create_graph=True`, which has the bits of that without."""
+    x, y = batch(3, 3, 2)
+    module = objective(name, 3, 2).eval()  # the state is frozen
+    leaves = [x.requires_grad_(), *module.parameters()]
+    names = [n for n, _ in module.named_parameters()]
+
+    def loss(features, *parameters):
+        given = dict(zip(names, parameters, strict=True))
+        return torch.func.functional_call(module, given, (features, y, "none"))
+
+    assert torch.autograd.gradgradcheck(loss, leaves, fast_mode=True)
+    assert torch.autograd.gradgradcheck(module.logits, x, fast_mode=True)
+    for graph in (False, True):
+        gradients = torch.autograd.grad(loss(*leaves).mean(), leaves, create_graph=graph)
+        assert all(g.requires_grad == graph for g in gradients)
+        plain = gradients if not graph else plain
+    assert all(map(torch.equal, plain, gradients))
+
+
+@pytest.mark.parametrize("name", ["soft", "adacos", "center", "arcgrad", "cosine-learned"])
+def test_a_gradient_penalty_reaches_a_network_in_training(name):
+    """Its gradient is that of finite differences; the state is that before the batch."""
+    x, y = batch()
+    module, network = objective(name), torch.nn.Linear(6, 6).double()
+    start = copy.deepcopy(module)
+
+    def penalty(graph=True):
+        module = copy.deepcopy(start)
+        features = network(x).requires_grad_()
+        (slope,) = torch.autograd.grad(module(features, y), features, create_graph=graph)
+        return slope.square().sum()
+
+    (found,) = torch.autograd.grad(penalty(), network.bias)
+    if name == "adacos":  # its scale counts as a constant, and follows the batch here
+        assert found.abs().sum() > 0
+        return
+    step, wanted = 1e-6, torch.empty(6, dtype=torch.float64)
+    for i in range(6):
+        sides = []
+        for sign in (1, -1):
+            network.bias.data[i] += sign * step
+            sides.append(penalty(graph=False).item())
+            network.bias.data[i] -= sign * step
+        wanted[i] = (sides[0] - sides[1]) / (2 * step)
+    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-8)
+
+
+@pytest.mark.parametrize("name", ["arcgrad", "arcface", "l-softmax", "cosine"])
+def test_second_derivatives_at_the_ends_of_the_cosine_are_finite(name):
+    module = objective(name, dtype=torch.float32)
+    weight = module.weight.detach()
+    x = torch.cat([weight, -weight, torch.zeros(1, 6)]).requires_grad_()
+    y = torch.arange(len(x)) % 4
+    (slope,) = torch.autograd.grad(module(x, y), x, create_graph=True)
+    for gradient in torch.autograd.grad(slope.square().sum(), (x, module.weight)):
+        assert gradient.isfinite().all()
+
+
+@pytest.mark.parametrize("name", ALL)
 def test_logits_and_similarities_are_differentiable(name):
     x, _ = batch()
     module = objective(name).eval()

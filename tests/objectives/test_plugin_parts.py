@@ -213,3 +213,17 @@ def test_two_regularizers_of_the_same_input_add_up(install):
     module = Objective(spec, 4, 3, torch.float64)
     x = torch.randn(5, 3, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda f: module(f, torch.tensor([0, 1, 2, 3, 0])), (x,))
+
+
+@pytest.mark.parametrize("kind", ["loss", "margin", "regularizer"])
+def test_a_plugin_part_is_not_differentiated_twice(install, kind):
+    """Its derivative comes from autograd without a graph: it would count as a constant."""
+    classes = {"loss": "Expanded", "margin": "Tilted", "regularizer": "Bare"}
+    install(**{kind: classes[kind]})
+    own = part(classes[kind].lower())
+    parts = {"regularizers": (own,)} if kind == "regularizer" else {kind: own}
+    module = Objective(ObjectiveSpec(part("gaussian"), **parts), 4, 3)
+    x = torch.randn(5, 3, requires_grad=True)
+    loss = module(x, torch.tensor([0, 1, 2, 3, 0]))
+    with pytest.raises(RequestError, match=f"{classes[kind]}: create_graph=True"):
+        torch.autograd.grad(loss, x, create_graph=True)
