@@ -133,16 +133,27 @@ def validate(
         RequestError: one line for each problem: file and line (or option), key, value and what
             was expected.
     """
-    for override in overrides:
-        key, equals, text = override.partition("=")
-        option = f"--set {shorten(override)}"
-        if not equals or not key.strip():
-            raise RequestError(f"{option}: expected dotted.key=value")
-        _assign(document, key.strip(), yaml.parse_scalar(text, option), option)
     options = options or {}
-    for key, (option, value) in options.items():
-        if value is not None:
-            _assign(document, key, value, option)
+    given = {key: option for key, (option, value) in options.items() if value is not None}
+    for override in overrides:
+        key, equals, text = (piece.strip() for piece in override.partition("="))
+        option = f"--set {shorten(override)}"
+        if not equals or not all(key.split(".")):
+            raise RequestError(f"{option}: expected dotted.key=value")
+        if "[" in key:
+            raise RequestError(
+                f"{option}: a key has no brackets: set a list as a whole, such as seeds=[0,1]"
+            )
+        value = yaml.parse_scalar(text, option)
+        for other, name in given.items():
+            if any(f"{leaf}.".startswith(f"{other}.") for leaf in _leaves(key, value)):
+                raise RequestError(f"{name} and {option}: both set '{other}': give one of them")
+        _assign(document, key, value, option)
+    grid = document.content.get("grid")
+    for key, option in given.items():
+        if isinstance(grid, dict) and key in grid:
+            raise RequestError(f"{option}: the grid sets '{key}': give --set grid.{key}=[...]")
+        _assign(document, key, options[key][1], option)
     if problems := _undecodable(document.content, document.origins, document.file):
         raise RequestError(*problems)
     try:
@@ -169,6 +180,13 @@ def _undecodable(
     ]
 
 
+def _leaves(key: str, value: Any) -> list[str]:
+    """Return the dotted keys that an override sets; those of a mapping are below its key."""
+    if not isinstance(value, dict):
+        return [key]
+    return [leaf for inner in value for leaf in _leaves(f"{key}.{inner}", value[inner])]
+
+
 def _assign(document: RecipeDocument, dotted: str, value: Any, where: str) -> None:
     place: yaml.KeyPath = tuple(dotted.split("."))
     if place[0] == "grid":  # its keys are dotted themselves
@@ -179,7 +197,10 @@ def _assign(document: RecipeDocument, dotted: str, value: Any, where: str) -> No
         child = inner.setdefault(str(key), {})
         if not isinstance(child, dict):
             origin = origins.get(place[:depth], where)
-            raise RequestError(f"{origin}: '{key}' is not a mapping and has no keys below it")
+            raise RequestError(
+                f"{origin}: '{shorten(str(key))}' is not a mapping and has no keys below it: set "
+                "it as a whole"
+            )
         inner = child
     inner[str(place[-1])] = value
     for known in [p for p in origins if p[: len(place)] == place]:
@@ -197,8 +218,7 @@ def _error_lines(
     lines = []
     origins = document.origins
     for problem in error.errors(include_url=False):
-        # Places in a union carry the branch's name, which is no key of the recipe.
-        place = tuple(k for k in problem["loc"] if not _is_union_branch(k))
+        place = _place(problem, document.content)
         where = next(
             (origins[place[:n]] for n in range(len(place), -1, -1) if place[:n] in origins),
             document.file,
@@ -222,8 +242,16 @@ def _error_lines(
     return list(dict.fromkeys(lines))
 
 
-def _is_union_branch(key: str | int) -> bool:
-    return isinstance(key, str) and ("[" in key or key == "str")
+def _place(problem: Any, content: Any) -> yaml.KeyPath:
+    """Return where a problem is; pydantic adds the branches of unions, which are no keys."""
+    place: list[str | int] = []
+    for key in problem["loc"]:
+        if (isinstance(content, dict) and key in content) or (
+            isinstance(content, list) and isinstance(key, int)
+        ):
+            content = content[key]
+            place.append(key)
+    return (*place, *problem["loc"][-1:]) if problem["type"] == "missing" else tuple(place)
 
 
 def _fields_at(model: Any, place: tuple[str | int, ...]) -> list[str]:

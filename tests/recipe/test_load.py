@@ -243,10 +243,60 @@ def test_overrides(write):
         ("seeds=" + "9" * 5000, f"--set seeds={'9' * 51}...: '{'9' * 57}...' with the tag !!int"),
         ("seeds=[1", "--set seeds=[1: not valid YAML"),
         ("a.b.c=3", "--set a.b.c=3: unknown key 'a'"),
+        ("protocol.str=1", "--set protocol.str=1: unknown key 'protocol.str'"),
+        ("protocol.int=1", "--set protocol.int=1: unknown key 'protocol.int'"),
+        ("str=1", "--set str=1: unknown key 'str'"),
+        ("str.x=1", "--set str.x=1: unknown key 'str'"),
+        (".seeds=1", "--set .seeds=1: expected dotted.key=value"),
+        ("objectives.0=soft", "r.yaml:3: 'objectives' is not a mapping and has no keys below it"),
+        *(
+            (f"{key}=1", f"--set {key}=1: a key has no brackets: set a list as a whole")
+            for key in ("objectives[0]", "x[0]", "[", "protocol[epochs]", "grid.lr[0]")
+        ),
     ],
 )
 def test_bad_overrides(write, override, message):
     assert any(line.startswith(message) for line in problems(write(GOOD), override))
+
+
+@pytest.mark.parametrize("key", ["x[0]", "[", "function-after[x]", "str", "list[str]"])
+def test_an_unknown_key_that_is_spelt_like_a_union_s_branch(write, key):
+    found = problems(write(f'{GOOD}"{key}": 1\n'))
+    assert len(found) == 1
+    assert found[0].startswith(f"r.yaml:7: unknown key '{key}': expected one of paper,")
+    inner = problems(write(GOOD.replace("epochs: 5", f'"{key}": 5')))
+    assert len(inner) == 1
+    assert inner[0].startswith(f"r.yaml:6: unknown key 'protocol.{key}': expected one of")
+
+
+@pytest.mark.parametrize(
+    ("key", "option", "value", "override"),
+    [
+        ("objectives", "--objective", ["soft"], "objectives=[arcface]"),
+        ("protocol.folds", "--folds", 5, "protocol.folds=3"),
+        ("protocol.folds", "--folds", 5, "protocol={folds: 3}"),
+        ("seeds", "--seed", [1], " seeds = [2]"),
+        ("protocol.folds", "--folds", 5, "protocol.folds.x=3"),
+    ],
+)
+def test_an_option_and_an_override_of_one_key_are_refused(write, key, option, value, override):
+    found = problems(write(GOOD), override, options={key: (option, value)})
+    assert len(found) == 1
+    assert found[0].startswith(f"{option} and --set ")
+    assert found[0].endswith(f": both set '{key}': give one of them")
+    others = {key: (option, None), "protocol.repeats": ("--repeats", 2)}
+    if ".x" not in override:
+        assert load_recipe(write(GOOD), UciCvRecipe, [override], others).protocol.repeats == 2
+
+
+def test_an_option_whose_key_the_grid_sets_is_refused(marginctl):
+    ran = marginctl(
+        *("train", "--data", "digits", "--epochs", 3, "--set", "grid.train.epochs=[1, 2]")
+    )
+    assert (ran.status, ran.err) == (
+        2,
+        "error: --epochs: the grid sets 'train.epochs': give --set grid.train.epochs=[...]\n",
+    )
 
 
 def test_an_option_names_itself(write):
