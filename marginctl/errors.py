@@ -33,6 +33,12 @@ class PeerLostError(MarginctlError):
     is_local_to_process = True
 
 
+class MissingPeerError(RequestError):
+    """The other processes of a data-parallel training run do not come."""
+
+    is_local_to_process = True
+
+
 class DecodeError(RequestError):
     """An image file cannot be decoded."""
 

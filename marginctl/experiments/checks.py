@@ -13,6 +13,7 @@ from marginctl.data.paths import default_data_dir
 from marginctl.errors import RequestError
 from marginctl.experiments.tasks import load_task_recipe
 from marginctl.models.factory import check_image_shape
+from marginctl.objectives.parts import untrainable_reason
 from marginctl.recipe import (
     ImageRecipe,
     RecipeDocument,
@@ -106,11 +107,17 @@ def load_recipe_images(data: ImageData, folder: Path, *, test_only: bool = False
 
 
 def check_images(recipe: ImageRecipe, images: ImageDataset) -> None:
-    """Raise RequestError for images of fewer than two classes, or that the model cannot take."""
+    """Raise RequestError for images of fewer than two classes, or that the recipe cannot learn."""
     if images.num_classes < 2:
         raise RequestError(
             f"data set '{images.name}': {images.num_classes} class: expected at least 2"
         )
+    for objective in recipe.objectives:
+        if reason := untrainable_reason(objective.spec, images.num_classes):
+            raise RequestError(
+                f"objective '{objective}' on data set '{images.name}' "
+                f"({images.num_classes} classes): {reason}: leave it out"
+            )
     check_image_shape(recipe.model, images.channels, images.image_size)
 
 

@@ -46,7 +46,10 @@ def run_trials(
     Raises:
         StoppedRunError: a signal came; the current trial has a checkpoint.
     """
-    with process_group(session.device) as world, SignalHandler().installed() as signals:
+    with (
+        process_group(session.device, callback.message) as world,
+        SignalHandler().installed() as signals,
+    ):
         pending = session.unfinished() if world.is_main_process else []
         if pending:
             session.write_recipe()

@@ -36,7 +36,8 @@ def resolve_device(name: str, *, accelerated: bool = False) -> str:
 
 def world_size() -> int:
     """Return the number of processes that torchrun started to train together; 1 without it."""
-    return int(os.environ.get("WORLD_SIZE", "1")) if "RANK" in os.environ else 1
+    size = os.environ.get("WORLD_SIZE", "")
+    return max(1, int(size)) if "RANK" in os.environ and size.isdecimal() else 1
 
 
 def is_main_process() -> bool:

@@ -2,7 +2,9 @@
 
 import contextlib
 import os
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,8 +12,10 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
-from marginctl.errors import PeerLostError, RequestError
+from marginctl.errors import MissingPeerError, PeerLostError, RequestError
 from marginctl.utils.device import world_size
+
+ANNOUNCE_SECONDS, JOIN_SECONDS = 5, 300  # torchrun starts all processes within seconds
 
 # Words in the errors of a lost connection; torch has no type of its own for them.
 _CONNECTION_ERRORS = (
@@ -91,10 +95,15 @@ def local_device(device: str) -> str:
 
 
 @contextlib.contextmanager
-def process_group(device: str) -> Iterator[World]:
+def process_group(device: str, message: Callable[[str], None]) -> Iterator[World]:
     """Join the processes that torchrun started, by gloo on CPUs and NCCL on GPUs.
 
+    Args:
+        device: of this process.
+        message: gets a line if the others are not there at once.
+
     Raises:
+        MissingPeerError: they do not come, or torchrun's variables are incomplete.
         PeerLostError: another process has ended.
     """
     if world_size() == 1:
@@ -102,7 +111,7 @@ def process_group(device: str) -> Iterator[World]:
         return
     if device.startswith("cuda"):
         torch.cuda.set_device(device)
-    dist.init_process_group("nccl" if device.startswith("cuda") else "gloo")
+    _join("nccl" if device.startswith("cuda") else "gloo", message)
     try:
         yield World(dist.get_rank(), dist.get_world_size())
         dist.barrier()  # leave together: a process that is still connected would fail
@@ -116,6 +125,35 @@ def process_group(device: str) -> Iterator[World]:
     finally:
         with contextlib.suppress(Exception):  # it fails where a peer has ended
             dist.destroy_process_group()
+
+
+def _join(backend: str, message: Callable[[str], None]) -> None:
+    """Join the process group in a thread, as a signal cannot interrupt torch's waiting."""
+    joined: Future[None] = Future()
+
+    def join() -> None:
+        try:
+            joined.set_result(dist.init_process_group(backend))
+        except Exception as error:
+            joined.set_exception(error)
+
+    threading.Thread(target=join, daemon=True).start()
+    names = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+    given = " ".join(f"{name}={os.environ[name]}" for name in names if name in os.environ)
+    advice = "start all with torchrun, or unset RANK and WORLD_SIZE to train in one process"
+    for seconds, text in (
+        (ANNOUNCE_SECONDS, f"waiting up to {JOIN_SECONDS} s for other processes ({given}): {advice}"),
+        (JOIN_SECONDS, ""),
+    ):
+        try:
+            return joined.result(seconds)
+        except TimeoutError:
+            if text:
+                message(text)
+        except (ValueError, RuntimeError) as error:
+            reason = str(error).splitlines()[0]
+            raise MissingPeerError(f"{given}: {reason}: {advice}") from None
+    raise MissingPeerError(f"{given}: other processes are missing after {JOIN_SECONDS} s: {advice}")
 
 
 def _is_connection_error(error: BaseException) -> bool:

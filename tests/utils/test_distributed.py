@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -11,7 +12,10 @@ import pytest
 from PIL import Image
 
 from marginctl.cli import run as run_command
+from marginctl.errors import MissingPeerError
 from marginctl.training.trainer import Trainer
+from marginctl.utils import distributed
+from marginctl.utils.device import world_size
 from tests.faults.harness import start
 
 RECIPE = """
@@ -207,3 +211,55 @@ def test_two_stages_on_two_processes(tmp_path, recipe, marginctl):
 
 def read(path):
     return json.loads(path.read_text())
+
+
+@pytest.mark.parametrize(("rank", "number"), [(0, signal.SIGTERM), (1, signal.SIGINT)])
+def test_variables_of_torchrun_without_other_processes(tmp_path, rank, number):
+    """Left over in the environment: the command says what it waits for, and ends on a signal."""
+    line = [sys.executable, "-m", "marginctl", "train", "--data", "digits", "--model", "mlp:width=4"]
+    alone = {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}
+    if rank == 0:
+        with socket.socket() as free:
+            free.bind(("localhost", 0))
+            alone["MASTER_PORT"] = str(free.getsockname()[1])
+    process = subprocess.Popen(
+        [*line, "--device", "cpu", "--out", str(tmp_path)],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **alone},
+    )
+    while not (said := process.stderr.readline()).startswith("waiting"):
+        assert process.poll() is None, said
+    assert f"up to 300 s for other processes (RANK={rank} WORLD_SIZE=2 MASTER_ADDR=local" in said
+    assert "unset RANK and WORLD_SIZE to train in one process" in said
+    process.send_signal(number)
+    assert process.wait(timeout=20) == 128 + number
+    process.stderr.close()
+
+
+@pytest.mark.parametrize(
+    ("variables", "reason"),
+    [
+        ({}, "environment variable MASTER_ADDR expected, but not set"),
+        ({"MASTER_ADDR": "localhost", "MASTER_PORT": "x"}, "invalid literal for int"),
+        ({"RANK": "first", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}, "invalid literal"),
+        ({"MASTER_ADDR": "localhost", "MASTER_PORT": "1", "RANK": "1"}, "missing after 0.5 s"),
+    ],
+)
+def test_what_torchrun_did_not_set(monkeypatch, variables, reason):
+    monkeypatch.setattr(distributed, "ANNOUNCE_SECONDS", 0.1)
+    monkeypatch.setattr(distributed, "JOIN_SECONDS", 0.5)
+    for name, value in {"RANK": "0", "WORLD_SIZE": "2", **variables}.items():
+        monkeypatch.setenv(name, value)
+    with (
+        pytest.raises(MissingPeerError, match=f"WORLD_SIZE=2.*{reason}.*torchrun, or unset"),
+        distributed.process_group("cpu", lambda line: None),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("size", ["", "two", "-2", "0", "1"])
+def test_a_world_size_that_torchrun_cannot_set_is_one(monkeypatch, size):
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", size)
+    assert world_size() == 1
