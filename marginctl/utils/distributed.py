@@ -142,7 +142,10 @@ def _join(backend: str, message: Callable[[str], None]) -> None:
     given = " ".join(f"{name}={os.environ[name]}" for name in names if name in os.environ)
     advice = "start all with torchrun, or unset RANK and WORLD_SIZE to train in one process"
     for seconds, text in (
-        (ANNOUNCE_SECONDS, f"waiting up to {JOIN_SECONDS} s for other processes ({given}): {advice}"),
+        (
+            ANNOUNCE_SECONDS,
+            f"waiting up to {JOIN_SECONDS} s for other processes ({given}): {advice}",
+        ),
         (JOIN_SECONDS, ""),
     ):
         try:

@@ -216,7 +216,16 @@ def read(path):
 @pytest.mark.parametrize(("rank", "number"), [(0, signal.SIGTERM), (1, signal.SIGINT)])
 def test_variables_of_torchrun_without_other_processes(tmp_path, rank, number):
     """Left over in the environment: the command says what it waits for, and ends on a signal."""
-    line = [sys.executable, "-m", "marginctl", "train", "--data", "digits", "--model", "mlp:width=4"]
+    line = [
+        sys.executable,
+        "-m",
+        "marginctl",
+        "train",
+        "--data",
+        "digits",
+        "--model",
+        "mlp:width=4",
+    ]
     alone = {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}
     if rank == 0:
         with socket.socket() as free:
