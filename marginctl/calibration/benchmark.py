@@ -108,6 +108,7 @@ def calibrate(
                         "n": len(fit_part.labels),
                         "digest": fit_part.digest(),
                         "data": fit_part.data,
+                        "network": fit_part.network,
                     },
                 )
     document = {

@@ -27,7 +27,7 @@ class Calibrator:
     """A fitted calibration method.
 
     `fitted_on` has `name` and `n` of the samples; `digest`, the SHA-256 of their values and labels;
-    and `data`, that of the images where it is known.
+    and, where they are known, `data`, that of the images, and `network`, its trial and step.
     """
 
     method: str
@@ -80,6 +80,7 @@ def evaluate_calibrator(
     labels: Labels,
     bins: int,
     data: str | None,
+    network: str | None = None,
 ) -> dict[str, Any]:
     """Return the scores of a network's calibrated predictions, for `eval --calibration`.
 
@@ -100,9 +101,14 @@ def evaluate_calibrator(
         raise RequestError(f"--calibration {path}: the network's logits are not finite")
     predictions = calibrator.predict(logits, labels)
     scores = score(predictions, labels, bins, Bootstrap(0, 0))
-    fitted_on, note = calibrator.fitted_on, None
+    fitted_on, note, warning = calibrator.fitted_on, None, None
     if data is not None and fitted_on.get("data") == data:
         note = f"the calibrator was fitted on {fitted_on['n']} of these images"
+    if fitted_on.get("network") not in (None, network):
+        warning = (
+            f"the calibrator was fitted on another network ({fitted_on['network']}): it does not "
+            "calibrate this one"
+        )
     return {
         "file": str(path),
         "method": calibrator.method,
@@ -110,6 +116,7 @@ def evaluate_calibrator(
         "converged": calibrator.converged,
         "fitted_on": dict(fitted_on),
         "note": note,
+        "warning": warning,
         "top1": 100 * float(scores.values["accuracy"] or 0),
         "nll": scores.values["nll"],
         "brier": scores.values["brier"],

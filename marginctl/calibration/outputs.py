@@ -39,6 +39,7 @@ class Outputs:
         note: a remark for readers.
         classes: the names of the classes, where they have names.
         remarks: what a user should know about the values and labels.
+        network: the trial and the step of the network, where they are known.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Outputs:
     note: str | None = None
     classes: tuple[str, ...] | None = None
     remarks: tuple[str, ...] = ()
+    network: str | None = None
 
     @property
     def num_classes(self) -> int:

@@ -112,6 +112,7 @@ def build_command() -> Any:
 def run(arguments: list[str] | None = None) -> int:
     """Run a command line and return its exit status; an error of the user is one line."""
     _prepare_streams()
+    os.environ.pop("MPLBACKEND", None)  # a notebook's, which matplotlib refuses; files need none
     handlers = {}
     with contextlib.suppress(ValueError):  # not the main thread
         handlers = {signal.SIGTERM: signal.signal(signal.SIGTERM, _raise_terminated)}

@@ -1,5 +1,6 @@
 """marginctl calibrate."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -106,8 +107,7 @@ def command(
     if figure is not None:
         check_path("--figure", figure)
     inputs = [p for p in (source, calibration) if p is not None]
-    for output in (save, figure):
-        check_outputs(output, None, inputs)
+    check_outputs({"--save": save, "--figure": figure}, inputs)
     outputs = (
         read_outputs(source)
         if is_outputs_file(source)
@@ -154,11 +154,13 @@ def _predict(
     place = resolve_device(device, accelerated=True)
     on_summary = None if quiet else log_image_summary
     run = predict_run(path, data, which.value, data_dir, place, on_summary)
-    return create_outputs(
+    outputs = create_outputs(
         str(path),
         "logits",
         run.predictions.logits.numpy(),
         run.predictions.labels.numpy(),
         run.images.split_digests["test"],
         "the test images are split; no image that the network was trained on is used",
+        classes=run.classes,
     )
+    return replace(outputs, network=run.network)

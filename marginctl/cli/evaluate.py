@@ -106,7 +106,7 @@ def command(
 
     if figure is not None:
         check_path("--figure", figure)
-    check_outputs(figure, None, [p for p in (Path(run), calibration) if p is not None])
+    check_outputs({"--figure": figure}, [p for p in (Path(run), calibration) if p is not None])
     for name in ood or ():
         parse_ood_name(name)  # before anything takes its time
     folder = data_dir or default_data_dir()
@@ -129,12 +129,14 @@ def command(
             log_image_summary,
         )
         title = evaluate.title(document)
+    print_report(evaluation_report(title, document), "json" if json else report_format)
+    if warning := document.get("calibrated", {}).get("warning"):
+        log_lines([f"warning: {calibration}: {warning}"])
     if figure is not None:
         from marginctl.reports.figures.detection_of_run import draw
 
         reason = draw(title, document["detection"], figure)
         log_lines([f"wrote {figure}" if reason is None else f"{figure}: nothing to plot: {reason}"])
-    print_report(evaluation_report(title, document), "json" if json else report_format)
 
 
 def _verify(
@@ -155,10 +157,10 @@ def _verify(
     from marginctl.runs.atomic_io import check_outputs
     from marginctl.utils.device import resolve_device
 
-    check_outputs(predictions, None, [Path(run), *pairs])
+    check_outputs({"--predictions": predictions}, [Path(run), *pairs])
     place = resolve_device(device, accelerated=True)
     result = verify(Path(run), pairs, images, which.value, place, flip=flip)
-    if predictions is not None:
-        result.write(predictions)
     report = verification_report(title(result.document), result.document)
     print_report(report, report_format)
+    if predictions is not None:
+        result.write(predictions)

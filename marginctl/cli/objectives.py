@@ -65,13 +65,17 @@ def show(
     objectives = [parse(name) for name in names]
     documents = [describe(objective, classes) for objective in objectives]
     if plot is not None:
+        from marginctl.reports.figures.objective_curves import check_plot
+
+        check_plot(plot, classes)
+    if json:
+        print_json(documents[0] if len(documents) == 1 else documents)
+    else:
+        for i, document in enumerate(documents):
+            print_objective(document, first=i == 0)
+    if plot is not None:
         from marginctl.console.progress import log_lines
         from marginctl.reports.figures.objective_curves import draw
 
         draw(objectives, classes, plot)
         log_lines([f"wrote {plot}"])
-    if json:
-        print_json(documents[0] if len(documents) == 1 else documents)
-        return
-    for i, document in enumerate(documents):
-        print_objective(document, first=i == 0)

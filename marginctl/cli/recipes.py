@@ -64,7 +64,16 @@ def copy(
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
     """Copy a recipe to a file."""
-    from marginctl.recipe import copy_recipe
+    from marginctl.errors import RequestError
+    from marginctl.recipe import find_recipe
     from marginctl.reports.formats.output import print_lines
+    from marginctl.runs.atomic_io import check_outputs, write_output
+    from marginctl.utils.yaml import read_text
 
-    print_lines([str(copy_recipe(recipe, to, force=force))])
+    source = find_recipe(recipe).path
+    target = to / source.name if to.is_dir() else to
+    if target.exists() and not force:
+        raise RequestError(f"{target}: exists already: name another file, or add --force")
+    check_outputs({"FILE": target}, [source])
+    write_output(target, read_text(source, str(source)))
+    print_lines([str(target)])

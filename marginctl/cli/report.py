@@ -59,7 +59,7 @@ def command(
         typer.Option("--figure-format", help="Figure format (default: png)."),
     ] = None,
     report_format: common_options.ReportFormat = "table",
-    output: Annotated[Path | None, option("FILE", "Output file (default: stdout).")] = None,
+    output: Annotated[Path | None, option("FILE", "Output file (default: -, stdout).")] = None,
     diff: Annotated[
         bool,
         typer.Option("--diff", help="Compare two runs folders cell by cell: report --diff A B."),
@@ -74,9 +74,10 @@ def command(
     from marginctl.papers import check_paper
     from marginctl.reports.build import build_report
     from marginctl.reports.explain import explain as explain_cell
-    from marginctl.reports.formats.output import check_output
+    from marginctl.reports.figures.style import check_path
     from marginctl.reports.formats.registry import FORMATS
     from marginctl.results.collect import collect
+    from marginctl.runs.atomic_io import check_outputs
 
     conflicting: dict[str, object] = {
         "--baseline": baseline,
@@ -89,8 +90,11 @@ def command(
     is_page = FORMATS[report_format].is_page
     if is_page and output is None:
         raise RequestError(f"--format {report_format}: a page is a file: add --output report.html")
-    if output is not None:
-        check_output(output)
+    if str(output) == "-":
+        output = None
+    if figure is not None:
+        check_path("--figure", figure)
+    check_outputs({"--output": output, "--figure": figure}, folders={"--figures": figures})
     if paper is not None:
         check_paper(paper)
     if list_:
@@ -122,15 +126,13 @@ def command(
         sources=list(map(str, runs)),
     )
     log_lines(collected.problems)
+    shown = explain_cell(_canonical(explain), report) if explain else report
+    _print(shown, report_format, output)
     if figure:
         _draw_ranks(report, figure)
     if figures:
         _draw_figures(report, collected, figures, kind or [], figure_format or FigureFormat.png)
-    if explain:
-        _print(explain_cell(_canonical(explain), report), report_format, output)
-        return
-    _print(report, report_format, output)
-    if not report.tables:
+    if not explain and not report.tables:
         log_lines(["no finished runs found"])
 
 

@@ -144,11 +144,11 @@ def run_task(
         outcome = run_trials(session, callback, checkpoints, callback.done)
     if not prints:
         raise typer.Exit(1 if outcome.failed else 0)
-    if after is not None:
-        after(session)
     results = list(outcome.results.values())
     if run.json or results:
         report = TASKS[task].load("report")(results, session.recipe, outcome.failed)
         print_report(report, "json" if run.json else run.report_format)
+    if after is not None:
+        after(session)
     if outcome.failed:
         raise MarginctlError(*outcome.failed)

@@ -54,10 +54,9 @@ def command(
     of the training images chooses its L2 penalty. The runs folder keeps features and finished
     trials: the same command again computes what is missing.
     """
-    if predictions is not None:
-        from marginctl.runs.atomic_io import check_writable
+    from marginctl.runs.atomic_io import check_outputs
 
-        check_writable(predictions)
+    check_outputs({"--predictions": predictions})
 
     def write_predictions(session: Any) -> None:
         if predictions is not None:

@@ -162,7 +162,11 @@ def command(
     )
     if not dry_run:
         inputs = [*(csv or []), *filter(None, (train_csv, test_csv)), find_recipe(recipe).path]
-        check_outputs(predictions, save_models, inputs)
+        check_outputs(
+            {"--predictions": predictions, "--figure": figure},
+            inputs,
+            {"--save-models": save_models},
+        )
     pending = session.unfinished()
     with open_dask_executor(backend, scheduler, workers, needed=bool(pending)) as cluster:
         count = session.workers(workers, cluster) if pending else 1
@@ -170,6 +174,10 @@ def command(
             _print_plan(session.estimate(pending, count), json=json)
             return
         collector, outcome = _train(session, pending, count, cluster, quiet=quiet)
+    comparison = compare_folds(collector.grid, collector.results, compared_with)
+    failed = list(outcome.failed.values())
+    report = cv_report(collector.grid, session.recipe.protocol.model_dump(), comparison, failed)
+    print_report(report, "json" if json else report_format)
     if predictions:
         session.gather_predictions(predictions, outcome)
     if save_models:
@@ -178,10 +186,6 @@ def command(
         draw(session, collector.grid, figure)
         if not quiet:
             log_lines([f"wrote {figure}"])
-    comparison = compare_folds(collector.grid, collector.results, compared_with)
-    failed = list(outcome.failed.values())
-    report = cv_report(collector.grid, session.recipe.protocol.model_dump(), comparison, failed)
-    print_report(report, "json" if json else report_format)
     if failed:
         raise MarginctlError(*failed)
 

@@ -62,17 +62,11 @@ def _uci_state(name: str, data_dir: Path) -> tuple[str, str | None, str | None]:
     """Return state, path and detail."""
     definition, folder = uci_definitions()[name], data_dir / "uci" / name
     try:
-        data = load_uci(name, data_dir)
+        load_uci(name, data_dir)
     except MissingDataError as error:
         return "absent", None, error.lines[0]
     except RequestError as error:
         return "corrupt", str(folder), error.lines[0]
-    if data.digest != definition["digest"]:
-        detail = (
-            f"data set '{name}': the content of {folder} differs from the original files (SHA-256):"
-            " download it again"
-        )
-        return "corrupt", str(folder), detail
     if all((folder / file["file"]).is_file() for file in definition["files"]):
         return "present", str(folder), None
     return "built in", None, None

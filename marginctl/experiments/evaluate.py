@@ -38,6 +38,11 @@ class RunPredictions:
     trainer: Trainer
     predictions: Predictions
 
+    @property
+    def network(self) -> str:
+        """The trial and the step."""
+        return f"{Path(self.description['run']).name}, step {self.description['step']}"
+
 
 def evaluate(
     path: Path,
@@ -68,7 +73,7 @@ def evaluate(
     if calibration is not None and calibrator is not None:
         logits, digest = predictions.logits.double().numpy(), images.split_digests["test"]
         document["calibrated"] = evaluate_calibrator(
-            calibration, calibrator, logits, predictions.labels.numpy(), bins, digest
+            calibration, calibrator, logits, predictions.labels.numpy(), bins, digest, run.network
         )
     return document
 
@@ -141,7 +146,8 @@ def _other_data(
     Returns:
         the section, and whether the test part alone is needed.
     """
-    modes = loading_modes(check_image_set_name(name))
+    name = check_image_set_name(name)
+    modes = loading_modes(name)
     load = "stream" if trained.streamed and "stream" in modes else None
     folders = [
         os.path.realpath(resolve_path(path.removeprefix(FOLDER_PREFIX), data_dir))

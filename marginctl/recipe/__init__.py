@@ -4,7 +4,6 @@ from marginctl.recipe.image_recipe import ImageRecipe
 from marginctl.recipe.load import (
     RecipeDocument,
     RecipeFile,
-    copy_recipe,
     find_recipe,
     folder_name,
     load_recipe,
@@ -29,7 +28,6 @@ __all__ = [
     "TransferRecipe",
     "Tuning",
     "UciCvRecipe",
-    "copy_recipe",
     "find_recipe",
     "folder_name",
     "load_recipe",

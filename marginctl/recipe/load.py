@@ -266,16 +266,3 @@ def _model_in(annotation: Any) -> Any:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     return next((m for m in map(_model_in, get_args(annotation)) if m is not None), None)
-
-
-def copy_recipe(name: str, target: Path, *, force: bool) -> Path:
-    """Copy a recipe's file to `target`, or into that folder; return the new file."""
-    recipe = find_recipe(name)
-    target = target / recipe.path.name if target.is_dir() else target
-    if target.exists() and not force:
-        raise RequestError(f"{target}: exists already: name another file, or add --force")
-    try:
-        target.write_text(yaml.read_text(recipe.path, str(recipe.path)), "utf-8")
-    except OSError as error:
-        raise RequestError(f"{target}: cannot be written: {error.strerror or error}") from None
-    return target

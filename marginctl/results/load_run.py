@@ -1,5 +1,6 @@
 """Loading run directories: a finished run, or the reason why there is none."""
 
+import hashlib
 import json
 import os
 from dataclasses import dataclass
@@ -76,7 +77,7 @@ def load_run(folder: str) -> Run:
     Raises:
         CorruptFileError: it is incomplete or corrupt; the message has no path.
     """
-    info, recipe = _load_info(folder)
+    info, recipe, checksum = _load_info(folder)
     model = result_type(info.task)
     try:
         text = read_text(os.path.join(folder, "result.json"))
@@ -93,12 +94,15 @@ def load_run(folder: str) -> Run:
     problem = _contradiction(info, result) if result.versions else "'versions' is missing"
     if problem:
         raise CorruptFileError(f"result.json {OTHER_TRIAL} ({problem})")
+    if result.timing.sha256.get("run.json", checksum) != checksum:
+        raise CorruptFileError("run.json has changed since the run finished")
     if isinstance(result, TransferResult):
         result = result.by_source_model()
     return Run(Path(folder), info, result, recipe)
 
 
-def _load_info(folder: str) -> tuple[RunInfo, UciCvRecipe | ImageRecipe]:
+def _load_info(folder: str) -> tuple[RunInfo, UciCvRecipe | ImageRecipe, str]:
+    """Return run.json, its recipe and its SHA-256."""
     try:
         text = read_text(os.path.join(folder, "run.json"))
         document = _escaped(text, parse_document(text))
@@ -107,7 +111,7 @@ def _load_info(folder: str) -> tuple[RunInfo, UciCvRecipe | ImageRecipe]:
     if problem := _missing_plugins(document):
         raise CorruptFileError(problem)
     try:
-        return validate_info(document)
+        return *validate_info(document), hashlib.sha256(text.encode()).hexdigest()
     except CorruptFileError as error:
         raise CorruptFileError(f"run.json {error}") from None
 

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -23,6 +24,8 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 TEMPORARY = ".tmp-marginctl-"
+READ_ONLY = "is read-only"
+RECORDS = ("run.json", "result.json")  # a run directory has one of them
 
 
 def write_atomically(path: Path, content: str) -> None:
@@ -51,7 +54,7 @@ def _replace(path: Path, data: bytes) -> None:
         os.fsync(file.fileno())
         if fcntl is None:
             file.close()  # Windows does not rename an open file
-        os.chmod(name, 0o644)
+        os.chmod(name, stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o644)
         os.replace(name, path)
     _sync_folder(path.parent)
 
@@ -93,12 +96,14 @@ def write_output(path: Path, content: str | bytes) -> None:
     The target of a symbolic link is replaced, not the link; a device or a pipe is written directly.
 
     Raises:
-        StorageError: it cannot be written; an old file is unchanged.
+        StorageError: it cannot be written or is read-only; an old file is unchanged.
     """
     data = content.encode() if isinstance(content, str) else content
     try:
         if _is_special(path):
             path.write_bytes(data)
+        elif _is_read_only(path):
+            raise PermissionError(errno.EACCES, READ_ONLY)
         else:
             _replace(Path(os.path.realpath(path)) if path.is_symlink() else path, data)
     except OSError as error:
@@ -145,29 +150,58 @@ def write_arrays(path: Path, parts: Mapping[str, Sequence["NDArray[Any]"]]) -> N
     write_bytes_atomically(path, content.getvalue())
 
 
-def check_writable(path: Path) -> None:
-    """Check before the work that a file can be written after it."""
+def check_outputs(
+    files: Mapping[str, Path | None],
+    inputs: Iterable[Path] = (),
+    folders: Mapping[str, Path | None] | None = None,
+) -> None:
+    """Check before the work that outputs can be written and that no other file is lost.
+
+    Args:
+        files, folders: the paths by option; None for an option that is not used.
+        inputs: the files of the user that the command reads.
+
+    Raises:
+        RequestError: an output cannot be written, is read-only, an input, the file of another
+            option or a file of a run.
+    """
+    taken = {
+        os.path.realpath(path): "is an input of this command: name another file" for path in inputs
+    }
+    for option, path in (*files.items(), *(folders or {}).items()):
+        if path is None or _is_special(path):
+            continue
+        real = os.path.realpath(path)
+        in_folder = option in (folders or {})
+        problem = taken.get(real) or _problem(path / "file" if in_folder else path)
+        if problem:
+            raise RequestError(f"{option} {path}: {problem}")
+        taken[real] = f"is the file of {option}: name another file"
+
+
+def _problem(path: Path) -> str | None:
+    """Return why a file cannot or must not be written."""
+    if str(path) == "-":
+        return "stdout has the results: name a file"
     if path.is_dir():
-        raise RequestError(f"{path}: is a folder: name a file")
-    if _is_special(path):
-        return
+        return "is a folder: name a file"
+    real = Path(os.path.realpath(path))
+    records = [folder / name for folder in real.parents[:2] for name in RECORDS]
+    if any(record.exists() for record in records):
+        return "lies in a run directory, whose files it could overwrite: name another file"
+    if _is_read_only(path):
+        return f"{READ_ONLY}: name another file, or make it writable"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with _temporary_file(path.parent):
-            pass
+            return None
     except OSError as error:
-        reason = error.strerror or error
-        raise RequestError(f"{path}: its folder cannot be written: {reason}") from None
+        return f"its folder cannot be written: {error.strerror or error}"
 
 
-def check_outputs(file: Path | None, folder: Path | None, inputs: Iterable[Path]) -> None:
-    """Check that an output file and an output folder can be written and that no input is lost."""
-    if file is not None:
-        check_writable(file)
-        if any(file.exists() and file.samefile(path) for path in inputs):
-            raise RequestError(f"{file}: is an input of this command: name another output file")
-    if folder is not None:
-        check_writable(folder / "networks.npz")
+def _is_read_only(path: Path) -> bool:
+    """Whether nobody may write a file: the rename of a new one would not ask."""
+    return path.exists() and not path.stat().st_mode & 0o222
 
 
 def remove_stale_temporaries(folder: Path) -> None:

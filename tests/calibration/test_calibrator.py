@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -93,3 +94,22 @@ def test_malformed_files(tmp_path):
     path.write_text("[" * 200_000)
     with pytest.raises(RequestError, match="expected a calibrator that"):
         Calibrator.load(path)
+
+
+@pytest.mark.parametrize("network", ["digits-soft, step 4", "digits-soft-1, step 8", None])
+def test_a_calibrator_of_another_network_is_a_warning(tmp_path, network):
+    one = fitted(replace(noisy(400, 3, 3), network="digits-soft, step 8"), "temperature")
+    one.save(tmp_path / "c.json")
+    one = Calibrator.load(tmp_path / "c.json")
+    other = noisy(300, 3, 3, seed=4)
+    scores = evaluate_calibrator(tmp_path, one, other.values, other.labels, 10, None, network)
+    assert scores["warning"] == (
+        "the calibrator was fitted on another network (digits-soft, step 8): it does not calibrate "
+        "this one"
+    )
+    same = ("digits-soft, step 8",)
+    scores = evaluate_calibrator(tmp_path, one, other.values, other.labels, 10, None, *same)
+    assert scores["warning"] is None
+    unknown = fitted(noisy(400, 3, 3), "temperature")
+    scores = evaluate_calibrator(tmp_path, unknown, other.values, other.labels, 10, None, network)
+    assert scores["warning"] is None

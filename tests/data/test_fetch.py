@@ -79,14 +79,17 @@ def haberman(monkeypatch, tmp_path, server):
     folder = tmp_path / "original" / "uci" / "haberman"
     folder.mkdir(parents=True)
     (folder / "haberman.data").write_text(HABERMAN)
-    digest = uci.load_uci("haberman", tmp_path / "original").digest
-    changed = {**uci.uci_definitions()["haberman"], "digest": digest}
+    definition = uci.uci_definitions()["haberman"]
+    table = (definition["files"][0], [line.split(",") for line in HABERMAN.splitlines()])
+    digest = uci._parse("haberman", definition, [table], "").digest
+    changed = {**definition, "digest": digest}
 
     def sources(*paths, kind="zip", **more):
         changed["sources"] = [{kind: server.url + p if p[0] == "/" else p, **more} for p in paths]
 
     everything = {**uci.uci_definitions(), "haberman": changed}
-    monkeypatch.setattr(fetch, "uci_definitions", lambda: everything)
+    for module in (fetch, uci):
+        monkeypatch.setattr(module, "uci_definitions", lambda: everything)
     return sources
 
 
@@ -141,7 +144,7 @@ def test_members_are_placed_by_their_base_names(tmp_path, server, haberman, cont
         ),
         (
             (200, archive(habermanDOTdata=HABERMAN.replace("30,58", "31,58")), None),
-            "another SHA-256 digest",
+            "differs from the original files (SHA-256)",
         ),
         ((200, GOOD.replace(GOOD[60:90], bytes(30)), None), "not a zip archive"),
         ((200, bomb(zipfile.ZIP_DEFLATED), None), "Bad CRC-32"),

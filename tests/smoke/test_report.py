@@ -143,12 +143,47 @@ def test_other_protocols_are_other_tables_and_later_data_wins(marginctl, store, 
     about["trial"] = result["trial"] = "twin"
     about["timing"]["started"] = "2999-01-01T00:00:00+0000"
     result.pop("sha256")
+    result["timing"].pop("sha256")
     from marginctl.runs.run_dir import digest
 
     (twin / "run.json").write_text(json.dumps(about))
     (twin / "result.json").write_text(json.dumps({**result, "sha256": digest(result)}))
     ran = marginctl("report", store)
     assert f"{run.parent}: a later run has that cell: skipped" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("run.json", lambda text: text + " ", "run.json has changed since the run finished"),
+        (
+            "run.json",
+            lambda text: text.replace('"system": "', '"system": "x'),
+            "run.json has changed since the run finished",
+        ),
+        (
+            "run.json",
+            lambda text: text.replace('"started": "2', '"started": "1'),
+            "run.json has changed since the run finished",
+        ),
+        (
+            "result.json",
+            lambda text: text.replace("0.", "1.", 1),
+            "result.json is corrupt (checksum mismatch)",
+        ),
+    ],
+)
+def test_a_record_that_changed_is_named_and_left_out(marginctl, store, name, change, message):
+    path = next(store.rglob(name))
+    cells = len(marginctl("report", store, "--format", "json").json["tables"][0]["cells"])
+    old = path.read_text()
+    path.write_text(change(old))
+    assert path.read_text() != old
+    ran = marginctl("report", store, "--format", "json")
+    assert ran.status == 0
+    assert f"{path.parent}: {message}" in ran.err
+    left = [cell for table in ran.json["tables"] for cell in table["cells"] if cell["mean"]]
+    assert len(left) < cells or cells == 1
 
 
 def test_mistakes(marginctl, tmp_path, store):

@@ -275,13 +275,14 @@ def loading_modes(name: str) -> tuple[str, ...]:
 
 
 def check_image_set_name(name: str) -> str:
-    """Return the name of an image set.
+    """Return the name of an image set, without outer blanks.
 
     Raises:
         RequestError: there is no such image set.
     """
     has_path = name.startswith((FOLDER_PREFIX, LIST_PREFIX)) and not name.endswith(":")
     if not has_path:
+        name = name.strip()
         IMAGE_SETS.find(name)
     return name
 

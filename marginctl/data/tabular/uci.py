@@ -58,7 +58,7 @@ def load_uci(name: str, data_dir: Path) -> "TabularDataset":
 
     Raises:
         MissingDataError: files are missing and none are embedded.
-        RequestError: an unknown name, or files that differ from the published counts.
+        RequestError: an unknown name, or files that differ from the published counts or digest.
     """
     check_uci_name(name)
     definition = uci_definitions()[name]
@@ -75,7 +75,13 @@ def load_uci(name: str, data_dir: Path) -> "TabularDataset":
             f"data set '{name}': no file '{missing[0]}' in {folder}: run marginctl data fetch "
             f"{name}, or name the data folder with --data-dir or {DATA_DIR_VARIABLE}"
         )
-    return _parse(name, definition, tables, source)
+    dataset = _parse(name, definition, tables, source)
+    if dataset.digest != definition["digest"]:
+        raise RequestError(
+            f"data set '{name}': the content of {source} differs from the original files "
+            f"(SHA-256): run marginctl data fetch {name}, or read your own with --csv"
+        )
+    return dataset
 
 
 def _parse(

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from marginctl.errors import RequestError
-from marginctl.reports.figures.style import check_path, save, styled
+from marginctl.reports.figures.style import save, styled
 from marginctl.results.compare import Comparisons
 from marginctl.results.statistics import critical_difference
 
@@ -34,7 +34,6 @@ def draw(compared: Comparisons, path: Path) -> None:
     Raises:
         RequestError: fewer than three methods or five data sets, or a file that cannot be written.
     """
-    check_path("--figure", path)
     methods, datasets = len(compared.ranks), compared.datasets
     if methods < 3 or datasets < 5:
         raise RequestError(

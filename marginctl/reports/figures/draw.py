@@ -1,6 +1,7 @@
 """Drawing the figures that the runs of a report allow."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,11 @@ from marginctl.reports.figures.registry import FIGURES
 from marginctl.reports.figures.seed_groups import Omissions, seed_tables
 from marginctl.reports.figures.style import FORMATS, save, styled
 from marginctl.results.collect import Collected
-from marginctl.runs.atomic_io import check_writable
+from marginctl.runs.atomic_io import check_outputs
+from marginctl.runs.run_dir import file_digest
 from marginctl.utils.registry import import_object
+
+METRICS = "metrics.jsonl"
 
 
 @styled()
@@ -35,14 +39,22 @@ def draw_figures(
     entries = {kind: FIGURES.find(kind) for kind in kinds or FIGURES}
     if f".{suffix}" not in FORMATS:
         raise RequestError(f"--figure-format {suffix}: expected one of png, svg, pdf")
-    try:
-        check_writable(directory / f"figure.{suffix}")
-    except RequestError as error:
-        raise RequestError(*(f"--figures {line}" for line in error.lines)) from None
+    check_outputs({}, folders={"--figures": directory})
     written: dict[Path, str] = {}
     skipped = [
         f"{table.recipe}: uci-cv runs have no epochs (--figure draws their ranks)"
         for table in collected.cv_runs
+    ]
+    changed = [
+        run.path
+        for table in collected.training_runs
+        for run in table.runs.values()
+        if run.result.timing.sha256.get(METRICS) not in (None, file_digest(run.path / METRICS))
+    ]
+    skipped += [f"{path}: {METRICS} has changed since the run finished" for path in changed]
+    intact = [
+        replace(table, runs={k: run for k, run in table.runs.items() if run.path not in changed})
+        for table in collected.training_runs
     ]
 
     def write(file_name: str, label: str, name: str, content: Any) -> None:
@@ -54,7 +66,7 @@ def draw_figures(
             save(figure, path)
             written[path] = entry.caption
 
-    tables = seed_tables(collected.training_runs)
+    tables = seed_tables([table for table in intact if table.runs])
     for table in tables:
         for name in entries:
             if entries[name].per_table:

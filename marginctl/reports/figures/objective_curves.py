@@ -18,6 +18,7 @@ from marginctl.objectives.parts import ObjectiveSpec
 from marginctl.objectives.schedules import Schedule
 from marginctl.objectives.theory import arcgrad_gap
 from marginctl.reports.figures.style import check_path, legend_text, line_style, save, styled
+from marginctl.runs.atomic_io import check_outputs
 
 POINTS = 721
 MAX_CLASSES = 2000  # the weights of all classes are in memory
@@ -169,16 +170,17 @@ def compute_curves(objective: ParsedObjective, classes: int) -> dict[str, NDArra
     }
 
 
-@styled()
-def draw(objectives: Sequence[ParsedObjective], classes: int, path: Path) -> None:
-    """Write a figure with a row of three panels for each axis that the objectives need.
-
-    Raises:
-        RequestError: more than `MAX_CLASSES` classes, or a file that cannot be written.
-    """
+def check_plot(path: Path, classes: int) -> None:
+    """Check before anything is printed that a figure can be drawn."""
     check_path("--plot", path)
+    check_outputs({"--plot": path})
     if classes > MAX_CLASSES:
         raise RequestError(f"--classes {classes}: expected at most {MAX_CLASSES} with --plot")
+
+
+@styled()
+def draw(objectives: Sequence[ParsedObjective], classes: int, path: Path) -> None:
+    """Write a figure with a row of three panels for each axis that the objectives need."""
     labels = {objective: _legend(objective, classes) for objective in objectives}
     by_axis: dict[str, list[ParsedObjective]] = {}
     for objective in labels:

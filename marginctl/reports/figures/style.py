@@ -4,6 +4,7 @@ import contextlib
 import io
 import re
 import textwrap
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,8 @@ STYLE: Any = {
     "hatch.linewidth": 0.6,
     "savefig.dpi": 110,
     "svg.hashsalt": "marginctl",  # the same ids in every run
+    "text.parse_math": False,  # a name is shown as it is, with its dollar signs
+    "text.usetex": False,
 }
 # Colours for all eyes (Okabe and Ito 2008) but yellow, which is invisible on white. The numbers of
 # colours, dashes and markers have no common divisor: no two of 105 lines look alike, and neighbours
@@ -66,7 +69,8 @@ def line_style(index: int, points: int | None = None) -> dict[str, Any]:
 def legend_text(name: str, width: int = LEGEND_WIDTH) -> str:
     """Break the name of an objective or a row into lines of at most `width` letters."""
     broken = re.sub("([;,]) ?", r"\1 ", name).replace("+", " + ")
-    return textwrap.fill(broken, width)
+    invisible = "\u200b" * name.startswith("_")  # matplotlib leaves such names out of a legend
+    return invisible + textwrap.fill(broken, width)
 
 
 def check_path(option: str, path: Path) -> None:
@@ -89,6 +93,7 @@ def save(figure: Any, path: Path) -> None:
     """
     undated: dict[str, Any] = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
     suffix, content = path.suffix.lower(), io.BytesIO()
-    with styled():
+    with styled(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph ")  # a letter that the font lacks is a box
         figure.savefig(content, format=suffix[1:], metadata=undated.get(suffix, {}))
     write_output(path, content.getvalue())

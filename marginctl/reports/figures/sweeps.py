@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogFormatter
 from matplotlib.transforms import ScaledTranslation
 
 from marginctl.metrics.registry import METRICS
@@ -240,3 +241,5 @@ def set_spacing(panel: Any, values: Collection[float]) -> None:
     """Make the horizontal axis logarithmic where the values need it."""
     if min(values) > 0 and max(values) > LOG_AXIS_FROM * min(values):
         panel.set_xscale("log")
+        for place in (panel.xaxis.set_major_formatter, panel.xaxis.set_minor_formatter):
+            place(LogFormatter())  # the default writes its numbers as formulas

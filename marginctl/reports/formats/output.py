@@ -9,12 +9,10 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from marginctl.errors import RequestError
 from marginctl.reports.formats.registry import FORMATS
 from marginctl.reports.formats.terminal import rich_table
 from marginctl.reports.tables.table import Report, table_of_texts
-from marginctl.runs.atomic_io import check_writable, write_output
-from marginctl.runs.safe_read import RUN_FILES
+from marginctl.runs.atomic_io import write_output
 from marginctl.utils.text import printable
 
 
@@ -37,23 +35,6 @@ def print_report(report: Report, format_name: str) -> None:
     text = FORMATS.find(format_name).load()(report, width)
     if text:
         print(text)
-
-
-def check_output(path: Path) -> None:
-    """Check that the file of `--output` can be written, and belongs to no run.
-
-    Raises:
-        RequestError: it is a folder, a file of a run, or in a folder that cannot be written.
-    """
-    try:
-        check_writable(path)
-    except RequestError as error:
-        raise RequestError(*(f"--output {line}" for line in error.lines)) from None
-    if any((path.parent / mark).exists() for mark in RUN_FILES):
-        raise RequestError(
-            f"--output {path}: lies in a run directory, whose files it could overwrite: name "
-            "another file"
-        )
 
 
 @contextlib.contextmanager

@@ -95,8 +95,9 @@ def _notes(document: Document) -> Iterator[str]:
         )
         for key, reason in calibrated["reasons"].items():
             yield f"calibrated {key} omitted ({reason})"
-        if calibrated["note"]:
-            yield f"calibrated: {calibrated['note']}"
+        for key in ("note", "warning"):
+            if calibrated[key]:
+                yield f"calibrated: {calibrated[key]}"
 
 
 def detection_parts(detection: Document) -> dict[str, Document]:

@@ -120,10 +120,34 @@ def test_a_corrupt_file_is_one_clear_line(tmp_path, text, message):
     assert "haberman" in caught.value.lines[0]
 
 
-def test_blank_lines_trailing_blanks_and_a_byte_order_mark_do_not_matter(tmp_path):
-    text = "\ufeff" + ROWS.replace("30,64,5,2", "30, 64 ,5 , 2 ") + "\n\n"
+def test_blank_lines_trailing_blanks_and_a_byte_order_mark_do_not_matter(tmp_path, data_dir):
+    rows = (data_dir / "uci" / "haberman" / "haberman.data").read_text()
+    text = "\ufeff" + rows.replace(",", " , ", 7).replace("\n", " \n\n") + "\n\n"
     file_of(tmp_path, *HABERMAN, text)
     assert uci.load_uci("haberman", tmp_path).num_rows == 306
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "old", "new"),
+    [
+        ("haberman", "haberman.data", "30,64,1,1", "31,64,1,1"),
+        ("haberman", "haberman.data", "30,64,1,1", "30,64,1,2"),
+        ("hayes-roth", "hayes-roth.test", ",3,1\n", ",1,3\n"),
+        ("iris", "iris.data", "5.1,3.5,1.4,0.2", "5.1,3.5,1.4,0.3"),
+        ("balance-scale", "balance-scale.data", "B,1,1,1,1", "B,1,1,1,2"),
+    ],
+)
+def test_changed_content_is_refused(tmp_path, data_dir, name, file, old, new):
+    folder = tmp_path / "uci" / name
+    shutil.copytree(data_dir / "uci" / name, folder)
+    text = (folder / file).read_text()
+    assert old in text
+    (folder / file).write_text(text.replace(old, new, 1))
+    with pytest.raises(RequestError) as caught:
+        uci.load_uci(name, tmp_path)
+    (line,) = caught.value.lines
+    assert line.startswith(f"data set '{name}': the content of {folder} differs from the original")
+    assert f"run marginctl data fetch {name}" in line
 
 
 def test_a_corrupt_spreadsheet_is_one_clear_line(tmp_path):

@@ -9,6 +9,7 @@ from marginctl.errors import RequestError
 from marginctl.reports.figures.draw import draw_figures
 from marginctl.reports.figures.registry import FIGURES
 from marginctl.results.collect import Collected, collect
+from marginctl.runs.run_dir import file_digest
 from tests.reports.figures.factories import kappa_run, record, run, trained_table
 
 SIZES = ((10, 6.0), (100, 16.0))
@@ -50,6 +51,30 @@ def test_a_file_per_kind_or_a_reason(store, tmp_path):
         ["share", "input-gradient", "cosine-ls, lm-softmax:strength=0.5 (in 2 rows)"],
         ["scale-by-classes", "all runs with kappa* have 10 classes", "expected two numbers"],
     ]
+
+
+@pytest.mark.parametrize(
+    "change", [lambda text: text.replace("60", "61"), lambda text: text[:-1], lambda text: "", None]
+)
+def test_a_run_whose_epochs_changed_is_named_and_not_drawn(tmp_path, change):
+    runs = [run(tmp_path, "soft", seed, [record(1, 50), record(2, 60)]) for seed in (0, 1)]
+    for one in runs:
+        digest = file_digest(one.path / "metrics.jsonl")
+        one.result.timing.sha256["metrics.jsonl"] = digest
+    collected = Collected(training_runs=[trained_table(*runs)])
+    unchanged, skipped = draw_figures(collected, tmp_path / "a", ["curves"], "svg")
+    assert (len(unchanged), skipped) == (1, [])
+    path = runs[0].path / "metrics.jsonl"
+    if change is None:
+        path.unlink()
+    else:
+        path.write_text(change(path.read_text()))
+    written, skipped = draw_figures(collected, tmp_path / "a", ["curves"], "svg")
+    assert skipped == [f"{runs[0].path}: metrics.jsonl has changed since the run finished"]
+    assert len(written) == 1
+    (runs[1].path / "metrics.jsonl").write_text("{}")
+    written, skipped = draw_figures(collected, tmp_path / "a", ["curves"], "svg")
+    assert (written, len(skipped)) == ({}, 2)
 
 
 def test_every_kind_can_be_imported():

@@ -1,8 +1,21 @@
 """One style: no two lines look alike, in grey either."""
 
-import numpy as np
+import warnings
 
-from marginctl.reports.figures.style import COLORS, DASHES, MARKERS, legend_text, line_style
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+
+from marginctl.reports.figures.style import (
+    COLORS,
+    DASHES,
+    MARKERS,
+    legend_text,
+    line_style,
+    save,
+    styled,
+)
 
 
 def test_line_styles_are_distinct():
@@ -32,3 +45,33 @@ def test_legend_text_breaks_long_names():
         legend_text("digits, mlp,subset_fraction=0.1;soft", 80)
         == "digits, mlp, subset_fraction=0.1; soft"
     )
+
+
+NAMES = [
+    "logits_$lr=1e-3_$bs",
+    "$\\frac{1",
+    "a\\nb",
+    "_hidden",
+    "100 % {x} ^2_i",
+    "\U0001f600 ok",
+    "$$",
+]
+
+
+@pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_is_shown_as_it_is(tmp_path, suffix, name):
+    with styled():
+        figure = Figure()
+        axes = figure.subplots()
+        axes.plot([0, 1], label=legend_text(name))
+        axes.set(title=name, xlabel=name, ylabel=name)
+        axes.set_xticks([0, 1], [name, name])
+        (shown,) = axes.legend().get_texts()
+        figure.suptitle(name)
+    assert shown.get_text().lstrip("\u200b") == legend_text(name).lstrip("\u200b")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        save(figure, tmp_path / f"a.{suffix}")
+    assert (tmp_path / f"a.{suffix}").stat().st_size > 1000
+    assert not any(text.get_parse_math() for text in figure.findobj(Text))
