@@ -161,6 +161,6 @@ def _predict(
         run.predictions.labels.numpy(),
         run.images.split_digests["test"],
         "the test images are split; no image that the network was trained on is used",
-        classes=run.classes,
+        classes=run.images.classes,
     )
     return replace(outputs, network=run.network)
