@@ -62,14 +62,7 @@ METHODS = Registry(
 def select_methods(
     names: list[str], num_classes: int
 ) -> tuple[dict[str, Method], list[dict[str, str]]]:
-    """Return the named methods, or all that suit the number of classes.
-
-    Returns:
-        The methods by name, and the skipped ones with their reasons.
-
-    Raises:
-        RequestError: an unknown name.
-    """
+    """Return the named methods, or all that suit the number of classes; and those skipped, why."""
     if names:
         return {name: METHODS.find(name) for name in names}, []
     methods, skipped = dict(METHODS), []

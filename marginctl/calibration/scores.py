@@ -61,10 +61,6 @@ def score(predictions: Predictions, labels: Labels, bins: int, bootstrap: Bootst
     An interval covers other samples for this calibrator, not calibrators fitted on others. The
     calibration errors are sums of absolute gaps, to which resampling adds noise: their intervals
     are biased upwards, and the number itself may lie at the lower end.
-
-    Args:
-        predictions, labels: of N samples.
-        bins: of every calibration error.
     """
     correct = np.asarray(predictions.classes == labels)
     terms = {

@@ -117,7 +117,6 @@ class CvProgress(ProgressDisplay):
     """The progress of a cross-validation.
 
     Args:
-        collector: takes the records.
         total: cost of all trials that are to be trained, in the unit of `progress`.
         trials: their number, finished ones included.
         table: returns what is drawn above the bar.

@@ -1,4 +1,8 @@
-"""Accuracy: top-k, its confidence interval, per class, and the confusion matrix."""
+"""Accuracy: top-k, its confidence interval, per class, and the confusion matrix.
+
+Scores are (N, C), labels and predictions (N,) from 0 to C - 1; others, and no sample, raise a
+ValueError.
+"""
 
 import math
 from typing import Any
@@ -15,15 +19,8 @@ def top_k_accuracy(scores: ArrayLike, labels: ArrayLike, k: int) -> float:
 
     Among equal scores the lower class index ranks first, as in argmax: the label of row i counts
     where #{c: s_ic > s_iy} + #{c < y: s_ic = s_iy} < k. So `top_k_accuracy(..., 1)` is the mean of
-    `scores.argmax(1) == labels` even with ties.
-
-    Args:
-        scores: (N, C) of any real dtype, compared without conversion; infinities are allowed.
-        labels: (N,), from 0 to C - 1.
-        k: at least 1; values above C count as C.
-
-    Raises:
-        ValueError: no sample, wrong shapes, a label out of range, a NaN, or k below 1.
+    `scores.argmax(1) == labels` even with ties. Scores have any real dtype; infinities are allowed,
+    NaN is not. A k above C counts as C.
     """
     s, y = check_rows("scores", scores, labels)
     if k < 1:
@@ -45,9 +42,6 @@ def wilson_interval(correct: int, n: int, level: float = 0.95) -> tuple[float, f
     (p + z^2/2n -+ z sqrt(p (1 - p)/n + z^2/4n^2)) / (1 + z^2/n) with p = correct/n and z the normal
     quantile at (1 + level)/2, without continuity correction. It covers the sampling of test
     images, not the variation between training runs.
-
-    Raises:
-        ValueError: n below 1, correct not from 0 to n, or a level not between 0 and 1.
     """
     if n < 1:
         raise ValueError(f"n = {n}: an interval needs at least 1 sample")
@@ -65,13 +59,7 @@ def wilson_interval(correct: int, n: int, level: float = 0.95) -> tuple[float, f
 
 
 def confusion_matrix(labels: ArrayLike, predicted: ArrayLike, num_classes: int) -> IntArray:
-    """Return (C, C) counts: entry (t, p) counts the samples of class t predicted as p.
-
-    Labels and predictions are (N,), from 0 to C - 1.
-
-    Raises:
-        ValueError: no sample, different lengths, or a class out of range.
-    """
+    """Return (C, C) counts: entry (t, p) counts the samples of class t predicted as p."""
     y, p = _check_pair(labels, predicted, num_classes)
     counts = np.bincount(y * num_classes + p, minlength=num_classes**2)
     return counts.reshape(num_classes, num_classes).astype(np.int64, copy=False)
@@ -80,11 +68,7 @@ def confusion_matrix(labels: ArrayLike, predicted: ArrayLike, num_classes: int) 
 def per_class_accuracy(
     labels: ArrayLike, predicted: ArrayLike, num_classes: int
 ) -> list[dict[str, Any]]:
-    """Return the accuracy (recall) of each class: C dicts of class, n, correct, accuracy.
-
-    Accuracy is correct/n, None where n is 0. Arguments and errors are those of
-    `confusion_matrix`.
-    """
+    """Return class, n, correct and accuracy (recall; None where n is 0) of each of C classes."""
     y, p = _check_pair(labels, predicted, num_classes)
     totals = np.bincount(y, minlength=num_classes).tolist()
     hits = np.bincount(y[y == p], minlength=num_classes).tolist()

@@ -66,12 +66,7 @@ class Angles:
 
 
 def compute_angles(features: ArrayLike, labels: ArrayLike, weights: ArrayLike) -> Angles:
-    """Return the angles between features and class weights.
-
-    Args:
-        features: (N, d), finite.
-        labels: (N,), from 0 to C - 1.
-        weights: (C, d), finite.
+    """Return the angles between (N, d) features with (N,) labels and (C, d) class weights.
 
     Raises:
         ValueError: no sample, wrong shapes, a label out of range, a NaN or an infinity.
@@ -154,12 +149,8 @@ def mean_bias(logits: ArrayLike, labels: ArrayLike) -> float:
 
     rho_i = ln sum_{c != y} exp(f_c - max_{c != y} f_c), by `theory.bias`; 0 with two classes.
 
-    Args:
-        logits: (N, C), finite, C at least 2.
-        labels: (N,), from 0 to C - 1.
-
     Raises:
-        ValueError: no sample, wrong shapes, a label out of range, or a logit that is not finite.
+        ValueError: wrong (N, C) logits or (N,) labels, or a logit that is not finite.
     """
     f, y = check_rows("logits", logits, labels)
     _max_magnitude("logits", f)

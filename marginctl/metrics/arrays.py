@@ -14,11 +14,7 @@ BLOCK_SIZE = 2**21
 
 
 def check_rows(name: str, rows: ArrayLike, labels: ArrayLike) -> tuple[NDArray[Any], IntArray]:
-    """Return an (N, C) array in its own dtype and its N labels from 0 to C - 1.
-
-    Raises:
-        ValueError: no sample, wrong shapes or dtypes, or a label out of range.
-    """
+    """Return an (N, C) array in its own dtype and its N labels from 0 to C - 1; else ValueError."""
     x = np.asarray(rows)
     if x.ndim != 2 or x.shape[1] < 1:
         raise ValueError(f"{name}: shape {x.shape}, expected (N, C)")
@@ -38,11 +34,7 @@ def check_labels(labels: ArrayLike, num_classes: int, name: str, n: int) -> IntA
 
 
 def check_classes(name: str, classes: ArrayLike, num_classes: int) -> IntArray:
-    """Return (N,) class indices as int64, each from 0 to `num_classes` - 1.
-
-    Raises:
-        ValueError: no sample, not one-dimensional, not integers, or an index out of range.
-    """
+    """Return (N,) class indices as int64, each from 0 to `num_classes` - 1; else ValueError."""
     y = np.asarray(classes)
     if y.ndim != 1:
         raise ValueError(f"{name}: shape {y.shape}, expected (N,)")

@@ -3,6 +3,9 @@
 The errors take bootstrap weights and give one number per draw: draw d counts sample i w_di times,
 and the counts of a draw sum to N. `unit_weights` counts each sample once. The gap of a sample is
 correct_i - confidence_i, and |sum over a bin of w gap| / n_bin is |accuracy - mean confidence|.
+
+Confidences are (N,) from 0 to 1, correct (N,) of bool, probabilities (N, C) with rows of sum 1,
+labels (N,) from 0 to C - 1, weights (D, N); other arguments of diagrams raise a ValueError.
 """
 
 from dataclasses import asdict, dataclass
@@ -90,17 +93,7 @@ class Reliability:
 
 
 def reliability(probabilities: ArrayLike, labels: ArrayLike, bins: int = 15) -> Reliability:
-    """Return the reliability diagram of the largest probability of each sample.
-
-    Args:
-        probabilities: (N, C), rows that sum to 1; of equal probabilities the first is predicted.
-        labels: (N,), from 0 to C - 1.
-        bins: number of bins of equal width.
-
-    Raises:
-        ValueError: no sample, wrong shapes, a label out of range, rows that are not
-            probabilities, or fewer than one bin.
-    """
+    """Return the diagram of the largest probability of each sample, the first of equal ones."""
     p, y = check_rows("probabilities", probabilities, labels)
     confidence, correct = np.empty(len(y)), np.empty(len(y), np.bool_)
     for rows in row_blocks(*p.shape):
@@ -117,14 +110,6 @@ def bin_by_confidence(confidence: ArrayLike, correct: ArrayLike, bins: int = 15)
     Bin i is (i/n, (i + 1)/n], the first [0, 1/n]. The edges are the float64 quotients, so that a
     confidence of exactly k/n ends bin k. A float32 confidence is compared as the float64 number
     that it equals: float32(0.2) is above 1/5.
-
-    Args:
-        confidence: (N,), from 0 to 1.
-        correct: (N,) of bool.
-
-    Raises:
-        ValueError: no sample, wrong shapes, a confidence outside 0 to 1, correct not of bool, or
-            fewer than one bin.
     """
     x, is_correct = np.asarray(confidence, np.float64), np.asarray(correct)
     if x.ndim != 1 or is_correct.shape != x.shape:
@@ -168,10 +153,7 @@ def unit_weights(n: int) -> Weights:
 def ece_and_mce(
     confidence: FloatArray, correct: NDArray[np.bool_], bins: int, weights: Weights
 ) -> tuple[FloatArray, FloatArray]:
-    """Return (D,) ECE and (D,) MCE over bins of equal width, those of `bin_by_confidence`.
-
-    Confidence and correct are (N,), weights (D, N); empty bins do not count.
-    """
+    """Return (D,) ECE and MCE over the bins of `bin_by_confidence`; empty ones do not count."""
     one_hot = np.zeros((len(confidence), bins))
     one_hot[np.arange(len(confidence)), bin_index(confidence, bins)] = 1
     counts = weights @ one_hot
@@ -187,7 +169,7 @@ def adaptive_ece(
 
     Sample i is in bin floor(bins x #{j: confidence_j < confidence_i} / N). So equal confidences
     share a bin and the order of the samples does not matter; without ties the bin sizes differ by
-    1 at most. Confidence and correct are (N,), weights (D, N); each draw has its own bins.
+    1 at most. Each draw has its own bins.
     """
     order = np.argsort(confidence, kind="stable")
     ordered, gaps = confidence[order], (correct - confidence)[order]
@@ -207,7 +189,7 @@ def classwise_ece(
     """Return (D,) classwise ECE, 1/C sum_c ECE of p_c against [y = c] (Kull et al. 2019, eq. 3).
 
     Each class has its own bins of equal width. A class without samples counts too: its
-    probabilities should be 0. Probabilities are (N, C), labels (N,), weights (D, N).
+    probabilities should be 0.
     """
     n, c = probabilities.shape
     total = np.zeros(len(weights))

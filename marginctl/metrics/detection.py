@@ -86,11 +86,7 @@ def detection_metrics(
     Misclassification: "in" are the correctly classified test images, "out" the others. OOD: "in"
     are all test images, "out" the images of the OOD data set.
 
-    Args:
-        outputs, labels: of N test images.
-        ood_sets: with distinct names.
-        n_bootstrap: bootstrap samples of each interval.
-        curves: whether each score has its `histogram` and `roc`, for figures.
+    With `curves` each score has its `histogram` and `roc`, for figures.
 
     Returns:
         A JSON document: `misclassification`, `ood` (a list), `groups` (means over the near and the
@@ -161,11 +157,8 @@ def bootstrap_metrics(
     - auroc: the fraction of pairs in which "in" has the larger score; a tie counts half.
     - fpr95: the fraction of "out" at or above the largest threshold that keeps 95 % of "in".
 
-    The two sides are resampled separately from one fixed seed; all scores share the draws.
-
-    Args:
-        pairs: by name, the finite scores (n_in,) and (n_out,), neither empty, of the same images
-            in the same order under every name.
+    The two sides are resampled separately from one fixed seed; all scores share the draws. `pairs`
+    are the finite scores (n_in,) and (n_out,), neither empty, of the same images in the same order.
 
     Returns:
         By name: METRIC and METRIC_interval ([low, high]) of every metric.

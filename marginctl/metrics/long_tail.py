@@ -33,9 +33,7 @@ def long_tail_accuracy(
 ) -> dict[str, Any] | None:
     """Return the accuracy of each group of classes over the test images of its classes.
 
-    Args:
-        counts: (C,) training images of each class.
-        labels, predicted: (N,) classes of the test images.
+    `counts` are the (C,) training images of each class.
 
     Returns:
         By group `accuracy` (a fraction), `classes` and test `images`; null where a group is empty,

@@ -27,9 +27,7 @@ def classification_metrics(
     Args:
         features: (N, d), finite; (N, 0) where the network has none.
         logits, similarities: (N, C); the largest similarity is the prediction.
-        labels: (N,).
         classes: C names.
-        bins: of the calibration error.
         weight: (C, d) class weights, for the angles; or the reason why there are none.
 
     Returns:

@@ -24,12 +24,10 @@ class Metric:
     Attributes:
         name: in JSON and CSV; `{}` stands for the name of an OOD set or a pair list.
         label: for a reader, without the unit.
-        unit: of the shown number, `%` or nothing.
         direction: which numbers are better; a metric without a direction is not compared.
         path: the keys of the number in a result, one inside another; in a list they are the `name`
             of an entry. The default is where the numbers of functions are stored.
         factor: the shown number divided by the recorded one.
-        decimals: of the shown number.
         group: which table of a report has it.
         shown_in: `summary`, a column of the table that a training command prints; `before-after`,
             the same where a source model stands beside; `report`, the tables of reports alone.

@@ -1,4 +1,8 @@
-"""Proper scoring rules: negative log-likelihood and Brier score, in total and per sample."""
+"""Proper scoring rules: negative log-likelihood and Brier score, in total and per sample.
+
+Logits are (N, C) and finite, probabilities (N, C) with rows that sum to 1, labels (N,) from 0 to
+C - 1; others, and no sample, raise a ValueError.
+"""
 
 from typing import Any
 
@@ -13,14 +17,7 @@ _EXCESS, _SUM_TOLERANCE = 1e-6, 1e-2
 
 
 def softmax(logits: ArrayLike) -> FloatArray:
-    """Return exp(f_c) / sum_k exp(f_k) of each row, computed from f - max f to avoid overflow.
-
-    Args:
-        logits: (N, C), finite.
-
-    Raises:
-        ValueError: no row, another shape, or a logit that is not finite.
-    """
+    """Return exp(f_c) / sum_k exp(f_k) of each row, computed from f - max f to avoid overflow."""
     f = check_rows("logits", logits, np.zeros(np.shape(logits)[:1], np.int64))[0]
     probabilities = np.empty(f.shape)
     for rows in row_blocks(*f.shape):
@@ -35,19 +32,12 @@ def nll(logits: ArrayLike, labels: ArrayLike) -> float:
     With m the largest logit it is (m - f_y) + log1p(sum of the others' exp(f_c - m)): exact for
     huge logits, and down to 1e-300 for confident ones. Nothing is clipped (scikit-learn's log_loss
     clips at the rounding of the dtype); beyond float64's largest number it is inf.
-
-    Args:
-        logits: (N, C), finite.
-        labels: (N,), from 0 to C - 1.
-
-    Raises:
-        ValueError: no sample, wrong shapes, a label out of range, or a logit that is not finite.
     """
     return float(nll_per_sample(logits, labels).mean())
 
 
 def nll_per_sample(logits: ArrayLike, labels: ArrayLike) -> FloatArray:
-    """Return (N,) negative log-likelihoods; arguments and errors are those of `nll`."""
+    """Return (N,) negative log-likelihoods."""
     f, y = check_rows("logits", logits, labels)
     losses = np.empty(len(y))
     for rows in row_blocks(*f.shape):
@@ -65,20 +55,12 @@ def brier(probabilities: ArrayLike, labels: ArrayLike) -> float:
     """Return the Brier score, mean_i sum_c (p_ic - [c = y_i])^2, from 0 to 2 (Brier 1950).
 
     The sum runs over all classes: with two it is twice the score of the positive class alone.
-
-    Args:
-        probabilities: (N, C), rows that sum to 1.
-        labels: (N,), from 0 to C - 1.
-
-    Raises:
-        ValueError: no sample, wrong shapes, a label out of range, or rows that are not
-            probabilities.
     """
     return float(brier_per_sample(probabilities, labels).mean())
 
 
 def brier_per_sample(probabilities: ArrayLike, labels: ArrayLike) -> FloatArray:
-    """Return (N,) Brier scores; arguments and errors are those of `brier`."""
+    """Return (N,) Brier scores."""
     p, y = check_rows("probabilities", probabilities, labels)
     scores = np.empty(len(y))
     for rows in row_blocks(*p.shape):
@@ -89,11 +71,7 @@ def brier_per_sample(probabilities: ArrayLike, labels: ArrayLike) -> FloatArray:
 
 
 def check_probabilities(probabilities: NDArray[Any]) -> FloatArray:
-    """Return a float64 copy of rows of probabilities, clipped to 1.
-
-    Raises:
-        ValueError: a value outside 0 to 1, or a row that does not sum to 1.
-    """
+    """Return a float64 copy of rows of probabilities, clipped to 1."""
     p = probabilities.astype(np.float64)
     if not ((p >= 0) & (p <= 1 + _EXCESS)).all():
         raise ValueError("probabilities: expected 0 to 1 (logits go through softmax first)")

@@ -45,7 +45,6 @@ def verification_metrics(
         scores: (N,); if one is not finite, all metrics are null.
         same: (N,), pairs of both kinds.
         folds: (N,), from 0 to K - 1, none empty.
-        n_bootstrap: bootstrap samples of the interval.
 
     Returns:
         A JSON document; numbers that are null have a reason under `reasons`.

@@ -70,7 +70,6 @@ class Quantity:
     Attributes:
         metric: `error` is 100 minus the accuracy at `field`.
         unit: of the number. Runs record angles in degrees.
-        direction: which direction is better.
         delta: the equivalence margin in that unit: half the width of the range in which another
             number counts as reproduced. It is our choice; None where we make none.
         field: the dotted path in result.json of the number that fills the cell.
@@ -99,12 +98,10 @@ class PublishedTable:
     """A table of a paper.
 
     Attributes:
-        paper, number: the number as printed, with its part if it has parts.
-        caption: what the table holds, in our words.
+        number: as printed, with its part if it has parts.
         quantity: what its cells hold unless their row or column overrides it.
         n: repeats behind each number, None if the paper does not give it.
         recipes: the shipped recipes whose runs fill the table, the preferred one first.
-        rows, columns: their labels, in order.
         cells: the numbers by their labels; None where the number is not available to us. Cells
             that the paper leaves empty are left out.
         settings: the cells of a table of settings: text as printed.

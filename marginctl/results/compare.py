@@ -23,7 +23,6 @@ class Comparison:
     """One objective against the baseline in one row of a table, or over all rows.
 
     Attributes:
-        metric: the name of the metric.
         row: a data set, or data and model; None over all data sets.
         n: how many pairs: folds, data sets, or seeds that both were trained with.
         difference: the objective minus the baseline in the metric's unit: the mean over the pairs;
@@ -36,7 +35,6 @@ class Comparison:
         p_holm: its p-value with Holm's adjustment over the objectives of the row.
         wins, ties, losses: of the pairs. A tie is equal except for the rounding of floats, whatever
             a table shows.
-        higher_is_better: whether higher numbers of the metric are better.
     """
 
     metric: str

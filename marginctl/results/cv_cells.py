@@ -128,12 +128,7 @@ class Collector:
 
 @dataclass(frozen=True)
 class Grid:
-    """A table with a row for each data set and a column for each objective; cells may be missing.
-
-    Attributes:
-        skipped: (data set, reason) of the rows that are skipped.
-        settings: of a grid of settings, each row's data set and setting.
-    """
+    """A table: a row for each data set, a column for each objective; cells may be missing."""
 
     datasets: tuple[str, ...]
     objectives: tuple[str, ...]

@@ -65,14 +65,7 @@ class DiffCell:
 
 @dataclass
 class Diff:
-    """The differences between two runs folders.
-
-    Attributes:
-        cells: of both folders, in order.
-        only_a, only_b: of one folder.
-        protocols: a line for each setting in which recipes of one name differ.
-        problems: a line for each skipped run.
-    """
+    """The differences between two runs folders; `protocols` of recipes of one name, a line each."""
 
     protocols: list[str]
     problems: list[str]

@@ -58,7 +58,6 @@ def compose(
         panel_width: in inches.
         omissions: gets a line where the figure would have more than `MAX_PANELS` panels.
         min_columns: the figure is at least this many panels wide, for its texts.
-        legend_columns: of the legend, at most.
     """
     count = sum(block.shape[0] * block.shape[1] for block in blocks)
     if count > MAX_PANELS:
@@ -115,7 +114,6 @@ def group_blocks(
         draw: called with a group's panels from the top, the group, its content, and
             whether the panels are the first of their row.
         row_heights: of a group's panels, in inches.
-        max_columns: columns of groups, at most.
     """
     rows = by_row(contents)
     columns = min(max_columns, max(map(len, rows.values()), default=1))

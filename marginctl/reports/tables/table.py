@@ -21,11 +21,10 @@ class Cell:
         text: the number as shown, such as `93.54 ± 0.21`.
         best: whether it is the best of the cells that it compares with.
         footnotes: one character for each footnote, explained below the table.
-        below: a second line, such as the published value.
-        below_footnotes: the footnotes of the second line.
-        verdict: the verdict on the published value.
+        below: a second line, such as the published value, with footnotes of its own.
+        verdict: on the published value.
         remark: a sentence about this cell alone.
-        runs: the runs behind the number.
+        runs: behind the number.
     """
 
     text: str
@@ -110,8 +109,7 @@ class Report:
 
     Attributes:
         tables: for a reader.
-        records: the numbers in full, for CSV: a line each, by the heading.
-        document: the numbers in full, for JSON.
+        records, document: the numbers in full, for CSV and for JSON.
         title: of a page.
         sources: the runs folders or files that the numbers come from.
         problems: a line for each run that is left out.

@@ -59,12 +59,9 @@ class TrainingCell:
     Attributes:
         last, best: test accuracy of each seed after its last and its best epoch. The best epoch is
             selected on the test set; a linear probe has no epochs.
-        best_epochs: of each seed.
         diverged: how many seeds had a loss that was not finite; no other number includes them.
         collapsed: how many of the others predict the same class for every test image.
-        seconds: the training time of all seeds.
-        epoch_seconds: the median training time of an epoch.
-        metrics: the numbers of the seeds, by metric.
+        seconds, epoch_seconds: the training time of all seeds, and the median of an epoch.
         scales: where a scale is taken from another run: which run and number, for each seed.
         baseline: what was measured of the model that these networks were fine-tuned from, on their
             test set; None where they were not.
@@ -258,10 +255,7 @@ def training_table(
 ) -> Table:
     """Return the table of a report: a row for data, model and setting, a column an objective.
 
-    Args:
-        sources: the source models.
-        comparisons: with the baseline, by every metric.
-        runs: of each cell, by row and objective.
+    `comparisons` are those by every metric, `runs` those of each row and objective.
     """
     columns = tuple(dict.fromkeys(cell.objective for cell in cells))
     by_place = {(cell.row, cell.objective): cell for cell in cells}
