@@ -34,23 +34,7 @@ def fit_vector(outputs: Outputs) -> Fit:
     It has converged if the largest entry of the gradient is at most `GRADIENT_TOLERANCE`. The
     iterate with the least NLL is returned whether or not the solver succeeds.
     """
-    f, y = outputs.logits(), outputs.labels
-    first, unit = temperature.fit(outputs), temperature.logit_spread(f) or 1.0
-    c = outputs.num_classes
-
-    def objective(x: FloatArray) -> tuple[float, FloatArray]:
-        nll, gradient = 0.0, np.zeros((2, c))
-        for rows in row_blocks(*f.shape):
-            part = f[rows].astype(np.float64) / unit
-            added, residual = _nll(part * x[:c] + x[c:], y[rows])
-            nll += added
-            gradient += (residual * part).sum(axis=0), residual.sum(axis=0)
-        return nll / len(y), gradient.ravel() / len(y)
-
-    start = np.concatenate([np.full(c, unit / first.parameters["temperature"]), np.zeros(c)])
-    best = _minimize(objective, start)
-    parameters = {"weight": (best.x[:c] / unit).tolist(), "bias": best.x[c:].tolist()}
-    return _fit(parameters, best, first, best.value)
+    return _fit(outputs, matrix=False)
 
 
 def fit_matrix(outputs: Outputs) -> Fit:
@@ -58,40 +42,48 @@ def fit_matrix(outputs: Outputs) -> Fit:
 
     As `fit_vector`; the gradient is that of the regularized objective.
     """
-    f, y = outputs.logits(), outputs.labels
+    return _fit(outputs, matrix=True)
+
+
+def _fit(outputs: Outputs, *, matrix: bool) -> Fit:
+    f, y, c = outputs.logits(), outputs.labels, outputs.num_classes
     first, unit = temperature.fit(outputs), temperature.logit_spread(f) or 1.0
-    c = outputs.num_classes
-    off_diagonal = REGULARIZATION / (c * (c - 1)) * (1 - np.eye(c))
+    start = np.zeros((c + 1 if matrix else 2, c))  # the rows of the weight, and the bias
+    start[:-1] = (np.eye(c) if matrix else 1) * unit / first.parameters["temperature"]
+    penalty = np.zeros_like(start)
+    if matrix:
+        penalty[:-1] = REGULARIZATION / (c * (c - 1)) * (1 - np.eye(c))
+        penalty[-1] = REGULARIZATION / c
 
     def mean_nll(x: FloatArray) -> tuple[float, FloatArray]:
-        matrix, bias = x[: c * c].reshape(c, c), x[c * c :]
-        nll, grad_matrix, grad_bias = 0.0, np.zeros((c, c)), np.zeros(c)
+        *weight, bias = x.reshape(start.shape)
+        w = np.array(weight) if matrix else weight[0]
+        nll, gradient = 0.0, np.zeros_like(start)
         for rows in row_blocks(*f.shape):
             part = f[rows].astype(np.float64) / unit
-            added, residual = _nll(part @ matrix.T + bias, y[rows])
+            added, residual = _nll((part @ w.T if matrix else part * w) + bias, y[rows])
             nll += added
-            grad_matrix += residual.T @ part
-            grad_bias += residual.sum(axis=0)
-        return nll / len(y), np.concatenate([grad_matrix.ravel(), grad_bias]) / len(y)
+            gradient[:-1] += residual.T @ part if matrix else (residual * part).sum(axis=0)
+            gradient[-1] += residual.sum(axis=0)
+        return nll / len(y), gradient.ravel() / len(y)
 
     def objective(x: FloatArray) -> tuple[float, FloatArray]:
-        matrix, bias = x[: c * c].reshape(c, c), x[c * c :]
         value, gradient = mean_nll(x)
-        value += float((off_diagonal * matrix**2).sum() + REGULARIZATION * (bias**2).mean())
-        gradient += np.concatenate(
-            [(2 * off_diagonal * matrix).ravel(), 2 * REGULARIZATION / c * bias]
-        )
-        return value, gradient
+        return value + float(penalty.ravel() @ x**2), gradient + 2 * penalty.ravel() * x
 
-    start = np.zeros(c * c + c)
-    start[: c * c : c + 1] = unit / first.parameters["temperature"]
-    best = _minimize(objective, start)
-    parameters = {
-        "weight": (best.x[: c * c].reshape(c, c) / unit).tolist(),
-        "bias": best.x[c * c :].tolist(),
-        "regularization": REGULARIZATION,
-    }
-    return _fit(parameters, best, first, mean_nll(best.x)[0])
+    best = _minimize(objective, start.ravel())
+    *weight, bias = best.x.reshape(start.shape)
+    w = np.array(weight) if matrix else weight[0]
+    parameters: dict[str, Any] = {"weight": (w / unit).tolist(), "bias": bias.tolist()}
+    parameters |= {"regularization": REGULARIZATION} if matrix else {}
+    converged, note = best.gradient <= GRADIENT_TOLERANCE, None
+    if not converged:
+        note = f"the gradient is {best.gradient:.2g} after {best.iterations} steps"
+    if first.note == temperature.AT_LOWER:  # then the gradient is small because the NLL is
+        converged, note = False, first.note
+    details = {"nll_before": first.details["nll_before"], "nll": mean_nll(best.x)[0]}
+    details |= {"gradient_norm": best.gradient, "iterations": best.iterations}
+    return Fit(parameters, converged, note, details)
 
 
 def apply_vector(parameters: Mapping[str, Any], outputs: Outputs) -> Predictions:
@@ -132,17 +124,6 @@ def _minimize(objective: Objective, start: FloatArray) -> _BestPoint:
         result = minimize(best, start, jac=True, method="L-BFGS-B", options=options)
     best.iterations = int(result.nit)
     return best
-
-
-def _fit(parameters: Mapping[str, Any], best: _BestPoint, first: Fit, nll: float) -> Fit:
-    converged, note = best.gradient <= GRADIENT_TOLERANCE, None
-    if not converged:
-        note = f"the gradient is {best.gradient:.2g} after {best.iterations} steps"
-    if first.note == temperature.AT_LOWER:  # then the gradient is small because the NLL is
-        converged, note = False, first.note
-    details = {"nll_before": first.details["nll_before"], "nll": nll}
-    details |= {"gradient_norm": best.gradient, "iterations": best.iterations}
-    return Fit(parameters, converged, note, details)
 
 
 def _nll(z: FloatArray, y: Labels) -> tuple[float, NDArray[Any]]:

@@ -113,14 +113,30 @@ class ProgressDisplay:
         return Group(self._body(), self._progress.get_renderable(), Text(self.time_text))
 
 
-class CvProgress(ProgressDisplay):
-    """The progress of a cross-validation.
+class CostProgress(ProgressDisplay):
+    """The progress of trials by the cost of their networks."""
 
-    Args:
-        total: cost of all trials that are to be trained, in the unit of `progress`.
-        trials: their number, finished ones included.
-        table: returns what is drawn above the bar.
-    """
+    def begin_trials(self, total: float, trials: int) -> None:
+        """Set the bar to 0 of the cost of pending trials; `trials` counts finished ones, too."""
+        self._total, self._trials, self._done, self._cost = total, trials, 0, 0.0
+        self.restart(total)
+        self.update(0.0, f"0/{trials}")
+
+    def count_trial(self) -> None:
+        """Count a finished trial."""
+        self._done += 1
+        self.update(self._cost, f"{self._done}/{self._trials}")
+
+    def progress(self, cost: float) -> None:
+        """Move the bar to the cost of all networks that have been trained."""
+        self._cost = cost
+        self.update(cost, f"{self._done}/{self._trials}")
+        fraction = cost / self._total if self._total else 1.0  # no pending trial
+        self.log(f"{fraction:.0%} trained, {self.time_text}", MAX_SILENCE)
+
+
+class CvProgress(CostProgress):
+    """The progress of a cross-validation, below a table that `table` returns."""
 
     def __init__(
         self,
@@ -132,15 +148,13 @@ class CvProgress(ProgressDisplay):
         quiet: bool,
     ) -> None:
         super().__init__("trials", table, quiet=quiet or not total)
-        self._collector, self._trials = collector, trials
-        self._total, self._done, self._cost = total, 0, 0.0
-        self.restart(total)
+        self._collector = collector
+        self.begin_trials(total, trials)
 
     def done(self, record: CVResult, *, reused: bool) -> None:
         """Add the record of a finished trial."""
         cell = self._collector.add(record)
-        self._done += 1
-        self.update(self._cost, f"{self._done}/{self._trials}")
+        self.count_trial()
         if cell and not reused:
             paper = f" (paper {cell.paper.mean:.2f}±{cell.paper.std:.2f})" if cell.paper else ""
             self.log(
@@ -148,13 +162,6 @@ class CvProgress(ProgressDisplay):
                 f"{cell.mean:.2f}±{cell.std:.2f}{paper}, {self.time_text}",
                 0.0 if self._done == self._trials else LOG_INTERVAL,
             )
-
-    def progress(self, cost: float) -> None:
-        """Move the bar to the cost of all networks that have been trained."""
-        self._cost = cost
-        self.update(cost, f"{self._done}/{self._trials}")
-        fraction = cost / self._total if self._total else 1.0  # no pending trial
-        self.log(f"{fraction:.0%} trained, {self.time_text}", MAX_SILENCE)
 
 
 class TrainProgress(ProgressDisplay):

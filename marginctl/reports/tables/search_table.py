@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from rich import box
 from rich.table import Table as RichTable
 
-from marginctl.console.progress import MAX_SILENCE, ProgressDisplay
+from marginctl.console.progress import CostProgress
 from marginctl.crossval.search_space import Setting, column_alternatives
 from marginctl.experiments.records import CVResult
 from marginctl.experiments.uci_cv_trial import CVTrial
@@ -20,7 +20,7 @@ LEADERS = 10
 UNITS = {"points": "points", "effects": "points (effects)", "stds": "points (stds)"}
 
 
-class Leaderboard(ProgressDisplay):
+class Leaderboard(CostProgress):
     """Shows the nearest settings so far, and the estimated remaining time of a round.
 
     A setting enters the board when all its trials are done.
@@ -39,16 +39,16 @@ class Leaderboard(ProgressDisplay):
         self._criterion = recipe.search.nearest_by
         self._alternatives = column_alternatives(recipe)
         self._title = ""
-        self._trials: Mapping[CVTrial, Setting] = {}
+        self._settings: Mapping[CVTrial, Setting] = {}
         self._by_id: dict[str, CVTrial] = {}
         self._by_setting: dict[int, list[CVTrial]] = {}
         self._records: dict[CVTrial, CVResult] = {}
         self._matches: list[Match] = []
-        self._settings_done, self._total, self._cost = 0, 0.0, 0.0
+        self._settings_done = 0
 
     def begin(self, part: Part, trials: Mapping[CVTrial, Setting], cost: float) -> None:
         """Begin a part of a round, as `SearchProgress.begin`."""
-        self._trials, self._records = trials, {}
+        self._settings, self._records = trials, {}
         self._by_id = {trial.id: trial for trial in trials}
         self._by_setting = {}
         for trial, setting in trials.items():
@@ -60,9 +60,8 @@ class Leaderboard(ProgressDisplay):
         self._title = f"{number}: {settings}, {count_noun(repeats, 'repeat')}"
         if part.part == 1:
             self._matches = []
-        self._settings_done, self._total, self._cost = 0, cost, 0.0
-        self.restart(cost)
-        self.update(0.0, f"0/{len(trials)}")
+        self._settings_done = 0
+        self.begin_trials(cost, len(trials))
         if not self._quiet:
             self.message(f"{self._title}, {count_noun(len(trials), 'trial')}")
 
@@ -70,9 +69,9 @@ class Leaderboard(ProgressDisplay):
         """Add the record of a finished trial."""
         trial = self._by_id[record.trial]
         self._records[trial] = record
-        self.update(self._cost, f"{len(self._records)}/{len(self._by_id)}")
-        number = self._trials[trial].number
-        trials = {t: self._trials[t] for t in self._by_setting[number]}
+        self.count_trial()
+        number = self._settings[trial].number
+        trials = {t: self._settings[t] for t in self._by_setting[number]}
         if not all(t in self._records for t in trials):
             return
         datasets = list(dict.fromkeys(t.dataset.name for t in trials))
@@ -88,13 +87,6 @@ class Leaderboard(ProgressDisplay):
                 f"nearest: {best.sort_key(self._criterion)[0]:.2f} {UNITS[self._criterion]} with "
                 f"{best.setting}"
             )
-
-    def progress(self, cost: float) -> None:
-        """Move the bar to the cost of all networks of the part that have been trained."""
-        self._cost = cost
-        self.update(cost, f"{len(self._records)}/{len(self._by_id)}")
-        fraction = cost / self._total if self._total else 1.0
-        self.log(f"round {fraction:.0%} trained, {self.time_text}", MAX_SILENCE)
 
     def _table(self) -> RichTable:
         table = RichTable(box=box.SIMPLE_HEAD, title=self._title, pad_edge=False)
