@@ -17,8 +17,6 @@ from marginctl.metrics.arrays import row_blocks
 RANGE = 1e4
 PRECISION = 1e-10  # of ln T
 _BLOCK_DIVISOR = 32  # smaller blocks than usual stay in the processor's cache
-_START_SAMPLES = 2000  # for a first estimate
-_STEP = 0.05  # of ln T, the first to either side of the estimate
 
 AT_LOWER = "at bound: the samples are separable, the smaller T the lower the NLL"
 AT_UPPER = "at bound: the logits mislead about the labels, the larger T the lower the NLL"
@@ -41,13 +39,14 @@ def fit(outputs: Outputs) -> Fit:
         nll = math.log(f.shape[1])
         return Fit({"temperature": 1.0}, True, NO_SPREAD, {"nll": nll, "nll_before": nll})
     low, high = math.log(spread / RANGE), math.log(spread * RANGE)
-    all_samples = _slope(f, y)
-    start = 0.0
-    if len(y) > 2 * _START_SAMPLES:
-        few = np.linspace(0, len(y) - 1, _START_SAMPLES).astype(np.int64)
-        start = _solve(_slope(f[few], y[few]), 0.0, low, high)[0]
-    solution, note = _solve(all_samples, start, low, high)
-    before, after = all_samples(0.0)[0], all_samples(solution)[0]
+    slope = _slope(f, y)
+    if slope(high)[1] > 0:  # T has to rise
+        solution, note = high, AT_UPPER
+    elif slope(low)[1] <= 0:  # rounding turns the very small slope of separable samples into 0
+        solution, note = low, AT_LOWER
+    else:
+        solution, note = brentq(lambda u: slope(u)[1], low, high, xtol=PRECISION), None
+    before, after = slope(0.0)[0], slope(solution)[0]
     if after > before:  # by rounding alone
         solution, after = 0.0, before
     details = {"nll_before": before, "nll": after, "bounds": [math.exp(low), math.exp(high)]}
@@ -70,22 +69,6 @@ def logit_spread(logits: NDArray[Any]) -> float:
     spread = math.sqrt(total / logits.size)
     # rows of equal logits differ by rounding alone
     return spread if spread > 1e-14 * float(np.abs(logits).max()) else 0.0
-
-
-def _solve(slope: Slope, start: float, low: float, high: float) -> tuple[float, str | None]:
-    """Return the ln T where the slope changes sign; else a bound and its meaning."""
-    current = min(max(start, low), high)
-    rising = slope(current)[1] > 0  # then T has to rise
-    step, other = _STEP, current
-    while True:
-        current, other = other, min(max(other + (step if rising else -step), low), high)
-        # rounding turns the very small slope of separable samples into 0: T keeps falling
-        if (slope(other)[1] > 0) != rising:
-            break
-        if other in (low, high):
-            return other, AT_UPPER if rising else AT_LOWER
-        step *= 4
-    return float(brentq(lambda u: slope(u)[1], *sorted((current, other)), xtol=PRECISION)), None
 
 
 def _slope(f: NDArray[Any], y: Labels) -> Slope:

@@ -113,13 +113,6 @@ def test_it_scales_with_the_logits_and_ignores_what_a_softmax_ignores():
     assert of_p == pytest.approx(first, rel=1e-8)
 
 
-def test_a_start_on_few_samples_ends_at_the_same_place(monkeypatch):
-    outputs = noisy(5000, 3, 0.7, seed=4)
-    first = temperature.fit(outputs).parameters["temperature"]
-    monkeypatch.setattr(temperature, "_START_SAMPLES", 10**9)
-    assert temperature.fit(outputs).parameters["temperature"] == pytest.approx(first, rel=1e-9)
-
-
 def test_applying_keeps_the_predictions_and_scales():
     outputs = noisy(seed=6)
     predictions = temperature.apply({"temperature": 2.5}, outputs)

@@ -16,8 +16,6 @@ from marginctl.reports.figures.seed_groups import (
     SeedTable,
     available,
     by_row,
-    is_number,
-    number,
 )
 from marginctl.reports.figures.style import COLORS, legend_text
 
@@ -86,9 +84,8 @@ def _first_middle_last(group: SeedGroup) -> dict[int, Histogram]:
 def _histogram(record: dict[str, Any]) -> Histogram | None:
     """Return the histogram of one record of metrics.jsonl, None where it has none."""
     angle = lookup(record, "objective", "target_angle")
-    counts, mean, width = lookup(angle, "histogram"), number(angle, "mean"), number(angle, "bin")
-    counted = isinstance(counts, list) and all(map(is_number, counts)) and sum(counts) > 0
-    if not counted or mean is None or width is None or width * len(counts) != 180:
+    if angle is None:
         return None
-    percent: FloatArray = 100 * np.array(counts, np.float64) / sum(counts)
-    return Histogram(np.linspace(0, 180, len(counts) + 1), percent, mean)
+    counts = np.array(angle["histogram"], np.float64)
+    edges = np.linspace(0, 180, len(counts) + 1)
+    return Histogram(edges, 100 * counts / counts.sum(), angle["mean"])

@@ -8,7 +8,6 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from marginctl.metrics.registry import lookup
 from marginctl.metrics.scoring_rules import softmax
 from marginctl.reports.figures.layout import Block, compose
 from marginctl.reports.figures.seed_groups import (
@@ -17,7 +16,6 @@ from marginctl.reports.figures.seed_groups import (
     SeedGroup,
     SeedTable,
     available,
-    is_number,
 )
 from marginctl.reports.figures.style import COLORS
 
@@ -58,20 +56,8 @@ def example_image(table: SeedTable, omissions: Omissions) -> Figure | None:
 def _examples(group: SeedGroup) -> list[Example]:
     """Return the first and the last example of the first seed."""
     records = group.epochs[0] if group.epochs else []
-    examples = [(int(r["epoch"]), r["example"]) for r in records if _is_complete(r)]
+    examples = [(r["epoch"], r["example"]) for r in records if r.get("example")]
     return [examples[0], examples[-1]] if len(examples) > 1 else examples
-
-
-def _is_complete(record: dict[str, Any]) -> bool:
-    cosines, label = lookup(record, "example", "cosines"), lookup(record, "example", "label")
-    return (
-        isinstance(cosines, list)
-        and len(cosines) > 1
-        and all(map(is_number, cosines))
-        and is_number(lookup(record, "example", "kappa"))
-        and isinstance(label, int)
-        and 0 <= label < len(cosines)
-    )
 
 
 def _draw_example(panels: Sequence[Any], epoch: int, example: dict[str, Any]) -> None:

@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from rich import box
-from rich.table import Table as RichTable
+from rich.text import Text
 
 from marginctl.console.progress import CostProgress
 from marginctl.crossval.search_space import Setting, column_alternatives
@@ -33,7 +32,7 @@ class Leaderboard(CostProgress):
         *,
         quiet: bool,
     ) -> None:
-        super().__init__("trials", self._table, quiet=quiet)
+        super().__init__("trials", self._nearest, quiet=quiet)
         self._published, self._quiet = published, quiet
         assert recipe.search is not None
         self._criterion = recipe.search.nearest_by
@@ -81,23 +80,17 @@ class Leaderboard(CostProgress):
         ranked = sorted([*self._matches, nearest], key=lambda m: m.sort_key(self._criterion))
         self._matches = ranked[:LEADERS]
         if not reused:
-            best = self._matches[0]
             self.log(
                 f"{self._settings_done}/{len(self._by_setting)} settings, {self.time_text}; "
-                f"nearest: {best.sort_key(self._criterion)[0]:.2f} {UNITS[self._criterion]} with "
-                f"{best.setting}"
+                f"nearest: {self._match_text(self._matches[0])}"
             )
 
-    def _table(self) -> RichTable:
-        table = RichTable(box=box.SIMPLE_HEAD, title=self._title, pad_edge=False)
-        table.add_column("nearest settings")
-        columns = ("points", "effects", "stds")
-        for column in columns:
-            table.add_column(column, justify="right")
-        for m in self._matches:
-            texts = _texts(m.distance)
-            table.add_row(str(m.setting), *(texts[HEADINGS.index(c)] for c in columns))
-        return table
+    def _nearest(self) -> Text:
+        return Text("\n".join([self._title, *map(self._match_text, self._matches)]))
+
+    def _match_text(self, match: Match) -> str:
+        number, unit = match.sort_key(self._criterion)[0], UNITS[self._criterion]
+        return f"{number:.2f} {unit} with {match.setting}"
 
 
 def _held_out_mean(result: SearchResult) -> dict[str, float] | None:

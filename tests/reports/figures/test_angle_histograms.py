@@ -43,14 +43,3 @@ def test_few_epochs_are_drawn_once_each(tmp_path, epochs):
     table = seed_table(run(tmp_path, "adacos", 0, lines))
     figure = angle_histograms(table, Omissions())
     assert len(figure.subfigs[0].axes) == epochs
-
-
-@pytest.mark.parametrize(
-    "changes", [{"histogram": None}, {"histogram": [0] * 18}, {"bin": 7}, {"mean": None}]
-)
-def test_an_invalid_histogram_is_omitted_with_a_reason(tmp_path, changes):
-    one = angle_line(1, [3, 4], 9.0)
-    one["objective"]["target_angle"] |= changes
-    table, omissions = seed_table(run(tmp_path, "adacos", 0, [one])), Omissions()
-    assert angle_histograms(table, omissions) is None
-    assert len(omissions.lines()) == 1

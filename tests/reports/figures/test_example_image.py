@@ -38,10 +38,3 @@ def test_smallest_set():
     assert smallest_set(np.array([0.1, 0.6, 0.3])).tolist() == [1]
     assert smallest_set(np.array([0.3, 0.4, 0.3])).tolist() == [1, 0]
     assert len(smallest_set(np.full(1000, 0.001))) == 10
-
-
-@pytest.mark.parametrize("wrong", [shown(1, None), shown(1, 2.0, [0.1, None]), shown(1, 2.0, Z, 9)])
-def test_an_invalid_example_is_omitted(tmp_path, wrong):
-    table, omissions = seed_table(run(tmp_path, "cosine-ls", 0, [wrong])), Omissions()
-    assert example_image(table, omissions) is None
-    assert len(omissions.lines()) == 1
