@@ -89,10 +89,6 @@ def test_the_report_shows_them_in_every_format(marginctl, data_dir, store, tmp_p
     tests = document["trained"][0]["tests"]
     paired = [t for t in tests if t["metric"] == "ood digits auroc feature_norm"]
     assert [t["n"] for t in paired] == [2]
-    figures = tmp_path / "figures"
-    ran = marginctl("report", store, "--figures", figures, "--kind", "detection")
-    assert ran.status == 0
-    assert [path.name for path in figures.iterdir()] == ["mnist-mlp-width-32-detection.png"]
 
 
 def test_a_recipe_with_other_names_is_refused_before_anything_runs(marginctl, tmp_path):

@@ -36,9 +36,12 @@ def learning_curves(table: SeedTable, omissions: Omissions) -> Figure | None:
     )
     quantities = {"training loss (nats)": ("train", "loss"), "test top-1 (%)": ("test", "top1")}
     figure = _by_epoch(table, omissions, quantities, caption)
+
+    def complement(percent: Any) -> Any:
+        return 100 - percent
+
     for block in figure.subfigs if figure else ():
-        complement = (lambda percent: 100 - percent,) * 2
-        right = block.axes[1].secondary_yaxis("right", functions=complement)
+        right = block.axes[1].secondary_yaxis("right", functions=(complement, complement))
         right.set_ylabel("test error (%)")
     return figure
 
