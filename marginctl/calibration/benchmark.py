@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from marginctl.calibration.calibrator import Calibrator
 from marginctl.calibration.methods import select_methods
 from marginctl.calibration.outputs import FLOOR, Fit, Labels, Outputs, uncalibrated
-from marginctl.calibration.scores import LEVEL, METRICS, Bootstrap, Scores, score
+from marginctl.calibration.scores import LEVEL, METRICS, Scores, score
 from marginctl.errors import RequestError
 from marginctl.metrics.calibration_error import CONVENTION, Reliability
 from marginctl.utils.seed import generator
@@ -76,7 +76,7 @@ def calibrate(
     calibrators: dict[str, Calibrator] = {}
     sizes = (0, 0)
     for repeat in range(repeats):
-        bootstrap = Bootstrap(0 if repeat else settings.n_bootstrap, settings.seed)
+        drawn = settings.bins, 0 if repeat else settings.n_bootstrap, settings.seed
         if fit_outputs is None:
             fit_rows, test_rows = split(outputs, settings.fraction, settings.seed, repeat)
             fit_part, test_part = outputs.subset(fit_rows), outputs.subset(test_rows)
@@ -84,7 +84,7 @@ def calibrate(
             fit_part, test_part = fit_outputs, outputs
         if not repeat:
             sizes = len(fit_part.labels), len(test_part.labels)
-        before.append(score(uncalibrated(test_part), test_part.labels, settings.bins, bootstrap))
+        before.append(score(uncalibrated(test_part), test_part.labels, *drawn))
         for name, method in methods.items():
             log(f"split {repeat + 1} of {repeats}: {name}")
             fit = method.fit(fit_part, settings.bins)
@@ -93,7 +93,7 @@ def calibrate(
                 after[name].append(before[-1])
             else:
                 predictions = method.apply(fit.parameters, test_part)
-                scores = score(predictions, test_part.labels, settings.bins, bootstrap)
+                scores = score(predictions, test_part.labels, *drawn)
                 after[name].append(scores)
             if not repeat:
                 calibrators[name] = Calibrator(

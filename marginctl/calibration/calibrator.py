@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from marginctl.calibration.methods import METHODS
 from marginctl.calibration.outputs import Kind, Labels, Outputs, Predictions
-from marginctl.calibration.scores import Bootstrap, score
+from marginctl.calibration.scores import score
 from marginctl.errors import RequestError
 from marginctl.metrics import scoring_rules
 from marginctl.runs.atomic_io import write_output
@@ -100,7 +100,7 @@ def evaluate_calibrator(
     if not np.isfinite(logits).all():
         raise RequestError(f"--calibration {path}: the network's logits are not finite")
     predictions = calibrator.predict(logits, labels)
-    scores = score(predictions, labels, bins, Bootstrap(0, 0))
+    scores = score(predictions, labels, bins)
     fitted_on, note, warning = calibrator.fitted_on, None, None
     if data is not None and fitted_on.get("data") == data:
         note = f"the calibrator was fitted on {fitted_on['n']} of these images"

@@ -36,26 +36,21 @@ class Scores:
     classes: Labels
 
 
-@dataclass(frozen=True)
-class Bootstrap:
-    """The number of bootstrap samples, 0 for no intervals, and their seed."""
+def bootstrap_weights(n: int, n_bootstrap: int, seed: int) -> Iterator[FloatArray]:
+    """Yield (D, N) blocks: how often each bootstrap sample has each of n samples.
 
-    n_bootstrap: int
-    seed: int
-
-    def weights(self, n: int) -> Iterator[FloatArray]:
-        """Yield (D, N) blocks: how often each bootstrap sample has each of n samples.
-
-        They are the same for every calibrator.
-        """
-        stream = generator(self.seed, "calibrate", "bootstrap")
-        block = max(1, _BLOCK_SIZE // n)
-        for start in range(0, self.n_bootstrap, block):
-            drawn = stream.integers(0, n, size=(min(block, self.n_bootstrap - start), n))
-            yield np.stack([np.bincount(row, minlength=n) for row in drawn]).astype(np.float64)
+    They are the same for every calibrator.
+    """
+    stream = generator(seed, "calibrate", "bootstrap")
+    block = max(1, _BLOCK_SIZE // n)
+    for start in range(0, n_bootstrap, block):
+        drawn = stream.integers(0, n, size=(min(block, n_bootstrap - start), n))
+        yield np.stack([np.bincount(row, minlength=n) for row in drawn]).astype(np.float64)
 
 
-def score(predictions: Predictions, labels: Labels, bins: int, bootstrap: Bootstrap) -> Scores:
+def score(
+    predictions: Predictions, labels: Labels, bins: int, n_bootstrap: int = 0, seed: int = 0
+) -> Scores:
     """Return all metrics, with percentile intervals of `LEVEL` over the bootstrap samples.
 
     An interval covers other samples for this calibrator, not calibrators fitted on others. The
@@ -86,7 +81,8 @@ def score(predictions: Predictions, labels: Labels, bins: int, bootstrap: Bootst
         return metrics
 
     once = resampled(calibration_error.unit_weights(len(labels)))
-    samples = [resampled(weights) for weights in bootstrap.weights(len(labels))]
+    draws = bootstrap_weights(len(labels), n_bootstrap, seed)
+    samples = [resampled(weights) for weights in draws]
     ends = [(1 - LEVEL) / 2, (1 + LEVEL) / 2]
     intervals = {}
     for name in once if samples else ():

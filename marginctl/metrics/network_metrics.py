@@ -65,12 +65,12 @@ def classification_metrics(
         reasons["angles"] = weight
     else:
         document["angles"] = angles.compute_angles(features, labels, weight).as_json()
-    computed = compute_metrics(
+    computed, missing = compute_metrics(
         features=features, logits=logits, similarities=similarities, labels=labels
     )
     if computed:
-        document["metrics"] = {name: one.value for name, one in computed.items()}
-        reasons |= {name: one.reason for name, one in computed.items() if one.reason is not None}
+        document["metrics"] = computed
+        reasons |= missing
     document["per_class"] = [
         {"name": classes[row["class"]], **row}
         for row in accuracy.per_class_accuracy(labels, predicted, num_classes)

@@ -215,17 +215,13 @@ def metric_named(name: str) -> Metric:
     return METRICS.find(name)
 
 
-@dataclass(frozen=True)
-class Computed:
-    """A number of a metric's function; None, with the reason, where there is none."""
+def compute_metrics(**predictions: Any) -> tuple[dict[str, float | None], dict[str, str]]:
+    """Return the metrics that have a function, by name, and the reasons of those that are None.
 
-    value: float | None
-    reason: str | None = None
-
-
-def compute_metrics(**predictions: Any) -> dict[str, Computed]:
-    """Return the metrics that have a function, by name, of the arguments of `Metric.function`."""
-    computed: dict[str, Computed] = {}
+    The arguments are those of `Metric.function`.
+    """
+    values: dict[str, float | None] = {}
+    reasons: dict[str, str] = {}
     for metric in METRICS.values():
         if metric.function is None:
             continue
@@ -233,8 +229,9 @@ def compute_metrics(**predictions: Any) -> dict[str, Computed]:
             function = import_object(metric.function, f"metric '{metric.name}'")
             value = float(function(**predictions))
         except Exception as error:  # a plug-in can raise anything; the trained network stays
-            computed[metric.name] = Computed(None, f"{type(error).__name__}: {error}")
-        else:
-            finite = math.isfinite(value)
-            computed[metric.name] = Computed(value) if finite else Computed(None, "not finite")
-    return computed
+            values[metric.name], reasons[metric.name] = None, f"{type(error).__name__}: {error}"
+            continue
+        values[metric.name] = value if math.isfinite(value) else None
+        if not math.isfinite(value):
+            reasons[metric.name] = "not finite"
+    return values, reasons

@@ -7,7 +7,6 @@ from marginctl.errors import RequestError
 from marginctl.metrics.registry import (
     METRICS,
     MISS,
-    Computed,
     Metric,
     compute_metrics,
     metric_named,
@@ -83,16 +82,16 @@ def test_a_metric_of_a_plug_in_is_computed_from_the_predictions(tmp_path, monkey
         "similarities": np.array([[0.25, 0.5], [1.0, 0.0]]),
         "labels": np.zeros(2, int),
     }
-    assert compute_metrics(**predictions) == {}
+    assert compute_metrics(**predictions) == ({}, {})
     file = tmp_path / "confidence_metric.py"
     file.write_text(PLUGIN.format(name=file.stem))
     monkeypatch.setenv("MARGINCTL_PLUGINS", str(file))
-    assert compute_metrics(**predictions) == {"mean-max": Computed(0.75)}
+    assert compute_metrics(**predictions) == ({"mean-max": 0.75}, {})
     record = {"evaluation": {"metrics": {"mean-max": 0.75}}}
     (found,) = metrics_in([record]).values()
     assert isinstance(found, Metric)
     assert (found.heading, found.value(record)) == ("mean maximum", 0.75)
     predictions["similarities"][:] = np.nan
-    assert compute_metrics(**predictions) == {"mean-max": Computed(None, "not finite")}
+    assert compute_metrics(**predictions) == ({"mean-max": None}, {"mean-max": "not finite"})
     del predictions["labels"]
-    assert "missing" in compute_metrics(**predictions)["mean-max"].reason
+    assert "missing" in compute_metrics(**predictions)[1]["mean-max"]
