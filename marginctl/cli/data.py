@@ -113,9 +113,13 @@ def inspect(
     as the outputs of a classifier; any other file as a table.
     """
     from marginctl.calibration.read_outputs import inspect_outputs, looks_like_outputs
+    from marginctl.data.images.summary import inspect_images, looks_like_images
     from marginctl.reports import data_summary
 
-    if target is None and looks_like_outputs(path):
+    if target is None and looks_like_images(path):
+        images = inspect_images(path)
+        document, lines = asdict(images), data_summary.image_lines(images)
+    elif target is None and looks_like_outputs(path):
         outputs = inspect_outputs(path)
         document, lines = outputs.as_json(), data_summary.outputs_lines(str(path), outputs)
     else:

@@ -39,26 +39,20 @@ def table_lines(summary: "TableSummary") -> Iterator[str]:
     yield from (f"  {remark}" for remark in summary.remarks)
 
 
-def image_lines(summary: "ImageSummary", image_size: int | None = None) -> list[str]:
-    """Return the parts of a folder or list of images, its sizes, what is not read, and remarks.
+def image_lines(summary: "ImageSummary", image_size: int | None = None) -> Iterator[str]:
+    """Yield the parts of a folder or list of images, its sizes, what is not read, and remarks.
 
     Args:
-        summary: of the images.
         image_size: height and width at which a network gets them, if it is known.
     """
-    lines = []
     for name, part in summary.parts.items():
         classes = [f"{shorten(label)} ({count})" for label, count in part.classes.items()]
         inside = f" in {len(classes)} classes: {join_names(classes, 20)}" if classes else ""
-        lines.append(f"{name}: {count_noun(part.images, 'image')}{inside}")
+        yield f"{name}: {count_noun(part.images, 'image')}{inside}"
     if summary.sizes:
         low, median, high = ("{} x {}".format(*size) for size in summary.sizes.values())
-        line = f"sizes: {low}" if low == high else f"sizes: {low} to {high} (median {median})"
-        used = "" if image_size is None else f", used at {image_size} x {image_size}"
-        modes = ", ".join(f"{mode} ({count})" for mode, count in summary.modes.items())
-        lines += [f"{line}{used}", f"modes: {modes}"]
-    for skipped in summary.skipped:
-        more = ", ..." if skipped.count > len(skipped.examples) else ""
-        examples = ", ".join(skipped.examples) + more
-        lines.append(f"not read: {skipped.count} ({skipped.reason}): {examples}")
-    return lines + summary.remarks
+        sizes = low if low == high else f"{low} to {high} (median {median})"
+        yield f"sizes: {sizes}" + (f", used at {image_size} x {image_size}" if image_size else "")
+        yield "modes: " + ", ".join(f"{mode} ({n})" for mode, n in summary.modes.items())
+    yield from (f"not read: {s.count} ({s.reason}): {s.listed}" for s in summary.skipped)
+    yield from summary.remarks

@@ -1,12 +1,8 @@
 """Lines about what was read."""
 
 from marginctl.calibration.read_outputs import OutputsSummary
-from marginctl.data.images.summary import (
-    DuplicateCounts,
-    ImageSummary,
-    PartSummary,
-    SkippedFiles,
-)
+from marginctl.data.images.content import SkippedFiles
+from marginctl.data.images.summary import DuplicateCounts, ImageSummary, PartSummary
 from marginctl.reports.data_summary import image_lines, outputs_lines
 
 
@@ -33,9 +29,9 @@ def test_images():
         "test: 1 image",
         "sizes: 3 x 4 to 7 x 8 (median 5 x 6)",
         "modes: RGB (7), L (1)",
-        "not read: 2 (text): a.txt, ...",
+        "not read: 2 (text): a.txt and 1 more",
         "not read: 1 (hidden): .b",
         "1 image with transparency: composited on a white ground",
     ]
-    assert image_lines(summary) == lines
-    assert image_lines(summary, 64)[2] == f"{lines[2]}, used at 64 x 64"
+    assert list(image_lines(summary)) == lines
+    assert list(image_lines(summary, 64))[2] == f"{lines[2]}, used at 64 x 64"

@@ -4,9 +4,11 @@ import functools
 import hashlib
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from marginctl.utils.text import count_noun, join_names
 
 HEAD_BYTES = 4096
 LFS_HEADER = b"version https://git-lfs.github.com/spec/"
@@ -28,6 +30,33 @@ REFUSED = (LFS_POINTER, TOO_MANY_PIXELS, DEEP, UNREADABLE, MISSING)
 HEIC = "HEIC, which Pillow cannot decode: convert it"
 TEXT = "text"
 OTHER = "no known image format"
+
+
+EXAMPLES = 5
+
+
+@dataclass(frozen=True)
+class SkippedFiles:
+    """Files that are not read for one reason; a few of them as examples."""
+
+    reason: str
+    count: int
+    examples: list[str]
+
+    @property
+    def listed(self) -> str:
+        """The examples, and how many more there are."""
+        more = self.count - len(self.examples)
+        return join_names(self.examples) + (f" and {more} more" if more else "")
+
+    def line(self, name: str) -> str:
+        """Return an error about them, for the name of their image set."""
+        return f"data set '{name}': {count_noun(self.count, 'file')}: {self.reason}: {self.listed}"
+
+
+def skipped_files(by_reason: Mapping[str, Sequence[str]]) -> list[SkippedFiles]:
+    """Return an entry for each reason."""
+    return [SkippedFiles(r, len(p), [*p[:EXAMPLES]]) for r, p in sorted(by_reason.items())]
 
 
 @functools.cache

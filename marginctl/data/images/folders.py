@@ -17,6 +17,7 @@ from marginctl.data.images.content import (
     image_formats,
     is_deep,
     pass_over_reason,
+    skipped_files,
 )
 from marginctl.data.images.readers import ArraySplit
 from marginctl.data.paths import MissingDataError
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 MAX_DECODED_BYTES = 2 * 2**30
-MAX_LISTED_FILES = 5
 SPLIT_FOLDERS = ("val", "test", "train")  # the first one of val and test is the test split
 # Folders that are meant as one of these, and would else be taken for classes.
 PART_NAMES = frozenset(["train", "training", "val", "valid", "validation", "test", "testing"])
@@ -283,24 +283,8 @@ def decode_image_folder(
     problems: dict[str, list[str]] = {}
     train, test = (_decode_files(root, files, classes, image_size, problems) for files in splits)
     if problems:
-        raise RequestError(*problem_lines(label, problems, count))
+        raise RequestError(*(skipped.line(name) for skipped in skipped_files(problems)))
     return train, test, classes
-
-
-def problem_lines(label: str, problems: Mapping[str, Sequence[str]], count: int) -> list[str]:
-    """Return a line for each reason why files cannot be read.
-
-    Args:
-        label: the image set, for the message.
-        problems: files by reason.
-        count: the number of all files.
-    """
-    lines = []
-    for reason, files in problems.items():
-        more = len(files) - MAX_LISTED_FILES
-        listed = ", ".join(files[:MAX_LISTED_FILES]) + (f" and {more} more" if more > 0 else "")
-        lines.append(f"{label}: {len(files)} of {count} files: {reason}: {listed}")
-    return lines
 
 
 def open_rgb(path: str | Path) -> "Image":

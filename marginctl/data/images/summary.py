@@ -13,12 +13,13 @@ from marginctl.data.images.base import ImageDataset
 from marginctl.data.images.content import (
     MISSING,
     Header,
+    SkippedFiles,
     is_refused,
     read_headers,
+    skipped_files,
 )
 from marginctl.data.images.folders import (
     GROUND,
-    MAX_LISTED_FILES,
     OUTSIDE,
     TEST_FRACTION,
     ClassFiles,
@@ -32,7 +33,7 @@ from marginctl.data.images.registry import FOLDER_PREFIX, LIST_PREFIX
 from marginctl.data.paths import MissingDataError, resolve_path
 from marginctl.errors import RequestError
 from marginctl.utils.device import usable_cores
-from marginctl.utils.text import count_noun
+from marginctl.utils.text import count_noun, join_names
 
 BLOCK = 4000  # files that one process reads at a time
 PARTS = ("train", "val", "test")
@@ -45,15 +46,6 @@ class PartSummary:
 
     images: int
     classes: dict[str, int]
-
-
-@dataclass(frozen=True)
-class SkippedFiles:
-    """Files that are passed over for one reason; a few of them as examples."""
-
-    reason: str
-    count: int
-    examples: list[str]
 
 
 @dataclass(frozen=True)
@@ -95,14 +87,18 @@ class ImageSummary:
 
     def check_readable(self, name: str) -> None:
         """Raise RequestError where a file that should be an image cannot be read."""
-        lines = [
-            f"data set '{name}': {s.count} {'file' if s.count == 1 else 'files'}: {s.reason}: "
-            f"{_examples(s.examples, s.count)}"
-            for s in self.skipped
-            if is_refused(s.reason)
-        ]
+        lines = [skipped.line(name) for skipped in self.skipped if is_refused(skipped.reason)]
         if lines:
             raise RequestError(*lines)
+
+
+def looks_like_images(path: Path) -> bool:
+    """Return whether a path is a folder, or a list whose first line names a file."""
+    try:
+        is_list = path.suffix == ".txt" and (path.parent / read_list(path)[0][0]).is_file()
+    except RequestError:
+        is_list = False
+    return is_list or path.is_dir()
 
 
 def inspect_images(path: Path) -> ImageSummary:
@@ -145,7 +141,7 @@ def with_pixel_duplicates(summary: ImageSummary, images: ImageDataset) -> ImageS
         for x in pixels
     ]
     pixels, files = _count_duplicates(rows)[0], summary.duplicates
-    if (pixels.within_parts, pixels.across_parts) <= (files.within_parts, files.across_parts):
+    if pixels.within_parts <= files.within_parts and pixels.across_parts <= files.across_parts:
         return summary
     remark = (
         f"at {images.image_size} x {images.image_size} pixels, {pixels.across_parts} test images "
@@ -253,7 +249,7 @@ def _summarize(
             )
             for part, classes in readable.items()
         },
-        [SkippedFiles(r, len(p), p[:MAX_LISTED_FILES]) for r, p in sorted(unusable.items())],
+        skipped_files(unusable),
         {key: [int(v) for v in measure(table, axis=0)] for key, measure in measures},
         dict(modes.most_common()),
         duplicates,
@@ -343,7 +339,7 @@ def _nesting_remarks(parts: Parts, depth: int) -> list[str]:
             if len(folders) > 1 and all(path.count("/") > depth for path in inside):
                 remarks.append(
                     f"{part}: class '{name}' has images in its sub-folders alone "
-                    f"({_examples(folders, len(folders))}): if these are the classes, move them up"
+                    f"({join_names(folders)}): if these are the classes, move them up"
                 )
     return remarks
 
@@ -363,7 +359,7 @@ def _class_remarks(parts: Parts, folder: int | None) -> list[str]:
         for part, other in (("train", test), (test, "train")):
             alone = [c for c, paths in parts[part].items() if paths and not parts[other].get(c)]
             if alone:
-                remarks.append(f"no {other} images of class {_examples(alone, len(alone))}")
+                remarks.append(f"no {other} images of class {join_names(alone)}")
     by_case = defaultdict[str, list[str]](list)
     for name in names:
         by_case[name.casefold()].append(name)
@@ -375,8 +371,3 @@ def _class_remarks(parts: Parts, folder: int | None) -> list[str]:
             if len({path.split("/")[folder] for path in paths}) > 1:
                 remarks.append(f"class '{name}': its folders have two Unicode forms: read as one")
     return remarks
-
-
-def _examples(items: Sequence[str], count: int) -> str:
-    more = count - MAX_LISTED_FILES
-    return ", ".join(items[:MAX_LISTED_FILES]) + (f" and {more} more" if more > 0 else "")

@@ -4,6 +4,7 @@ import os
 import shutil
 import time
 from dataclasses import asdict
+from random import Random
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from marginctl.data.images.image_sets import load_image_set
 from marginctl.data.images.summary import (
     inspect_image_set,
     inspect_images,
+    looks_like_images,
     with_pixel_duplicates,
 )
 from marginctl.data.paths import MissingDataError
@@ -322,6 +324,86 @@ def test_real_sets_have_the_counts_of_the_disk(data_dir, name):
             read[label] = read.get(label, 0) + count
     assert read == found
     assert sum(summary.modes.values()) == sum(found.values())
+
+
+FORMATS = {"png": "PNG", "jpg": "JPEG", "JPG": "JPEG", "jpe": "JPEG", "jfif": "JPEG", "bmp": "BMP"}
+FORMATS |= {"": "PNG", "jpg_large": "JPEG", "photo": "WEBP", "tiff": "TIFF", "gif": "GIF"}
+OTHERS = {
+    "hidden": (".{}", b"x"),
+    "text": ("{}.txt", b"some text"),
+    "no known image format": ("{}.bin", bytes(range(128, 256))),
+    "Git LFS pointer: run git lfs pull": ("{}.png", POINTER),
+    "unreadable image: repair or remove it": ("{}.jpeg", b"<html>"),
+}
+
+
+def random_folder(root, seed):
+    """Write a folder of random images and other files; return what is in it."""
+    stream, number = Random(seed), 0
+    parts = {p: {} for p in stream.choice([("train", "val"), ("train", "test"), ("",)])}
+    passed: dict[str, int] = {}
+    copies = [0, 0, 0]
+    written = []  # part, class, file
+    for part, classes in parts.items():
+        for name in ("cat", "n02 dog", "é ü")[: stream.choice([2, 3])]:
+            count = stream.randrange(2, 6)
+            classes[name] = count
+            for _ in range(count):
+                number += 1
+                suffix = stream.choice(sorted(FORMATS))
+                below = stream.choice(["", "", "a", "a/b", "2019/x y"])
+                file = root / part / name / below / f"{number}{'.' if suffix else ''}{suffix}"
+                if written and stream.random() < 0.2:
+                    first = stream.choice(written)
+                    file = file.with_name(f"{number}.{first[2].suffix[1:] or 'x'}")
+                    file.parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copy(first[2], file)
+                    content = first[3]
+                else:
+                    paint(file, colour(number), size=(8 + number, 8), format=FORMATS[suffix])
+                    content = number
+                same = [w for w in written if w[3] == content]
+                copies[0] += any(w[0] == part for w in same)
+                copies[1] += any(w[0] != part for w in same)
+                copies[2] += any(w[1] != name for w in same)
+                written.append((part, name, file, content))
+            for reason in stream.sample(sorted(OTHERS), stream.randrange(3)):
+                pattern, content = OTHERS[reason]
+                number += 1
+                write(root / part / name / pattern.format(number), content)
+                passed[reason] = passed.get(reason, 0) + 1
+    return parts, passed, copies
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_folders_are_read_as_they_were_written(tmp_path, seed):
+    parts, passed, copies = random_folder(tmp_path, seed)
+    summary = inspect_image_set(f"folder:{tmp_path}", tmp_path, test_only="" in parts)
+    names = {"test": parts[""]} if "" in parts else parts
+    assert {p: found.classes for p, found in summary.parts.items()} == names
+    assert skipped(summary) == passed
+    assert [*asdict(summary.duplicates).values()] == copies
+    assert sum(summary.modes.values()) == sum(sum(c.values()) for c in parts.values())
+
+
+def test_tables_are_no_lists(pets):
+    write(pets / "val.txt", b"val/dog/0.png 1\n")
+    assert looks_like_images(pets)
+    assert looks_like_images(pets / "val.txt")
+    for content in (b"a,b\n1,2\n", b"5.1 3.5 0\n", b"", b"\0\1"):
+        assert not looks_like_images(write(pets / "t.txt", content))
+    assert not looks_like_images(pets / "gone.txt")
+    assert not looks_like_images(write(pets / "t.csv", b"val/dog/0.png 1\n"))
+
+
+def test_inspect_on_the_command_line(marginctl, pets):
+    ran = marginctl("data", "inspect", pets, "--json")
+    assert (ran.status, ran.err) == (0, "")
+    assert ran.json == asdict(inspect_images(pets))
+    shown = marginctl("data", "inspect", pets).out.splitlines()
+    assert shown[0] == "train: 6 images in 2 classes: cat (4), dog (2)"
+    ran = marginctl("data", "inspect", pets / "gone")
+    assert (ran.status, ran.out) == (2, "")
 
 
 def tiny_images(root, count):
