@@ -122,10 +122,7 @@ def check_images(recipe: ImageRecipe, images: ImageDataset) -> None:
 
 
 def check_logits_fit(images: ImageDataset) -> None:
-    """Raise RequestError if the logits of the test images need too much memory.
-
-    Several such matrices are held at once, some of them in float64.
-    """
+    """Raise RequestError if the test logits, held several times, need too much memory."""
     tests, classes = len(images.test_y), images.num_classes
     if 4 * tests * classes > MAX_LOGIT_BYTES:
         raise RequestError(

@@ -126,10 +126,7 @@ def _class_rows(source: SourceModel, images: ImageDataset) -> tuple[list[int] | 
 
 @torch.no_grad()
 def mean_kappa(trainer: Trainer, predictions: Predictions) -> float | None:
-    """Return the mean least-squares kappa* by the directions of features and class weights.
-
-    None for a gaussian similarity, whose class weights are means and no directions.
-    """
+    """Return the mean least-squares kappa*; None for a gaussian similarity, without directions."""
     if trainer.objective.spec.similarity.kind == "gaussian":
         return None
     weights = trainer.objective.weight

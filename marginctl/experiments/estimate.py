@@ -47,9 +47,6 @@ def estimate_training(session: Session, budget: float = BUDGET) -> dict[str, Any
     objectives. Evaluation counts as a third of a step for as many images: the test images, those
     of diagnostics, and once those of OOD sets and pairs. A trial with a checkpoint counts as a
     whole. What the estimate excludes is listed under `not_counted`.
-
-    Returns:
-        A JSON document; `seconds` is the sum over the timed trials.
     """
     deadline = time.monotonic() + budget
     pending, times = session.unfinished(), dict[Hashable, StepTime]()

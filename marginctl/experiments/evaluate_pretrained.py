@@ -122,13 +122,10 @@ def title(document: dict[str, Any]) -> str:
 def match_classes(
     names: Sequence[str], categories: Sequence[str], weights: str
 ) -> tuple[NDArray[np.int64], str]:
-    """Return the class of the weights for each class of the images.
+    """Return the class number of the weights for each class of the images, and how they match.
 
     The first rule that applies: all names are wnids of ImageNet; all are categories of the weights
     (`_` may stand for a blank); all are numbers of classes of the weights.
-
-    Returns:
-        (K,) numbers from 0 to C - 1, and what they were matched by.
     """
     wnids = imagenet_wnids() if len(categories) == len(imagenet_wnids()) else ()
     for known, matched in ((wnids, "wnid"), (tuple(map(_plain, categories)), "category")):

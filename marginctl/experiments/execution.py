@@ -20,7 +20,6 @@ from marginctl.runs.data_changes import changed_data_note
 from marginctl.runs.run_dir import RunDir, SavedResult
 from marginctl.runs.safe_read import CorruptFileError, read_text
 from marginctl.training.resource_errors import one_line_errors
-from marginctl.transfer.source import SourceModel
 from marginctl.utils.distributed import World, process_group
 from marginctl.utils.precision import device_config_for
 
@@ -165,7 +164,8 @@ class _Queue:
             result: TrainingResult = saved.result
             return result
         if trial.first_stage is not None:
-            trial = replace(trial, source_model=_first_stage_model(session, trial.first_stage))
+            model = load_source_model(str(session.run_dir(trial.first_stage).path))
+            trial = replace(trial, source_model=replace(model, path=trial.first_stage.id))
         if world.is_main_process:
             run_dir.start(session.run_info(trial) | environment)
         with one_line_errors(trial, trial.recipe.train, session.device):
@@ -173,12 +173,6 @@ class _Queue:
                 device_config, self._checkpoints, self._signals, self._callback, world
             )
             return session.run_trial(trial, run_dir, context)
-
-
-def _first_stage_model(session: Session, first_stage: Trial) -> SourceModel:
-    """Return the network of a first stage."""
-    model = load_source_model(str(session.run_dir(first_stage).path))
-    return replace(model, path=first_stage.id)
 
 
 def _update_saved(

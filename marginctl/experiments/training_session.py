@@ -79,10 +79,7 @@ class Session:
         return train.epochs * -(-len(self.images[trial.data].train_y) // train.batch_size)
 
     def run_info(self, trial: Trial) -> dict[str, Any]:
-        """Return the content of a trial's run.json: enough to run it again.
-
-        The recipe of a second stage is that of both stages.
-        """
+        """Return the content of a trial's run.json; a second stage has the recipe of both."""
         recipe, summary = trial.recipe, self.summaries.get(trial.recipe.data.name)
         if trial.first_stage is not None:
             assert isinstance(recipe, TrainRecipe)

@@ -4,12 +4,13 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from marginctl import NUMERICS
 from marginctl.data.images.image_sets import OODDataset
 from marginctl.data.images.pairs import VerificationPairs
 from marginctl.experiments.find_run import ReferenceRun
+from marginctl.experiments.records import TrainingResult
 from marginctl.experiments.source_scale import ResolvedScale
 from marginctl.objectives.parsing import ParsedObjective
 from marginctl.objectives.parts import ObjectiveSpec, plugin_origins, scale_source, with_scale_value
@@ -17,9 +18,6 @@ from marginctl.recipe import ImageRecipe
 from marginctl.recipe.image_recipe import sources_first
 from marginctl.runs.run_dir import digest
 from marginctl.transfer.source import SourceModel
-
-if TYPE_CHECKING:
-    from marginctl.experiments.records import TrainingResult
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,11 +142,7 @@ class Trial:
         return same and other.setting == self.setting and str(other.objective) == source
 
     def resolve_scale(self, results: "Mapping[Trial, TrainingResult]") -> ResolvedScale | None:
-        """Return the scale of a trial that takes it from another one of its recipe.
-
-        Returns:
-            None if the other trial has no kappa*.
-        """
+        """Return the scale that a trial takes from another one, None if that has no kappa*."""
         source = scale_source(self.objective.spec)
         if source is None:
             return None

@@ -198,11 +198,7 @@ class TransferSession(Session):
         return run_dir.finish((), TransferResult.model_validate(document))
 
     def write_predictions(self, path: Path) -> None:
-        """Write the test predictions of all finished trials into one CSV file.
-
-        The first columns identify the trial: data, method, source model, what it was trained with
-        and its seed, and the seed of the transfer.
-        """
+        """Write the test predictions of all finished trials into one CSV file."""
         heading = ("data", "method", "source_model", "objective", "source_seed", "seed")
         rows: list[Sequence[Any]] = [(*heading, *HEADER)]
         for trial in self.trials:

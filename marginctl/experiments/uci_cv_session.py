@@ -1,7 +1,7 @@
 """The session of `uci-cv`: its recipe, data and trials."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,14 @@ from marginctl.experiments.tasks import load_task_recipe
 from marginctl.experiments.uci_cv_execution import Callback, Outcome, run_cv_trials
 from marginctl.experiments.uci_cv_trial import (
     CVTrial,
+    cost_seconds,
     data_warnings,
-    estimated_seconds,
     expand_cv_trials,
+    total_cost,
 )
 from marginctl.objectives.parts import plugin_origins
 from marginctl.recipe import UciCvRecipe, find_recipe
-from marginctl.runs.atomic_io import write_bytes_atomically, write_output
+from marginctl.runs.atomic_io import write_atomically, write_output
 from marginctl.runs.run_dir import NETWORKS, PREDICTIONS, RunDir
 from marginctl.utils.device import resolve_device, usable_cores
 
@@ -57,10 +58,6 @@ class UciCvSession:
         """Return the file of a trial's networks."""
         return self._run_dir(trial).path / NETWORKS
 
-    def with_trials(self, trials: list[CVTrial]) -> "UciCvSession":
-        """Return the session with other trials."""
-        return replace(self, trials=trials)
-
     def unfinished(self) -> list[CVTrial]:
         """Return the trials without a usable result."""
         return [
@@ -76,7 +73,7 @@ class UciCvSession:
             "to_do": len(pending),
             "networks": sum(trial.trained_networks for trial in pending),
             "workers": workers,
-            "seconds": estimated_seconds(pending, workers),
+            "seconds": cost_seconds(total_cost(pending), workers),
             "folder": str(self.folder),
         }
 
@@ -100,7 +97,7 @@ class UciCvSession:
         """Copy each finished trial's networks to `<folder>/<trial id>.npz`."""
         for trial in outcome.results:
             content = self.networks_file(trial).read_bytes()
-            write_bytes_atomically(folder / f"{trial.id}.npz", content)
+            write_atomically(folder / f"{trial.id}.npz", content)
 
     def workers(self, requested: int | None, cluster: DaskExecutor | None = None) -> int:
         """Return the number of workers; default: one per core, or one on an accelerator."""

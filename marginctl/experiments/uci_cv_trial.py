@@ -269,11 +269,6 @@ def total_cost(trials: Iterable[CVTrial]) -> float:
 COST_PER_SECOND = 7e5
 
 
-def estimated_seconds(trials: Iterable[CVTrial], workers: int) -> float:
-    """Return the rough time of trials, start-up of the workers included."""
-    return cost_seconds(total_cost(trials), workers)
-
-
 def cost_seconds(cost: float, workers: int) -> float:
     """Return the estimated seconds that a cost takes, with the start-up of the workers."""
     return math.ceil(cost / COST_PER_SECOND / workers + 4) if cost else 0.0

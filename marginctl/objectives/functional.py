@@ -128,10 +128,7 @@ class ObjectiveFunction:
             state[name].fill_(schedule.value(step, total_steps))
 
     def similarities(self, features: Tensor, weights: Tensor, bias: Tensor | None = None) -> Tensor:
-        """Return (..., N, C) similarities, unscaled, without margin; their argmax is predicted.
-
-        Differentiable.
-        """
+        """Return (..., N, C) similarities, unscaled, without margin. Differentiable."""
         similarity = self._constant.similarity
         features, weights, bias = _promote(features, weights, bias)
         if not _needs_gradient(features, weights, bias):

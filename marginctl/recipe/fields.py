@@ -64,11 +64,7 @@ class About(BaseModel):
 
 
 def map_all(values: Iterable[Any], read: Callable[[Any], T]) -> list[T]:
-    """Return `read` of every value without duplicates.
-
-    Raises:
-        ValueError: the problems of all values, one a line.
-    """
+    """Return `read` of every value, without duplicates, or raise ValueError with all problems."""
     distinct: dict[T, None] = {}
     problems: list[str] = []
     for value in values:

@@ -133,11 +133,7 @@ class SearchSpace(BaseModel):
 
 
 def _validated_grid(grid: dict[str, list[Any]], where: str) -> dict[str, list[Any]]:
-    """Return a grid of protocols with validated, distinct values.
-
-    Raises:
-        ValueError: the problems of all keys and values.
-    """
+    """Return a grid with validated, distinct values, or raise ValueError with all problems."""
     problems: list[str] = []
     canonical: dict[str, list[Any]] = {}
     for key, values in grid.items():

@@ -28,17 +28,13 @@ READ_ONLY = "is read-only"
 RECORDS = ("run.json", "result.json")  # a run directory has one of them
 
 
-def write_atomically(path: Path, content: str) -> None:
-    """Write a text file of a run through a temporary file: fsync, then rename.
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Write a file of a run through a temporary file: fsync, then rename.
 
     Raises:
         StorageError: the disk is full or the folder is not writable; an old file is unchanged.
     """
-    write_bytes_atomically(path, content.encode())
-
-
-def write_bytes_atomically(path: Path, data: bytes) -> None:
-    """Write a binary file of a run, as `write_atomically`."""
+    data = content.encode() if isinstance(content, str) else content
     try:
         _replace(path, data)
     except OSError as error:
@@ -147,7 +143,7 @@ def write_arrays(path: Path, parts: Mapping[str, Sequence["NDArray[Any]"]]) -> N
     content = io.BytesIO()
     joined: dict[str, Any] = {name: np.concatenate(list(p)) for name, p in parts.items()}
     np.savez(content, allow_pickle=False, **joined)
-    write_bytes_atomically(path, content.getvalue())
+    write_atomically(path, content.getvalue())
 
 
 def check_outputs(

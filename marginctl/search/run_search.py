@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -108,7 +108,7 @@ def search(
     """Run the rounds of a search; trials with a result are not trained again."""
 
     def train(trials: dict[CVTrial, Setting], part: Part) -> Mapping[CVTrial, CVResult]:
-        part_session = session.with_trials(list(trials))
+        part_session = replace(session, trials=list(trials))
         progress.begin(part, trials, total_cost(part_session.unfinished()))
         outcome = part_session.run(workers, progress, cluster)
         if outcome.failed:

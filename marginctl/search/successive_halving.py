@@ -215,10 +215,7 @@ def trials_per_setting(recipe: UciCvRecipe, datasets: Sequence[TabularDataset]) 
 
 
 def split_round(grid: Grid, indices: IntArray, trials_each: int) -> list[IntArray]:
-    """Split a round's settings into parts of about `TRIALS_PER_PART` trials.
-
-    Settings that can share a stack stay together.
-    """
+    """Split a round's settings into parts of about `TRIALS_PER_PART` trials, by whole stacks."""
     parts: list[list[IntArray]] = []
     room = 0
     for group in grid.stackable_groups(indices):

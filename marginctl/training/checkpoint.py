@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validat
 from torch import Tensor, nn
 
 from marginctl.errors import RequestError
-from marginctl.runs.atomic_io import write_bytes_atomically
+from marginctl.runs.atomic_io import write_atomically
 
 FOLDER = "checkpoints"
 LAST, BEST = "step", "best"
@@ -54,11 +54,7 @@ class _CheckpointState(BaseModel):
 
 
 def check_shapes(module: nn.Module, state: Mapping[str, Tensor]) -> None:
-    """Check that a state has the tensors of a module, by name and shape.
-
-    Raises:
-        ValueError: names the first tensor that differs.
-    """
+    """Raise ValueError unless a state has the tensors of a module, by name and shape."""
     expected = module.state_dict()
     for name in dict.fromkeys((*expected, *state)):
         shape, wanted = (_shape(tensors.get(name)) for tensors in (state, expected))
@@ -82,7 +78,7 @@ def save(folder: Path, kind: str, step: int, state: Mapping[str, Any], keep: int
     data = content.getvalue()
     name = f"{kind}-{step:09d}-{hashlib.sha256(data).hexdigest()[:16]}.pt"
     path = folder / FOLDER / name
-    write_bytes_atomically(path, data)
+    write_atomically(path, data)
     for old in list_checkpoints(folder, kind)[max(keep, 1) :]:
         if old != path:
             old.unlink(missing_ok=True)

@@ -19,7 +19,7 @@ from marginctl.data.loading.loader import BatchLoader
 from marginctl.data.loading.on_disk_loader import make_loader
 from marginctl.errors import RequestError
 from marginctl.models.factory import create_backbone
-from marginctl.runs.atomic_io import write_bytes_atomically
+from marginctl.runs.atomic_io import write_atomically
 from marginctl.runs.run_dir import digest, versions
 from marginctl.transfer.source import SourceModel
 from marginctl.utils.device import synchronize
@@ -117,7 +117,7 @@ def _write(folder: Path, key: str, features: FeatureArray) -> None:
     np.save(content, features, allow_pickle=False)
     data = content.getvalue()
     name = f"{key}-{hashlib.sha256(data).hexdigest()[:16]}.npy"
-    write_bytes_atomically(folder / name, data)
+    write_atomically(folder / name, data)
 
 
 def _network(

@@ -29,10 +29,7 @@ KINDS = _PART_KINDS + _OTHER_KINDS
 
 @dataclass(frozen=True)
 class Plugin:
-    """Entries that a plug-in adds: kind -> name -> entry, of the type that the kind's registry has.
-
-    The kinds are those of `KINDS`.
-    """
+    """Entries that a plug-in adds: kind of `KINDS` -> name -> entry of its registry."""
 
     entries: Mapping[str, Mapping[str, object]]
 

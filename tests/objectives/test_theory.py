@@ -68,29 +68,6 @@ def test_the_bias_turns_softmax_into_softplus():
 
 
 @pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: theory.arcgrad_scale(0, 3), "gap = 0: expected above 0"),
-        (lambda: theory.arcgrad_gap(-1, 3), "scale = -1: expected above 0"),
-        (lambda: theory.arcgrad_scale(1, 1), "num_classes = 1: expected at least 2"),
-        (lambda: theory.adacos_scale(1), "num_classes = 1"),
-        (lambda: theory.sparse_scale(0.0, 5), "similarity = 0.0"),
-        (lambda: theory.sparse_scale(0.1, 5, rest=1), "rest = 1"),
-        (lambda: theory.sparse_scale(0.1, 5, prominent=5), "prominent = 5"),
-        (lambda: theory.gradient_decay_slope(0.5, 0), "beta = 0"),
-        (lambda: theory.gradient_decay_slope(1.5, 1), "probability: expected 0 to 1"),
-        (lambda: theory.bias([[1.0]], [0]), "logits: shape (1, 1), expected (N, C)"),
-        (lambda: theory.bias([[1.0, 2.0]], [0, 1]), "targets: shape (2,), expected (1,)"),
-        (lambda: theory.bias([[1.0, 2.0]], [2]), "targets: expected 0 to 1"),
-    ],
-)
-def test_values_outside_their_range_are_named(call, message):
-    with pytest.raises(ValueError) as caught:  # noqa: PT011
-        call()
-    assert message in str(caught.value)
-
-
-@pytest.mark.parametrize(
     ("name", "classes", "text"),
     [
         ("arcgrad:scale=1", 3, "scale 1 has its largest gradient at a gap of 83.83 degrees"),

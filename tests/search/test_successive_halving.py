@@ -10,7 +10,7 @@ import pytest
 from marginctl.crossval.search_space import Grid, column_alternatives, grid_size
 from marginctl.data.tabular.uci import load_uci as uci
 from marginctl.errors import RequestError
-from marginctl.experiments.uci_cv_trial import estimated_seconds
+from marginctl.experiments.uci_cv_trial import cost_seconds, total_cost
 from marginctl.papers import PublishedMean
 from marginctl.recipe import Protocol, Search, SearchRound, UciCvRecipe, find_recipe, load_recipe
 from marginctl.search import successive_halving
@@ -218,4 +218,4 @@ def test_a_plan_equals_the_sum_over_its_trials(marginctl, tmp_path):
     settings = [s.with_repeats(1) for s in settings_of(made.search, made.protocol)]
     trials = round_trials(settings, [uci(n, tmp_path) for n in made.datasets], made)
     assert planned["networks"] == sum(trial.networks for trial in trials)
-    assert planned["seconds"] == pytest.approx(estimated_seconds(trials, 1), abs=1.01)
+    assert planned["seconds"] == pytest.approx(cost_seconds(total_cost(trials), 1), abs=1.01)

@@ -16,7 +16,17 @@ from marginctl.models.backbone import Backbone, last_linear
 from marginctl.utils.text import did_you_mean
 
 
-class TorchvisionBackbone(Backbone):
+class _ExternalBackbone(Backbone):
+    """A backbone of another library's network."""
+
+    network: nn.Module
+
+    def forward(self, images: Tensor) -> Tensor:
+        features: Tensor = self.network(images)
+        return features
+
+
+class TorchvisionBackbone(_ExternalBackbone):
     """A classifier of torchvision without its last linear layer, whose input is the feature.
 
     The layers before it stay: the dropout of MobileNet v2 and VGG acts on the feature.
@@ -38,12 +48,8 @@ class TorchvisionBackbone(Backbone):
         setattr(network.get_submodule(parent), attribute, nn.Identity())
         self.network = network
 
-    def forward(self, images: Tensor) -> Tensor:
-        features: Tensor = self.network(images)
-        return features
 
-
-class TimmBackbone(Backbone):
+class TimmBackbone(_ExternalBackbone):
     """A model of timm without its last linear layer, whose input is the feature.
 
     The layers before it stay, such as pooling and dropout. A model for one image size, such as a
@@ -54,17 +60,9 @@ class TimmBackbone(Backbone):
         super().__init__(timm_feature_dim(name, channels, image_size))
         self.network = _timm_network(name, channels, image_size)
 
-    def forward(self, images: Tensor) -> Tensor:
-        features: Tensor = self.network(images)
-        return features
-
 
 def check_external(name: str, channels: int, image_size: int) -> None:
-    """Raise RequestError for `torchvision/NAME` or `timm/NAME` that cannot be a backbone.
-
-    The library has no such model, or the model does not return one feature vector for an image of
-    this shape.
-    """
+    """Raise RequestError for a model that the library lacks, or that gives no feature vector."""
     library, _, model = name.partition("/")
     if library == "timm":
         timm_feature_dim(model, channels, image_size)
