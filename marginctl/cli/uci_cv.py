@@ -273,7 +273,9 @@ def _search(
     with search_table.Leaderboard(session.recipe, published, quiet=quiet) as board:
         if not quiet:
             board.message(line)
-        result = search(session, published, workers=count, progress=board, cluster=cluster)
+        result = search(
+            session, published, workers=count, callback=board, begin=board.begin, cluster=cluster
+        )
     report = search_table.search_report(
         session.recipe, result, published, [d.name for d in session.datasets], session.skipped
     )

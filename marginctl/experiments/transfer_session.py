@@ -3,14 +3,18 @@
 import csv
 import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from marginctl import NUMERICS
+from marginctl.data.images import folders
 from marginctl.data.images.base import ImageDataset
+from marginctl.data.images.on_disk import OnDiskImages
+from marginctl.data.images.registry import FOLDER_PREFIX
+from marginctl.data.paths import resolve_path
 from marginctl.errors import RequestError
 from marginctl.experiments.checks import (
     Request,
@@ -26,20 +30,23 @@ from marginctl.experiments.run_trial import StoppedRunError, TrialContext, Trial
 from marginctl.experiments.source_model import check_source_model, load_source_models
 from marginctl.experiments.training_session import Session
 from marginctl.experiments.training_trial import Trial
+from marginctl.metrics.arrays import FloatArray
 from marginctl.metrics.network_metrics import classification_metrics
+from marginctl.metrics.scoring_rules import softmax
 from marginctl.recipe import TransferRecipe
+from marginctl.recipe.image_data import ImageData
 from marginctl.recipe.image_recipe import grid_text
 from marginctl.runs.atomic_io import csv_text, write_csv, write_output
 from marginctl.runs.base_record import parse_objective
 from marginctl.runs.run_dir import PREDICTIONS, RunDir, SavedResult, file_digest
 from marginctl.transfer.cached_features import extract_features
-from marginctl.transfer.predictions import HEADER, prediction_rows
 from marginctl.transfer.probe import fit_probe
 from marginctl.transfer.source import SourceModel
 from marginctl.utils.device import world_size
 
 ECE_BINS = 15  # as in training
 PROBE_CLASSIFIER = parse_objective(PROBE_OBJECTIVE)
+HEADER = ("image", "label", "predicted", "probability")  # of predictions.csv
 
 
 @dataclass(frozen=True, eq=False)
@@ -270,3 +277,28 @@ def prepare_transfer(request: Request) -> TransferSession:
         data_dir=data_folder,
         skipped=tuple(skipped),
     )
+
+
+def prediction_rows(
+    data: ImageData, images: ImageDataset, data_dir: Path, logits: FloatArray
+) -> Iterator[tuple[Any, ...]]:
+    """Yield a header and a row per test image: name, label, prediction and its probability."""
+    yield HEADER
+    names, classes = _test_image_names(data, images, data_dir), images.classes
+    probabilities = softmax(logits)
+    predictions = probabilities.argmax(1)
+    for i, (name, label, predicted) in enumerate(
+        zip(names, images.test_y, predictions, strict=True)
+    ):
+        yield name, classes[label], classes[predicted], f"{probabilities[i, predicted]:.6f}"
+
+
+def _test_image_names(data: ImageData, images: ImageDataset, data_dir: Path) -> list[str]:
+    """Return the file of each test image, relative to its data set; else its number."""
+    if isinstance(images, OnDiskImages):
+        return [images.test.path(row) for row in range(len(images.test))]
+    if data.name.startswith(FOLDER_PREFIX):
+        root = resolve_path(data.name.removeprefix(FOLDER_PREFIX), data_dir)
+        _, test = folders.list_image_folder(data.name, root, test_fraction=data.test_fraction)
+        return [path for files in test.values() for path in files]
+    return [str(i) for i in range(len(images.test_y))]

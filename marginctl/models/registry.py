@@ -103,23 +103,16 @@ def _wide_resnet(depth: int, widening: int) -> BackboneEntry:
     )
 
 
-def _torchvision(model: str, min_size: int = 1) -> BackboneEntry:
+def _external(name: str, min_size: int = 1) -> BackboneEntry:
+    library, _, model = name.partition("/")
+    is_timm = library == "timm"
     return BackboneEntry(
-        f"torchvision's {model}, without weights and without its last layer",
-        f"{_BACKBONES}.external:TorchvisionBackbone",
+        f"{library}'s {model}, without weights and without its last layer",
+        f"{_BACKBONES}.external:{'TimmBackbone' if is_timm else 'TorchvisionBackbone'}",
         min_size=min_size,
-        channels=3,
+        channels=None if is_timm else 3,
         settings={"name": model},
-        stages=Stages() if _STAGED.fullmatch(f"{TORCHVISION}{model}") else None,
-    )
-
-
-def _timm(model: str) -> BackboneEntry:
-    return BackboneEntry(
-        f"timm's {model}, without weights and without its last layer",
-        f"{_BACKBONES}.external:TimmBackbone",
-        settings={"name": model},
-        stages=Stages() if _STAGED.fullmatch(f"{TIMM}{model}") else None,
+        stages=Stages() if _STAGED.fullmatch(name) else None,
     )
 
 
@@ -194,7 +187,7 @@ BACKBONES = Registry(
             stages=Stages("linear-layer"),
         ),
         **{
-            f"{TORCHVISION}{model}": _torchvision(model, min_size)
+            f"{TORCHVISION}{model}": _external(f"{TORCHVISION}{model}", min_size)
             for model, min_size in {
                 "mobilenet_v2": 1,
                 "resnet18": 1,
@@ -218,8 +211,7 @@ def find_backbone(name: str) -> BackboneEntry:
     Reading a name needs neither library: `check_image_shape` looks it up there.
     """
     if name not in BACKBONES and _NAME.fullmatch(name):
-        library, _, model = name.partition("/")
-        return _timm(model) if library == "timm" else _torchvision(model)
+        return _external(name)
     if name not in BACKBONES and name.startswith(TIMM) and name != TIMM:
         raise RequestError(
             f"model '{shorten(name)}': expected letters, digits and underscores after {TIMM}: "

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, TypeVar
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -48,7 +49,8 @@ def _learning_rate_text(rate: float | Schedule) -> float | str:
 LearningRate = Annotated[
     float | Schedule, PlainValidator(_learning_rate), PlainSerializer(_learning_rate_text)
 ]
-Seeds = Annotated[list[Annotated[int, Field(ge=0, lt=2**63)]], Field(min_length=1)]
+Distinct = AfterValidator(lambda values: list(dict.fromkeys(values)))  # no duplicates
+Seeds = Annotated[list[Annotated[int, Field(ge=0, lt=2**63)]], Field(min_length=1), Distinct]
 Paper = Annotated[str, Field(pattern=r"^[A-Za-z0-9-]{1,40}$")]
 PaperTable = Annotated[str, Field(pattern=r"^[A-Za-z0-9.-]{1,20}$")]
 

@@ -167,11 +167,6 @@ class ImageRecipe(BaseModel):
             return texts
         return check_scale_sources(map_all(texts, parse_any))
 
-    @field_validator("seeds")
-    @classmethod
-    def _distinct_seeds(cls, seeds: list[int]) -> list[int]:
-        return list(dict.fromkeys(seeds))
-
     @field_validator("grid")
     @classmethod
     def _valid_grid(cls, grid: dict[str, list[Any]]) -> dict[str, list[Any]]:

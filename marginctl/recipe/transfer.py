@@ -11,7 +11,7 @@ from marginctl.models.registry import ModelSpec
 from marginctl.objectives.parsing import parse
 from marginctl.objectives.parts import scale_source
 from marginctl.objectives.schedules import parse_learning_rate
-from marginctl.recipe.fields import STRICT, LearningRate, first_error_line
+from marginctl.recipe.fields import STRICT, Distinct, LearningRate, first_error_line
 from marginctl.recipe.image_data import ImageData
 from marginctl.recipe.image_recipe import (
     Blocks,
@@ -98,6 +98,7 @@ class TransferRecipe(ImageRecipe):
             description="each a trial's folder, a folder of trials, a checkpoint, or weights: "
             "ResNet50_Weights.IMAGENET1K_V1, efficientnet-lite0",
         ),
+        Distinct,
     ]
     method: Method = "probe"
     probe: Probe = Probe()
@@ -106,11 +107,6 @@ class TransferRecipe(ImageRecipe):
     objectives: Objectives = Field(default=[parse("soft:bias=true")])
     optim: TransferOptim = TransferOptim()
     train: TransferTraining = TransferTraining()
-
-    @field_validator("source_models")
-    @classmethod
-    def _distinct_sources(cls, names: list[str]) -> list[str]:
-        return list(dict.fromkeys(names))
 
     @model_validator(mode="after")
     def _valid_transfer(self) -> Self:

@@ -238,11 +238,6 @@ class UciCvRecipe(BaseModel):
             return names
         return map_all(names, check_uci_name)
 
-    @field_validator("seeds")
-    @classmethod
-    def _distinct_seeds(cls, seeds: list[int]) -> list[int]:
-        return list(dict.fromkeys(seeds))
-
     @property
     def dataset_names(self) -> list[str]:
         """The names of the data sets."""

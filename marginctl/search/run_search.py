@@ -1,9 +1,8 @@
 """`uci-cv --search`: the published table, the plan, and the rounds over the session's executor."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 
@@ -18,12 +17,8 @@ from marginctl.experiments.uci_cv_trial import CVTrial, cost_seconds, total_cost
 from marginctl.papers import PublishedMean, published_means
 from marginctl.search.successive_halving import Part, SearchResult, halve, trials_per_setting
 
-
-class SearchProgress(Callback, Protocol):
-    """What a search reports to, besides the progress of its trials."""
-
-    def begin(self, part: Part, trials: Mapping[CVTrial, Setting], cost: float) -> None:
-        """Begin a part of a round."""
+# Called with a part of a round, all its trials, and the cost of those that are to be trained.
+Begin = Callable[[Part, Mapping[CVTrial, Setting], float], None]
 
 
 @dataclass(frozen=True)
@@ -102,15 +97,16 @@ def search(
     published: Mapping[tuple[str, str], PublishedMean],
     *,
     workers: int,
-    progress: SearchProgress,
+    callback: Callback,
+    begin: Begin,
     cluster: DaskExecutor | None = None,
 ) -> SearchResult:
     """Run the rounds of a search; trials with a result are not trained again."""
 
     def train(trials: dict[CVTrial, Setting], part: Part) -> Mapping[CVTrial, CVResult]:
         part_session = replace(session, trials=list(trials))
-        progress.begin(part, trials, total_cost(part_session.unfinished()))
-        outcome = part_session.run(workers, progress, cluster)
+        begin(part, trials, total_cost(part_session.unfinished()))
+        outcome = part_session.run(workers, callback, cluster)
         if outcome.failed:
             raise MarginctlError(*outcome.failed.values())
         return outcome.results

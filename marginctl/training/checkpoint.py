@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import torch
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
 from marginctl.errors import RequestError
@@ -39,18 +39,14 @@ class _CheckpointState(BaseModel):
     world_size: Annotated[int, Field(ge=1)]
     versions: dict[str, str]
     metrics: str  # the finished epochs' lines of metrics.jsonl, as JSON
-    normalization: tuple[list[float], list[float]]  # mean and standard deviation of each channel
+    # mean and standard deviation of each channel
+    normalization: Annotated[list[list[float]], Field(min_length=2, max_length=2)]
     classes: list[str]
     image_size: Annotated[int, Field(ge=1)]
     model: dict[str, DenseTensor]
     objective: dict[str, DenseTensor]
     optimizer: dict[str, Any]
     scaler: dict[str, Any]
-
-    @field_validator("normalization", mode="before")
-    @classmethod
-    def _as_tuple(cls, value: Any) -> Any:
-        return tuple(value) if isinstance(value, list) else value
 
 
 def check_shapes(module: nn.Module, state: Mapping[str, Tensor]) -> None:

@@ -149,13 +149,8 @@ def _validation_record(probe: FittedProbe, logits: FloatArray, y: IntArray) -> d
 
 
 def _solver_record(probe: FittedProbe) -> dict[str, Any]:
-    return {
-        "loss": probe.loss,
-        "gradient": probe.gradient,
-        "converged": probe.converged,
-        "iterations": probe.iterations,
-        "evaluations": probe.evaluations,
-    }
+    keys = ("loss", "gradient", "converged", "iterations", "evaluations")
+    return {key: getattr(probe, key) for key in keys}
 
 
 def _edge_notes(chosen: float, penalties: list[float]) -> list[str]:
