@@ -1,7 +1,8 @@
 """Tries thousands of wrong inputs: python -m tests.fuzz --cases 5000 --seed 0 --out FILE.json.
 
 A failing case is printed with the fewest changes that still fail; its files stay in --folder, and
-`--kind KIND --number N` with the same seed makes it again.
+`--kind KIND --number N` with the same seed makes it again. With --known, files whose content is
+known are read: a case fails where something else is read than was written.
 """
 
 import argparse
@@ -10,6 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests.fuzz.known import silent_differences
 from tests.fuzz.session import KINDS, cases, fuzz
 
 
@@ -19,6 +21,7 @@ def main() -> int:
     parser.add_argument("--cases", type=int, default=5000)
     parser.add_argument("--skip", type=int, default=0, help="so many of them: for a run in parts")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--known", action="store_true", help="files whose content is known")
     parser.add_argument("--kind", choices=list(KINDS), action="append")
     parser.add_argument("--number", type=int, help="this case alone; with one --kind")
     parser.add_argument("--folder", type=Path, help="for files; else a temporary one")
@@ -30,6 +33,12 @@ def main() -> int:
         wanted = [(kinds[0], given.number)]
     folder = (given.folder or Path(tempfile.mkdtemp(prefix="fuzz-"))).absolute()
     folder.mkdir(parents=True, exist_ok=True)
+    if given.known:
+        count = 0
+        for count, line in enumerate(silent_differences(given.seed, given.cases, folder), 1):
+            print(ascii(line)[1:-1], flush=True)
+        print(f"{given.cases} cases: {count} differ; files in {folder}", file=sys.stderr)
+        return 1 if count else 0
     outcome = fuzz(given.seed, wanted, folder, lambda line: print(ascii(line)[1:-1], flush=True))
     if given.out:
         given.out.write_text(json.dumps(outcome.as_json(), indent=1))

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.fuzz.known import silent_differences
 from tests.fuzz.session import KINDS, cases, fuzz
 
 pytestmark = pytest.mark.smoke
@@ -29,3 +30,9 @@ def test_a_defect_is_found_and_shrunk(tmp_path, monkeypatch):
     assert failure.changes == []  # no change of the file is needed
     assert (tmp_path / "tables-0" / "a.csv").is_file()
     assert said[0].startswith("tables 0: traceback: KeyError")
+
+
+@pytest.mark.parametrize("cases", [150, pytest.param(5000, marks=pytest.mark.slow)])
+def test_what_is_read_is_what_was_written(tmp_path, cases):
+    """Rows, classes, types, values, duplicates; damaged files are refused or read."""
+    assert list(silent_differences(1, cases, tmp_path)) == []
