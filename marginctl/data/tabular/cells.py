@@ -337,7 +337,7 @@ def _read_plain(
     pandas does this five times as fast as Python's reader.
     """
     return pd.read_csv(
-        io.StringIO("".join(lines)),
+        io.StringIO("".join(lines), newline=None),  # pandas misreads an empty cell after \r
         sep=separator,
         header=None,
         skiprows=above,
@@ -447,7 +447,7 @@ def _separator(text: str) -> str:
     """Return the separator that gives the most columns, equally many in each record if possible."""
     head = text[:200_000]
 
-    def fitness(separator: str) -> tuple[bool, bool, int, bool]:
+    def fitness(separator: str) -> tuple[bool, bool, bool, int, bool]:
         counts = []
         try:
             for row in csv.reader(io.StringIO(head, newline=""), delimiter=separator):
@@ -456,16 +456,18 @@ def _separator(text: str) -> str:
                 if len(counts) == 50:
                     break
         except csv.Error:
-            return False, False, 0, False
+            counts = []
         if not counts:
-            return False, False, 0, False
+            return False, False, False, 0, False
         columns, count = Counter(counts[:-1] or counts).most_common(1)[0]
         equal = columns > 1 and count >= 0.8 * len(counts[:-1] or counts)
         # a header may lack the name of the row names
-        return equal, columns - counts[0] in (0, 1), columns, counts[0] == columns
+        has_header = columns - counts[0] in (0, 1)
+        # where another separator fits too, the commas are decimal ones
+        return equal, has_header, equal and separator != ",", columns, counts[0] == columns
 
     best = max(",;\t|", key=fitness)
-    if fitness(best)[2] > 1:
+    if fitness(best)[3] > 1:
         return best
     words = Counter(len(line.split()) for line in head.splitlines()[:50] if line.strip())
     columns, count = words.most_common(1)[0]
