@@ -34,11 +34,12 @@ def main() -> int:
     folder = (given.folder or Path(tempfile.mkdtemp(prefix="fuzz-"))).absolute()
     folder.mkdir(parents=True, exist_ok=True)
     if given.known:
-        count = 0
-        for count, line in enumerate(silent_differences(given.seed, given.cases, folder), 1):
+        differ = []
+        for line in silent_differences(given.seed, given.cases, folder):
             print(ascii(line)[1:-1], flush=True)
-        print(f"{given.cases} cases: {count} differ; files in {folder}", file=sys.stderr)
-        return 1 if count else 0
+            differ.append(line)
+        print(f"{given.cases} cases: {len(differ)} differ; files in {folder}", file=sys.stderr)
+        return 1 if differ else 0
     outcome = fuzz(given.seed, wanted, folder, lambda line: print(ascii(line)[1:-1], flush=True))
     if given.out:
         given.out.write_text(json.dumps(outcome.as_json(), indent=1))

@@ -26,7 +26,12 @@ DATES = ["%Y-%m-%d", "%d.%m.%Y", "%m/%d/%Y", "%d/%m/%y", "%Y/%m/%d", "%d %b %Y",
 DATES += ["%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M:%S", "%Y%m%d", "%d-%b-%y", "%B %Y", "%H:%M:%S"]
 BOOLEANS = [("true", "false"), ("yes", "no"), ("y", "n"), ("on", "off")]
 WORDS = [["red", "green", "blue"], ["north", "south"], ["grün", "weiß", "rot", "blau"]]
-WORDS += [["none", "mild", "severe"], ["NA", "EU", "AS"], ["unknown", "low", "high"], ["a", "A", "b"]]
+WORDS += [
+    ["none", "mild", "severe"],
+    ["NA", "EU", "AS"],
+    ["unknown", "low", "high"],
+    ["a", "A", "b"],
+]
 WORDS += [["São Paulo", "Zürich"], ["1-5 years", "> 5 years"], ['5" pipe', "a, b", "c; d"]]
 LABELS = [*WORDS, ["1E2", "100", "1E3"], ["0123", "123", "0124"], ["True", "False"], ["0", "1"]]
 LABELS += [["None", "Insomnia", "Apnea"], ["yes", "Yes", "no"], ["cafe\u0301", "café", "the"]]
@@ -299,7 +304,7 @@ def differences(table: KnownTable, folder: Path) -> list[str]:
         if column.type in ("categorical", "boolean"):
             categories = sorted({str(v) for v in values if v is not None})
             pairs.append((f"{column.name}: categories", categories, list(other.categories)))
-        if column.type == other.type == "numeric":
+        if column.type == other.type == "numeric" and len(used) == read.num_rows:
             wanted = np.array([np.nan if v is None else v for v in values], np.float64)
             equal = np.isclose(read.x[:, places[column.name]], wanted, 1e-12, 0, equal_nan=True)
             wrong = [column.cells[used[i]] for i in np.flatnonzero(~equal)[:3]]

@@ -96,7 +96,7 @@ def read_cells(path: Path, *, header: bool = True, text: str | None = None) -> C
             form = f", {kind}"
             try:
                 content = decompress(content)
-            except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+            except (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError) as error:
                 raise RequestError(f"{path}: a corrupt {kind} file: {error}") from None
     if content.startswith(b"PK\x03\x04"):
         with _open_zip(path, content) as archive:
@@ -107,7 +107,10 @@ def read_cells(path: Path, *, header: bool = True, text: str | None = None) -> C
                 raise RequestError(
                     f"{path}: a zip file of {count_noun(len(names), 'file')}: expected one table"
                 )
-            content, form = archive.read(names[0]), ", zip"
+            try:
+                content, form = archive.read(names[0]), ", zip"
+            except Exception as error:  # a corrupt file can make the reader raise anything
+                raise RequestError(f"{path}: a corrupt zip file: {one_line(str(error))}") from None
     if content.startswith(b"\xd0\xcf\x11\xe0"):
         return _from_pandas(path, "a workbook", header)
     if content.startswith(b"PAR1"):
