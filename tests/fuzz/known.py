@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
-from tests.fuzz import known_tables
+from tests.fuzz import known_images, known_tables
 
 
 def _table(stream: Random, folder: Path) -> list[str]:
@@ -18,8 +18,13 @@ def _damaged_table(stream: Random, folder: Path) -> list[str]:
     return known_tables.mutated(known_tables.make_table(stream), stream, folder)
 
 
+def _images(stream: Random, folder: Path) -> list[str]:
+    known = known_images.make_images(stream, folder)
+    return known_images.differences(known, folder)
+
+
 # so many of each in a hundred cases
-KINDS = {"table": (_table, 80), "damaged-table": (_damaged_table, 20)}
+KINDS = {"table": (_table, 70), "damaged-table": (_damaged_table, 15), "images": (_images, 15)}
 
 
 def silent_differences(seed: int, cases: int, folder: Path) -> Iterator[str]:
