@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from marginctl.cli import run as run_command
-from marginctl.runs.run_dir import digest
+from marginctl.runs.run_dir import digest, file_digest
 
 UCI = ["uci-cv", "--dataset", "iris", "--objective", "soft", "--objective", "arcgrad:scale=5"]
 UCI += ["--folds", "3", "--repeats", "2", "--set", "protocol.epochs=2", "--workers", "1"]
@@ -33,9 +33,14 @@ def copied(folder: Path, to: Path) -> Path:
 
 
 def change_run(folder: Path, **changes: Any) -> None:
-    """Changes keys of run.json; `...` removes one, and `recipe__model` is one of the recipe."""
+    """Changes keys of run.json, whose digest is recorded again; `recipe__model` is a nested key.
+
+    `...` removes a key.
+    """
     path = folder / "run.json"
     path.write_text(json.dumps(_changed(json.loads(path.read_text()), changes)))
+    if (folder / "result.json").exists():
+        change_result(folder, **{"timing__sha256__run.json": file_digest(path)})
 
 
 def change_result(folder: Path, **changes: Any) -> None:
