@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +40,13 @@ def marginctl(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
         return Ran(status, captured.out, captured.err)
 
     return run
+
+
+@pytest.fixture
+def on_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """stdout and stderr count as a terminal."""
+    monkeypatch.setattr(type(sys.stderr), "isatty", lambda stream: True)
+    monkeypatch.setenv("TERM", "xterm")
 
 
 @pytest.fixture(autouse=True)

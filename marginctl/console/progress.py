@@ -64,7 +64,7 @@ class ProgressDisplay:
     def __init__(self, unit: str, body: Callable[[], RenderableType], *, quiet: bool) -> None:
         self._body = body
         self.console = Console(stderr=True, highlight=False)
-        self.is_live = not quiet and self.console.is_terminal
+        self.is_live = not quiet and sys.stderr.isatty()  # rich's answer depends on FORCE_COLOR
         self.log = ThrottledLog(quiet=quiet or self.is_live)
         self._progress = Progress(
             BarColumn(30),

@@ -27,6 +27,10 @@ def check_image_shape(model: ModelSpec, channels: int, image_size: int) -> None:
         image_size: image height and width in pixels, the smaller one where they differ.
     """
     name, entry = model.name, model.entry
+    if name not in BACKBONES:
+        from marginctl.models.backbones.external import check_external
+
+        check_external(name, channels, image_size)
     if channels < 1 or entry.channels not in (None, channels):
         advice = ": convert them to RGB, or choose a model such as 'resnet18'"
         raise RequestError(
@@ -39,7 +43,3 @@ def check_image_shape(model: ModelSpec, channels: int, image_size: int) -> None:
             f"{entry.min_size} x {entry.min_size}: enlarge them, or choose a model that pools "
             "less, such as 'resnet18'"
         )
-    if name not in BACKBONES:
-        from marginctl.models.backbones.external import check_external
-
-        check_external(name, channels, image_size)

@@ -62,9 +62,19 @@ class PretrainedClassifier:
 
 
 def is_weights_name(text: str) -> bool:
-    """Return whether a text can name pretrained weights and is no existing path."""
-    named = text == efficientnet_lite.NAME or re.fullmatch(r"[A-Za-z]\w*(\.\w+)?", text)
-    return bool(named) and not os.path.lexists(text)
+    """Return whether a text can name pretrained weights and is no existing path.
+
+    A folder that has the name of a model, and no runs in it, does not hide the model.
+    """
+    if text != efficientnet_lite.NAME and not re.fullmatch(r"[A-Za-z]\w*(\.\w+)?", text):
+        return False
+    if not os.path.lexists(text):
+        return True
+    if not os.path.isdir(text) or any(Path(text).rglob("run.json")):
+        return False
+    with contextlib.suppress(RequestError):
+        return bool(pretrained_classifier(text))
+    return False
 
 
 def pretrained_classifier(name: str) -> PretrainedClassifier:

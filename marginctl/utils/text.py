@@ -1,6 +1,7 @@
 """Small text helpers for messages."""
 
 import os
+import unicodedata
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -11,7 +12,11 @@ MAX_LENGTH = 60
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return ` Did you mean 'x'?` for the nearest known word, or an empty string."""
     near = get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return f" Did you mean '{near[0]}'?" if near else ""
+    if not near:
+        return ""
+    alike = len({unicodedata.normalize("NFKC", name).strip() for name in (word, near[0])}) == 1
+    difference = " They differ in blanks or in the Unicode form." if alike else ""
+    return f" Did you mean '{near[0]}'?{difference}"
 
 
 def file_name(path: Path) -> str:

@@ -107,8 +107,7 @@ def test_two_workers_give_the_numbers_of_one(marginctl, tmp_path, quick):
         assert {**a, "seconds": 0} == {**b, "seconds": 0}
 
 
-def test_the_live_table_on_a_terminal(marginctl, tmp_path, quick, monkeypatch):
-    monkeypatch.setenv("FORCE_COLOR", "1")
+def test_the_live_table_on_a_terminal(marginctl, tmp_path, quick, monkeypatch, on_terminal):
     monkeypatch.setenv("COLUMNS", "80")
     ran = marginctl("uci-cv", *quick, "--out", tmp_path)
     assert ran.status == 0
@@ -289,8 +288,7 @@ def test_a_search_finds_resumes_and_says_how_near_it_is(marginctl, tmp_path):
     assert "no published values for 'cosine'" in unknown.err
 
 
-def test_a_search_on_a_terminal(marginctl, tmp_path, monkeypatch):
-    monkeypatch.setenv("FORCE_COLOR", "1")
+def test_a_search_on_a_terminal(marginctl, tmp_path, on_terminal):
     path = tmp_path / "near.yaml"
     path.write_text(SEARCH)
     ran = marginctl("uci-cv", "--search", path, "--out", tmp_path / "runs", "--workers", "1")

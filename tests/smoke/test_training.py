@@ -197,11 +197,30 @@ def test_divergence_is_a_result_and_exit_1(marginctl, tmp_path):
     assert again.status == 1
 
 
-def test_training_on_a_terminal(marginctl, tmp_path, monkeypatch):
-    monkeypatch.setenv("FORCE_COLOR", "1")
+def test_training_on_a_terminal(marginctl, tmp_path, on_terminal):
     ran = marginctl("train", *QUICK, *SMALL, "--epochs", "2", "--out", tmp_path)
     assert ran.status == 0
     assert "steps" in ran.err
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"FORCE_COLOR": "1"},
+        {"FORCE_COLOR": "3", "COLUMNS": "40"},
+        {"TTY_COMPATIBLE": "1", "TTY_INTERACTIVE": "1"},
+        {"CLICOLOR_FORCE": "1", "TERM": "xterm-256color", "COLORTERM": "truecolor"},
+    ],
+)
+def test_a_log_file_is_plain_whatever_the_environment_says(
+    marginctl, tmp_path, monkeypatch, variables
+):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    ran = marginctl("train", *QUICK, *SMALL, "--epochs", "1", "--out", tmp_path)
+    assert ran.status == 0
+    assert "\x1b" not in ran.out + ran.err
+    assert any(line.startswith("digits, ") and "soft" in line for line in ran.out.splitlines())
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,9 @@ from marginctl.utils.text import printable
 
 def stdout_console() -> Console:
     """Return stdout for text: as wide as a terminal; in a file without colours or wrapping."""
-    console = Console(highlight=False)
-    if console.is_terminal:
-        return console
-    return Console(highlight=False, no_color=True, width=10_000)
+    if sys.stdout.isatty():
+        return Console(highlight=False)
+    return Console(highlight=False, force_terminal=False, width=10_000)
 
 
 def print_report(report: Report, format_name: str) -> None:

@@ -20,7 +20,7 @@ def render(report: Report, width: int | None = None) -> str:
     """Return the tables of a report, each below its title."""
     file = io.StringIO()
     if width is None:
-        console = Console(file=file, highlight=False, no_color=True, width=10_000)
+        console = Console(file=file, highlight=False, force_terminal=False, width=10_000)
     else:
         console = Console(file=file, highlight=False, force_terminal=True, width=width)
     for i, table in enumerate(report.tables):
