@@ -89,7 +89,10 @@ class TensorBoard:
                 records = read_metrics(self._session.run_dir(trial).path / "metrics.jsonl")
             assert self._writer is not None
             for record in records:
-                write_record(self._writer, record)
+                for tag, value in scalars(record):
+                    self._writer.add_scalar(tag, value, record["epoch"])
+                for tag, content in histograms(record):
+                    self._writer.add_histogram_raw(tag, **content, global_step=record["epoch"])
             self._writer.flush()
         except OSError as error:  # the training is worth more than its curves
             self._failed = True
@@ -97,14 +100,6 @@ class TensorBoard:
                 f"{folder}: cannot be written ({error.strerror or error}): training continues "
                 f"without {OPTION}; run the same command again to write the missing events"
             )
-
-
-def write_record(writer: "SummaryWriter", record: Mapping[str, Any]) -> None:
-    """Write the numbers and histograms of one epoch's record, by their paths."""
-    for tag, value in scalars(record):
-        writer.add_scalar(tag, value, record["epoch"])
-    for tag, content in histograms(record):
-        writer.add_histogram_raw(tag, **content, global_step=record["epoch"])
 
 
 def scalars(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:

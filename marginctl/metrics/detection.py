@@ -176,12 +176,10 @@ def bootstrap_metrics(
     tail = (1 - LEVEL) / 2
     documents: dict[str, dict[str, Any]] = {}
     for name, scores in ranked.items():
-        values = scores.metrics(ones)
-        low, high = np.quantile(np.stack(draws[name]), (tail, 1 - tail), axis=0)
+        ends = np.quantile(np.stack(draws[name]), (tail, 1 - tail), axis=0).T.tolist()
         documents[name] = {}
-        for i, metric in enumerate(METRICS):
-            documents[name][metric] = float(values[i])
-            documents[name][f"{metric}_interval"] = [float(low[i]), float(high[i])]
+        for metric, value, interval in zip(METRICS, scores.metrics(ones), ends, strict=True):
+            documents[name] |= {metric: float(value), f"{metric}_interval": interval}
     return documents
 
 

@@ -36,19 +36,14 @@ def classification_metrics(
     """
     predicted = similarities.argmax(1)
     correct, n, num_classes = int((predicted == labels).sum()), len(labels), len(classes)
+    reasons: dict[str, str] = {}
     document: dict[str, Any] = {
         "n": n,
         "top1": 100 * correct / n,
         "top1_interval": [100 * end for end in accuracy.wilson_interval(correct, n)],
-        "top5": None,
-        "rho": None,
-        "nll": None,
-        "brier": None,
-        "calibration": None,
-        "angles": None,
-        "reasons": {},
+        **dict.fromkeys(("top5", "rho", "nll", "brier", "calibration", "angles")),
+        "reasons": reasons,
     }
-    reasons = document["reasons"]
     if num_classes > 5:
         document["top5"] = 100 * accuracy.top_k_accuracy(similarities, labels, 5)
     else:

@@ -105,9 +105,7 @@ class Collector:
     def add(self, result: CVResult) -> Cell | None:
         """Add the result of a trial; return the cell if this result completes it."""
         key = self._add(result)
-        if len(self.results[key]) < self._seeds:
-            return None
-        return self._make_cell(key)
+        return None if len(self.results[key]) < self._seeds else self._make_cell(key)
 
     def add_all(self, results: Iterable[CVResult]) -> None:
         """Add all results that there are, and make each cell once from however many it has."""
