@@ -20,14 +20,6 @@ _NO_ENVIRONMENT = {*_HEADING, "recipe", "protocol", "tuning", "augment", "optim"
 
 
 @dataclass(frozen=True)
-class Fact:
-    """A line of a block: a name, and a text for each run or one for all."""
-
-    name: str
-    texts: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class RunBlock:
     """The runs of one cell, in the order of their seeds.
 
@@ -35,14 +27,14 @@ class RunBlock:
         number: of the block, for links.
         title: row and objective.
         cell: the anchor of the first cell that links here.
-        facts: that not all runs of the table share.
+        facts: that not all runs of the table share: by name, a text for each run or one for all.
     """
 
     number: int
     title: str
     cell: str
     seeds: tuple[str, ...]
-    facts: tuple[Fact, ...]
+    facts: Mapping[str, Sequence[str]]
 
 
 @dataclass(frozen=True)
@@ -93,11 +85,12 @@ def _group(
     blocks = []
     for cell, runs in cells.items():
         by_run = [facts[str(run.path)] for run in runs]
-        names = dict.fromkeys(name for one in by_run for name in one if name not in shared)
-        lines = [(name, [one.get(name, "none") for one in by_run]) for name in names]
+        lines: dict[str, list[str]] = {}
+        for name in dict.fromkeys(name for one in by_run for name in one if name not in shared):
+            texts = [one.get(name, "none") for one in by_run]
+            lines[name] = texts[:1] if len(set(texts)) == 1 else texts
         seeds = tuple(f"seed {run.result.seed}" for run in runs)
-        shown = tuple(Fact(n, tuple(t[:1] if len(set(t)) == 1 else t)) for n, t in lines)
-        blocks.append(RunBlock(numbers[runs_key(runs)], _title(runs), cell, seeds, shown))
+        blocks.append(RunBlock(numbers[runs_key(runs)], _title(runs), cell, seeds, lines))
     return RunGroup(anchor, table, len(facts), shared, tuple(blocks))
 
 

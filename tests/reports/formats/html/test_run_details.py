@@ -71,7 +71,7 @@ def test_facts_that_all_runs_of_a_table_share_are_written_once():
     assert group.count == 2
     assert group.shared["recipe.protocol.lr"] == "0.003"
     assert group.shared["accuracies"] == "90, 91, 92, 93"
-    names = [[fact.name for fact in block.facts] for block in group.blocks]
+    names = [list(block.facts) for block in group.blocks]
     assert names == [["rows", "folder", "data digest"]] * 2
 
 
@@ -81,8 +81,7 @@ def test_the_runs_of_a_cell_are_columns_in_the_order_of_their_seeds():
     ((group,), _) = groups_of(table(cells))
     block = group.blocks[0]
     assert block.seeds == ("seed 0", "seed 1", "seed 2")
-    texts = {fact.name: fact.texts for fact in block.facts}
-    assert (texts["top1"], texts["n"]) == (("90", "91", "92"), ("5",))
+    assert (block.facts["top1"], block.facts["n"]) == (["90", "91", "92"], ["5"])
 
 
 def test_cells_with_the_same_runs_link_to_one_block():
