@@ -63,10 +63,20 @@ def _records(document: Document) -> list[dict[str, Any]]:
         for part, key in itertools.product(("before", "after"), HEADINGS):
             values = method[part]
             low, high = values["interval"].get(key, (None, None))
-            record = {"method": method["method"], "part": part, "metric": key, "mean": values[key]}
-            record |= {"std": values["std"][key], "splits": document["split"]["repeats"]}
-            record |= {"first": values["first"][key], "low": low, "high": high}
-            records.append(record | {"reason": values["reasons"].get(key)})
+            records.append(
+                {
+                    "method": method["method"],
+                    "part": part,
+                    "metric": key,
+                    "mean": values[key],
+                    "std": values["std"][key],
+                    "splits": document["split"]["repeats"],
+                    "first": values["first"][key],
+                    "low": low,
+                    "high": high,
+                    "reason": values["reasons"].get(key),
+                }
+            )
     return records
 
 
