@@ -243,7 +243,7 @@ def python(code: str) -> str:
 def test_reading_imports_no_torch():
     code = """
 import sys
-import marginctl.cli, marginctl.recipe, marginctl.papers, marginctl.data.tabular.uci
+import marginctl.cli, marginctl.recipe.load, marginctl.papers, marginctl.data.tabular.uci
 import marginctl.objectives, marginctl.runs.run_dir, marginctl.reports.tables.cv_table
 import marginctl.console.progress, marginctl.experiments.uci_cv_session
 marginctl.experiments.tasks.recipe_summaries(); marginctl.papers.published_means("arcgrad", "I")

@@ -62,7 +62,7 @@ def run_one(
             f"unknown benchmark '{name}': expected one of {', '.join(BENCHMARKS)}."
             + did_you_mean(name, BENCHMARKS)
         )
-    from marginctl.recipe import RecipeDocument, validate
+    from marginctl.recipe.load import RecipeDocument, validate
 
     module = importlib.import_module(BENCHMARKS[name])
     sizes = dict(module.QUICK) if quick else {}

@@ -23,7 +23,7 @@ from marginctl.experiments.training_trial import Trial
 from marginctl.models.factory import check_image_shape
 from marginctl.models.registry import ModelSpec
 from marginctl.objectives.parsing import parse_preset
-from marginctl.recipe import TrainRecipe
+from marginctl.recipe.train import TrainRecipe
 from marginctl.training.trainer import Trainer
 from marginctl.utils.device import usable_cores
 from marginctl.utils.precision import DeviceConfig, device_config_for

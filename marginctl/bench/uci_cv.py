@@ -30,7 +30,7 @@ from marginctl.data.tabular.dataset import TabularDataset
 from marginctl.data.tabular.uci import load_uci
 from marginctl.errors import RequestError
 from marginctl.objectives.parsing import parse_preset
-from marginctl.recipe import Protocol
+from marginctl.recipe.uci_cv import Protocol
 from marginctl.utils.device import usable_cores
 
 OURS = "marginctl"

@@ -27,7 +27,7 @@ def list_(json: common_options.Json = False) -> None:
 @app.command()
 def show(recipe: common_options.RecipeName) -> None:
     """Print the file of a recipe."""
-    from marginctl.recipe import find_recipe
+    from marginctl.recipe.load import find_recipe
     from marginctl.reports.formats.output import print_lines
     from marginctl.utils.yaml import read_text
 
@@ -43,7 +43,7 @@ def validate(
     """Validate recipes and print all their errors."""
     from marginctl.errors import RequestError
     from marginctl.experiments.tasks import load_any_recipe
-    from marginctl.recipe import find_recipe
+    from marginctl.recipe.load import find_recipe
     from marginctl.reports.formats.output import print_lines
 
     problems: list[str] = []
@@ -65,7 +65,7 @@ def copy(
 ) -> None:
     """Copy a recipe to a file."""
     from marginctl.errors import RequestError
-    from marginctl.recipe import find_recipe
+    from marginctl.recipe.load import find_recipe
     from marginctl.reports.formats.output import print_lines
     from marginctl.runs.atomic_io import check_outputs, write_output
     from marginctl.utils.yaml import read_text

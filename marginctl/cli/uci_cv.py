@@ -103,7 +103,7 @@ def command(
     from marginctl.crossval.dask_executor import open_dask_executor
     from marginctl.experiments.uci_cv_session import prepare_uci_cv
     from marginctl.objectives.parsing import parse
-    from marginctl.recipe import find_recipe
+    from marginctl.recipe.load import find_recipe
     from marginctl.reports.figures.uci_cv_grid import check_figure, check_objectives, draw
     from marginctl.reports.formats.output import print_report
     from marginctl.reports.tables.cv_table import cv_report

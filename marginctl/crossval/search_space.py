@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from marginctl.errors import RequestError
 from marginctl.objectives.parsing import ParsedObjective
-from marginctl.recipe import Protocol, SearchSpace, UciCvRecipe
+from marginctl.recipe.uci_cv import Protocol, SearchSpace, UciCvRecipe
 
 # The keys in which the networks of one stack may differ: they take the same steps, each at its
 # own learning rate.

@@ -13,7 +13,7 @@ from marginctl.crossval.preprocessing import num_inputs
 from marginctl.crossval.search_space import VARIANT_KEYS, Candidate
 from marginctl.data.tabular.dataset import TabularDataset
 from marginctl.objectives.parsing import ParsedObjective
-from marginctl.recipe import Protocol
+from marginctl.recipe.uci_cv import Protocol
 from marginctl.utils.seed import generator
 
 # A stack's weights, gradients and moments take about this much: smaller stacks spend their time

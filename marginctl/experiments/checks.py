@@ -14,15 +14,9 @@ from marginctl.errors import RequestError
 from marginctl.experiments.tasks import load_task_recipe
 from marginctl.models.factory import check_image_shape
 from marginctl.objectives.parts import untrainable_reason
-from marginctl.recipe import (
-    ImageRecipe,
-    RecipeDocument,
-    RecipeFile,
-    find_recipe,
-    folder_name,
-    validate,
-)
 from marginctl.recipe.image_data import ImageData
+from marginctl.recipe.image_recipe import ImageRecipe
+from marginctl.recipe.load import RecipeDocument, RecipeFile, find_recipe, folder_name, validate
 from marginctl.utils.device import resolve_device, world_size
 
 R = TypeVar("R", bound=ImageRecipe)

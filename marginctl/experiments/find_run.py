@@ -13,7 +13,7 @@ from marginctl.experiments.records import (
     evaluation_recipe,
     parse_training_info,
 )
-from marginctl.recipe import ImageRecipe
+from marginctl.recipe.image_recipe import ImageRecipe
 from marginctl.runs.run_dir import parse_result
 from marginctl.runs.safe_read import CorruptFileError, MissingFileError, read_text
 from marginctl.training import checkpoint

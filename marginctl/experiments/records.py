@@ -13,8 +13,9 @@ from marginctl.data.images.summary import ImageSummary
 from marginctl.errors import StorageError
 from marginctl.experiments.tasks import TASKS
 from marginctl.objectives.parts import scale_source
-from marginctl.recipe import ImageRecipe, UciCvRecipe
 from marginctl.recipe.fields import RECORDED
+from marginctl.recipe.image_recipe import ImageRecipe
+from marginctl.recipe.uci_cv import UciCvRecipe
 from marginctl.runs.atomic_io import write_error, write_json_lines
 from marginctl.runs.base_record import (
     Objective,

@@ -21,7 +21,7 @@ from marginctl.models.factory import create_backbone
 from marginctl.models.pretrained import is_weights_name, pretrained_classifier
 from marginctl.models.registry import ModelSpec
 from marginctl.models.stages import frozen_modules
-from marginctl.recipe import ImageRecipe
+from marginctl.recipe.image_recipe import ImageRecipe
 from marginctl.runs.base_record import parse_objective
 from marginctl.training.checkpoint import check_shapes, weights_digest
 from marginctl.transfer.source import SourceModel

@@ -8,13 +8,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from marginctl.errors import RequestError
-from marginctl.recipe import (
-    RecipeFile,
-    find_recipe,
-    read_document,
-    shipped_recipes,
-    validate,
-)
+from marginctl.recipe.load import RecipeFile, find_recipe, read_document, shipped_recipes, validate
 
 R = TypeVar("R", bound=BaseModel)
 
@@ -74,7 +68,7 @@ def load_task_recipe(
     overrides: Iterable[str] = (),
     options: Mapping[str, tuple[str, Any]] | None = None,
 ) -> R:
-    """Read and validate a recipe of one task, as `marginctl.recipe.validate`."""
+    """Read and validate a recipe of one task, as `recipe.load.validate`."""
     document = read_document(recipe)
     task = document.task
     if task in TASKS and TASKS[task].load("schema") is not schema:
@@ -87,7 +81,7 @@ def load_task_recipe(
 
 
 def load_any_recipe(recipe: RecipeFile, overrides: Iterable[str] = ()) -> Any:
-    """Read and validate a recipe of any task, as `marginctl.recipe.validate`."""
+    """Read and validate a recipe of any task, as `recipe.load.validate`."""
     document = read_document(recipe)
     task = TASKS.get(document.task, TASKS["uci-cv"])
     return validate(task.load("schema"), document, overrides)

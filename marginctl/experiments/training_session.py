@@ -32,8 +32,9 @@ from marginctl.experiments.source_model import check_source_model
 from marginctl.experiments.source_scale import scales_from_folders
 from marginctl.experiments.training_trial import Trial, expand_trials
 from marginctl.objectives.functional import check_plugin_parts
-from marginctl.recipe import ImageRecipe, RecipeFile, TrainRecipe
-from marginctl.recipe.train import EvaluatedRecipe
+from marginctl.recipe.image_recipe import ImageRecipe
+from marginctl.recipe.load import RecipeFile
+from marginctl.recipe.train import EvaluatedRecipe, TrainRecipe
 from marginctl.runs.atomic_io import write_atomically
 from marginctl.runs.run_dir import RunDir, SavedResult
 from marginctl.transfer.source import SourceModel

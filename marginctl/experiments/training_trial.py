@@ -14,8 +14,7 @@ from marginctl.experiments.records import TrainingResult
 from marginctl.experiments.source_scale import ResolvedScale
 from marginctl.objectives.parsing import ParsedObjective
 from marginctl.objectives.parts import ObjectiveSpec, plugin_origins, scale_source, with_scale_value
-from marginctl.recipe import ImageRecipe
-from marginctl.recipe.image_recipe import sources_first
+from marginctl.recipe.image_recipe import ImageRecipe, sources_first
 from marginctl.runs.run_dir import digest
 from marginctl.transfer.source import SourceModel
 

@@ -33,9 +33,9 @@ from marginctl.experiments.training_trial import Trial
 from marginctl.metrics.arrays import FloatArray
 from marginctl.metrics.network_metrics import classification_metrics
 from marginctl.metrics.scoring_rules import softmax
-from marginctl.recipe import TransferRecipe
 from marginctl.recipe.image_data import ImageData
 from marginctl.recipe.image_recipe import grid_text
+from marginctl.recipe.transfer import TransferRecipe
 from marginctl.runs.atomic_io import csv_text, write_csv, write_output
 from marginctl.runs.base_record import parse_objective
 from marginctl.runs.run_dir import PREDICTIONS, RunDir, SavedResult, file_digest

@@ -22,7 +22,8 @@ from marginctl.experiments.uci_cv_trial import (
     total_cost,
 )
 from marginctl.objectives.parts import plugin_origins
-from marginctl.recipe import UciCvRecipe, find_recipe
+from marginctl.recipe.load import find_recipe
+from marginctl.recipe.uci_cv import UciCvRecipe
 from marginctl.runs.atomic_io import write_atomically, write_output
 from marginctl.runs.run_dir import NETWORKS, PREDICTIONS, RunDir
 from marginctl.utils.device import resolve_device, usable_cores

@@ -24,7 +24,7 @@ from marginctl.data.tabular.dataset import TabularDataset
 from marginctl.errors import RequestError
 from marginctl.objectives.parsing import ParsedObjective
 from marginctl.objectives.parts import plugin_origins
-from marginctl.recipe import Protocol, UciCvRecipe
+from marginctl.recipe.uci_cv import Protocol, UciCvRecipe
 from marginctl.runs.run_dir import digest
 
 

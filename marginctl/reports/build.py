@@ -9,7 +9,7 @@ from marginctl.metrics.registry import metrics_in
 from marginctl.objectives.parsing import ParsedObjective
 from marginctl.papers import PublishedTable, published_means, published_table
 from marginctl.papers import papers as all_papers
-from marginctl.recipe import TrainRecipe
+from marginctl.recipe.train import TrainRecipe
 from marginctl.reports.tables import cv_table
 from marginctl.reports.tables.published_table import published_table as table_of_verdicts
 from marginctl.reports.tables.published_table import quantity_json, verdict_notes

@@ -13,7 +13,8 @@ from marginctl.crossval.search_space import row_name
 from marginctl.errors import RequestError
 from marginctl.experiments.records import SourceModel
 from marginctl.papers import published_means
-from marginctl.recipe import ImageRecipe, UciCvRecipe
+from marginctl.recipe.image_recipe import ImageRecipe
+from marginctl.recipe.uci_cv import UciCvRecipe
 from marginctl.results.cv_cells import Collector
 from marginctl.results.load_run import Run, load_run
 from marginctl.runs.run_dir import digest

@@ -17,7 +17,8 @@ from marginctl.experiments.records import (
     result_type,
     validate_info,
 )
-from marginctl.recipe import ImageRecipe, UciCvRecipe
+from marginctl.recipe.image_recipe import ImageRecipe
+from marginctl.recipe.uci_cv import UciCvRecipe
 from marginctl.runs.base_record import RunInfo, parse_objective, validated
 from marginctl.runs.run_dir import OTHER_TRIAL, checked_document
 from marginctl.runs.safe_read import (

@@ -9,7 +9,10 @@ from marginctl.experiments.tasks import load_any_recipe
 from marginctl.metrics.registry import lookup
 from marginctl.papers import PublishedTable
 from marginctl.papers.published import CellKey, Quantity
-from marginctl.recipe import ImageRecipe, TransferRecipe, UciCvRecipe, find_recipe
+from marginctl.recipe.image_recipe import ImageRecipe
+from marginctl.recipe.load import find_recipe
+from marginctl.recipe.transfer import TransferRecipe
+from marginctl.recipe.uci_cv import UciCvRecipe
 from marginctl.results.load_run import Run
 
 Settings = dict[str, Any]

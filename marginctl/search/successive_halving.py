@@ -20,7 +20,7 @@ from marginctl.experiments.records import CVResult
 from marginctl.experiments.uci_cv_trial import CVTrial
 from marginctl.objectives.parsing import ParsedObjective
 from marginctl.papers import PublishedMean
-from marginctl.recipe import UciCvRecipe
+from marginctl.recipe.uci_cv import UciCvRecipe
 from marginctl.search.distance import Distance, distance
 
 Cells = dict[tuple[str, str], PublishedMean]

@@ -10,7 +10,7 @@ from marginctl.data.loading.loader import BatchLoader
 from marginctl.models.factory import create_backbone
 from marginctl.objectives.module import Objective
 from marginctl.objectives.parts import ObjectiveSpec
-from marginctl.recipe import ImageRecipe
+from marginctl.recipe.image_recipe import ImageRecipe
 from marginctl.training.feature_cache import (
     MAX_CACHE_BYTES,
     CachedFeatureLoader,

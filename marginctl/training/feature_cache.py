@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from marginctl.data.loading.loader import BatchLoader, TensorSplit
 from marginctl.models.backbone import Backbone
 from marginctl.models.stages import frozen_modules
-from marginctl.recipe import ImageRecipe
+from marginctl.recipe.image_recipe import ImageRecipe
 from marginctl.utils.precision import DeviceConfig
 
 MAX_CACHE_BYTES = 2 * 2**30  # our choice

@@ -19,7 +19,7 @@ from marginctl.data.images.pairs import VerificationPairs
 from marginctl.errors import DecodeError, RequestError
 from marginctl.metrics.arrays import FloatArray
 from marginctl.metrics.verification import cosine_similarities, verification_metrics
-from marginctl.recipe import ImageRecipe
+from marginctl.recipe.image_recipe import ImageRecipe
 from marginctl.training.ood_evaluation import AdaptedLoader, InputFormat, input_format_of
 from marginctl.training.trainer import Trainer
 from marginctl.utils.distributed import World

@@ -14,7 +14,7 @@ from marginctl.data.loading.on_disk_loader import make_loader
 from marginctl.metrics.detection import Outputs
 from marginctl.objectives.parts import ObjectiveSpec
 from marginctl.objectives.schedules import rate_at
-from marginctl.recipe import ImageRecipe
+from marginctl.recipe.image_recipe import ImageRecipe
 from marginctl.runs.run_dir import versions
 from marginctl.training import checkpoint
 from marginctl.training.classifier import Classifier, torch_seed

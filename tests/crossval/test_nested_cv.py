@@ -12,7 +12,7 @@ from marginctl.crossval.stack import NetworkSplit, Stack, StackTuning
 from marginctl.crossval.stacked_trainer import train_stack
 from marginctl.experiments.uci_cv_trial import expand_cv_trials
 from marginctl.objectives.parsing import parse
-from marginctl.recipe import Protocol, Tuning, UciCvRecipe
+from marginctl.recipe.uci_cv import Protocol, Tuning, UciCvRecipe
 from tests.crossval.factories import dataset
 
 BASE = Protocol(hidden=[6], folds=3, repeats=2, epochs=6, batch_size=8)

@@ -14,7 +14,7 @@ from marginctl.crossval.stack import BatchOrder, Stack, build_stacks
 from marginctl.crossval.stacked_trainer import train_stack
 from marginctl.objectives.parsing import parse
 from marginctl.objectives.presets import PRESETS
-from marginctl.recipe import Protocol
+from marginctl.recipe.uci_cv import Protocol
 from tests.crossval.factories import dataset
 from tests.sampling import diagonal
 

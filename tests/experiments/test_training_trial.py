@@ -1,7 +1,7 @@
 """Trials of two stages: a second one goes on from the first of its own objective and seed"""
 
 from marginctl.experiments.training_trial import expand_trials
-from marginctl.recipe import TrainRecipe
+from marginctl.recipe.train import TrainRecipe
 
 TWICE = "similarity=cosine;scale=fixed(from_run=cosine-ls,times=2)"
 

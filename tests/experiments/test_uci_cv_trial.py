@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from marginctl.experiments.uci_cv_trial import data_warnings
-from marginctl.recipe import Protocol
+from marginctl.recipe.uci_cv import Protocol
 from tests.crossval.factories import dataset
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from marginctl.recipe import shipped_recipes
+from marginctl.recipe.load import shipped_recipes
 from marginctl.utils.yaml import read
 from tests.fuzz.draft import Case, Draft
 from tests.fuzz.values import DOCUMENT, TEXT, WORDS

@@ -6,7 +6,8 @@ import pytest
 
 from marginctl.errors import RequestError
 from marginctl.papers import papers, published_means, published_table
-from marginctl.recipe import UciCvRecipe, find_recipe, load_recipe
+from marginctl.recipe.load import find_recipe, load_recipe
+from marginctl.recipe.uci_cv import UciCvRecipe
 
 
 def test_table_1_of_arcgrad_adds_up_to_its_printed_averages_and_covers_the_recipe():

@@ -9,7 +9,7 @@ from marginctl.data.tabular.uci import uci_definitions
 from marginctl.errors import RequestError
 from marginctl.papers import PublishedMean, PublishedValue, papers, published_table
 from marginctl.papers.published import read_paper
-from marginctl.recipe import shipped_recipes
+from marginctl.recipe.load import shipped_recipes
 
 ROOT = Path(__file__).parents[2]
 A, L, T = "arcgrad", "large-margin", "temperature"

@@ -5,7 +5,7 @@ import shlex
 
 import pytest
 
-from marginctl.recipe import recipes_folder
+from marginctl.recipe.load import recipes_folder
 
 TEXT = (recipes_folder() / "cluster.md").read_text("utf-8")
 

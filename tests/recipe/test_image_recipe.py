@@ -2,8 +2,8 @@
 
 import pytest
 
-from marginctl.recipe import TrainRecipe
 from marginctl.recipe.image_recipe import sources_first
+from marginctl.recipe.train import TrainRecipe
 
 BATCH = "similarity=cosine;scale=fixed(from_run=cosine-ls:pool=batch,times=2)"
 

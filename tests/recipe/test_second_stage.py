@@ -3,9 +3,9 @@
 import pytest
 from pydantic import ValidationError
 
-from marginctl.recipe import TrainRecipe
 from marginctl.recipe.cosify import CosifyRecipe
 from marginctl.recipe.image_data import ImageData
+from marginctl.recipe.train import TrainRecipe
 
 LEAST = {"task": "train", "optim": {"lr": 0.2, "momentum": 0.5}, "train": {"batch_size": 256}}
 

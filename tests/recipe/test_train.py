@@ -4,8 +4,8 @@ import pytest
 from pydantic import ValidationError
 
 from marginctl.errors import RequestError
-from marginctl.recipe import RecipeFile, load_recipe
 from marginctl.recipe.image_data import ImageData
+from marginctl.recipe.load import RecipeFile, load_recipe
 from marginctl.recipe.train import TrainRecipe
 from marginctl.utils.text import shorten
 

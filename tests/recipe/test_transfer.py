@@ -6,9 +6,8 @@ from pydantic import ValidationError
 from marginctl.experiments.tasks import load_any_recipe
 from marginctl.models.registry import ModelSpec
 from marginctl.objectives.parsing import parse
-from marginctl.recipe import TransferRecipe, shipped_recipes
-from marginctl.recipe.load import RecipeFile
-from marginctl.recipe.transfer import L2_PENALTIES
+from marginctl.recipe.load import RecipeFile, shipped_recipes
+from marginctl.recipe.transfer import L2_PENALTIES, TransferRecipe
 
 RESNET18 = ModelSpec.parse("resnet18")
 

@@ -13,7 +13,7 @@ import pytest
 
 from marginctl.cli import run as run_command
 from marginctl.experiments.tasks import load_any_recipe
-from marginctl.recipe import find_recipe
+from marginctl.recipe.load import find_recipe
 from tests.reports.stores import another, change_result, change_run, make, trial
 
 GOLDEN = Path(__file__).with_name("golden")

@@ -9,7 +9,8 @@ from marginctl.experiments.records import (
     TrainingResult,
     TransferResult,
 )
-from marginctl.recipe import TrainRecipe, UciCvRecipe
+from marginctl.recipe.train import TrainRecipe
+from marginctl.recipe.uci_cv import UciCvRecipe
 from marginctl.results.load_run import Run
 
 

@@ -341,7 +341,7 @@ def test_names_that_a_terminal_would_obey_are_escaped(marginctl, whole, tmp_path
 def test_reading_many_runs_does_a_bounded_work_for_each(whole, tmp_path, monkeypatch):
     """Two files a run, nothing else; a recipe, and an objective, once for all that have it."""
     from marginctl.experiments import records
-    from marginctl.recipe import TrainRecipe
+    from marginctl.recipe.train import TrainRecipe
     from marginctl.runs import base_record as base_records
 
     store, number = tmp_path / "many", 30

@@ -4,7 +4,9 @@ import pytest
 
 from marginctl.experiments.tasks import load_any_recipe
 from marginctl.papers import papers, published_table
-from marginctl.recipe import ImageRecipe, TransferRecipe, find_recipe
+from marginctl.recipe.image_recipe import ImageRecipe
+from marginctl.recipe.load import find_recipe
+from marginctl.recipe.transfer import TransferRecipe
 from marginctl.results.collect import Collected, CVRuns, TrainingRuns
 from marginctl.results.match_published import (
     expand_grid,

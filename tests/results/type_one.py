@@ -15,7 +15,7 @@ from marginctl.crossval.stack import build_stacks
 from marginctl.crossval.stacked_trainer import train_stack
 from marginctl.data.tabular.dataset import Column, TabularDataset
 from marginctl.objectives.parsing import parse
-from marginctl.recipe import Protocol
+from marginctl.recipe.uci_cv import Protocol
 from marginctl.results.statistics import corrected_resampled_t
 
 

@@ -12,7 +12,8 @@ from marginctl.data.tabular.uci import load_uci as uci
 from marginctl.errors import RequestError
 from marginctl.experiments.uci_cv_trial import cost_seconds, total_cost
 from marginctl.papers import PublishedMean
-from marginctl.recipe import Protocol, Search, SearchRound, UciCvRecipe, find_recipe, load_recipe
+from marginctl.recipe.load import find_recipe, load_recipe
+from marginctl.recipe.uci_cv import Protocol, Search, SearchRound, UciCvRecipe
 from marginctl.search import successive_halving
 from marginctl.search.successive_halving import ALL, halve, round_trials, selections
 from tests.crossval.factories import dataset
@@ -135,7 +136,8 @@ def test_a_column_uses_its_nearest_alternative():
     ],
 )
 def test_an_invalid_search_is_refused(tmp_path, section, message):
-    from marginctl.recipe import RecipeFile, UciCvRecipe
+    from marginctl.recipe.load import RecipeFile
+    from marginctl.recipe.uci_cv import UciCvRecipe
 
     path = tmp_path / "r.yaml"
     path.write_text(f"task: uci-cv\nobjectives: [soft]\nsearch:\n  {section}\n")

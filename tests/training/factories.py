@@ -5,7 +5,7 @@ import torch
 
 from marginctl.data.images.in_memory import InMemoryImages
 from marginctl.objectives.parsing import parse
-from marginctl.recipe import TrainRecipe
+from marginctl.recipe.train import TrainRecipe
 from marginctl.training.trainer import Trainer
 from marginctl.utils.precision import DeviceConfig
 

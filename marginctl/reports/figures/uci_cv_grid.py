@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from marginctl import recipe as recipes
 from marginctl.crossval.preprocessing import expand
 from marginctl.errors import RequestError
 from marginctl.metrics.scoring_rules import softmax
 from marginctl.objectives.parsing import ParsedObjective
 from marginctl.objectives.theory import arcgrad_gap
+from marginctl.recipe.load import find_recipe, load_recipe
+from marginctl.recipe.uci_cv import UciCvRecipe
 from marginctl.reports.figures.style import COLORS, check_path, line_style, save, styled
 from marginctl.reports.tables.table import number_range
 from marginctl.results.cv_cells import Grid
@@ -37,7 +38,7 @@ def check_figure(path: Path, recipe: str, overrides: Iterable[str]) -> list[str]
         RequestError: a bad path, or a recipe whose grid has not one key.
     """
     check_path("--figure", path)
-    loaded = recipes.load_recipe(recipes.find_recipe(recipe), recipes.UciCvRecipe, overrides)
+    loaded = load_recipe(find_recipe(recipe), UciCvRecipe, overrides)
     if len(loaded.grid) != 1:
         raise RequestError(
             f"--figure: the recipe's grid has {len(loaded.grid)} keys: expected one, along which "

@@ -9,7 +9,7 @@ from marginctl.crossval.search_space import Setting, column_alternatives
 from marginctl.experiments.records import CVResult
 from marginctl.experiments.uci_cv_trial import CVTrial
 from marginctl.papers import PublishedMean
-from marginctl.recipe import UciCvRecipe
+from marginctl.recipe.uci_cv import UciCvRecipe
 from marginctl.reports.tables.table import Report, Table, flat_record, table_of_texts
 from marginctl.search.distance import Distance, distance, row_medians
 from marginctl.search.successive_halving import Match, Part, SearchResult, evaluate, match

@@ -8,7 +8,7 @@ from typing import Any
 from marginctl.experiments.records import Baseline, TrainingResult, TransferResult, is_probe
 from marginctl.metrics.long_tail import DESCRIPTIONS
 from marginctl.metrics.registry import METRICS, Metric, metric_named, metrics_in
-from marginctl.recipe import ImageRecipe
+from marginctl.recipe.image_recipe import ImageRecipe
 from marginctl.reports.tables.table import (
     BETTER,
     COLLAPSED,

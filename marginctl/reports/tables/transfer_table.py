@@ -5,7 +5,7 @@ from typing import Any
 
 from marginctl.experiments.records import PROBE_OBJECTIVE, EpochMetrics, TransferResult
 from marginctl.metrics.accuracy import wilson_interval
-from marginctl.recipe import ImageRecipe
+from marginctl.recipe.image_recipe import ImageRecipe
 from marginctl.reports.tables.table import (
     Report,
     Table,

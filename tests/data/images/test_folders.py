@@ -13,7 +13,8 @@ from marginctl.data.images.in_memory import load_in_memory
 from marginctl.data.images.on_disk import load_on_disk
 from marginctl.data.paths import MissingDataError
 from marginctl.errors import RequestError
-from marginctl.recipe import RecipeDocument, TrainRecipe, validate
+from marginctl.recipe.load import RecipeDocument, validate
+from marginctl.recipe.train import TrainRecipe
 from tests.data.helpers import BLUE, GREEN, POINTER, RED, denied, paint, refusal, write
 
 

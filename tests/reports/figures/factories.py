@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from marginctl.recipe import TrainRecipe
+from marginctl.recipe.train import TrainRecipe
 from marginctl.reports.figures.seed_groups import seed_tables
 from marginctl.results.collect import TrainingRuns
 from tests.results.factories import training_result, training_run

@@ -8,7 +8,7 @@ from marginctl.crossval.reference_trainer import train_network
 from marginctl.crossval.stacked_trainer import train_stack
 from marginctl.experiments.uci_cv_trial import CVTrial
 from marginctl.objectives.parsing import parse
-from marginctl.recipe import Protocol
+from marginctl.recipe.uci_cv import Protocol
 from marginctl.reports.figures.uci_cv_grid import class_angles
 from tests.crossval.factories import dataset
 

@@ -3,8 +3,8 @@
 import csv
 import io
 
-from marginctl.recipe import TrainRecipe
 from marginctl.recipe.cosify import CosifyRecipe
+from marginctl.recipe.train import TrainRecipe
 from marginctl.reports.formats.registry import FORMATS
 from marginctl.reports.tables.training_table import (
     source_cells,

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from marginctl.papers import PublishedValue, published_table
-from marginctl.recipe import UciCvRecipe
+from marginctl.recipe.uci_cv import UciCvRecipe
 from marginctl.reports.formats.html.page import Page, PageTable, Section
 from marginctl.reports.tables.published_table import published_table as table_of_judged
 from marginctl.reports.tables.table import Cell, Row, Table
