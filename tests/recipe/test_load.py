@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 import marginctl
-from marginctl import recipe as recipes
 from marginctl.errors import RequestError
 from marginctl.experiments.tasks import load_any_recipe
+from marginctl.recipe import load as recipes
 from marginctl.recipe.load import RecipeFile, load_recipe
 from marginctl.recipe.uci_cv import Protocol, UciCvRecipe
 from marginctl.utils.yaml import parse
