@@ -86,14 +86,9 @@ def predict_run(
     device: str,
     on_summary: OnSummary | None = None,
 ) -> RunPredictions:
-    """Return the predictions of a trained network on test images.
+    """Return the predictions of a trained network on its test images, or on those of `data`.
 
-    Classes of other images are matched by name with those of the training.
-
-    Args:
-        data: images instead of those of the training, or None.
-        on_summary: called with the summary of other images from a folder or list, before they are
-            used.
+    Classes of other images are matched by name; `on_summary` gets the summary of a folder or list.
     """
     loaded = load_checkpoint(path, checkpoint)
     file, state, info, recipe = loaded.file, loaded.state, loaded.info, loaded.recipe

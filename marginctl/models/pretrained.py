@@ -78,12 +78,7 @@ def is_weights_name(text: str) -> bool:
 
 
 def pretrained_classifier(name: str) -> PretrainedClassifier:
-    """Return the classifier of pretrained weights; nothing is loaded yet.
-
-    Args:
-        name: weights such as ResNet50_Weights.IMAGENET1K_V2, a model of torchvision, for its best
-            weights, or efficientnet-lite0.
-    """
+    """Return the classifier of weights, or of a model's best weights; nothing is loaded yet."""
     if name == efficientnet_lite.NAME:
         return _efficientnet_lite()
     model, weights = _find_weights(name)

@@ -268,11 +268,7 @@ def _needs_gradient(*tensors: Tensor | None) -> bool:
 
 
 def check_targets(targets: Tensor, rows: int, num_classes: int) -> None:
-    """Check targets before they reach a kernel.
-
-    Raises:
-        ValueError: wrong dtype, shape, or a label outside 0 .. num_classes - 1.
-    """
+    """Raise ValueError for targets of a wrong dtype or shape, or with a label out of range."""
     if targets.dtype not in (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8):
         raise ValueError(f"target: dtype {targets.dtype}, expected an integer dtype such as int64")
     if targets.shape != (rows,):

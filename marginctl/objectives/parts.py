@@ -62,14 +62,12 @@ class PartEntry:
     Args:
         path: `module:Class`, a subclass of `Similarity`, `Scale`, `Margin`, `Loss` or
             `Regularizer` that takes the options as arguments.
-        similarity: the one similarity that the part is defined on, None for all.
-        exclusive: options that, once given, replace all others.
     """
 
     path: str
     options: Mapping[str, Option] = field(default_factory=dict)
-    similarity: str | None = None
-    exclusive: tuple[str, ...] = ()
+    similarity: str | None = None  # the one similarity that the part is defined on, None for all
+    exclusive: tuple[str, ...] = ()  # options that, once given, replace all others
 
     def options_with(self, owner: str, given: Iterable[str]) -> Mapping[str, Option]:
         """Return the options that go together with the given ones."""
@@ -249,12 +247,7 @@ def validate_part(role: str, kind: object, options: Mapping[str, object]) -> Par
 
 
 def validate_spec(spec: ObjectiveSpec) -> ObjectiveSpec:
-    """Return the parts with all their options, checked to fit together.
-
-    Raises:
-        RequestError: as `validate_part`; a regularizer given twice; or parts that cannot be
-            combined, with the reason.
-    """
+    """Return the parts with all their options, or raise RequestError for parts that do not fit."""
     checked: dict[str, list[Part]] = {role: [] for role in PARTS}
     for role, given in spec.parts:
         checked[role].append(validate_part(role, given.kind, dict(given.options)))

@@ -30,16 +30,12 @@ from marginctl.utils.registry import Registry
 
 @dataclass(frozen=True)
 class Preset:
-    """A named method.
-
-    Args:
-        build: the options as keywords -> the parts.
-    """
+    """A named method."""
 
     title: str
     formula: str
     source: str
-    build: Callable[..., ObjectiveSpec]
+    build: Callable[..., ObjectiveSpec]  # the options as keywords -> the parts
     options: Mapping[str, Option] = field(default_factory=dict)
 
 

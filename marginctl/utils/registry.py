@@ -102,11 +102,7 @@ class Registry(Mapping[str, E]):
 
 @functools.cache
 def import_object(path: str, owner: str, base: type | None = None) -> Any:
-    """Return the object that `module:name` names.
-
-    Args:
-        owner: what error messages call the entry, such as `loss 'focal'`.
-    """
+    """Return the object that `module:name` names; `owner` is what an error calls its entry."""
     try:
         imported = pkgutil.resolve_name(path)
     except Exception as error:  # a plug-in's code can raise anything
