@@ -57,7 +57,7 @@ def _changed(document: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any
         *outer, last = key.split("__")
         inner = document
         for name in outer:
-            inner = inner[name]
+            inner = inner.setdefault(name, {})
         if value is ...:
             del inner[last]
         else:
