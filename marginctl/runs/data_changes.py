@@ -8,7 +8,7 @@ from marginctl.runs.run_dir import digest
 from marginctl.runs.safe_read import CorruptFileError, parse_document, read_text
 
 # Keys of run.json in which trials may differ that differ only in the content of their data.
-_VARYING = {"trial", "data", "data_identity", "device", "setting", "precision"}
+_VARYING = {"trial", "data", "data_identity", "data_summary", "device", "setting", "precision"}
 _VARYING |= {"processes", "images", "recipe", "schema", "versions", "git_commit", "timing"}
 
 
