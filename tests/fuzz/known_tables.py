@@ -79,10 +79,10 @@ class KnownTable:
 
 def make_table(stream: Random) -> KnownTable:
     """Return a random table in a random form."""
-    rows = stream.randint(40, 120)
+    rows = stream.choice([24, 30, 60, 120, 300])
     header = stream.random() < 0.9
     locale = stream.choice(LOCALES)
-    names = stream.sample(NAMES, stream.randint(2, 7))
+    names = stream.sample(NAMES, stream.randint(1, 7))
     if stream.random() < 0.1:
         names = [str(i) for i in stream.sample(range(1, 30), len(names))]
     kinds = [_clear, *(stream.choice(KINDS) for _ in names[1:])]
@@ -92,7 +92,7 @@ def make_table(stream: Random) -> KnownTable:
     cells = [stream.choice(words) for _ in range(rows)]
     cells[: len(words)] = words
     if stream.random() < 0.3:
-        for i in stream.sample(range(len(words), rows), stream.randint(1, 9)):
+        for i in stream.sample(range(len(words), rows // 2), stream.randint(1, rows // 6)):
             cells[i] = ""
     at = stream.randint(0, len(columns))
     target = "target" if header else str(at + 1)
@@ -117,6 +117,8 @@ def _numbers(
     before, after = stream.choice(SIGNS)
     missing = stream.uniform(0.02, 0.4) if stream.random() < 0.4 else 0
     marks = str.maketrans({",": group, ".": point})
+    minus = stream.choice(["-", "-", "\u2212"])
+    odd = stream.choice(["see note", "< 5", "n.d."]) if stream.random() < 0.1 else ""
     cells, values = [], list[float | str | None]()
     for _ in range(rows):
         number = round(abs(stream.gauss(0, size)) + 0.5, decimals)
@@ -126,9 +128,19 @@ def _numbers(
             cells.append(stream.choice(NA_WORDS))
             values.append(None)
         else:
-            cells.append(before + f"{number:,.{decimals}f}".translate(marks) + after)
+            written = f"{number:,.{decimals}f}".translate(marks).replace("-", minus)
+            cells.append(before + written + after)
             values.append(float(f"{number:.{decimals}f}"))
-    return Column(name, "numeric", cells, values)
+    if odd:  # one cell that is no number is missing, and said
+        cells[rows // 2], values[rows // 2] = odd, None
+    return Column(name, "numeric", cells, values, odd)
+
+
+def _scientific(stream: Random, name: str, rows: int, locale: tuple[str, str]) -> Column:
+    exact = [stream.gauss(0, 1) * 10 ** stream.uniform(-9, 9) for _ in range(rows)]
+    form = stream.choice(["{:.3e}", "{:.4E}", "{:+.2e}"])
+    cells = [form.format(number).replace(".", locale[0]) for number in exact]
+    return Column(name, "numeric", cells, [float(form.format(number)) for number in exact])
 
 
 def _clear(stream: Random, name: str, rows: int, locale: tuple[str, str]) -> Column:
@@ -201,7 +213,7 @@ def _constant(stream: Random, name: str, rows: int, locale: tuple[str, str]) -> 
 
 
 KINDS = [_any_numbers, _any_numbers, _any_numbers, _categories, _categories, _booleans, _dates]
-KINDS += [_ids, _texts, _constant]
+KINDS += [_ids, _texts, _constant, _scientific]
 
 
 def _write(stream: Random, table: KnownTable, rows: list[list[str]]) -> None:
@@ -239,6 +251,9 @@ def _write(stream: Random, table: KnownTable, rows: list[list[str]]) -> None:
         table.form.append("blank lines")
         for _ in range(3):
             lines.insert(stream.randint(first, len(lines)), "")
+    elif len(rows[0]) > 2 and table.header and stream.random() < 0.1:
+        table.form.append("a title above the header")
+        lines.insert(0, stream.choice(["Measured in May", "# version 2", "Table 1"]))
     if separator in ",;" and stream.random() < 0.1:
         table.form.append("a sep= line")
         lines.insert(0, f"sep={separator}")
@@ -249,7 +264,7 @@ def _write(stream: Random, table: KnownTable, rows: list[list[str]]) -> None:
 def _encode(stream: Random, table: KnownTable, text: str) -> bytes:
     encodings = ["utf-8", "utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "cp1252"]
     encoding = stream.choice(encodings)
-    if encoding == "cp1252" and "\u0301" in text:
+    if encoding == "cp1252" and {"\u0301", "\u2212"} & set(text):
         encoding = "utf-8"
     content = text.encode(encoding)
     table.form.append(encoding)

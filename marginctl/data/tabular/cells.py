@@ -464,8 +464,8 @@ def _separator(text: str) -> str:
             return False, False, False, 0, False
         columns, count = Counter(counts[:-1] or counts).most_common(1)[0]
         equal = columns > 1 and count >= 0.8 * len(counts[:-1] or counts)
-        # a header may lack the name of the row names
-        has_header = columns - counts[0] in (0, 1)
+        # a title may be above the header, which may lack the name of the row names
+        has_header = columns - max(counts[:3]) in (0, 1)
         # where another separator fits too, the commas are decimal ones
         return equal, has_header, equal and separator != ",", columns, counts[0] == columns
 

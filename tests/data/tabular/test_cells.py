@@ -20,6 +20,8 @@ from marginctl.errors import RequestError
         ("size\tx,y\tkind", "2,5\t{i}\ta\t"),  # a separator too many
         ("size|x,y|kind", "2,5|{i}|a"),
         ("size;weight;kind", "2,5;3,5{i};a"),
+        ("Measured in May\nsize;x,y;kind", "2,5;{i};a"),
+        ("# version 2\nsize|weight|kind", "2,5|3,5|a"),
     ],
 )
 def test_decimal_commas_are_no_separators(tmp_path, header, row):
