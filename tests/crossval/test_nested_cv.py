@@ -13,7 +13,7 @@ from marginctl.crossval.stacked_trainer import train_stack
 from marginctl.experiments.uci_cv_trial import expand_cv_trials
 from marginctl.objectives.parsing import parse
 from marginctl.recipe.uci_cv import Protocol, Tuning, UciCvRecipe
-from tests.crossval.factories import dataset
+from tests.crossval.factories import dataset, table
 
 BASE = Protocol(hidden=[6], folds=3, repeats=2, epochs=6, batch_size=8)
 SPACE = Tuning(protocol={"lr": [1e-6, 0.03, 0.1], "epochs": [4, 6]}, inner_folds=2)
@@ -80,16 +80,19 @@ def test_nested_cv_equals_a_plain_loop():
     assert not result.diverged.any()
 
 
-def test_test_rows_do_not_influence_the_choice():
-    """Other labels in a test fold change neither the choice nor the network of that fold."""
-    data = dataset()
+@pytest.mark.parametrize("data", [dataset(), table()], ids=["numbers", "missing and categories"])
+def test_test_rows_do_not_influence_the_choice(data):
+    """Other labels and features in a test fold do not change the choice of that fold."""
     stack = tuned(data)
     outer = sorted(stack.networks, key=lambda n: (n.repeat, n.fold))
     y = data.y.copy()
-    y[outer[0].test] = (y[outer[0].test] + 1) % 3
+    y[outer[0].test] = (y[outer[0].test] + 1) % data.num_classes
+    x = data.x.copy()
+    x[outer[0].test, 0] += 7
+    x[outer[0].test[:4], -1] = np.nan if np.isnan(x).any() else 0
     _, _, before = train(stack)
     splits = tuple(NetworkSplit(n.repeat, n.fold, n.train, n.test) for n in outer[:1])
-    moved = replace(stack, dataset=replace(data, y=y), custom_splits=splits)
+    moved = replace(stack, dataset=replace(data, x=x, y=y), custom_splits=splits)
     _, _, after = train(moved)
     assert after == before[:1]
 

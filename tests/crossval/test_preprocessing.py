@@ -16,25 +16,10 @@ from marginctl.crossval.stacked_trainer import train_stack
 from marginctl.data.tabular.dataset import Column, TabularDataset
 from marginctl.objectives.parsing import parse
 from marginctl.recipe.uci_cv import Protocol
-from tests.crossval.factories import dataset
+from tests.crossval.factories import dataset, table
 from tests.crossval.test_stacked_trainer import full_stack, largest_difference
 
 NAN = np.nan
-
-
-def table(n=60, *, seed=0, missing=0.15, categories=(3, 2, 12)):
-    """Two numeric columns around one categorical column for each number of categories."""
-    stream = np.random.default_rng(seed)
-    numbers = stream.normal(50, 9, (n, 2))
-    codes = [
-        stream.integers(0, c, n) if c < 10 else stream.geometric(0.4, n) % c for c in categories
-    ]
-    x = np.column_stack([numbers[:, 0], *codes, numbers[:, 1]]).astype(float)
-    x[stream.random(x.shape) < missing] = NAN
-    names = [Column(f"c{i}", tuple(f"v{k}" for k in range(c))) for i, c in enumerate(categories)]
-    y = (np.nan_to_num(x[:, 1]) + stream.integers(0, 2, n)).astype(np.int64) % 2
-    columns = (Column("first"), *names, Column("last"))
-    return TabularDataset("mixed", x, y, ("no", "yes"), columns)
 
 
 def scikit_learn(data, train):
