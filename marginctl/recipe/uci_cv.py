@@ -48,8 +48,7 @@ def _numbered_objective(value: Any) -> ParsedObjective:
 class Protocol(BaseModel):
     """Training and cross-validation of every network of a `uci-cv` recipe.
 
-    The defaults are ours, and those of the recipe own-data: the ArcGrad paper gives only the folds
-    and the repeats.
+    The defaults are ours: the ArcGrad paper gives only the folds and the repeats.
     """
 
     model_config = STRICT

@@ -9,7 +9,7 @@ from marginctl.errors import RequestError
 from marginctl.experiments.tasks import load_any_recipe
 from marginctl.recipe import load as recipes
 from marginctl.recipe.load import RecipeFile, load_recipe
-from marginctl.recipe.uci_cv import Protocol, UciCvRecipe
+from marginctl.recipe.uci_cv import UciCvRecipe
 from marginctl.utils.yaml import parse
 
 GOOD = """\
@@ -53,10 +53,6 @@ def test_every_shipped_recipe_is_valid_and_opens_with_a_comment(name):
         assert word in head
     assert loaded.about.cost
     assert loaded.about.data
-
-
-def test_own_data_is_the_protocol_of_the_defaults():
-    assert load_recipe(recipes.find_recipe("own-data"), UciCvRecipe).protocol == Protocol()
 
 
 def test_table1_has_the_papers_rows_and_columns():

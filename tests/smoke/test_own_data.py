@@ -1,6 +1,7 @@
 """uci-cv on a user's own table."""
 
 import csv
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -61,14 +62,13 @@ def test_a_report_then_a_table_with_predictions_and_networks(marginctl, mine, tm
 
     with np.load(next(saved.glob("*soft*.npz")), allow_pickle=False) as kept:
         networks = dict(kept)
-    assert networks["weight0"].shape == (6, 6, 10)
+    assert networks["weight0"].shape == (6, 6, 32)
     network = 4  # repeat 1, fold 1
     used = [r for r in soft if (r["repeat"], r["fold"]) == ("1", "1")]
     x = np.array([_features(mine, int(r["row"])) for r in used])
     h = (x - networks["input_shift"][network]) * networks["input_factor"][network]
     h = np.where(np.isnan(x), networks["input_fill"][network], h)
-    for i in (0, 1):
-        h = np.maximum(h @ networks[f"weight{i}"][network] + networks[f"bias{i}"][network], 0)
+    h = np.maximum(h @ networks["weight0"][network] + networks["bias0"][network], 0)
     z = h @ networks["class_weight"][network].T
     assert [str(k + 1) for k in z.argmax(1)] == [r["prediction"] for r in used]
     confidence = np.exp(z.max(1)) / np.exp(z).sum(1)
@@ -110,6 +110,17 @@ def test_a_changed_file_is_another_trial(marginctl, mine, tmp_path):
     mine.write_text(table(60, seed=1))
     marginctl(*arguments)
     assert len(list(tmp_path.rglob("result.json"))) == 2
+
+
+def test_the_protocol_does_not_overfit(marginctl, tmp_path):
+    """1,605 values are missing. Logistic regression reaches 80.7 %, 100 epochs of Adam 76.7 %."""
+    table = Path(__file__).parents[1] / "data" / "tabular" / "horse_colic_named.csv.gz"
+    ran = marginctl(
+        *("uci-cv", "--csv", table, "--target", "v24", "--objective", "soft", "--repeats", "1"),
+        *("--seed", "1", "--workers", "1", "--out", tmp_path, "--json"),
+    )
+    assert "300 rows, 300 used" in ran.err
+    assert ran.json["cells"][0]["mean"] > 80
 
 
 def test_a_fixed_split(marginctl, tmp_path):
