@@ -122,7 +122,7 @@ def may_be_grouped(texts: Sequence[str]) -> bool:
             if not grouped.fullmatch(text):
                 return False
             seen = True
-        elif len(text.lstrip("+-")) > 3:
+        elif len(text.lstrip("+-\u2212 ")) > 3:
             return False
     return seen
 

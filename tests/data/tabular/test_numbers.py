@@ -26,6 +26,12 @@ def test_a_few_numbers_above_a_thousand(common, grouped, value):
     assert len(set(read.values[:-1])) == 1
 
 
+@pytest.mark.parametrize("below", ["-244", "\u2212244", "+244", "- 244"])
+def test_points_between_thousands_beside_a_sign(below):
+    """The decimal mark of the table is the comma."""
+    assert parse_numbers([below, "12", "1.086"] * 10, ",").values[2] == 1086
+
+
 @pytest.mark.parametrize("odd", ["abc", "1.2.3", "n.d.", "12-13"])
 def test_an_odd_text_among_plain_numbers_stays_unread(odd):
     read = parse_numbers(["3.5"] * 29 + [odd], "")
