@@ -209,7 +209,7 @@ class LossFunction(torch.autograd.Function):
 
     The derivative is computed in the forward pass, while the logits are in memory, so that one
     (N, C) matrix is saved for the backward pass, which is two matrix products. A derivative that is
-    to be differentiated again (`create_graph=True`) is computed anew, with a graph; AdaCos's scale
+    to be differentiated again (`create_graph=True`) is computed again, with a graph; AdaCos's scale
     is a constant in it.
     """
 
