@@ -1,14 +1,7 @@
 """Reading a classifier's outputs and labels from an .npz or a CSV file."""
 
-import bz2
-import csv
-import gzip
 import io
-import lzma
-import re
 import unicodedata
-import warnings
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
@@ -20,6 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from marginctl.calibration.outputs import Kind, Outputs, create_outputs
+from marginctl.data.tabular.cells import Cells, read_cells, read_content, unnamed
 from marginctl.errors import RequestError
 from marginctl.utils.text import did_you_mean, shorten
 
@@ -31,12 +25,6 @@ FORMS = (
     "numbers, and label"
 )
 SUFFIXES = (".npz", ".csv", ".tsv", ".txt", ".gz", ".bz2", ".xz")
-SEPARATORS = ",;\t|"
-DECOMPRESS: dict[bytes, Callable[[bytes], bytes]] = {
-    b"\x1f\x8b": gzip.decompress,
-    b"BZh": bz2.decompress,
-    b"\xfd7zXZ": lzma.decompress,
-}
 
 
 @dataclass(frozen=True)
@@ -81,11 +69,11 @@ def looks_like_outputs(path: Path) -> bool:
     if path.suffix.lower() == ".npz":
         return True
     try:
-        names = _header(path, _text(path, _content(path))).names
+        names = _without_row_names(read_cells(path, text=LABEL))
     except RequestError:
         return False
     return LABEL in names and any(
-        all(n.startswith(prefix) for n in names if n not in (LABEL, "")) for prefix in PREFIXES
+        all(name.startswith(prefix) for name in names if name != LABEL) for prefix in PREFIXES
     )
 
 
@@ -96,24 +84,12 @@ def read_outputs(path: Path) -> Outputs:
         RequestError: the file cannot be read, has other keys or columns, or values that cannot be
             calibrated.
     """
-    content = _content(path)
-    if content.startswith(b"PK") or path.suffix.lower() == ".npz":
-        return _read_npz(path, content)
-    return _read_csv(path, _text(path, content))
-
-
-def _content(path: Path) -> bytes:
-    try:
-        content = path.read_bytes()
-        for magic, decompress in DECOMPRESS.items():
-            if content.startswith(magic):
-                content = decompress(content)
-    except (OSError, EOFError, zlib.error, lzma.LZMAError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "the compressed file is corrupt"
-        raise RequestError(f"{path}: cannot be read: {reason}: expected {FORMS}") from None
+    content = read_content(path)[0]
     if not content.strip():
         raise RequestError(f"{path}: the file is empty: expected {FORMS}")
-    return content
+    if content.startswith(b"PK") or path.suffix.lower() == ".npz":
+        return _read_npz(path, content)
+    return _read_csv(path, read_cells(path, text=LABEL))
 
 
 def _read_npz(path: Path, content: bytes) -> Outputs:
@@ -142,7 +118,9 @@ def _read_npz(path: Path, content: bytes) -> Outputs:
             f"{path}: classes: {len(names)} names, expected one for each of {values.shape[1]} "
             "columns"
         )
-    _check_distinct(path, "class", names)
+    duplicates = [name for name, count in Counter(names).items() if count > 1]
+    if duplicates:
+        raise RequestError(f"{path}: duplicate class '{shorten(duplicates[0])}': rename one")
     remarks: list[str] = []
     if labels.ndim == 1 and labels.dtype.kind in "iuUS":
         texts = pd.Series(_texts(labels), dtype=str)
@@ -154,73 +132,25 @@ def _texts(array: NDArray[Any]) -> list[str]:
     """Return the items of an array as text without outer blanks, in Unicode's composed form."""
     if array.dtype.kind == "S":
         array = np.char.decode(array, "utf-8", "replace")
-    return [_clean(str(item)) for item in array.tolist()]
+    return [unicodedata.normalize("NFC", str(item).strip()) for item in array.tolist()]
 
 
-def _clean(text: str) -> str:
-    return unicodedata.normalize("NFC", text.strip())
+def _without_row_names(cells: Cells) -> list[str]:
+    """Return the names of the columns, without a first one that has no name in the file."""
+    names = list(cells.frame)
+    return names[1:] if names[0] == unnamed(1) else names
 
 
-def _text(path: Path, content: bytes) -> str:
-    encoding = "utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
-    try:
-        text = content.decode(encoding)
-    except UnicodeDecodeError as error:
-        raise RequestError(
-            f"{path}: not UTF-8 text at byte {error.start}: expected {FORMS}"
-        ) from None
-    if "\0" in text:
-        raise RequestError(f"{path}: a binary file: expected {FORMS}")
-    return text.replace("\r\n", "\n").replace("\r", "\n")
-
-
-@dataclass(frozen=True)
-class _Header:
-    """The first line of a table that is not blank.
-
-    Attributes:
-        line: its number, from 1.
-        separator: of the columns.
-        names: of the columns.
-    """
-
-    line: int
-    separator: str
-    names: list[str]
-
-
-def _header(path: Path, text: str) -> _Header:
-    line, first = next((i, t) for i, t in enumerate(text.split("\n"), 1) if t.strip())
-    try:
-        names = {s: next(csv.reader([first], delimiter=s)) for s in SEPARATORS}
-    except csv.Error as error:
-        raise RequestError(f"{path}:{line}: no column names: {error}: expected {FORMS}") from None
-    separator = max(SEPARATORS, key=lambda s: len(names[s]))
-    return _Header(line, separator, [_clean(name) for name in names[separator]])
-
-
-def _read_csv(path: Path, text: str) -> Outputs:
-    header = _header(path, text)
-    where = f"{path}:{header.line}"
-    remarks = []
-    skipped = [i for i, name in enumerate(header.names) if not name]
-    if skipped == [0]:  # pandas and R write row names so
+def _read_csv(path: Path, cells: Cells) -> Outputs:
+    table, remarks = cells.frame, list(cells.remarks)
+    names = _without_row_names(cells)
+    if len(names) < len(table.columns):
         remarks.append("the first column has no name: taken for row names, and not used")
-    elif skipped:
-        raise RequestError(f"{where}: column {skipped[-1] + 1} has no name: name or remove it")
-    names = [name for name in header.names if name]
-    _check_distinct(where, "column", names)
     prefixes = {n: next((p for p in PREFIXES if n.startswith(p)), n) for n in names}
     kind = _kind(path, "columns", sorted({*prefixes.values()}), PREFIXES, LABEL)
     for name, prefix in prefixes.items():
         if name != LABEL and prefix not in PREFIXES:
-            raise RequestError(f"{where}: column '{shorten(name)}': expected no more: remove it")
-    table = _frame(path, text, header)
-    if table.empty:
-        raise RequestError(f"{path}: no rows below the header")
-
-    def place(row: int) -> str:
-        return f"{path}:{table.index[row] + header.line + 1}"
+            raise RequestError(f"{path}: column '{shorten(name)}': expected no more: remove it")
 
     columns = [name for name in names if name != LABEL]
     classes = [column.removeprefix(prefixes[column]) for column in columns]
@@ -231,11 +161,11 @@ def _read_csv(path: Path, text: str) -> Outputs:
         absent = {*range(first, last + 1)} - {*map(int, classes)}
         if first < 2 and absent:
             raise RequestError(
-                f"{where}: no column {prefixes[columns[0]]}{min(absent)}: expected "
+                f"{path}: no column {prefixes[columns[0]]}{min(absent)}: expected "
                 f"{columns[0]} to {columns[-1]}"
             )
-    labels, more = _class_indices(table[LABEL].fillna("").map(_clean), classes, place)
-    values = np.stack([_numbers(table[c], c, place) for c in columns], axis=1)
+    labels, more = _class_indices(table[LABEL], classes, cells.location)
+    values = np.stack([_numbers(table[c], c, cells.location) for c in columns], axis=1)
     return create_outputs(
         str(path),
         kind,
@@ -243,45 +173,8 @@ def _read_csv(path: Path, text: str) -> Outputs:
         labels,
         classes=classes,
         remarks=remarks + more,
-        place=lambda row: f"line {table.index[row] + header.line + 1}",
+        place=lambda row: f"line {cells.lines[row]}",
     )
-
-
-def _frame(path: Path, text: str, header: _Header) -> pd.DataFrame:
-    """Return the rows below the header; the index counts the lines, blank ones are left out."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", pd.errors.ParserWarning)
-            table = pd.read_csv(
-                io.StringIO(text),
-                sep=header.separator,
-                header=None,
-                names=[name or "row name" for name in header.names],
-                index_col=False,
-                skiprows=header.line,
-                skip_blank_lines=False,
-                skipinitialspace=True,
-                dtype={LABEL: str},
-                keep_default_na=False,
-                na_values=[""],
-            )
-    except (pd.errors.ParserError, pd.errors.ParserWarning) as error:
-        if line := re.search(r"Expected \d+ fields in line (\d+), saw (\d+)", str(error)):
-            raise RequestError(
-                f"{path}:{line[1]}: {line[2]} columns, expected {len(header.names)}: quote values "
-                "that hold the separator"
-            ) from None
-        if line := re.search(r"EOF inside string starting at row (\d+)", str(error)):
-            raise RequestError(
-                f"{path}:{int(line[1]) + 1}: a quote opens here and is never closed"
-            ) from None
-        raise RequestError(
-            f"{path}: a row has more than {len(header.names)} columns: quote values that hold the "
-            "separator"
-        ) from None
-    except pd.errors.EmptyDataError:
-        return pd.DataFrame()
-    return table.dropna(how="all")
 
 
 def _numbers(column: "pd.Series[Any]", name: str, place: Callable[[int], str]) -> NDArray[Any]:
@@ -293,11 +186,11 @@ def _numbers(column: "pd.Series[Any]", name: str, place: Callable[[int], str]) -
     if column.dtype.kind in "iuf":
         values = column
     else:
-        texts = column.astype(str).str.replace(",", ".", regex=False)
+        texts = column.str.replace(",", ".", regex=False)
         values = pd.to_numeric(texts, errors="coerce")
     if values.isna().any():
         row = int(values.isna().argmax())
-        text = "" if pd.isna(column.iloc[row]) else shorten(str(column.iloc[row]))
+        text = shorten(column.iloc[row])
         raise RequestError(f"{place(row)}: {shorten(name)} = '{text}': expected a number")
     return np.asarray(values, np.float64)
 
@@ -338,12 +231,6 @@ def _class_indices(
             f"{did_you_mean(labels.iloc[row], names)}"
         )
     return indices.to_numpy(np.int64), remarks
-
-
-def _check_distinct(where: Path | str, what: str, names: list[str]) -> None:
-    duplicates = [name for name, count in Counter(names).items() if count > 1]
-    if duplicates:
-        raise RequestError(f"{where}: duplicate {what} '{shorten(duplicates[0])}': rename one")
 
 
 def _kind(path: Path, what: str, names: list[str], kinds: dict[str, Kind], labels: str) -> Kind:

@@ -86,18 +86,8 @@ def read_cells(path: Path, *, header: bool = True, text: str | None = None) -> C
     Raises:
         RequestError: the file is no such table.
     """
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise RequestError(f"{path}: cannot be read: {error.strerror or error}") from None
-    form = ""
-    for magic, (kind, decompress) in COMPRESSED.items():
-        if content.startswith(magic):
-            form = f", {kind}"
-            try:
-                content = decompress(content)
-            except (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError) as error:
-                raise RequestError(f"{path}: a corrupt {kind} file: {error}") from None
+    content, form = read_content(path)
+    form = f", {form}" if form else ""
     if content.startswith(b"PK\x03\x04"):
         with _open_zip(path, content) as archive:
             names = archive.namelist()
@@ -135,6 +125,21 @@ def read_cells(path: Path, *, header: bool = True, text: str | None = None) -> C
     if encoding not in ("utf-8-sig", "utf-8"):
         cells.remarks.append(f"the text was read as {encoding}")
     return cells
+
+
+def read_content(path: Path) -> tuple[bytes, str]:
+    """Return a file's content, decompressed, and the kind of compression or the empty text."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise RequestError(f"{path}: cannot be read: {error.strerror or error}") from None
+    for magic, (kind, decompress) in COMPRESSED.items():
+        if content.startswith(magic):
+            try:
+                return decompress(content), kind
+            except (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError) as error:
+                raise RequestError(f"{path}: a corrupt {kind} file: {error}") from None
+    return content, ""
 
 
 def _open_zip(path: Path, content: bytes) -> zipfile.ZipFile:
@@ -433,10 +438,15 @@ def _numbered(width: int) -> list[str]:
     return [str(i) for i in range(1, width + 1)]
 
 
+def unnamed(number: int) -> str:
+    """Return the name of a column that has none in the header; columns are numbered from 1."""
+    return f"unnamed column {number}"
+
+
 def _names(path: Path, header: Sequence[str], line: int) -> list[str]:
     """Return column names: one line each, all different."""
     names = [one_line(name) for name in header]
-    names = [name or f"unnamed column {i}" for i, name in enumerate(names, 1)]
+    names = [name or unnamed(i) for i, name in enumerate(names, 1)]
     repeated = next((name for name, count in Counter(names).items() if count > 1), None)
     if repeated is not None:
         raise RequestError(
