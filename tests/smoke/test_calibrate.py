@@ -164,7 +164,7 @@ def test_samples_of_their_own_to_fit_on(marginctl, files):
         (("o.npz", "--save", "o.npz", "--method", "vector"), "o.npz: is an input of this command"),
         (("o.npz", "--figure", "f.txt"), "expected a file name ending in .png, .svg, .pdf"),
         (("absent",), "does not exist: expected a run of marginctl train, or .npz with logits"),
-        (("o.txt",), "columns: text: expected .npz with logits or probabilities"),
+        (("o.txt",), "no rows below the header"),
         (("o.pt",), "expected the folder of a trial of marginctl train"),
         (("nan.npz",), "logits: nan in row 2, class 1 (from 0): expected finite numbers"),
         (("outside.npz",), "labels: 3, expected 0 to 2"),

@@ -131,7 +131,7 @@ def _numeric_column(
     kind: ColumnType = "numeric"
     if present.min() >= 19e6 and (present % 1 == 0).all() and _are_compact_dates(present):
         kind = "date"
-    elif _is_id(name, present):
+    elif _is_id(name, values[train & ~np.isnan(values)]):
         kind = "id"
     elif not missing and np.ptp(values[train]) == 0:
         kind = "constant"
