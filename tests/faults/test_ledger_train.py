@@ -106,7 +106,7 @@ def test_killed_and_resumed(marginctl, tmp_path, monkeypatch, combined, step):
 def test_killed_and_resumed_from_files(marginctl, tmp_path, monkeypatch, photographs, augment):
     """Item 10: images that are decoded while training."""
     monkeypatch.setattr(workers, "worker_count", lambda: 0)
-    arguments = [*SMALL, *OFTEN, "--data", f"folder:{photographs}", "--objective", "adacos"]
+    arguments = [*SMALL, *OFTEN, "--data", f"folder:{photographs}", "--objective", "center"]
     for text in ("load=stream", "image_size=16", "subset_size=null", f"augment={augment}"):
         arguments += ["--set", f"data.{text}"]
     arguments += ["--set", "train.batch_size=8"]
