@@ -105,7 +105,8 @@ def _read(folder: Path, key: str, report: Callable[[str], None]) -> FeatureArray
         with contextlib.suppress(OSError):
             data = path.read_bytes() if path.is_file() else b""  # reading a pipe would block
         if hashlib.sha256(data).hexdigest()[:16] == path.stem.rpartition("-")[2]:
-            return np.asarray(np.load(io.BytesIO(data), allow_pickle=False))
+            with contextlib.suppress(ValueError, EOFError):  # not an array
+                return np.asarray(np.load(io.BytesIO(data), allow_pickle=False))
         report(f"{path}: is corrupt: recomputing")
         with contextlib.suppress(OSError):  # a folder
             path.unlink(missing_ok=True)

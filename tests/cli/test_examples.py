@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 import shlex
 
 import pytest
@@ -94,7 +95,7 @@ def test_doctor_wraps_between_words(marginctl, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("NO_COLOR", "1")
     wide = marginctl("doctor").out
-    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    monkeypatch.setattr(type(sys.stdout), "isatty", lambda stream: True)
     monkeypatch.setenv("COLUMNS", "70")
     narrow = re.sub(r"\x1b\[[0-9;]*m", "", marginctl("doctor").out)
     assert max(map(len, wide.splitlines())) > 70

@@ -293,7 +293,7 @@ def test_a_search_on_a_terminal(marginctl, tmp_path, on_terminal):
     path.write_text(SEARCH)
     ran = marginctl("uci-cv", "--search", path, "--out", tmp_path / "runs", "--workers", "1")
     assert ran.status == 0
-    assert "nearest settings" in _plain(ran.err)
+    assert "points with lr=0.03" in _plain(ran.err)
 
 
 TUNED = """# Tuned alike.

@@ -38,8 +38,8 @@ NOT_TABLES = {
 HTML = re.compile(r"\s*<(!doctype|html|head|body|table|\?xml)", re.IGNORECASE)
 ARFF = re.compile(r"(\s*(%.*)?\n)*\s*@relation\b", re.IGNORECASE)
 LIBSVM = re.compile(r"\s*[-+]?\d+(\.\d+)?(\s+\d+:[-+.\deE]+)+\s*(\n|$)")
-# Line ends and tabs are the only control characters of a text file.
-CONTROL = "".join(map(chr, (*range(9), *range(14, 32))))
+# A text file holds few control characters other than line ends and tabs, and no NUL.
+CONTROL = "".join(map(chr, (*range(1, 9), *range(14, 32))))
 
 
 @dataclass
@@ -163,7 +163,7 @@ def _decode(path: Path, content: bytes) -> tuple[str, str]:
             text = content.decode(encoding)
         except UnicodeDecodeError:
             continue
-        if any(character in text for character in CONTROL):
+        if "\0" in text or sum(map(text.count, CONTROL)) > len(text) / 20:
             break
         return text if text.isascii() else unicodedata.normalize("NFC", text), encoding
     raise RequestError(f"{path}: a binary file: expected a table, such as CSV in UTF-8")

@@ -506,7 +506,7 @@ def test_many_numbered_classes(write):
         (PLAIN.replace("class", "klass"), "no column 'class' for --target: the columns are a, b"),
         ("class\nx\ny\n", "a single column ('class')"),
         (bytes(range(256)) * 50, "a binary file"),
-        (b"a,b,class\n1,2,\x01x\n", "a binary file"),
+        (b"a,b,class\n1,2,\x00x\n", "a binary file"),
         (
             "id,class\n" + "".join(f"{i},{'xy'[i % 2]}\n" for i in range(50)),
             "no column can be used as a feature: id (id)",

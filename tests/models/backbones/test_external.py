@@ -141,7 +141,7 @@ def test_images_that_timm_refuses():
     line = refusal(check, "timm/inception_v3", 3, 32)
     assert line.startswith("model 'timm/inception_v3': does not accept images of 3 x 32 x 32 (")
     assert line.endswith("enlarge them, or choose another model")
-    assert "0 channels" in refusal(check, "timm/resnet18", 0, 32)
+    assert "0 x 32 x 32" in refusal(check, "timm/resnet18", 0, 32)
 
 
 @needs_timm
