@@ -2,8 +2,8 @@
 
 import json
 import re
-import sys
 import shlex
+import sys
 
 import pytest
 
