@@ -35,8 +35,8 @@ def numbers(stdout):
 @pytest.mark.parametrize(
     ("workers", "when_done", "extra"),
     [
-        (1, 2, 0.05),
         (2, 1, 0.02),
+        pytest.param(1, 2, 0.05, marks=pytest.mark.slow),
         pytest.param(1, 1, 0.0, marks=pytest.mark.slow),
         pytest.param(2, 3, 0.0, marks=pytest.mark.slow),
     ],

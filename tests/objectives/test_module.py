@@ -50,6 +50,7 @@ def test_a_compiled_objective_is_the_same_one(name):
             torch.testing.assert_close(a, b)
 
 
+@pytest.mark.slow  # 20 s of compilation
 @pytest.mark.skipif(not shutil.which("g++"), reason="torch compiles with g++")
 def test_a_compiled_backward_pass_reads_the_centers_before_the_batch():
     """It may form them anew from the buffer, which must not have moved in place."""
