@@ -115,6 +115,7 @@ def inspect(
     from marginctl.calibration.read_outputs import inspect_outputs, looks_like_outputs
     from marginctl.data.images.summary import inspect_images, looks_like_images
     from marginctl.reports import data_summary
+    from marginctl.reports.formats.output import print_sentences
 
     if target is None and looks_like_images(path):
         images = inspect_images(path)
@@ -130,4 +131,4 @@ def inspect(
     if json:
         print_json(document)
     else:
-        print("\n".join(lines))
+        print_sentences(lines)

@@ -201,7 +201,9 @@ class Objective(nn.Module):
                 )
             return given
         try:
-            return torch.from_numpy(np.array(given, order="C")).to(device)
+            array = np.array(given, order="C")
+            dtype = np.int64 if array.dtype.kind == "u" else array.dtype.newbyteorder("=")
+            return torch.from_numpy(array.astype(dtype)).to(device)
         except (TypeError, ValueError, RuntimeError):
             raise ValueError(
                 f"{name}: {type(given).__name__} {shorten(repr(given))}: expected a tensor, or an "

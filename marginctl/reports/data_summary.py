@@ -47,7 +47,8 @@ def image_lines(summary: "ImageSummary", image_size: int | None = None) -> Itera
     """
     for name, part in summary.parts.items():
         classes = [f"{shorten(label)} ({count})" for label, count in part.classes.items()]
-        inside = f" in {len(classes)} classes: {join_names(classes, 20)}" if classes else ""
+        noun = "class" if len(classes) == 1 else "classes"
+        inside = f" in {len(classes)} {noun}: {join_names(classes, 20)}" if classes else ""
         yield f"{name}: {count_noun(part.images, 'image')}{inside}"
     if summary.sizes:
         low, median, high = ("{} x {}".format(*size) for size in summary.sizes.values())

@@ -348,6 +348,9 @@ Y = [0, 1, 2, 1, 0]
         (X.tolist(), np.array(Y, np.uint8)),
         (pd.DataFrame(X), pd.Series(Y)),
         (X[::-1][::-1], tuple(Y)),
+        (X.astype(">f8"), np.array(Y, ">i4")),
+        (X, np.array(Y, np.uint16)),
+        (X, pd.Series(Y, dtype=np.uint64)),
         (torch.tensor(X), torch.tensor(Y, dtype=torch.int16)),
     ],
 )

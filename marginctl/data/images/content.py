@@ -12,6 +12,8 @@ from marginctl.utils.text import count_noun, join_names
 
 HEAD_BYTES = 4096
 LFS_HEADER = b"version https://git-lfs.github.com/spec/"
+ANNEX_HEADER = b"/annex/objects/"
+HEIC_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"mif1", b"msf1")
 IMAGE_SUFFIXES = (
     *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff"),
     *(".avif", ".pbm", ".pgm", ".ppm"),
@@ -21,12 +23,13 @@ FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM", "AVIF", "JPEG2000
 
 # Why a file is passed over. The first ones are of files that should be images.
 LFS_POINTER = "Git LFS pointer: run git lfs pull"
+ANNEX_POINTER = "git-annex pointer: run git annex get"
 TOO_MANY_PIXELS = "too many pixels for Pillow: make it smaller"
 DEEP = "more than 8 bits a channel: convert it"
 UNREADABLE = "unreadable image: repair or remove it"
 MISSING = "missing file: add it, or remove it from the list"
 UNOPENED = "cannot be opened"
-REFUSED = (LFS_POINTER, TOO_MANY_PIXELS, DEEP, UNREADABLE, MISSING)
+REFUSED = (LFS_POINTER, ANNEX_POINTER, TOO_MANY_PIXELS, DEEP, UNREADABLE, MISSING)
 HEIC = "HEIC, which Pillow cannot decode: convert it"
 TEXT = "text"
 OTHER = "no known image format"
@@ -163,13 +166,15 @@ def problem_of(path: str, error: Exception) -> str:
         head = b""
     if head.startswith(LFS_HEADER):
         return LFS_POINTER
+    if head.startswith(ANNEX_HEADER):
+        return ANNEX_POINTER
     if isinstance(error, Image.DecompressionBombError):
         return TOO_MANY_PIXELS
     if isinstance(error, OSError) and error.errno is not None:
         return f"{UNOPENED} ({error.strerror})"
     if has_image_suffix(path):
         return UNREADABLE
-    if head[4:8] == b"ftyp":
+    if head[4:8] == b"ftyp" and head[8:12] in HEIC_BRANDS:
         return HEIC
     return TEXT if _is_text(head) else OTHER
 

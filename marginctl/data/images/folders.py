@@ -69,9 +69,18 @@ class FolderScan:
         for path in folders:
             name = unicodedata.normalize("NFC", os.path.basename(path))
             classes.setdefault(name, []).extend(self._images_below(path, part))
-        for path in files:
-            self._skip(pass_over_reason(os.path.join(self.root, path)) or OUTSIDE, path)
+        self._skip_outside(files)
         return {name: sorted(paths) for name, paths in sorted(classes.items())}
+
+    def folders_beside(self, parts: Sequence[str]) -> list[str]:
+        """Return the folders beside the parts, and pass over the files there.
+
+        Raises:
+            RequestError: the folder cannot be read.
+        """
+        folders, files = self._entries("")
+        self._skip_outside(files)
+        return [folder for folder in folders if folder not in parts]
 
     def images_in(self, folder: str) -> list[str]:
         """Return the images of a folder, without its sub-folders.
@@ -106,6 +115,10 @@ class FolderScan:
             else:
                 self._skip(reason, path)
         return images
+
+    def _skip_outside(self, files: Sequence[str]) -> None:
+        for path in files:
+            self._skip(pass_over_reason(os.path.join(self.root, path)) or OUTSIDE, path)
 
     def _entries(self, folder: str) -> tuple[list[str], list[str]]:
         """Return the sub-folders and the files of a folder; others are passed over."""

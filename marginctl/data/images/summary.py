@@ -174,13 +174,31 @@ def _inspect_folder(root: Path, fraction: float | None, *, test_only: bool) -> I
                 "images, always the same ones (data.test_fraction)"
             ]
     if not any(files for part in parts.values() for files in part.values()):
-        raise RequestError(f"{root}: no images: expected PART/CLASS/IMAGE, CLASS/IMAGE or images")
-    if {"val", "test"} <= {*present}:
-        remarks.append("test/ is not used: val/ is the test part")
+        raise RequestError(
+            f"{root}: no images: expected PART/CLASS/IMAGE, CLASS/IMAGE or images",
+            *(skipped.line(str(root)) for skipped in skipped_files(scan.skipped)),
+        )
+    if present:
+        remarks += _part_remarks(present, scan.folders_beside(PARTS), test_only=test_only)
     if not flat:
         folder = 1 if present else 0
         remarks += _nesting_remarks(parts, folder + 1) + _class_remarks(parts, folder)
     return _summarize(root, parts, scan.skipped, remarks, no_classes=bool(flat))
+
+
+def _part_remarks(
+    present: Sequence[str], beside: Sequence[str], *, test_only: bool
+) -> list[str]:
+    """Return remarks on parts that are not read, or missing for training."""
+    remarks = []
+    if beside:
+        remarks.append(f"folders beside {', '.join(present)} are not read: {join_names(beside)}")
+    if {"val", "test"} <= {*present}:
+        remarks.append("test/ is not used: val/ is the test part")
+    elif len(present) == 1 and not test_only:
+        missing = "val/ or test/" if "train" in present else "train/"
+        remarks.append(f"no {missing}: training needs it")
+    return remarks
 
 
 def _inspect_list(path: Path) -> ImageSummary:
@@ -307,7 +325,8 @@ def _count_duplicates(
         if kind == "across_parts":
             subject = f"all {n}" if n == totals[part] else f"{n} of {totals[part]}"
             example = examples[kind]
-            remarks.append(f"{subject} images of {part} are also in an earlier part: {example}")
+            verb = "is" if n == 1 else "are"
+            remarks.append(f"{subject} images of {part} {verb} also in an earlier part: {example}")
     for kind, what in (
         ("within_parts", "repeated in one part"),
         ("across_classes", "also in another class"),
@@ -334,13 +353,18 @@ def _nesting_remarks(parts: Parts, depth: int) -> list[str]:
                 f"{len(deep)} of {len(paths)} images of {part} lie in sub-folders of their class "
                 f"folder and count for that class: {os.path.dirname(deep[0])}"
             )
-        for name, inside in classes.items():
-            folders = sorted({path.split("/")[depth] for path in inside})
-            if len(folders) > 1 and all(path.count("/") > depth for path in inside):
-                remarks.append(
-                    f"{part}: class '{name}' has images in its sub-folders alone "
-                    f"({join_names(folders)}): if these are the classes, move them up"
-                )
+        alone = [
+            f"'{name}' ({join_names(folders)})"
+            for name, inside in classes.items()
+            if len(folders := sorted({path.split("/")[depth] for path in inside})) > 1
+            and all(path.count("/") > depth for path in inside)
+        ]
+        if alone:
+            remarks.append(
+                f"{part}: images in sub-folders of their class folder alone: "
+                f"{'; '.join(alone[:3])}{f' and {len(alone) - 3} more' if len(alone) > 3 else ''}: "
+                "if these are the classes, move them up"
+            )
     return remarks
 
 
@@ -362,9 +386,12 @@ def _class_remarks(parts: Parts, folder: int | None) -> list[str]:
                 remarks.append(f"no {other} images of class {join_names(alone)}")
     by_case = defaultdict[str, list[str]](list)
     for name in names:
-        by_case[name.casefold()].append(name)
+        by_case[name.casefold().strip()].append(name)
     alike = [same for same in by_case.values() if len(same) > 1]
-    remarks += [f"classes that differ in case alone: {', '.join(same)}" for same in alike]
+    remarks += [
+        f"classes that differ in case or outer blanks alone: {', '.join(map(repr, same))}"
+        for same in alike
+    ]
     if folder is not None:
         for name in names:
             paths = [p for classes in parts.values() for p in classes.get(name, ())]

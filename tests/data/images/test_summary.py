@@ -86,10 +86,17 @@ def test_sizes_and_modes(pets):
         ("Thumbs.db", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(600), "no known image format"),
         ("clip.mp4", bytes(600), "no known image format"),
         ("IMG_1.HEIC", b"\0\0\0\x18ftypheic\0\0\0\0mif1heic", "HEIC, which Pillow cannot decode"),
+        ("clip.m4v", b"\0\0\0\x18ftypM4V \0\0\0\0isom", "no known image format"),
+        ("song", b"\0\0\0\x20ftypM4A \0\0\0\0M4A ", "no known image format"),
+        ("a.mov", b"\0\0\0\x14ftypqt  \0\0\0\0", "no known image format"),
+        ("a.hif", b"\0\0\0\x18ftypmif1\0\0\0\0mif1heic", "HEIC, which Pillow cannot decode"),
         ("a.svg", b"<svg/>", "text"),
         ("empty", b"", "text"),
         ("lost.jpg", POINTER, "Git LFS pointer: run git lfs pull"),
         ("lost", POINTER, "Git LFS pointer: run git lfs pull"),
+        ("a.png", b"/annex/objects/SHA256E-s1--4d7a.png\n", "git-annex pointer: run git annex"),
+        ("a", b"/annex/objects/MD5-s20--4d7a", "git-annex pointer: run git annex get"),
+        ("a.webp", b"/annex/objects/URL--http&c%%a", "git-annex pointer: run git annex get"),
         ("page.jpg", b"<html>404</html>", "unreadable image: repair or remove it"),
         ("empty.png", b"", "unreadable image: repair or remove it"),
         ("cut.jpg", b"\xff\xd8\xff\xe0\0\x10JFIF", "unreadable image: repair or remove it"),
@@ -102,6 +109,25 @@ def test_files_that_are_passed_over(pets, name, content, reason):
     assert entry.reason.startswith(reason)
     assert (entry.count, entry.examples) == (1, [f"train/cat/{name}"])
     assert counts(summary) == {"train": 6, "val": 3}
+
+
+@pytest.mark.parametrize(
+    ("suffix", "content", "reason"),
+    [
+        (".npy", b"\x93NUMPY\1\0", "no known image format"),
+        (".svg", b"<svg/>", "text"),
+        (".mp4", b"\0\0\0\x20ftypisom", "no known image format"),
+    ],
+)
+def test_a_folder_of_other_files_alone(tmp_path, suffix, content, reason):
+    for name in ("cat", "dog"):
+        write(tmp_path / "train" / name / f"1{suffix}", content)
+    with pytest.raises(RequestError) as caught:
+        inspect_images(tmp_path)
+    assert caught.value.lines == (
+        f"{tmp_path}: no images: expected PART/CLASS/IMAGE, CLASS/IMAGE or images",
+        f"data set '{tmp_path}': 2 files: {reason}: train/cat/1{suffix}, train/dog/1{suffix}"
+    )
 
 
 def test_more_that_is_passed_over(pets, monkeypatch):
@@ -118,7 +144,7 @@ def test_more_that_is_passed_over(pets, monkeypatch):
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
     summary = inspect_images(pets)
     assert skipped(summary) == {
-        "__MACOSX": 1,
+        "__MACOSX": 2,
         "hidden": 1,
         "image outside a class folder": 1,
         "link to a folder that is read already": 1,
@@ -181,7 +207,7 @@ def test_files_of_one_size_and_beginning_are_read_to_their_end(pets):
 def test_duplicates_have_an_example(pets):
     shutil.copy(pets / "train" / "cat" / "0.png", pets / "val" / "dog" / "x.png")
     assert inspect_images(pets).remarks == [
-        "1 of 4 images of val are also in an earlier part: val/dog/x.png = train/cat/0.png",
+        "1 of 4 images of val is also in an earlier part: val/dog/x.png = train/cat/0.png",
         "1 image is also in another class: val/dog/x.png = train/cat/0.png",
     ]
 
@@ -223,11 +249,12 @@ def test_nested_images_are_counted(pets, below):
 
 
 def test_a_class_of_sub_folders_alone_may_be_several(pets):
-    for i, name in enumerate(("ant", "bee")):
-        paint(pets / "train" / "insects" / name / "1.png", colour(900 + i))
+    for kind in ("insects", "birds"):
+        for i, name in enumerate(("ant", "bee")):
+            paint(pets / "train" / kind / name / f"{kind}.png", colour(900 + i))
     assert (
-        "train: class 'insects' has images in its sub-folders alone (ant, bee): if these are the "
-        "classes, move them up"
+        "train: images in sub-folders of their class folder alone: 'birds' (ant, bee); "
+        "'insects' (ant, bee): if these are the classes, move them up"
     ) in inspect_images(pets).remarks
 
 
@@ -239,9 +266,40 @@ def test_classes_of_one_part_and_names_that_look_alike(pets):
     assert summary.remarks == [
         "no val images of class Cat",
         "no train images of class owl",
-        "classes that differ in case alone: Cat, cat",
+        "classes that differ in case or outer blanks alone: 'Cat', 'cat'",
     ]
     assert summary.parts["val"].classes["emu"] == 0
+
+
+@pytest.mark.parametrize("name", ["dog ", "DOG", "\u00a0Dog"])
+def test_a_class_that_another_part_writes_otherwise(pets, name):
+    (pets / "val" / "dog").rename(pets / "val" / name)
+    alike = f"classes that differ in case or outer blanks alone: 'dog', {name!r}"
+    assert alike in inspect_images(pets).remarks
+
+
+@pytest.mark.parametrize("name", ["holdout", "valid", "unlabelled"])
+def test_what_lies_beside_the_parts(pets, name):
+    shutil.copytree(pets / "train", pets / name)
+    paint(pets / "loose.png")
+    write(pets / "labels.csv", b"cat,1")
+    summary = inspect_images(pets)
+    assert counts(summary) == {"train": 6, "val": 3}
+    assert summary.remarks == [f"folders beside train, val are not read: {name}"]
+    assert skipped(summary) == {"image outside a class folder": 1, "text": 1}
+
+
+@pytest.mark.parametrize(
+    ("part", "remark"),
+    [("val", "no train/: training needs it"), ("train", "no val/ or test/: training needs it")],
+)
+def test_one_part_alone(pets, part, remark):
+    other = {"val": "train", "train": "val"}[part]
+    shutil.rmtree(pets / other)
+    assert inspect_images(pets).remarks == [remark]
+    summary = inspect_image_set(f"folder:{pets}", pets, test_only=True)
+    assert summary is not None
+    assert summary.remarks == []
 
 
 def test_two_unicode_forms_are_one_class(pets):
