@@ -75,7 +75,7 @@ def fit_probe(
     record = {
         "interval": [100 * low, 100 * high],
         "correct": correct,
-        "collapsed": bool((predicted == predicted[0]).all()),
+        "collapsed": bool((predicted == predicted[0]).all() and correct < len(test_y)),
         "l2_penalty": chosen,
         "validation": {
             "n_fit": len(fit_rows),
