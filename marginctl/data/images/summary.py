@@ -186,9 +186,7 @@ def _inspect_folder(root: Path, fraction: float | None, *, test_only: bool) -> I
     return _summarize(root, parts, scan.skipped, remarks, no_classes=bool(flat))
 
 
-def _part_remarks(
-    present: Sequence[str], beside: Sequence[str], *, test_only: bool
-) -> list[str]:
+def _part_remarks(present: Sequence[str], beside: Sequence[str], *, test_only: bool) -> list[str]:
     """Return remarks on parts that are not read, or missing for training."""
     remarks = []
     if beside:

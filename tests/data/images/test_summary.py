@@ -126,7 +126,7 @@ def test_a_folder_of_other_files_alone(tmp_path, suffix, content, reason):
         inspect_images(tmp_path)
     assert caught.value.lines == (
         f"{tmp_path}: no images: expected PART/CLASS/IMAGE, CLASS/IMAGE or images",
-        f"data set '{tmp_path}': 2 files: {reason}: train/cat/1{suffix}, train/dog/1{suffix}"
+        f"data set '{tmp_path}': 2 files: {reason}: train/cat/1{suffix}, train/dog/1{suffix}",
     )
 
 
