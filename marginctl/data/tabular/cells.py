@@ -230,7 +230,8 @@ def _read_arff(path: Path, text: str) -> Cells:
 def _read_text(
     path: Path, text: str, header: bool, text_column: str | None, separator: str | None = None
 ) -> Cells:
-    lines = text.splitlines(keepends=True)
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    lines = list(io.StringIO(text))  # str.splitlines would split at rare characters too
     declared = re.fullmatch(r"\"?sep=(.)\"?\s*", lines[0], re.IGNORECASE)
     separator = declared[1] if declared else separator or _separator(text)
     skipped = 1 if declared else 0
@@ -345,7 +346,7 @@ def _read_plain(
     pandas does this five times as fast as Python's reader.
     """
     return pd.read_csv(
-        io.StringIO("".join(lines), newline=None),  # pandas misreads an empty cell after \r
+        io.StringIO("".join(lines)),
         sep=separator,
         header=None,
         skiprows=above,
@@ -370,7 +371,7 @@ def _as_text(head: "pd.Series[str]", column: "pd.Series[float]") -> bool:
 
 def _lines_before_open_quote(text: str, line: int, separator: str) -> int:
     """Return how many lines after `line` the quote opens that is not closed."""
-    rest = "".join(text.splitlines(keepends=True)[line:])
+    rest = "".join(list(io.StringIO(text))[line:])
     opened, last = False, 0
     for i, character in enumerate(rest):
         if character == '"':
@@ -482,7 +483,7 @@ def _separator(text: str) -> str:
     best = max(",;\t|", key=fitness)
     if fitness(best)[3] > 1:
         return best
-    words = Counter(len(line.split()) for line in head.splitlines()[:50] if line.strip())
+    words = Counter(len(line.split()) for line in head.split("\n")[:50] if line.strip())
     columns, count = words.most_common(1)[0]
     return " " if columns > 1 and count >= 0.9 * words.total() else best
 

@@ -637,3 +637,10 @@ def test_odd_texts_beside_currencies(write):
     data = read_table(write("price,b,class\n" + rows), "class")
     assert np.isnan(data.x[9, 0])
     assert data.x[10, 0] == 20
+
+
+@pytest.mark.parametrize("character", ["\x1d", "\x0b", "\x85", "\u2028"])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_only_line_ends_end_a_line(write, character, end):
+    text = PLAIN.replace(",x\n", f",x{character}z\n").replace("\n", end)
+    assert summary_of(write(text)).rows == 20
