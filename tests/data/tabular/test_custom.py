@@ -642,5 +642,5 @@ def test_odd_texts_beside_currencies(write):
 @pytest.mark.parametrize("character", ["\x1d", "\x0b", "\x85", "\u2028"])
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 def test_only_line_ends_end_a_line(write, character, end):
-    text = PLAIN.replace(",x\n", f",x{character}z\n").replace("\n", end)
+    text = PLAIN.replace(",x\n", f",x{character}z\n", 3).replace("\n", end)
     assert summary_of(write(text)).rows == 20
