@@ -13,12 +13,14 @@ _EXPONENT = r"([eE][-+]?\d+)?"
 # 1,204 and 12,34,567 but not 0,204 and not 1204,5
 _GROUPED = _SIGN + r"[1-9]\d{{0,2}}(?:{0}\d{{2,3}})*{0}\d{{3}}"
 _CODES = (
-    "USD|EUR|GBP|JPY|CHF|CNY|RMB|INR|CAD|AUD|NZD|SEK|NOK|DKK|PLN|CZK|HUF|BRL|MXN|KRW|RUB|TRY|ZAR"
+    "USD|EUR|GBP|JPY|CHF|CNY|RMB|INR|CAD|AUD|NZD|SEK|NOK|DKK|PLN|CZK|HUF|BRL|MXN|KRW|RUB|TRY|ZAR|"
+    "SGD|HKD|TWD|ILS|THB|IDR|MYR|PHP|VND|AED|SAR|EGP|NGN|ARS|CLP|COP|UAH|RON|BGN|ISK"
 )
-_CURRENCY = rf"(?:(?:US|R)?[$€£¥₹₩₽₺₴฿]|{_CODES}|kr\.?|zł|Kč)"
-SIGNS = re.compile(rf"^(?:{_CURRENCY}\s?)?([-+\u2212]?.*?)(?:\s?(?:%|‰|{_CURRENCY}))?$")
-NEGATIVE = re.compile(r"^\((.+)\)$")  # (1,204) is -1,204 in accounts
-MARKED = re.compile(rf"%|‰|{_CURRENCY}")
+_CURRENCY = rf"(?:[A-Z]{{0,2}}\$|[£¥฿¢\u20a0-\u20c0]|{_CODES}|kr\.?|zł|Kč|R[sp]\.?|S?Fr\.|TL)"
+_MARK = rf"(?:[%‰％]|{_CURRENCY})"
+SIGNS = re.compile(rf"^([-+\u2212]?)\s?(?:{_MARK}\s?)?(.*?)(?:\s?{_MARK})?$")
+NEGATIVE = re.compile(r"^(?:\((.+)\)|(.*\d.*)-)$")  # (1,204) and 1,204- are -1,204 in accounts
+MARKED = re.compile(_MARK)
 _DIGIT = re.compile(r"\d").search
 PLAIN = re.compile(_SIGN + r"(\d+\.?\d*|\.\d+)" + _EXPONENT)
 DECIMAL_COMMA = re.compile(_SIGN + r"(\d+,?\d*|,\d+)" + _EXPONENT)
@@ -61,7 +63,7 @@ def decimal_mark(columns: Sequence[Sequence[str]]) -> str:
     """Return the decimal mark of a table: `,` or `.`, or nothing where that cannot be seen."""
     commas = points = 0
     for texts in columns:
-        sample = [SIGNS.sub(r"\1", text) for text in texts[:50]]
+        sample = [SIGNS.sub(r"\1\2", text) for text in texts[:50]]
         commas += sum(bool(CLEAR_COMMA.fullmatch(t)) for t in sample) > len(sample) / 2
         points += sum(bool(CLEAR_POINT.fullmatch(t)) for t in sample) > len(sample) / 2
     return "," if commas and not points else "." if points and not commas else ""
@@ -79,7 +81,7 @@ def parse_numbers(texts: Sequence[str], mark: str) -> Numbers:
         return Numbers(plain)
     if not np.isnan(plain).any() and not may_be_grouped(texts):
         return Numbers(plain)
-    bare = [SIGNS.sub(r"\1", NEGATIVE.sub(r"-\1", text)).strip() for text in texts]
+    bare = [SIGNS.sub(r"\1\2", NEGATIVE.sub(r"-\1\2", text)).strip() for text in texts]
     marks = {sign for text in texts for sign in MARKED.findall(text)}
     remark = ""
     if marks and bare != list(texts):

@@ -37,3 +37,16 @@ def test_an_odd_text_among_plain_numbers_stays_unread(odd):
     read = parse_numbers(["3.5"] * 29 + [odd], "")
     assert read.values[:-1].tolist() == [3.5] * 29
     assert read.values[-1] != read.values[-1]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        *(("-$1,204.50", -1204.5), ("$-12.50", -12.5), ("($12.50)", -12.5), ("- $12.50", -12.5)),
+        *(("1.204,50-", -1204.5), ("12-", -12), ("HK$12.50", 12.5), ("Rs. 1,204.50", 1204.5)),
+        *(("₪12.50", 12.5), ("12.50 ₫", 12.5), ("SGD 12.50", 12.5), ("Rp 12", 12), ("12 TL", 12)),
+        *(("Fr. 12.50", 12.5), ("12¢", 12), ("12％", 12), ("%12", 12)),
+    ],
+)
+def test_signs_and_currencies(text, value):
+    assert parse_numbers([text] * 20, "").values.tolist() == [value] * 20
