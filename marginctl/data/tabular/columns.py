@@ -20,13 +20,26 @@ NA_WORDS = {
     *("na", "n/a", "n.a.", "#n/a", "#na", "<na>", "nan", "null", "none", "nil", "missing"),
     *("?", "-", "--", ".", "#value!", "#div/0!"),
 }
-MAY_MEAN_MISSING = NA_WORDS | {"unknown", "undefined", "not available", "not applicable"}
-ODD_FRACTION = 0.1  # a column of numbers may hold this fraction of other texts
+MAY_MEAN_MISSING = NA_WORDS | {
+    *("unknown", "undefined", "not available", "not applicable", "0000-00-00")
+}
+ODD_FRACTION = 0.1  # a column of numbers, or of dates, may hold this fraction of other texts
+# or more of one or two words that mean missing in any language, beside this many different numbers
+ODD_WORDS, MANY_NUMBERS = 2, 10
 TEXT_FRACTION = 0.5  # a column with more distinct values than this fraction of its rows is text
 MAX_MAGNITUDE = 1e30
 BOOLEANS = ({"true", "false"}, {"yes", "no"}, {"y", "n"}, {"t", "f"}, {"on", "off"})
 ID_NAME = re.compile(r"(.*[_\- ])?(id|uuid|guid|index|key|row|no|nr)|unnamed.*|", re.IGNORECASE)
-_MONTH = r"(?:jan|feb|m[aä]r|apr|ma[iy]|jun|jul|aug|sep|o[ck]t|nov|de[cz])\w{0,7}\.?"
+_MONTHS = (
+    "january february march april may june july august september october november december "
+    "januar jänner februar märz mai juni juli oktober dezember janvier février mars avril juin "
+    "juillet août septembre octobre novembre décembre enero febrero marzo abril mayo junio "
+    "julio agosto septiembre octubre noviembre diciembre gennaio febbraio aprile maggio giugno "
+    "luglio settembre ottobre dicembre janeiro fevereiro março maio junho julho setembro "
+    "outubro novembro dezembro januari februari maart mei augustus mrt"
+)
+_SHORT_MONTHS = {month[:length] for month in _MONTHS.split() for length in (3, 4)}
+_MONTH = rf"(?:{'|'.join([*_MONTHS.split(), *sorted(_SHORT_MONTHS)])})\.?"
 _DAY, _NUMBER_OF_MONTH, _YEAR = (
     r"(?:0?[1-9]|[12]\d|3[01])",
     r"(?:0?[1-9]|1[0-2])",
@@ -34,17 +47,19 @@ _DAY, _NUMBER_OF_MONTH, _YEAR = (
 )
 _TIME = r"\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?\s?(?:[ap]\.?m\.?)?\s?(?:z|utc|gmt|[-+]\d{2}:?\d{2})?"
 _DATES = (
-    *(rf"\d{{4}}{s}{_NUMBER_OF_MONTH}{s}{_DAY}" for s in ("-", "/", r"\.")),
+    *(rf"\d{{4}}{s}\s?{_NUMBER_OF_MONTH}{s}\s?{_DAY}\.?" for s in ("-", "/", r"\.", "_", " ")),
+    rf"\d{{4}}年{_NUMBER_OF_MONTH}月{_DAY}日|\d{{8}}t\d{{4,6}}z?",
     *(rf"{_DAY}{s}\s?{_NUMBER_OF_MONTH}{s}\s?{_YEAR}" for s in ("-", "/", r"\.")),
     *(rf"{_NUMBER_OF_MONTH}{s}{_DAY}{s}{_YEAR}" for s in ("-", "/")),
     rf"\d{{4}}[-/]{_NUMBER_OF_MONTH}|{_NUMBER_OF_MONTH}[-/]\d{{4}}",
     rf"{_MONTH}\s{_DAY}(?:st|nd|rd|th)?,?\s{_YEAR}",
-    rf"{_DAY}(?:st|nd|rd|th)?[-. ]\s?{_MONTH}[-, ]*{_YEAR}",
+    rf"{_DAY}(?:st|nd|rd|th)?[-. /]\s?(?:de\s)?{_MONTH}[-, /]*(?:de\s)?{_YEAR}",
+    rf"{_MONTH}\s{{1,2}}{_DAY}\s{_TIME}\s{_YEAR}",
     rf"{_MONTH}[-, ]\s?{_YEAR}",
-    r"\d{4}-?w\d{2}(?:-?\d)?|\d{4}[- ]?q[1-4]|q[1-4][- /]\d{4}",
+    r"\d{4}-?w\d{2}(?:-?\d)?|kw\s?\d{1,2}[/ ]\d{4}|\d{4}[- ]?q[1-4]|q[1-4][- /]\d{4}",
 )
 _WEEKDAY = r"(?:(?:mon|tue|wed|thu|fri|sat|sun)\w{0,6}\.?,?\s)?"
-DATE = re.compile(rf"{_WEEKDAY}(?:{'|'.join(_DATES)})(?:,?[t ]\s?{_TIME})?|{_TIME}", re.IGNORECASE)
+DATE = re.compile(rf"{_WEEKDAY}(?:{'|'.join(_DATES)})(?:,?[t :]\s?{_TIME})?|{_TIME}", re.IGNORECASE)
 COMPACT_DATE = re.compile(r"(19|20)\d{2}(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])(\d{4}(\d{2})?)?")
 
 
@@ -95,14 +110,21 @@ def read_column(
     filled = [cell for cell, is_train in zip(cells, train, strict=True) if cell and is_train]
     if not filled:
         return ReadColumn(name, "constant", False, int(empty.sum()), remarks=("it has no value",))
-    if all(map(DATE.fullmatch, filled)):
-        return ReadColumn(name, "date", False, int(empty.sum()))
+    dates = [cell for cell in filled if cell.lower() not in MAY_MEAN_MISSING]
+    if dates and np.mean([bool(DATE.fullmatch(cell)) for cell in dates]) >= 1 - ODD_FRACTION:
+        return ReadColumn(name, "date", False, int(empty.sum()) + len(filled) - len(dates))
     present = np.flatnonzero(~absent)
     if train[present].any():
         texts = [cells[i] for i in present]
         read = parse_numbers(texts, mark)
         odd = ~np.isfinite(read.values)
-        if odd[train[present]].mean() <= ODD_FRACTION and not _merges(texts, read.values):
+        odd_fraction = odd[train[present]].mean()
+        are_words = (
+            odd_fraction <= 0.5
+            and len({text for text, is_odd in zip(texts, odd, strict=True) if is_odd}) <= ODD_WORDS
+            and len(np.unique(read.values[~odd])) >= MANY_NUMBERS
+        )
+        if (odd_fraction <= ODD_FRACTION or are_words) and not _merges(texts, read.values):
             values = np.full(len(cells), np.nan)
             values[present] = read.values
             words = Counter(cell for cell, a in zip(cells, absent, strict=True) if a and cell)

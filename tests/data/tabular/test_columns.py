@@ -33,3 +33,34 @@ def test_codes_that_would_become_one_number_stay_texts():
     column = read("plate", ["1E2", "100", "1E3"] * 10)
     assert (column.type, column.categories) == ("categorical", ("100", "1E2", "1E3"))
     assert read("plate", ["1E2", "100", ""] * 10).missing == 10
+
+
+@pytest.mark.parametrize("word", ["k.A.", "#NV", "\\N", "sin dato", "—", "<0.05", "n/d"])
+@pytest.mark.parametrize("every", [3, 4, 5])
+def test_a_word_of_any_language_among_many_numbers_is_missing(word, every):
+    cells = [word if i % every == 0 else f"{i % 13}.5" for i in range(60)]
+    column = read("ratio", cells)
+    assert (column.type, column.missing) == ("numeric", cells.count(word))
+    assert any(word in remark for remark in column.remarks)
+    assert read("grade", ["1", "2", "3", word] * 15).type == "categorical"  # few numbers: codes
+
+
+@pytest.mark.parametrize(
+    "date",
+    [
+        *("{:02}/Apr/2021:09:38:00 +0000", "{}/Sep/2021", "202104{:02}T093000", "2021年4月{}日"),
+        *("2021. 04. {:02}.", "2021_04_{:02}", "2021 04 {:02}", "Mon Apr {:02} 09:38:00 2021"),
+        *("{} février 2021", "{} de enero de 2021", "{} ottobre 2021", "{} de março de 2021"),
+        *("{} augustus 2021", "KW {}/2021"),
+    ],
+)
+@pytest.mark.parametrize("missing", ["", "NA", "unknown", "-", "0000-00-00"])
+def test_dates_of_other_programs_and_languages(date, missing):
+    cells = [missing if i % 5 == 0 else date.format(i % 18 + 1) for i in range(60)]
+    column = read("when", cells)
+    assert (column.type, column.missing) == ("date", 12)
+
+
+@pytest.mark.parametrize("word", ["marker {}", "general {}", "setting {}", "decision {}"])
+def test_a_word_that_begins_as_a_month_is_no_date(word):
+    assert read("kind", [word.format(i % 5 + 10) for i in range(60)]).type == "categorical"
