@@ -38,6 +38,7 @@ NOT_TABLES = {
 HTML = re.compile(r"\s*<(!doctype|html|head|body|table|\?xml)", re.IGNORECASE)
 ARFF = re.compile(r"(\s*(%.*)?\n)*\s*@relation\b", re.IGNORECASE)
 LIBSVM = re.compile(r"\s*[-+]?\d+(\.\d+)?(\s+\d+:[-+.\deE]+)+\s*(\n|$)")
+JSON = re.compile(r"\s*(\{\s*[\"}]|\[\s*[\[{\"\d-])")
 # A text file holds few control characters other than line ends and tabs, and no NUL.
 CONTROL = "".join(map(chr, (*range(1, 9), *range(14, 32))))
 
@@ -90,7 +91,7 @@ def read_cells(path: Path, *, header: bool = True, text: str | None = None) -> C
     form = f", {form}" if form else ""
     if content.startswith(b"PK\x03\x04"):
         with _open_zip(path, content) as archive:
-            names = archive.namelist()
+            names = [n for n in archive.namelist() if n[-1] != "/" and n[:9] != "__MACOSX/"]
             if "xl/workbook.xml" in names or "content.xml" in names:
                 return _from_pandas(path, "a workbook", header)
             if len(names) != 1:
@@ -115,7 +116,7 @@ def read_cells(path: Path, *, header: bool = True, text: str | None = None) -> C
         raise RequestError(f"{path}: an HTML page, not a table: download the file itself")
     if LIBSVM.match(content_text):
         raise RequestError(f"{path}: a file in LIBSVM format: save the table as CSV")
-    if content_text.lstrip()[0] in "{[":
+    if JSON.match(content_text):
         raise RequestError(f"{path}: a JSON file: save the table as CSV")
     if ARFF.match(content_text):
         cells = _read_arff(path, content_text)
@@ -160,9 +161,10 @@ def _decode(path: Path, content: bytes) -> tuple[str, str]:
         encodings = ["utf-8-sig", "cp1252"]
     for encoding in encodings:
         try:
-            text = content.decode(encoding)
+            text = content.decode(encoding).replace("\ufeff", "")
         except UnicodeDecodeError:
             continue
+        text = text.rstrip("\x1a")  # the mark of the end of a DOS file
         if "\0" in text or sum(map(text.count, CONTROL)) > len(text) / 20:
             break
         return text if text.isascii() else unicodedata.normalize("NFC", text), encoding
@@ -206,7 +208,8 @@ def _read_arff(path: Path, text: str) -> Cells:
     from scipy.io import arff
 
     try:
-        table, meta = arff.loadarff(io.StringIO(text))
+        # scipy keeps ASCII alone
+        table, meta = arff.loadarff(io.StringIO(text.encode("ascii", "backslashreplace").decode()))
     except Exception as error:  # the reader raises anything for a malformed file
         problem = one_line(str(error))
         raise RequestError(f"{path}: an ARFF file that cannot be read: {problem}") from None
@@ -217,12 +220,17 @@ def _read_arff(path: Path, text: str) -> Cells:
             frame[name] = [
                 "" if np.isnan(v) else repr(v).removesuffix(".0") for v in column.tolist()
             ]
+        elif kind == "date":
+            frame[name] = ["" if pd.isna(v) else str(v) for v in column]
         else:
-            frame[name] = ["" if v == b"?" else v.decode() for v in column]
+            escaped = "utf-8" if text.isascii() else "unicode_escape"
+            frame[name] = ["" if v == b"?" else v.decode(escaped) for v in column]
+    if not text.isascii():
+        frame.columns = pd.Index([n.encode().decode("unicode_escape") for n in meta.names()])
     if not len(frame):
         raise RequestError(f"{path}: no rows below @data")
     first = next(
-        i for i, line in enumerate(text.splitlines(), 1) if line.lower().startswith("@data")
+        i for i, line in enumerate(text.splitlines(), 1) if line.strip().lower() == "@data"
     )
     return Cells(path, "ARFF", frame, first + 1 + np.arange(len(frame)))
 
@@ -251,9 +259,18 @@ def _read_text(
     width = min(width, filled)
     names, start = _numbered(width), 1
     if header:
-        # titles and comments above the header have fewer cells; R leaves out the row names' name
-        above = next(i for i, row in enumerate(rows) if len(row) >= width - 1 or width == 1)
-        if width > 2 and above:
+        # titles and comments above the header have fewer cells, or the others are empty; R leaves
+        # out the row names' name
+        above = next(
+            (
+                i
+                for i, row in enumerate(rows)
+                if len(row) >= max(2, width - 1)
+                and (sum(map(bool, row)) > 1 or (width == 2 and any(row[1:])))
+            ),
+            0,
+        )
+        if above:
             remarks.append(
                 f"line {numbers[above]} was read as the header: the lines above it have fewer cells"
             )
@@ -261,6 +278,13 @@ def _read_text(
         names, start = rows.pop(0), numbers.pop(0)
         if len(names) == width + 1 and not names[-1]:
             names = names[:-1]
+        if rows and all(re.fullmatch(":?-*:?", cell) for cell in rows[0]):  # of Markdown
+            rows, numbers = rows[1:], numbers[1:]
+        others = [(row, n) for row, n in zip(rows, numbers, strict=False) if row != names]
+        if len(others) < len(rows) and not _looks_like_a_row(names, [row for row, _ in others]):
+            lines_left_out = count_noun(len(rows) - len(others), "repeated header line")
+            remarks.append(f"{lines_left_out} left out")
+            rows, numbers = [row for row, _ in others], [number for _, number in others]
         if not rows:
             raise RequestError(f"{path}: no rows below the header")
     rows = _equal_widths(path, names, rows, numbers)
@@ -327,11 +351,16 @@ def _records(path: Path, text: str, separator: str) -> tuple[list[list[str]], li
 
 
 def _is_plain(lines: list[str], separator: str) -> bool:
-    """Return whether each line is a row of equally many cells, without quotes."""
+    """Return whether each line is a row of equally many cells, without quotes.
+
+    Neither may the header be repeated, a title be above it or a line of dashes below it.
+    """
     if (
         separator == " "
         or len(lines) < 2
-        or separator not in lines[0]
+        or len(set(filter(str.strip, lines[0].split(separator)))) < 2
+        or lines.count(lines[0]) > 1
+        or not re.search(r"\w", lines[1])
         or any('"' in line for line in lines)
     ):
         return False
@@ -431,7 +460,8 @@ def _looks_like_a_row(names: list[str], rows: list[list[str]]) -> bool:
     decimal = re.compile(r"[-+]?\d*[.,]\d+")
     if any(decimal.fullmatch(name) for name in names):
         return True
-    words = [i for i, name in enumerate(names) if name and not is_number(name)]
+    numbered = all(map(is_number, names)) and set(np.diff([float(n) for n in names])) == {1}
+    words = [] if numbered else [i for i, name in enumerate(names) if name]
     return any(names[i] == row[i] for i in words for row in rows)
 
 
@@ -461,7 +491,7 @@ def _separator(text: str) -> str:
     """Return the separator that gives the most columns, equally many in each record if possible."""
     head = text[:200_000]
 
-    def fitness(separator: str) -> tuple[bool, bool, bool, int, bool]:
+    def widths(separator: str) -> list[int]:
         counts = []
         try:
             for row in csv.reader(io.StringIO(head, newline=""), delimiter=separator):
@@ -470,7 +500,11 @@ def _separator(text: str) -> str:
                 if len(counts) == 50:
                     break
         except csv.Error:
-            counts = []
+            return []
+        return counts
+
+    def fitness(separator: str) -> tuple[bool, bool, bool, int, bool]:
+        counts = widths(separator)
         if not counts:
             return False, False, False, 0, False
         columns, count = Counter(counts[:-1] or counts).most_common(1)[0]
@@ -481,6 +515,9 @@ def _separator(text: str) -> str:
         return equal, has_header, equal and separator != ",", columns, counts[0] == columns
 
     best = max(",;\t|", key=fitness)
+    commas = widths(",")
+    if len(set(commas)) == 1 and commas[0] > 1 and widths(best)[0] == 1:
+        return ","  # the header has no other separator: the cells do
     if fitness(best)[3] > 1:
         return best
     words = Counter(len(line.split()) for line in head.split("\n")[:50] if line.strip())

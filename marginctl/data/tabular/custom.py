@@ -1,5 +1,6 @@
 """Tables of the user as data sets for cross-validation."""
 
+import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -50,7 +51,7 @@ def read_table(path: Path, target: str, options: ReadOptions = DEFAULT) -> Tabul
     Raises:
         RequestError: the file is no table for classification.
     """
-    target = one_line(target)
+    target = _column_name(target)
     cells = read_cells(path, header=options.header, text=target)
     train = np.ones(len(cells.frame), bool)
     return _build_dataset(cells, target, train, options)[0]
@@ -66,7 +67,7 @@ def read_train_test_tables(
     Raises:
         RequestError: as `read_table`, or the files do not match.
     """
-    target = one_line(target)
+    target = _column_name(target)
     first, second = (read_cells(path, header=options.header) for path in (train, test))
     for one, other in ((first, second), (second, first)):
         if target not in one.frame and target in other.frame:
@@ -105,6 +106,11 @@ def read_train_test_tables(
     remarks.append(f"{len(test_rows)} of the used rows are test rows")
     numbers = np.concatenate([np.arange(1, len(c.frame) + 1) for c in (first, second)])
     return replace(dataset, fixed_test=test_rows, row_numbers=numbers[used])
+
+
+def _column_name(target: str) -> str:
+    """Return a name as the columns have it."""
+    return one_line(unicodedata.normalize("NFC", target))
 
 
 def inspect_table(path: Path, target: str | None, options: ReadOptions = DEFAULT) -> TableSummary:
@@ -253,7 +259,7 @@ def _labels(
     """Return the label of each row, the classes in order, and the rows that have a label."""
     if target not in cells.frame:
         names = list(cells.frame)
-        hints = "; ".join([did_you_mean(target, names).strip(), *cells.remarks])
+        hints = "; ".join(filter(None, [did_you_mean(target, names).strip(), *cells.remarks]))
         raise RequestError(
             f"{cells.name}: no column '{target}' for --target: the columns are "
             f"{join_names(names)}. {hints}".strip()

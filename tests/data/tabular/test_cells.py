@@ -71,3 +71,98 @@ def test_a_damaged_compressed_file_is_refused(tmp_path, pack):
             path.write_bytes(damaged)
             with contextlib.suppress(RequestError):
                 assert read_cells(path).frame.equals(frame)
+
+
+ROWS = "".join(f"{i}.5,{i % 4},{'uv'[i % 2]}\n" for i in range(20))
+
+
+@pytest.mark.parametrize(
+    "above",
+    [
+        "Report of May,,\n",
+        "Report of May,,\nPrinted 2021-05-03,,\n,,\n",
+        "# version 2\n",
+        "Umfrage 2021\n\n,,\n",
+    ],
+)
+def test_titles_above_the_header(tmp_path, above):
+    """Spreadsheets write them with the separators of the other cells."""
+    path = tmp_path / "t.csv"
+    path.write_text(f"{above}a,b,kind\n{ROWS}")
+    cells = read_cells(path, text="kind")
+    assert list(cells.frame) == ["a", "b", "kind"]
+    assert cells.lines[0] == above.count("\n") + 2
+    above = above.replace(",,", ",")
+    path.write_text(f"{above}a,kind\n" + "".join(f"{i}.5,u\n" for i in range(9)))
+    assert list(read_cells(path, text="kind").frame) == ["a", "kind"]
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_joined_files_repeat_the_header(tmp_path, separator, mark):
+    path = tmp_path / "t.csv"
+    text = f"a,b,kind\n{ROWS}".replace(",", separator)
+    path.write_text(text + mark + text + mark + text)
+    cells = read_cells(path, text="kind")
+    assert len(cells.frame) == 60
+    assert cells.lines[20] == 23
+    assert cells.frame["kind"].tolist() == ["u", "v"] * 30
+    assert cells.remarks == ["2 repeated header lines left out"]
+
+
+@pytest.mark.parametrize("line", ["|---|:--:|---|", "|:-|-:|-|", "|----|----|----|"])
+def test_a_markdown_table(tmp_path, line):
+    path = tmp_path / "t.md"
+    rows = "".join(f"| {row.replace(',', ' | ')} |\n" for row in ROWS.splitlines())
+    path.write_text(f"| a | b | kind |\n{line}\n{rows}")
+    frame = read_cells(path, text="kind").frame
+    assert len(frame) == 20
+    assert frame["kind"].tolist() == ["u", "v"] * 10
+
+
+@pytest.mark.parametrize("cell", ["x;y;z{i}", "p\tq{i}", "u|v|w{i}", "m;n"])
+@pytest.mark.parametrize("header", ["tags,kind", "tags,size,kind"])
+def test_cells_that_hold_other_separators_than_the_header(tmp_path, cell, header):
+    path = tmp_path / "t.csv"
+    size = ",2.5" * (header.count(",") - 1)
+    rows = [f"{cell.format(i=i % 3)}{size},{'uv'[i % 2]}" for i in range(30)]
+    path.write_text("\n".join([header, *rows]))
+    frame = read_cells(path).frame
+    assert list(frame) == header.split(",")
+    assert frame["tags"][1] == cell.format(i=1)
+
+
+@pytest.mark.parametrize("header", ["[id],weight [g],kind", "{id},w,kind", "[mm],[kg],kind"])
+def test_a_header_with_brackets_is_no_json(tmp_path, header):
+    path = tmp_path / "t.csv"
+    path.write_text(f"{header}\n{ROWS}")
+    assert list(read_cells(path).frame) == header.split(",")
+
+
+def test_the_end_mark_of_a_dos_file(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text(f"a,b,kind\n{ROWS}\x1a")
+    assert len(read_cells(path).frame) == 20
+
+
+@pytest.mark.parametrize("other", ["__MACOSX/._t.csv", "data/", "__MACOSX/data/._t.csv"])
+def test_a_zip_file_of_a_mac_or_with_a_folder(tmp_path, other):
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr(other, b"")
+        archive.writestr("data/t.csv", f"a,b,kind\n{ROWS}")
+    path = tmp_path / "t.zip"
+    path.write_bytes(buffer.getvalue())
+    assert len(read_cells(path).frame) == 20
+
+
+@pytest.mark.parametrize("words", [("müde", "wach"), ("спит", "nein"), ("が", "b")])
+def test_an_arff_file_in_any_language(tmp_path, words):
+    path = tmp_path / "t.arff"
+    head = "@relation r\n@attribute größe numeric\n@attribute when date 'yyyy-MM-dd'\n"
+    rows = "".join(f"{i},'2021-01-{i + 1:02}',{words[i % 2]}\n" for i in range(20))
+    path.write_text(f"{head}@attribute kind {{{words[0]},{words[1]}}}\n@data\n{rows}")
+    frame = read_cells(path).frame
+    assert list(frame) == ["größe", "when", "kind"]
+    assert frame["kind"].tolist() == list(words) * 10
+    assert frame["when"][4].startswith("2021-01-05")

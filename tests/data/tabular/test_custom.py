@@ -644,3 +644,18 @@ def test_odd_texts_beside_currencies(write):
 def test_only_line_ends_end_a_line(write, character, end):
     text = PLAIN.replace(",x\n", f",x{character}z\n", 3).replace("\n", end)
     assert summary_of(write(text)).rows == 20
+
+
+@pytest.mark.parametrize("word", ["señal", "phở", "が"])
+def test_a_target_in_another_unicode_form(write, word):
+    nfc, nfd = (unicodedata.normalize(form, word) for form in ("NFC", "NFD"))
+    for name, target in ((nfc, nfd), (nfd, nfc)):
+        assert summary_of(write(PLAIN.replace("class", name)), target).classes == {"x": 10, "y": 10}
+
+
+@pytest.mark.parametrize("columns", [(20, 0, 5), (3, 17, 6), (63, 145, 5)])
+def test_a_row_of_whole_numbers_as_the_header_is_named(write, columns):
+    first, second, label = columns
+    rows = "".join(f"{first},{i * 3 % 17},{label + i % 2}\n" for i in range(1, 40))
+    summary = summary_of(write(f"{first},{second},{label}\n" + rows), str(label))
+    assert any("looks like a row of data" in remark for remark in summary.remarks)
