@@ -21,6 +21,7 @@ FLOOR = float(np.finfo(np.float32).tiny)
 
 MAX_LOGIT = 1e100  # larger values do not come from a network, and their squares overflow
 _SOFTMAX_SUM_TOLERANCE = 1e-3
+_ROUNDED_SOFTMAX_TOLERANCE = 0.11  # the same where the values have few digits
 _EXCESS = 1e-6  # of a probability over 1, by the rounding of float32
 _EXACT = 1e-5  # a row's sum differs from 1 by less if float32 alone rounds it
 _HALF_PRECISION = 2**-8  # the same of bfloat16, or of three digits
@@ -222,7 +223,8 @@ def _check_logits(name: str, logits: NDArray[Any], place: Callable[[int], str]) 
             )
         like_softmax &= bool(
             ((part >= 0) & (part <= 1)).all()
-            and (np.abs(part.sum(axis=1, dtype=np.float64) - 1) < _SOFTMAX_SUM_TOLERANCE).all()
+            and np.abs(part.sum(axis=1, dtype=np.float64) - 1).max()
+            < max(_SOFTMAX_SUM_TOLERANCE, min(_rounding(part) + _EXACT, _ROUNDED_SOFTMAX_TOLERANCE))
         )
     if like_softmax:
         raise RequestError(

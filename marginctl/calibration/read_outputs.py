@@ -1,6 +1,7 @@
 """Reading a classifier's outputs and labels from an .npz or a CSV file."""
 
 import io
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from marginctl.calibration.outputs import Kind, Outputs, create_outputs
 from marginctl.data.tabular.cells import Cells, read_cells, read_content, unnamed
+from marginctl.data.tabular.numbers import REMARKS, parse_numbers
 from marginctl.errors import RequestError
 from marginctl.utils.text import did_you_mean, shorten
 
@@ -157,15 +159,16 @@ def _read_csv(path: Path, cells: Cells) -> Outputs:
     if _are_numbers(classes):
         order = sorted(range(len(classes)), key=lambda i: int(classes[i]))
         columns, classes = [columns[i] for i in order], [classes[i] for i in order]
-        first, last = int(classes[0]), int(classes[-1])
-        absent = {*range(first, last + 1)} - {*map(int, classes)}
-        if first < 2 and absent:
+        first = int(classes[0])
+        absent = next((i for i, name in enumerate(classes, first) if int(name) != i), None)
+        if first < 2 and absent is not None:
             raise RequestError(
-                f"{path}: no column {prefixes[columns[0]]}{min(absent)}: expected "
+                f"{path}: no column {prefixes[columns[0]]}{absent}: expected "
                 f"{columns[0]} to {columns[-1]}"
             )
     labels, more = _class_indices(table[LABEL], classes, cells.location)
-    values = np.stack([_numbers(table[c], c, cells.location) for c in columns], axis=1)
+    values, remark = _numbers(table[columns], cells.location)
+    remarks += [remark] if remark else []
     return create_outputs(
         str(path),
         kind,
@@ -177,26 +180,28 @@ def _read_csv(path: Path, cells: Cells) -> Outputs:
     )
 
 
-def _numbers(column: "pd.Series[Any]", name: str, place: Callable[[int], str]) -> NDArray[Any]:
-    """Return a column as numbers, which may have decimal commas.
+def _numbers(
+    table: pd.DataFrame, place: Callable[[int], str]
+) -> tuple[NDArray[np.float64], str | None]:
+    """Return columns as numbers, and a remark if the numbers have thousands separators.
 
     Raises:
         RequestError: a value that is not a number; the message names its line.
     """
-    if column.dtype.kind in "iuf":
-        values = column
-    else:
-        texts = column.str.replace(",", ".", regex=False)
-        values = pd.to_numeric(texts, errors="coerce")
-    if values.isna().any():
-        row = int(values.isna().argmax())
-        text = shorten(column.iloc[row])
-        raise RequestError(f"{place(row)}: {shorten(name)} = '{text}': expected a number")
-    return np.asarray(values, np.float64)
+    if all(dtype.kind in "iuf" for dtype in table.dtypes):
+        return table.to_numpy(np.float64), None
+    texts = table.astype(str).to_numpy()
+    read = parse_numbers(texts.ravel().tolist(), "")
+    values = read.values.reshape(texts.shape)
+    if np.isnan(values).any():
+        row, i = (int(k) for k in np.argwhere(np.isnan(values))[0])
+        name, text = shorten(table.columns[i]), shorten(texts[row, i])
+        raise RequestError(f"{place(row)}: {name} = '{text}': expected a number")
+    return values, None if read.remark == REMARKS["decimal commas"] else read.remark
 
 
 def _are_numbers(names: Iterable[str]) -> bool:
-    return all(name.isascii() and name.isdigit() for name in names)
+    return all(re.fullmatch(r"0|[1-9][0-9]{0,8}", name) for name in names)
 
 
 def _class_indices(

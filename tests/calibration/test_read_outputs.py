@@ -358,3 +358,36 @@ def test_a_summary(tmp_path):
 )
 def test_whether_a_file_looks_like_outputs(tmp_path, name, content, expected):
     assert looks_like_outputs(text(tmp_path, content, name)) is expected
+
+
+@pytest.mark.parametrize(
+    "names",
+    [("01", "1", "2"), ("6221888200042590280", "6221888200042590281", "1"), ("007", "7", "07")],
+)
+def test_codes_as_names_of_classes_keep_their_spelling(tmp_path, names):
+    rows = "".join(f"1,2,3,{names[i % 3]}\n" for i in range(6))
+    header = ",".join(f"logit_{name}" for name in names)
+    outputs = read_outputs(text(tmp_path, f"{header},label\n{rows}"))
+    assert outputs.classes == names
+    np.testing.assert_array_equal(outputs.labels, [0, 1, 2, 0, 1, 2])
+
+
+@pytest.mark.parametrize(
+    ("separator", "cells"),
+    [(",", ('"1,204"', "-35")), (";", ("1,204", "-35")), (";", ("1.204,0", "-35,0"))],
+)
+def test_thousands_separators_are_read_with_a_remark(tmp_path, separator, cells):
+    rows = "".join(separator.join([*cells, str(i % 2)]) + "\n" for i in range(8))
+    header = separator.join(["logit_0", "logit_1", "label"])
+    outputs = read_outputs(text(tmp_path, f"{header}\n{rows}"))
+    assert outputs.values.tolist() == [[1204, -35]] * 8
+    assert any("thousands" in remark for remark in outputs.remarks)
+
+
+@pytest.mark.parametrize("digits", [1, 2, 3])
+@pytest.mark.parametrize("classes", [2, 3, 10])
+def test_rounded_probabilities_that_are_called_logits_are_refused(tmp_path, digits, classes):
+    p = np.random.default_rng(0).dirichlet(np.ones(classes), 40)
+    p = np.round(p[np.abs(np.round(p, digits).sum(axis=1) - 1) < 0.105], digits)
+    path = npz(tmp_path, logits=p, labels=np.arange(len(p)) % 2)
+    assert "these are probabilities" in error(path)
