@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from marginctl.errors import RequestError
 from marginctl.metrics import scoring_rules
 from marginctl.metrics.arrays import FloatArray, check_rows, row_blocks
-from marginctl.utils.text import shorten
+from marginctl.utils.text import join_names
 
 Kind = Literal["logits", "probabilities"]
 Labels = NDArray[np.int64]
@@ -154,13 +154,10 @@ def create_outputs(
         _check_logits(name, x, place)
     elif rounded := _normalize(name, x, place):
         more.append(rounded)
-    absent = np.flatnonzero(np.bincount(y, minlength=x.shape[1]) == 0)
+    absent = np.flatnonzero(np.bincount(y, minlength=x.shape[1]) == 0).tolist()
     if len(absent):
-        shown = [shorten(classes[c]) if classes else str(c) for c in absent[:10]]
-        dots = ", ..." if len(absent) > 10 else ""
-        more.append(
-            f"{len(absent)} of {x.shape[1]} classes have no sample: {', '.join(shown)}{dots}"
-        )
+        shown = join_names([classes[c] if classes else str(c) for c in absent], 10)
+        more.append(f"{len(absent)} of {x.shape[1]} classes have no sample: {shown}")
     named = tuple(classes) if classes else None
     if named == tuple(map(str, range(x.shape[1]))):
         named = None

@@ -4,7 +4,7 @@ import io
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from marginctl.calibration.outputs import Kind, Outputs, create_outputs
 from marginctl.data.tabular.cells import Cells, read_cells, read_content, unnamed
 from marginctl.data.tabular.numbers import REMARKS, parse_numbers
 from marginctl.errors import RequestError
-from marginctl.utils.text import did_you_mean, shorten
+from marginctl.utils.text import did_you_mean, join_names, shorten
 
 PREFIXES: dict[str, Kind] = {"logit_": "logits", "prob_": "probabilities"}
 LABEL = "label"
@@ -89,7 +89,7 @@ def read_outputs(path: Path) -> Outputs:
     content = read_content(path)[0]
     if not content.strip():
         raise RequestError(f"{path}: the file is empty: expected {FORMS}")
-    if content.startswith(b"PK") or path.suffix.lower() == ".npz":
+    if ".npz" in map(str.lower, path.suffixes):
         return _read_npz(path, content)
     return _read_csv(path, read_cells(path, text=LABEL))
 
@@ -152,7 +152,9 @@ def _read_csv(path: Path, cells: Cells) -> Outputs:
     kind = _kind(path, "columns", sorted({*prefixes.values()}), PREFIXES, LABEL)
     for name, prefix in prefixes.items():
         if name != LABEL and prefix not in PREFIXES:
-            raise RequestError(f"{path}: column '{shorten(name)}': expected no more: remove it")
+            raise RequestError(
+                f"{path}: column '{shorten(name)}': expected no further column: remove it"
+            )
 
     columns = [name for name in names if name != LABEL]
     classes = [column.removeprefix(prefixes[column]) for column in columns]
@@ -200,7 +202,7 @@ def _numbers(
     return values, None if read.remark == REMARKS["decimal commas"] else read.remark
 
 
-def _are_numbers(names: Iterable[str]) -> bool:
+def _are_numbers(names: Sequence[str]) -> bool:
     return all(re.fullmatch(r"0|[1-9][0-9]{0,8}", name) for name in names)
 
 
@@ -227,12 +229,10 @@ def _class_indices(
             )
     if indices.isna().any():
         row = int(indices.isna().argmax())
-        shown = f"{names[0]} to {names[-1]}" if _are_numbers(names) else ", ".join(
-            f"'{shorten(name)}'" for name in names[:8]
-        )  # fmt: skip
+        shown = join_names([f"'{shorten(name)}'" for name in names], 8)
+        shown = f"{names[0]} to {names[-1]}" if _are_numbers(names) else shown
         raise RequestError(
-            f"{place(row)}: label = '{shorten(labels.iloc[row])}': expected a class, {shown}"
-            f"{', ...' * (not _are_numbers(names) and len(names) > 8)}."
+            f"{place(row)}: label = '{shorten(labels.iloc[row])}': expected a class, {shown}."
             f"{did_you_mean(labels.iloc[row], names)}"
         )
     return indices.to_numpy(np.int64), remarks
@@ -247,6 +247,6 @@ def _kind(path: Path, what: str, names: list[str], kinds: dict[str, Kind], label
             "kind: remove the other"
         )
     if not named or labels not in names:
-        shown = ", ".join(shorten(name.rstrip("_")) for name in names[:8]) or "none"
+        shown = join_names([name.rstrip("_") for name in names], 8) or "none"
         raise RequestError(f"{path}: {what}: {shown}: expected {FORMS}")
     return kinds[named[0]]

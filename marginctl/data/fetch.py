@@ -6,13 +6,11 @@ import io
 import re
 import shutil
 import socket
-import struct
 import tempfile
 import threading
 import time
 import urllib.request
 import zipfile
-import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -131,26 +129,22 @@ class Downloader:
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             _remove_stale(target.parent)
-            temporary = Path(tempfile.mkdtemp(prefix=".tmp-", dir=target.parent))
-        except OSError as error:
-            reason = error.strerror or error
-            raise _DownloadError(f"{target.parent} cannot be written: {reason}") from None
-        try:
-            folder = temporary / "uci" / name
-            folder.mkdir(parents=True)
-            for file, content in files.items():
-                (folder / file).write_bytes(content)
-            try:
-                load_uci(name, temporary)
-            except RequestError as error:
-                raise _DownloadError(f"not the expected data: {error.lines[0]}") from None
-            target.mkdir(exist_ok=True)
-            for file in files:
-                (folder / file).replace(target / file)
+            with tempfile.TemporaryDirectory(
+                prefix=".tmp-", dir=target.parent, ignore_cleanup_errors=True
+            ) as temporary:
+                folder = Path(temporary, "uci", name)
+                folder.mkdir(parents=True)
+                for file, content in files.items():
+                    (folder / file).write_bytes(content)
+                try:
+                    load_uci(name, Path(temporary))
+                except RequestError as error:
+                    raise _DownloadError(f"not the expected data: {error.lines[0]}") from None
+                target.mkdir(exist_ok=True)
+                for file in files:
+                    (folder / file).replace(target / file)
         except OSError as error:
             raise _DownloadError(f"{target} cannot be written: {error.strerror or error}") from None
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
 
 
 def fetch_datasets(names: Iterable[str], data_dir: Path) -> dict[str, str]:
@@ -207,20 +201,13 @@ def _unzip(data: bytes, wanted: list[str]) -> dict[str, bytes]:
                     base = PurePosixPath(m.filename).name
                     if base in wanted and base not in files:
                         files[base] = _read(inner, m)
-    except (
-        zipfile.BadZipFile,
-        zipfile.LargeZipFile,
-        NotImplementedError,
-        zlib.error,
-        struct.error,
-        EOFError,
-    ) as error:
+    except _DownloadError:
+        raise
+    except Exception as error:  # a corrupt archive can make zipfile raise anything
         beginning = data[:200].lstrip().lower()
         is_html = beginning.startswith((b"<!doctype", b"<html"))
-        reason = "an HTML page" if is_html else str(error)
-        raise _DownloadError(f"not a zip archive: {reason}") from None
-    except RuntimeError as error:  # encrypted
-        raise _DownloadError(str(error)) from None
+        reason = ": an HTML page" if is_html else f" that can be read: {error}"
+        raise _DownloadError(f"not a zip archive{reason}") from None
     missing = [name for name in wanted if name not in files]
     if missing:
         raise _DownloadError(f"no member '{missing[0]}' in the archive")

@@ -7,7 +7,7 @@ from marginctl.data.images.in_memory import find_in_memory, load_in_memory
 from marginctl.data.images.on_disk import find_on_disk, load_on_disk
 from marginctl.data.images.registry import IMAGE_SETS
 from marginctl.data.paths import MissingDataError
-from marginctl.data.tabular.uci import load_uci, uci_definitions
+from marginctl.data.tabular.uci import check_uci_name, load_uci, missing_files, uci_definitions
 from marginctl.errors import RequestError
 
 
@@ -51,25 +51,23 @@ def dataset_status(name: str, data_dir: Path, *, read: bool = True) -> DatasetSt
         features = 64 if name == "digits" else None
         size = (entry.num_classes, features, sum(entry.num_images))
         return DatasetStatus(name, *size, *_image_state(name, data_dir, read=read))
-    if name not in uci_definitions():
-        load_uci(name, data_dir)  # raises
-    published = uci_definitions()[name]["published"]
+    published = uci_definitions()[check_uci_name(name)]["published"]
     size = (published["classes"], published["features"], published["instances"])
     return DatasetStatus(name, *size, *_uci_state(name, data_dir))
 
 
 def _uci_state(name: str, data_dir: Path) -> tuple[str, str | None, str | None]:
     """Return state, path and detail."""
-    definition, folder = uci_definitions()[name], data_dir / "uci" / name
+    folder = data_dir / "uci" / name
     try:
         load_uci(name, data_dir)
     except MissingDataError as error:
         return "absent", None, error.lines[0]
     except RequestError as error:
         return "corrupt", str(folder), error.lines[0]
-    if all((folder / file["file"]).is_file() for file in definition["files"]):
-        return "present", str(folder), None
-    return "built in", None, None
+    if missing_files(name, data_dir):
+        return "built in", None, None
+    return "present", str(folder), None
 
 
 def _image_state(name: str, data_dir: Path, *, read: bool) -> tuple[str, str | None, str | None]:

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from marginctl.data.images.base import ImageDataset
-from marginctl.data.images.image_sets import load_image_set
+from marginctl.data.images.image_sets import ImageDataset, load_image_set
 from marginctl.data.images.registry import LIST_PREFIX
 from marginctl.data.images.subsets import label_noise, long_tailed, subsample
 from marginctl.data.paths import default_data_dir

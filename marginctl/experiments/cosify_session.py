@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from marginctl.data.images.base import ImageDataset, class_numbers
-from marginctl.data.images.image_sets import OODDataset
+from marginctl.data.images.image_sets import ImageDataset, OODDataset
+from marginctl.data.names import class_numbers
 from marginctl.errors import RequestError
 from marginctl.experiments.checks import Request, read_recipe
 from marginctl.experiments.evaluate_pretrained import match_classes

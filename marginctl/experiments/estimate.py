@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from marginctl.data.images.base import ImageDataset
+from marginctl.data.images.image_sets import ImageDataset
 from marginctl.experiments.training_session import Session
 from marginctl.experiments.training_trial import Trial
 from marginctl.experiments.transfer_session import TransferSession, TransferTrial

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from marginctl.calibration.calibrator import Calibrator, evaluate_calibrator
-from marginctl.data.images.base import ImageDataset
-from marginctl.data.images.image_sets import load_ood_datasets
+from marginctl.data.images.image_sets import ImageDataset, load_ood_datasets
 from marginctl.data.images.registry import FOLDER_PREFIX, check_image_set_name, loading_modes
 from marginctl.data.images.summary import ImageSummary, inspect_image_set
 from marginctl.data.paths import resolve_path

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from marginctl.calibration.calibrator import Calibrator, evaluate_calibrator
-from marginctl.data.images.base import ImageDataset
-from marginctl.data.images.image_sets import load_ood_datasets
+from marginctl.data.images.image_sets import ImageDataset, load_ood_datasets
 from marginctl.data.images.in_memory import InMemoryImages
 from marginctl.data.images.listing import imagenet_wnids
 from marginctl.data.images.on_disk import OnDiskImages, load_on_disk

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from marginctl.data.images.base import ImageDataset
+from marginctl.data.images.image_sets import ImageDataset
 from marginctl.errors import RequestError
 from marginctl.experiments.records import (
     TrainingInfo,

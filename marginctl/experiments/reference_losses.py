@@ -2,7 +2,7 @@
 
 import torch
 
-from marginctl.data.images.base import ImageDataset
+from marginctl.data.images.image_sets import ImageDataset
 from marginctl.errors import RequestError
 from marginctl.experiments.find_run import ReferenceRun
 from marginctl.experiments.records import evaluation_recipe

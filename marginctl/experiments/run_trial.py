@@ -11,7 +11,7 @@ from functools import partial
 from types import FrameType
 from typing import Any, Protocol
 
-from marginctl.data.images.base import ImageDataset
+from marginctl.data.images.image_sets import ImageDataset
 from marginctl.errors import MarginctlError, RequestError
 from marginctl.experiments.records import MetricsLog, TrainingResult, result_type
 from marginctl.experiments.reference_losses import reference_losses

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from marginctl.data.images.base import ImageDataset
+from marginctl.data.images.image_sets import ImageDataset
 from marginctl.errors import RequestError
 from marginctl.experiments.find_run import (
     OtherTaskError,

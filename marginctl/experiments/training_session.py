@@ -8,8 +8,7 @@ from typing import Any
 
 import yaml
 
-from marginctl.data.images.base import ImageDataset
-from marginctl.data.images.image_sets import load_ood_datasets
+from marginctl.data.images.image_sets import ImageDataset, load_ood_datasets
 from marginctl.data.images.pairs import load_pairs
 from marginctl.data.images.summary import (
     ImageSummary,

@@ -11,7 +11,7 @@ from typing import Any
 
 from marginctl import NUMERICS
 from marginctl.data.images import folders
-from marginctl.data.images.base import ImageDataset
+from marginctl.data.images.image_sets import ImageDataset
 from marginctl.data.images.on_disk import OnDiskImages
 from marginctl.data.images.registry import FOLDER_PREFIX
 from marginctl.data.paths import resolve_path

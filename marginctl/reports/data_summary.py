@@ -8,7 +8,7 @@ from marginctl.utils.text import count_noun, join_names, shorten
 if TYPE_CHECKING:
     from marginctl.calibration.read_outputs import OutputsSummary
     from marginctl.data.images.summary import ImageSummary
-    from marginctl.data.tabular.summary import TableSummary
+    from marginctl.data.tabular.dataset import TableSummary
 
 
 def outputs_lines(name: str, summary: "OutputsSummary") -> Iterator[str]:

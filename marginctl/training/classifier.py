@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from marginctl.data.images.base import ImageDataset
+from marginctl.data.images.image_sets import ImageDataset
 from marginctl.data.loading.loader import BatchLoader
 from marginctl.models.factory import create_backbone
 from marginctl.objectives.module import Objective

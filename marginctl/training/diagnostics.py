@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from marginctl.data.images.base import ImageDataset
+from marginctl.data.images.image_sets import ImageDataset
 from marginctl.data.loading.loader import BatchLoader
 from marginctl.data.loading.on_disk_loader import make_loader
 from marginctl.metrics.accuracy import top_k_accuracy

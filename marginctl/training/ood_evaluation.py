@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from marginctl.data.images.base import ImageDataset
-from marginctl.data.images.image_sets import OODDataset
+from marginctl.data.images.image_sets import ImageDataset, OODDataset
 from marginctl.data.loading.loader import BatchLoader
 from marginctl.data.loading.on_disk_loader import make_loader
 from marginctl.metrics.detection import OODOutputs

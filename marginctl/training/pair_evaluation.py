@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from marginctl.data.images.base import ImageDataset
+from marginctl.data.images.image_sets import ImageDataset
 from marginctl.data.images.on_disk import FileSplit, OnDiskImages, make_file_split
 from marginctl.data.images.pairs import VerificationPairs
 from marginctl.errors import DecodeError, RequestError

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from marginctl.data.images.base import ImageDataset
+from marginctl.data.images.image_sets import ImageDataset
 from marginctl.data.loading.loader import BatchLoader
 from marginctl.data.loading.on_disk_loader import make_loader
 from marginctl.metrics.detection import Outputs

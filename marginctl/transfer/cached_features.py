@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from marginctl import NUMERICS
-from marginctl.data.images.base import ImageDataset
+from marginctl.data.images.image_sets import ImageDataset
 from marginctl.data.images.on_disk import OnDiskImages
 from marginctl.data.loading.loader import BatchLoader
 from marginctl.data.loading.on_disk_loader import make_loader

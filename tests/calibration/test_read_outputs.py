@@ -5,6 +5,7 @@ import gzip
 import io
 import lzma
 import re
+import zipfile
 
 import numpy as np
 import pandas as pd
@@ -294,8 +295,14 @@ def test_what_is_wrong_in_an_npz(tmp_path, arrays, message):
             "o.csv: no column logit_1: expected logit_0 to",
         ),
         ("logit_1,logit_2,label\n1,2,0\n1,3,2\n", "o.csv:2: label = '0': expected a class, 1 to 2"),
-        ("logit_0,logit_1,id,label\n1,2,5,0\n", "o.csv: column 'id': expected no more"),
-        ("logit_0,logit_1,label,\n1,2,0,7\n", "o.csv: column 'unnamed column 4': expected no more"),
+        (
+            "logit_0,logit_1,id,label\n1,2,5,0\n",
+            "o.csv: column 'id': expected no further",
+        ),
+        (
+            "logit_0,logit_1,label,\n1,2,0,7\n",
+            "o.csv: column 'unnamed column 4': expected no further",
+        ),
         ("logit_0,logit_1,logit_1,label\n1,2,5,0\n", "o.csv:1: duplicate column 'logit_1'"),
         ("logit_0,logit_1,label\n1,2,0\n1,2,1,7\n", "o.csv:3: 4 columns, expected 3: quote"),
         ("logit_0,logit_1,class\n1,2,0\n", "columns: class, logit: expected .npz with"),
@@ -391,3 +398,30 @@ def test_rounded_probabilities_that_are_called_logits_are_refused(tmp_path, digi
     p = np.round(p[np.abs(np.round(p, digits).sum(axis=1) - 1) < 0.105], digits)
     path = npz(tmp_path, logits=p, labels=np.arange(len(p)) % 2)
     assert "these are probabilities" in error(path)
+
+
+def zipped(content):
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("o.csv", content)
+    return file.getvalue()
+
+
+def workbook(content):
+    file = io.BytesIO()
+    pd.read_csv(io.StringIO(content)).to_excel(file, index=False)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(("name", "pack"), [("o.zip", zipped), ("o.xlsx", workbook)])
+def test_what_looks_like_outputs_is_read(tmp_path, name, pack):
+    path = text(tmp_path, pack("logit_cat,logit_dog,label\n1,2.5,dog\n3,1,cat\n"), name)
+    assert looks_like_outputs(path)
+    assert read_outputs(path).values.tolist() == [[1, 2.5], [3, 1]]
+
+
+@pytest.mark.parametrize(("one", "other"), [("1", "01"), ("007", "7"), ("10", "010")])
+def test_class_names_that_are_equal_as_numbers(tmp_path, one, other):
+    content = f"logit_{one},logit_{other},label\n1,2,{one}\n3,1,{other}\n1,3,{one}\n"
+    outputs = read_outputs(text(tmp_path, content))
+    assert (outputs.classes, outputs.labels.tolist()) == ((one, other), [0, 1, 0])

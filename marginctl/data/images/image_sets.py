@@ -4,11 +4,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from marginctl.data.images.base import ImageDataset
-from marginctl.data.images.in_memory import load_in_memory
-from marginctl.data.images.on_disk import load_on_disk
+from marginctl.data.images.in_memory import InMemoryImages, load_in_memory
+from marginctl.data.images.on_disk import OnDiskImages, load_on_disk
 from marginctl.data.images.registry import loading_modes, parse_ood_name
 from marginctl.errors import RequestError
+
+ImageDataset = InMemoryImages | OnDiskImages
 
 
 def load_image_set(

@@ -11,7 +11,6 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from marginctl.data.images.base import class_numbers
 from marginctl.data.images.folders import decode_image_folder
 from marginctl.data.images.readers import ArraySplit
 from marginctl.data.images.registry import (
@@ -22,6 +21,7 @@ from marginctl.data.images.registry import (
     check_image_set_name,
     loading_modes,
 )
+from marginctl.data.names import class_numbers
 from marginctl.data.paths import DATA_DIR_VARIABLE, MissingDataError, resolve_path
 from marginctl.errors import RequestError
 from marginctl.utils.registry import import_object

@@ -2,6 +2,7 @@
 
 import csv
 import os
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -163,7 +164,7 @@ def read_class_names(path: Path) -> tuple[str, ...]:
     if not classes:
         raise RequestError(f"{path}: is empty: expected the name of a class on each line")
     if len(set(classes)) < len(classes):
-        duplicate = next(name for i, name in enumerate(classes) if name in classes[:i])
+        duplicate = Counter(classes).most_common(1)[0][0]
         raise RequestError(f"{path}: duplicate class '{duplicate}': name each class once")
     return classes
 

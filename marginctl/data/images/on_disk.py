@@ -12,7 +12,6 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from marginctl.data.images.base import class_numbers
 from marginctl.data.images.listing import Listing, exclude_images, list_files, list_folder
 from marginctl.data.images.registry import (
     FOLDER_PREFIX,
@@ -23,6 +22,7 @@ from marginctl.data.images.registry import (
     check_image_set_name,
     loading_modes,
 )
+from marginctl.data.names import class_numbers
 from marginctl.data.paths import DATA_DIR_VARIABLE, MissingDataError, resolve_path
 from marginctl.errors import RequestError
 from marginctl.utils.registry import import_object

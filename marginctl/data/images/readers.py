@@ -20,9 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from marginctl.data.images.subsets import stratified_order
 from marginctl.errors import RequestError
-from marginctl.utils.seed import generator
+from marginctl.utils.seed import generator, stratified_order
 from marginctl.utils.text import shorten
 
 ArraySplit = tuple[NDArray[np.uint8], NDArray[np.int64]]  # images (N, H, W, C), labels (N,)

@@ -5,19 +5,18 @@ changes. A reduced data set has another digest, so that its runs cannot be taken
 """
 
 import math
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from marginctl.data.images.base import ImageDataset
+from marginctl.data.images.image_sets import ImageDataset
 from marginctl.errors import RequestError
-from marginctl.utils.seed import generator
-
-D = TypeVar("D", bound=ImageDataset)
+from marginctl.utils.seed import generator, stratified_order
 
 
-def subsample(images: D, fraction: float = 1.0, *, size: int | None = None, seed: int) -> D:
+def subsample(
+    images: ImageDataset, fraction: float = 1.0, *, size: int | None = None, seed: int
+) -> ImageDataset:
     """Return the data set with a random, stratified subset of the training images.
 
     With one seed, a larger subset contains every smaller one. The images keep their order.
@@ -49,8 +48,8 @@ def subsample(images: D, fraction: float = 1.0, *, size: int | None = None, seed
 
 
 def long_tailed(
-    images: D, imbalance_factor: float, *, max_per_class: int | None = None, seed: int
-) -> D:
+    images: ImageDataset, imbalance_factor: float, *, max_per_class: int | None = None, seed: int
+) -> ImageDataset:
     """Return the data set with exponentially fewer training images per class, as CIFAR-10/100-LT.
 
     Class c = 0 .. C-1 keeps n_c = floor(n_0 imbalance_factor^(-c/(C-1))) images, at least one (Cao
@@ -89,7 +88,7 @@ def long_tailed(
     return images.select(_select_per_class(images.train_y, sizes, seed))
 
 
-def label_noise(images: D, fraction: float, *, seed: int) -> D:
+def label_noise(images: ImageDataset, fraction: float, *, seed: int) -> ImageDataset:
     """Return the data set with round(fraction n) of the n training labels replaced by wrong ones.
 
     Each wrong class is equally likely. With one seed, a larger fraction changes the labels that a
@@ -111,25 +110,6 @@ def label_noise(images: D, fraction: float, *, seed: int) -> D:
     y = images.train_y.copy()
     y[changed] = (y[changed] + shift[changed]) % images.num_classes
     return images.with_labels(y)
-
-
-def stratified_order(y: NDArray[np.int64], stream: np.random.Generator) -> NDArray[np.int64]:
-    """Return all row numbers in a random order, of which every prefix is stratified.
-
-    The r-th drawn row of a class of n (r = 0, 1, ...) is placed at (r + 1/2)/n, which apportions as
-    Sainte-Lague does; but the first row of each class comes before all others.
-
-    Returns:
-        (n,) row numbers.
-    """
-    order = stream.permutation(len(y))
-    drawn = y[order]
-    counts = np.bincount(y)
-    by_class = np.argsort(drawn, kind="stable")
-    rank = np.empty(len(y), np.int64)
-    rank[by_class] = np.arange(len(y)) - np.repeat(np.cumsum(counts) - counts, counts)
-    position = np.where(rank == 0, 0.0, (rank + 0.5) / counts[drawn])
-    return order[np.lexsort((drawn, position))]
 
 
 def _selection_order(y: NDArray[np.int64], seed: int) -> NDArray[np.int64]:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 
-from marginctl.data.images.base import ImageDataset
 from marginctl.data.images.content import (
     MISSING,
     Header,
@@ -27,9 +26,11 @@ from marginctl.data.images.folders import (
     check_no_parts,
     split_classes,
 )
+from marginctl.data.images.image_sets import ImageDataset
 from marginctl.data.images.in_memory import InMemoryImages
 from marginctl.data.images.listing import read_class_names, read_list
 from marginctl.data.images.registry import FOLDER_PREFIX, LIST_PREFIX
+from marginctl.data.names import look_alikes
 from marginctl.data.paths import MissingDataError, resolve_path
 from marginctl.errors import RequestError
 from marginctl.utils.device import usable_cores
@@ -186,11 +187,11 @@ def _inspect_folder(root: Path, fraction: float | None, *, test_only: bool) -> I
     return _summarize(root, parts, scan.skipped, remarks, no_classes=bool(flat))
 
 
-def _part_remarks(present: Sequence[str], beside: Sequence[str], *, test_only: bool) -> list[str]:
+def _part_remarks(present: Sequence[str], ignored: Sequence[str], *, test_only: bool) -> list[str]:
     """Return remarks on parts that are not read, or missing for training."""
     remarks = []
-    if beside:
-        remarks.append(f"folders beside {', '.join(present)} are not read: {join_names(beside)}")
+    if ignored:
+        remarks.append(f"folders beside {', '.join(present)} are not read: {join_names(ignored)}")
     if {"val", "test"} <= {*present}:
         remarks.append("test/ is not used: val/ is the test part")
     elif len(present) == 1 and not test_only:
@@ -382,14 +383,7 @@ def _class_remarks(parts: Parts, folder: int | None) -> list[str]:
             alone = [c for c, paths in parts[part].items() if paths and not parts[other].get(c)]
             if alone:
                 remarks.append(f"no {other} images of class {join_names(alone)}")
-    by_case = defaultdict[str, list[str]](list)
-    for name in names:
-        by_case[name.casefold().strip()].append(name)
-    alike = [same for same in by_case.values() if len(same) > 1]
-    remarks += [
-        f"classes that differ in case or outer blanks alone: {', '.join(map(repr, same))}"
-        for same in alike
-    ]
+    remarks += look_alikes("classes", names)
     if folder is not None:
         for name in names:
             paths = [p for classes in parts.values() for p in classes.get(name, ())]

@@ -7,8 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from marginctl.data.images.base import ImageDataset
-from marginctl.data.images.in_memory import InMemoryImages
+from marginctl.data.images.image_sets import ImageDataset
 from marginctl.data.images.on_disk import FileSplit, OnDiskImages
 from marginctl.data.loading.loader import BatchLoader, InMemoryLoader
 from marginctl.data.loading.transforms import ImageTransform, compose
@@ -109,5 +108,4 @@ def make_loader(
     """Return the loader of images in memory or on disk."""
     if isinstance(images, OnDiskImages):
         return OnDiskLoader(images, device, seed, augment, channels_last=channels_last, world=world)
-    assert isinstance(images, InMemoryImages)
     return InMemoryLoader(images, device, seed, augment, channels_last=channels_last, world=world)

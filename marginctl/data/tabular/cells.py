@@ -16,8 +16,9 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
-from marginctl.data.tabular.numbers import may_be_grouped
+from marginctl.data.tabular.numbers import may_be_grouped, to_number
 from marginctl.errors import RequestError
 from marginctl.utils.text import count_noun, file_name, one_line, printable, shorten
 
@@ -60,7 +61,7 @@ class Cells:
     path: Path
     form: str
     frame: pd.DataFrame
-    lines: "np.ndarray[tuple[int], np.dtype[np.int64]]"
+    lines: NDArray[np.int64]
     remarks: list[str] = field(default_factory=list)
     files: dict[int, Path] = field(default_factory=dict)
 
@@ -88,24 +89,24 @@ def read_cells(path: Path, *, header: bool = True, text: str | None = None) -> C
         RequestError: the file is no such table.
     """
     content, form = read_content(path)
-    form = f", {form}" if form else ""
     if content.startswith(b"PK\x03\x04"):
         with _open_zip(path, content) as archive:
             names = [n for n in archive.namelist() if n[-1] != "/" and n[:9] != "__MACOSX/"]
             if "xl/workbook.xml" in names or "content.xml" in names:
-                return _from_pandas(path, "a workbook", header)
+                return _from_pandas(path, content, "a workbook", header)
             if len(names) != 1:
                 raise RequestError(
-                    f"{path}: a zip file of {count_noun(len(names), 'file')}: expected one table"
+                    f"{path}: a zip file of {count_noun(len(names), 'file')}: expected one table: "
+                    "unpack it and name one of them"
                 )
             try:
-                content, form = archive.read(names[0]), ", zip"
+                content, form = archive.read(names[0]), "zip"
             except Exception as error:  # a corrupt file can make the reader raise anything
                 raise RequestError(f"{path}: a corrupt zip file: {one_line(str(error))}") from None
     if content.startswith(b"\xd0\xcf\x11\xe0"):
-        return _from_pandas(path, "a workbook", header)
+        return _from_pandas(path, content, "a workbook", header)
     if content.startswith(b"PAR1"):
-        return _from_pandas(path, "a Parquet file", True)
+        return _from_pandas(path, content, "a Parquet file", True)
     for magic, problem in NOT_TABLES.items():
         if content.startswith(magic):
             raise RequestError(f"{path}: {problem}")
@@ -122,7 +123,7 @@ def read_cells(path: Path, *, header: bool = True, text: str | None = None) -> C
         cells = _read_arff(path, content_text)
     else:
         cells = _read_text(path, content_text, header, text)
-    cells.form += form
+    cells.form += f", {form}" if form else ""
     if encoding not in ("utf-8-sig", "utf-8"):
         cells.remarks.append(f"the text was read as {encoding}")
     return cells
@@ -171,19 +172,20 @@ def _decode(path: Path, content: bytes) -> tuple[str, str]:
     raise RequestError(f"{path}: a binary file: expected a table, such as CSV in UTF-8")
 
 
-def _from_pandas(path: Path, what: str, header: bool) -> Cells:
+def _from_pandas(path: Path, content: bytes, what: str, header: bool) -> Cells:
     """Return the cells of a workbook's largest worksheet or of a Parquet file."""
-    remark = ""
+    remarks = []
+    file = io.BytesIO(content)
     try:
         if what == "a Parquet file":
-            frame = pd.read_parquet(path)
+            frame = pd.read_parquet(file)
         else:
             tables = pd.read_excel(
-                path, None, engine="calamine", header=None, dtype=object, na_filter=False
+                file, None, engine="calamine", header=None, dtype=object, na_filter=False
             )
             name, frame = max(tables.items(), key=lambda item: item[1].size)
             if len(tables) > 1:
-                remark = (
+                remarks.append(
                     f"of {len(tables)} worksheets, '{shorten(str(name))}' was read, the largest"
                 )
     except ImportError as error:
@@ -196,11 +198,11 @@ def _from_pandas(path: Path, what: str, header: bool) -> Cells:
         raise RequestError(f"{path}: {what} that cannot be read: {one_line(str(error))}") from None
     if not frame.size:
         raise RequestError(f"{path}: {what} without rows: expected a header and rows")
-    frame = frame.map(lambda value: "" if pd.isna(value) else one_line(str(value)))
+    frame = frame.astype(object).where(frame.notna(), "").map(lambda value: one_line(str(value)))
     text = frame.to_csv(header=what == "a Parquet file", index=False)
     cells = _read_text(path, text, header, None, ",")
     cells.form = what.removeprefix("a ")
-    cells.remarks += [remark] if remark else []
+    cells.remarks += remarks
     return cells
 
 
@@ -247,17 +249,16 @@ def _read_text(
     fast = None
     if text_column is not None and _is_plain(lines[skipped:], separator):
         fast = _read_plain(lines, skipped + header, separator)
-    if fast is None:
-        rows, numbers = _records(path, "".join(lines[skipped:]), separator)
-        numbers = [number + skipped for number in numbers]
-    else:  # the first rows show the form of all
-        head = "".join(lines[skipped : skipped + 200])
-        rows, numbers = _records(path, head, separator)[0], list(range(skipped + 1, len(lines) + 1))
+    shown = lines[skipped:] if fast is None else lines[skipped : skipped + 200]
+    rows, numbers = _records(path, shown, separator)
+    numbers = [number + skipped for number in numbers]
+    if fast is not None:  # the first rows show the form of all
+        numbers = list(range(skipped + 1, len(lines) + 1))
     width = Counter(map(len, rows[:200])).most_common(1)[0][0]
     # separators at the end of every row make no columns
-    filled = max(i for row in rows[:200] for i, cell in enumerate(row, 1) if cell)
-    width = min(width, filled)
-    names, start = _numbered(width), 1
+    while width > 1 and not any(row[width - 1] for row in rows if len(row) >= width):
+        width -= 1
+    names, start = [str(i) for i in range(1, width + 1)], 1
     if header:
         # titles and comments above the header have fewer cells, or the others are empty; R leaves
         # out the row names' name
@@ -300,6 +301,8 @@ def _read_text(
         remarks.append(f"line {start} looks like a row of data: give --no-header if it is one")
     frame = pd.DataFrame(rows, dtype=object)
     if fast is not None:
+        if fast.iloc[:, len(names) :].astype(bool).any(axis=None):  # far below the first rows
+            return _read_text(path, text, header, None, separator)
         fast = fast[range(len(names))]
         spelled = [i for i in fast if names[i] == text_column or _as_text(frame[i], fast[i])]
         frame = fast
@@ -309,17 +312,18 @@ def _read_text(
             frame[i] = frame[i].str.strip()
     # a separator at the end of every line makes a column without a name or a value
     unnamed = [i for i, name in enumerate(names) if not name and not frame[i].astype(bool).any()]
-    frame = frame.drop(columns=unnamed)
-    frame.columns = pd.Index(_names(path, [names[i] for i in frame], start))
+    frame.columns = pd.Index(_names(path, names, start))
+    frame = frame.drop(columns=frame.columns[unnamed])
     form = f"{SEPARATORS.get(separator, separator)}-separated"
     return Cells(path, form, frame, np.array(numbers), remarks)
 
 
-def _records(path: Path, text: str, separator: str) -> tuple[list[list[str]], list[int]]:
+def _records(path: Path, lines: list[str], separator: str) -> tuple[list[list[str]], list[int]]:
     """Return the stripped cells of each record, without blank lines, and the line it starts at.
 
     Python's reader is used because pandas fills a record that is too short, without a word.
     """
+    text = "".join(lines)
     if separator == " ":
         text = re.sub(r"[ \t]+", " ", text)
     # most files of numbers have neither, and stripping their cells would take a third of the time
@@ -340,7 +344,7 @@ def _records(path: Path, text: str, separator: str) -> tuple[list[list[str]], li
             line = reader.line_num
     except csv.Error as error:
         unclosed = "unexpected end" in str(error) or "field limit" in str(error)
-        where = line + 1 + _lines_before_open_quote(text, line, separator) if unclosed else line + 1
+        where = _open_quote(lines, line) if unclosed else line + 1
         problem = "a quote opens here and is not closed" if unclosed else f"not CSV: {error}"
         raise RequestError(f"{path}:{where}: {problem}: correct this line") from None
     if not rows:
@@ -388,25 +392,26 @@ def _read_plain(
 
 
 def _as_text(head: "pd.Series[str]", column: "pd.Series[float]") -> bool:
-    """Return whether the spelling of a column matters: texts, odd numbers, codes such as 1E2."""
-    if column.dtype.kind not in "iuf":
+    """Return whether the spelling of a column matters: texts, odd numbers, codes such as 1E2.
+
+    Where the first rows have no point, one below may stand between thousands.
+    """
+    if column.dtype.kind not in "iuf" or not (np.abs(column) < 2**53).all():
         return True
-    values = column.to_numpy(np.float64)
-    if not (np.abs(values) < 2**53).all():
-        return True
-    codes = column.dtype.kind == "f" and (values % 1 == 0).all()
-    return bool(codes) or may_be_grouped(head.tolist())
+    if column.dtype.kind != "f":
+        return False
+    texts = head.tolist()
+    return bool((column % 1 == 0).all()) or "." not in "".join(texts) or may_be_grouped(texts)
 
 
-def _lines_before_open_quote(text: str, line: int, separator: str) -> int:
-    """Return how many lines after `line` the quote opens that is not closed."""
-    rest = "".join(list(io.StringIO(text))[line:])
-    opened, last = False, 0
-    for i, character in enumerate(rest):
-        if character == '"':
+def _open_quote(lines: list[str], above: int) -> int:
+    """Return the line, below a number of lines, of the quote that is not closed."""
+    opened, where = False, above + 1
+    for number, line in enumerate(lines[above:], above + 1):
+        for _ in range(line.count('"')):
             opened = not opened
-            last = i if opened else last
-    return rest.count("\n", 0, last)
+            where = number if opened else where
+    return where
 
 
 def _check_quotes(path: Path, rows: list[list[str]], numbers: list[int], separator: str) -> None:
@@ -460,13 +465,11 @@ def _looks_like_a_row(names: list[str], rows: list[list[str]]) -> bool:
     decimal = re.compile(r"[-+]?\d*[.,]\d+")
     if any(decimal.fullmatch(name) for name in names):
         return True
-    numbered = all(map(is_number, names)) and set(np.diff([float(n) for n in names])) == {1}
-    words = [] if numbered else [i for i, name in enumerate(names) if name]
-    return any(names[i] == row[i] for i in words for row in rows)
-
-
-def _numbered(width: int) -> list[str]:
-    return [str(i) for i in range(1, width + 1)]
+    numbers = [to_number(name) for name in names]
+    if set(np.diff(numbers)) == {1}:  # numbered columns
+        return False
+    columns = zip(names, zip(*rows, strict=False), strict=False)
+    return any(name and name in column for name, column in columns)
 
 
 def unnamed(number: int) -> str:
@@ -523,12 +526,3 @@ def _separator(text: str) -> str:
     words = Counter(len(line.split()) for line in head.split("\n")[:50] if line.strip())
     columns, count = words.most_common(1)[0]
     return " " if columns > 1 and count >= 0.9 * words.total() else best
-
-
-def is_number(text: str) -> bool:
-    """Return whether a text is a number, without underscores."""
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return "_" not in text

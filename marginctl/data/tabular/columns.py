@@ -1,18 +1,17 @@
 """The type of each column of a table, and its values as numbers or categories."""
 
 import re
-import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal, InvalidOperation
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from marginctl.data.names import look_alikes
 from marginctl.data.tabular.numbers import Numbers, parse_numbers
-from marginctl.utils.text import join_names, shorten
+from marginctl.utils.text import shorten
 
 ColumnType = Literal["numeric", "categorical", "boolean", "date", "id", "text", "constant"]
 # Missing in a column of numbers; values elsewhere, with a remark.
@@ -29,7 +28,7 @@ ODD_WORDS, MANY_NUMBERS = 2, 10
 TEXT_FRACTION = 0.5  # a column with more distinct values than this fraction of its rows is text
 MAX_MAGNITUDE = 1e30
 BOOLEANS = ({"true", "false"}, {"yes", "no"}, {"y", "n"}, {"t", "f"}, {"on", "off"})
-ID_NAME = re.compile(r"(.*[_\- ])?(id|uuid|guid|index|key|row|no|nr)|unnamed.*|", re.IGNORECASE)
+ID_NAME = re.compile(r"(.*[_\- ])?(id|uuid|guid|index|key|row|no|nr)|unnamed.*", re.IGNORECASE)
 _MONTHS = (
     "january february march april may june july august september october november december "
     "januar jänner februar märz mai juni juli oktober dezember janvier février mars avril juin "
@@ -102,22 +101,22 @@ def read_column(
     if not isinstance(cells, list):
         return _numeric_column(name, Numbers(cells), train, Counter(), [])
     numbers = parse_numbers(cells, mark)
-    finite = bool((np.abs(numbers.values) < MAX_MAGNITUDE).all())
-    if finite and not _merges(cells, numbers.values):  # most columns: nothing is missing or odd
+    plain = bool((np.abs(numbers.values) < MAX_MAGNITUDE).all())
+    if plain and not _merges(cells, numbers.values):  # most columns: nothing is missing or odd
         return _numeric_column(name, numbers, train, Counter(), [])
-    absent = np.array([not cell or cell.lower() in NA_WORDS for cell in cells], bool)
-    empty = np.array([not cell for cell in cells], bool)
     filled = [cell for cell, is_train in zip(cells, train, strict=True) if cell and is_train]
+    missing = cells.count("")
     if not filled:
-        return ReadColumn(name, "constant", False, int(empty.sum()), remarks=("it has no value",))
+        return ReadColumn(name, "constant", False, missing, remarks=("it has no value",))
     dates = [cell for cell in filled if cell.lower() not in MAY_MEAN_MISSING]
     if dates and np.mean([bool(DATE.fullmatch(cell)) for cell in dates]) >= 1 - ODD_FRACTION:
-        return ReadColumn(name, "date", False, int(empty.sum()) + len(filled) - len(dates))
-    present = np.flatnonzero(~absent)
-    if train[present].any():
-        texts = [cells[i] for i in present]
+        return ReadColumn(name, "date", False, missing + len(filled) - len(dates))
+    absent = {cell for cell in set(cells) if not cell or cell.lower() in NA_WORDS}
+    present = np.array([cell not in absent for cell in cells])
+    if present[train].any():
+        texts = [cell for cell in cells if cell not in absent]
         read = parse_numbers(texts, mark)
-        odd = ~np.isfinite(read.values)
+        odd = ~(np.abs(read.values) < MAX_MAGNITUDE)
         odd_fraction = odd[train[present]].mean()
         are_words = (
             odd_fraction <= 0.5
@@ -126,13 +125,11 @@ def read_column(
         )
         if (odd_fraction <= ODD_FRACTION or are_words) and not _merges(texts, read.values):
             values = np.full(len(cells), np.nan)
-            values[present] = read.values
-            words = Counter(cell for cell, a in zip(cells, absent, strict=True) if a and cell)
-            odd |= np.abs(read.values) >= MAX_MAGNITUDE
-            values[present[odd]] = np.nan
+            values[present] = np.where(odd, np.nan, read.values)
+            words = Counter(cell for cell in cells if cell and cell in absent)
             unread = [text for text, is_odd in zip(texts, odd, strict=True) if is_odd]
             return _numeric_column(name, Numbers(values, read.remark), train, words, unread)
-    return _text_column(name, cells, empty, filled)
+    return _text_column(name, cells, missing, filled)
 
 
 def _numeric_column(
@@ -149,9 +146,10 @@ def _numeric_column(
     remarks = [numbers.remark] if numbers.remark else []
     if unread:
         examples = ", ".join(f"'{shorten(text)}'" for text in dict.fromkeys(unread[:3]))
-        remarks.append(f"{examples}: no finite number, read as missing ({len(unread)} in all)")
+        remarks.append(f"{examples}: no number up to 1e30, read as missing ({len(unread)} in all)")
     kind: ColumnType = "numeric"
-    if present.min() >= 19e6 and (present % 1 == 0).all() and _are_compact_dates(present):
+    integers = (present % 1 == 0).all()
+    if integers and all(COMPACT_DATE.fullmatch(f"{number:.0f}") for number in present):
         kind = "date"
     elif _is_id(name, values[train & ~np.isnan(values)]):
         kind = "id"
@@ -166,10 +164,11 @@ def _numeric_column(
 def _merges(texts: Sequence[str], numbers: NDArray[np.float64]) -> bool:
     """Return whether different whole numbers or codes become one, such as 1E2 and 100.
 
-    Numbers of more than 15 digits and codes with an E do.
+    Numbers of more than 15 digits do, and codes with an E where no number has decimals.
     """
-    large = np.isfinite(numbers) & (np.abs(numbers) >= 2**53)
-    if not large.any() and "e" not in "".join(texts).lower():
+    finite = numbers[np.isfinite(numbers)]
+    codes = (finite % 1 == 0).all() and "e" in "".join(texts).lower()
+    if not codes and not (np.abs(finite) >= 2**53).any():
         return False
     spelled: dict[float, str] = {}
     for text, number in zip(texts, numbers, strict=True):
@@ -178,10 +177,6 @@ def _merges(texts: Sequence[str], numbers: NDArray[np.float64]) -> bool:
             if spelled.setdefault(float(number), canonical) != canonical:
                 return True
     return False
-
-
-def _are_compact_dates(numbers: NDArray[np.float64]) -> bool:
-    return all(COMPACT_DATE.fullmatch(f"{number:.0f}") for number in numbers)
 
 
 def _is_id(name: str, numbers: NDArray[np.float64]) -> bool:
@@ -193,10 +188,7 @@ def _is_id(name: str, numbers: NDArray[np.float64]) -> bool:
     return bool(counts_up or ID_NAME.fullmatch(name))
 
 
-def _text_column(
-    name: str, cells: list[str], empty: NDArray[np.bool_], filled: list[str]
-) -> ReadColumn:
-    missing = int(empty.sum())
+def _text_column(name: str, cells: list[str], missing: int, filled: list[str]) -> ReadColumn:
     folded = {cell.casefold() for cell in filled}
     boolean = len(folded) == 2 and any(folded == pair for pair in BOOLEANS)
     if boolean:
@@ -222,39 +214,3 @@ def _text_column(
         remarks.append(f"{shown}: only in test rows ({unknown.total()}), read as missing")
     kind: ColumnType = "boolean" if boolean else "categorical"
     return ReadColumn(name, kind, True, missing, categories, values, tuple(remarks))
-
-
-def look_alikes(what: str, names: Iterable[str]) -> list[str]:
-    """Return remarks on different names that look alike, or that are equal as numbers."""
-    groups: dict[str, list[str]] = {}
-    for name in names:
-        groups.setdefault(_appearance(name), []).append(name)
-    by_kind: dict[str, list[str]] = {}
-    for group in groups.values():
-        if len(group) > 1:
-            same_letters = len({name.casefold() for name in group}) == 1
-            kind = "differ only in case" if same_letters else "look alike"
-            shown = [f"'{shorten(name)}'" if name.isascii() else ascii(name) for name in group]
-            by_kind.setdefault(kind, []).append(" and ".join(shown))
-    return [
-        f"{what} that {kind} are distinct: {join_names(shown, 5)}"
-        for kind, shown in by_kind.items()
-    ]
-
-
-# Cyrillic and Greek letters that look like Latin ones.
-_CONFUSABLE = str.maketrans(
-    "аеорсухіјѕԁһАВЕКМНОРСТУХІЈЅαοιΑΒΕΖΗΙΚΜΝΟΡΤΥΧ", "aeopcyxijsdhABEKMHOPCTYXIJSaoiABEZHIKMNOPTYX"
-)
-
-
-def _appearance(name: str) -> str:
-    """Return a key that is equal for names that look alike."""
-    text = unicodedata.normalize("NFKC", name)
-    text = "".join(" " if c.isspace() else c for c in text)
-    text = "".join(c for c in text if unicodedata.category(c) not in ("Cf", "Cc"))
-    text = " ".join(text.translate(_CONFUSABLE).split()).casefold()
-    try:
-        return text if "_" in text else str(Decimal(text).normalize())
-    except InvalidOperation:
-        return text

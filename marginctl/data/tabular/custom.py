@@ -11,11 +11,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from marginctl.data.tabular.cells import Cells, is_number, read_cells
-from marginctl.data.tabular.columns import MAY_MEAN_MISSING, ReadColumn, look_alikes, read_column
-from marginctl.data.tabular.dataset import Column, TabularDataset
-from marginctl.data.tabular.numbers import decimal_mark, parse_numbers
-from marginctl.data.tabular.summary import TableSummary
+from marginctl.data.names import look_alikes
+from marginctl.data.tabular.cells import Cells, read_cells
+from marginctl.data.tabular.columns import MAY_MEAN_MISSING, ReadColumn, read_column
+from marginctl.data.tabular.dataset import Column, TableSummary, TabularDataset
+from marginctl.data.tabular.numbers import decimal_mark, parse_numbers, to_number
 from marginctl.errors import RequestError
 from marginctl.utils.text import count_noun, did_you_mean, join_names, one_line, shorten
 
@@ -99,9 +99,9 @@ def read_train_test_tables(
         raise RequestError(f"{joined.name}: no {split} row can be used: each one has {reason}")
     assert dataset.summary is not None
     remarks = dataset.summary.remarks
-    shared = joined.frame[is_train].merge(joined.frame[~is_train].drop_duplicates(), how="inner")
+    shared = joined.frame[~is_train].merge(joined.frame[is_train].drop_duplicates(), how="inner")
     if len(shared):
-        rows = count_noun(len(shared.drop_duplicates()), "row")
+        rows = count_noun(len(shared), "row")
         remarks.append(f"{rows} of the test file are also in the training file")
     remarks.append(f"{len(test_rows)} of the used rows are test rows")
     numbers = np.concatenate([np.arange(1, len(c.frame) + 1) for c in (first, second)])
@@ -192,8 +192,8 @@ def _read_columns(
         else frame[name].tolist()
         for name in names
     ]
-    texts = [list(dict.fromkeys(filter(None, c[:300]))) for c in columns if isinstance(c, list)]
-    mark = decimal_mark(texts)
+    head = [map(str, frame[name].head(300)) for name in names]
+    mark = decimal_mark([list(dict.fromkeys(filter(None, texts))) for texts in head])
     return [
         read_column(name, column, train, mark) for name, column in zip(names, columns, strict=True)
     ]
@@ -214,16 +214,16 @@ def _column_remarks(columns: list[ReadColumn], rows: int) -> list[str]:
             f"'{word}' read as a value, though it may mean missing: {join_names(names)}: leave a "
             "cell empty where its value is missing"
         )
-    partly = [f"{c.name} ({c.missing})" for c in columns if _has_missing(c)]
+    partly = [
+        f"{c.name} ({c.missing})"
+        for c in columns
+        if c.values is not None and np.isnan(c.values).any()
+    ]
     if partly:
         remarks.append(
             f"missing values, imputed inside the folds, of {rows} rows: {join_names(partly)}"
         )
     return remarks
-
-
-def _has_missing(column: ReadColumn) -> bool:
-    return column.values is not None and bool(np.isnan(column.values).any())
 
 
 def _drop_missing(
@@ -282,7 +282,7 @@ def _labels(
             f"row: expected one of {join_names(sorted(distinct))}"
         )
     _check_classes(cells.name, target, distinct, len(labelled))
-    classes = sorted(distinct, key=lambda c: (float(c) if is_number(c) else np.inf, c))
+    classes = sorted(distinct, key=lambda c: (np.nan_to_num(to_number(c), nan=np.inf), c))
     words = [f"'{c}' ({labels.count(c)})" for c in classes if c.lower() in MAY_MEAN_MISSING]
     if words:
         summary.remarks.append(

@@ -1,15 +1,15 @@
-"""TabularDataset: a table for classification in memory."""
+"""TabularDataset: a table for classification in memory, and what is used of a user's table."""
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from marginctl.data.tabular.summary import TableSummary
+    from marginctl.data.tabular.columns import ReadColumn
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,44 @@ class Column:
 
     name: str
     categories: tuple[str, ...] = ()
+
+
+@dataclass
+class TableSummary:
+    """What is used of a table.
+
+    Attributes:
+        name: the file's name.
+        form: how the file is written, such as `comma-separated`.
+        rows: data rows in the file.
+        rows_used: of them, those that are used.
+        classes: the number of used rows of each class.
+        columns: the feature columns, the unused ones included.
+        remarks: what was dropped, guessed or may be wrong, a sentence each.
+    """
+
+    name: str
+    form: str
+    rows: int = 0
+    rows_used: int = 0
+    classes: dict[str, int] = field(default_factory=dict)
+    columns: "list[ReadColumn]" = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the document of `data inspect --json`."""
+        return {
+            "kind": "table",
+            "rows": self.rows,
+            "rows_used": self.rows_used,
+            "classes": [{"name": name, "count": count} for name, count in self.classes.items()],
+            "columns": [
+                {key: getattr(column, key) for key in ("name", "type", "used", "missing")}
+                | {"categories": list(column.categories)}
+                for column in self.columns
+            ],
+            "remarks": self.remarks,
+        }
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +88,7 @@ class TabularDataset:
     columns: tuple[Column, ...]
     row_numbers: NDArray[np.int64] | None = None
     fixed_test: NDArray[np.int64] | None = None
-    summary: "TableSummary | None" = None
+    summary: TableSummary | None = None
 
     @property
     def num_rows(self) -> int:
@@ -72,8 +110,7 @@ class TabularDataset:
             content.update(repr([column.categories for column in self.columns]).encode())
         content.update(np.ascontiguousarray(self.x, "<f8").tobytes())
         content.update(np.ascontiguousarray(self.y, "<i8").tobytes())
-        if self.row_numbers is not None:
-            content.update(np.ascontiguousarray(self.row_numbers, "<i8").tobytes())
-        if self.fixed_test is not None:
-            content.update(np.ascontiguousarray(self.fixed_test, "<i8").tobytes())
+        for rows in (self.row_numbers, self.fixed_test):
+            if rows is not None:
+                content.update(np.ascontiguousarray(rows, "<i8").tobytes())
         return content.hexdigest()

@@ -42,7 +42,8 @@ def check_uci_name(name: str) -> str:
     return name
 
 
-def _missing_files(name: str, data_dir: Path) -> list[str]:
+def missing_files(name: str, data_dir: Path) -> list[str]:
+    """Return the original files of a data set that its folder lacks."""
     folder = data_dir / "uci" / name
     files = [file["file"] for file in uci_definitions()[name]["files"]]
     return [file for file in files if not (folder / file).is_file()]
@@ -50,7 +51,7 @@ def _missing_files(name: str, data_dir: Path) -> list[str]:
 
 def is_missing(name: str, data_dir: Path) -> bool:
     """Return whether files of a data set are missing and none are embedded."""
-    return bool(_missing_files(name, data_dir)) and "embedded" not in uci_definitions()[name]
+    return bool(missing_files(name, data_dir)) and "embedded" not in uci_definitions()[name]
 
 
 def load_uci(name: str, data_dir: Path) -> "TabularDataset":
@@ -63,7 +64,7 @@ def load_uci(name: str, data_dir: Path) -> "TabularDataset":
     check_uci_name(name)
     definition = uci_definitions()[name]
     folder = data_dir / "uci" / name
-    missing = _missing_files(name, data_dir)
+    missing = missing_files(name, data_dir)
     if not missing:
         tables = [(f, _read(folder / f["file"], f)) for f in definition["files"]]
         source = str(folder)

@@ -18,9 +18,9 @@ from sklearn.datasets import load_digits
 from marginctl.data.images import readers
 from marginctl.data.images.in_memory import InMemoryImages, load_in_memory, split_digest
 from marginctl.data.images.registry import IMAGE_SETS
-from marginctl.data.images.subsets import stratified_order
 from marginctl.data.paths import MissingDataError
 from marginctl.errors import RequestError
+from marginctl.utils.seed import stratified_order
 from tests.data.helpers import denied, refusal, write
 
 loaded = functools.cache(load_in_memory)  # once for all tests that only look

@@ -266,7 +266,7 @@ def test_classes_of_one_part_and_names_that_look_alike(pets):
     assert summary.remarks == [
         "no val images of class Cat",
         "no train images of class owl",
-        "classes that differ in case or outer blanks alone: 'Cat', 'cat'",
+        "classes that differ only in case are distinct: 'Cat' and 'cat'",
     ]
     assert summary.parts["val"].classes["emu"] == 0
 
@@ -274,7 +274,8 @@ def test_classes_of_one_part_and_names_that_look_alike(pets):
 @pytest.mark.parametrize("name", ["dog ", "DOG", "\u00a0Dog"])
 def test_a_class_that_another_part_writes_otherwise(pets, name):
     (pets / "val" / "dog").rename(pets / "val" / name)
-    alike = f"classes that differ in case or outer blanks alone: 'dog', {name!r}"
+    kind = "differ only in case" if name == "DOG" else "look alike"
+    alike = f"classes that {kind} are distinct: 'dog' and {name!r}"
     assert alike in inspect_images(pets).remarks
 
 
@@ -300,6 +301,13 @@ def test_one_part_alone(pets, part, remark):
     summary = inspect_image_set(f"folder:{pets}", pets, test_only=True)
     assert summary is not None
     assert summary.remarks == []
+
+
+@pytest.mark.parametrize("other", ["c\u0430t", "cat\u200b", "\uff43at"])
+def test_class_folders_that_look_alike(pets, other):
+    paint(pets / "train" / other / "1.png", colour(900))
+    paint(pets / "val" / other / "1.png", colour(901))
+    assert any(r.startswith("classes that look alike") for r in inspect_images(pets).remarks)
 
 
 def test_two_unicode_forms_are_one_class(pets):

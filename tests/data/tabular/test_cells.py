@@ -7,6 +7,7 @@ import io
 import lzma
 import zipfile
 
+import pandas as pd
 import pytest
 
 from marginctl.data.tabular.cells import read_cells
@@ -166,3 +167,34 @@ def test_an_arff_file_in_any_language(tmp_path, words):
     assert list(frame) == ["größe", "when", "kind"]
     assert frame["kind"].tolist() == list(words) * 10
     assert frame["when"][4].startswith("2021-01-05")
+
+
+@pytest.mark.parametrize("quote", ["", '"'])
+@pytest.mark.parametrize("ends", ["", ",", ",,"])
+@pytest.mark.parametrize("row", [5, 201, 900])
+def test_a_value_in_a_column_without_a_name_is_read(tmp_path, row, ends, quote):
+    """Also far below the rows by which the form of a file is recognised."""
+    lines = ["x,kind," + ends, *[f"{i},{quote}a{quote},{ends}" for i in range(1000)]]
+    lines[row] += "note"
+    path = tmp_path / "t.csv"
+    path.write_text("\n".join(lines))
+    cells = read_cells(path, text="kind")
+    assert list(cells.frame) == ["x", "kind", f"unnamed column {3 + len(ends)}"]
+    assert [str(v) for v in cells.frame["x"]] == [str(i) for i in range(1000)]
+    assert cells.frame.iloc[:, 2].tolist() == [*[""] * (row - 1), "note", *[""] * (1000 - row)]
+
+
+@pytest.mark.parametrize("character", ["\u2028", "\u2029", "\x85", "\x0b", "\x0c"])
+def test_only_line_ends_count_as_lines(tmp_path, character):
+    path = tmp_path / "t.csv"
+    path.write_text(f'x,kind\n1{character}2,a\n3{character}4,b\n5,a\n6,"b\n7,a\n')
+    with pytest.raises(RequestError, match=r"t\.csv:5: a quote opens here"):
+        read_cells(path)
+
+
+def test_a_compressed_workbook(tmp_path):
+    content = io.BytesIO()
+    pd.DataFrame({"x": [1.5, 2], "kind": ["a", "b"]}).to_excel(content, index=False)
+    path = tmp_path / "t.xlsx.gz"
+    path.write_bytes(gzip.compress(content.getvalue()))
+    assert read_cells(path).frame.to_numpy().tolist() == [["1.5", "a"], ["2", "b"]]

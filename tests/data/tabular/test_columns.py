@@ -64,3 +64,12 @@ def test_dates_of_other_programs_and_languages(date, missing):
 @pytest.mark.parametrize("word", ["marker {}", "general {}", "setting {}", "decision {}"])
 def test_a_word_that_begins_as_a_month_is_no_date(word):
     assert read("kind", [word.format(i % 5 + 10) for i in range(60)]).type == "categorical"
+
+
+@pytest.mark.parametrize("large", ["1e300", "1e30", "-2.5e200", "1" + "0" * 60])
+@pytest.mark.parametrize("share", [2, 10])
+def test_numbers_too_large_to_be_scaled_are_no_numbers(large, share):
+    cells = ["1.5", *[large] * share] * 4
+    column = read("x", cells)
+    assert (column.type, column.categories) == ("categorical", tuple(sorted({"1.5", large})))
+    assert read("x", [large, large + "0"] * 20).type == "categorical"

@@ -3,6 +3,7 @@
 import bz2
 import gzip
 import io
+import itertools
 import lzma
 import unicodedata
 import zipfile
@@ -397,6 +398,52 @@ def test_numeric_labels_are_ordered_as_numbers(write):
     assert read_table(write(text), "class").classes == ("2", "9", "10")
 
 
+@pytest.mark.parametrize("word", ["nan", "NaN", "inf", "Infinity"])
+@pytest.mark.parametrize("order", [*itertools.permutations(range(4))])
+def test_the_order_of_classes_does_not_depend_on_the_order_of_rows(write, word, order):
+    labels = [("10", "9", word, "a")[i] for i in order]
+    text = "n,class\n" + "".join(f"{i * 7 % 11},{labels[i % 4]}\n" for i in range(40))
+    assert read_table(write(text), "class").classes == ("9", "10", *sorted([word, "a"]))
+
+
+COLUMNS = {  # values of two columns in turn, and what the first one means
+    "a decimal point in the other column": (["990", "1.040", "850"], ["2.5", "0.75"], 1.04),
+    "a decimal point in short": (["12", "1.125", "7"], ["3.5", "10.25", "0.5"], 1.125),
+    "no decimal mark elsewhere": (["990", "1.040", "850"], ["2", "7", "3"], 1040),
+    "codes beside decimals": (["100", "1E2", "2.5"], ["2", "7"], 100),
+    "many digits": (["0.1", "0.12345678901234567891", "2.5"], ["2"], 0.12345678901234567891),
+    "many digits, small": (["0.1", "6.9294956446009195e-15", "2"], ["2"], 6.9294956446009195e-15),
+}
+
+
+@pytest.mark.parametrize("case", COLUMNS)
+@pytest.mark.parametrize("empty", [False, True])
+def test_a_number_is_the_same_with_quotes_and_without(write, case, empty):
+    """Tables without a quote or an empty cell are read by pandas, others by Python's reader."""
+    first, second, value = COLUMNS[case]
+    rows = [[first[i % len(first)], second[i % len(second)], "xy"[i % 2]] for i in range(60)] + [
+        ["", "", "x"]
+    ] * empty
+    plain, quoted = (
+        read_table(write("a,b,class\n" + "".join(
+            ",".join(f"{quote}{cell}{quote}" for cell in row) + "\n" for row in rows
+        )), "class")
+        for quote in ("", '"')
+    )  # fmt: skip
+    assert plain.x[1, 0] == quoted.x[1, 0] == value
+    assert np.array_equal(plain.x, quoted.x, equal_nan=True)
+    assert types(plain.summary) == types(quoted.summary)
+
+
+@pytest.mark.parametrize("above", [150, 199, 200, 900])
+@pytest.mark.parametrize(("text", "value"), [("1.040", 1040), ("12.480", 12480)])
+def test_a_thousand_far_below_the_first_rows(write, above, text, value):
+    """Until there, no number has a point."""
+    cells = [str(i * 7 % 990) for i in range(above)] + [text, "990", text]
+    rows = "".join(f"{cell};{i % 7},5;{'xy'[i % 2]}\n" for i, cell in enumerate(cells))
+    assert read_table(write("a;b;class\n" + rows), "class").x[above, 0] == value
+
+
 def test_a_class_of_one_row_is_used(write):
     assert summary_of(write(PLAIN + "3,3,z\n")).classes == {"x": 10, "y": 10, "z": 1}
 
@@ -410,7 +457,7 @@ def test_odd_words_among_numbers_are_named_and_missing(write, word):
     data = read_table(write(PLAIN.replace("1.5,3,y", f"{word},3,y")), "class")
     assert np.isnan(data.x[3, 0])
     assert (
-        f"column 'a': '{word}': no finite number, read as missing (1 in all)"
+        f"column 'a': '{word}': no number up to 1e30, read as missing (1 in all)"
         in data.summary.remarks
     )
 
