@@ -26,6 +26,7 @@ from marginctl.objectives.parsing import ParsedObjective
 from marginctl.objectives.parts import plugin_origins
 from marginctl.recipe.uci_cv import Protocol, UciCvRecipe
 from marginctl.runs.run_dir import digest
+from marginctl.utils.text import join_names
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,7 +238,7 @@ def data_warnings(datasets: Iterable[TabularDataset], protocol: Protocol) -> lis
         spread = np.nanmax(dataset.x, axis=0) - np.nanmin(dataset.x, axis=0)
         vanishing = np.flatnonzero((spread > 0) & (spread < SMALLEST_SPREAD))
         if len(vanishing) and protocol.scaling != "none":
-            names = ", ".join(f"'{dataset.columns[j].name}'" for j in vanishing)
+            names = join_names([f"'{dataset.columns[j].name}'" for j in vanishing])
             lines.append(
                 f"{dataset.name}: values that differ by less than {SMALLEST_SPREAD:.1e} are "
                 f"constant at this precision, in column {names}: rescale it to use it"
@@ -254,7 +255,7 @@ def data_warnings(datasets: Iterable[TabularDataset], protocol: Protocol) -> lis
             effect = "each fold tests its row, and none trains on it"
         if small:
             lines.append(
-                f"{dataset.name}: fewer rows than folds in class {', '.join(small)}: {effect}"
+                f"{dataset.name}: fewer rows than folds in class {join_names(small)}: {effect}"
             )
     return lines
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from marginctl.experiments.uci_cv_trial import data_warnings
@@ -22,3 +23,17 @@ def test_columns_that_barely_vary_are_named(spread):
     )
     x[::2, 1] = 1.3e-38
     assert data_warnings([data], Protocol(folds=3)) == []
+
+
+@pytest.mark.parametrize("classes", [13, 200])
+def test_of_many_small_classes_the_first_are_named(classes):
+    x = dataset().x
+    data = replace(
+        dataset(),
+        x=np.tile(x[:1], (classes, 1)),
+        y=np.arange(classes),
+        classes=tuple(f"k{i}" for i in range(classes)),
+    )
+    (line,) = data_warnings([data], Protocol(folds=3))
+    assert f"'k11' (1) and {classes - 12} more: some folds test none of it" in line
+    assert "'k12'" not in line
