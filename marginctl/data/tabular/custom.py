@@ -282,7 +282,9 @@ def _labels(
             f"row: expected one of {join_names(sorted(distinct))}"
         )
     _check_classes(cells.name, target, distinct, len(labelled))
-    classes = sorted(distinct, key=lambda c: (np.nan_to_num(to_number(c), nan=np.inf), c))
+    classes = sorted(
+        distinct, key=lambda c: (np.nan_to_num(to_number(c), nan=np.inf, posinf=np.inf), c)
+    )
     words = [f"'{c}' ({labels.count(c)})" for c in classes if c.lower() in MAY_MEAN_MISSING]
     if words:
         summary.remarks.append(
