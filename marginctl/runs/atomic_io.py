@@ -97,7 +97,8 @@ def write_output(path: Path, content: str | bytes) -> None:
     data = content.encode() if isinstance(content, str) else content
     try:
         if _is_special(path):
-            path.write_bytes(data)
+            with path.open("ab") as file:  # /dev/stdout may be a file with earlier lines
+                file.write(data)
         elif _is_read_only(path):
             raise PermissionError(errno.EACCES, READ_ONLY)
         else:
@@ -168,8 +169,9 @@ def check_outputs(
         if path is None or _is_special(path):
             continue
         real = os.path.realpath(path)
-        in_folder = option in (folders or {})
-        problem = taken.get(real) or _problem(path / "file" if in_folder else path)
+        kind, file = ("folder", path / "file") if option in (folders or {}) else ("file", path)
+        stdout = f"stdout has the results: name a {kind}" if str(path) == "-" else None
+        problem = stdout or taken.get(real) or _problem(file)
         if problem:
             raise RequestError(f"{option} {path}: {problem}")
         taken[real] = f"is the file of {option}: name another file"
@@ -177,14 +179,14 @@ def check_outputs(
 
 def _problem(path: Path) -> str | None:
     """Return why a file cannot or must not be written."""
-    if str(path) == "-":
-        return "stdout has the results: name a file"
     if path.is_dir():
         return "is a folder: name a file"
     real = Path(os.path.realpath(path))
     records = [folder / name for folder in real.parents[:2] for name in RECORDS]
     if any(record.exists() for record in records):
         return "lies in a run directory, whose files it could overwrite: name another file"
+    if real.name == f"{real.parent.name}.yaml" and any(real.parent.glob("*/run.json")):
+        return "is the recipe of the runs there: name another file"
     if _is_read_only(path):
         return f"{READ_ONLY}: name another file, or make it writable"
     try:

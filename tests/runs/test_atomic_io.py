@@ -1,6 +1,8 @@
 """Outputs of the user: what is refused before the work, and what is never overwritten."""
 
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -85,5 +87,33 @@ def test_no_file_is_named_by_a_dash(tmp_path, monkeypatch):
     from pathlib import Path
 
     assert refusal({"--save": Path("-")}) == "--save -: stdout has the results: name a file"
+    with pytest.raises(RequestError, match="^--figures -: stdout has the results: name a folder$"):
+        check_outputs({}, folders={"--figures": Path("-")})
     assert os.listdir() == []
     check_outputs({"--save": Path("/dev/stdout")})
+
+
+@pytest.mark.parametrize("earlier", ["", "a line\n", "a\nb\n" * 9])
+def test_stdout_that_is_a_file_keeps_its_lines(tmp_path, earlier):
+    log = tmp_path / "log"
+    log.write_text(earlier)
+    code = "from marginctl.runs.atomic_io import write_output; from pathlib import Path\n"
+    code += "write_output(Path('/dev/stdout'), 'new')"
+    with log.open("a") as file:
+        subprocess.run([sys.executable, "-c", code], stdout=file, check=True)
+    assert log.read_text() == f"{earlier}new"
+
+
+@pytest.mark.parametrize("name", ["iris", "folder-d-mlp", "a b"])
+def test_the_recipe_of_runs_is_not_overwritten(tmp_path, name):
+    folder = tmp_path / name
+    recipe = folder / f"{name}.yaml"
+    folder.mkdir()
+    recipe.write_text("task: train")
+    check_outputs({"--output": recipe})
+    (folder / "trial").mkdir()
+    (folder / "trial" / "run.json").write_text("{}")
+    assert refusal({"--output": recipe}).endswith(
+        "is the recipe of the runs there: name another file"
+    )
+    check_outputs({"--output": folder / "report.yaml"})
