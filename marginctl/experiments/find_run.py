@@ -63,7 +63,7 @@ def load_checkpoint(path: Path, kind: str) -> LoadedCheckpoint:
     path = path.absolute()
     if path.is_file() and path.parent.name == checkpoint.FOLDER:
         folder, file, state = path.parent.parent, path, checkpoint.load(path)
-    elif path.is_dir():
+    elif is_run_dir(path):
         which = checkpoint.LAST if kind == "last" else checkpoint.BEST
         latest, problems = checkpoint.load_latest(path, which)
         if latest is None:

@@ -109,3 +109,17 @@ def test_groups_need_a_reference_and_images(marginctl, trial, tmp_path):
         "train.difficulty_groups = 13 of 12 training images: expected at least one image in each"
         in ran.err
     )
+
+
+@pytest.mark.parametrize("command", ["eval", "calibrate"])
+@pytest.mark.parametrize("file", ["a/b/c", "notes.txt", "train/cat/1.png", "checkpoints/old.txt"])
+def test_nobody_is_told_to_remove_a_folder_that_is_no_run(marginctl, tmp_path, command, file):
+    path = tmp_path / "mine" / file
+    path.parent.mkdir(parents=True)
+    path.write_text("mine")
+    ran = marginctl(command, tmp_path / "mine")
+    assert ran.status == 2
+    assert ran.err == (
+        f"error: {tmp_path / 'mine'}: expected the folder of a trial of marginctl train, or a "
+        "checkpoint in it\n"
+    )

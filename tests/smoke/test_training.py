@@ -116,7 +116,7 @@ def test_eval_names_what_is_wrong(marginctl, trained, tmp_path):
     absent = marginctl("eval", tmp_path / "absent")
     assert absent.status == 2
     assert "expected the folder of a trial of marginctl train" in absent.err
-    assert "has no intact checkpoint" in marginctl("eval", tmp_path).err
+    assert "expected the folder of a trial of marginctl" in marginctl("eval", tmp_path).err
     copy = tmp_path / "copy"
     (copy / "checkpoints").mkdir(parents=True)
     original = next(iter((run / "checkpoints").glob("step-*.pt")))

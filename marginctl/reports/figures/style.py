@@ -48,10 +48,15 @@ LEGEND_WIDTH = 36  # letters
 
 @contextlib.contextmanager
 def styled() -> Iterator[None]:
-    """Apply the style to what is drawn or written inside; also a decorator."""
+    """Apply the style, and none of a user's matplotlibrc, to what is drawn or written inside.
+
+    Also a decorator.
+    """
     import matplotlib
 
-    with matplotlib.rc_context(STYLE):
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(STYLE)
         yield
 
 

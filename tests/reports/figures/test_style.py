@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
+from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
@@ -75,3 +76,24 @@ def test_a_name_is_shown_as_it_is(tmp_path, suffix, name):
         save(figure, tmp_path / f"a.{suffix}")
     assert (tmp_path / f"a.{suffix}").stat().st_size > 1000
     assert not any(text.get_parse_math() for text in figure.findobj(Text))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"font.family": "No such font", "svg.fonttype": "none"},
+        {"axes.facecolor": "black", "axes.prop_cycle": "cycler('color', ['red'])"},
+        {"figure.figsize": (30, 30), "savefig.bbox": "tight", "text.usetex": True},
+    ],
+)
+def test_a_users_matplotlibrc_changes_nothing(tmp_path, settings):
+    def draw(name):
+        with styled():
+            figure = Figure()
+            figure.add_subplot(title="a title").plot([1, 2])
+        save(figure, tmp_path / name)
+        return (tmp_path / name).read_bytes()
+
+    plain = draw("a.svg")
+    with rc_context(settings):
+        assert draw("b.svg") == plain
