@@ -201,3 +201,24 @@ def test_threads_are_restored(marginctl, tmp_path, quick):
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("report", "nope"),
+        ("uci-cv", "--dataset", "nope"),
+        ("data", "inspect", "nope"),
+        ("train", "--data", "nope", "--model", "mlp", "--objective", "soft"),
+    ],
+)
+def test_an_error_is_said_with_ranks_left_over_in_the_environment(
+    marginctl, monkeypatch, arguments
+):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    ran = marginctl(*arguments)
+    assert ran.status == 2
+    assert "nope" in ran.err
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    assert marginctl(*arguments).err == ""
