@@ -28,7 +28,7 @@ from marginctl.cli import (
     uci_cv,
 )
 from marginctl.errors import MarginctlError
-from marginctl.utils.device import is_main_process
+from marginctl.utils.device import is_other_process_of_torchrun
 from marginctl.utils.text import printable
 
 app = typer.Typer(
@@ -132,10 +132,8 @@ def _run(arguments: list[str] | None) -> int:
             raise KeyboardInterrupt
         return status if isinstance(status, int) else 0
     except MarginctlError as error:
-        # all processes of torchrun have the same error, which one of them prints; without torchrun,
-        # the variables of ranks are left over from something else
-        is_started = "TORCHELASTIC_RUN_ID" in os.environ
-        prints = is_main_process() or error.is_local_to_process or not is_started
+        # all processes of torchrun have the same error, which one of them prints
+        prints = error.is_local_to_process or not is_other_process_of_torchrun()
         for line in error.lines if prints else ():
             _print_error(line)
         return error.exit_status

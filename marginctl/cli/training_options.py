@@ -108,7 +108,7 @@ def run_task(
     from marginctl.experiments.tasks import TASKS
     from marginctl.reports.formats.output import print_report, print_sentences
     from marginctl.reports.tables.plan_table import plan_lines
-    from marginctl.utils.device import is_main_process
+    from marginctl.utils.device import is_main_process, is_other_process_of_torchrun
 
     seeds = None if run.seeds is None else list(range(run.seeds))
     if run.seed and seeds is not None:
@@ -127,7 +127,7 @@ def run_task(
     session = TASKS[task].load("prepare")(request)
     prints = is_main_process()
     if run.dry_run:
-        if prints:
+        if not is_other_process_of_torchrun():
             estimate = TASKS[task].load("estimate")(session)
             if run.json:
                 print_json({"schema": 1, "command": task, "dry_run": estimate})

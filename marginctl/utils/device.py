@@ -45,6 +45,14 @@ def is_main_process() -> bool:
     return world_size() == 1 or os.environ["RANK"] == "0"
 
 
+def is_other_process_of_torchrun() -> bool:
+    """Return whether torchrun started this process beside a main one, which prints for all.
+
+    Without torchrun, the variables of ranks may be left over from something else.
+    """
+    return not is_main_process() and "TORCHELASTIC_RUN_ID" in os.environ
+
+
 def usable_cores() -> int:
     """Return the number of CPU cores that this process may use, container limits included."""
     import joblib

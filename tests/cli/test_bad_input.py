@@ -222,3 +222,13 @@ def test_an_error_is_said_with_ranks_left_over_in_the_environment(
     assert "nope" in ran.err
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
     assert marginctl(*arguments).err == ""
+
+
+def test_a_plan_is_printed_with_ranks_left_over_in_the_environment(
+    marginctl, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    line = ("train", "--data", "digits", "--model", "mlp:width=4", "--objective", "soft")
+    ran = marginctl(*line, "--epochs", "1", "--dry-run", "--out", tmp_path)
+    assert "1 trial, 1 pending" in ran.out
