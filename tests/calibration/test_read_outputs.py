@@ -353,7 +353,7 @@ def test_a_summary(tmp_path):
     [
         ("a.npz", b"", True),
         ("a.csv", "logit_0,logit_1,label\n1,2,0\n", True),
-        ("a.csv.gz", gzip.compress(b"prob_cat;prob_dog;label\n1;0;cat\n"), True),
+        ("a.csv.gz", gzip.compress(b"prob_cat;prob_dog;label\n1;0;cat\n", mtime=0), True),
         ("a.txt", ",logit_a,logit_b,label\n1,2,3,a\n", True),
         ("a.csv", "logit_0,age,label\n", False),
         ("a.csv", "logit_0,prob_1,label\n", False),
@@ -403,7 +403,7 @@ def test_rounded_probabilities_that_are_called_logits_are_refused(tmp_path, digi
 def zipped(content):
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:
-        archive.writestr("o.csv", content)
+        archive.writestr(zipfile.ZipInfo("o.csv"), content)
     return file.getvalue()
 
 

@@ -92,7 +92,7 @@ def workbook():
 def zipped(name="t.csv"):
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w") as archive:
-        archive.writestr(name, PLAIN)
+        archive.writestr(zipfile.ZipInfo(name), PLAIN)
     return stream.getvalue()
 
 
@@ -110,7 +110,7 @@ FORMS = {
     "blanks": PLAIN.replace(",", " , ").encode(),
     "no last line end": PLAIN.rstrip("\n").encode(),
     "quotes": every_line(PLAIN, lambda i, r: ",".join(f'"{c}"' for c in r.split(","))).encode(),
-    "gzip": gzip.compress(PLAIN.encode()),
+    "gzip": gzip.compress(PLAIN.encode(), mtime=0),
     "bzip2": bz2.compress(PLAIN.encode()),
     "xz": lzma.compress(PLAIN.replace(",", ";").encode()),
     "zip": zipped(),
@@ -565,7 +565,7 @@ def test_many_numbered_classes(write):
         (b"PAR1" + bytes(50), "a Parquet file"),
         (b"\x89HDF\r\n", "an HDF5 file"),
         (b"version https://git-lfs.github.com/spec/v1\n", "Git LFS pointer"),
-        (gzip.compress(PLAIN.encode())[:50], "a corrupt gzip file"),
+        (gzip.compress(PLAIN.encode(), mtime=0)[:50], "a corrupt gzip file"),
         (zipped("xl/workbook.xml"), "a workbook that cannot be read"),
         (zipped()[:-10], "a corrupt zip file"),
         (b"\xd0\xcf\x11\xe0" + bytes(600), "a workbook that cannot be read"),
