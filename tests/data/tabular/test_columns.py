@@ -1,9 +1,13 @@
-"""The types of columns: identifiers, and numbers with odd texts among them."""
+"""The types of columns: identifiers, dates, categories, and numbers with odd texts among them."""
 
 import numpy as np
 import pytest
 
 from marginctl.data.tabular.columns import read_column
+from marginctl.data.tabular.custom import (
+    read_table,
+)
+from tests.data.tabular.tables import PLAIN, column, summary_of, types
 
 
 def read(name, cells):
@@ -73,3 +77,125 @@ def test_numbers_too_large_to_be_scaled_are_no_numbers(large, share):
     column = read("x", cells)
     assert (column.type, column.categories) == ("categorical", tuple(sorted({"1.5", large})))
     assert read("x", [large, large + "0"] * 20).type == "categorical"
+
+
+NA = ["NA", "N/A", "#N/A", "NaN", "null", "?", ""]
+
+
+@pytest.mark.parametrize("word", NA)
+@pytest.mark.parametrize("share", [0.05, 0.2, 0.8])
+def test_words_in_a_numeric_column_are_missing(write, word, share):
+    count = int(40 * share)
+    rows = "".join(f"{word if i < count else i / 8},{i % 7},{'xy'[i % 2]}\n" for i in range(40))
+    data = read_table(write("a,b,class\n" + rows), "class")
+    assert np.isnan(data.x[:, 0]).sum() == count
+    assert data.x[count:, 0].tolist() == [i / 8 for i in range(count, 40)]
+    assert column(data.summary, "a").missing == count
+    assert data.summary.rows_used == 40
+    assert any("missing" in remark for remark in data.summary.remarks)
+
+
+def test_categories_dates_ids_constants_and_texts_are_recognised(write):
+    header = "id,when,color,sure,same,note,size,class\n"
+    rows = "".join(
+        f"{i + 100},2026-01-{i % 28 + 1:02d},{('red', 'green', 'blue')[i % 3]},{'ny'[i % 2]},7,"
+        f"text {i},{i % 11},{i % 2 + 1}\n"
+        for i in range(40)
+    )
+    data = read_table(write(header + rows), "class")
+    assert types(data.summary) == {
+        "id": "id",
+        "when": "date",
+        "color": "categorical",
+        "sure": "boolean",
+        "same": "constant",
+        "note": "text",
+        "size": "numeric",
+    }
+    assert [c.name for c in data.columns] == ["color", "sure", "size"]
+    assert data.columns[0].categories == ("blue", "green", "red")
+    assert data.x[1].tolist() == [1, 1, 1]
+    assert data.classes == ("1", "2")
+
+
+def test_many_categories_are_used(write):
+    rows = "".join(f"{i % 9},land{i * i % 61},{'xy'[i % 2]}\n" for i in range(300))
+    summary = summary_of(write("n,country,class\n" + rows))
+    assert column(summary, "country").type == "categorical"
+    assert len(column(summary, "country").categories) == 31
+
+
+def test_a_shuffled_index_without_a_name_is_not_a_feature(write):
+    order = np.random.default_rng(0).permutation(30)
+    rows = "".join(f"{i},{i * 7 % 11},{'xy'[int(i > 14)]}\n" for i in order)
+    assert types(summary_of(write(",a,class\n" + rows)))["unnamed column 1"] == "id"
+
+
+DATES = [
+    *("2021/01/04", "2021-1-4", "04-01-2021", "04.01.2021", "4.1.21", "01/04/2021", "1/4/21"),
+    *("Jan 04, 2021", "January 4 2021", "4 January 2021", "04-Jan-21", "4. Januar 2021"),
+    *("20210104", "2021-01", "2021/01", "01/2021", "Jan 2021", "2021-W01", "2021-Q1"),
+    *("2021-01-04T09:30:00Z", "2021-01-04 09:30:00+01:00", "04.01.2021 09:30", "09:30:15"),
+    *("Mon, 04 Jan 2021 09:30:00 GMT", "1/4/2021 9:30 PM", "2021-01-04 09:30:00.123"),
+]
+
+
+@pytest.mark.parametrize("date", DATES)
+def test_dates(write, date):
+    dates = [date, date.replace("01", "02", 1) if "01" in date else date.replace("4", "5", 1)]
+    rows = "".join(f'"{dates[i % 2]}",{i % 7},{"xy"[i % 2]}\n' for i in range(20))
+    assert types(summary_of(write("d,b,class\n" + rows)))["d"] == "date"
+
+
+@pytest.mark.parametrize("text", ["12.5", "2021.5", "1-2", "10/12", "may", "555-1234", "1:2", "24"])
+def test_what_is_no_date(write, text):
+    texts = [text, text.replace("1", "3").replace("2", "5").replace("may", "june")]
+    rows = "".join(f"{texts[i % 2]},{i % 7},{'xy'[i % 2]}\n" for i in range(20))
+    assert types(summary_of(write("d,b,class\n" + rows)))["d"] in ("numeric", "categorical")
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ("1E2", "100"),
+        ("123e4", "1230e3"),
+        ("1_1", "11"),
+        ("6221888200042590280", "6221888200042590281"),
+    ],
+)
+def test_codes_are_not_merged_as_numbers(write, texts):
+    rows = "".join(f"{i * 7 % 11},{texts[i // 3 % 2]},{'xy'[i % 2]}\n" for i in range(60))
+    assert column(summary_of(write("a,code,class\n" + rows)), "code").categories == tuple(
+        sorted(texts)
+    )
+
+
+def test_a_column_of_truth_values_in_any_case(write):
+    words = ["No", "no", "Yes", "yes", "YES "]
+    rows = "".join(f"{i * 7 % 11},{words[i % 5]},{'xy'[i % 2]}\n" for i in range(60))
+    hot = column(summary_of(write("a,hot,class\n" + rows)), "hot")
+    assert (hot.type, hot.categories) == ("boolean", ("no", "yes"))
+
+
+@pytest.mark.parametrize("word", ["oops", "inf", "1e300", "--5"])
+def test_odd_words_among_numbers_are_named_and_missing(write, word):
+    data = read_table(write(PLAIN.replace("1.5,3,y", f"{word},3,y")), "class")
+    assert np.isnan(data.x[3, 0])
+    assert (
+        f"column 'a': '{word}': no number up to 1e30, read as missing (1 in all)"
+        in data.summary.remarks
+    )
+
+
+def test_an_index_beside_rows_without_a_class_is_an_id(write):
+    rows = "".join(f"{i},{i * 7 % 11},{('x', 'y', '')[i % 7 % 3]}\n" for i in range(60))
+    assert types(summary_of(write("count,a,class\n" + rows)))["count"] == "id"
+
+
+def test_odd_texts_beside_currencies(write):
+    rows = "".join(f"EUR {i * 7 % 50},{i % 7},{'xy'[i % 2]}\n" for i in range(50)).replace(
+        "EUR 13,", "free,"
+    )
+    data = read_table(write("price,b,class\n" + rows), "class")
+    assert np.isnan(data.x[9, 0])
+    assert data.x[10, 0] == 20
