@@ -243,12 +243,12 @@ class TrainingInfo(RunInfo):
     """The run.json of a training.
 
     Attributes:
-        images: what its folder or list of images holds; None for a named image set.
+        data_summary: what its folder or list of images holds; None for a named image set.
     """
 
     setting: dict[str, Any] = Field(default_factory=dict)
     scale_from: ScaleSource | None = None
-    images: Annotated[ImageSummary | None, BeforeValidator(_IMAGES.validate_python)] = None
+    data_summary: Annotated[ImageSummary | None, BeforeValidator(_IMAGES.validate_python)] = None
 
     @model_validator(mode="after")
     def _scale_is_known(self) -> "TrainingInfo":

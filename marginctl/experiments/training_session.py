@@ -91,7 +91,7 @@ class Session:
             **trial.scale_record,
             **trial.source_record,
             "data_identity": self.images[trial.data].digest_description,
-            **({} if summary is None else {"images": asdict(summary)}),
+            **({} if summary is None else {"data_summary": asdict(summary)}),
             "device": self.device,
             "recipe": {"name": self.name, **recipe.model_dump(exclude={"about"})},
             "setting": dict(trial.setting),

@@ -290,7 +290,7 @@ class SimilarityFunction(torch.autograd.Function):
         with torch.autocast(grad.device.type, enabled=False):
             if _needs_graph():
                 gradient = _with_graph(
-                    _similarity_gradient_anew, similarity, features, weights, bias, grad
+                    _recomputed_similarity_gradient, similarity, features, weights, bias, grad
                 )
             else:
                 gradient = _similarity_gradient(similarity, Saved(*saved), grad)
@@ -333,7 +333,7 @@ def _similarity_gradient(
     return similarity.backward(grad, saved, torch.ones_like(grad[..., 0]))
 
 
-def _similarity_gradient_anew(
+def _recomputed_similarity_gradient(
     similarity: Similarity, features: Tensor, weights: Tensor, bias: Tensor | None, grad: Tensor
 ) -> tuple[Tensor, Tensor]:
     return _similarity_gradient(similarity, similarity.forward(features, weights, bias)[1], grad)

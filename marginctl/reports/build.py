@@ -37,7 +37,7 @@ Place = tuple[str, str]  # row, objective
 
 
 @dataclass(frozen=True)
-class CVResult:
+class CVReport:
     """Cross-validation runs with their tests, their table, and verdicts on published cells."""
 
     runs: CVRuns
@@ -60,7 +60,7 @@ class CVResult:
 
 
 @dataclass(frozen=True)
-class TrainingResult:
+class TrainingReport:
     """Training runs with their tests and their table."""
 
     runs: TrainingRuns
@@ -95,7 +95,7 @@ class TrainingResult:
 
 
 @dataclass(frozen=True)
-class PublishedResult:
+class PublishedReport:
     """A published table that some runs were made for, with verdicts."""
 
     compared: TableVerdicts
@@ -161,9 +161,9 @@ def _record(
 class RunsReport(Report):
     """The report of runs; its `tables` are those of the results that stand for themselves."""
 
-    cross_validation: Sequence[CVResult] = ()
-    training: Sequence[TrainingResult] = ()
-    published: Sequence[PublishedResult] = ()
+    cross_validation: Sequence[CVReport] = ()
+    training: Sequence[TrainingReport] = ()
+    published: Sequence[PublishedReport] = ()
 
 
 def build_report(
@@ -189,7 +189,7 @@ def build_report(
         if paper in (None, one.name) and number in (None, table.number) and table.recipes
     ]
     published = [
-        PublishedResult(j, table_of_verdicts(j, key=f"{j.table.paper}-{j.table.number}"))
+        PublishedReport(j, table_of_verdicts(j, key=f"{j.table.paper}-{j.table.number}"))
         for j in compared
         if j.shown
     ]
@@ -211,7 +211,7 @@ def build_report(
         for r, group in zip(training_runs, cells, strict=True)
     ]
     separate = [p for p in published if not p.is_cross_validation]
-    results: list[CVResult | PublishedResult | TrainingResult] = []
+    results: list[CVReport | PublishedReport | TrainingReport] = []
     results += [*cross_validation, *separate, *training]
     return RunsReport(
         tables=[result.table for result in results],
@@ -242,7 +242,7 @@ def _cv_result(
     baseline: str,
     compared: TableVerdicts | None,
     key: str,
-) -> CVResult:
+) -> CVReport:
     comparisons = compare_folds(collector.grid, collector.results, baseline)
     by_place = _by_place((row, objective, run) for (row, objective, _), run in runs.runs.items())
     verdicts = _verdicts(compared, by_place) if compared else {}
@@ -255,7 +255,7 @@ def _cv_result(
         verdicts=verdicts,
         notes=verdict_notes(compared) if compared and verdicts else (),
     )
-    return CVResult(runs, collector, comparisons, verdicts, table)
+    return CVReport(runs, collector, comparisons, verdicts, table)
 
 
 def _verdicts(
@@ -285,7 +285,7 @@ _DEFAULTS = TrainRecipe(task="train").model_dump(include={"data", "optim", "trai
 
 def _training_result(
     runs: TrainingRuns, cells: Sequence[TrainingCell], baseline: str, key: str
-) -> TrainingResult:
+) -> TrainingReport:
     results = [run.training_result for run in runs.in_order()]
     compared = [m.name for m in metrics_in(results).values() if m.direction != "none"]
     comparisons = [c for name in compared for c in compare_seeds(results, baseline, name)]
@@ -307,7 +307,7 @@ def _training_result(
         title=title,
         runs=_by_place((r, o, run) for (r, o, _), run in runs.runs.items()),
     )
-    return TrainingResult(runs, cells, baseline, comparisons, table)
+    return TrainingReport(runs, cells, baseline, comparisons, table)
 
 
 def _title(recipe: str, paper: str | None, number: str | None, settings: Mapping[str, Any]) -> str:

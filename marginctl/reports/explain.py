@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Iterator
 
 from marginctl.errors import RequestError
-from marginctl.reports.build import CVResult, RunsReport, TrainingResult
+from marginctl.reports.build import CVReport, RunsReport, TrainingReport
 from marginctl.reports.tables.table import format_p
 from marginctl.reports.tables.training_table import comparison_text
 from marginctl.results.collect import Run
@@ -32,7 +32,7 @@ def explain(cell: str, report: RunsReport) -> list[str]:
     return lines
 
 
-def _explain_cv(result: CVResult, dataset: str, objective: str) -> Iterator[str]:
+def _explain_cv(result: CVReport, dataset: str, objective: str) -> Iterator[str]:
     cell = result.collector.grid.cells.get((dataset, objective))
     if cell is None:
         return
@@ -74,7 +74,7 @@ def _explain_cv(result: CVResult, dataset: str, objective: str) -> Iterator[str]
         )
 
 
-def _explain_training(result: TrainingResult, row: str, objective: str) -> Iterator[str]:
+def _explain_training(result: TrainingReport, row: str, objective: str) -> Iterator[str]:
     place = (row, objective)
     cell = next((c for c in result.cells if (c.row, c.objective) == place), None)
     if cell is None:

@@ -9,7 +9,7 @@ from marginctl.runs.safe_read import CorruptFileError, parse_document, read_text
 
 # Keys of run.json in which trials may differ that differ only in the content of their data.
 _VARYING = {"trial", "data", "data_identity", "data_summary", "device", "setting", "precision"}
-_VARYING |= {"processes", "images", "recipe", "schema", "versions", "git_commit", "timing"}
+_VARYING |= {"processes", "recipe", "schema", "versions", "git_commit", "timing"}
 
 
 def changed_data_note(folder: Path, pending: Iterable[Mapping[str, Any]]) -> str | None:

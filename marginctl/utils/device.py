@@ -46,7 +46,7 @@ def is_main_process() -> bool:
 
 
 def is_other_process_of_torchrun() -> bool:
-    """Return whether torchrun started this process beside a main one, which prints for all.
+    """Return whether this is a process of torchrun, and not the main one, which prints for all.
 
     Without torchrun, the variables of ranks may be left over from something else.
     """

@@ -110,7 +110,7 @@ def test_the_summary_is_printed_and_recorded(marginctl, run, own, tmp_path):
     assert "all 12 images of val are also in an earlier part" in ran.err
     quiet = ("--json", "--quiet", "--bootstrap", "0")
     assert marginctl("calibrate", run, "--data", own, *quiet).err == ""
-    record = json.loads((run / "run.json").read_text())["images"]
+    record = json.loads((run / "run.json").read_text())["data_summary"]
     assert record["parts"]["train"] == {"images": 12, "classes": dict.fromkeys(COLOURS, 4)}
     assert record["duplicates"] == {"within_parts": 0, "across_parts": 12, "across_classes": 0}
     few = ("--epochs", "1", "--out", tmp_path)

@@ -72,8 +72,8 @@ class FolderScan:
         self._skip_outside(files)
         return {name: sorted(paths) for name, paths in sorted(classes.items())}
 
-    def folders_beside(self, parts: Sequence[str]) -> list[str]:
-        """Return the folders beside the parts, and pass over the files there.
+    def other_folders(self, parts: Sequence[str]) -> list[str]:
+        """Return the folders of the root that are no parts; its files are passed over.
 
         Raises:
             RequestError: the folder cannot be read.

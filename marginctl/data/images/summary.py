@@ -180,7 +180,7 @@ def _inspect_folder(root: Path, fraction: float | None, *, test_only: bool) -> I
             *(skipped.line(str(root)) for skipped in skipped_files(scan.skipped)),
         )
     if present:
-        remarks += _part_remarks(present, scan.folders_beside(PARTS), test_only=test_only)
+        remarks += _part_remarks(present, scan.other_folders(PARTS), test_only=test_only)
     if not flat:
         folder = 1 if present else 0
         remarks += _nesting_remarks(parts, folder + 1) + _class_remarks(parts, folder)
@@ -191,7 +191,9 @@ def _part_remarks(present: Sequence[str], ignored: Sequence[str], *, test_only: 
     """Return remarks on parts that are not read, or missing for training."""
     remarks = []
     if ignored:
-        remarks.append(f"folders beside {', '.join(present)} are not read: {join_names(ignored)}")
+        remarks.append(
+            f"not read, because only train, val and test are parts: {join_names(ignored)}"
+        )
     if {"val", "test"} <= {*present}:
         remarks.append("test/ is not used: val/ is the test part")
     elif len(present) == 1 and not test_only:

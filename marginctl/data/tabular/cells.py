@@ -83,7 +83,7 @@ def read_cells(path: Path, *, header: bool = True, text: str | None = None) -> C
     Args:
         path: the file.
         header: whether the first line names the columns; otherwise their names are 1, 2, ...
-        text: the column whose spelling must be kept; None for all columns.
+        text: the column to return as it is spelled; None for all columns.
 
     Raises:
         RequestError: the file is no such table.

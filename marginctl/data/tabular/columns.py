@@ -23,7 +23,8 @@ MAY_MEAN_MISSING = NA_WORDS | {
     *("unknown", "undefined", "not available", "not applicable", "0000-00-00")
 }
 ODD_FRACTION = 0.1  # a column of numbers, or of dates, may hold this fraction of other texts
-# or more of one or two words that mean missing in any language, beside this many different numbers
+# A larger part may be at most this many different words, which mean missing in some language, if
+# the column has at least this many different numbers.
 ODD_WORDS, MANY_NUMBERS = 2, 10
 TEXT_FRACTION = 0.5  # a column with more distinct values than this fraction of its rows is text
 MAX_MAGNITUDE = 1e30

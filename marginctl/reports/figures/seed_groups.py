@@ -187,7 +187,7 @@ def spread(values: FloatArray) -> Spread:
 
 
 def spread_text(mark: str, seed_counts: Iterable[int]) -> str:
-    """Return what a mark, `band` or `error bar`, shows of means over so many seeds."""
+    """Return what a mark (`band` or `error bar`) shows for means over this number of seeds."""
     several = [n for n in seed_counts if n > 1]
     if not several:
         return f"one seed: no {mark}"

@@ -286,7 +286,7 @@ def test_what_lies_beside_the_parts(pets, name):
     write(pets / "labels.csv", b"cat,1")
     summary = inspect_images(pets)
     assert counts(summary) == {"train": 6, "val": 3}
-    assert summary.remarks == [f"folders beside train, val are not read: {name}"]
+    assert summary.remarks == [f"not read, because only train, val and test are parts: {name}"]
     assert skipped(summary) == {"image outside a class folder": 1, "text": 1}
 
 

@@ -20,7 +20,7 @@ from markupsafe import Markup, escape
 
 from marginctl.errors import RequestError
 from marginctl.papers import Claim, papers
-from marginctl.reports.build import CVResult, RunsReport, TrainingResult
+from marginctl.reports.build import CVReport, RunsReport, TrainingReport
 from marginctl.reports.figures.critical_difference import draw
 from marginctl.reports.figures.draw import draw_figures
 from marginctl.reports.formats.html.reproduction_summary import MEANINGS, segments, summary_line
@@ -100,7 +100,7 @@ def render(report: Report, width: int | None = None) -> str:
     newest = ""
     if isinstance(report, RunsReport):
         sections = _sections(report)
-        results: list[CVResult | TrainingResult] = [*report.cross_validation, *report.training]
+        results: list[CVReport | TrainingReport] = [*report.cross_validation, *report.training]
         newest = max((run.started for r in results for run in r.runs.runs.values()), default="")
     return render_page(
         Page(
@@ -119,7 +119,7 @@ def _sections(report: RunsReport) -> list[Section]:
     other: list[PageTable] = []
     for result in report.published:
         by_paper[result.compared.table.paper].append(PageTable(result.table, result.compared))
-    results: list[CVResult | TrainingResult] = [*report.cross_validation, *report.training]
+    results: list[CVReport | TrainingReport] = [*report.cross_validation, *report.training]
     for one in results:
         page_table = PageTable(one.table, figures=_pictures(one))
         by_paper.get(one.runs.paper, other).append(page_table)
@@ -129,11 +129,11 @@ def _sections(report: RunsReport) -> list[Section]:
     ]
 
 
-def _pictures(result: CVResult | TrainingResult) -> tuple[Picture, ...]:
+def _pictures(result: CVReport | TrainingReport) -> tuple[Picture, ...]:
     """Return the ranks of a cross-validation with enough cells, or all figures of trainings."""
     written: dict[Path, str] = {}
     with tempfile.TemporaryDirectory() as folder:
-        if isinstance(result, CVResult):
+        if isinstance(result, CVReport):
             path = Path(folder) / "ranks.svg"
             with contextlib.suppress(RequestError):
                 draw(result.comparisons, path)
