@@ -19,8 +19,16 @@ SMALL = (
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory):
+def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("store")
+
+
+@pytest.fixture
+def store(marginctl, data_dir, folder):
+    """Trained by the first test of each process: the same command again recomputes nothing."""
+    if not any(folder.rglob("result.json")):
+        assert trained(marginctl, folder).status == 0
+    return folder
 
 
 def trained(marginctl, store, *more):

@@ -45,8 +45,16 @@ def faces(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory):
+def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("store")
+
+
+@pytest.fixture
+def store(marginctl, faces, folder):
+    """Trained by the first test of each process: the same command again recomputes nothing."""
+    if not any(folder.rglob("result.json")):
+        assert trained(marginctl, faces, folder).status == 0
+    return folder
 
 
 def trained(marginctl, faces, store, *more):
