@@ -68,7 +68,7 @@ def is_outputs_file(path: Path) -> bool:
 
 def looks_like_outputs(path: Path) -> bool:
     """Whether a file is an .npz, or a table with no columns but outputs and labels."""
-    if path.suffix.lower() == ".npz":
+    if _is_npz(path):
         return True
     try:
         names = _without_row_names(read_cells(path, text=LABEL))
@@ -89,9 +89,14 @@ def read_outputs(path: Path) -> Outputs:
     content = read_content(path)[0]
     if not content.strip():
         raise RequestError(f"{path}: the file is empty: expected {FORMS}")
-    if ".npz" in map(str.lower, path.suffixes):
+    if _is_npz(path):
         return _read_npz(path, content)
     return _read_csv(path, read_cells(path, text=LABEL))
+
+
+def _is_npz(path: Path) -> bool:
+    """Whether a file's name is that of an .npz, compressed again or not."""
+    return ".npz" in map(str.lower, path.suffixes)
 
 
 def _read_npz(path: Path, content: bytes) -> Outputs:

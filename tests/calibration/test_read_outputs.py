@@ -352,6 +352,7 @@ def test_a_summary(tmp_path):
     ("name", "content", "expected"),
     [
         ("a.npz", b"", True),
+        ("a.npz.gz", b"", True),
         ("a.csv", "logit_0,logit_1,label\n1,2,0\n", True),
         ("a.csv.gz", gzip.compress(b"prob_cat;prob_dog;label\n1;0;cat\n", mtime=0), True),
         ("a.txt", ",logit_a,logit_b,label\n1,2,3,a\n", True),
