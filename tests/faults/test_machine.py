@@ -54,11 +54,12 @@ def commands(made, disk):
         "figure": (*calibrate, "--figure", disk / "f.png"),
         "report": ("report", made / "store", "--format", "html", "--output", disk / "r.html"),
         "figures": ("report", made / "store", "--figures", disk / "figures"),
+        "recipe": ("recipes", "copy", "arcgrad/table1", disk / "mine.yaml"),
     }
 
 
 OF_RUNS = ["train", "cosify", "probe", "uci-cv"]
-OF_FILES = ["predictions", "probe predictions", "map", "figure", "report", "figures"]
+OF_FILES = ["predictions", "probe predictions", "map", "figure", "report", "figures", "recipe"]
 AFTER_RESULTS = ["predictions", "probe predictions", "map", "figure", "figures"]
 WHY = {
     True: ("Finished trials are kept: ", "--out"),
