@@ -46,6 +46,12 @@ class CVResult(Result):
         diverged, collapsed: the numbers (repeat * folds + fold) of the networks whose loss was not
             finite, and of those that predict one class for every row.
         chosen: how many networks chose each candidate, if the protocol is tuned.
+        candidates: how many candidates each network chose from; 0 if the protocol is not tuned.
+        inner_accuracy: mean accuracy in percent of the chosen candidates on the inner folds.
+        metrics: (repeats, folds) other metrics of each network by name, None where not defined.
+        confusion: (C, C) test rows by true and predicted class, summed over all networks.
+        class_names: of the C classes.
+        row_correct: of a fixed test split, how many of the repeats classify each test row rightly.
     """
 
     dataset: str
@@ -58,6 +64,12 @@ class CVResult(Result):
     diverged: list[int]
     collapsed: list[int]
     chosen: dict[str, int] = Field(default_factory=dict)
+    candidates: int = 0
+    inner_accuracy: Percent | None = None
+    metrics: dict[str, list[list[float | None]]] = Field(default_factory=dict)
+    confusion: list[list[int]] | None = None
+    class_names: list[str] = Field(default_factory=list)
+    row_correct: list[int] = Field(default_factory=list)
 
     @model_validator(mode="after")
     def _consistent(self) -> "CVResult":

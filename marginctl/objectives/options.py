@@ -20,7 +20,11 @@ LARGEST = 1e30  # beyond it, nothing is left of float32
 
 @dataclass(frozen=True)
 class Option:
-    """One option: its default (None: it has to be given), its meaning, and what it accepts."""
+    """One option: its default (None: it has to be given), its meaning, and what it accepts.
+
+    Attributes:
+        tune: the values that tuning tries; none for an option that is not tuned.
+    """
 
     default: Value
     help: str
@@ -29,6 +33,7 @@ class Option:
     exclusive_minimum: bool = False
     integer: bool = False
     choices: tuple[str, ...] = ()
+    tune: tuple[float, ...] = ()
 
     @property
     def expected(self) -> str:

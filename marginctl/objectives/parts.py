@@ -107,9 +107,15 @@ POOL = {
         choices=("sample", "batch"),
     )
 }
-ADDITIVE_COSINE = {"margin": ScheduleOption(0.35, "taken from the target's cosine", 0.0, 2.0)}
+ADDITIVE_COSINE = {
+    "margin": ScheduleOption(
+        0.35, "taken from the target's cosine", 0.0, 2.0, tune=(0.1, 0.2, 0.35)
+    )
+}
 ADDITIVE_ANGLE = {
-    "margin": ScheduleOption(0.1, "angle added to the target's, in radians", 0.0, math.pi),
+    "margin": ScheduleOption(
+        0.1, "angle added to the target's, in radians", 0.0, math.pi, tune=(0.1, 0.3, 0.5)
+    ),
     "gradient": Option(
         "exact",
         "the margin's analytic gradient, or none (straight-through)",
@@ -122,28 +128,46 @@ ADDITIVE_ANGLE = {
     ),
 }
 MULTIPLICATIVE_ANGLE = {
-    "margin": Option(4.0, "multiplies the target's angle", 1.0, 16.0, integer=True),
+    "margin": Option(4.0, "multiplies the target's angle", 1.0, 16.0, integer=True, tune=(2, 3, 4)),
     "annealing": ScheduleOption(0.0, "weight of the plain cosine (lambda)", 0.0),
 }
 MULTIPLICATIVE_DISTANCE = {
-    "margin": ScheduleOption(0.1, "share added to the target's squared distance (alpha)", 0.0)
+    "margin": ScheduleOption(
+        0.1, "share added to the target's squared distance (alpha)", 0.0, tune=(0.03, 0.1, 0.3)
+    )
 }
-HINGE = {"margin": ScheduleOption(1.0, "the bias rho", 0.0)}
+HINGE = {"margin": ScheduleOption(1.0, "the bias rho", 0.0, tune=(0.3, 1.0, 3.0))}
 CENTER = {
-    "strength": ScheduleOption(0.02, "weight of the center term (lambda)", 0.0),
+    "strength": ScheduleOption(
+        0.02, "weight of the center term (lambda)", 0.0, tune=(0.002, 0.02, 0.2)
+    ),
     "alpha": Option(0.5, "step of the centers at each batch", 0.0, 1.0),
 }
-LABEL_SMOOTHING = {"strength": ScheduleOption(0.1, "share of the uniform label (lambda)", 0.0, 1.0)}
-LIKELIHOOD = {"strength": ScheduleOption(0.1, "weight of the squared distance (lambda)", 0.0)}
+LABEL_SMOOTHING = {
+    "strength": ScheduleOption(
+        0.1, "share of the uniform label (lambda)", 0.0, 1.0, tune=(0.03, 0.1, 0.2)
+    )
+}
+LIKELIHOOD = {
+    "strength": ScheduleOption(
+        0.1, "weight of the squared distance (lambda)", 0.0, tune=(0.01, 0.1)
+    )
+}
 NON_TARGET_UNIFORMITY = {
-    "strength": ScheduleOption(0.3, "weight of the regularizer (lambda)", 0.0),
+    "strength": ScheduleOption(
+        0.3, "weight of the regularizer (lambda)", 0.0, tune=(0.1, 0.3, 1.0)
+    ),
     "divergence": Option(
         "symmetric",
         "which Kullback-Leibler divergence: eq. 8, or a half of eq. 10",
         choices=("symmetric", "q-u", "u-q"),
     ),
 }
-SUPER_SYMMETRY = {"strength": ScheduleOption(1.0, "weight of the regularizer (lambda)", 0.0)}
+SUPER_SYMMETRY = {
+    "strength": ScheduleOption(
+        1.0, "weight of the regularizer (lambda)", 0.0, tune=(0.1, 1.0, 10.0)
+    )
+}
 
 _SIMILARITY = "marginctl.objectives.similarities"
 SIMILARITIES = _registry(

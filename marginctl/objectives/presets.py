@@ -80,7 +80,12 @@ _PRESETS = {
         lambda bias, margin: ObjectiveSpec(
             part("linear", bias=bias), margin=part("additive-logit", margin=margin)
         ),
-        {"margin": ScheduleOption(0.5, "taken from the target's logit", 0.0), **BIAS},
+        {
+            "margin": ScheduleOption(
+                0.5, "taken from the target's logit", 0.0, tune=(0.25, 0.5, 1.0, 2.0)
+            ),
+            **BIAS,
+        },
     ),
     "modified-softmax": Preset(
         "Softmax with the hard bias 1",
@@ -105,6 +110,7 @@ _PRESETS = {
                 "below 1 the target's gradient is concave in its probability, above 1 convex",
                 0.0,
                 exclusive_minimum=True,
+                tune=(0.01, 0.1, 1.0),
             ),
             **BIAS,
         },
@@ -178,7 +184,11 @@ _PRESETS = {
         "-ln softmax(scale cos(theta))_y",
         "ArcGrad, eq. 7",
         lambda scale: ObjectiveSpec(part("cosine"), part("fixed", value=scale)),
-        {"scale": ScheduleOption(30.0, "multiplies the cosines (kappa)", 0.0)},
+        {
+            "scale": ScheduleOption(
+                30.0, "multiplies the cosines (kappa)", 0.0, tune=(5.0, 10.0, 20.0, 30.0)
+            )
+        },
     ),
     "cosine-learned": Preset(
         "Cosine softmax with a learned scale",
@@ -200,7 +210,12 @@ _PRESETS = {
         lambda scale, **o: ObjectiveSpec(
             part("cosine"), part("fixed", value=scale), part("additive-cosine", **o)
         ),
-        {"scale": ScheduleOption(64.0, "multiplies the cosines", 0.0), **ADDITIVE_COSINE},
+        {
+            "scale": ScheduleOption(
+                64.0, "multiplies the cosines", 0.0, tune=(5.0, 10.0, 20.0, 30.0, 64.0)
+            ),
+            **ADDITIVE_COSINE,
+        },
     ),
     "adacos-fixed": Preset(
         "AdaCos, fixed scale",
@@ -215,7 +230,12 @@ _PRESETS = {
         lambda scale, **o: ObjectiveSpec(
             part("cosine"), part("fixed", value=scale), part("additive-angle", **o)
         ),
-        {"scale": ScheduleOption(20.0, "multiplies the cosines", 0.0), **ADDITIVE_ANGLE},
+        {
+            "scale": ScheduleOption(
+                20.0, "multiplies the cosines", 0.0, tune=(5.0, 10.0, 20.0, 30.0, 64.0)
+            ),
+            **ADDITIVE_ANGLE,
+        },
     ),
     "adacos": Preset(
         "AdaCos, dynamic scale",
@@ -228,7 +248,15 @@ _PRESETS = {
         "-ln softmax(-scale theta)_y",
         "ArcGrad, eq. 11",
         lambda scale: ObjectiveSpec(part("angle"), part("fixed", value=scale)),
-        {"scale": ScheduleOption(10.0, "multiplies the angles", 0.0, exclusive_minimum=True)},
+        {
+            "scale": ScheduleOption(
+                10.0,
+                "multiplies the angles",
+                0.0,
+                exclusive_minimum=True,
+                tune=(2.0, 5.0, 10.0, 20.0, 30.0),
+            )
+        },
     ),
 }
 
