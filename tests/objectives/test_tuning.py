@@ -57,8 +57,8 @@ def test_values_are_covered_evenly():
     combinations = spread(60, {"a": range(3), "b": range(5)})
     for name, size in (("a", 3), ("b", 5)):
         counts = Counter(values[name] for values in combinations)
-        assert max(counts.values()) - min(counts.values()) <= 3
         assert len(counts) == size
+        assert all(abs(n * size / 60 - 1) <= 0.25 for n in counts.values())
     pairs = Counter((values["a"], values["b"]) for values in combinations)
     assert len(pairs) == 15
     assert max(pairs.values()) <= 6
