@@ -65,6 +65,13 @@ def command(
             "--search", help="Search the recipe's space for the published table's protocol."
         ),
     ] = False,
+    tune: Annotated[
+        bool | None,
+        typer.Option(
+            help="Choose learning rate and options of every objective inside the training rows "
+            "(default: as the recipe says; own data are tuned)."
+        ),
+    ] = None,
     baseline: common_options.Baseline = None,
     predictions: Annotated[
         Path | None, option("FILE", "Write per-row test predictions (CSV).")
@@ -116,6 +123,10 @@ def command(
             "--search: writes no predictions, networks or figures: leave these options out, and "
             "run the setting that it finds"
         )
+    if search and tune is not None:
+        raise RequestError(
+            "--search: expected no --tune or --no-tune: a search tries its own space"
+        )
     if recipe is None:
         only_csv = (csv or train_csv) and not dataset
         recipe = "own-data" if only_csv else "arcgrad/table1"
@@ -143,6 +154,7 @@ def command(
         device=device,
         csv_datasets=tables,
         files=outputs,
+        tune=tune,
         offline=offline or dry_run,
         on_fetch=lambda line: None if quiet else log_lines([line]),
     )

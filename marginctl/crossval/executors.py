@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from multiprocessing import connection
 from typing import Any, Protocol
 
-from marginctl.crossval.stack import Stack
+from marginctl.crossval.stack import Choice, Stack
 from marginctl.errors import MarginctlError
 from marginctl.runs.run_dir import NETWORKS, PREDICTIONS
 
@@ -56,13 +56,13 @@ class TrainedStack:
     Attributes:
         result: a `StackResult`, whose module imports torch.
         predictions, arrays: for predictions.csv and networks.npz, where requested.
-        chosen: of a tuned stack, the index of each network's candidate.
+        choices: of a tuned stack, one of each network.
     """
 
     result: Any
     predictions: list[tuple[Any, ...]] | None = None
     arrays: dict[str, Any] | None = None
-    chosen: list[int] | None = None
+    choices: list[Choice] | None = None
 
 
 class _CostReporter:
@@ -112,7 +112,7 @@ def train(
     reporter = _CostReporter(report, cancelled)
     cost_per_epoch = stack.cost / stack.protocol.epochs
     with _one_thread():
-        chosen = None
+        choices = None
         if stack.tuning is None:
             result, trained = train_stack(
                 stack, device, on_epoch=lambda: reporter.add(cost_per_epoch)
@@ -121,7 +121,8 @@ def train(
         else:
             from marginctl.crossval.nested_cv import train_tuned
 
-            result, networks, chosen = train_tuned(stack, device, reporter.add)
+            tuned = train_tuned(stack, device, reporter.add)
+            result, networks, choices = tuned.result, tuned.networks, tuned.choices
         predictions = None
         if PREDICTIONS in outputs:
             predictions = sorted(
@@ -129,7 +130,7 @@ def train(
             )
         arrays = networks[0].arrays() if NETWORKS in outputs else None
     reporter.flush()
-    return TrainedStack(result, predictions, arrays, chosen)
+    return TrainedStack(result, predictions, arrays, choices)
 
 
 @contextlib.contextmanager

@@ -2,20 +2,33 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from marginctl.crossval.folds import partition
-from marginctl.crossval.stack import NetworkSplit, Stack, StackTuning, group_stackable
+from marginctl.crossval.stack import Choice, NetworkSplit, Stack, StackTuning, group_stackable
 from marginctl.crossval.stacked_networks import StackedNetworks
 from marginctl.crossval.stacked_trainer import StackResult, train_stack
 
 
-def train_tuned(
-    stack: Stack, device: str, report_cost: Callable[[float], None]
-) -> tuple[StackResult, list[StackedNetworks], list[int]]:
+@dataclass(frozen=True)
+class TunedStack:
+    """The networks of a stack with their chosen candidates.
+
+    Attributes:
+        result: of the networks, by network number.
+        networks: the trained networks, a stack for each group of stackable candidates.
+        choices: of each network, by network number.
+    """
+
+    result: StackResult
+    networks: list[StackedNetworks]
+    choices: list[Choice]
+
+
+def train_tuned(stack: Stack, device: str, report_cost: Callable[[float], None]) -> TunedStack:
     """Train a stack whose method has candidates.
 
     The training rows of every network are divided into inner folds; every candidate is trained on
@@ -26,11 +39,6 @@ def train_tuned(
         stack: with a tuning.
         device: a torch device.
         report_cost: called with the cost of every finished epoch.
-
-    Returns:
-        The result of the networks with their chosen candidates, by network number; the trained
-        networks, a stack for each group of stackable candidates; and the index of each network's
-        candidate.
     """
     started = time.perf_counter()
     tuning = stack.tuning
@@ -38,8 +46,10 @@ def train_tuned(
     outer = _by_number(stack)
     scores = np.empty((len(tuning.candidates), len(outer)), np.int64)
     groups = _stackable_candidates(tuning)
+    inner_networks = inner_splits(stack)
+    tested = np.array([len(n.test) for n in inner_networks]).reshape(len(outer), -1).sum(1)
     for group in groups:
-        splits = [replace(n, variant=v) for n in inner_splits(stack) for v in range(len(group))]
+        splits = [replace(n, variant=v) for n in inner_networks for v in range(len(group))]
         inner = candidate_stack(stack, group, splits)
         result, _ = train_stack(inner, device, on_epoch=_epoch_callback(inner, report_cost))
         shape = (len(group), len(outer), tuning.inner_folds)
@@ -64,7 +74,11 @@ def train_tuned(
         # candidates may have different numbers of epochs: only the last loss of each is stored
         merged.setdefault("losses", np.empty((len(outer), 1)))[positions] = result.losses[:, -1:]
     result = StackResult(**merged, seconds=time.perf_counter() - started)
-    return result, networks, [int(i) for i in chosen]
+    choices = [
+        Choice(int(index), 100 * int(scores[index, i]) / int(tested[i]))
+        for i, index in enumerate(chosen)
+    ]
+    return TunedStack(result, networks, choices)
 
 
 def _by_number(stack: Stack) -> list[NetworkSplit]:

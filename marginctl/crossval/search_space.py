@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from marginctl.errors import RequestError
 from marginctl.objectives.parsing import ParsedObjective
-from marginctl.recipe.uci_cv import Protocol, SearchSpace, UciCvRecipe
+from marginctl.objectives.tuning import RATES, max_rate, tuning_candidates, with_max_rate
+from marginctl.recipe.uci_cv import Protocol, SearchSpace, Tune, UciCvRecipe
 
 # The keys in which the networks of one stack may differ: they take the same steps, each at its
 # own learning rate.
@@ -128,21 +129,30 @@ def grid_settings(recipe: UciCvRecipe) -> list[Setting]:
     return [grid.setting(index) for index in range(grid.size)]
 
 
-def tuning_candidates(
-    space: SearchSpace, base: Protocol, column: ParsedObjective
-) -> tuple[Candidate, ...]:
-    """Return what a tuned column chooses from: each alternative with each setting of the grid.
+def column_candidates(tune: Tune, base: Protocol, column: ParsedObjective) -> tuple[Candidate, ...]:
+    """Return what a tuned column chooses from.
 
-    Where the space limits the number of settings, every column gets that many (or all that it
-    has), so that a method with more options is not tried more often.
+    Of a grid these are each alternative of the column with each setting. Where the number of
+    settings is limited, every column gets that many (or all that it has), so that a method with
+    more options is not tried more often. Otherwise each learning rate is a candidate, and so is
+    that of the recipe: a schedule keeps its shape.
     """
-    objectives = alternatives(space, column)
-    size = grid_size(space)
-    sampled = _sample(size * len(objectives), space.settings, space.seed)
-    return tuple(
-        Candidate(objectives[index // size], _setting(base, space, index % size))
-        for index in sampled
-    )
+    if tune.is_grid:
+        objectives = alternatives(tune, column)
+        size = grid_size(tune)
+        sampled = _sample(size * len(objectives), tune.settings, tune.seed)
+        return tuple(
+            Candidate(objectives[index // size], _setting(base, tune, index % size))
+            for index in sampled
+        )
+    rates = RATES[base.optimizer] if tune.rates is None else tune.rates
+    listed = tuning_candidates(column, rates, tune.protocol, start=max_rate(base.lr))
+    candidates = []
+    for number, (objective, rate, others) in enumerate(listed, 1):
+        values = {"lr": with_max_rate(base.lr, rate), **others}
+        setting = Setting(number, _changed(base, values), {"lr": rate, **others})
+        candidates.append(Candidate(objective, setting))
+    return tuple(candidates)
 
 
 def alternatives(space: SearchSpace, column: ParsedObjective) -> list[ParsedObjective]:
@@ -169,7 +179,11 @@ def _setting(base: Protocol, space: SearchSpace, index: int) -> Setting:
         rest, i = divmod(rest, len(values))
         changed[key] = values[i]
     changed = {key: changed[key] for key in space.protocol}
-    return Setting(index + 1, Protocol.model_validate({**base.model_dump(), **changed}), changed)
+    return Setting(index + 1, _changed(base, changed), changed)
+
+
+def _changed(base: Protocol, values: Mapping[str, Any]) -> Protocol:
+    return Protocol.model_validate({**base.model_dump(), **values})
 
 
 def format_setting(changed: Mapping[str, Any]) -> str:

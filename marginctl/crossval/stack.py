@@ -43,6 +43,19 @@ class StackTuning:
     inner_folds: int
 
 
+@dataclass(frozen=True)
+class Choice:
+    """The candidate that a network has chosen.
+
+    Attributes:
+        candidate: its index.
+        inner_accuracy: in percent over all inner folds.
+    """
+
+    candidate: int
+    inner_accuracy: float
+
+
 @dataclass(frozen=True, eq=False)
 class Stack:
     """Networks that are trained together: some folds of some repeats, one objective, one seed.

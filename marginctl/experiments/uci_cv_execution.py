@@ -218,9 +218,9 @@ class _Run:
             group.unlock()
 
     def _save(self, trial: CVTrial, run_dir: RunDir, group: _Group) -> None:
-        chosen = [number for stack in group.stacks for number in stack.chosen or ()]
+        choices = [choice for stack in group.stacks for choice in stack.choices or ()]
         results = [trial.select_result(stack.result) for stack in group.stacks]
-        metrics, document = trial.record(results, chosen)
+        metrics, document = trial.record(results, choices)
         digests = self._write_files(trial, run_dir.path, group)
         result = CVResult.model_validate({**document, **digests})
         self._add(trial, run_dir.finish(metrics, result), reused=False)

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from marginctl.crossval.dask_executor import DaskExecutor
 from marginctl.data.fetch import NO_NETWORK, fetch_datasets
 from marginctl.data.paths import MissingDataError, default_data_dir
@@ -25,6 +27,7 @@ from marginctl.objectives.parts import plugin_origins
 from marginctl.recipe.load import find_recipe
 from marginctl.recipe.uci_cv import UciCvRecipe
 from marginctl.runs.atomic_io import write_atomically, write_output
+from marginctl.runs.base_record import first_problem
 from marginctl.runs.run_dir import NETWORKS, PREDICTIONS, RunDir
 from marginctl.utils.device import resolve_device, usable_cores
 
@@ -132,6 +135,7 @@ def prepare_uci_cv(
     device: str,
     csv_datasets: Sequence[TabularDataset] = (),
     files: Iterable[str] = (),
+    tune: bool | None = None,
     offline: bool = False,
     on_fetch: Callable[[str], None] = lambda line: None,
 ) -> UciCvSession:
@@ -140,6 +144,8 @@ def prepare_uci_cv(
     Args:
         options: dotted key -> (option, value); the value is None if the option was not given.
         csv_datasets: the user's data sets; used alone unless UCI data sets are named as well.
+        tune: whether to tune: by the recipe's section, or by the default one if it has none; None
+            leaves it to the recipe.
     """
     file = find_recipe(name)
     if out.exists() and not out.is_dir():
@@ -152,7 +158,9 @@ def prepare_uci_cv(
     duplicates = [dataset.name for dataset in csv_datasets if dataset.name in names]
     if duplicates:
         raise RequestError(f"--csv {duplicates[0]}: a data set has that name: rename the file")
-    if recipe.tuning is not None and NETWORKS in files:
+    if tune is not None:
+        recipe = _with_tuning(recipe, tune=tune)
+    if recipe.tune is not None and NETWORKS in files:
         raise RequestError(
             "--save-models: a tuned recipe's networks have different protocols: leave it out"
         )
@@ -179,6 +187,18 @@ def prepare_uci_cv(
     return UciCvSession(
         run_folder, recipe, datasets, skipped, trials, out / run_folder, device, frozenset(files)
     )
+
+
+def _with_tuning(recipe: UciCvRecipe, *, tune: bool) -> UciCvRecipe:
+    """Return a recipe with a section `tune`, or without one."""
+    if not tune:
+        return recipe.model_copy(update={"tune": None})
+    if recipe.tune is not None:
+        return recipe
+    try:
+        return UciCvRecipe.model_validate({**recipe.model_dump(), "tune": {}})
+    except ValidationError as error:
+        raise RequestError(f"--tune: {first_problem(error)}") from None
 
 
 def _load_datasets(

@@ -15,11 +15,11 @@ from marginctl.crossval.folds import SMALLEST_SPREAD
 from marginctl.crossval.search_space import (
     VARIANT_KEYS,
     Setting,
+    column_candidates,
     grid_settings,
     row_name,
-    tuning_candidates,
 )
-from marginctl.crossval.stack import Stack, StackTuning, build_stacks, num_folds
+from marginctl.crossval.stack import Choice, Stack, StackTuning, build_stacks, num_folds
 from marginctl.data.tabular.dataset import TabularDataset
 from marginctl.errors import RequestError
 from marginctl.objectives.parsing import ParsedObjective
@@ -71,7 +71,7 @@ class CVTrial:
     def _stack_identity(self) -> dict[str, Any]:
         identity: dict[str, Any] = {}
         if self.tuning is not None:
-            identity["tuning"] = {
+            identity["tune"] = {
                 "inner_folds": self.tuning.inner_folds,
                 "candidates": [str(c) for c in self.tuning.candidates],
             }
@@ -141,7 +141,7 @@ class CVTrial:
             yield (*cell, number, repeat, fold, truth, prediction, f"{confidence:.6f}")
 
     def record(
-        self, results: Sequence[Any], chosen: Sequence[int] = ()
+        self, results: Sequence[Any], choices: Sequence[Choice] = ()
     ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """Return the metrics of each epoch and the result."""
         shape = (self.protocol.repeats, num_folds(self.dataset, self.protocol))
@@ -176,8 +176,11 @@ class CVTrial:
             "timing": {"seconds": sum(r.seconds for r in results)},
         }
         if self.tuning is not None:
-            counts = Counter(chosen)
-            result["chosen"] = {str(c): counts[i] for i, c in enumerate(self.tuning.candidates)}
+            candidates = self.tuning.candidates
+            counts = Counter(choice.candidate for choice in choices)
+            result["chosen"] = {str(c): counts[i] for i, c in enumerate(candidates)}
+            result["candidates"] = len(candidates)
+            result["inner_accuracy"] = float(np.mean([c.inner_accuracy for c in choices]))
         return metrics, result
 
 
@@ -218,10 +221,10 @@ def expand_cv_trials(recipe: UciCvRecipe, datasets: Iterable[TabularDataset]) ->
     if problems:
         raise RequestError(*problems)
     tunings: dict[ParsedObjective, StackTuning | None] = dict.fromkeys(recipe.objectives)
-    if recipe.tuning is not None:
+    if recipe.tune is not None:
         for column in recipe.objectives:
-            candidates = tuning_candidates(recipe.tuning, recipe.protocol, column)
-            tunings[column] = StackTuning(candidates, recipe.tuning.inner_folds)
+            candidates = column_candidates(recipe.tune, recipe.protocol, column)
+            tunings[column] = StackTuning(candidates, recipe.tune.inner_folds)
     return [
         CVTrial(dataset, column, setting.protocol, seed, tunings[column], setting=setting)
         for dataset in datasets

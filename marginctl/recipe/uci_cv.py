@@ -16,6 +16,7 @@ from pydantic_core import PydanticCustomError
 from marginctl.data.tabular.uci import check_uci_name, uci_definitions
 from marginctl.objectives.parsing import ParsedObjective, parse_any
 from marginctl.objectives.parts import check_scale_value
+from marginctl.objectives.tuning import max_rate
 from marginctl.recipe.fields import (
     CUSTOM_ERROR,
     RECORDED,
@@ -169,14 +170,41 @@ class Search(SearchSpace):
     ] = "points"
 
 
-class Tuning(SearchSpace):
-    """The settings that every objective chooses from, within the training rows of each network."""
+class Tune(SearchSpace):
+    """The candidates that every objective chooses from, within the training rows of each network.
 
+    With a learning rate in `protocol`, or with `options`, the candidates are the grid of both.
+    Otherwise each of `rates` is one candidate, and the values of the objective's own options and
+    of `protocol` are spread over the rates: see `objectives.tuning`.
+    """
+
+    rates: Annotated[
+        list[Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]] | None,
+        Field(min_length=1, description="learning rates; default: 11 of the optimizer"),
+    ] = None
     protocol: Annotated[
         dict[str, Annotated[list[Any], Field(min_length=1)]],
         Field(description="keys of the protocol, each with its values"),
     ] = {}
     inner_folds: Annotated[int, Field(ge=2, le=1000)] = 3
+
+    @property
+    def is_grid(self) -> bool:
+        """Whether the candidates are a grid of named values."""
+        return bool(self.options) or "lr" in self.protocol
+
+    @model_validator(mode="after")
+    def _one_form(self) -> "Tune":
+        if self.is_grid and self.rates is not None:
+            raise ValueError(
+                "rates: expected no 'options' and no 'protocol.lr' in the same section: use one "
+                "of them"
+            )
+        if not self.is_grid and self.settings is not None:
+            raise ValueError(
+                "settings: draws from a grid: name 'options' or 'protocol.lr', or leave it out"
+            )
+        return self
 
 
 class UciCvRecipe(BaseModel):
@@ -193,7 +221,7 @@ class UciCvRecipe(BaseModel):
     protocol: Protocol = Protocol()
     seeds: Seeds = [0]
     search: Search | None = None
-    tuning: Tuning | None = None
+    tune: Tune | None = None
     grid: Annotated[
         dict[str, Annotated[list[Any], Field(min_length=1)]],
         Field(description="keys of the protocol, each with its values; a row for every setting"),
@@ -205,7 +233,7 @@ class UciCvRecipe(BaseModel):
 
     @model_validator(mode="after")
     def _batches_can_be_normalised(self) -> "UciCvRecipe":
-        grids = [self.grid, *(space.protocol for space in (self.search, self.tuning) if space)]
+        grids = [self.grid, *(space.protocol for space in (self.search, self.tune) if space)]
         for grid in grids:
             norms = grid.get("batch_norm", [self.protocol.batch_norm])
             sizes = grid.get("batch_size", [self.protocol.batch_size])
@@ -216,6 +244,18 @@ class UciCvRecipe(BaseModel):
                 )
         return self
 
+    @model_validator(mode="after")
+    def _rate_can_be_tuned(self) -> "UciCvRecipe":
+        if self.tune is not None and not self.tune.is_grid:
+            try:
+                max_rate(self.protocol.lr)
+            except ValueError as error:
+                raise ValueError(
+                    f"protocol.lr = {self.protocol.lr}: {error}: use another schedule, or leave "
+                    "'tune' out"
+                ) from None
+        return self
+
     @field_validator("objectives", mode="before")
     @classmethod
     def _canonical_objectives(cls, texts: Any) -> Any:
@@ -224,9 +264,9 @@ class UciCvRecipe(BaseModel):
     @field_validator("grid")
     @classmethod
     def _known_grid(cls, grid: dict[str, list[Any]], info: ValidationInfo) -> dict[str, list[Any]]:
-        if grid and (info.data.get("tuning") or info.data.get("search")):
+        if grid and (info.data.get("tune") or info.data.get("search")):
             raise ValueError(
-                "grid: expected no 'search' or 'tuning' in the same recipe: use one of them"
+                "grid: expected no 'search' or 'tune' in the same recipe: use one of them"
             )
         return _validated_grid(grid, "grid")
 

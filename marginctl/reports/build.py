@@ -273,9 +273,11 @@ def _verdicts(
 
 def _protocol(runs: CVRuns) -> dict[str, Any]:
     """Return the protocol without the settings that nested cross-validation chooses."""
-    if not (tuning := runs.tuning):
+    if not (tune := runs.tune):
         return runs.protocol
-    chosen = [*tuning["protocol"], *(["options"] if tuning["options"] else [])]
+    chosen = list(dict.fromkeys(["lr", *tune["protocol"], "options"]))
+    if tune["options"] or "lr" in tune["protocol"]:  # a grid
+        chosen = [*tune["protocol"], *(["options"] if tune["options"] else [])]
     fixed = {k: v for k, v in runs.protocol.items() if k not in chosen}
     return fixed | {"tuned": "+".join(chosen)}
 

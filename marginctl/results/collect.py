@@ -34,7 +34,7 @@ class CVRuns:
         paper, table: the published table that the recipe reproduces.
         protocol: without the keys of the grid, which make the rows.
         grid: the values that the recipe tries, by these keys.
-        tuning: what is tuned inside the training rows, None without tuning.
+        tune: what is tuned inside the training rows, None without tuning.
     """
 
     task = "uci-cv"
@@ -44,13 +44,13 @@ class CVRuns:
     table: str | None
     protocol: dict[str, Any]
     grid: dict[str, list[Any]] = field(default_factory=dict)
-    tuning: dict[str, Any] | None = None
+    tune: dict[str, Any] | None = None
     runs: dict[CellSeed, Run] = field(default_factory=dict)
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Return the protocol by dotted keys, and the tuning."""
-        return {f"protocol.{k}": v for k, v in self.protocol.items()} | {"tuning": self.tuning}
+        """Return the protocol by dotted keys, and what is tuned."""
+        return {f"protocol.{k}": v for k, v in self.protocol.items()} | {"tune": self.tune}
 
     def collector(self) -> Collector:
         """Return the cells, rows and columns in the recipe's order and others after them."""
@@ -231,11 +231,11 @@ class _Grouping:
         return self._groups[key][1], result.row
 
     def _table(self, name: str, recipe: UciCvRecipe) -> CVRuns:
-        document = recipe.model_dump(mode="json", include={"protocol", "tuning"})
-        grid, tuning = recipe.grid, document["tuning"]
+        document = recipe.model_dump(mode="json", include={"protocol", "tune"})
+        grid, tune = recipe.grid, document["tune"]
         protocol = {k: v for k, v in document["protocol"].items() if k not in grid}
-        table = CVRuns(name, recipe.paper, recipe.table, protocol, grid, tuning)
-        return self.tables.setdefault(digest([name, protocol, tuning, grid]), table)
+        table = CVRuns(name, recipe.paper, recipe.table, protocol, grid, tune)
+        return self.tables.setdefault(digest([name, protocol, tune, grid]), table)
 
     def _training(
         self, name: str, recipe: ImageRecipe, setting: Iterable[str], source: SourceModel | None

@@ -2,6 +2,7 @@
 
 import bisect
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,6 +29,7 @@ class Cell:
         untrained: why the method cannot learn here, None if it can.
         diverged, collapsed: how many of the n networks had a loss that was not finite, and how
             many predict one class for every row.
+        chosen: of a tuned objective, each candidate and how many networks chose it, most first.
     """
 
     dataset: str
@@ -41,6 +43,7 @@ class Cell:
     diverged: int
     collapsed: int
     remark: str | None = None
+    chosen: tuple[tuple[str, int], ...] = ()
 
     @property
     def note(self) -> str | None:
@@ -70,7 +73,15 @@ def cell(row: str, results: Sequence[CVResult], paper: PublishedMean | None) -> 
         remark=two_class_remark(spec) if first.classes == 2 else None,
         diverged=sum(len(result.diverged) for result in results),
         collapsed=sum(len(result.collapsed) for result in results),
+        chosen=_chosen(results),
     )
+
+
+def _chosen(results: Iterable[CVResult]) -> tuple[tuple[str, int], ...]:
+    counts: Counter[str] = Counter()
+    for result in results:
+        counts.update(result.chosen)
+    return tuple((candidate, n) for candidate, n in counts.most_common() if n)
 
 
 class Collector:

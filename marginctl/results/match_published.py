@@ -186,7 +186,7 @@ def expand_grid(recipe: UciCvRecipe | ImageRecipe) -> list[UciCvRecipe | ImageRe
 def training_settings(recipe: UciCvRecipe | ImageRecipe) -> Settings:
     """Return the settings of a recipe without a grid that comparable runs have in common."""
     if isinstance(recipe, UciCvRecipe):
-        return recipe.model_dump(include={"protocol", "tuning"})
+        return recipe.model_dump(include={"protocol", "tune"})
     sections = {"data", "model", "optim", "train", "second_stage", "blocks", "method", "probe"}
     settings = recipe.model_dump(include=sections)
     settings["train"].pop("compile")  # changes the speed, not the result

@@ -58,7 +58,7 @@ def _overrides(stream: Random) -> list[str]:
         "optim.schedule",
         "protocol.hidden",
         ".",
-        "tuning",
+        "tune",
     ]
     sets = []
     for _ in range(stream.choice([0, 0, 0, 1, 2])):

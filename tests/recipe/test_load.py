@@ -75,7 +75,7 @@ def test_table1_has_the_papers_rows_and_columns():
         ["protocol.batch_norm=after-relu", "protocol.batch_size=1"],
         ["grid.batch_norm=[none,before-relu]", "protocol.batch_size=1"],
         ["protocol.batch_norm=before-relu", "grid.batch_size=[1,32]"],
-        ["tuning.protocol.batch_size=[32,1]", "protocol.batch_norm=after-relu"],
+        ["tune.protocol.batch_size=[32,1]", "protocol.batch_norm=after-relu"],
         ["search.protocol.batch_size=[1]", "search.protocol.batch_norm=[after-relu]"],
     ],
     ids=str,
@@ -86,6 +86,32 @@ def test_batch_normalisation_of_single_rows_is_refused(overrides):
     (line,) = caught.value.lines
     assert "protocol.batch_size = 1, expected at least 2 with protocol.batch_norm" in line
     load_recipe(recipes.find_recipe("own-data"), UciCvRecipe, [*overrides[:1]])
+
+
+@pytest.mark.parametrize(
+    ("section", "expected"),
+    [
+        (
+            "rates: [0.1], protocol: {lr: [0.1]}",
+            "rates: expected no 'options' and no 'protocol.lr'",
+        ),
+        ("rates: [0.1], options: {soft: [center]}", "rates: expected no 'options'"),
+        ("settings: 3", "settings: draws from a grid: name 'options' or 'protocol.lr'"),
+        ("rates: []", "tune.rates"),
+        ("rates: [0]", "tune.rates.0 = 0: expected greater than 0"),
+    ],
+)
+def test_a_section_tune_has_one_form(write, section, expected):
+    found = problems(write(GOOD + f"tune: {{{section}}}\n"))
+    assert any(expected in line for line in found), found
+
+
+def test_a_rate_without_a_largest_value_cannot_be_tuned(write):
+    text = GOOD.replace("lr: 1e-3", "lr: l-softmax")
+    assert text != GOOD
+    load_recipe(write(text), UciCvRecipe)
+    (line,) = problems(write(text + "tune: {}\n"))
+    assert "no largest value that tuning could change: use another schedule" in line
 
 
 def test_a_good_recipe(write):

@@ -301,7 +301,7 @@ task: uci-cv
 datasets: [iris]
 objectives: [soft, arcface]
 protocol: {folds: 3, repeats: 2, epochs: 3, hidden: [6]}
-tuning:
+tune:
   inner_folds: 2
   protocol: {lr: [1e-3, 3e-2]}
   options: {arcface: ["arcface:margin=0.5"]}
@@ -319,6 +319,14 @@ def test_a_tuned_recipe_says_what_was_chosen(marginctl, tmp_path):
     assert [c["n"] for c in ran.json["cells"]] == [6, 6]
     results = [json.loads(p.read_text()) for p in tmp_path.rglob("result.json")]
     assert all(sum(r["chosen"].values()) == 6 for r in results)
+    assert all(r["candidates"] == 2 and 0 < r["inner_accuracy"] <= 100 for r in results)
+    for cell in ran.json["cells"]:
+        counts = [c["networks"] for c in cell["chosen"]]
+        assert counts == sorted(counts, reverse=True)
+        assert sum(counts) == 6
+    most = ran.json["cells"][0]["chosen"][0]
+    line = f"chosen most often: {most['candidate']} ({most['networks']} of 6)"
+    assert line in _plain(marginctl(*arguments).out)
     rows = list(csv.DictReader((tmp_path / "p.csv").open()))
     assert len(rows) == 2 * 2 * 150
     for cell in ran.json["cells"]:
@@ -328,6 +336,27 @@ def test_a_tuned_recipe_says_what_was_chosen(marginctl, tmp_path):
     assert marginctl(*arguments, "--save-models", tmp_path / "m").status == 2
     explained = marginctl("report", tmp_path / "runs", "--explain", "iris/arcface")
     assert "chosen inside the training rows: " in explained.out
+
+
+def test_tune_and_no_tune(marginctl, tmp_path):
+    out = ("--out", tmp_path / "runs", "--workers", "1", "--dry-run")
+    tuned = marginctl("uci-cv", "own-data", "--dataset", "iris", "--tune", *out, "--json").json[
+        "dry_run"
+    ]
+    plain = marginctl("uci-cv", "own-data", "--dataset", "iris", "--no-tune", *out, "--json").json[
+        "dry_run"
+    ]
+    assert tuned["networks"] == plain["networks"] * (1 + 11 * 3)
+    assert tuned["seconds"] > plain["seconds"]
+    fair = marginctl("uci-cv", "arcgrad/table1-fair", "--dataset", "iris", *out, "--no-tune")
+    assert "700 networks" in fair.out
+    for option in ("--tune", "--no-tune"):
+        refused = marginctl("uci-cv", "arcgrad/table1", "--search", option, *out)
+        assert refused.status == 2
+        assert "--search: expected no --tune or --no-tune" in refused.err
+    refused = marginctl("uci-cv", "arcgrad/figure2", "--tune", *out)
+    assert refused.status == 2
+    assert "--tune: grid: expected no 'search' or 'tune' in the same recipe" in refused.err
 
 
 def test_a_grid_makes_a_row_of_each_setting_and_a_figure(marginctl, tmp_path):

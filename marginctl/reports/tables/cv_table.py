@@ -46,7 +46,9 @@ def cv_report(
     no_paper = {"mean": None, "std": None}
     records = [
         flat_record(
-            cell | {"seconds": round(cell["seconds"], 3), "paper": cell["paper"] or no_paper}
+            cell
+            | {"seconds": round(cell["seconds"], 3), "paper": cell["paper"] or no_paper}
+            | ({"chosen": cell["chosen"][0]["candidate"]} if "chosen" in cell else {})
         )
         for cell in document["cells"]
     ]
@@ -72,6 +74,7 @@ def cv_document(
                 "seconds": cell.seconds,
                 "paper": {"mean": cell.paper.mean, "std": cell.paper.std} if cell.paper else None,
                 "note": cell.note,
+                **_chosen_json(cell),
             }
             for cell in grid.in_order()
         ],
@@ -79,6 +82,12 @@ def cv_document(
         **compared,
         "wins": dict(zip(grid.objectives, wins, strict=True)) if wins else {},
     }
+
+
+def _chosen_json(cell: cv_cells.Cell) -> dict[str, Any]:
+    if not cell.chosen:
+        return {}
+    return {"chosen": [{"candidate": c, "networks": n} for c, n in cell.chosen]}
 
 
 def _row_json(grid: Grid, row: str | None) -> dict[str, Any]:
@@ -118,6 +127,7 @@ def cv_table(
         columns=grid.objectives,
         rows=(*rows, *_feet(grid)),
         notes=(
+            *_chosen_most(grid),
             *_footnotes(grid, comparisons),
             *_tests_over_datasets(grid, comparisons),
             *_skipped(grid),
@@ -219,6 +229,17 @@ def _footnotes(grid: Grid, comparisons: Comparisons | None) -> list[str]:
         places = [(c.objective, f"{c.dataset} {count}/{c.n}") for c, count in counts if count]
         if places:
             lines.append(f"{mark}  {meaning}: {_by_objective(places)}")
+    return lines
+
+
+def _chosen_most(grid: Grid) -> list[str]:
+    """Return what each objective chose most often, a line each."""
+    lines = []
+    for cell in grid.in_order():
+        if cell.chosen:
+            (candidate, count), *_ = cell.chosen
+            place = f"{cell.dataset}: " if len(grid.datasets) > 1 else ""
+            lines.append(f"{place}chosen most often: {candidate} ({count} of {cell.n})")
     return lines
 
 

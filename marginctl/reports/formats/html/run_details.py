@@ -16,7 +16,7 @@ MAX_ENTRIES = 12  # longer lists are summarized
 # keys that repeat the recipe or the heading of a run
 _HEADING = {"schema", "trial", "task", "dataset", "data", "setting", "model", "objective", "seed"}
 _NO_RESULTS = {*_HEADING, "sha256", "row", "versions"}
-_NO_ENVIRONMENT = {*_HEADING, "recipe", "protocol", "tuning", "augment", "optim", "train"}
+_NO_ENVIRONMENT = {*_HEADING, "recipe", "protocol", "tune", "augment", "optim", "train"}
 
 
 @dataclass(frozen=True)
