@@ -151,15 +151,16 @@ def prepare_uci_cv(
     if out.exists() and not out.is_dir():
         raise RequestError(f"--out {out}: is a file: name a folder")
     given = {key: pair for key, pair in options.items() if pair[1] is not None}
+    overrides = [*overrides, "tune=null"] if tune is False else overrides
     recipe = load_task_recipe(file, UciCvRecipe, overrides, given)
+    if tune and recipe.tune is None:
+        recipe = _with_tuning(recipe)
     device = resolve_device(device)
     named = "datasets" in given or recipe.datasets != "all"
     names = recipe.dataset_names if named or not csv_datasets else []
     duplicates = [dataset.name for dataset in csv_datasets if dataset.name in names]
     if duplicates:
         raise RequestError(f"--csv {duplicates[0]}: a data set has that name: rename the file")
-    if tune is not None:
-        recipe = _with_tuning(recipe, tune=tune)
     if recipe.tune is not None and NETWORKS in files:
         raise RequestError(
             "--save-models: a tuned recipe's networks have different protocols: leave it out"
@@ -189,12 +190,8 @@ def prepare_uci_cv(
     )
 
 
-def _with_tuning(recipe: UciCvRecipe, *, tune: bool) -> UciCvRecipe:
-    """Return a recipe with a section `tune`, or without one."""
-    if not tune:
-        return recipe.model_copy(update={"tune": None})
-    if recipe.tune is not None:
-        return recipe
+def _with_tuning(recipe: UciCvRecipe) -> UciCvRecipe:
+    """Return a recipe with the default section `tune`."""
     try:
         return UciCvRecipe.model_validate({**recipe.model_dump(), "tune": {}})
     except ValidationError as error:

@@ -140,7 +140,8 @@ def test_outputs_that_cannot_be_written_are_said_before_training(marginctl, tmp_
     table = tmp_path / "t.csv"
     table.write_text("a,b\n" + "".join(f"{i % 7},{'xy'[i % 2]}\n" for i in range(20)))
     before = table.read_text()
-    own = ("uci-cv", "--csv", table, "--target", "b", *quick, "--out", tmp_path / "runs")
+    own = ("uci-cv", "--csv", table, "--target", "b", *quick, "--no-tune")
+    own += ("--out", tmp_path / "runs")
     for arguments, message in (
         (("--predictions", table), "is an input of this command"),
         (("--predictions", tmp_path), "is a folder: name a file"),

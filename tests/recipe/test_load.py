@@ -82,10 +82,10 @@ def test_table1_has_the_papers_rows_and_columns():
 )
 def test_batch_normalisation_of_single_rows_is_refused(overrides):
     with pytest.raises(RequestError) as caught:
-        load_recipe(recipes.find_recipe("own-data"), UciCvRecipe, overrides)
+        load_recipe(recipes.find_recipe("arcgrad/table1"), UciCvRecipe, overrides)
     (line,) = caught.value.lines
     assert "protocol.batch_size = 1, expected at least 2 with protocol.batch_norm" in line
-    load_recipe(recipes.find_recipe("own-data"), UciCvRecipe, [*overrides[:1]])
+    load_recipe(recipes.find_recipe("arcgrad/table1"), UciCvRecipe, [*overrides[:1]])
 
 
 @pytest.mark.parametrize(

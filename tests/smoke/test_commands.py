@@ -347,6 +347,9 @@ def test_tune_and_no_tune(marginctl, tmp_path):
         "dry_run"
     ]
     assert tuned["networks"] == plain["networks"] * (1 + 11 * 3)
+    grid = ("--set", "grid.epochs=[1,2]")
+    gridded = marginctl("uci-cv", "own-data", "--dataset", "iris", "--no-tune", *grid, *out)
+    assert gridded.status == 0
     assert tuned["seconds"] > plain["seconds"]
     fair = marginctl("uci-cv", "arcgrad/table1-fair", "--dataset", "iris", *out, "--no-tune")
     assert "700 networks" in fair.out

@@ -30,7 +30,7 @@ def mine(tmp_path):
 def test_a_report_then_a_table_with_predictions_and_networks(marginctl, mine, tmp_path):
     arguments = [
         *("uci-cv", "--csv", mine, "--target", "kind", "--objective", "soft"),
-        *("--objective", "adacos", "--folds", "3", "--repeats", "2", "--workers", "1"),
+        *("--objective", "adacos", "--folds", "3", "--repeats", "2", "--workers", "1", "--no-tune"),
         *("--set", "protocol.epochs=40", "--set", "protocol.lr=0.01", "--out", tmp_path / "runs"),
     ]
     saved = tmp_path / "saved"
