@@ -233,14 +233,16 @@ def _footnotes(grid: Grid, comparisons: Comparisons | None) -> list[str]:
 
 
 def _chosen_most(grid: Grid) -> list[str]:
-    """Return what each objective chose most often, a line each."""
-    lines = []
+    """Return what each objective chose most often: a line each, or one for each of several rows."""
+    by_row: dict[str, list[str]] = {}
     for cell in grid.in_order():
         if cell.chosen:
             (candidate, count), *_ = cell.chosen
-            place = f"{cell.dataset}: " if len(grid.datasets) > 1 else ""
-            lines.append(f"{place}chosen most often: {candidate} ({count} of {cell.n})")
-    return lines
+            by_row.setdefault(cell.dataset, []).append(f"{candidate} ({count} of {cell.n})")
+    if len(by_row) == 1:
+        (choices,) = by_row.values()
+        return [f"chosen most often: {choice}" for choice in choices]
+    return [f"chosen most often on {row}: {'; '.join(choices)}" for row, choices in by_row.items()]
 
 
 def _by_objective(places: Iterable[tuple[str, str]]) -> str:

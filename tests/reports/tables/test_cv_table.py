@@ -92,6 +92,29 @@ RECORDS = [
 PUBLISHED = {("iris", "soft"): PublishedMean(96.8, 6.76, 100)}
 
 
+def test_what_was_chosen_most():
+    def tuned(dataset, objective, **chosen):
+        return record(dataset, objective, chosen=chosen, candidates=2)
+
+    one = [tuned("a", "soft", x=1, y=3), tuned("a", "arcgrad", z=4, w=0)]
+    notes = cv_table(grid(one), None).notes
+    assert notes[:2] == ("chosen most often: y (3 of 4)", "chosen most often: z (4 of 4)")
+    made = collected([*one, tuned("b", "soft", x=2, y=2)])
+    assert cv_table(made.grid, None).notes[:2] == (
+        "chosen most often on a: y (3 of 4); z (4 of 4)",
+        "chosen most often on b: x (2 of 4)",
+    )
+    report = cv_report(made.grid, {}, compare_folds(made.grid, made.results, "soft"))
+    assert report.document["cells"][0]["chosen"] == [
+        {"candidate": "y", "networks": 3},
+        {"candidate": "x", "networks": 1},
+    ]
+    assert report.records[0]["chosen"] == "y"
+    plain = collected([record()])
+    report = cv_report(plain.grid, {}, compare_folds(plain.grid, plain.results, "soft"))
+    assert "chosen" not in report.document["cells"][0]
+
+
 def test_golden_markdown():
     made = grid(RECORDS, published=PUBLISHED, skipped=[("hayes-roth", "no files")])
     text = markdown(cv_table(made, None))
