@@ -197,12 +197,12 @@ class Tune(SearchSpace):
     def _one_form(self) -> "Tune":
         if self.is_grid and self.rates is not None:
             raise ValueError(
-                "rates: expected no 'options' and no 'protocol.lr' in the same section: use one "
-                "of them"
+                "tune.rates: expected no 'options' and no 'protocol.lr' in the same section: use "
+                "one of them"
             )
         if not self.is_grid and self.settings is not None:
             raise ValueError(
-                "settings: draws from a grid: name 'options' or 'protocol.lr', or leave it out"
+                "tune.settings: draws from a grid: name 'options' or 'protocol.lr', or leave it out"
             )
         return self
 

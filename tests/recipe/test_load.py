@@ -93,10 +93,10 @@ def test_batch_normalisation_of_single_rows_is_refused(overrides):
     [
         (
             "rates: [0.1], protocol: {lr: [0.1]}",
-            "rates: expected no 'options' and no 'protocol.lr'",
+            "tune.rates: expected no 'options' and no 'protocol.lr'",
         ),
-        ("rates: [0.1], options: {soft: [center]}", "rates: expected no 'options'"),
-        ("settings: 3", "settings: draws from a grid: name 'options' or 'protocol.lr'"),
+        ("rates: [0.1], options: {soft: [center]}", "tune.rates: expected no 'options'"),
+        ("settings: 3", "tune.settings: draws from a grid: name 'options' or 'protocol.lr'"),
         ("rates: []", "tune.rates"),
         ("rates: [0]", "tune.rates.0 = 0: expected greater than 0"),
     ],
