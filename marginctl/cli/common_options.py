@@ -135,6 +135,15 @@ NoHeader = Annotated[
 Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Baseline = Annotated[str | None, option("NAME", "Baseline (default: soft).")]
+Metric = Annotated[
+    str,
+    option(
+        "NAME",
+        "Metric to test and to rank by: accuracy, balanced_accuracy, macro_f1, auroc, log_loss or "
+        "ece (default: accuracy).",
+        name="--metric",
+    ),
+]
 
 
 def report_format(text: str) -> str:

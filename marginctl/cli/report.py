@@ -40,6 +40,7 @@ def command(
         ),
     ] = False,
     baseline: common_options.Baseline = None,
+    metric: common_options.Metric = "accuracy",
     explain: Annotated[
         str | None, option("ROW/OBJECTIVE", "Show the runs and tests behind this cell.")
     ] = None,
@@ -70,6 +71,7 @@ def command(
     Unfinished, failed and corrupt runs are named on stderr and skipped.
     """
     from marginctl.console.progress import log_lines
+    from marginctl.metrics.registry import check_metric
     from marginctl.objectives.parsing import parse
     from marginctl.papers import check_paper
     from marginctl.reports.build import build_report
@@ -95,6 +97,7 @@ def command(
     if figure is not None:
         check_path("--figure", figure)
     check_outputs({"--output": output, "--figure": figure}, folders={"--figures": figures})
+    check_metric(metric)
     if paper is not None:
         check_paper(paper)
     if list_:
@@ -123,6 +126,7 @@ def command(
         paper=paper,
         number=table_number,
         baseline=parse(baseline) if baseline else None,
+        metric=metric,
         sources=list(map(str, runs)),
     )
     log_lines(collected.problems)

@@ -73,6 +73,7 @@ def command(
         ),
     ] = None,
     baseline: common_options.Baseline = None,
+    metric: common_options.Metric = "accuracy",
     predictions: Annotated[
         Path | None, option("FILE", "Write per-row test predictions (CSV).")
     ] = None,
@@ -109,15 +110,18 @@ def command(
     from marginctl.console.progress import log_lines
     from marginctl.crossval.dask_executor import open_dask_executor
     from marginctl.experiments.uci_cv_session import prepare_uci_cv
+    from marginctl.metrics.registry import check_metric
     from marginctl.objectives.parsing import parse
     from marginctl.recipe.load import find_recipe
     from marginctl.reports.figures.uci_cv_grid import check_figure, check_objectives, draw
     from marginctl.reports.formats.output import print_report
-    from marginctl.reports.tables.cv_table import cv_report
+    from marginctl.reports.tables.cv_report import cv_report
+    from marginctl.results.answers import fold_answers
     from marginctl.results.compare import compare_folds, resolve_baseline
     from marginctl.runs.atomic_io import check_outputs
     from marginctl.runs.run_dir import NETWORKS, PREDICTIONS
 
+    check_metric(metric)
     if search and (predictions or save_models or figure):
         raise RequestError(
             "--search: writes no predictions, networks or figures: leave these options out, and "
@@ -185,10 +189,14 @@ def command(
         if dry_run:
             _print_plan(session.estimate(pending, count), json=json)
             return
-        collector, outcome = _train(session, pending, count, cluster, quiet=quiet)
+        collector, outcome = _train(session, pending, count, cluster, metric, quiet=quiet)
     comparison = compare_folds(collector.grid, collector.results, compared_with)
     failed = list(outcome.failed.values())
-    report = cv_report(collector.grid, session.recipe.protocol.model_dump(), comparison, failed)
+    answers = []
+    if session.recipe.measured and not session.recipe.grid:
+        answers = fold_answers(collector.grid, collector.results, comparison)
+    protocol = session.recipe.protocol.model_dump()
+    report = cv_report(collector.grid, protocol, comparison, failed, answers)
     print_report(report, "json" if json else report_format)
     if predictions:
         session.gather_predictions(predictions, outcome)
@@ -220,6 +228,7 @@ def _train(
     pending: "list[CVTrial]",
     workers: int,
     cluster: "DaskExecutor | None",
+    metric: str,
     *,
     quiet: bool,
 ) -> "tuple[Collector, Outcome]":
@@ -239,6 +248,8 @@ def _train(
         skipped=session.skipped,
         settings={r: (t.dataset.name, t.setting.changed) for r, t in rows.items() if t.setting},
         row_of={trial.id: trial.row for trial in session.trials},
+        baselines=session.recipe.baselines,
+        metric=metric,
     )
     with CvProgress(
         collector,

@@ -11,7 +11,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -20,6 +20,7 @@ from typing import Any, Protocol
 
 from marginctl.crossval.stack import Choice, Stack
 from marginctl.errors import MarginctlError
+from marginctl.recipe.uci_cv import Baseline
 from marginctl.runs.run_dir import NETWORKS, PREDICTIONS
 
 
@@ -56,13 +57,13 @@ class TrainedStack:
     Attributes:
         result: a `StackResult`, whose module imports torch.
         predictions, arrays: for predictions.csv and networks.npz, where requested.
-        choices: of a tuned stack, one of each network.
+        choices: of a tuned stack or a baseline, one of each network.
     """
 
     result: Any
     predictions: list[tuple[Any, ...]] | None = None
     arrays: dict[str, Any] | None = None
-    choices: list[Choice] | None = None
+    choices: Sequence[Choice] = ()
 
 
 class _CostReporter:
@@ -107,12 +108,14 @@ def train(
     """
     if cancelled():
         raise CancelledTrainingError
+    reporter = _CostReporter(report, cancelled)
+    if isinstance(stack.objective, Baseline):
+        return _train_baseline(stack, outputs, reporter)
     from marginctl.crossval.stacked_trainer import train_stack
 
-    reporter = _CostReporter(report, cancelled)
     cost_per_epoch = stack.cost / stack.protocol.epochs
     with _one_thread():
-        choices = None
+        choices: Sequence[Choice] = ()
         if stack.tuning is None:
             result, trained = train_stack(
                 stack, device, on_epoch=lambda: reporter.add(cost_per_epoch)
@@ -131,6 +134,22 @@ def train(
         arrays = networks[0].arrays() if NETWORKS in outputs else None
     reporter.flush()
     return TrainedStack(result, predictions, arrays, choices)
+
+
+def _train_baseline(stack: Stack, outputs: frozenset[str], reporter: _CostReporter) -> TrainedStack:
+    from marginctl.crossval.baselines import train_baseline
+
+    result, choices, probabilities = train_baseline(stack, reporter.add)
+    reporter.flush()
+    predictions = None
+    if PREDICTIONS in outputs:
+        splits = sorted(stack.networks, key=lambda n: (n.repeat, n.fold))
+        predictions = [
+            (int(row), split.repeat, split.fold, int(p[row].argmax()), float(p[row].max()))
+            for split, p in zip(splits, probabilities, strict=True)
+            for row in split.test
+        ]
+    return TrainedStack(result, predictions, None, choices)
 
 
 @contextlib.contextmanager

@@ -8,9 +8,16 @@ from typing import Any
 import numpy as np
 
 from marginctl.crossval.folds import partition
-from marginctl.crossval.stack import Choice, NetworkSplit, Stack, StackTuning, group_stackable
+from marginctl.crossval.stack import (
+    Choice,
+    NetworkSplit,
+    Stack,
+    StackResult,
+    StackTuning,
+    group_stackable,
+)
 from marginctl.crossval.stacked_networks import StackedNetworks
-from marginctl.crossval.stacked_trainer import StackResult, train_stack
+from marginctl.crossval.stacked_trainer import train_stack
 
 
 @dataclass(frozen=True)
@@ -50,7 +57,7 @@ def train_tuned(stack: Stack, device: str, report_cost: Callable[[float], None])
     tested = np.array([len(n.test) for n in inner_networks]).reshape(len(outer), -1).sum(1)
     for group in groups:
         splits = [replace(n, variant=v) for n in inner_networks for v in range(len(group))]
-        inner = candidate_stack(stack, group, splits)
+        inner = replace(candidate_stack(stack, group, splits), measured=False)
         result, _ = train_stack(inner, device, on_epoch=_epoch_callback(inner, report_cost))
         shape = (len(group), len(outer), tuning.inner_folds)
         scores[group] = result.correct.reshape(shape).sum(2)
@@ -70,7 +77,8 @@ def train_tuned(stack: Stack, device: str, report_cost: Callable[[float], None])
         networks.append(trained)
         for key, values in vars(result).items():
             if key not in ("seconds", "losses"):
-                merged.setdefault(key, np.empty(len(outer), values.dtype))[positions] = values
+                shape = (len(outer), *values.shape[1:])
+                merged.setdefault(key, np.empty(shape, values.dtype))[positions] = values
         # candidates may have different numbers of epochs: only the last loss of each is stored
         merged.setdefault("losses", np.empty((len(outer), 1)))[positions] = result.losses[:, -1:]
     result = StackResult(**merged, seconds=time.perf_counter() - started)

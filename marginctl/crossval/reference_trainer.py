@@ -42,9 +42,7 @@ class ReferenceNetwork(nn.Module):
         weights = None
         if stack.protocol.class_weights == "balanced":
             weights = torch.as_tensor(class_weights(dataset.y, split.train, dataset.num_classes))
-        self.objective = Objective(
-            stack.objective.spec, dataset.num_classes, widths[-1], dtype, weights
-        )
+        self.objective = Objective(stack.spec, dataset.num_classes, widths[-1], dtype, weights)
         initial = initial_weights(stack, split)
         with torch.no_grad():
             for i, layer in enumerate(self.linear_layers):

@@ -5,21 +5,26 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from marginctl.crossval.folds import FloatArray, IntArray, partition
 from marginctl.crossval.preprocessing import num_inputs
 from marginctl.crossval.search_space import VARIANT_KEYS, Candidate
 from marginctl.data.tabular.dataset import TabularDataset
 from marginctl.objectives.parsing import ParsedObjective
-from marginctl.recipe.uci_cv import Protocol
+from marginctl.objectives.parts import ObjectiveSpec
+from marginctl.recipe.uci_cv import Baseline, Protocol
 from marginctl.utils.seed import generator
 
 # A stack's weights, gradients and moments take about this much: smaller stacks spend their time
 # in calls, and one stack per trial would keep a single core busy. At widths 64-64 on 2 CPU
 # cores, 4 MiB took 0.63 s where 2 MiB took 0.77 s and 1 MiB 1.06 s (best of 5).
 STACK_BYTES = 4 * 2**20
+# Units of `Stack.cost` that one worker trains in a second, measured on 2 CPU cores.
+COST_PER_SECOND = 7e5
 # The most variants in one stack: each of their trials records all of them.
 MAX_VARIANTS = 64
 
@@ -45,7 +50,7 @@ class StackTuning:
 
 @dataclass(frozen=True)
 class Choice:
-    """The candidate that a network has chosen.
+    """The setting that a network or a baseline has chosen.
 
     Attributes:
         candidate: its index.
@@ -54,6 +59,74 @@ class Choice:
 
     candidate: int
     inner_accuracy: float
+
+
+@dataclass(frozen=True)
+class StackResult:
+    """The results of S networks, by variant and by network number (repeat * folds + fold).
+
+    Attributes:
+        correct, tested: (S,) correctly classified test rows, and all of them.
+        metrics: (S, M) the metrics of `fold_metrics`, NaN where not defined; M is 0 if the stack
+            is not `measured`.
+        confusion: (S, C, C) test rows by true and predicted class; (S, 0, 0) if not measured.
+        right: (S, n) whether each test row of a fixed split is classified correctly, if measured;
+            else (S, 0).
+        diverged: (S,) the loss was not finite; the weights are those before that epoch.
+        collapsed: (S,) constant predictions, training rows included.
+        losses: (S, epochs) mean training loss of each epoch.
+    """
+
+    correct: IntArray
+    tested: IntArray
+    metrics: FloatArray
+    confusion: IntArray
+    right: NDArray[np.bool_]
+    diverged: NDArray[np.bool_]
+    collapsed: NDArray[np.bool_]
+    losses: FloatArray
+    seconds: float
+
+    def select_variant(self, variant: int, num_variants: int) -> "StackResult":
+        """Return the results of one of `num_variants` variants of as many networks each."""
+        size = len(self.correct) // num_variants
+        part = slice(variant * size, (variant + 1) * size)
+        arrays = {key: value[part] for key, value in vars(self).items() if key != "seconds"}
+        return StackResult(**arrays, seconds=self.seconds / num_variants)
+
+
+def evaluate_network(
+    dataset: TabularDataset,
+    network: NetworkSplit,
+    predicted: IntArray,
+    logits: FloatArray | None,
+) -> dict[str, Any]:
+    """Return one network's `correct`, `tested`, `metrics`, `confusion` and `right`.
+
+    Args:
+        predicted: (n,) the class of every row of the data set.
+        logits: (n, C) of every row, whose softmax are the probabilities; None measures accuracy
+            alone.
+    """
+    y, test = dataset.y[network.test], network.test
+    right = predicted[test] == y
+    result = {
+        "correct": right.sum(),
+        "tested": len(test),
+        "right": right[:0],
+        "metrics": np.zeros(0),
+        "confusion": np.zeros((0, 0), np.int64),
+    }
+    if logits is not None:
+        # imported here: a table of accuracies does not wait for them
+        from marginctl.metrics.accuracy import confusion_matrix
+        from marginctl.metrics.network_metrics import fold_metrics
+
+        values = fold_metrics(logits[test], y).values()
+        result["right"] = right if dataset.fixed_test is not None else right[:0]
+        result["metrics"] = np.array([np.nan if v is None else v for v in values])
+        result["confusion"] = confusion_matrix(y, predicted[test], dataset.num_classes)
+    return result
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,10 +142,11 @@ class Stack:
         custom_splits: splits to use instead of those of the folds.
         batched_with: the protocols of the stack where there are several, `protocol` among them.
             They differ only in `VARIANT_KEYS`.
+        measured: whether more than the accuracy is measured.
     """
 
     dataset: TabularDataset
-    objective: ParsedObjective
+    objective: ParsedObjective | Baseline
     protocol: Protocol
     seed: int
     first: int
@@ -80,6 +154,7 @@ class Stack:
     tuning: "StackTuning | None" = None
     custom_splits: tuple[NetworkSplit, ...] | None = None
     batched_with: tuple[Protocol, ...] = ()
+    measured: bool = False
 
     @cached_property
     def networks(self) -> list[NetworkSplit]:
@@ -139,8 +214,17 @@ class Stack:
         return [num_inputs(self.dataset), *self.protocol.hidden]
 
     @property
+    def spec(self) -> ObjectiveSpec:
+        """The parts of the objective, which a baseline does not have."""
+        assert isinstance(self.objective, ParsedObjective)
+        return self.objective.spec
+
+    @property
     def cost(self) -> float:
         """The relative training time of the stack, for estimates of the remaining time."""
+        if isinstance(self.objective, Baseline):
+            seconds = _seconds_per_network(self.objective, self.dataset)
+            return COST_PER_SECOND * seconds * (self.last - self.first)
         count: float = (self.last - self.first) * len(self.variants)
         fraction = 1 - 1 / self.protocol.folds
         if self.custom_splits is not None:
@@ -159,6 +243,14 @@ class Stack:
             _training_cost(self.dataset, p, count / len(protocols), fraction) for p in protocols
         ]
         return sum(search) + sum(final)
+
+
+def _seconds_per_network(baseline: Baseline, dataset: TabularDataset) -> float:
+    """Return the rough seconds that a baseline takes on one fold."""
+    rows, columns = dataset.num_rows, dataset.num_features
+    if baseline.name == "gradient-boosting":
+        return 0.3 * dataset.num_classes + 1e-5 * rows * columns
+    return 0.1 + 1e-5 * rows * columns if baseline.name == "logistic-regression" else 0.01
 
 
 def _training_cost(
@@ -192,11 +284,13 @@ def group_stackable(protocols: Sequence[Protocol]) -> list[list[int]]:
 
 def build_stacks(
     dataset: TabularDataset,
-    objective: ParsedObjective,
+    objective: ParsedObjective | Baseline,
     protocol: Protocol,
     seed: int,
     tuning: StackTuning | None = None,
     batched_with: tuple[Protocol, ...] = (),
+    *,
+    measured: bool = False,
 ) -> list[Stack]:
     """Divide a trial's folds x repeats networks into stacks of nearly equal size.
 
@@ -204,14 +298,32 @@ def build_stacks(
     """
     if batched_with:
         networks = num_folds(dataset, protocol) * protocol.repeats
-        return [Stack(dataset, objective, protocol, seed, 0, networks, batched_with=batched_with)]
+        return [
+            Stack(
+                dataset,
+                objective,
+                protocol,
+                seed,
+                0,
+                networks,
+                batched_with=batched_with,
+                measured=measured,
+            )
+        ]
     return [
-        Stack(dataset, objective, protocol, seed, first, last, tuning)
-        for first, last in _stack_ranges(dataset, protocol)
+        Stack(dataset, objective, protocol, seed, first, last, tuning, measured=measured)
+        for first, last in _stack_ranges(
+            dataset, protocol, by_repeat=isinstance(objective, Baseline)
+        )
     ]
 
 
-def _stack_ranges(dataset: TabularDataset, protocol: Protocol) -> list[tuple[int, int]]:
+def _stack_ranges(
+    dataset: TabularDataset, protocol: Protocol, *, by_repeat: bool = False
+) -> list[tuple[int, int]]:
+    if by_repeat:
+        folds = num_folds(dataset, protocol)
+        return [(folds * i, folds * (i + 1)) for i in range(protocol.repeats)]
     networks = num_folds(dataset, protocol) * protocol.repeats
     number = min(networks, math.ceil(_stack_bytes(dataset, protocol) / STACK_BYTES))
     edges = [networks * i // number for i in range(number + 1)]

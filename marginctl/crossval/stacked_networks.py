@@ -32,7 +32,7 @@ class StackedNetworks:
     def __init__(self, stack: Stack, device: torch.device, dtype: torch.dtype) -> None:
         self.stack, self.device, self.dtype = stack, device, dtype
         protocol, dataset = stack.protocol, stack.dataset
-        self.objective = ObjectiveFunction(stack.objective.spec, dataset.num_classes)
+        self.objective = ObjectiveFunction(stack.spec, dataset.num_classes)
 
         # Centred on the column medians in float64 first, so that float32 keeps the digits of a
         # column like 1,600,000,000 +- 1,000; the fold's statistics are subtracted after.
@@ -187,6 +187,14 @@ class StackedNetworks:
                 self.objective.logits(features, weight, self.state, bias).softmax(-1).amax(-1)
             )
         )
+
+    @torch.no_grad()
+    def logits(self) -> NDArray[np.float64]:
+        """Return the logits of each network for every row, (S, n, C)."""
+        logits = self._evaluate_in_blocks(
+            lambda features, weight, bias: self.objective.logits(features, weight, self.state, bias)
+        )
+        return logits.astype(np.float64)
 
     def _evaluate_in_blocks(
         self, compute: Callable[[Tensor, Tensor, Tensor | None], Tensor], block_size: int = 256

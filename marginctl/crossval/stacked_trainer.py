@@ -6,36 +6,15 @@ objective's part by part, in fewer passes than autograd takes.
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from marginctl.crossval.stack import BatchOrder, Stack
+from marginctl.crossval.stack import BatchOrder, Stack, StackResult, evaluate_network
 from marginctl.crossval.stacked_networks import StackedNetworks
 from marginctl.crossval.stacked_optimizer import StackedOptimizer, epoch_batches
 
 GATHER_BYTES = 2**20  # of input rows that are gathered at a time
-
-
-@dataclass(frozen=True)
-class StackResult:
-    """The results of S networks, by variant and by network number (repeat * folds + fold)."""
-
-    correct: NDArray[np.int64]  # (S,) correctly classified test rows
-    tested: NDArray[np.int64]  # (S,) all test rows
-    diverged: NDArray[np.bool_]  # (S,) the loss was not finite; weights are those before that epoch
-    collapsed: NDArray[np.bool_]  # (S,) one class predicted for every row, training rows included
-    losses: NDArray[np.float64]  # (S, epochs) mean training loss of each epoch
-    seconds: float
-
-    def select_variant(self, variant: int, num_variants: int) -> "StackResult":
-        """Return the results of one of `num_variants` variants of as many networks each."""
-        size = len(self.correct) // num_variants
-        part = slice(variant * size, (variant + 1) * size)
-        arrays = {key: value[part] for key, value in vars(self).items() if key != "seconds"}
-        return StackResult(**arrays, seconds=self.seconds / num_variants)
 
 
 def train_stack(
@@ -109,16 +88,17 @@ def train_stack(
     networks.set_progress(stack.protocol.epochs, 0, batch_counts)
 
     predicted = networks.predict()
-    hits = predicted == stack.dataset.y
+    logits = networks.logits() if stack.measured else None
+    order = networks.result_order
+    tests = [
+        evaluate_network(stack.dataset, n, predicted[i], None if logits is None else logits[i])
+        for i, n in enumerate(stack.networks)
+    ]
     result = StackResult(
-        correct=np.array([h[n.test].sum() for h, n in zip(hits, stack.networks, strict=True)]),
-        tested=np.array([len(n.test) for n in stack.networks]),
-        diverged=~healthy.cpu().numpy(),
-        collapsed=(predicted == predicted[:, :1]).all(1),
-        losses=losses.cpu().double().numpy().T,
+        **{key: np.stack([test[key] for test in tests])[order] for key in tests[0]},
+        diverged=~healthy.cpu().numpy()[order],
+        collapsed=(predicted == predicted[:, :1]).all(1)[order],
+        losses=losses.cpu().double().numpy().T[order],
         seconds=time.perf_counter() - started,
     )
-    per_network = {
-        key: value[networks.result_order] for key, value in vars(result).items() if key != "seconds"
-    }
-    return StackResult(**per_network, seconds=result.seconds), networks
+    return result, networks

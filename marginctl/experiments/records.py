@@ -78,7 +78,15 @@ class CVResult(Result):
             raise ValueError("accuracies and tested differ in shape")
         if any(n >= self.rows for repeat in self.tested for n in repeat):
             raise ValueError("more test rows than rows")
+        if any([len(repeat) for repeat in v] != shape for v in self.metrics.values()):
+            raise ValueError("accuracies and metrics differ in shape")
         return self
+
+    def values(self, metric: str) -> list[list[float | None]]:
+        """Return (repeats, folds) values of a metric of `FOLD_METRICS`; empty if not measured."""
+        if metric == "accuracy":
+            return [list(repeat) for repeat in self.accuracies]
+        return self.metrics.get(metric, [])
 
 
 class EpochMetrics(Record):
@@ -153,6 +161,9 @@ class TrainingResult(Result):
 
     Attributes:
         evaluation: metrics after the last epoch by section; read them through the metric registry.
+        candidates: how many settings were tried on the validation part; 0 without tuning.
+        chosen: the setting that tuning chose, such as `arcface:scale=10, lr=0.032`.
+        validation: the metrics on the validation part in the epoch that was chosen on it.
     """
 
     task: str
@@ -172,6 +183,9 @@ class TrainingResult(Result):
     diverged: str | None  # where the loss was not finite, else None
     collapsed: bool
     weights_sha256: str | None = None
+    candidates: int = 0
+    chosen: str | None = None
+    validation: EpochMetrics | None = None
     timing: TrainingTiming
 
     @model_validator(mode="after")

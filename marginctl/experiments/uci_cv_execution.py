@@ -138,7 +138,7 @@ class _Run:
 
     def load(self, trial: CVTrial) -> bool:
         """Take a saved result; return False, with the reason as a message, if it is unusable."""
-        saved = RunDir(self.folder / trial.id).load_result(CVResult, self.files)
+        saved = RunDir(self.folder / trial.id).load_result(CVResult, trial.files(self.files))
         if saved.problem:
             self.callback.message(saved.problem)
         if saved.result is None or not saved.run_json_intact:
@@ -167,7 +167,10 @@ class _Run:
             group.unlock()
             raise
         for i, stack in enumerate(stacks if group.trials else []):
-            self.futures[self.executor.submit(stack, self.device, self.files)] = (group, i)
+            self.futures[self.executor.submit(stack, self.device, trials[0].files(self.files))] = (
+                group,
+                i,
+            )
 
     def _open(self, trial: CVTrial, *, announce: bool) -> RunDir | None:
         """Return the locked run directory, None if another process holds or has finished it."""
@@ -180,7 +183,7 @@ class _Run:
             return None
         try:
             # another process may have finished it since
-            saved = run_dir.load_result(CVResult, self.files)
+            saved = run_dir.load_result(CVResult, trial.files(self.files))
             if saved.result is None or not saved.run_json_intact:
                 run_dir.start(self.run_info(trial))
             if saved.result is None:
@@ -218,7 +221,7 @@ class _Run:
             group.unlock()
 
     def _save(self, trial: CVTrial, run_dir: RunDir, group: _Group) -> None:
-        choices = [choice for stack in group.stacks for choice in stack.choices or ()]
+        choices = [choice for stack in group.stacks for choice in stack.choices]
         results = [trial.select_result(stack.result) for stack in group.stacks]
         metrics, document = trial.record(results, choices)
         digests = self._write_files(trial, run_dir.path, group)
@@ -233,11 +236,11 @@ class _Run:
         if PREDICTIONS in self.files:
             rows = [row for stack in group.stacks for row in stack.predictions]
             write_csv(folder / PREDICTIONS, trial.prediction_rows(rows))
-        if NETWORKS in self.files:
+        if NETWORKS in trial.files(self.files):
             names = group.stacks[0].arrays
             arrays = {name: [stack.arrays[name] for stack in group.stacks] for name in names}
             write_arrays(folder / NETWORKS, arrays)
-        return {DIGEST_KEYS[name]: file_digest(folder / name) for name in self.files}
+        return {DIGEST_KEYS[name]: file_digest(folder / name) for name in trial.files(self.files)}
 
     def check_locked(self) -> None:
         """Read the results of trials that other processes held; start those they have left."""

@@ -67,7 +67,7 @@ class UciCvSession:
         return [
             t
             for t in self.trials
-            if self._run_dir(t).load_result(CVResult, self.files).result is None
+            if self._run_dir(t).load_result(CVResult, t.files(self.files)).result is None
         ]
 
     def estimate(self, pending: Sequence[CVTrial], workers: int) -> dict[str, Any]:
@@ -99,7 +99,7 @@ class UciCvSession:
 
     def copy_networks(self, folder: Path, outcome: Outcome) -> None:
         """Copy each finished trial's networks to `<folder>/<trial id>.npz`."""
-        for trial in outcome.results:
+        for trial in (t for t in outcome.results if NETWORKS in t.files(self.files)):
             content = self.networks_file(trial).read_bytes()
             write_atomically(folder / f"{trial.id}.npz", content)
 
@@ -180,7 +180,7 @@ def prepare_uci_cv(
             recipe = recipe.model_copy(update={"paper": None, "table": None})
             run_folder = "own-data" if file.name == "own-data" else f"own-data/{file.name}"
     trials = expand_cv_trials(recipe, datasets)
-    for spec in {str(trial.objective): trial.objective.spec for trial in trials}.values():
+    for spec in (objective.spec for objective in recipe.objectives):
         if plugin_origins(spec):
             from marginctl.objectives.functional import check_plugin_parts
 

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from marginctl import NUMERICS
-from marginctl.crossval.folds import SMALLEST_SPREAD
+from marginctl.crossval.baselines import baseline_settings
+from marginctl.crossval.folds import SMALLEST_SPREAD, FloatArray
 from marginctl.crossval.search_space import (
     VARIANT_KEYS,
     Setting,
@@ -19,13 +20,22 @@ from marginctl.crossval.search_space import (
     grid_settings,
     row_name,
 )
-from marginctl.crossval.stack import Choice, Stack, StackTuning, build_stacks, num_folds
+from marginctl.crossval.stack import (
+    COST_PER_SECOND,
+    Choice,
+    Stack,
+    StackResult,
+    StackTuning,
+    build_stacks,
+    num_folds,
+)
 from marginctl.data.tabular.dataset import TabularDataset
 from marginctl.errors import RequestError
+from marginctl.metrics.registry import FOLD_METRICS
 from marginctl.objectives.parsing import ParsedObjective
 from marginctl.objectives.parts import plugin_origins
-from marginctl.recipe.uci_cv import Protocol, UciCvRecipe
-from marginctl.runs.run_dir import digest
+from marginctl.recipe.uci_cv import Baseline, Protocol, UciCvRecipe
+from marginctl.runs.run_dir import NETWORKS, digest
 from marginctl.utils.text import join_names
 
 
@@ -36,15 +46,17 @@ class CVTrial:
     Attributes:
         batched_with: the protocols that share its stacks, its own among them, as one tuple for all
             of these trials; empty for a trial alone.
+        measured: whether more than the accuracy is measured.
     """
 
     dataset: TabularDataset
-    objective: ParsedObjective
+    objective: ParsedObjective | Baseline
     protocol: Protocol
     seed: int
     tuning: StackTuning | None = None
     batched_with: tuple[Protocol, ...] = ()
     setting: Setting | None = None
+    measured: bool = False
 
     @property
     def row(self) -> str:
@@ -54,13 +66,20 @@ class CVTrial:
     @property
     def identity(self) -> dict[str, Any]:
         """All that the result depends on, without defaults: a new option changes no id."""
-        plugins = plugin_origins(self.objective.spec)
+        protocol = self.protocol.model_dump(exclude_defaults=True)
+        plugins = []
+        if isinstance(self.objective, Baseline):
+            protocol = {
+                k: v for k, v in protocol.items() if k in ("folds", "repeats", "stratified")
+            }
+        else:
+            plugins = plugin_origins(self.objective.spec)
         return {
             "task": "uci-cv",
             "dataset": self.dataset.name,
             "data": self.dataset.digest,
             "objective": str(self.objective),
-            "protocol": self.protocol.model_dump(exclude_defaults=True),
+            "protocol": protocol,
             "seed": self.seed,
             "numerics": NUMERICS,
             **({"plugins": plugins} if plugins else {}),
@@ -93,7 +112,13 @@ class CVTrial:
     def stacks(self) -> list[Stack]:
         """The stacks of networks that are trained."""
         return build_stacks(
-            self.dataset, self.objective, self.protocol, self.seed, self.tuning, self.batched_with
+            self.dataset,
+            self.objective,
+            self.protocol,
+            self.seed,
+            self.tuning,
+            self.batched_with,
+            measured=self.measured,
         )
 
     @property
@@ -114,6 +139,10 @@ class CVTrial:
         if self.tuning is None:
             return self.networks
         return self.networks * (1 + len(self.tuning.candidates) * self.tuning.inner_folds)
+
+    def files(self, requested: frozenset[str]) -> frozenset[str]:
+        """Return those of the requested files that the trial has; a baseline is no network."""
+        return requested - {NETWORKS} if isinstance(self.objective, Baseline) else requested
 
     def select_result(self, result: Any) -> Any:
         """Return this trial's part of a stack's result."""
@@ -141,7 +170,7 @@ class CVTrial:
             yield (*cell, number, repeat, fold, truth, prediction, f"{confidence:.6f}")
 
     def record(
-        self, results: Sequence[Any], choices: Sequence[Choice] = ()
+        self, results: Sequence[StackResult], choices: Sequence[Choice] = ()
     ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """Return the metrics of each epoch and the result."""
         shape = (self.protocol.repeats, num_folds(self.dataset, self.protocol))
@@ -175,19 +204,42 @@ class CVTrial:
             "collapsed": _numbers(r.collapsed for r in results),
             "timing": {"seconds": sum(r.seconds for r in results)},
         }
+        if self.measured:
+            values = np.concatenate([r.metrics for r in results])
+            result["metrics"] = {
+                name: _json_numbers(column.reshape(shape))
+                for name, column in zip(OTHER_METRICS, values.T, strict=True)
+            }
+            result["confusion"] = sum(r.confusion.sum(0) for r in results).tolist()
+            result["class_names"] = list(self.dataset.classes)
+            if fixed is not None:
+                result["row_correct"] = sum(r.right.sum(0) for r in results).tolist()
+        if isinstance(self.objective, Baseline) and choices:
+            result |= _choices_json(baseline_settings(self.objective), choices)
         if self.tuning is not None:
-            candidates = self.tuning.candidates
-            counts = Counter(choice.candidate for choice in choices)
-            result["chosen"] = {str(c): counts[i] for i, c in enumerate(candidates)}
-            result["candidates"] = len(candidates)
-            result["inner_accuracy"] = float(np.mean([c.inner_accuracy for c in choices]))
+            names = [str(c) for c in self.tuning.candidates]
+            result |= _choices_json(names, choices)
         return metrics, result
 
 
+def _choices_json(names: Sequence[str], choices: Sequence[Choice]) -> dict[str, Any]:
+    counts = Counter(choice.candidate for choice in choices)
+    return {
+        "chosen": {name: counts[i] for i, name in enumerate(names)},
+        "candidates": len(names),
+        "inner_accuracy": float(np.mean([c.inner_accuracy for c in choices])),
+    }
+
+
+OTHER_METRICS = tuple(name for name in FOLD_METRICS if name != "accuracy")
 PREDICTION_COLUMNS = (
     *("dataset", "objective", "seed", "row", "repeat", "fold", "truth", "prediction"),
     "confidence",
 )
+
+
+def _json_numbers(values: FloatArray) -> list[list[float | None]]:
+    return [[None if math.isnan(v) else v for v in row] for row in values.tolist()]
 
 
 def _numbers(flags: Iterable[Any]) -> list[int]:
@@ -225,11 +277,25 @@ def expand_cv_trials(recipe: UciCvRecipe, datasets: Iterable[TabularDataset]) ->
         for column in recipe.objectives:
             candidates = column_candidates(recipe.tune, recipe.protocol, column)
             tunings[column] = StackTuning(candidates, recipe.tune.inner_folds)
-    return [
-        CVTrial(dataset, column, setting.protocol, seed, tunings[column], setting=setting)
+    trials = [
+        CVTrial(
+            dataset,
+            column,
+            setting.protocol,
+            seed,
+            tunings[column],
+            setting=setting,
+            measured=recipe.measured,
+        )
         for dataset in datasets
         for setting in grid_settings(recipe)
         for column in recipe.objectives
+        for seed in recipe.seeds
+    ]
+    return trials + [
+        CVTrial(dataset, Baseline(name), recipe.protocol, seed, measured=True)
+        for dataset in datasets
+        for name in recipe.baselines
         for seed in recipe.seeds
     ]
 
@@ -267,10 +333,6 @@ def total_cost(trials: Iterable[CVTrial]) -> float:
     """Return the total cost of trials; a shared stack is paid for once, with all its variants."""
     by_stack = {trial.stack_key: trial for trial in trials}
     return sum(trial.cost * max(1, len(trial.batched_with)) for trial in by_stack.values())
-
-
-# Units of `cost` that one worker trains in a second, measured on 2 CPU cores.
-COST_PER_SECOND = 7e5
 
 
 def cost_seconds(cost: float, workers: int) -> float:

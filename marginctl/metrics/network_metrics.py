@@ -1,16 +1,39 @@
-"""All metrics of a network on test images, from its outputs."""
+"""All metrics of a network on test images or on the test rows of a fold, from its outputs."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from marginctl.metrics import accuracy, angles, scoring_rules
+from marginctl.metrics import accuracy, angles, classification, scoring_rules
 from marginctl.metrics.arrays import FloatArray, IntArray
 from marginctl.metrics.calibration_error import reliability
 from marginctl.metrics.registry import compute_metrics
 
 MAX_CONFUSION_CLASSES = 2000  # the matrix of 100,000 identities would take 80 GB
+
+
+def fold_metrics(logits: FloatArray, labels: IntArray) -> dict[str, float | None]:
+    """Return the metrics of `FOLD_METRICS`, without accuracy, of logits (n, C) and labels (n,).
+
+    None where a metric is not defined: the AUROC where a class has no test row, and all others but
+    the first two where a logit is not finite.
+    """
+    outputs: dict[str, Any] = dict.fromkeys(("features", "logits", "similarities"), logits)
+    outputs["labels"] = labels
+    values: dict[str, float | None] = {
+        "balanced_accuracy": classification.balanced_accuracy(**outputs),
+        "macro_f1": classification.macro_f1(**outputs),
+        **dict.fromkeys(("auroc", "log_loss", "ece")),
+    }
+    if not np.isfinite(logits).all():
+        return values
+    if (np.bincount(labels, minlength=logits.shape[1]) > 0).all():
+        values["auroc"] = classification.auroc(**outputs)
+    log_loss = scoring_rules.nll(logits, labels)
+    values["log_loss"] = log_loss if np.isfinite(log_loss) else None
+    values["ece"] = reliability(scoring_rules.softmax(logits), labels).ece
+    return values
 
 
 def classification_metrics(

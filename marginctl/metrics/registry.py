@@ -10,7 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from marginctl.errors import RequestError
 from marginctl.utils.registry import Registry, import_object
+from marginctl.utils.text import did_you_mean
 
 Record = Any  # a typed result, or an object of JSON
 ANY = "*"  # in a path: every named entry of a list
@@ -92,6 +94,18 @@ _DETECTION_METRICS = {"aupr_in": "AUPR-In", "auroc": "AUROC"}
 _DETECTION_SCORES = {"max_similarity": "max similarity", "feature_norm": "feature norm"}
 
 
+def _classification(name: str, label: str, unit: Literal["", "%"], decimals: int) -> Metric:
+    return Metric(
+        name,
+        label,
+        unit,
+        "higher",
+        decimals=decimals,
+        shown_in="report",
+        function=f"marginctl.metrics.classification:{name}",
+    )
+
+
 def _long_tail(name: str) -> Metric:
     path = ("evaluation", "long_tail", name, "accuracy")
     return Metric(name, f"{name}-shot", "%", "higher", path, 100.0, group="long-tail")
@@ -137,6 +151,9 @@ def _verification(name: str, label: str, key: str, **fields: Any) -> Metric:
 
 _BUILTIN = [
     Metric("top1", "top-1", "%", "higher", ("last", "top1"), group="accuracy", shown_in="report"),
+    _classification("balanced_accuracy", "balanced accuracy", "%", decimals=2),
+    _classification("macro_f1", "macro-F1", "", decimals=3),
+    _classification("auroc", "AUROC", "", decimals=3),
     _calibration("ece", "ECE", "evaluation", "calibration", "ece", percent=True),
     _calibration("mce", "MCE", "evaluation", "calibration", "mce", percent=True),
     _calibration("nll", "NLL", "last", "nll", percent=False),
@@ -157,7 +174,33 @@ _BUILTIN = [
         "eer", "EER", "eer", unit="%", direction="lower", factor=100.0, shown_in="report"
     ),
 ]
-METRICS = Registry("metric", Metric, {metric.name: metric for metric in _BUILTIN})
+_BY_NAME = {metric.name: metric for metric in _BUILTIN}
+METRICS = Registry("metric", Metric, _BY_NAME)
+
+# The metrics of a cross-validation's folds, by their names there. Their numbers are recorded as
+# they are defined: accuracies in percent, the others as fractions or nats.
+FOLD_METRICS = {
+    name: replace(metric, path=(), factor=1.0, unit=metric.unit if metric.factor == 1 else "")
+    for name, metric in (
+        ("accuracy", replace(_BY_NAME["top1"], label="accuracy")),
+        *((name, _BY_NAME[name]) for name in ("balanced_accuracy", "macro_f1", "auroc")),
+        ("log_loss", replace(_BY_NAME["nll"], label="log loss", decimals=3)),
+        ("ece", replace(_BY_NAME["ece"], decimals=3)),
+    )
+}
+
+
+def check_metric(name: str) -> None:
+    """Check the name of a metric of folds.
+
+    Raises:
+        RequestError: no such metric.
+    """
+    if name not in FOLD_METRICS:
+        raise RequestError(
+            f"--metric {name}: expected one of {', '.join(FOLD_METRICS)}."
+            + did_you_mean(name, FOLD_METRICS)
+        )
 
 
 def metrics_in(records: Sequence[Record]) -> dict[str, Metric]:

@@ -1,6 +1,7 @@
 """The schema of a `uci-cv` recipe."""
 
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
     BaseModel,
@@ -22,6 +23,7 @@ from marginctl.recipe.fields import (
     RECORDED,
     STRICT,
     About,
+    Distinct,
     LearningRate,
     Paper,
     PaperTable,
@@ -31,6 +33,19 @@ from marginctl.recipe.fields import (
     shortened,
 )
 from marginctl.utils.text import did_you_mean
+
+BaselineName = Literal["majority", "logistic-regression", "gradient-boosting"]
+BASELINES: tuple[str, ...] = get_args(BaselineName)
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """A classifier of scikit-learn that is compared with the objectives."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
 
 
 def _stratified(value: Any) -> Any:
@@ -218,6 +233,11 @@ class UciCvRecipe(BaseModel):
     task: Literal["uci-cv"]
     datasets: Literal["all"] | Annotated[list[str], Field(min_length=1)] = "all"
     objectives: Annotated[list[ParsedObjective], Field(min_length=1)]
+    baselines: Annotated[
+        list[BaselineName],
+        Field(description="scikit-learn classifiers to run on the same folds"),
+        Distinct,
+    ] = []
     protocol: Protocol = Protocol()
     seeds: Seeds = [0]
     search: Search | None = None
@@ -276,6 +296,11 @@ class UciCvRecipe(BaseModel):
         if isinstance(names, str) or (info.context or {}).get(RECORDED):
             return names
         return map_all(names, check_uci_name)
+
+    @property
+    def measured(self) -> bool:
+        """Whether more than the accuracy is measured: in all but the paper's own tables."""
+        return self.paper is None
 
     @property
     def dataset_names(self) -> list[str]:

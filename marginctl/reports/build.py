@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from marginctl.metrics.registry import metrics_in
@@ -10,7 +10,9 @@ from marginctl.objectives.parsing import ParsedObjective
 from marginctl.papers import PublishedTable, published_means, published_table
 from marginctl.papers import papers as all_papers
 from marginctl.recipe.train import TrainRecipe
+from marginctl.reports.answer_text import answer_lines
 from marginctl.reports.tables import cv_table
+from marginctl.reports.tables.cv_report import own_table
 from marginctl.reports.tables.published_table import published_table as table_of_verdicts
 from marginctl.reports.tables.published_table import quantity_json, verdict_notes
 from marginctl.reports.tables.table import Report, Table, mean_std_json
@@ -20,6 +22,7 @@ from marginctl.reports.tables.training_table import (
     training_cells,
     training_table,
 )
+from marginctl.results.answers import Answer, fold_answers, seed_answers
 from marginctl.results.collect import Collected, CVRuns, Run, TrainingRuns
 from marginctl.results.compare import (
     Comparison,
@@ -45,14 +48,17 @@ class CVReport:
     comparisons: Comparisons
     verdicts: Mapping[Place, CellVerdict]
     table: Table
+    answers: Sequence[Answer] = ()
 
     def as_json(self) -> dict[str, Any]:
+        answers = {"answers": [answer.as_json() for answer in self.answers]}
         protocol = cv_table.cv_document(self.collector.grid, self.runs.protocol, self.comparisons)
         names = {"recipe": self.runs.recipe, "paper": self.runs.paper, "table": self.runs.table}
-        return names | {"schema": 1, "command": "uci-cv"} | protocol | {"failed": []}
+        return names | {"schema": 1, "command": "uci-cv"} | protocol | answers | {"failed": []}
 
     def records(self) -> Iterator[dict[str, Any]]:
-        for cell in self.collector.grid.in_order():
+        grid = self.collector.grid
+        for cell in (*grid.in_order(), *grid.baseline_cells()):
             place = (cell.dataset, cell.objective)
             numbers = (cell.mean, cell.std, cell.n)
             verdict = self.verdicts.get(place)
@@ -68,6 +74,7 @@ class TrainingReport:
     baseline: str
     comparisons: Sequence[Comparison]
     table: Table
+    answers: Sequence[Answer] = ()
 
     def as_json(self) -> dict[str, Any]:
         source = self.runs.source_model
@@ -79,6 +86,7 @@ class TrainingReport:
             **({"source_model": {"weights_sha256": source.weights_sha256}} if source else {}),
             "cells": [cell.as_json() for cell in self.cells],
             "tests": [seeds_document(c, self.baseline) for c in self.comparisons],
+            "answers": [answer.as_json() for answer in self.answers],
         }
 
     def records(self) -> Iterator[dict[str, Any]]:
@@ -172,6 +180,7 @@ def build_report(
     paper: str | None = None,
     number: str | None = None,
     baseline: ParsedObjective | None = None,
+    metric: str = "accuracy",
     sources: Sequence[str] = (),
 ) -> RunsReport:
     """Return the report of runs: of a paper, or of its table of a number, where these are given.
@@ -195,7 +204,7 @@ def build_report(
     ]
     cv_runs = [r for r in collected.cv_runs if _belongs(r, paper, number)]
     training_runs = [r for r in collected.training_runs if _belongs(r, paper, number)]
-    collectors = [r.collector() for r in cv_runs]
+    collectors = [r.collector(metric if r.paper is None else "accuracy") for r in cv_runs]
     cells = [training_cells(run.training_result for run in r.in_order()) for r in training_runs]
     objectives = [c.grid.objectives for c in collectors]
     objectives += [tuple(dict.fromkeys(cell.objective for cell in group)) for group in cells]
@@ -246,11 +255,25 @@ def _cv_result(
     comparisons = compare_folds(collector.grid, collector.results, baseline)
     by_place = _by_place((row, objective, run) for (row, objective, _), run in runs.runs.items())
     verdicts = _verdicts(compared, by_place) if compared else {}
+    title = _title(runs.recipe, runs.paper, runs.table, _protocol(runs))
+    if runs.paper is None and not runs.grid:
+        answers = fold_answers(collector.grid, collector.results, comparisons)
+        lines = answer_lines(answers, baseline)
+        table = own_table(
+            collector.grid,
+            comparisons,
+            lines,
+            by_class=True,
+            key=key,
+            title=title,
+            runs=by_place,
+        )
+        return CVReport(runs, collector, comparisons, verdicts, table, answers)
     table = cv_table.cv_table(
         collector.grid,
         comparisons,
         key=key,
-        title=_title(runs.recipe, runs.paper, runs.table, _protocol(runs)),
+        title=title,
         runs=by_place,
         verdicts=verdicts,
         notes=verdict_notes(compared) if compared and verdicts else (),
@@ -309,7 +332,11 @@ def _training_result(
         title=title,
         runs=_by_place((r, o, run) for (r, o, _), run in runs.runs.items()),
     )
-    return TrainingReport(runs, cells, baseline, comparisons, table)
+    if runs.paper is not None:
+        return TrainingReport(runs, cells, baseline, comparisons, table)
+    answers = seed_answers(results, comparisons, baseline)
+    table = replace(table, answers=answer_lines(answers, baseline))
+    return TrainingReport(runs, cells, baseline, comparisons, table, answers)
 
 
 def _title(recipe: str, paper: str | None, number: str | None, settings: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ from marginctl.errors import RequestError
 from marginctl.experiments.records import SourceModel
 from marginctl.papers import published_means
 from marginctl.recipe.image_recipe import ImageRecipe
-from marginctl.recipe.uci_cv import UciCvRecipe
+from marginctl.recipe.uci_cv import BASELINES, UciCvRecipe
 from marginctl.results.cv_cells import Collector
 from marginctl.results.load_run import Run, load_run
 from marginctl.runs.run_dir import digest
@@ -52,7 +52,7 @@ class CVRuns:
         """Return the protocol by dotted keys, and what is tuned."""
         return {f"protocol.{k}": v for k, v in self.protocol.items()} | {"tune": self.tune}
 
-    def collector(self) -> Collector:
+    def collector(self, metric: str = "accuracy") -> Collector:
         """Return the cells, rows and columns in the recipe's order and others after them."""
         results = [run.cv_result for run in self.runs.values()]
         recipe = next(iter(self.runs.values())).recipe
@@ -64,7 +64,8 @@ class CVRuns:
             rows = recipe.datasets
         columns = [*map(str, recipe.objectives), *(objective for _, objective in published)]
         datasets = _in_order({r.dataset for r in results}, rows)
-        objectives = _in_order({r.objective for r in results}, columns)
+        methods = {r.objective for r in results}
+        objectives = _in_order(methods - {*BASELINES}, columns)
         names = {row for row, _, _ in self.runs}
         values = itertools.product(*self.grid.values()) if self.grid else ()
         every = [dict(zip(self.grid, one, strict=True)) for one in values]
@@ -81,6 +82,8 @@ class CVRuns:
             published={} if self.grid else published,
             settings=settings,
             row_of={run.result.trial: row for (row, _, _), run in self.runs.items()},
+            baselines=[name for name in BASELINES if name in methods],
+            metric=metric,
         )
         collector.add_all(results)
         return collector

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from marginctl.errors import RequestError
 from marginctl.experiments.records import CVResult, TrainingResult
 from marginctl.metrics.registry import metric_named
@@ -24,15 +26,19 @@ class Comparison:
 
     Attributes:
         row: a data set, or data and model; None over all data sets.
-        n: how many pairs: folds, data sets, or seeds that both were trained with.
+        n: how many pairs: folds, test rows of a fixed split, data sets, or seeds that both were
+            trained with.
         difference: the objective minus the baseline in the metric's unit: the mean over the pairs;
             over data sets the median. None without pairs.
         mean: of the differences.
-        interval: of the mean over seeds, 95 % by Student's t; None for fewer than two seeds or
-            equal differences.
+        interval: of the mean over folds or seeds, at the level at which Holm's procedure tests it,
+            so that it excludes 0 exactly if p_holm is below 0.05; None where no test is.
         bootstrap_interval: of the mean over data sets or seeds, 95 % percentiles of 10,000 draws.
         test: Wilcoxon's over data sets, a t-test otherwise.
         p_holm: its p-value with Holm's adjustment over the objectives of the row.
+        fixed: whether the pairs are the rows of a fixed test set.
+        budgets: how many candidates the objective and the baseline chose from; 0 without tuning.
+        unpaired_seeds: of the objective, without a run of the baseline.
         wins, ties, losses: of the pairs. A tie is equal except for the rounding of floats, whatever
             a table shows.
     """
@@ -51,13 +57,24 @@ class Comparison:
     interval: Interval | None = None
     bootstrap_interval: Interval | None = None
     higher_is_better: bool = True
+    budgets: tuple[int, int] = (0, 0)
+    unpaired_seeds: tuple[int, ...] = ()
+    fixed: bool = False
 
     @property
     def direction(self) -> int:
-        """Return 1 if significantly better, -1 if significantly worse, else 0."""
-        if self.p_holm is None or self.p_holm >= SIGNIFICANT:
+        """Return 1 if significantly better, -1 if significantly worse, else 0.
+
+        Methods with different tuning budgets are not judged.
+        """
+        if self.p_holm is None or self.p_holm >= SIGNIFICANT or not self.equal_budgets:
             return 0
         return 1 if ((self.difference or 0) > 0) == self.higher_is_better else -1
+
+    @property
+    def equal_budgets(self) -> bool:
+        """Whether both chose from equally many candidates."""
+        return self.budgets[0] == self.budgets[1]
 
 
 @dataclass(frozen=True)
@@ -129,21 +146,50 @@ def compare_folds(
         if (dataset, baseline) not in grid.cells:
             continue
         reference = results[dataset, baseline]
-        pairs = {
-            o: _paired_folds(results[dataset, o], reference)
-            for o in others
-            if (dataset, o) in grid.cells
-        }
+        columns = {o: results[dataset, o] for o in others if (dataset, o) in grid.cells}
         fixed = any(r.split == "fixed" for r in reference)
-        reason = "a fixed test set: repeats differ only in initial weights"
+        pairs = {o: paired_folds(runs, reference, grid.metric) for o, runs in columns.items()}
         outcomes = [
-            Test(reason=reason) if fixed else tests.corrected_resampled_t(d, ratio)
-            for d, ratio in pairs.values()
+            _fixed_split_test(columns[o], reference, grid.metric)
+            if fixed
+            else tests.corrected_resampled_t(d, ratio)
+            for o, (d, ratio) in pairs.items()
         ]
+        levels = tests.holm_levels([test.p for test in outcomes])
         differences = {objective: d for objective, (d, _) in pairs.items()}
-        for comparison in _compare("accuracy", dataset, differences, outcomes):
-            comparisons.cells[dataset, comparison.objective] = comparison
+        compared = _compare(grid.metric, dataset, differences, outcomes, grid.higher_is_better)
+        for comparison, level in zip(compared, levels, strict=True):
+            name = comparison.objective
+            interval = None
+            if level is not None and not fixed:
+                interval = tests.corrected_interval(*pairs[name], level)
+            comparisons.cells[dataset, name] = replace(
+                comparison,
+                n=len(reference[0].row_correct) if fixed else comparison.n,
+                fixed=fixed,
+                interval=interval,
+                budgets=(columns[name][0].candidates, reference[0].candidates),
+                unpaired_seeds=_unpaired(columns[name], reference),
+            )
     return _over_datasets(grid, comparisons, others)
+
+
+def _unpaired(runs: Sequence[CVResult], reference: Sequence[CVResult]) -> tuple[int, ...]:
+    seeds = {r.seed for r in reference}
+    return tuple(sorted({r.seed for r in runs} - seeds))
+
+
+def _fixed_split_test(a: Sequence[CVResult], b: Sequence[CVResult], metric: str) -> Test:
+    """Return the test over the rows of a fixed test set, from the mean over all networks."""
+    if metric != "accuracy":
+        return Test(reason="a fixed test set is tested by its accuracy")
+    if not all(r.row_correct for r in (*a, *b)):
+        return Test(reason="a fixed test set without the results of its rows")
+    means = [
+        np.mean([np.divide(r.row_correct, len(r.accuracies)) for r in runs], axis=0).tolist()
+        for runs in (a, b)
+    ]
+    return tests.paired_rows_test(*means)
 
 
 def _over_datasets(grid: Grid, comparisons: Comparisons, others: Sequence[str]) -> Comparisons:
@@ -169,18 +215,28 @@ def _over_datasets(grid: Grid, comparisons: Comparisons, others: Sequence[str]) 
                 difference=statistics.median(differences[comparison.objective]),
                 bootstrap_interval=tests.bootstrap_interval(differences[comparison.objective]),
             )
-            for comparison in _compare("accuracy", None, differences, outcomes)
+            for comparison in _compare(
+                grid.metric, None, differences, outcomes, grid.higher_is_better
+            )
         ],
-        ranks=dict(zip(grid.objectives, tests.ranks(rows), strict=True)),
+        ranks=dict(zip(grid.objectives, tests.ranks(_signed(rows, grid)), strict=True)),
         friedman=tests.friedman(rows),
         datasets=len(rows),
     )
 
 
-def _paired_folds(a: Sequence[CVResult], b: Sequence[CVResult]) -> tuple[list[float], float]:
-    """Return the differences of the accuracies fold by fold, and the mean of n_test/n_train.
+def _signed(rows: Sequence[Sequence[float]], grid: Grid) -> list[list[float]]:
+    """Return the values so that larger ones are better."""
+    sign = 1 if grid.higher_is_better else -1
+    return [[sign * value for value in row] for row in rows]
 
-    Seeds that only one of the two has are skipped.
+
+def paired_folds(
+    a: Sequence[CVResult], b: Sequence[CVResult], metric: str = "accuracy"
+) -> tuple[list[float], float]:
+    """Return the differences of a metric fold by fold, and the mean of n_test/n_train.
+
+    Seeds that only one of the two has are skipped, and folds where one has no value.
     """
     differences: list[float] = []
     ratios: list[float] = []
@@ -189,10 +245,12 @@ def _paired_folds(a: Sequence[CVResult], b: Sequence[CVResult]) -> tuple[list[fl
         if (second := by_seed.get(first.seed)) is None:
             continue
         for ours, theirs, tested in zip(
-            first.accuracies, second.accuracies, first.tested, strict=True
+            first.values(metric), second.values(metric), first.tested, strict=False
         ):
-            differences += [x - y for x, y in zip(ours, theirs, strict=True)]
-            ratios += [n / (first.rows - n) for n in tested]
+            for x, y, n in zip(ours, theirs, tested, strict=True):
+                if x is not None and y is not None:
+                    differences.append(x - y)
+                    ratios.append(n / (first.rows - n))
     return differences, statistics.fmean(ratios) if ratios else 0.0
 
 
@@ -206,7 +264,9 @@ def compare_seeds(
     """
     measured = metric_named(metric)
     rows: dict[str, dict[str, dict[int, float]]] = {}
+    budgets: dict[tuple[str, str], int] = {}
     for result in results:
+        budgets[result.row, result.objective] = result.candidates
         values = rows.setdefault(result.row, {}).setdefault(result.objective, {})
         value = None if result.diverged else measured.value(result)
         if value is not None:
@@ -220,12 +280,16 @@ def compare_seeds(
             if reference is not None and objective != baseline
         }
         outcomes = [tests.paired_t(d) for d in differences.values()]
-        for one in _compare(metric, row, differences, outcomes, measured.direction == "higher"):
-            if one.test.p is not None:  # equal differences do not show how much they vary
+        levels = tests.holm_levels([test.p for test in outcomes])
+        compared = _compare(metric, row, differences, outcomes, measured.direction == "higher")
+        for one, level in zip(compared, levels, strict=True):
+            if level is not None:  # equal differences do not show how much they vary
                 d = differences[one.objective]
-                intervals = tests.mean_interval(d), tests.bootstrap_interval(d)
+                intervals = tests.mean_interval(d, level), tests.bootstrap_interval(d)
                 one = replace(one, interval=intervals[0], bootstrap_interval=intervals[1])
-            comparisons.append(one)
+            seeds = tuple(s for s in objectives[one.objective] if s not in (reference or {}))
+            both = budgets[row, one.objective], budgets[row, baseline]
+            comparisons.append(replace(one, budgets=both, unpaired_seeds=tuple(sorted(seeds))))
     return comparisons
 
 
@@ -267,11 +331,14 @@ def folds_document(comparisons: Comparisons) -> dict[str, Any]:
     for comparison in [*comparisons.cells.values(), *comparisons.overall]:
         over_datasets = comparison.row is None
         entry = {
-            "test": "wilcoxon signed-rank" if over_datasets else "corrected resampled t",
+            "test": _test_name(comparison),
             "dataset": comparison.row,
             "objective": comparison.objective,
             "baseline": comparisons.baseline,
+            "metric": comparison.metric,
             "difference": comparison.difference,
+            "interval": _as_list(comparison.interval),
+            "n": comparison.n,
             **_outcome(comparison),
         }
         if over_datasets:
@@ -286,6 +353,12 @@ def folds_document(comparisons: Comparisons) -> dict[str, Any]:
             "friedman": asdict(comparisons.friedman),
         },
     }
+
+
+def _test_name(comparison: Comparison) -> str:
+    if comparison.row is None:
+        return "wilcoxon signed-rank"
+    return "paired test rows" if comparison.fixed else "corrected resampled t"
 
 
 def seeds_document(comparison: Comparison, baseline: str) -> dict[str, Any]:
@@ -305,7 +378,7 @@ def seeds_document(comparison: Comparison, baseline: str) -> dict[str, Any]:
 
 
 def _outcome(comparison: Comparison) -> dict[str, Any]:
-    keys = ("p_holm", "wins", "ties", "losses")
+    keys = ("p_holm", "equal_budgets", "wins", "ties", "losses")
     return asdict(comparison.test) | {key: getattr(comparison, key) for key in keys}
 
 

@@ -5,25 +5,41 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from marginctl.experiments.records import CVResult
+from marginctl.metrics.registry import FOLD_METRICS
 from marginctl.objectives.parts import two_class_remark, untrainable_reason
 from marginctl.papers import PublishedMean
+from marginctl.recipe.uci_cv import BASELINES
 from marginctl.results.statistics import DECIMALS
 
-CellKey = tuple[str, str]  # row and objective
+CellKey = tuple[str, str]  # row and objective, or baseline
+
+
+class MeanStd(NamedTuple):
+    """A mean and a standard deviation with ddof 1; None where no value, or a single one, is."""
+
+    mean: float | None
+    std: float | None
 
 
 @dataclass(frozen=True)
 class Cell:
-    """The mean accuracy of one objective in one row over all folds.
+    """The metrics of one objective or baseline in one row over all folds.
 
     Attributes:
         dataset: the row: a data set, or a data set and a setting of the grid.
-        mean, std: in percent; std over the n fold accuracies (folds x repeats x seeds), ddof 1.
+        objective: the objective, or the name of a baseline.
+        mean, std: of the accuracy in percent; std over the n folds (folds x repeats x seeds) with
+            ddof 1.
+        metrics: mean and standard deviation of every metric that was measured, by name; accuracy
+            is one of them. None where no fold defines a metric.
+        chosen: how many networks chose each setting, the most frequent first.
+        candidates: how many settings each network chose from; 0 if the protocol is not tuned.
+        inner_accuracy: in percent, of the chosen settings on the inner folds.
         seconds: training time of the cell's networks, summed over workers.
         paper: the published cell, None if there is none.
         untrained: why the method cannot learn here, None if it can.
@@ -43,7 +59,23 @@ class Cell:
     diverged: int
     collapsed: int
     remark: str | None = None
+    metrics: Mapping[str, MeanStd] = field(default_factory=dict)
     chosen: tuple[tuple[str, int], ...] = ()
+    candidates: int = 0
+    inner_accuracy: float | None = None
+    fixed: bool = False  # one fixed test set
+    chance: float | None = None  # accuracy in percent of always naming the largest class
+    confusion: list[list[int]] | None = None  # (C, C), summed over the seeds
+    class_names: Sequence[str] = ()
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether there are more metrics than the accuracy."""
+        return len(self.metrics) > 1
+
+    def of(self, metric: str) -> MeanStd:
+        """Return the mean and standard deviation of a metric; of the accuracy without others."""
+        return self.metrics[metric] if metric in self.metrics else MeanStd(self.mean, self.std)
 
     @property
     def note(self) -> str | None:
@@ -60,7 +92,8 @@ def cell(row: str, results: Sequence[CVResult], paper: PublishedMean | None) -> 
     """Return the cell of the results of one row and objective, one for each seed."""
     accuracies = [a for result in results for repeat in result.accuracies for a in repeat]
     first = results[0]
-    spec = first.parsed_objective.spec
+    spec = None if first.objective in BASELINES else first.parsed_objective.spec
+    inner = [r.inner_accuracy for r in results if r.inner_accuracy is not None]
     return Cell(
         dataset=row,
         objective=first.objective,
@@ -69,11 +102,18 @@ def cell(row: str, results: Sequence[CVResult], paper: PublishedMean | None) -> 
         n=len(accuracies),
         seconds=sum(result.timing.seconds for result in results),
         paper=paper,
-        untrained=untrainable_reason(spec, first.classes),
-        remark=two_class_remark(spec) if first.classes == 2 else None,
+        untrained=untrainable_reason(spec, first.classes) if spec else None,
+        remark=two_class_remark(spec) if spec and first.classes == 2 else None,
         diverged=sum(len(result.diverged) for result in results),
         collapsed=sum(len(result.collapsed) for result in results),
         chosen=_chosen(results),
+        metrics={name: _mean_std(results, name) for name in FOLD_METRICS if first.values(name)},
+        candidates=first.candidates,
+        inner_accuracy=statistics.fmean(inner) if inner else None,
+        fixed=first.split == "fixed",
+        chance=_chance(first.confusion),
+        confusion=_sum(results),
+        class_names=first.class_names,
     )
 
 
@@ -84,11 +124,33 @@ def _chosen(results: Iterable[CVResult]) -> tuple[tuple[str, int], ...]:
     return tuple((candidate, n) for candidate, n in counts.most_common() if n)
 
 
+def _mean_std(results: Sequence[CVResult], metric: str) -> MeanStd:
+    values = [v for r in results for repeat in r.values(metric) for v in repeat if v is not None]
+    return MeanStd(
+        statistics.fmean(values) if values else None,
+        statistics.stdev(values) if len(values) > 1 else None,
+    )
+
+
+def _sum(results: Sequence[CVResult]) -> list[list[int]] | None:
+    matrices = [np.array(r.confusion) for r in results if r.confusion]
+    return np.sum(matrices, axis=0).tolist() if len(matrices) == len(results) else None
+
+
+def _chance(confusion: list[list[int]] | None) -> float | None:
+    if not confusion:
+        return None
+    counts = [sum(row) for row in confusion]
+    return 100 * max(counts) / sum(counts)
+
+
 class Collector:
     """Collects results into a grid.
 
     Args:
         seeds: how many results make a cell.
+        baselines: the names of scikit-learn's classifiers.
+        metric: what is compared and ranked, one of `FOLD_METRICS`.
         published: cells by (data set, objective).
         skipped: (data set, reason) of the rows that are skipped.
         settings: of a grid, each row's data set and setting; `datasets` are these rows then.
@@ -105,12 +167,20 @@ class Collector:
         skipped: Iterable[tuple[str, str]] = (),
         settings: Mapping[str, tuple[str, dict[str, Any]]] | None = None,
         row_of: Mapping[str, str] | None = None,
+        baselines: Iterable[str] = (),
+        metric: str = "accuracy",
     ) -> None:
         self._seeds, self._published, self._row_of = seeds, published, row_of or {}
         self.results: dict[CellKey, list[CVResult]] = {}
         self._cells: dict[CellKey, Cell] = {}
         self.grid = Grid(
-            tuple(datasets), tuple(objectives), self._cells, tuple(skipped), settings or {}
+            tuple(datasets),
+            tuple(objectives),
+            self._cells,
+            tuple(skipped),
+            settings or {},
+            tuple(baselines),
+            metric,
         )
 
     def add(self, result: CVResult) -> Cell | None:
@@ -137,17 +207,40 @@ class Collector:
 
 @dataclass(frozen=True)
 class Grid:
-    """A table: a row for each data set, a column for each objective; cells may be missing."""
+    """A table: a row for each data set, a column for each objective; cells may be missing.
+
+    Attributes:
+        metric: what is compared and ranked.
+    """
 
     datasets: tuple[str, ...]
     objectives: tuple[str, ...]
     cells: Mapping[CellKey, Cell]
     skipped: tuple[tuple[str, str], ...] = ()
     settings: Mapping[str, tuple[str, dict[str, Any]]] = field(default_factory=dict)
+    baselines: tuple[str, ...] = ()
+    metric: str = "accuracy"
 
     def in_order(self) -> list[Cell]:
-        """Return the cells row by row, in whatever order they came."""
-        keys = ((d, o) for d in self.datasets for o in self.objectives)
+        """Return the cells of the objectives row by row, in whatever order they came."""
+        return self._cells_of(self.objectives)
+
+    def baseline_cells(self) -> list[Cell]:
+        """Return the cells of the baselines row by row."""
+        return self._cells_of(self.baselines)
+
+    def row(self, dataset: str) -> list[Cell]:
+        """Return the cells of a row, those of the baselines last."""
+        columns = (*self.objectives, *self.baselines)
+        return [self.cells[dataset, c] for c in columns if (dataset, c) in self.cells]
+
+    @property
+    def higher_is_better(self) -> bool:
+        """Whether larger values of the metric are better."""
+        return FOLD_METRICS[self.metric].direction == "higher"
+
+    def _cells_of(self, columns: Sequence[str]) -> list[Cell]:
+        keys = ((d, o) for d in self.datasets for o in columns)
         return [self.cells[key] for key in keys if key in self.cells]
 
     def complete_rows(self, published: bool = False) -> list[list[float]]:
@@ -158,7 +251,7 @@ class Grid:
         rows = []
         for dataset in self.datasets if not self.settings else ():
             cells = [c for o in self.objectives if (c := self.cells.get((dataset, o)))]
-            means = [c.mean for c in cells]
+            means = [m for c in cells if (m := c.of(self.metric).mean) is not None]
             if published:
                 means = [c.paper.mean for c in cells if c.paper]
             if len(means) == len(self.objectives):
@@ -176,6 +269,7 @@ class Grid:
         if not rows:
             return None
         means = np.round(rows, DECIMALS)
-        best = means == means.max(1, keepdims=True)
+        largest, smallest = means.max(1, keepdims=True), means.min(1, keepdims=True)
+        best = means == (largest if self.higher_is_better else smallest)
         wins: list[float] = (best / best.sum(1, keepdims=True)).sum(0).tolist()
         return wins

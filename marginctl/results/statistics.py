@@ -69,6 +69,53 @@ def corrected_resampled_t(differences: Sequence[float], test_to_train: float) ->
     return Test(float(t), n - 1, float(p), float(d.mean() / math.sqrt(variance)))
 
 
+def corrected_interval(
+    differences: Sequence[float], test_to_train: float, alpha: float = 0.05
+) -> tuple[float, float] | None:
+    """Return the 1 - alpha interval of the corrected resampled t-test, or of one mean over folds.
+
+    mean -+ t_{n-1} sqrt((1/n + r) var) with r = n_test/n_train, the quantile at 1 - alpha/2. It
+    excludes 0 exactly if the test's p is below alpha. None for fewer than two values.
+    """
+    n = len(differences)
+    if n < 2:
+        return None
+    d = np.asarray(differences, np.float64)
+    half = student_quantile(n - 1, 1 - alpha / 2) * math.sqrt(
+        (1 / n + test_to_train) * d.var(ddof=1)
+    )
+    return float(d.mean() - half), float(d.mean() + half)
+
+
+def paired_rows_test(a: Sequence[float], b: Sequence[float]) -> Test:
+    """Test whether two classifiers are right equally often on the same test rows.
+
+    With one network each, the entries are 0 or 1 and the test is McNemar's, exact (binomial over
+    the rows where only one is right). With means over several networks it is the paired bootstrap
+    over rows: p is twice the smaller part of 10,000 means on either side of 0.
+
+    Args:
+        a, b: (n,) how often each row is classified correctly, from 0 to 1.
+
+    Returns:
+        `statistic` is the mean of a - b; `effect` is its mean over its standard deviation.
+    """
+    d = np.asarray(a, np.float64) - np.asarray(b, np.float64)
+    if not d.any():
+        return Test(reason="both classify the same test rows correctly")
+    mean, std = float(d.mean()), float(d.std(ddof=1)) if len(d) > 1 else 0.0
+    effect = mean / std if std else None
+    if set(np.unique([a, b])) <= {0.0, 1.0}:
+        from scipy.stats import binomtest
+
+        first, second = int((d > 0).sum()), int((d < 0).sum())
+        p = float(binomtest(first, first + second).pvalue)
+        return Test(statistic=mean, p=p, effect=effect)
+    means = d[_drawn(len(d), 10_000)].mean(1)
+    smaller = min((means <= 0).sum(), (means >= 0).sum())
+    return Test(statistic=mean, p=min(1.0, 2 * (float(smaller) + 1) / 10_001), effect=effect)
+
+
 def paired_t(differences: Sequence[float]) -> Test:
     """Return the paired t-test of independent pairs, such as networks of one seed.
 
@@ -82,14 +129,9 @@ def paired_t(differences: Sequence[float]) -> Test:
     return test
 
 
-def mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """Return the 95 % interval of a mean by Student's t; None for fewer than two values."""
-    n = len(values)
-    if n < 2:
-        return None
-    x = np.asarray(values, np.float64)
-    half = float(student_quantile(n - 1, 0.975) * x.std(ddof=1) / math.sqrt(n))
-    return float(x.mean()) - half, float(x.mean()) + half
+def mean_interval(values: Sequence[float], alpha: float = 0.05) -> tuple[float, float] | None:
+    """Return the 1 - alpha interval of a mean by Student's t; None for fewer than two values."""
+    return corrected_interval(values, 0.0, alpha)
 
 
 def bootstrap_interval(values: Sequence[float], draws: int = 10_000) -> tuple[float, float] | None:
@@ -131,6 +173,24 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
         highest = max(highest, min(1.0, p * (len(known) - rank)))
         adjusted[i] = highest
     return adjusted
+
+
+def holm_levels(p_values: Sequence[float | None], alpha: float = 0.05) -> list[float | None]:
+    """Return the level at which Holm's procedure tests each p-value; None stays None.
+
+    The i-th smallest of m is tested at alpha / (m - i + 1) as long as all before it are rejected;
+    the others have the level of the first that is not. So p is below its level exactly if the
+    adjusted p is below alpha, and intervals of these levels agree with the adjusted p-values.
+    """
+    known = sorted((p, i) for i, p in enumerate(p_values) if p is not None)
+    levels: list[float | None] = [None] * len(p_values)
+    level, rejecting = alpha, True
+    for rank, (p, i) in enumerate(known):
+        if rejecting:
+            level = alpha / (len(known) - rank)
+            rejecting = p < level
+        levels[i] = level
+    return levels
 
 
 def ranks(rows: Sequence[Sequence[float]]) -> list[float]:

@@ -82,16 +82,19 @@ def test_a_metric_of_a_plug_in_is_computed_from_the_predictions(tmp_path, monkey
         "similarities": np.array([[0.25, 0.5], [1.0, 0.0]]),
         "labels": np.zeros(2, int),
     }
-    assert compute_metrics(**predictions) == ({}, {})
+    values, reasons = compute_metrics(**predictions)
+    assert values == {"balanced_accuracy": 50.0, "macro_f1": pytest.approx(1 / 3), "auroc": None}
+    assert reasons == {"auroc": "ValueError: class 1 has no test sample"}
     file = tmp_path / "confidence_metric.py"
     file.write_text(PLUGIN.format(name=file.stem))
     monkeypatch.setenv("MARGINCTL_PLUGINS", str(file))
-    assert compute_metrics(**predictions) == ({"mean-max": 0.75}, {})
+    assert compute_metrics(**predictions)[0]["mean-max"] == 0.75
     record = {"evaluation": {"metrics": {"mean-max": 0.75}}}
     (found,) = metrics_in([record]).values()
     assert isinstance(found, Metric)
     assert (found.heading, found.value(record)) == ("mean maximum", 0.75)
     predictions["similarities"][:] = np.nan
-    assert compute_metrics(**predictions) == ({"mean-max": None}, {"mean-max": "not finite"})
+    values, reasons = compute_metrics(**predictions)
+    assert (values["mean-max"], reasons["mean-max"]) == (None, "not finite")
     del predictions["labels"]
     assert "missing" in compute_metrics(**predictions)[1]["mean-max"]

@@ -34,8 +34,12 @@ def test_against_scipy(seed):
         own = found[objective]
         assert own.test.statistic == pytest.approx(test.statistic)
         assert own.test.p == pytest.approx(test.pvalue)
-        between = test.confidence_interval(0.95)
+        # Holm's level: of the larger p-value 0.05, unless the smaller one is not significant
+        smallest = min(t.pvalue for t in raw.values())
+        level = 0.05 if test.pvalue > smallest and smallest < 0.025 else 0.025
+        between = test.confidence_interval(1 - level)
         assert own.interval == pytest.approx((between.low, between.high))
+        assert (own.p_holm < 0.05) == (not between.low <= 0 <= between.high)
     # scipy has no Holm: by its definition
     low, high = sorted(raw, key=lambda o: raw[o].pvalue)
     assert found[low].p_holm == pytest.approx(min(1, 2 * raw[low].pvalue))

@@ -48,7 +48,13 @@ def test_a_report_then_a_table_with_predictions_and_networks(marginctl, mine, tm
     assert cells[0]["mean"] > 80
 
     rows = list(csv.DictReader((tmp_path / "p.csv").open()))
-    assert len(rows) == 2 * 2 * 61
+    assert len(rows) == (2 + 3) * 2 * 61  # two objectives and three baselines
+    assert [c["objective"] for c in ran.json["baselines"]] == [
+        *("majority", "logistic-regression", "gradient-boosting")
+    ]
+    assert set(cells[0]["metrics"]) == {
+        *("accuracy", "balanced_accuracy", "macro_f1", "auroc", "log_loss", "ece")
+    }
     soft = [r for r in rows if r["objective"] == "soft"]
     for repeat in "01":
         of_repeat = [r for r in soft if r["repeat"] == repeat]
@@ -98,18 +104,20 @@ def test_predictions_of_a_finished_trial_are_computed_when_asked_for(marginctl, 
     ran = marginctl(*arguments, "--json", "--predictions", tmp_path / "p.csv")
     assert "predictions.csv is missing or corrupt: recomputing" in ran.err
     assert ran.json["cells"][0]["mean"] == first["cells"][0]["mean"]
-    assert len((tmp_path / "p.csv").read_text().splitlines()) == 62
+    lines = (tmp_path / "p.csv").read_text().splitlines()
+    assert sum(",soft," in line for line in lines) == 61
 
 
 def test_a_changed_file_is_another_trial(marginctl, mine, tmp_path):
     arguments = [
         *("uci-cv", "--csv", mine, "--target", "kind", "--objective", "soft", "--folds", "2"),
         *("--repeats", "1", "--workers", "1", "--set", "protocol.epochs=1", "--out", tmp_path),
+        *("--set", "baselines=[majority]"),
     ]
     marginctl(*arguments)
     mine.write_text(table(60, seed=1))
     marginctl(*arguments)
-    assert len(list(tmp_path.rglob("result.json"))) == 2
+    assert len(list(tmp_path.rglob("result.json"))) == 4
 
 
 def test_the_protocol_does_not_overfit(marginctl, tmp_path):
@@ -140,7 +148,9 @@ def test_a_fixed_split(marginctl, tmp_path):
     explained = marginctl("report", tmp_path / "r", "--explain", "train.csv+test.csv/soft")
     assert "a fixed test set x 3 repeats" in explained.out
     assert [c["n"] for c in ran.json["cells"]] == [3, 3]
-    assert ran.json["tests"][0]["reason"].startswith("a fixed test set")
+    test = ran.json["tests"][0]
+    assert (test["test"], test["n"]) == ("paired test rows", 31)
+    assert 0 < test["p"] <= 1
     assert marginctl(*arguments, "--repeats", "1").status == 2
 
 

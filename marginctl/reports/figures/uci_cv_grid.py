@@ -55,8 +55,8 @@ def check_figure(path: Path, recipe: str, overrides: Iterable[str]) -> list[str]
 
 def check_objectives(session: "UciCvSession") -> None:
     """Check before training that the objectives have the angles that the recipe's figure shows."""
-    for trial in session.trials if session.recipe.figure == "angles" else ():
-        fixed_scale(trial.objective)
+    for objective in session.recipe.objectives if session.recipe.figure == "angles" else ():
+        fixed_scale(objective)
 
 
 @styled()
@@ -116,6 +116,7 @@ def _draw_all_angles(figure: Any, session: "UciCvSession") -> None:
     panels = figure.subplots(*shape, squeeze=False, subplot_kw={"projection": "polar"})
     for trial in session.trials:
         panel = panels[objectives.index(str(trial.objective)), settings.index(str(trial.setting))]
+        assert isinstance(trial.objective, ParsedObjective)
         scale = fixed_scale(trial.objective)
         theta = class_angles(trial, session.networks_file(trial))
         _draw_angles(panel, theta, trial.dataset.y, scale)

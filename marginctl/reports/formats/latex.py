@@ -35,7 +35,8 @@ def latex(table: Table) -> str:
     """
     lines = ["% Needs \\usepackage{booktabs,graphicx,amssymb,textcomp} and [T1]{fontenc}."]
     if table.rows:
-        lines += _environment(table, f"{table.title}. {table.caption}", table.key)
+        answers = "".join(f" {answer}" for answer in table.answers)
+        lines += _environment(table, f"{table.title}.{answers} {table.caption}", table.key)
     else:
         lines += [f"% {escaped(note)}" for note in table.notes]
     for number, detail in enumerate(table.details, 1):

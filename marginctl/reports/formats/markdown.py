@@ -21,7 +21,8 @@ def markdown(table: Table) -> str:
     caption = table.caption.replace("below ours", "in brackets").replace(
         "below it the best", "in brackets the best"
     )
-    lines = [*_lines(table), "", caption, "", *(f"- {note}" for note in table.notes)]
+    lines = [line for answer in table.answers for line in (escaped(answer), "")]
+    lines += [*_lines(table), "", caption, "", *(f"- {note}" for note in table.notes)]
     for detail in table.details:
         lines += ["", detail.caption + ":", "", *_lines(detail)]
     return "\n".join(lines).rstrip()

@@ -2,7 +2,8 @@
 
 import io
 import re
-from collections.abc import Iterator
+import textwrap
+from collections.abc import Iterator, Sequence
 
 from rich import box
 from rich.console import Console, Group, RenderableType
@@ -14,6 +15,7 @@ from marginctl.utils.text import printable
 
 LABEL_WIDTH = 21
 HEADING_WIDTH = 16
+NUMBER_WIDTH = 7  # of a metric's name above its numbers
 
 
 def render(report: Report, width: int | None = None) -> str:
@@ -37,12 +39,13 @@ def rich_table(table: Table, width: int) -> RenderableType:
     notes = [Text(printable(line)) for line in table.notes]
     if not table.rows:
         return Group(*notes)
+    answers = [Text(printable(line)) for line in table.answers]
     blocks = [*_blocks(table, width), *notes]
     if table.caption:
         blocks.insert(-len(notes) or len(blocks), Text(table.caption))
     for detail in table.details:
         blocks += [Text(""), Text(detail.caption), *_blocks(detail, width)]
-    return Group(*blocks)
+    return Group(*answers, *([Text("")] if answers else []), *blocks)
 
 
 def plain_table() -> RichTable:
@@ -66,16 +69,30 @@ def _blocks(table: Table, width: int) -> Iterator[RenderableType]:
     if table.text_columns:  # the columns hold names and notes, which fold
         yield _list(table)
         return
-    cells = [_text(cell).plain for row in table.rows if not row.foot for cell in row.cells]
-    cell_width = max((len(line) for cell in cells for line in cell.split("\n")), default=1) or 1
-    widest = max(len(line) for column in table.columns for line in heading(column).split("\n"))
-    fitting = max(1, (width - LABEL_WIDTH - 1) // (max(cell_width, widest) + 1))
+    for wrap in (False, True):
+        headings = [_heading(table, column, wrap=wrap) for column in table.columns]
+        widths = [_width(table, i, text) for i, text in enumerate(headings)]
+        if _label_width(table) + sum(w + 2 for w in widths) <= width:
+            yield _block(table, range(len(widths)), headings)
+            return
+    fitting = max(1, (width - _label_width(table)) // (max(widths) + 2))
     number = -(-len(table.columns) // fitting)
     at_once = -(-len(table.columns) // number)  # tables of nearly equal width
     for first in range(0, len(table.columns), at_once):
         if first:
             yield Text("")
-        yield _block(table, range(first, min(first + at_once, len(table.columns))))
+        yield _block(table, range(first, min(first + at_once, len(table.columns))), headings)
+
+
+def _label_width(table: Table) -> int:
+    labels = [table.label_heading, *(row.label for row in table.rows)]
+    return min(LABEL_WIDTH, max(len(printable(label)) for label in labels))
+
+
+def _heading(table: Table, column: str, *, wrap: bool) -> str:
+    if table.code_headings:
+        return heading(column)
+    return textwrap.fill(column, NUMBER_WIDTH, break_long_words=False) if wrap else column
 
 
 def _list(table: Table) -> RichTable:
@@ -90,11 +107,17 @@ def _list(table: Table) -> RichTable:
     return shown
 
 
-def _block(table: Table, columns: range) -> RichTable:
+def _width(table: Table, column: int, text: str) -> int:
+    """Return the width of a column with its heading; a foot row may be wider."""
+    texts = [text, *(_text(row.cells[column]).plain for row in table.rows if not row.foot)]
+    return max(len(line) for text in texts for line in text.split("\n"))
+
+
+def _block(table: Table, columns: range, headings: Sequence[str]) -> RichTable:
     block = plain_table()
-    block.add_column(table.label_heading, width=LABEL_WIDTH)
+    block.add_column(table.label_heading, width=_label_width(table))
     for i in columns:
-        block.add_column(Text(heading(table.columns[i]), justify="right"), justify="right")
+        block.add_column(Text(headings[i], justify="right"), justify="right")
     foot = False
     for row in table.rows:
         if row.foot and not foot:

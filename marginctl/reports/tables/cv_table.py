@@ -6,6 +6,7 @@ from typing import Any
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from marginctl.metrics.registry import FOLD_METRICS, Metric
 from marginctl.reports.formats.terminal import heading, plain_table
 from marginctl.reports.tables.published_table import SYMBOLS, verdict_text
 from marginctl.reports.tables.table import (
@@ -15,10 +16,8 @@ from marginctl.reports.tables.table import (
     DIVERGED,
     WORSE,
     Cell,
-    Report,
     Row,
     Table,
-    flat_record,
     format_p,
     group_by_text,
     number_range,
@@ -35,26 +34,6 @@ Place = tuple[str, str]  # data set, objective
 UNTRAINED = "u"  # the footnote of an objective that cannot learn the data set
 
 
-def cv_report(
-    grid: Grid,
-    protocol: Mapping[str, Any],
-    comparisons: Comparisons,
-    failed: Iterable[str] = (),
-) -> Report:
-    """Return what `uci-cv` prints; `failed` has a line for each trial without a result."""
-    document = {"schema": 1, "command": "uci-cv", **cv_document(grid, protocol, comparisons)}
-    no_paper = {"mean": None, "std": None}
-    records = [
-        flat_record(
-            cell
-            | {"seconds": round(cell["seconds"], 3), "paper": cell["paper"] or no_paper}
-            | ({"chosen": cell["chosen"][0]["candidate"]} if "chosen" in cell else {})
-        )
-        for cell in document["cells"]
-    ]
-    return Report([cv_table(grid, comparisons)], records, document | {"failed": list(failed)})
-
-
 def cv_document(
     grid: Grid, protocol: Mapping[str, Any], comparisons: Comparisons
 ) -> dict[str, Any]:
@@ -64,30 +43,35 @@ def cv_document(
     compared["tests"] = [t | _row_json(grid, t["dataset"]) for t in compared["tests"]]
     return {
         "protocol": protocol,
-        "cells": [
-            {
-                **_row_json(grid, cell.dataset),
-                "objective": cell.objective,
-                "mean": cell.mean,
-                "std": cell.std,
-                "n": cell.n,
-                "seconds": cell.seconds,
-                "paper": {"mean": cell.paper.mean, "std": cell.paper.std} if cell.paper else None,
-                "note": cell.note,
-                **_chosen_json(cell),
-            }
-            for cell in grid.in_order()
-        ],
+        "metric": grid.metric,
+        "cells": [_cell_json(grid, cell) for cell in grid.in_order()],
+        "baselines": [_cell_json(grid, cell) for cell in grid.baseline_cells()],
         "skipped": [{"dataset": d, "reason": reason} for d, reason in grid.skipped],
         **compared,
         "wins": dict(zip(grid.objectives, wins, strict=True)) if wins else {},
     }
 
 
-def _chosen_json(cell: cv_cells.Cell) -> dict[str, Any]:
-    if not cell.chosen:
-        return {}
-    return {"chosen": [{"candidate": c, "networks": n} for c, n in cell.chosen]}
+def _cell_json(grid: Grid, cell: cv_cells.Cell) -> dict[str, Any]:
+    document = {
+        **_row_json(grid, cell.dataset),
+        "objective": cell.objective,
+        "mean": cell.mean,
+        "std": cell.std,
+        "n": cell.n,
+        "seconds": cell.seconds,
+        "paper": {"mean": cell.paper.mean, "std": cell.paper.std} if cell.paper else None,
+        "note": cell.note,
+    }
+    if cell.is_measured:
+        document["metrics"] = {name: value._asdict() for name, value in cell.metrics.items()}
+        document["candidates"] = cell.candidates
+        document["inner_accuracy"] = cell.inner_accuracy
+        document["confusion"] = cell.confusion
+        document["class_names"] = list(cell.class_names)
+    if cell.chosen:
+        document["chosen"] = [{"candidate": c, "networks": n} for c, n in cell.chosen]
+    return document
 
 
 def _row_json(grid: Grid, row: str | None) -> dict[str, Any]:
@@ -108,14 +92,20 @@ def cv_table(
     verdicts: Mapping[Place, CellVerdict] | None = None,
     notes: Sequence[str] = (),
 ) -> Table:
-    """Return a cross-validation table with the runs and the verdicts of its cells."""
-    rows = []
+    """Return a cross-validation table with the runs and the verdicts of its cells.
+
+    The baselines of scikit-learn are the last columns.
+    """
+    metric, rows = FOLD_METRICS[grid.metric], []
     for dataset in grid.datasets:
-        cells = [grid.cells.get((dataset, o)) for o in grid.objectives]
-        best = max((round(c.mean, 2) for c in cells if c), default=None)
+        columns = (*grid.objectives, *grid.baselines)
+        cells = [grid.cells.get((dataset, o)) for o in columns]
+        best = best_text((c.of(grid.metric).mean for c in cells if c), metric)
         if any(cells):
             shown = (
-                None if c is None else _cell(c, best, comparisons, runs or {}, verdicts or {})
+                None
+                if c is None
+                else _cell(c, metric, best, comparisons, runs or {}, verdicts or {})
                 for c in cells
             )
             rows.append(Row(dataset, tuple(shown)))
@@ -124,7 +114,7 @@ def cv_table(
         title=title,
         caption=_caption(grid) if grid.cells else "",
         label_heading="data set",
-        columns=grid.objectives,
+        columns=(*grid.objectives, *grid.baselines),
         rows=(*rows, *_feet(grid)),
         notes=(
             *_chosen_most(grid),
@@ -150,7 +140,8 @@ def live_table(grid: Grid) -> RichTable:
 
 def _cell(
     cell: cv_cells.Cell,
-    best: float | None,
+    metric: Metric,
+    best: str | None,
     comparisons: Comparisons | None,
     runs: Mapping[Place, tuple[Run, ...]],
     verdicts: Mapping[Place, CellVerdict],
@@ -159,19 +150,41 @@ def _cell(
     comparison = comparisons.cells.get(place) if comparisons else None
     compared = verdicts.get(place)
     remarks = [cell.note, verdict_text(compared) if compared else None]
+    value = cell.of(metric.name)
+    std = f" ± {format_value(value.std, metric)}" if value.std is not None else ""
     return Cell(
-        f"{cell.mean:.2f} ± {cell.std:.2f}",
-        best=round(cell.mean, 2) == best,
-        footnotes=(UNTRAINED if cell.untrained else "")
-        + (DIVERGED if cell.diverged else "")
-        + (COLLAPSED if cell.collapsed else "")
-        + DIRECTIONS[comparison.direction if comparison else 0],
+        format_value(value.mean, metric) + std,
+        best=format_value(value.mean, metric) == best,
+        footnotes=footnote_marks(cell, comparison),
         below=f"{cell.paper.mean:.2f} ± {cell.paper.std:.2f}" if cell.paper else "",
         below_footnotes=SYMBOLS[compared.verdict] if compared else "",
         verdict=compared.verdict if compared else None,
         remark="; ".join(filter(None, remarks)) or None,
         runs=runs.get(place, ()),
     )
+
+
+def footnote_marks(cell: cv_cells.Cell, comparison: Comparison | None) -> str:
+    """Return the footnotes of a cell and of its comparison."""
+    return (
+        (UNTRAINED if cell.untrained else "")
+        + (DIVERGED if cell.diverged else "")
+        + (COLLAPSED if cell.collapsed else "")
+        + DIRECTIONS[comparison.direction if comparison else 0]
+    )
+
+
+def format_value(value: float | None, metric: Metric) -> str:
+    """Return a number with the decimals of its metric, `-` for none."""
+    return "-" if value is None else f"{value:.{metric.decimals}f}"
+
+
+def best_text(values: Iterable[float | None], metric: Metric) -> str | None:
+    """Return the best of the values as it is shown; None without values."""
+    known = [v for v in values if v is not None]
+    if not known:
+        return None
+    return format_value(min(known) if metric.direction == "lower" else max(known), metric)
 
 
 def _feet(grid: Grid) -> Iterable[Row]:
@@ -192,30 +205,49 @@ def _feet(grid: Grid) -> Iterable[Row]:
                 Cell(format(a, number_format), below="" if b is None else format(b, number_format))
                 for a, b in zip(ours, published, strict=True)
             )
-            yield Row(name + complete_of_total, tuple(cells), foot=True)
+            empty = (None,) * len(grid.baselines)
+            yield Row(name + complete_of_total, (*cells, *empty), foot=True)
 
 
 def _caption(grid: Grid) -> str:
     n = number_range(c.n for c in grid.cells.values())
     published = any(c.paper for c in grid.cells.values())
-    return (
-        f"Accuracy in percent: mean ± standard deviation over n = {n} folds; best per row in bold"
-        + ("; published values below ours." if published else ".")
+    metric = FOLD_METRICS[grid.metric]
+    name = f"{metric.label.capitalize()}{' in percent' if metric.unit else ''}"
+    counted = "folds"
+    if all(c.fixed for c in grid.cells.values()):
+        counted = "initializations, on one test set"
+    return f"{name}: mean ± standard deviation over n = {n} {counted}; best per row in bold" + (
+        "; published values below ours." if published else "."
     )
 
 
 def _footnotes(grid: Grid, comparisons: Comparisons | None) -> list[str]:
     """Return what the footnotes mean, a line each."""
     lines = []
-    if comparisons and comparisons.cells:
-        lines.append(
-            f"{BETTER} {WORSE}  better or worse than {comparisons.baseline}: corrected resampled "
-            "t-test over the folds, Holm-adjusted p < 0.05 (over the methods of a row)"
+    compared = list(comparisons.cells.values()) if comparisons else []
+    if comparisons and any(c.p_holm is not None and c.equal_budgets for c in compared):
+        fixed = all(c.fixed for c in grid.cells.values())
+        test = (
+            "paired test over the test rows"
+            if fixed
+            else "corrected resampled t-test over the folds"
         )
-        if comparisons.overlapping:
+        lines.append(
+            f"{BETTER} {WORSE}  better or worse than {comparisons.baseline}: {test}, Holm-adjusted "
+            "p < 0.05 (over the methods of a row)"
+        )
+    if comparisons and comparisons.overlapping:
+        lines.append(
+            "folds overlap (stratified: equal-test-counts): n counts some rows twice, and the "
+            "tests are anti-conservative"
+        )
+    for comparison in compared:
+        if comparison.unpaired_seeds and comparisons:
+            seeds = ", ".join(map(str, comparison.unpaired_seeds))
             lines.append(
-                "folds overlap (stratified: equal-test-counts): n counts some rows twice, and the "
-                "tests are anti-conservative"
+                f"{comparison.objective} on {comparison.row}: seed {seeds} without a run of "
+                f"{comparisons.baseline}: not compared"
             )
     cells = grid.in_order()
     for reason in dict.fromkeys(c.untrained for c in cells if c.untrained):
@@ -258,19 +290,12 @@ def _tests_over_datasets(grid: Grid, comparisons: Comparisons | None) -> list[st
     if complete < len(grid.datasets):
         lines.append(f"over data sets: {complete} of {len(grid.datasets)} have every cell")
     test = comparisons.friedman
-    if test.p is None:
-        lines.append(f"Friedman test over data sets: not computed: {test.reason}")
-    else:
+    if test.p is not None:
         lines.append(
             f"Friedman test over {complete} data sets: chi2 = {test.statistic:.2f}, "
             f"df = {test.df:.0f}, p = {format_p(test.p)}"
         )
-    overall = comparisons.overall
-    if overall and all(c.test.p is None for c in overall):
-        lines.append(
-            f"Wilcoxon test against {comparisons.baseline}: not computed: {overall[0].test.reason}"
-        )
-    return lines + [_comparison_text(c, comparisons) for c in overall]
+    return lines + [_comparison_text(c, comparisons) for c in comparisons.overall]
 
 
 def _comparison_text(comparison: Comparison, comparisons: Comparisons) -> str:

@@ -60,6 +60,7 @@ class Table:
         code_headings: whether the headings are objectives, which are set as code.
         details: further tables below this one.
         text_columns: how many leading columns hold text; the others hold numbers.
+        answers: sentences above the table that say what it shows.
     """
 
     key: str
@@ -72,6 +73,7 @@ class Table:
     code_headings: bool = True
     details: tuple["Table", ...] = ()
     text_columns: int = 0
+    answers: tuple[str, ...] = ()
 
 
 def table_of_texts(

@@ -1,0 +1,58 @@
+"""The answers of comparisons as sentences."""
+
+from collections.abc import Iterable
+
+from marginctl.metrics.registry import FOLD_METRICS, Metric, metric_named
+from marginctl.reports.tables.table import format_p
+from marginctl.results.answers import Answer
+from marginctl.utils.text import count_noun
+
+
+def answer_lines(answers: Iterable[Answer], baseline: str) -> tuple[str, ...]:
+    """Return a sentence for each answer, with a line before it where the baseline is unreliable."""
+    lines = []
+    for answer in answers:
+        if answer.unreliable:
+            lines.append(
+                f"{answer.row}: {baseline}, which the others are compared with, "
+                f"{answer.unreliable}: differences from it say little."
+            )
+        lines.append(answer_text(answer))
+    return tuple(lines)
+
+
+def answer_text(answer: Answer) -> str:
+    """Return an answer as a sentence."""
+    interval = ""
+    if answer.interval is not None:
+        low, high = (_number(answer, end) for end in answer.interval)
+        interval = f" ({low} to {high})"
+    text = f"Best on {answer.row}: {answer.best} {_value(answer, answer.mean)}{interval}"
+    n = f"n = {count_noun(answer.n, answer.counted)}"
+    if answer.other is None or answer.other_mean is None:
+        text = text.replace("Best on", "On", 1) + f", {n}"
+    else:
+        other = _value(answer, answer.other_mean)
+        if not answer.comparable:
+            text += f"; {answer.other} has {other} ({n}), tuned with another budget: not compared"
+        elif answer.p is None:
+            text += f"; {answer.other} has {other} ({n}): no test"
+        else:
+            better = "significantly better" if answer.significant else "not significantly better"
+            text += f", {better} than {answer.other} ({other}, p = {format_p(answer.p)}, {n})"
+    others = [f"{name} has {_value(answer, mean)}" for name, mean in answer.references.items()]
+    return "; ".join([text, *others]) + "."
+
+
+def _value(answer: Answer, value: float) -> str:
+    unit = _metric(answer).unit
+    return f"{_number(answer, value)} {unit}".rstrip()
+
+
+def _number(answer: Answer, value: float) -> str:
+    metric = _metric(answer)
+    return f"{value:.1f}" if metric.unit == "%" else f"{value:.{metric.decimals}f}"
+
+
+def _metric(answer: Answer) -> Metric:
+    return FOLD_METRICS.get(answer.metric) or metric_named(answer.metric)

@@ -1,0 +1,203 @@
+"""The report of a cross-validation, and the tables of an own comparison: methods and classes."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from marginctl.metrics.classification import class_report
+from marginctl.metrics.registry import FOLD_METRICS
+from marginctl.reports.answer_text import answer_lines
+from marginctl.reports.tables.cv_table import (
+    Place,
+    best_text,
+    cv_document,
+    cv_table,
+    footnote_marks,
+    format_value,
+)
+from marginctl.reports.tables.table import Cell, Report, Row, Table, flat_record, number_range
+from marginctl.results.answers import Answer
+from marginctl.results.collect import Run
+from marginctl.results.compare import Comparisons
+from marginctl.results.cv_cells import Grid
+
+MAX_CONFUSION = 30  # classes
+
+
+def cv_report(
+    grid: Grid,
+    protocol: Mapping[str, Any],
+    comparisons: Comparisons,
+    failed: Iterable[str] = (),
+    answers: Sequence[Answer] = (),
+) -> Report:
+    """Return what `uci-cv` prints; `failed` has a line for each trial without a result."""
+    document = {"schema": 1, "command": "uci-cv", **cv_document(grid, protocol, comparisons)}
+    document["answers"] = [answer.as_json() for answer in answers]
+    no_paper = {"mean": None, "std": None}
+    records = [
+        flat_record(
+            {k: v for k, v in cell.items() if k not in ("chosen", "confusion", "class_names")}
+            | {"seconds": round(cell["seconds"], 3), "paper": cell["paper"] or no_paper}
+        )
+        for cell in (*document["cells"], *document["baselines"])
+    ]
+    lines = answer_lines(answers, comparisons.baseline)
+    table = own_table(grid, comparisons, lines) if answers else cv_table(grid, comparisons)
+    return Report([table], records, document | {"failed": list(failed)})
+
+
+def own_table(
+    grid: Grid,
+    comparisons: Comparisons,
+    answers: Sequence[str],
+    *,
+    by_class: bool = False,
+    **options: Any,
+) -> Table:
+    """Return the table of an own comparison, with the answers above it.
+
+    Of one data set it has a row for each method and a column for each metric; of several it is
+    `cv_table`, with these tables as details. `options` are those of `cv_table`.
+
+    Args:
+        by_class: whether to add the results of each class.
+    """
+    per_row = [
+        method_table(grid, row, comparisons, options.get("runs"))
+        for row in grid.datasets
+        if any(cell.is_measured for cell in grid.row(row))
+    ]
+    classes = [t for row in grid.datasets for t in class_tables(grid, row)] if by_class else []
+    by_data_set = cv_table(grid, comparisons, **options)
+    if len(grid.datasets) == 1 and per_row:
+        first = per_row[0]
+        notes = (*_own_notes(grid), *by_data_set.notes)
+        return replace(
+            first,
+            key=by_data_set.key,
+            title=by_data_set.title,
+            notes=notes,
+            answers=tuple(answers),
+            details=tuple(classes),
+        )
+    notes = (*_own_notes(grid), *by_data_set.notes)
+    return replace(by_data_set, answers=tuple(answers), notes=notes, details=(*per_row, *classes))
+
+
+def method_table(
+    grid: Grid,
+    row: str,
+    comparisons: Comparisons,
+    runs: Mapping[Place, tuple[Run, ...]] | None = None,
+) -> Table:
+    """Return the methods of one data set, a row each, with all their metrics.
+
+    The baselines of scikit-learn come last. The metric that is compared is the first column.
+    """
+    names = [grid.metric, *(name for name in FOLD_METRICS if name != grid.metric)]
+    cells = grid.row(row)
+    best = {name: best_text([c.of(name).mean for c in cells], FOLD_METRICS[name]) for name in names}
+    rows = []
+    for cell in cells:
+        place = (row, cell.objective)
+        comparison = comparisons.cells.get(place)
+        shown = []
+        for name in names:
+            metric, value = FOLD_METRICS[name], cell.of(name)
+            text = format_value(value.mean, metric)
+            first = name == grid.metric
+            std = f" ± {format_value(value.std, metric)}" if first and value.std is not None else ""
+            shown.append(
+                Cell(
+                    text + std,
+                    best=text == best[name],
+                    footnotes=footnote_marks(cell, comparison) if first else "",
+                    remark=cell.note if first else None,
+                    runs=(runs or {}).get(place, ()) if first else (),
+                )
+            )
+        rows.append(Row(cell.objective, (*shown, Cell(str(cell.n)))))
+    return Table(
+        key=row,
+        title="",
+        caption=_own_caption(grid, row),
+        label_heading="method",
+        columns=(*(FOLD_METRICS[name].short_heading for name in names), "n"),
+        rows=tuple(rows),
+        code_headings=False,
+    )
+
+
+def class_tables(grid: Grid, row: str) -> Iterable[Table]:
+    """Yield the recall of each class by every method, and the confusion of the best method."""
+    cells = [cell for cell in grid.row(row) if cell.confusion]
+    if not cells:
+        return
+    reports = [class_report(cell.confusion or []) for cell in cells]
+    names = cells[0].class_names
+    yield Table(
+        key=f"{row}-classes",
+        title="",
+        caption=f"{row}: recall of each class in percent, over the test rows of all folds",
+        label_heading="class",
+        columns=(*(cell.objective for cell in cells), "rows"),
+        rows=tuple(
+            Row(
+                name,
+                (*(Cell(f"{100 * r[i, 1]:.1f}") for r in reports), Cell(f"{reports[0][i, 3]:.0f}")),
+            )
+            for i, name in enumerate(names)
+        ),
+        code_headings=False,
+    )
+    objectives = [cell for cell in cells if cell.objective in grid.objectives]
+    if len(names) > MAX_CONFUSION or not objectives:
+        return
+    best = max(objectives, key=lambda cell: cell.mean)
+    yield Table(
+        key=f"{row}-confusion",
+        title="",
+        caption=f"{row}: true classes (rows) and predicted classes (columns) of {best.objective}, "
+        "test rows of all folds",
+        label_heading="true class",
+        columns=tuple(names),
+        rows=tuple(
+            Row(name, tuple(Cell(str(n)) for n in counts))
+            for name, counts in zip(names, best.confusion or [], strict=True)
+        ),
+        code_headings=False,
+    )
+
+
+def _own_caption(grid: Grid, row: str) -> str:
+    cells = grid.row(row)
+    label = FOLD_METRICS[grid.metric].label
+    n = number_range(cell.n for cell in cells)
+    if cells[0].fixed:
+        over = f"one test set; mean ± standard deviation over n = {n} initializations"
+    else:
+        over = f"mean over n = {n} folds, of {label} with the standard deviation"
+    return f"{row}: {over}; best per column in bold."
+
+
+def _own_notes(grid: Grid) -> list[str]:
+    """Return how the settings were chosen, a line each."""
+    cells = grid.in_order()
+    budgets = sorted({cell.candidates for cell in cells})
+    if budgets == [0]:
+        return [
+            "one fixed protocol for all objectives: this ranks settings as much as losses (--tune "
+            "gives each objective the same number of candidates)"
+        ]
+    lines = []
+    if len(budgets) > 1:
+        lines.append(
+            f"the objectives chose from different numbers of candidates ({number_range(budgets)}): "
+            "they are not judged"
+        )
+    else:
+        lines.append(
+            f"each network chose from {budgets[0]} candidates by inner folds of its training rows"
+        )
+    return lines

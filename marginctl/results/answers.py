@@ -1,0 +1,198 @@
+"""The answer of a comparison: the best method of each row, and how sure that is."""
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from marginctl.experiments.records import CVResult, TrainingResult
+from marginctl.metrics.registry import FOLD_METRICS, Metric, metric_named
+from marginctl.results import statistics as tests
+from marginctl.results.compare import SIGNIFICANT, Comparison, Comparisons, Interval, paired_folds
+from marginctl.results.cv_cells import Cell, CellKey, Grid
+
+NEAR_CHANCE = 1.0  # percentage points above the largest class
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The best objective of a row, and its comparison with another one.
+
+    The other one is the objective that all are compared with, or the second best where that one is
+    itself the best.
+
+    Attributes:
+        mean, interval: of the best objective, 95 %; over folds by the corrected resampled t-test,
+            over seeds by Student's t. None for a single value.
+        other, other_mean: the objective that it is compared with, None without another one.
+        p: adjusted by Holm's procedure over the objectives of the row; None where no test is.
+        comparable: whether the two may be comparable: both chose from equally many candidates.
+        n, counted: how many values make a mean, of folds or seeds.
+        references: the means of scikit-learn's baselines.
+        chance: the accuracy in percent of always naming the largest class, where it is known.
+        unreliable: what is wrong with the objective that all are compared with, in words.
+    """
+
+    row: str
+    metric: str
+    best: str
+    mean: float
+    interval: Interval | None
+    n: int
+    counted: str
+    other: str | None = None
+    other_mean: float | None = None
+    p: float | None = None
+    comparable: bool = True
+    references: Mapping[str, float] = field(default_factory=dict)
+    chance: float | None = None
+    unreliable: str | None = None
+
+    @property
+    def significant(self) -> bool:
+        """Whether the best one is significantly better than the other."""
+        return self.comparable and self.p is not None and self.p < SIGNIFICANT
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self) | {"significant": self.significant}
+
+
+def fold_answers(
+    grid: Grid, results: Mapping[CellKey, Sequence[CVResult]], comparisons: Comparisons
+) -> list[Answer]:
+    """Return the answer of each row of a cross-validation."""
+    metric, answers = FOLD_METRICS[grid.metric], []
+    for row in grid.datasets:
+        cells = [grid.cells[row, o] for o in grid.objectives if (row, o) in grid.cells]
+        means = {c.objective: m for c in cells if (m := c.of(grid.metric).mean) is not None}
+        if not means:
+            continue
+        compared = {o: c for (r, o), c in comparisons.cells.items() if r == row}
+        best, other, comparison = _best(means, comparisons.baseline, compared, metric)
+        first = grid.cells[row, best]
+        values = [
+            value
+            for result in results[row, best]
+            for repeat in result.values(grid.metric)
+            for value in repeat
+            if value is not None
+        ]
+        ratio = paired_folds(results[row, best], results[row, best], grid.metric)[1]
+        interval = None if first.fixed else tests.corrected_interval(values, ratio)
+        references = {
+            c.objective: m
+            for c in grid.baseline_cells()
+            if c.dataset == row and (m := c.of(grid.metric).mean) is not None
+        }
+        baseline = grid.cells.get((row, comparisons.baseline))
+        chance = first.chance if grid.metric == "accuracy" else None
+        answers.append(
+            Answer(
+                row=row,
+                metric=grid.metric,
+                best=best,
+                mean=means[best],
+                interval=interval,
+                n=first.n,
+                counted="initialization" if first.fixed else "fold",
+                other=other,
+                other_mean=means.get(other or ""),
+                p=comparison.p_holm if comparison else None,
+                comparable=comparison is None or comparison.equal_budgets,
+                references=references,
+                chance=chance,
+                unreliable=None if baseline is None else _unreliable_cell(baseline),
+            )
+        )
+    return answers
+
+
+def seed_answers(
+    results: Iterable[TrainingResult], comparisons: Sequence[Comparison], baseline: str
+) -> list[Answer]:
+    """Return the answer of each row of trainings, by the test accuracy."""
+    rows: dict[str, dict[str, list[TrainingResult]]] = {}
+    for result in results:
+        rows.setdefault(result.row, {}).setdefault(result.objective, []).append(result)
+    metric, answers = metric_named("top1"), []
+    for row, by_objective in rows.items():
+        values = {
+            o: v
+            for o, group in by_objective.items()
+            if (v := metric.values(r for r in group if not r.diverged))
+        }
+        if not values:
+            continue
+        means = {objective: statistics.fmean(v) for objective, v in values.items()}
+        compared = {c.objective: c for c in comparisons if c.row == row and c.metric == "top1"}
+        best, other, comparison = _best(means, baseline, compared, metric)
+        answers.append(
+            Answer(
+                row=row,
+                metric="top1",
+                best=best,
+                mean=means[best],
+                interval=tests.mean_interval(values[best]),
+                n=len(values[best]),
+                counted="seed",
+                other=other,
+                other_mean=means.get(other or ""),
+                p=comparison.p_holm if comparison else None,
+                comparable=comparison is None or comparison.equal_budgets,
+                unreliable=_unreliable_training(by_objective.get(baseline, ())),
+            )
+        )
+    return answers
+
+
+def _unreliable_cell(cell: Cell) -> str | None:
+    return unreliable(cell.mean, cell.chance, cell.diverged, cell.collapsed, cell.n)
+
+
+def _unreliable_training(group: Sequence[TrainingResult]) -> str | None:
+    finite = [r for r in group if not r.diverged and r.last]
+    means = [r.last.top1 for r in finite if r.last]
+    counts = [
+        [one["n"] for one in r.evaluation["per_class"]]
+        for r in finite
+        if r.evaluation and r.evaluation.get("per_class")
+    ]
+    chance = 100 * max(counts[0]) / sum(counts[0]) if counts else None
+    return unreliable(
+        statistics.fmean(means) if means else None,
+        chance,
+        len(group) - len(finite),
+        sum(r.collapsed for r in finite),
+        len(group),
+    )
+
+
+def unreliable(
+    mean: float | None, chance: float | None, diverged: int, collapsed: int, n: int
+) -> str | None:
+    """Return what is wrong with an objective that others are compared with, None if nothing is."""
+    if diverged:
+        return f"diverged in {diverged} of {n} runs"
+    if collapsed:
+        return f"predicts one class in {collapsed} of {n} runs"
+    if mean is not None and chance is not None and mean < chance + NEAR_CHANCE:
+        return (
+            f"is near chance ({mean:.1f} %; always naming the largest class gives {chance:.1f} %)"
+        )
+    return None
+
+
+def _best(
+    means: Mapping[str, float],
+    baseline: str,
+    compared: Mapping[str, Comparison],
+    metric: Metric,
+) -> tuple[str, str | None, Comparison | None]:
+    """Return the best objective, the one that it is compared with, and that comparison."""
+    sign = -1 if metric.direction == "lower" else 1
+    ranked = sorted(means, key=lambda o: -sign * means[o])
+    best = ranked[0]
+    other = baseline if best != baseline else next(iter(ranked[1:]), "")
+    if other not in means:
+        return best, None, None
+    return best, other, compared.get(best if best != baseline else other)
