@@ -36,7 +36,7 @@ from marginctl.objectives.parsing import ParsedObjective
 from marginctl.objectives.parts import plugin_origins
 from marginctl.recipe.uci_cv import Baseline, Protocol, UciCvRecipe
 from marginctl.runs.run_dir import NETWORKS, digest
-from marginctl.utils.text import join_names
+from marginctl.utils.text import count_noun, join_names
 
 
 @dataclass(frozen=True, eq=False)
@@ -270,6 +270,13 @@ def expand_cv_trials(recipe: UciCvRecipe, datasets: Iterable[TabularDataset]) ->
         if recipe.protocol.stratified == "equal-test-counts"
         and len(set(d.y.tolist())) == d.num_rows
     ]
+    inner_folds = recipe.tune.inner_folds if recipe.tune is not None else 0
+    problems += [
+        f"data set '{d.name}': tune.inner_folds = {inner_folds}, expected at most the "
+        f"{count_noun(rows, 'training row')} of a fold: use a larger table, or --no-tune"
+        for d in datasets
+        if (rows := _smallest_training_part(d, recipe.protocol)) < inner_folds
+    ]
     if problems:
         raise RequestError(*problems)
     tunings: dict[ParsedObjective, StackTuning | None] = dict.fromkeys(recipe.objectives)
@@ -298,6 +305,16 @@ def expand_cv_trials(recipe: UciCvRecipe, datasets: Iterable[TabularDataset]) ->
         for name in recipe.baselines
         for seed in recipe.seeds
     ]
+
+
+def _smallest_training_part(dataset: TabularDataset, protocol: Protocol) -> int:
+    """Return how many rows the network with the smallest training part is trained on."""
+    if dataset.fixed_test is not None:
+        return dataset.num_rows - len(dataset.fixed_test)
+    parts = [dataset.num_rows]
+    if protocol.stratified == "equal-test-counts":
+        parts = list(Counter(dataset.y.tolist()).values())
+    return dataset.num_rows - sum(math.ceil(rows / protocol.folds) for rows in parts)
 
 
 def data_warnings(datasets: Iterable[TabularDataset], protocol: Protocol) -> list[str]:

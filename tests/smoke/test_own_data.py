@@ -120,6 +120,13 @@ def test_a_changed_file_is_another_trial(marginctl, mine, tmp_path):
     assert len(list(tmp_path.rglob("result.json"))) == 4
 
 
+def test_a_table_that_is_too_small_to_tune_on(marginctl, tmp_path):
+    (tmp_path / "t.csv").write_text("x,kind\n1.5,a\n2.5,b\n3.5,a\n")
+    ran = marginctl("uci-cv", "--csv", tmp_path / "t.csv", "--target", "kind", "--folds", "2")
+    assert ran.status == 2
+    assert "tune.inner_folds = 3, expected at most the 1 training row of a fold" in ran.err
+
+
 def test_the_protocol_does_not_overfit(marginctl, tmp_path):
     """1,605 values are missing. Logistic regression reaches 80.7 %, 100 epochs of Adam 76.7 %."""
     table = Path(__file__).parents[1] / "data" / "tabular" / "horse_colic_named.csv.gz"
