@@ -39,6 +39,7 @@ def cv_report(
         flat_record(
             {k: v for k, v in cell.items() if k not in ("chosen", "confusion", "class_names")}
             | {"seconds": round(cell["seconds"], 3), "paper": cell["paper"] or no_paper}
+            | ({"chosen": cell["chosen"][0]["candidate"]} if "chosen" in cell else {})
         )
         for cell in (*document["cells"], *document["baselines"])
     ]
