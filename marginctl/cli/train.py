@@ -19,6 +19,7 @@ def command(
     ood: common_options.Ood = None,
     pairs: common_options.Pairs = None,
     epochs: training_options.Epochs = None,
+    tune: training_options.Tune = None,
 ) -> None:
     """Train objectives on images, by a recipe or by options alone.
 
@@ -33,4 +34,4 @@ def command(
         "pairs": ("--pairs", pairs),
         "train.epochs": ("--epochs", epochs),
     }
-    run_task("train", recipe, recipe_options, run)
+    run_task("train", recipe, recipe_options, run, tune=tune)

@@ -34,6 +34,13 @@ Data = Annotated[
     ),
 ]
 Epochs = Annotated[int | None, option("N", "Number of epochs.", integer(1))]
+Tune = Annotated[
+    bool | None,
+    typer.Option(
+        help="Choose learning rate and options of every objective on a validation part (default: "
+        "as the recipe says; comparisons on own data are tuned)."
+    ),
+]
 SeedCount = Annotated[int | None, option("N", "Number of seeds (0 to N - 1).", integer(1, 10000))]
 Keep = Annotated[int, option("N", "Recent checkpoints to keep, besides the best.", integer(1))]
 CheckpointMinutes = Annotated[
@@ -93,11 +100,14 @@ def run_task(
     recipe_options: Mapping[str, tuple[str, Any]],
     run: RunOptions,
     after: Callable[[Any], None] | None = None,
+    *,
+    tune: bool | None = None,
 ) -> None:
     """Run the trials of a recipe and print their table.
 
     Args:
         recipe_options: dotted key -> (option, value), besides the seeds.
+        tune: whether to tune; None leaves it to the recipe.
     """
     from marginctl.console.progress import TrainProgress
     from marginctl.console.tensorboard import TensorBoard, check
@@ -123,6 +133,7 @@ def run_task(
         run.data_dir,
         run.out,
         run.device,
+        tune,
     )
     session = TASKS[task].load("prepare")(request)
     prints = is_main_process()

@@ -44,6 +44,7 @@ def command(
     ] = None,
     objective: common_options.Objectives = None,
     epochs: training_options.Epochs = None,
+    tune: training_options.Tune = None,
     predictions: Annotated[
         Path | None, option("FILE", "Write per-image predictions as CSV.")
     ] = None,
@@ -72,4 +73,4 @@ def command(
         "objectives": ("--objective", objective),
         "train.epochs": ("--epochs", epochs),
     }
-    run_task("transfer", recipe, recipe_options, run, write_predictions)
+    run_task("transfer", recipe, recipe_options, run, write_predictions, tune=tune)

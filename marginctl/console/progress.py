@@ -184,9 +184,10 @@ class TrainProgress(ProgressDisplay):
 
     def epoch(self, trial: "Trial", line: dict[str, Any]) -> None:
         """Record a finished epoch with its record of metrics.jsonl."""
-        train, test = line["train"], line.get("test")
+        train = line["train"]
         text = f"epoch {line['epoch']}: loss {train['loss']:.4f}, train {train['top1']:.2f} %"
-        text += f", test {test['top1']:.2f} %" if test else ""
+        for part in ("val", "test"):
+            text += f", {part} {line[part]['top1']:.2f} %" if part in line else ""
         self._epochs = [*self._epochs, text][-SHOWN_EPOCHS:]
         is_last = line["epoch"] == trial.recipe.train.epochs
         self.log(f"{self._title()}: {text}, {self.time_text}", 0.0 if is_last else LOG_INTERVAL)

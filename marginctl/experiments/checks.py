@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from marginctl.data.images.image_sets import ImageDataset, load_image_set
-from marginctl.data.images.registry import LIST_PREFIX
-from marginctl.data.images.subsets import label_noise, long_tailed, subsample
+from marginctl.data.images.registry import FOLDER_PREFIX, LIST_PREFIX
+from marginctl.data.images.subsets import label_noise, long_tailed, split_indices, subsample
 from marginctl.data.paths import default_data_dir
 from marginctl.errors import RequestError
 from marginctl.experiments.tasks import load_task_recipe
 from marginctl.models.factory import check_image_shape
 from marginctl.objectives.parts import untrainable_reason
 from marginctl.recipe.image_data import ImageData
-from marginctl.recipe.image_recipe import ImageRecipe
+from marginctl.recipe.image_recipe import ImageRecipe, RateTuning
 from marginctl.recipe.load import RecipeDocument, RecipeFile, find_recipe, folder_name, validate
 from marginctl.utils.device import resolve_device, world_size
 
@@ -28,6 +28,7 @@ class Request:
 
     Attributes:
         options: dotted key -> (option, value); the value is None if the option was not given.
+        tune: whether to tune; None leaves it to the recipe, or to the default of comparisons.
     """
 
     recipe: str | None
@@ -36,6 +37,7 @@ class Request:
     data_dir: Path | None = None
     out: Path = Path("runs")
     device: str = "auto"
+    tune: bool | None = None
 
     @property
     def data_folder(self) -> Path:
@@ -60,10 +62,39 @@ def read_recipe(schema: type[R], request: Request) -> tuple[R, RecipeFile | None
         raise RequestError(f"--out {out}: is a file: name a folder")
     if request.recipe is None:
         document = RecipeDocument({"task": schema.minimal["task"]}, {}, "recipe")
-        return validate(schema, document, request.overrides, request.options), None
+        recipe = validate(schema, document, request.overrides, request.options)
+        return _with_tuning(recipe, request), None
     file = find_recipe(request.recipe)
     recipe = load_task_recipe(file, schema, request.overrides, request.options)
-    return recipe, RecipeFile(_runs_folder_of(file, out), file.path)
+    return _with_tuning(recipe, request), RecipeFile(_runs_folder_of(file, out), file.path)
+
+
+def _with_tuning(recipe: R, request: Request) -> R:
+    """Return the recipe with or without tuning: by the option, the recipe, or the default.
+
+    By default, a comparison of objectives on a user's data is tuned, where that is possible.
+    """
+    if request.tune is False:
+        return recipe.model_copy(update={"tune": None})
+    if recipe.tune is not None:
+        return recipe
+    problem = recipe.tuning_problem
+    if request.tune is None and ("tune" in recipe.model_fields_set or problem is not None):
+        return recipe
+    if request.tune is None and not _compares_own_data(recipe, request):
+        return recipe
+    if problem is not None:
+        raise RequestError(f"--tune: {problem}")
+    return recipe.model_copy(update={"tune": RateTuning()})
+
+
+def _compares_own_data(recipe: ImageRecipe, request: Request) -> bool:
+    """Whether a recipe compares objectives on the user's data, and not for a paper."""
+    if recipe.paper is not None or len(recipe.objectives) < 2 or not recipe.tuned_by_default:
+        return False
+    _, option = request.options.get("data.name", ("", None))
+    names = recipe.grid.get("data.name", [recipe.data.name])
+    return option is not None or all(n.startswith((FOLDER_PREFIX, LIST_PREFIX)) for n in names)
 
 
 def _runs_folder_of(file: RecipeFile, out: Path) -> str:
@@ -111,7 +142,37 @@ def check_images(recipe: ImageRecipe, images: ImageDataset) -> None:
                 f"objective '{objective}' on data set '{images.name}' "
                 f"({images.num_classes} classes): {reason}: leave it out"
             )
+    if images.has_validation and recipe.data.val_fraction is not None:
+        raise RequestError(
+            f"data.val_fraction = {recipe.data.val_fraction:g}: {images.name} has a validation "
+            "part: leave data.val_fraction out"
+        )
+    if (
+        recipe.train.patience is not None
+        and recipe.validation_fraction is None
+        and not images.has_validation
+    ):
+        raise RequestError(
+            f"train.patience = {recipe.train.patience} without a validation part: set "
+            "data.val_fraction = 0.15, or use a folder with train/, val/ and test/"
+        )
     check_image_shape(recipe.model, images.channels, images.image_size)
+
+
+def fit_images(recipe: ImageRecipe, images: ImageDataset, seed: int) -> ImageDataset:
+    """Return the images that a trial fits, with its validation part in place of the test part.
+
+    They are the images themselves where there is no validation part.
+
+    Args:
+        seed: of the trial, which draws a validation part of the training images.
+    """
+    if images.has_validation:
+        return images.validation_as_test()
+    fraction = recipe.validation_fraction
+    if fraction is None:
+        return images
+    return images.hold_out(*split_indices(images.train_y, fraction, seed))
 
 
 def check_logits_fit(images: ImageDataset) -> None:

@@ -13,10 +13,11 @@ from marginctl.errors import RequestError
 from marginctl.experiments.checks import Request, read_recipe
 from marginctl.experiments.evaluate_pretrained import match_classes
 from marginctl.experiments.records import TrainingResult
-from marginctl.experiments.run_trial import TrialContext, TrialRunner
+from marginctl.experiments.run_trial import TrialContext
 from marginctl.experiments.source_model import load_source_model
 from marginctl.experiments.training_session import Session, session_fields
 from marginctl.experiments.training_trial import Trial
+from marginctl.experiments.tuned_trial import run_trial
 from marginctl.metrics.accuracy import wilson_interval
 from marginctl.objectives.least_squares import least_squares_scale
 from marginctl.recipe.cosify import CosifyRecipe
@@ -52,7 +53,7 @@ class CosifySession(Session):
                 context.world,
             )
         extra = {"baseline": self._baselines[trial.data]}
-        return TrialRunner(trial, images, run_dir, context, extra).run()
+        return run_trial(trial, images, run_dir, context, extra)
 
 
 def prepare_cosify(request: Request) -> CosifySession:

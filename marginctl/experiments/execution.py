@@ -191,7 +191,7 @@ def _update_saved(
     except CorruptFileError:
         intact = False
     if not intact:
-        run_dir.start(session.run_info(trial) | environment)
+        run_dir.start(session.run_info(trial) | environment | result.chosen_record)
     setting = dict(trial.setting)
     if intact and (result.row, result.setting) == (trial.row, setting):
         return result

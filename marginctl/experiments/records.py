@@ -23,6 +23,7 @@ from marginctl.runs.base_record import (
     Record,
     Result,
     RunInfo,
+    Seconds,
     Timing,
     first_problem,
     parse_objective,
@@ -151,9 +152,15 @@ class Baseline(Record):
 
 
 class TrainingTiming(Timing):
-    """Seconds of a training; `epoch_seconds` is the median epoch without evaluation."""
+    """Seconds of a training.
+
+    Attributes:
+        epoch_seconds: of the median epoch without evaluation.
+        tune_seconds: of the candidates of tuning, which are a part of `seconds`.
+    """
 
     epoch_seconds: float | None = None
+    tune_seconds: Seconds = 0.0
 
 
 class TrainingResult(Result):
@@ -161,9 +168,11 @@ class TrainingResult(Result):
 
     Attributes:
         evaluation: metrics after the last epoch by section; read them through the metric registry.
-        candidates: how many settings were tried on the validation part; 0 without tuning.
-        chosen: the setting that tuning chose, such as `arcface:scale=10, lr=0.032`.
-        validation: the metrics on the validation part in the epoch that was chosen on it.
+        last, best: test metrics after the last and the best epoch; of a run with a validation
+            part, both of the epoch that this part chose.
+        validation: the metrics of the chosen epoch on the validation part; None without one.
+        candidates: how many candidates tuning chose from; 0 if the run is not tuned.
+        chosen: the chosen candidate, such as `arcface:scale=10, lr=0.032`.
     """
 
     task: str
@@ -198,6 +207,13 @@ class TrainingResult(Result):
             raise ValueError("'data' is missing")
         _check_scale(self.objective, self.scale_from)
         return self
+
+    @property
+    def chosen_record(self) -> dict[str, Any]:
+        """What run.json has of the chosen candidate: the objective that was trained."""
+        if self.chosen is None:
+            return {}
+        return {"chosen_objective": self.chosen.rpartition(", lr=")[0]}
 
     @property
     def kappa(self) -> float | None:
@@ -270,11 +286,13 @@ class TrainingInfo(RunInfo):
 
     Attributes:
         data_summary: what its folder or list of images holds; None for a named image set.
+        chosen_objective: the objective with the options that tuning chose.
     """
 
     setting: dict[str, Any] = Field(default_factory=dict)
     scale_from: ScaleSource | None = None
     data_summary: Annotated[ImageSummary | None, BeforeValidator(_IMAGES.validate_python)] = None
+    chosen_objective: Objective | None = None
 
     @model_validator(mode="after")
     def _scale_is_known(self) -> "TrainingInfo":

@@ -5,14 +5,16 @@ import json
 import signal
 import statistics
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import FrameType
 from typing import Any, Protocol
 
 from marginctl.data.images.image_sets import ImageDataset
+from marginctl.data.loading.on_disk_loader import make_loader
 from marginctl.errors import MarginctlError, RequestError
+from marginctl.experiments.checks import fit_images
 from marginctl.experiments.records import MetricsLog, TrainingResult, result_type
 from marginctl.experiments.reference_losses import reference_losses
 from marginctl.experiments.training_trial import Trial
@@ -24,12 +26,22 @@ from marginctl.training.epoch_metrics import (
     evaluation_record,
     example_record,
     objective_record,
+    selection_score,
 )
 from marginctl.training.ood_evaluation import predict_ood
 from marginctl.training.pair_evaluation import verify_pairs
 from marginctl.training.trainer import MISMATCH_ERRORS, DivergedError, Predictions, Trainer
 from marginctl.utils.distributed import World
 from marginctl.utils.precision import DeviceConfig
+
+SELECTED_ON_TEST = (
+    "last: after the last epoch; best: the epoch with the highest test top-1, which is selected on "
+    "the test set (optimistically biased)"
+)
+SELECTED_ON_VALIDATION = (
+    "the epoch with the highest top-1 on the validation part, then the lowest NLL; the test part "
+    "is measured once, with the weights of that epoch"
+)
 
 
 class Callback(Protocol):
@@ -96,6 +108,21 @@ class TrialContext:
     world: World
 
 
+@dataclass(frozen=True)
+class Choice:
+    """What tuning chose for a trial.
+
+    Attributes:
+        trial: the trial with the chosen objective and learning rate.
+        candidates: how many there were.
+        seconds: of all candidates.
+    """
+
+    trial: Trial
+    candidates: int
+    seconds: float
+
+
 class TrialRunner:
     """Trains one trial, from its last checkpoint if there is one."""
 
@@ -106,17 +133,28 @@ class TrialRunner:
         run_dir: RunDir,
         context: TrialContext,
         extra: Mapping[str, Any] | None = None,
+        choice: Choice | None = None,
     ) -> None:
         self._trial, self._images, self._run_dir = trial, images, run_dir
         self._policy, self._signals = context.checkpoints, context.signals
         self._callback, self._world = context.callback, context.world
         self._device_config = context.device_config
-        self._extra = extra or {}
+        self._extra, self._choice = extra or {}, choice
+        # the test part is out of reach of the trainer where there is a validation part
+        self._fit = fit_images(trial.recipe, images, trial.seed)
+        self._part = "test" if self._fit is images else "val"
+        trained = trial if choice is None else choice.trial
         self._trainer = Trainer(
-            trial.recipe, trial.spec, images, trial.seed, context.device_config, context.world
+            trained.recipe,
+            trained.spec,
+            self._fit,
+            trial.seed,
+            context.device_config,
+            context.world,
         )
         self._metrics: MetricsLog | None = None  # of the main process
-        self._best_top1 = -1.0
+        self._best: dict[str, Any] | None = None  # the metrics of the best epoch
+        self._stopped_early = False
         self._saved_at = time.monotonic()
         self._predictions: Predictions | None = None  # after the last epoch
 
@@ -126,6 +164,10 @@ class TrialRunner:
         Raises:
             StoppedRunError: a signal came; the checkpoint is written.
         """
+        return self._finish(self.train())
+
+    def train(self) -> str | None:
+        """Train the trial to its end; return where the loss was not finite, else None."""
         trainer, trial = self._trainer, self._trial
         if trial.source_model is not None:
             trainer.load_backbone(trial.source_model.backbone, trial.source_model.moments)
@@ -135,21 +177,49 @@ class TrialRunner:
         if trial.reference is not None:
             device = self._device_config.device
             losses = partial(reference_losses, trial.reference, device=device)
-        diagnostics = Diagnostics(trainer, self._images, self._world, losses)
+        diagnostics = Diagnostics(trainer, self._fit, self._world, losses)
         if self._world.is_main_process:
             self._metrics = MetricsLog(self._run_dir.path / "metrics.jsonl", lines)
-        self._best_top1 = self._world.broadcast_object(
-            max((_top1(line) for line in lines), default=-1.0) if self._metrics else None
+        self._best, self._stopped_early = self._world.broadcast_object(
+            self._progress(lines) if self._metrics else None
         )
-        diverged = None
-        while trainer.step < trainer.total_steps:
+        while not self._finished:
             try:
                 self._train_epoch(diagnostics)
             except DivergedError as error:
-                diverged = str(error)
                 self._message(f"{trial}: diverged: {error}")
-                break
-        return self._finish(diverged)
+                return str(error)
+        return None
+
+    @property
+    def best(self) -> Mapping[str, Any] | None:
+        """The metrics of the best epoch, with its number; None before the first evaluation."""
+        return self._best
+
+    @property
+    def seconds(self) -> float:
+        """The seconds of all finished epochs; of the main process only."""
+        lines = [] if self._metrics is None else self._metrics.lines
+        return float(sum(line["timing"]["seconds"] for line in lines))
+
+    def _progress(self, lines: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any] | None, bool]:
+        """Return the best epoch of a checkpoint's records, and whether no epoch is left."""
+        tested = [
+            {"epoch": line["epoch"], **line[self._part]} for line in lines if self._part in line
+        ]
+        best = max(tested, key=self._score, default=None)  # the first of a tie
+        epoch = lines[-1]["epoch"] if lines else 0
+        # the last checkpoint of a finished training is that of its best epoch
+        return best, epoch > self._trainer.epoch or self._out_of_patience(best, epoch)
+
+    def _score(self, record: Mapping[str, Any]) -> tuple[float, float]:
+        """Return what epochs are compared by; on the test part it is top-1 alone."""
+        top1, likelihood = selection_score(record)
+        return top1, likelihood if self._part == "val" else 0.0
+
+    def _out_of_patience(self, best: Mapping[str, Any] | None, epoch: int) -> bool:
+        patience = self._trial.recipe.train.patience
+        return patience is not None and best is not None and epoch - best["epoch"] >= patience
 
     def _resume(self) -> list[dict[str, Any]]:
         """Load the last checkpoint; return the records of its epochs."""
@@ -215,9 +285,12 @@ class TrialRunner:
         if self._metrics:
             self._metrics.append(line)
             self._callback.epoch(trial, line)
-        if _top1(line) > self._best_top1:
-            self._best_top1 = _top1(line)
-            self._save(checkpoint.BEST, 1)
+        if self._part in line:
+            record = {"epoch": trainer.epoch, **line[self._part]}
+            if self._best is None or self._score(record) > self._score(self._best):
+                self._best = record
+                self._save(checkpoint.BEST, 1)
+            self._stopped_early = self._out_of_patience(self._best, trainer.epoch)
         request = self._checkpoint_request()
         if self._finished or request is not None:
             self._save()
@@ -229,10 +302,10 @@ class TrialRunner:
         predictions = trainer.predict()
         self._predictions = predictions
         record: dict[str, Any] = {
-            "test": accuracy_record(predictions),
+            self._part: accuracy_record(predictions),
             "objective": objective_record(trainer.objective, predictions),
         }
-        evaluated = self._metrics is None or any("test" in line for line in self._metrics.lines)
+        evaluated = self._metrics is None or any(self._part in line for line in self._metrics.lines)
         if not evaluated or self._finished:
             example = example_record(trainer.objective, predictions)
             if example is not None:
@@ -242,10 +315,15 @@ class TrialRunner:
     def _finish(self, diverged: str | None) -> TrainingResult | None:
         """Evaluate the trained network and write its result."""
         trainer, trial, images = self._trainer, self._trial, self._images
-        evaluation, digest = None, None
+        evaluation, digest, test, state = None, None, None, None
         if diverged is None:
-            # None after a resume from the last epoch
-            predictions = self._predictions or trainer.predict()
+            if self._part == "val":
+                predictions = self._test_best_epoch()
+                test = {"epoch": trainer.epoch, **accuracy_record(predictions)}
+                state = objective_record(trainer.objective, predictions)
+            else:
+                # None after a resume from the last epoch
+                predictions = self._predictions or trainer.predict()
             ood = predict_ood(trainer, trial.ood, images, self._world)
             pairs = verify_pairs(trainer, trial.pairs, images, self._world)
             if self._metrics is not None:
@@ -259,23 +337,33 @@ class TrialRunner:
             return None
         lines = self._metrics.lines
         tested = [{"epoch": line["epoch"], **line["test"]} for line in lines if line.get("test")]
+        selected: dict[str, Any] = {
+            "last": tested[-1] if tested else None,
+            # the first of a tie
+            "best": max(tested, key=lambda t: t["top1"]) if tested else None,
+            "selection": SELECTED_ON_TEST,
+        }
+        if self._part == "val":
+            selected = {"last": test, "best": test, "selection": SELECTED_ON_VALIDATION}
+            selected["validation"] = self._best
+        choice = self._choice
+        if choice is not None:
+            selected |= {"candidates": choice.candidates, "chosen": choice.trial.candidate_name}
+        tune_seconds = 0.0 if choice is None else choice.seconds
         seconds = [line["timing"]["train_seconds"] for line in lines]
         document: dict[str, Any] = {
             **trial.result_fields,
             "epochs": len(lines),
-            "last": tested[-1] if tested else None,
-            # the first of a tie
-            "best": max(tested, key=lambda t: t["top1"]) if tested else None,
-            "selection": "last: after the last epoch; best: the epoch with the highest test top-1, "
-            "which is selected on the test set (optimistically biased)",
+            **selected,
             "evaluation": evaluation,
-            "state": lines[-1].get("objective") if lines else None,
+            "state": state or (lines[-1].get("objective") if lines else None),
             **trial.scale_record,
             "diverged": diverged,
-            "collapsed": bool(tested and tested[-1]["collapsed"]),
+            "collapsed": bool(selected["last"] and selected["last"]["collapsed"]),
             "weights_sha256": digest,
             "timing": {
-                "seconds": sum(line["timing"]["seconds"] for line in lines),
+                "seconds": tune_seconds + self.seconds,
+                **({} if choice is None else {"tune_seconds": tune_seconds}),
                 # without evaluation; the median: a pause of the machine is no cost of a method
                 "epoch_seconds": statistics.median(seconds) if seconds else None,
             },
@@ -285,9 +373,40 @@ class TrialRunner:
         assert issubclass(model, TrainingResult)
         return self._run_dir.write_result(model.model_validate(document))
 
+    def _test_best_epoch(self) -> Predictions:
+        """Load the weights of the best epoch and return their predictions for the test images.
+
+        The checkpoint of that epoch replaces the last one: it is the network of the run.
+        """
+        trainer, world, folder = self._trainer, self._world, self._run_dir.path
+        state = None
+        if world.is_main_process:
+            latest, problems = checkpoint.load_latest(folder, checkpoint.BEST, self._trial.id)
+            if latest is None:
+                raise RequestError(
+                    *problems,
+                    f"{folder}: has no checkpoint of its best epoch: remove the folder, and repeat "
+                    "the command",
+                )
+            assert self._metrics is not None
+            state = latest[1] | {"metrics": json.dumps(self._metrics.lines)}
+            checkpoint.replace_all(folder, checkpoint.LAST, state)
+        trainer.load_weights(world.broadcast_object(state))
+        device_config = self._device_config
+        batches = make_loader(
+            self._images,
+            device_config.device,
+            self._trial.seed,
+            self._trial.recipe.data.augment,
+            channels_last=device_config.channels_last,
+            world=world,
+        )
+        batches.set_normalization(trainer.batches.mean, trainer.batches.std)
+        return trainer.predict(batches=batches)
+
     @property
     def _finished(self) -> bool:
-        return self._trainer.step == self._trainer.total_steps
+        return self._stopped_early or self._trainer.step == self._trainer.total_steps
 
     def _after_step(self) -> None:
         trainer = self._trainer
@@ -327,8 +446,3 @@ class TrialRunner:
             f"{word}: {self._trial} has a checkpoint at step {self._trainer.step} of "
             f"{self._trainer.total_steps}: repeat the command to resume",
         )
-
-
-def _top1(line: dict[str, Any]) -> float:
-    test = line.get("test")
-    return -1.0 if test is None else float(test["top1"])

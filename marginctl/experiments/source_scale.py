@@ -64,8 +64,11 @@ def scales_from_folders(
 
 
 def resolved_spec(info: TrainingInfo) -> ObjectiveSpec:
-    """Return the parts of a run's objective, with the number of a scale from another run."""
-    spec = parse_objective(info.objective).spec
+    """Return the parts of a run's objective, with the number of a scale from another run.
+
+    A tuned run has the options that it chose.
+    """
+    spec = parse_objective(info.chosen_objective or info.objective).spec
     return spec if info.scale_from is None else with_scale_value(spec, info.scale_from.value)
 
 

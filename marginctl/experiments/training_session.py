@@ -26,10 +26,11 @@ from marginctl.experiments.checks import (
 )
 from marginctl.experiments.find_run import ReferenceRun, find_reference_run
 from marginctl.experiments.records import TrainingResult, result_type
-from marginctl.experiments.run_trial import TrialContext, TrialRunner
+from marginctl.experiments.run_trial import TrialContext
 from marginctl.experiments.source_model import check_source_model
 from marginctl.experiments.source_scale import scales_from_folders
 from marginctl.experiments.training_trial import Trial, expand_trials
+from marginctl.experiments.tuned_trial import run_trial
 from marginctl.objectives.functional import check_plugin_parts
 from marginctl.recipe.image_recipe import ImageRecipe
 from marginctl.recipe.load import RecipeFile
@@ -108,8 +109,8 @@ class Session:
     def run_trial(
         self, trial: Trial, run_dir: RunDir, context: TrialContext
     ) -> TrainingResult | None:
-        """Run a trial whose run directory is locked, as `TrialRunner.run`."""
-        return TrialRunner(trial, self.images[trial.data], run_dir, context).run()
+        """Run a trial whose run directory is locked, as `TrialRunner.run`, tuned or not."""
+        return run_trial(trial, self.images[trial.data], run_dir, context)
 
     def write_recipe(self) -> None:
         """Write the recipe as YAML into the folder of its runs, unless it was read from there."""

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -14,6 +14,7 @@ from marginctl.experiments.records import TrainingResult
 from marginctl.experiments.source_scale import ResolvedScale
 from marginctl.objectives.parsing import ParsedObjective
 from marginctl.objectives.parts import ObjectiveSpec, plugin_origins, scale_source, with_scale_value
+from marginctl.objectives.tuning import max_rate, tuning_candidates, with_max_rate
 from marginctl.recipe.image_recipe import ImageRecipe, sources_first
 from marginctl.runs.run_dir import digest
 from marginctl.transfer.source import SourceModel
@@ -63,11 +64,47 @@ class Trial:
             "train": train,
             "seed": self.seed,
             "numerics": NUMERICS,
+            **self._validation_identity,
             **({"plugins": sorted(plugins)} if plugins else {}),
             **({"ood": ood} if ood else {}),
             **({"pairs": [pairs.digest for pairs in self.pairs]} if self.pairs else {}),
             **self._source_identity,
         }
+
+    @property
+    def _validation_identity(self) -> dict[str, Any]:
+        """What the identity has of validation and tuning, whatever tuning chooses."""
+        identity: dict[str, Any] = {}
+        if self.recipe.data.val_fraction is not None:
+            identity["val_fraction"] = self.recipe.data.val_fraction
+        if self.recipe.tune is not None:
+            identity["tune"] = [candidate.candidate_name for candidate in self.candidates]
+        return identity
+
+    @cached_property
+    def candidates(self) -> "list[Trial]":
+        """The trial with the objective and the learning rate of each candidate of tuning."""
+        optim = self.recipe.optim
+        start = max_rate(optim.lr)
+        candidates = tuning_candidates(self.objective, self.recipe.candidate_rates, start=start)
+        return [
+            replace(
+                self,
+                objective=objective,
+                recipe=self.recipe.model_copy(
+                    update={
+                        "optim": optim.model_copy(update={"lr": with_max_rate(optim.lr, rate)}),
+                        "tune": None,
+                    }
+                ),
+            )
+            for objective, rate, _ in candidates
+        ]
+
+    @property
+    def candidate_name(self) -> str:
+        """Objective and learning rate, such as `arcface:scale=10, lr=0.032`."""
+        return f"{self.objective}, lr={max_rate(self.recipe.optim.lr):g}"
 
     @property
     def _source_identity(self) -> dict[str, Any]:

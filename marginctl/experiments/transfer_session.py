@@ -26,10 +26,11 @@ from marginctl.experiments.checks import (
 )
 from marginctl.experiments.evaluate import predict_run
 from marginctl.experiments.records import PROBE_OBJECTIVE, TrainingResult, TransferResult
-from marginctl.experiments.run_trial import StoppedRunError, TrialContext, TrialRunner
+from marginctl.experiments.run_trial import StoppedRunError, TrialContext
 from marginctl.experiments.source_model import check_source_model, load_source_models
 from marginctl.experiments.training_session import Session
 from marginctl.experiments.training_trial import Trial
+from marginctl.experiments.tuned_trial import run_trial
 from marginctl.metrics.arrays import FloatArray
 from marginctl.metrics.network_metrics import classification_metrics
 from marginctl.metrics.scoring_rules import softmax
@@ -127,7 +128,7 @@ class TransferSession(Session):
         if trial.is_probe:
             return self._run_probe(trial, run_dir, context)
         extra = {"method": trial.transfer.method, "probe": None}
-        return TrialRunner(trial, self.images[trial.data], run_dir, context, extra).run()
+        return run_trial(trial, self.images[trial.data], run_dir, context, extra)
 
     def _run_probe(
         self, trial: TransferTrial, run_dir: RunDir, context: TrialContext

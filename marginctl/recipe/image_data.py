@@ -46,6 +46,16 @@ class ImageData(BaseModel):
             "(default: 0.2)",
         ),
     ] = None
+    val_fraction: Annotated[
+        float | None,
+        Field(
+            gt=0,
+            lt=1,
+            allow_inf_nan=False,
+            description="fraction of the training images, drawn by the seed of a trial, that is "
+            "its validation part: it chooses the epoch, and the test part is measured once",
+        ),
+    ] = None
     subset_fraction: Annotated[
         _Fraction, Field(description="fraction of the training images of each class to use")
     ] = 1.0

@@ -20,6 +20,7 @@ from marginctl.models.registry import ModelSpec
 from marginctl.objectives.parsing import ParsedObjective, parse, parse_any
 from marginctl.objectives.parts import scale_source
 from marginctl.objectives.schedules import parse_learning_rate
+from marginctl.objectives.tuning import RATES, max_rate
 from marginctl.recipe.fields import (
     CUSTOM_ERROR,
     STRICT,
@@ -35,6 +36,7 @@ from marginctl.utils.text import did_you_mean
 
 MAX_SETTINGS = 10_000  # of a grid
 MAX_DIAGNOSED = 5_000  # training images whose diagnostics are recorded
+TUNING_VALIDATION = 0.15  # of the training images, where tuning has no other validation part
 
 Sampling = Literal["random", "class-balanced"]
 Objectives = Annotated[list[ParsedObjective], Field(min_length=1)]
@@ -128,6 +130,14 @@ class Training(BaseModel):
         ),
     ] = 0
 
+    patience: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            description="stop after this many epochs without a better one on the validation part",
+        ),
+    ] = None
+
     @model_validator(mode="after")
     def _groups_need_reference(self) -> Self:
         if self.reference_run is None and self.difficulty_groups != 5:
@@ -138,12 +148,30 @@ class Training(BaseModel):
         return self
 
 
+class RateTuning(BaseModel):
+    """The candidates that every objective chooses from on the validation part of each trial.
+
+    Each of `rates` is one candidate, and the values of the objective's own options are spread over
+    the rates: see `objectives.tuning`.
+    """
+
+    model_config = STRICT
+
+    rates: Annotated[
+        list[Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]] | None,
+        Field(
+            min_length=1, max_length=11, description="learning rates; default: 11 of the optimizer"
+        ),
+    ] = None
+
+
 class ImageRecipe(BaseModel):
     """The fields that the recipes of all image tasks share."""
 
     model_config = STRICT
     minimal: ClassVar[Mapping[str, Any]] = {}  # the required keys of a recipe
     grid_keys: ClassVar[Sequence[str]] = ("model",)  # besides the keys of the sections
+    tuned_by_default: ClassVar[bool] = False  # a comparison on a user's data
 
     paper: Paper | None = None
     table: PaperTable | None = None
@@ -155,6 +183,7 @@ class ImageRecipe(BaseModel):
     optim: Optim = Optim()
     train: Training = Training()
     seeds: Seeds = [0]
+    tune: RateTuning | None = None
     grid: Annotated[
         dict[str, Annotated[list[Any], Field(min_length=1)]],
         Field(description="dotted keys such as data.subset_fraction, each with its values"),
@@ -200,6 +229,43 @@ class ImageRecipe(BaseModel):
         if problems:
             raise ValidationError.from_exception_data(cls.__name__, problems)
         return grid
+
+    @model_validator(mode="after")
+    def _valid_validation(self) -> Self:
+        if self.data.val_fraction is not None and self.train.reference_run is not None:
+            raise ValueError(
+                f"data.val_fraction = {self.data.val_fraction:g} with train.reference_run: its "
+                "network was trained on all training images: use one of them"
+            )
+        problem = self.tuning_problem
+        if self.tune is not None and problem is not None:
+            raise ValueError(f"tune: {problem}")
+        return self
+
+    @property
+    def tuning_problem(self) -> str | None:
+        """Why the recipe cannot be tuned; None if it can."""
+        try:
+            max_rate(self.optim.lr)
+        except ValueError as error:
+            return f"optim.lr = {self.optim.lr}: {error}: use another schedule"
+        if "optim.lr" in self.grid:
+            return "the grid sets optim.lr, which tuning chooses: leave one of them out"
+        if self.train.reference_run is not None:
+            return "train.reference_run was trained on all training images: leave one of them out"
+        return None
+
+    @property
+    def validation_fraction(self) -> float | None:
+        """The fraction of the training images to validate on, unless the data have such a part."""
+        if self.data.val_fraction is None and self.tune is not None:
+            return TUNING_VALIDATION
+        return self.data.val_fraction
+
+    @property
+    def candidate_rates(self) -> Sequence[float]:
+        """The learning rates of the candidates of tuning."""
+        return (self.tune and self.tune.rates) or RATES[self.optim.optimizer]
 
     @model_validator(mode="after")
     def _valid_settings(self) -> Self:

@@ -88,6 +88,7 @@ class TrainRecipe(EvaluatedRecipe):
     """Training of objectives on images: what `marginctl train` runs."""
 
     minimal: ClassVar[Mapping[str, Any]] = {"task": "train"}
+    tuned_by_default: ClassVar[bool] = True
 
     task: Literal["train"]
     model: Annotated[ModelSpec, Field(description="a backbone: NAME:option=value,...")] = (
@@ -98,6 +99,12 @@ class TrainRecipe(EvaluatedRecipe):
         SecondStage | None,
         Field(description="a second stage that trains a new classifier on the frozen backbone"),
     ] = None
+
+    @property
+    def tuning_problem(self) -> str | None:
+        if self.second_stage is not None:
+            return "a second stage has the learning rate of its own section: leave one of them out"
+        return super().tuning_problem
 
     def stages(self, values: dict[str, Any]) -> list[tuple[dict[str, Any], Self]]:
         if self.second_stage is None:

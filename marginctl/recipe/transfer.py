@@ -85,6 +85,7 @@ class TransferRecipe(ImageRecipe):
     """
 
     minimal: ClassVar[Mapping[str, Any]] = {"task": "transfer", "source_models": ["source"]}
+    tuned_by_default: ClassVar[bool] = True
     grid_keys: ClassVar[Sequence[str]] = (
         *("method", "blocks", "optim.backbone_lr_factor"),
         *(f"probe.{key}" for key in Probe.model_fields),
@@ -119,6 +120,12 @@ class TransferRecipe(ImageRecipe):
                 "method = probe: expected none and 0: its features are extracted once"
             )
         return self
+
+    @property
+    def tuning_problem(self) -> str | None:
+        if "fine-tune" not in self.grid.get("method", [self.method]):
+            return "a probe has no learning rate: use method = fine-tune"
+        return super().tuning_problem
 
     @property
     def trainable_blocks(self) -> str:

@@ -18,7 +18,7 @@ from marginctl.recipe.uci_cv import BASELINES, UciCvRecipe
 from marginctl.results.cv_cells import Collector
 from marginctl.results.load_run import Run, load_run
 from marginctl.runs.run_dir import digest
-from marginctl.runs.safe_read import RUN_FILES, CorruptFileError
+from marginctl.runs.safe_read import CANDIDATES, RUN_FILES, CorruptFileError
 from marginctl.utils.text import printable
 
 __all__ = ["CVRuns", "Collected", "Run", "TrainingRuns", "collect", "run_folders"]
@@ -300,10 +300,13 @@ def _below(root: str, problems: list[str]) -> Iterator[str]:
             reason = error.strerror or error
             problems.append(printable(f"{folder}: cannot be read: {reason}: skipped"))
             continue
-        if any(entry.name in RUN_FILES for entry in entries):
+        is_run = any(entry.name in RUN_FILES for entry in entries)
+        if is_run:
             yield folder
         pending += [
             entry.path
             for entry in entries
-            if entry.name not in RUN_FILES and entry.is_dir(follow_symlinks=False)
+            if entry.name not in RUN_FILES
+            and not (is_run and entry.name == CANDIDATES)
+            and entry.is_dir(follow_symlinks=False)
         ]

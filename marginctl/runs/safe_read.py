@@ -11,6 +11,7 @@ from marginctl.errors import StorageError
 
 # The files and folders by which a run directory is recognised.
 RUN_FILES = frozenset({"run.json", "result.json", "metrics.jsonl", "error.txt", "checkpoints"})
+CANDIDATES = "tune"  # the folder of the candidates of tuning in a run directory
 SCHEMA = 1
 MAX_BYTES = 32 * 2**20  # a hundred times the size of our largest records
 

@@ -99,6 +99,14 @@ def remove_all(folder: Path) -> None:
             path.unlink(missing_ok=True)
 
 
+def replace_all(folder: Path, kind: str, state: Mapping[str, Any]) -> None:
+    """Write a checkpoint, then remove all others of its kind."""
+    path = save(folder, kind, state["step"], state, keep=1)
+    for old in list_checkpoints(folder, kind):
+        if old != path:
+            old.unlink(missing_ok=True)
+
+
 def load_latest(
     folder: Path, kind: str = LAST, trial: str | None = None
 ) -> tuple[tuple[Path, dict[str, Any]] | None, list[str]]:

@@ -1,6 +1,7 @@
 """Metrics of a network on the test images, and of its objective's state, for metrics.jsonl."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,12 @@ def accuracy_record(predictions: Predictions) -> dict[str, Any]:
     if logits.shape[1] > 5:
         record["top5"] = 100 * top_k_accuracy(scores.numpy(), labels, 5)
     return record
+
+
+def selection_score(record: Mapping[str, Any]) -> tuple[float, float]:
+    """Return what epochs are compared by: the larger is better: top-1, then the NLL."""
+    nll = record["nll"]
+    return float(record["top1"]), -math.inf if nll is None else -float(nll)
 
 
 def classification_record(

@@ -20,6 +20,7 @@ from marginctl.data.images.content import (
     skipped_files,
 )
 from marginctl.data.images.readers import ArraySplit
+from marginctl.data.images.registry import FOLDER_PREFIX
 from marginctl.data.paths import MissingDataError
 from marginctl.errors import RequestError
 from marginctl.utils.seed import generator
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 MAX_DECODED_BYTES = 2 * 2**30
-SPLIT_FOLDERS = ("val", "test", "train")  # the first one of val and test is the test split
+SPLIT_FOLDERS = ("val", "test", "train")  # with two of them, val or test is the test split
 # Folders that are meant as one of these, and would else be taken for classes.
 PART_NAMES = frozenset(["train", "training", "val", "valid", "validation", "test", "testing"])
 TEST_FRACTION = 0.2  # of a folder without parts
@@ -149,12 +150,32 @@ class FolderScan:
         self.skipped.setdefault(reason, []).append(path)
 
 
-def find_test_folder(root: Path, *, test_only: bool = False) -> Path:
-    """Return the folder of the test split: `val/`, or else `test/`.
+def find_validation_folder(name: str, root: Path) -> Path | None:
+    """Return `val/` if it is the validation part: `train/` and `test/` have classes too.
 
-    With `test_only`, it is the root itself where that has none of `val/`, `test/` and `train/`:
-    OOD data sets and images to evaluate on often have no splits.
+    The `val/` of a named image set, such as imagenet, is its test part.
     """
+    parts = [root / part for part in SPLIT_FOLDERS]
+    complete = name.startswith(FOLDER_PREFIX) and all(map(_has_folders, parts))
+    return root / "val" if complete else None
+
+
+def _has_folders(folder: Path) -> bool:
+    try:
+        return any(entry.is_dir() for entry in os.scandir(folder) if entry.name[0] != ".")
+    except OSError:
+        return False
+
+
+def find_test_folder(name: str, root: Path, *, test_only: bool = False) -> Path:
+    """Return the folder of the test split: `test/` next to a validation part, else `val/`.
+
+    `test/` is also used where there is no `val/`. With `test_only`, it is the root itself where
+    that has none of `val/`, `test/` and `train/`: OOD data sets and images to evaluate on often
+    have no splits.
+    """
+    if find_validation_folder(name, root) is not None:
+        return root / "test"
     splits = [root / split for split in SPLIT_FOLDERS if os.path.isdir(root / split)]
     if test_only and not splits and os.path.isdir(root):
         return root
@@ -192,7 +213,7 @@ def list_image_folder(
         check_no_parts(label, root, classes)
         _check_classes(label, root, classes)
         return split_classes(label, root, classes, test_fraction)
-    test_root = find_test_folder(root, test_only=test_only)
+    test_root = find_test_folder(name, root, test_only=test_only)
     for folder in (test_root,) if test_only else (root / "train", test_root):
         if not os.path.isdir(folder):
             raise MissingDataError(
@@ -210,14 +231,38 @@ def list_image_folder(
         raise RequestError(f"{label}: no images in {test_root}: expected a folder for each class")
     if test_only:
         return {c: [] for c in test}, test
-    for c in test:
+    _check_trained_classes(label, train, test, test_root)
+    return train, test
+
+
+def list_validation_folder(name: str, root: Path) -> ClassFiles | None:
+    """Return the files of the validation part by class; None if there is no such part.
+
+    Raises:
+        RequestError: it has no images, or a class without training images.
+    """
+    folder = find_validation_folder(name, root)
+    if folder is None:
+        return None
+    label, scan = f"data set '{name}'", FolderScan(root)
+    files = scan.images_by_class(folder.name)
+    _check_trained_classes(label, scan.images_by_class("train"), files, folder)
+    if not any(files.values()):
+        raise RequestError(f"{label}: no images in {folder}: expected a folder for each class")
+    return files
+
+
+def _check_trained_classes(
+    label: str, train: ClassFiles, classes: ClassFiles, folder: Path
+) -> None:
+    """Raise RequestError for a class of another part that has no training folder."""
+    for c in classes:
         if c not in train:
             same = [known for known in train if known.casefold() == c.casefold()]
             raise RequestError(
-                f"{label}: class '{c}' in {test_root} is not in {root / 'train'}: remove it, or "
-                f"add training images{f', or rename it to {same[0]!r}' if same else ''}"
+                f"{label}: class '{c}' in {folder} is not in {folder.parent / 'train'}: remove it, "
+                f"or add training images{f', or rename it to {same[0]!r}' if same else ''}"
             )
-    return train, test
 
 
 def check_no_parts(label: str, root: Path, classes: ClassFiles) -> None:
@@ -271,8 +316,8 @@ def decode_image_folder(
     *,
     test_fraction: float | None = None,
     test_only: bool = False,
-) -> tuple[ArraySplit, ArraySplit, tuple[str, ...]]:
-    """Return the training split, the test split and the classes of a folder, decoded.
+) -> tuple[ArraySplit, ArraySplit, ArraySplit | None, tuple[str, ...]]:
+    """Return the training, test and validation part (or None) and the classes, decoded.
 
     Each image is rotated by its EXIF tag and converted to RGB; its largest centred square is
     resized (bilinear, antialiased), which equals resizing the short side and cropping. The
@@ -285,7 +330,9 @@ def decode_image_folder(
     label = f"data set '{name}'"
     splits = list_image_folder(name, root, test_fraction=test_fraction, test_only=test_only)
     classes = tuple(splits[0])
-    count = sum(len(files) for split in splits for files in split.values())
+    validation = None if test_only else list_validation_folder(name, root)
+    listed = [*splits, *([] if validation is None else [validation])]
+    count = sum(len(files) for split in listed for files in split.values())
     size = count * image_size * image_size * 3
     if size > MAX_DECODED_BYTES:
         raise RequestError(
@@ -294,10 +341,12 @@ def decode_image_folder(
             "data.image_size, or set data.load = stream"
         )
     problems: dict[str, list[str]] = {}
-    train, test = (_decode_files(root, files, classes, image_size, problems) for files in splits)
+    train, test, *val = (
+        _decode_files(root, part, classes, image_size, problems) for part in listed
+    )
     if problems:
         raise RequestError(*(skipped.line(name) for skipped in skipped_files(problems)))
-    return train, test, classes
+    return train, test, val[0] if val else None, classes
 
 
 def open_rgb(path: str | Path) -> "Image":

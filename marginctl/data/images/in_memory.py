@@ -36,6 +36,7 @@ class InMemoryImages:
         train_x, test_x: (N, H, W, C) uint8 pixels.
         train_y, test_y: (N,) int64 labels, 0 .. num_classes - 1.
         classes: the class names, by label.
+        val_x, val_y: the validation part; None if the set has no such part.
     """
 
     name: str
@@ -44,6 +45,8 @@ class InMemoryImages:
     test_x: NDArray[np.uint8]
     test_y: NDArray[np.int64]
     classes: tuple[str, ...]
+    val_x: NDArray[np.uint8] | None = None
+    val_y: NDArray[np.int64] | None = None
 
     @property
     def num_classes(self) -> int:
@@ -65,6 +68,23 @@ class InMemoryImages:
         """Return the data set with only these training images, in this order."""
         return replace(self, train_x=self.train_x[rows], train_y=self.train_y[rows])
 
+    @property
+    def has_validation(self) -> bool:
+        return self.val_y is not None
+
+    def validation_as_test(self) -> Self:
+        """Return the data set with its validation part as test split."""
+        assert self.val_x is not None
+        assert self.val_y is not None
+        return replace(self, test_x=self.val_x, test_y=self.val_y, val_x=None, val_y=None)
+
+    def hold_out(self, fit: NDArray[np.int64], validation: NDArray[np.int64]) -> Self:
+        """Return the data set of some training images, with others of them as test split."""
+        x, y = self.train_x, self.train_y
+        return replace(
+            self, train_x=x[fit], train_y=y[fit], test_x=x[validation], test_y=y[validation]
+        )
+
     def train_as_test(self) -> Self:
         """Return the data set with its training images as test split, in order and unaugmented."""
         return replace(self, test_x=self.train_x, test_y=self.train_y)
@@ -81,21 +101,24 @@ class InMemoryImages:
             classes=tuple(classes),
             train_y=numbers[self.train_y],
             test_y=numbers[self.test_y],
+            val_y=None if self.val_y is None else numbers[self.val_y],
         )
 
     @cached_property
     def split_digests(self) -> Mapping[str, str]:
         """SHA-256 of the shape, pixels and labels of each split."""
-        return {
+        digests = {
             "train": split_digest(self.train_x, self.train_y),
             "test": split_digest(self.test_x, self.test_y),
         }
+        if self.val_x is not None and self.val_y is not None:
+            digests["val"] = split_digest(self.val_x, self.val_y)
+        return digests
 
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the content: the same images from other files have the same digest."""
-        splits = self.split_digests
-        content = repr((self.classes, splits["train"], splits["test"]))
+        content = repr((self.classes, *self.split_digests.values()))
         return hashlib.sha256(content.encode()).hexdigest()
 
     @property
@@ -178,10 +201,10 @@ def load_in_memory(
         if image_size < 1:
             raise RequestError(f"data.image_size = {image_size}: expected 1 or more")
         root = resolve_path(name.removeprefix(FOLDER_PREFIX), data_dir)
-        train, test, classes = decode_image_folder(
+        train, test, val, classes = decode_image_folder(
             name, root, image_size, test_fraction=test_fraction, test_only=test_only
         )
-        return InMemoryImages(name, *train, *test, classes)
+        return InMemoryImages(name, *train, *test, classes, *(val or ()))
     entry = IMAGE_SETS[name]
     if entry.embedded:
         train, test = import_object(entry.embedded, f"image set '{name}'")()

@@ -26,11 +26,13 @@ class Listing:
     Attributes:
         classes: the class names, by label.
         train, test: path, relative to the set's folder or absolute, and label of each image.
+        val: of the validation part; None if there is no such part.
     """
 
     classes: tuple[str, ...]
     train: Rows
     test: Rows
+    val: Rows | None = None
 
 
 def list_folder(
@@ -41,7 +43,13 @@ def list_folder(
         name, root, test_fraction=test_fraction, test_only=test_only
     )
     classes = tuple(train)
-    return Listing(classes, _label_files(train, classes), _label_files(test, classes))
+    val = None if test_only else folders.list_validation_folder(name, root)
+    return Listing(
+        classes,
+        _label_files(train, classes),
+        _label_files(test, classes),
+        None if val is None else _label_files(val, classes),
+    )
 
 
 def _label_files(files: folders.ClassFiles, classes: Sequence[str]) -> Rows:
@@ -120,9 +128,13 @@ def list_places365(name: str, root: Path, test_only: bool) -> Listing:
 def list_files(name: str, root: Path, test_only: bool) -> Listing:
     """List the images in `train.txt` and `val.txt` (or `test.txt`).
 
-    `classes.txt` names the classes, if it exists.
+    With all three, `val.txt` is the validation part and `test.txt` the test part. `classes.txt`
+    names the classes, if it exists.
     """
+    has_validation = all(os.path.isfile(root / f"{part}.txt") for part in folders.SPLIT_FOLDERS)
     test_file = next((f for f in ("val.txt", "test.txt") if os.path.isfile(root / f)), "val.txt")
+    if has_validation:
+        test_file = "test.txt"
     for file in (test_file,) if test_only else ("train.txt", test_file):
         if not os.path.isfile(root / file):
             raise MissingDataError(
@@ -131,6 +143,7 @@ def list_files(name: str, root: Path, test_only: bool) -> Listing:
             )
     train = [] if test_only else read_list(root / "train.txt")
     test = read_list(root / test_file)
+    val = read_list(root / "val.txt") if has_validation and not test_only else None
     if os.path.isfile(root / "classes.txt"):
         classes = read_class_names(root / "classes.txt")
     elif test_only:
@@ -138,11 +151,11 @@ def list_files(name: str, root: Path, test_only: bool) -> Listing:
         classes = tuple(map(str, range(1 + max(label for _, label in test))))
     else:
         classes = _number_classes(root / "train.txt", train)
-    for file, rows in (("train.txt", train), (test_file, test)):
+    for file, rows in (("train.txt", train), (test_file, test), ("val.txt", val or [])):
         _check_labels(root / file, rows, len(classes))
     if not test_only:
         _check_no_empty_class(root / "train.txt", train, classes)
-    return Listing(classes, train, test)
+    return Listing(classes, train, test, val)
 
 
 def _number_classes(path: Path, rows: Rows) -> tuple[str, ...]:

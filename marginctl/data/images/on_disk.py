@@ -51,6 +51,10 @@ class FileSplit:
     def __len__(self) -> int:
         return len(self.y)
 
+    def select(self, rows: NDArray[np.int64]) -> Self:
+        """Return the split of these images, in this order."""
+        return type(self)(self.paths[rows], self.sizes[rows], self.y[rows])
+
     def path(self, row: int) -> str:
         """Return the path of an image."""
         return os.fsdecode(bytes(self.paths[row]))
@@ -78,6 +82,7 @@ class OnDiskImages:
         image_size: height and width of the images that a network gets.
         classes: the class names, by label.
         train, test: the files; the training split is empty where only the test split was loaded.
+        val: the files of the validation part; None if the set has no such part.
     """
 
     name: str
@@ -86,6 +91,7 @@ class OnDiskImages:
     classes: tuple[str, ...]
     train: FileSplit
     test: FileSplit
+    val: FileSplit | None = None
 
     @property
     def train_y(self) -> NDArray[np.int64]:
@@ -119,18 +125,31 @@ class OnDiskImages:
     @cached_property
     def split_digests(self) -> Mapping[str, str]:
         """The digest of each split; see `FileSplit.digest`."""
-        return {"train": self.train.digest(), "test": self.test.digest()}
+        validation = {} if self.val is None else {"val": self.val.digest()}
+        return {"train": self.train.digest(), "test": self.test.digest(), **validation}
 
     @cached_property
     def digest(self) -> str:
         splits = self.split_digests
-        content = repr(("files", self.image_size, self.classes, splits["train"], splits["test"]))
+        content = repr(("files", self.image_size, self.classes, *splits.values()))
         return hashlib.sha256(content.encode("utf-8", "surrogateescape")).hexdigest()
 
     def select(self, rows: NDArray[np.int64]) -> Self:
         """Return the data set with only these training images, in this order."""
-        split = self.train
-        return replace(self, train=FileSplit(split.paths[rows], split.sizes[rows], split.y[rows]))
+        return replace(self, train=self.train.select(rows))
+
+    @property
+    def has_validation(self) -> bool:
+        return self.val is not None
+
+    def validation_as_test(self) -> Self:
+        """Return the data set with its validation part as test split."""
+        assert self.val is not None
+        return replace(self, test=self.val, val=None)
+
+    def hold_out(self, fit: NDArray[np.int64], validation: NDArray[np.int64]) -> Self:
+        """Return the data set of some training images, with others of them as test split."""
+        return replace(self, train=self.train.select(fit), test=self.train.select(validation))
 
     def train_as_test(self) -> Self:
         """Return the data set with its training images as test split, in order and unaugmented."""
@@ -148,6 +167,7 @@ class OnDiskImages:
             classes=tuple(classes),
             train=replace(self.train, y=numbers[self.train.y]),
             test=replace(self.test, y=numbers[self.test.y]),
+            val=None if self.val is None else replace(self.val, y=numbers[self.val.y]),
         )
 
 
@@ -236,7 +256,8 @@ def load_on_disk(
     test = listing.test
     if exclude is not None:
         test = exclude_images(test, name, resolve_path(exclude, data_dir))
-    splits = (make_file_split(name, root, rows) for rows in (listing.train, test))
+    parts = (listing.train, test, *([] if listing.val is None else [listing.val]))
+    splits = (make_file_split(name, root, rows) for rows in parts)
     return OnDiskImages(name, root.absolute(), image_size, listing.classes, *splits)
 
 

@@ -112,6 +112,21 @@ def label_noise(images: ImageDataset, fraction: float, *, seed: int) -> ImageDat
     return images.with_labels(y)
 
 
+def split_indices(
+    labels: NDArray[np.int64], fraction: float, seed: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the sorted rows of the images to fit and of the validation part, stratified.
+
+    The validation part has round(fraction n) of n images, at least one, and leaves at least one of
+    each class; the parts of other seeds are independent.
+    """
+    order = stratified_order(labels, generator(seed, "validation part"))
+    # the first rows of the order are one of each class: these are fitted
+    count = min(max(1, round(fraction * len(order))), len(order) - len(np.unique(labels)))
+    size = len(order) - count
+    return np.sort(order[:size]), np.sort(order[size:])
+
+
 def _selection_order(y: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
     return stratified_order(y, generator(seed, "subsample"))
 

@@ -24,6 +24,7 @@ from marginctl.data.images.folders import (
     ClassFiles,
     FolderScan,
     check_no_parts,
+    find_validation_folder,
     split_classes,
 )
 from marginctl.data.images.image_sets import ImageDataset
@@ -180,14 +181,21 @@ def _inspect_folder(root: Path, fraction: float | None, *, test_only: bool) -> I
             *(skipped.line(str(root)) for skipped in skipped_files(scan.skipped)),
         )
     if present:
-        remarks += _part_remarks(present, scan.other_folders(PARTS), test_only=test_only)
+        remarks += _part_remarks(
+            present,
+            scan.other_folders(PARTS),
+            has_validation=find_validation_folder(FOLDER_PREFIX, root) is not None,
+            test_only=test_only,
+        )
     if not flat:
         folder = 1 if present else 0
         remarks += _nesting_remarks(parts, folder + 1) + _class_remarks(parts, folder)
     return _summarize(root, parts, scan.skipped, remarks, no_classes=bool(flat))
 
 
-def _part_remarks(present: Sequence[str], ignored: Sequence[str], *, test_only: bool) -> list[str]:
+def _part_remarks(
+    present: Sequence[str], ignored: Sequence[str], *, has_validation: bool, test_only: bool
+) -> list[str]:
     """Return remarks on parts that are not read, or missing for training."""
     remarks = []
     if ignored:
@@ -195,7 +203,11 @@ def _part_remarks(present: Sequence[str], ignored: Sequence[str], *, test_only: 
             f"not read, because only train, val and test are parts: {join_names(ignored)}"
         )
     if {"val", "test"} <= {*present}:
-        remarks.append("test/ is not used: val/ is the test part")
+        remarks.append(
+            "val/ is the validation part, which chooses the epoch; test/ is the test part"
+            if has_validation
+            else "test/ is not used: val/ is the test part"
+        )
     elif len(present) == 1 and not test_only:
         missing = "val/ or test/" if "train" in present else "train/"
         remarks.append(f"no {missing}: training needs it")
@@ -216,7 +228,9 @@ def _inspect_list(path: Path) -> ImageSummary:
                 part.setdefault(name, []).append(image)
     if not parts:
         raise MissingDataError(f"{root}: no train.txt and val.txt (or test.txt)")
-    remarks = ["test.txt is not used: val.txt is the test part"] if len(parts) == 3 else []
+    remarks = []
+    if len(parts) == 3:
+        remarks = ["val.txt is the validation part, which chooses the epoch; test.txt is tested"]
     return _summarize(root, parts, {}, remarks + _class_remarks(parts, None))
 
 

@@ -1,6 +1,7 @@
 """Tables of networks that were trained on images: of a command's trials, and of a report's runs."""
 
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -65,6 +66,8 @@ class TrainingCell:
         scales: where a scale is taken from another run: which run and number, for each seed.
         baseline: what was measured of the model that these networks were fine-tuned from, on their
             test set; None where they were not.
+        validated: whether the epochs were chosen on a validation part; `last` and `best` are equal.
+        chosen: what tuning chose for each seed.
     """
 
     row: str
@@ -79,6 +82,8 @@ class TrainingCell:
     epoch_seconds: float | None = None
     scales: Sequence[Mapping[str, Any]] = ()
     baseline: Baseline | None = None
+    validated: bool = False
+    chosen: Sequence[str] = ()
 
     def values(self, metric: Metric) -> Sequence[float]:
         """Return the numbers of a metric; none where the networks do not have it."""
@@ -97,6 +102,7 @@ class TrainingCell:
             "epoch_seconds": self.epoch_seconds,
             **_metrics_json(self.metrics),
             **({"scale_from": list(self.scales)} if self.scales else {}),
+            **({"chosen": list(self.chosen)} if self.chosen else {}),
         }
 
     @property
@@ -161,6 +167,8 @@ def _cell(
         collapsed=sum(r.collapsed for r in finite),
         seconds=sum(r.timing.seconds for r in group),
         epoch_seconds=statistics.median(times) if times else None,
+        validated=all(r.validation is not None for r in finite) and bool(finite),
+        chosen=[r.chosen for r in group if r.chosen is not None],
         scales=[{**r.scale_from.document(), "seed": r.seed} for r in group if r.scale_from],
     )
 
@@ -195,21 +203,25 @@ def _summary(cells: Sequence[TrainingCell], sources: Sequence[TrainingCell]) -> 
     shown_in = ("summary", "before-after") if sources else ("summary",)
     metrics = [m for m in _metrics_of(every) if m.shown_in in shown_in]
     headings = ["n", METRICS["top1"].heading]
+    validated = all(cell.validated for cell in cells)
     if not sources:
         headings = ["n", "last epoch", "best epoch", "best epoch per seed"]
+    if not sources and validated:
+        headings = ["n", "test top-1", "epoch per seed"]
     rows = []
     for cell in every:
         n = str(len(cell.last)) if cell.last or cell.baseline is None else "-"
         last = Cell(mean_std(cell.last), footnotes=cell.footnotes)
         row: list[str | Cell] = [cell.row, cell.objective, n, last]
         if not sources:
-            row += [mean_std(cell.best), " ".join(map(str, cell.best_epochs)) or "-"]
+            row += [] if validated else [mean_std(cell.best)]
+            row += [" ".join(map(str, cell.best_epochs)) or "-"]
         row += [mean_std(cell.values(m), m.decimals) for m in metrics]
         if not sources:
             row.append("-" if cell.epoch_seconds is None else f"{cell.epoch_seconds:.3g}")
         rows.append(row)
     return table_of_texts(
-        _summary_caption(metrics, with_sources=bool(sources)),
+        _summary_caption(metrics, with_sources=bool(sources), validated=validated),
         ["data, model", "objective", *headings, *(m.heading for m in metrics)]
         + ([] if sources else ["s/epoch"]),
         rows,
@@ -218,10 +230,11 @@ def _summary(cells: Sequence[TrainingCell], sources: Sequence[TrainingCell]) -> 
     )
 
 
-def _summary_caption(metrics: Sequence[Metric], *, with_sources: bool) -> str:
+def _summary_caption(metrics: Sequence[Metric], *, with_sources: bool, validated: bool) -> str:
+    epoch = "of the chosen epoch" if validated else "after the last epoch"
     groups = {metric.group for metric in metrics}
     if with_sources:
-        text = "On the test set after the last epoch: mean ± standard deviation over n seeds."
+        text = f"On the test set {epoch}: mean ± standard deviation over n seeds."
         if "scale" in groups:
             text += " kappa*: least-squares scale, the mean over the images."
         if "detection" in groups:
@@ -231,16 +244,22 @@ def _summary_caption(metrics: Sequence[Metric], *, with_sources: bool) -> str:
             )
     else:
         text = (
-            "Test top-1 in percent: mean ± standard deviation over n seeds. The best epoch is "
-            "selected on the test set (optimistically biased). s/epoch: median training time per "
-            "epoch (s)."
+            "Test top-1 in percent: mean ± standard deviation over n seeds. "
+            f"{_selection(validated=validated)} s/epoch: median training time per epoch (s)."
         )
     if "long-tail" in groups:
         words = "; ".join(f"{name}-shot: {words}" for name, words in DESCRIPTIONS.items())
-        text += f" After the last epoch, by the training images of a class: {words}."
+        text += f" {epoch.capitalize()}, by the training images of a class: {words}."
     if "verification" in groups:
-        text += " Verification accuracy: after the last epoch, the mean over folds."
+        text += f" Verification accuracy: {epoch}, the mean over folds."
     return text
+
+
+def _selection(*, validated: bool) -> str:
+    """Return how the best epoch is selected."""
+    if validated:
+        return "The epoch is chosen on the validation part; the test part is measured once."
+    return "The best epoch is selected on the test set (optimistically biased)."
 
 
 def training_table(
@@ -270,14 +289,15 @@ def training_table(
                 mean_std(cell.last),
                 best=column in means and means[column] == best and len(columns) > 1,
                 footnotes=cell.footnotes + directions.get(("top1", label, column), ""),
-                below=mean_std(cell.best) if cell.best else "",
+                below=mean_std(cell.best) if cell.best and not cell.validated else "",
                 runs=runs.get((label, column), ()),
             )
             for column, cell in in_row.items()
         }
         rows.append(Row(label, tuple(shown.get(column) for column in columns)))
     n = number_range(len(cell.last) for cell in cells)
-    has_epochs = any(cell.best for cell in cells)
+    has_epochs = any(cell.best and not cell.validated for cell in cells)
+    validated = any(cell.validated for cell in cells)
     caption = (
         f"Test top-1 in percent{' after the last epoch' if has_epochs else ''}: mean ± standard "
         f"deviation over n = {n} seed{'' if n == '1' else 's'}; best per row in bold"
@@ -285,6 +305,10 @@ def training_table(
     if has_epochs:
         caption += "; below it the best epoch of each seed, selected on the test set "
         caption += "(optimistically biased)"
+    if validated and has_epochs:
+        caption += "; where there is one number, a validation part chose the epoch"
+    elif validated:
+        caption += "; the epoch is chosen on the validation part"
     tests = []
     if any(c.p_holm is not None for c in comparisons):
         tests.append(
@@ -372,6 +396,10 @@ def _notes(cells: Sequence[TrainingCell]) -> tuple[str, ...]:
             for scale in cell.scales
         )
         where = f"{cell.objective} on {cell.row}"
+        if cell.chosen:
+            choices = Counter(cell.chosen).most_common()
+            listed = "; ".join(f"{text} ({n} of {len(cell.chosen)})" for text, n in choices)
+            notes.append(f"{where}: chosen on the validation part: {listed}")
         notes += [f"{where}: {text}, seed {' '.join(of)}" for text, of in seeds.items()]
         model = cell.baseline
         if model is not None and (model.top1 is None or model.interval is None):

@@ -324,7 +324,15 @@ def test_test_beside_val(pets):
     paint(pets / "test" / "dog" / "1.png", colour(901))
     summary = inspect_images(pets)
     assert counts(summary) == {"train": 6, "val": 3, "test": 2}
-    assert summary.remarks == ["test/ is not used: val/ is the test part"]
+    assert summary.remarks == [
+        "val/ is the validation part, which chooses the epoch; test/ is the test part"
+    ]
+
+
+def test_test_without_class_folders_is_not_used(pets):
+    paint(pets / "test" / "1.png", colour(900))
+    summary = inspect_images(pets)
+    assert "test/ is not used: val/ is the test part" in summary.remarks
 
 
 def test_a_folder_without_parts(pets):
