@@ -37,6 +37,7 @@ def create_files(folder: Path) -> Path:
         f"photos/val/{c}/0.png photos/val/{c}/{i}.png 1" for c in ("ant", "bee") for i in (1, 2)
     ]
     others = [f"photos/val/ant/{i}.png photos/val/bee/{i}.png 0" for i in range(3)]
+    (folder / "new.csv").write_text("height,width\n1,2\n3,\n")
     (folder / "pairs.txt").write_text("\n".join(alike + others))
     logits = stream.normal(size=(200, 10))
     np.savez(folder / "outputs.npz", logits=logits, labels=np.arange(200) % 10)
@@ -58,6 +59,10 @@ def create_files(folder: Path) -> Path:
     table = ["uci-cv", "--dataset", "iris", "--objective", "soft", "--folds", "3", "--repeats", "1"]
     table += ["--objective", "arcgrad:scale=5", "--set", "protocol.epochs=1", "--quiet"]
     assert run([*table, "--out", str(runs)]) == 0
+    mine = ["uci-cv", "--csv", str(folder / "mine.csv"), "--target", "kind", "--no-tune"]
+    mine += ["--objective", "soft", "--set", "protocol.epochs=1", "--quiet", "--workers", "1"]
+    mine += ["--out", str(folder / "own-runs"), "--save-model", str(folder / "mine.safetensors")]
+    assert run(mine) == 0
     shutil.copytree(runs, folder / "other-runs")
     trial = next(runs.glob("*digits*/*/result.json")).parent
     calibrate = ["calibrate", str(trial), "--method", "temperature", "--quiet"]

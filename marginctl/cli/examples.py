@@ -28,6 +28,10 @@ EXAMPLES = {
         "marginctl uci-cv --dataset iris --objective soft --objective arcgrad:scale=5",
         "marginctl uci-cv --csv mine.csv --target kind",
     ),
+    "predict": (
+        "marginctl predict mine.safetensors new.csv",
+        "marginctl predict mine.safetensors new.csv --json",
+    ),
     "report": (
         "marginctl report runs",
         "marginctl report runs --format html --output report.html",

@@ -77,8 +77,12 @@ def command(
     predictions: Annotated[
         Path | None, option("FILE", "Write per-row test predictions (CSV).")
     ] = None,
-    save_models: Annotated[
-        Path | None, option("FOLDER", "Write the trained networks (.npz).")
+    save_model: Annotated[
+        Path | None,
+        option(
+            "FILE",
+            "Refit the best objective by inner validation on all rows; save it for predict.",
+        ),
     ] = None,
     figure: Annotated[Path | None, option("FILE", "Plot the grid results.")] = None,
     report_format: common_options.ReportFormat = "table",
@@ -119,12 +123,12 @@ def command(
     from marginctl.results.answers import fold_answers
     from marginctl.results.compare import compare_folds, resolve_baseline
     from marginctl.runs.atomic_io import check_outputs
-    from marginctl.runs.run_dir import NETWORKS, PREDICTIONS
+    from marginctl.runs.run_dir import PREDICTIONS
 
     check_metric(metric)
-    if search and (predictions or save_models or figure):
+    if search and (predictions or save_model or figure):
         raise RequestError(
-            "--search: writes no predictions, networks or figures: leave these options out, and "
+            "--search: writes no predictions, models or figures: leave these options out, and "
             "run the setting that it finds"
         )
     if search and tune is not None:
@@ -140,7 +144,7 @@ def command(
 
         reading = ReadOptions(missing=missing.value, header=not no_header)
         tables = read_tables(csv or [], target or [], (train_csv, test_csv), reading)
-    outputs = [file for file, path in ((PREDICTIONS, predictions), (NETWORKS, save_models)) if path]
+    outputs = [PREDICTIONS] if predictions else []
     if figure:
         outputs += check_figure(figure, recipe, set_ or [])
     session = prepare_uci_cv(
@@ -164,6 +168,8 @@ def command(
     )
     if figure:
         check_objectives(session)
+    if save_model:
+        session.check_one_model()
     if tables and not quiet:
         from marginctl.reports.data_summary import table_lines
 
@@ -178,11 +184,8 @@ def command(
     )
     if not dry_run:
         inputs = [*(csv or []), *filter(None, (train_csv, test_csv)), find_recipe(recipe).path]
-        check_outputs(
-            {"--predictions": predictions, "--figure": figure},
-            inputs,
-            {"--save-models": save_models},
-        )
+        outputs_by_option = {"--save-model": save_model, "--figure": figure}
+        check_outputs({"--predictions": predictions, **outputs_by_option}, inputs)
     pending = session.unfinished()
     with open_dask_executor(backend, scheduler, workers, needed=bool(pending)) as cluster:
         count = session.workers(workers, cluster) if pending else 1
@@ -200,8 +203,13 @@ def command(
     print_report(report, "json" if json else report_format)
     if predictions:
         session.gather_predictions(predictions, outcome)
-    if save_models:
-        session.copy_networks(save_models, outcome)
+    if save_model and not outcome.failed:
+        from marginctl.experiments.refit import refit
+
+        model = refit(session, outcome)
+        model.save(save_model)
+        if not quiet:
+            log_lines([f"{model.description}: {save_model}"])
     if figure and not outcome.failed:
         draw(session, collector.grid, figure)
         if not quiet:

@@ -114,7 +114,7 @@ def train(
     from marginctl.crossval.stacked_trainer import train_stack
 
     cost_per_epoch = stack.cost / stack.protocol.epochs
-    with _one_thread():
+    with one_thread():
         choices: Sequence[Choice] = ()
         if stack.tuning is None:
             result, trained = train_stack(
@@ -153,7 +153,7 @@ def _train_baseline(stack: Stack, outputs: frozenset[str], reporter: _CostReport
 
 
 @contextlib.contextmanager
-def _one_thread() -> Iterator[None]:
+def one_thread() -> Iterator[None]:
     """Use one torch thread inside: two processes train faster than two threads."""
     import torch
 

@@ -5,11 +5,13 @@ memory of one. The result is that of scikit-learn's SimpleImputer (median, with 
 OneHotEncoder, whose transformers would make a matrix per fold.
 """
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
 import numpy as np
-from numpy.typing import NDArray
 
 from marginctl.crossval.folds import FloatArray, IntArray
-from marginctl.data.tabular.dataset import TabularDataset
+from marginctl.data.tabular.dataset import Column, TabularDataset
 
 # A category has a column of its own if at least this many training rows have it, and as many as
 # this fraction of the table's rows, which limits the columns of a table with thousands of
@@ -19,6 +21,40 @@ from marginctl.data.tabular.dataset import TabularDataset
 MIN_ROWS, MIN_FRACTION = 5, 1 / 200
 
 
+@dataclass(frozen=True)
+class Layout:
+    """The columns of `expand`, by the numbers of the table's columns.
+
+    Attributes:
+        numeric: the columns of numbers.
+        missing: of these, the ones whose missing values a column marks.
+        categories: the codes that have a column of their own, by the categorical column.
+    """
+
+    numeric: Sequence[int]
+    missing: Sequence[int]
+    categories: Mapping[int, Sequence[int]]
+
+    @property
+    def num_inputs(self) -> int:
+        """The number of columns of `expand`."""
+        return len(self.numeric) + len(self.missing) + sum(map(len, self.categories.values()))
+
+
+def layout_of(dataset: TabularDataset) -> Layout:
+    """Return the layout of a table: which missing values and which categories have a column."""
+    numeric = [j for j, column in enumerate(dataset.columns) if not column.categories]
+    missing = [j for j in numeric if np.isnan(dataset.x[:, j]).any()]
+    categories = {}
+    for j, column in enumerate(dataset.columns):
+        if column.categories:
+            counts = np.bincount(_codes(dataset.x[:, j], column))
+            values = np.flatnonzero(counts)
+            values = values[len(values) == 2 :]
+            categories[j] = values[counts[values] >= _min_rows(dataset)].tolist()
+    return Layout(numeric, missing, categories)
+
+
 def expand(dataset: TabularDataset) -> FloatArray:
     """Return (n, d') float64: numbers, NaN where missing, then the columns of zeros and ones.
 
@@ -26,18 +62,28 @@ def expand(dataset: TabularDataset) -> FloatArray:
     category too. A column of two categories becomes one column. Without missing values and
     categories the result is `dataset.x`.
     """
-    numeric, missing, categories = _layout(dataset)
-    if len(numeric) == dataset.num_features and not missing.any():
+    layout = layout_of(dataset)
+    if len(layout.numeric) == dataset.num_features and not layout.missing:
         return dataset.x
-    blocks = [dataset.x[:, numeric], np.isnan(dataset.x[:, missing])]
-    blocks += [_codes(dataset, j)[:, None] == values for j, values in categories.items()]
+    return expand_rows(dataset.x, dataset.columns, layout)
+
+
+def expand_rows(x: FloatArray, columns: Sequence[Column], layout: Layout) -> FloatArray:
+    """Return the columns of `expand` for rows (n, d), which may be others than the table's.
+
+    A category without a column of its own is all zeros.
+    """
+    blocks = [x[:, layout.numeric], np.isnan(x[:, layout.missing])]
+    blocks += [
+        _codes(x[:, j], columns[j])[:, None] == np.asarray(values, np.int64)
+        for j, values in layout.categories.items()
+    ]
     return np.concatenate(blocks, axis=1, dtype=np.float64)
 
 
 def num_inputs(dataset: TabularDataset) -> int:
     """Return the number of columns of `expand`."""
-    numeric, missing, categories = _layout(dataset)
-    return len(numeric) + int(missing.sum()) + sum(map(len, categories.values()))
+    return layout_of(dataset).num_inputs
 
 
 def fit_fold(
@@ -71,26 +117,9 @@ def encode(dataset: TabularDataset, train: IntArray) -> FloatArray:
     return x if x is dataset.x else np.where(np.isnan(x), fill, x) * use
 
 
-def _layout(
-    dataset: TabularDataset,
-) -> tuple[list[int], NDArray[np.bool_], dict[int, IntArray]]:
-    """Return the numeric columns, those of them with missing values, and categories by column."""
-    numeric = [j for j, column in enumerate(dataset.columns) if not column.categories]
-    missing = np.zeros(dataset.num_features, bool)
-    missing[numeric] = np.isnan(dataset.x[:, numeric]).any(0)
-    categories = {}
-    for j, column in enumerate(dataset.columns):
-        if column.categories:
-            counts = np.bincount(_codes(dataset, j))
-            values = np.flatnonzero(counts)
-            values = values[len(values) == 2 :]
-            categories[j] = values[counts[values] >= _min_rows(dataset)]
-    return numeric, missing, categories
-
-
-def _codes(dataset: TabularDataset, j: int) -> IntArray:
+def _codes(values: FloatArray, column: Column) -> IntArray:
     """Return (n,) the categories of a column; a missing one has the next number."""
-    return np.nan_to_num(dataset.x[:, j], nan=len(dataset.columns[j].categories)).astype(np.int64)
+    return np.nan_to_num(values, nan=len(column.categories)).astype(np.int64)
 
 
 def _min_rows(dataset: TabularDataset) -> float:

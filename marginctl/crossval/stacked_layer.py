@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from marginctl.recipe.uci_cv import Protocol
+
 EPSILON, MOMENTUM = 1e-5, 0.1  # of batch normalisation, as PyTorch's defaults
 
 
@@ -89,6 +91,27 @@ class StackedLayer:
         if self._relu:
             out = out.relu_()
         return out if self._after is None else self._after.forward_eval(out)
+
+
+def hidden_layers(
+    protocol: Protocol,
+    weights: dict[str, Tensor],
+    gradients: dict[str, Tensor],
+    running: dict[str, Tensor],
+) -> list[StackedLayer]:
+    """Return the hidden layers of networks with these tensors."""
+    last = len(protocol.hidden) - 1
+    return [
+        StackedLayer(
+            weights,
+            gradients,
+            running,
+            i,
+            norm=protocol.batch_norm,
+            relu=i < last or not protocol.linear_last_hidden,
+        )
+        for i in range(last + 1)
+    ]
 
 
 class _StackedBatchNorm:

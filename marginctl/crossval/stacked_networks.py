@@ -12,7 +12,7 @@ from torch import Tensor
 from marginctl.crossval.folds import class_weights, scaling_statistics
 from marginctl.crossval.preprocessing import expand, fit_fold
 from marginctl.crossval.stack import Stack, initial_weights
-from marginctl.crossval.stacked_layer import BatchRows, StackedLayer
+from marginctl.crossval.stacked_layer import BatchRows, StackedLayer, hidden_layers
 from marginctl.objectives.functional import ObjectiveFunction
 
 
@@ -97,18 +97,7 @@ class StackedNetworks:
             gradients = {name: gradient[:count] for name, gradient in self.gradients.items()}
             state = {name: value[:count] for name, value in self.state.items()}
             running = {name: value[:count] for name, value in self.running.items()}
-            last = len(self.stack.protocol.hidden) - 1
-            layers = [
-                StackedLayer(
-                    weights,
-                    gradients,
-                    running,
-                    i,
-                    norm=self.stack.protocol.batch_norm,
-                    relu=i < last or not self.stack.protocol.linear_last_hidden,
-                )
-                for i in range(last + 1)
-            ]
+            layers = hidden_layers(self.stack.protocol, weights, gradients, running)
             self._views[count] = _Views(layers, weights, gradients, state)
         return self._views[count]
 

@@ -26,7 +26,7 @@ from marginctl.experiments.uci_cv_trial import (
 from marginctl.objectives.parts import plugin_origins
 from marginctl.recipe.load import find_recipe
 from marginctl.recipe.uci_cv import UciCvRecipe
-from marginctl.runs.atomic_io import write_atomically, write_output
+from marginctl.runs.atomic_io import write_output
 from marginctl.runs.base_record import first_problem
 from marginctl.runs.run_dir import NETWORKS, PREDICTIONS, RunDir
 from marginctl.utils.device import resolve_device, usable_cores
@@ -97,11 +97,20 @@ class UciCvSession:
         if parts:
             write_output(target, "".join(parts))
 
-    def copy_networks(self, folder: Path, outcome: Outcome) -> None:
-        """Copy each finished trial's networks to `<folder>/<trial id>.npz`."""
-        for trial in (t for t in outcome.results if NETWORKS in t.files(self.files)):
-            content = self.networks_file(trial).read_bytes()
-            write_atomically(folder / f"{trial.id}.npz", content)
+    def check_one_model(self) -> None:
+        """Raise RequestError unless inner validation can choose one model to save."""
+        rows = {trial.row for trial in self.trials}
+        if len(rows) != 1:
+            raise RequestError(
+                f"--save-model: {len(rows)} rows of a table: expected one data set and no grid: "
+                "name one with --csv or --dataset"
+            )
+        objectives = len(set(self.recipe.objectives))
+        if objectives > 1 and self.recipe.tune is None:
+            raise RequestError(
+                f"--save-model: {objectives} objectives without tuning: inner folds choose the "
+                "best one: add --tune, or name one --objective"
+            )
 
     def workers(self, requested: int | None, cluster: DaskExecutor | None = None) -> int:
         """Return the number of workers; default: one per core, or one on an accelerator."""
@@ -161,10 +170,6 @@ def prepare_uci_cv(
     duplicates = [dataset.name for dataset in csv_datasets if dataset.name in names]
     if duplicates:
         raise RequestError(f"--csv {duplicates[0]}: a data set has that name: rename the file")
-    if recipe.tune is not None and NETWORKS in files:
-        raise RequestError(
-            "--save-models: a tuned recipe's networks have different protocols: leave it out"
-        )
     folder = data_dir or default_data_dir()
     reasons: dict[str, str] = {}
     missing = [dataset for dataset in names if is_missing(dataset, folder)]

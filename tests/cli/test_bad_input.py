@@ -146,7 +146,7 @@ def test_outputs_that_cannot_be_written_are_said_before_training(marginctl, tmp_
         (("--predictions", table), "is an input of this command"),
         (("--predictions", tmp_path), "is a folder: name a file"),
         (("--predictions", table / "p.csv"), "its folder cannot be written"),
-        (("--save-models", table / "x"), "its folder cannot be written"),
+        (("--objective", "soft", "--save-model", table / "x"), "its folder cannot be written"),
         (("--out", table), "is a file: name a folder"),
     ):
         ran = marginctl(*own, *arguments)

@@ -36,7 +36,11 @@ COMMANDS = {
     "eval --figure": ("eval", "run", "--figure", "run/old.png"),
     "eval --predictions": ("eval", "run", "--pairs", "pairs.txt", "--predictions", "run/run.json"),
     "uci-cv --predictions": ("uci-cv", "--dataset", "iris", "--predictions", "run/result.json"),
-    "uci-cv --save-models": ("uci-cv", "--dataset", "iris", "--save-models", "run/checkpoints"),
+    "uci-cv --save-model": (
+        *("uci-cv", "--dataset", "iris", "--objective", "soft"),
+        *("--save-model", "run/result.json"),
+    ),
+    "predict --output": ("predict", "model", "new.csv", "--output", "run/result.json"),
     "transfer --predictions": ("transfer", "--from", "run", "--predictions", "run/metrics.jsonl"),
     "report --output": ("report", ".", "--output", "run/result.json"),
     "report --figure": ("report", ".", "--figure", "run/old.png"),
@@ -45,7 +49,7 @@ COMMANDS = {
     "recipes copy": ("recipes", "copy", "arcgrad/table1", "run/run.json", "--force"),
 }
 
-FOLDERS = ("report --figures", "uci-cv --save-models")
+FOLDERS = ("report --figures",)
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -64,7 +64,7 @@ def _train(inputs: Path) -> list[str]:
 def _cross_validate(inputs: Path) -> list[str]:
     own = ["uci-cv", "--dataset", "iris", "--repeats", "3", "--set", "protocol.epochs=60"]
     own += ["--objective", "soft", "--objective", "adacos", "--objective", "center"]
-    own += ["--predictions", "predictions.csv", "--save-models", "networks", "--workers", "1"]
+    own += ["--predictions", "predictions.csv", "--workers", "1"]
     return [*own, "--json", *OUT]
 
 
@@ -128,7 +128,7 @@ SCENARIOS = {
         Scenario(
             "uci-cv",
             _cross_validate,
-            files=("predictions.csv", "networks/*.npz", "out/**/predictions.csv"),
+            files=("predictions.csv", "out/**/predictions.csv"),
             outputs=("predictions.csv",),
         ),
         Scenario("uci-cv --search", _search, _to_search),

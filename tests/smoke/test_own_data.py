@@ -27,16 +27,13 @@ def mine(tmp_path):
     return path
 
 
-def test_a_report_then_a_table_with_predictions_and_networks(marginctl, mine, tmp_path):
+def test_a_report_then_a_table_with_predictions(marginctl, mine, tmp_path):
     arguments = [
         *("uci-cv", "--csv", mine, "--target", "kind", "--objective", "soft"),
         *("--objective", "adacos", "--folds", "3", "--repeats", "2", "--workers", "1", "--no-tune"),
         *("--set", "protocol.epochs=40", "--set", "protocol.lr=0.01", "--out", tmp_path / "runs"),
     ]
-    saved = tmp_path / "saved"
-    ran = marginctl(
-        *arguments, "--predictions", tmp_path / "p.csv", "--save-models", saved, "--json"
-    )
+    ran = marginctl(*arguments, "--predictions", tmp_path / "p.csv", "--json")
     assert ran.status == 0
     assert "my table.csv (comma-separated): 61 rows, 61 used" in ran.err
     assert "3 classes: 1 (" in ran.err
@@ -66,33 +63,11 @@ def test_a_report_then_a_table_with_predictions_and_networks(marginctl, mine, tm
         assert truth[str(number)] == line["kind"]
     assert all(1 / 3 - 1e-6 <= float(r["confidence"]) <= 1 for r in rows)
 
-    with np.load(next(saved.glob("*soft*.npz")), allow_pickle=False) as kept:
-        networks = dict(kept)
-    assert networks["weight0"].shape == (6, 6, 32)
-    network = 4  # repeat 1, fold 1
-    used = [r for r in soft if (r["repeat"], r["fold"]) == ("1", "1")]
-    x = np.array([_features(mine, int(r["row"])) for r in used])
-    h = (x - networks["input_shift"][network]) * networks["input_factor"][network]
-    h = np.where(np.isnan(x), networks["input_fill"][network], h)
-    h = np.maximum(h @ networks["weight0"][network] + networks["bias0"][network], 0)
-    z = h @ networks["class_weight"][network].T
-    assert [str(k + 1) for k in z.argmax(1)] == [r["prediction"] for r in used]
-    confidence = np.exp(z.max(1)) / np.exp(z).sum(1)
-    assert confidence == pytest.approx([float(r["confidence"]) for r in used], abs=1e-4)
-
     again = marginctl(*arguments, "--predictions", tmp_path / "q.csv", "--json")
     assert again.json == ran.json
     assert (tmp_path / "q.csv").read_text() == (tmp_path / "p.csv").read_text()
     shown = marginctl("report", tmp_path / "runs")
     assert "my table.csv" in shown.out
-
-
-def _features(path, number):
-    """Size, weight, whether the size is missing, and the three colors."""
-    line = list(csv.DictReader(path.open()))[number - 1]
-    colors = [float(line["color"] == c) for c in ("blue", "green", "red")]
-    size = float(line["size"].replace("?", "nan"))
-    return [size, float(line["weight"]), float(np.isnan(size)), *colors]
 
 
 def test_predictions_of_a_finished_trial_are_computed_when_asked_for(marginctl, mine, tmp_path):

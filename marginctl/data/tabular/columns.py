@@ -112,10 +112,9 @@ def read_column(
     dates = [cell for cell in filled if cell.lower() not in MAY_MEAN_MISSING]
     if dates and np.mean([bool(DATE.fullmatch(cell)) for cell in dates]) >= 1 - ODD_FRACTION:
         return ReadColumn(name, "date", False, missing + len(filled) - len(dates))
-    absent = {cell for cell in set(cells) if not cell or cell.lower() in NA_WORDS}
-    present = np.array([cell not in absent for cell in cells])
+    present, words = _present_cells(cells)
     if present[train].any():
-        texts = [cell for cell in cells if cell not in absent]
+        texts = [cell for cell, is_present in zip(cells, present, strict=True) if is_present]
         read = parse_numbers(texts, mark)
         odd = ~(np.abs(read.values) < MAX_MAGNITUDE)
         odd_fraction = odd[train[present]].mean()
@@ -127,10 +126,59 @@ def read_column(
         if (odd_fraction <= ODD_FRACTION or are_words) and not _merges(texts, read.values):
             values = np.full(len(cells), np.nan)
             values[present] = np.where(odd, np.nan, read.values)
-            words = Counter(cell for cell in cells if cell and cell in absent)
             unread = [text for text, is_odd in zip(texts, odd, strict=True) if is_odd]
             return _numeric_column(name, Numbers(values, read.remark), train, words, unread)
     return _text_column(name, cells, missing, filled)
+
+
+def _present_cells(cells: Sequence[str]) -> tuple[NDArray[np.bool_], Counter[str]]:
+    """Return (n,) where a column of numbers has a value, and its words that mean missing."""
+    absent = {cell for cell in set(cells) if not cell or cell.lower() in NA_WORDS}
+    present = np.array([cell not in absent for cell in cells], bool)
+    return present, Counter(cell for cell in cells if cell and cell in absent)
+
+
+def read_new_numbers(cells: Sequence[str], mark: str) -> tuple[NDArray[np.float64], list[str]]:
+    """Return the values of a column that is known to hold numbers, and remarks.
+
+    Args:
+        cells: (n,) stripped texts; empty ones, words for missing and others are NaN.
+        mark: the table's decimal mark.
+    """
+    present, _ = _present_cells(cells)
+    texts = [cell for cell, is_present in zip(cells, present, strict=True) if is_present]
+    read = parse_numbers(texts, mark)
+    odd = ~(np.abs(read.values) < MAX_MAGNITUDE)
+    values = np.full(len(cells), np.nan)
+    values[present] = np.where(odd, np.nan, read.values)
+    unread = [text for text, is_odd in zip(texts, odd, strict=True) if is_odd]
+    return values, [remark for remark in (read.remark, _unread_remark(unread)) if remark]
+
+
+def _unread_remark(unread: Sequence[str]) -> str:
+    if not unread:
+        return ""
+    examples = ", ".join(f"'{shorten(text)}'" for text in dict.fromkeys(unread[:3]))
+    return f"{examples}: no number up to 1e30, read as missing ({len(unread)} in all)"
+
+
+def read_new_categories(
+    cells: Sequence[str], categories: Sequence[str]
+) -> tuple[NDArray[np.float64], list[str]]:
+    """Return (n,) indices of known categories, NaN where a cell has none of them, and remarks."""
+    if set(categories) in BOOLEANS:
+        cells = [cell.casefold() for cell in cells]
+    values = _category_indices(cells, categories)
+    unknown = Counter(c for c, v in zip(cells, values, strict=True) if c and np.isnan(v))
+    if not unknown:
+        return values, []
+    shown = ", ".join(f"'{shorten(cell)}'" for cell in list(unknown)[:5])
+    return values, [f"{shown}: not in the training table, read as missing ({unknown.total()})"]
+
+
+def _category_indices(cells: Sequence[str], categories: Sequence[str]) -> NDArray[np.float64]:
+    index = {category: float(i) for i, category in enumerate(categories)}
+    return np.array([index.get(cell, np.nan) for cell in cells])
 
 
 def _numeric_column(
@@ -146,8 +194,7 @@ def _numeric_column(
     missing = len(values) - len(present)
     remarks = [numbers.remark] if numbers.remark else []
     if unread:
-        examples = ", ".join(f"'{shorten(text)}'" for text in dict.fromkeys(unread[:3]))
-        remarks.append(f"{examples}: no number up to 1e30, read as missing ({len(unread)} in all)")
+        remarks.append(_unread_remark(unread))
     kind: ColumnType = "numeric"
     integers = (present % 1 == 0).all()
     if integers and all(COMPACT_DATE.fullmatch(f"{number:.0f}") for number in present):
@@ -206,10 +253,9 @@ def _text_column(name: str, cells: list[str], missing: int, filled: list[str]) -
         example = f"{len(counts)} different values, such as '{shorten(filled[0])}'"
         return ReadColumn(name, "text", False, missing, remarks=(example,))
     categories = tuple(sorted(counts))
-    index = {category: float(i) for i, category in enumerate(categories)}
-    values = np.array([index.get(cell, np.nan) for cell in cells])
+    values = _category_indices(cells, categories)
     remarks = look_alikes("values", counts)
-    unknown = Counter(cell for cell in cells if cell and cell not in index)
+    unknown = Counter(cell for cell in cells if cell and cell not in counts)
     if unknown:
         shown = ", ".join(f"'{shorten(cell)}'" for cell in list(unknown)[:5])
         remarks.append(f"{shown}: only in test rows ({unknown.total()}), read as missing")

@@ -125,7 +125,9 @@ def inspect_table(path: Path, target: str | None, options: ReadOptions = DEFAULT
         return summary
     cells = read_cells(path, header=options.header)
     rows = len(cells.frame)
-    columns = _read_columns(cells, list(cells.frame), np.arange(rows), np.ones(rows, bool))
+    names, every = list(cells.frame), np.arange(rows)
+    mark = table_decimal_mark(cells, names, every)
+    columns = _read_columns(cells, names, every, np.ones(rows, bool), mark)
     return TableSummary(
         cells.name,
         cells.form,
@@ -142,10 +144,11 @@ def _build_dataset(
 ) -> tuple[TabularDataset, NDArray[np.int64]]:
     """Return the data set, and the rows of the table that it uses."""
     rows = len(cells.frame)
-    summary = TableSummary(cells.name, cells.form, rows, remarks=list(cells.remarks))
+    summary = TableSummary(cells.name, cells.form, rows, remarks=list(cells.remarks), target=target)
     labels, classes, used = _labels(cells, target, train, summary)
     features = [name for name in cells.frame if name != target]
-    columns = _read_columns(cells, features, used, train[used])
+    summary.decimal_mark = table_decimal_mark(cells, features, used)
+    columns = _read_columns(cells, features, used, train[used], summary.decimal_mark)
     if options.missing == "drop":
         columns, used = _drop_missing(columns, used, summary)
     counts = Counter(labels[i] for i in used)
@@ -181,19 +184,32 @@ def _build_dataset(
     return dataset, used
 
 
+def _rows(cells: Cells, rows: NDArray[np.int64]) -> pd.DataFrame:
+    return cells.frame if len(rows) == len(cells.frame) else cells.frame.iloc[rows]
+
+
+def table_decimal_mark(cells: Cells, names: Sequence[str], rows: NDArray[np.int64]) -> str:
+    """Return the decimal mark in the given rows and columns, as `decimal_mark`."""
+    frame = _rows(cells, rows)
+    head = [map(str, frame[name].head(300)) for name in names]
+    return decimal_mark([list(dict.fromkeys(filter(None, texts))) for texts in head])
+
+
 def _read_columns(
-    cells: Cells, names: Sequence[str], rows: NDArray[np.int64], train: NDArray[np.bool_]
+    cells: Cells,
+    names: Sequence[str],
+    rows: NDArray[np.int64],
+    train: NDArray[np.bool_],
+    mark: str,
 ) -> list[ReadColumn]:
     """Return each column as it is read from the given rows."""
-    frame = cells.frame if len(rows) == len(cells.frame) else cells.frame.iloc[rows]
+    frame = _rows(cells, rows)
     columns = [
         frame[name].to_numpy(np.float64)
         if frame[name].dtype.kind in "iuf"
         else frame[name].tolist()
         for name in names
     ]
-    head = [map(str, frame[name].head(300)) for name in names]
-    mark = decimal_mark([list(dict.fromkeys(filter(None, texts))) for texts in head])
     return [
         read_column(name, column, train, mark) for name, column in zip(names, columns, strict=True)
     ]

@@ -37,6 +37,8 @@ class TableSummary:
         classes: the number of used rows of each class.
         columns: the feature columns, the unused ones included.
         remarks: what was dropped, guessed or may be wrong, a sentence each.
+        target: the column of the class; empty without one.
+        decimal_mark: of its numbers, where it can be seen: `,` or `.`.
     """
 
     name: str
@@ -46,6 +48,8 @@ class TableSummary:
     classes: dict[str, int] = field(default_factory=dict)
     columns: "list[ReadColumn]" = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
+    target: str = ""
+    decimal_mark: str = ""
 
     def as_json(self) -> dict[str, Any]:
         """Return the document of `data inspect --json`."""

@@ -1,0 +1,246 @@
+"""A network for a table that is trained on all rows, saved in a file, and predicts new rows."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from marginctl.crossval.executors import one_thread
+from marginctl.crossval.folds import FloatArray
+from marginctl.crossval.nested_cv import train_tuned
+from marginctl.crossval.preprocessing import Layout, expand, expand_rows, fit_fold, layout_of
+from marginctl.crossval.search_space import Candidate, Setting
+from marginctl.crossval.stack import NetworkSplit, Stack, StackTuning
+from marginctl.crossval.stacked_layer import hidden_layers
+from marginctl.crossval.stacked_networks import StackedNetworks
+from marginctl.crossval.stacked_trainer import train_stack
+from marginctl.data.tabular.dataset import Column, TabularDataset
+from marginctl.errors import MarginctlError
+from marginctl.objectives.functional import ObjectiveFunction
+from marginctl.objectives.parsing import ParsedObjective
+from marginctl.recipe.uci_cv import Protocol
+from marginctl.runs.base_record import Objective, Percent, parse_objective
+from marginctl.runs.model_file import (
+    ModelFile,
+    ModelRecord,
+    Tensors,
+    load_model_file,
+    save_model_file,
+)
+
+KIND = "table"
+BLOCK = 4096  # rows that are predicted at a time
+# Errors of tensors that do not fit the document.
+MISMATCH_ERRORS = (KeyError, IndexError, RuntimeError, ValueError, TypeError)
+
+
+class ColumnRecord(ModelRecord):
+    """A feature column; of a categorical one, the categories in order."""
+
+    name: str
+    categories: list[str]
+
+
+class TabularRecord(ModelRecord):
+    """The document of a model for a table.
+
+    Attributes:
+        data: name and SHA-256 digest of the training table, and its rows that were trained on.
+        target: the label column; empty where it has no name.
+        decimal_mark: of the training table, where it can be seen.
+        numeric, missing, categories: the `Layout` of the inputs.
+        chosen: the candidate, or the objective where nothing was tuned.
+        inner_accuracy: in percent on the inner folds of all training rows; None if not tuned.
+    """
+
+    data: str
+    digest: str
+    rows: Annotated[int, Field(ge=2)]
+    columns: Annotated[list[ColumnRecord], Field(min_length=1)]
+    classes: Annotated[list[str], Field(min_length=2)]
+    target: str
+    decimal_mark: str
+    numeric: list[int]
+    missing: list[int]
+    categories: dict[int, list[int]]
+    objective: Objective
+    protocol: dict[str, Any]
+    seed: int
+    chosen: str
+    inner_accuracy: Percent | None
+
+
+@dataclass(frozen=True, eq=False)
+class TabularModel:
+    """A trained network with its preprocessing.
+
+    Attributes:
+        record: the document.
+        tensors: `center`, `shift`, `factor` and `fill` of the inputs, (d',) each, and the network's
+            weights, with a leading dimension of 1.
+    """
+
+    record: TabularRecord
+    tensors: Tensors
+
+    @cached_property
+    def columns(self) -> tuple[Column, ...]:
+        """The feature columns."""
+        return tuple(Column(c.name, tuple(c.categories)) for c in self.record.columns)
+
+    @cached_property
+    def _network(self) -> "_Network":
+        return _Network(self.record, self.tensors)
+
+    def predict_proba(self, x: FloatArray) -> FloatArray:
+        """Return (n, C) class probabilities: the softmax of the logits without margin.
+
+        Args:
+            x: (n, d) values as in `TabularDataset.x`, NaN where missing.
+        """
+        record = self.record
+        layout = Layout(record.numeric, record.missing, record.categories)
+        blocks = [np.zeros((0, len(record.classes)))]
+        for first in range(0, len(x), BLOCK):
+            inputs = expand_rows(x[first : first + BLOCK], self.columns, layout)
+            blocks.append(self._network.probabilities(inputs - self.tensors["center"]))
+        return np.concatenate(blocks)
+
+    def save(self, path: Path) -> None:
+        """Write the model to a file."""
+        save_model_file(path, KIND, self.record, self.tensors)
+
+    @classmethod
+    def load(cls, path: Path) -> "TabularModel":
+        """Return the model of a file.
+
+        Raises:
+            RequestError: the file cannot be read, is corrupt, or holds no model of a table.
+        """
+        return cls.from_file(load_model_file(path))
+
+    @classmethod
+    def from_file(cls, file: ModelFile) -> "TabularModel":
+        """Return the model of a file that was read."""
+        model = cls(file.record(KIND, TabularRecord), file.tensors)
+        try:
+            model.predict_proba(np.full((1, len(model.columns)), np.nan))
+        except MISMATCH_ERRORS as error:
+            raise file.corrupt(f"its tensors do not fit: {str(error).splitlines()[0]}") from None
+        return model
+
+
+class _Network:
+    """The network of a model, for evaluation."""
+
+    def __init__(self, record: TabularRecord, tensors: Tensors) -> None:
+        spec = parse_objective(record.objective).spec
+        self._objective = ObjectiveFunction(spec, len(record.classes))
+        self._tensors = {name: torch.as_tensor(value) for name, value in tensors.items()}
+        # nothing is trained: the gradients are never written
+        arguments = (self._tensors, self._tensors, self._tensors)
+        self._layers = hidden_layers(Protocol.model_validate(record.protocol), *arguments)
+
+    @torch.no_grad()
+    def probabilities(self, centered: FloatArray) -> FloatArray:
+        """Return (n, C) probabilities for inputs less their `center`, NaN where missing."""
+        tensors = self._tensors
+        x = torch.as_tensor(centered, dtype=tensors["shift"].dtype)
+        x = (x - tensors["shift"]) * tensors["factor"]
+        features: Tensor = torch.where(x.isnan(), tensors["fill"], x).unsqueeze(0)
+        for layer in self._layers:
+            features = layer.forward_eval(features)
+        weight, bias = tensors["class_weight"], tensors.get("class_bias")
+        logits = self._objective.logits(features, weight, tensors, bias)
+        return logits[0].double().softmax(-1).numpy()
+
+
+def fit_model(
+    dataset: TabularDataset,
+    objective: ParsedObjective,
+    protocol: Protocol,
+    seed: int = 0,
+    tuning: StackTuning | None = None,
+    report_cost: Callable[[float], None] = lambda cost: None,
+) -> TabularModel:
+    """Choose a candidate by inner folds of all training rows, and train it on all of them.
+
+    The training rows are all rows, or those that a fixed test split leaves.
+
+    Args:
+        dataset: the table.
+        objective, protocol: used as they are without a tuning.
+        seed: of inner folds, weights and batches.
+        tuning: the candidates.
+        report_cost: called with the cost of every finished epoch.
+
+    Raises:
+        MarginctlError: the loss is not finite.
+    """
+    rows = np.arange(dataset.num_rows)
+    train = rows if dataset.fixed_test is None else np.delete(rows, dataset.fixed_test)
+    split = NetworkSplit(0, 0, train, rows[:0])
+    stack = Stack(dataset, objective, protocol, seed, 0, 1, tuning, custom_splits=(split,))
+    chosen = Candidate(objective, Setting(1, protocol, {}))
+    inner_accuracy = None
+    with one_thread():
+        if tuning is None:
+            cost = stack.cost / protocol.epochs
+            result, networks = train_stack(stack, on_epoch=lambda: report_cost(cost))
+        else:
+            tuned = train_tuned(stack, "cpu", report_cost)
+            result, (networks,), (choice,) = tuned.result, tuned.networks, tuned.choices
+            chosen = tuning.candidates[choice.candidate]
+            inner_accuracy = choice.inner_accuracy
+    if result.diverged[0]:
+        raise MarginctlError(
+            f"{dataset.name}: {chosen}: the loss is not finite: choose a lower learning rate"
+        )
+    layout = layout_of(dataset)
+    summary = dataset.summary
+    record = TabularRecord(
+        data=dataset.name,
+        digest=dataset.digest,
+        rows=len(train),
+        columns=[ColumnRecord(name=c.name, categories=[*c.categories]) for c in dataset.columns],
+        classes=list(dataset.classes),
+        target=summary.target if summary else "",
+        decimal_mark=summary.decimal_mark if summary else "",
+        numeric=list(layout.numeric),
+        missing=list(layout.missing),
+        categories={j: list(codes) for j, codes in layout.categories.items()},
+        objective=str(chosen.objective),
+        protocol=chosen.setting.protocol.model_dump(mode="json", exclude_defaults=True),
+        seed=seed,
+        chosen=str(chosen),
+        inner_accuracy=inner_accuracy,
+    )
+    return TabularModel(record, _tensors(networks, train))
+
+
+def _tensors(networks: StackedNetworks, train: Any) -> dict[str, Any]:
+    """Return the tensors of a model of the first of some networks."""
+    dataset = networks.stack.dataset
+    x = expand(dataset)
+    fill, _ = fit_fold(dataset, x, train)
+    # New rows may lack a number that no training row lacks: it becomes the median too.
+    complete = ~np.isnan(x[train]).any(0)
+    numbers = sum(not column.categories for column in dataset.columns)
+    complete[numbers:] = False
+    fill[complete] = np.median(x[np.ix_(train, np.flatnonzero(complete))], axis=0)
+    shift, factor = (t[0, 0].cpu() for t in (networks.shift, networks.factor))
+    centered_fill = torch.as_tensor(fill - networks.center, dtype=shift.dtype)
+    tensors = {**networks.weights, **networks.state, **networks.running}
+    return {
+        **{name: value[:1].cpu().numpy() for name, value in tensors.items()},
+        "center": networks.center,
+        "shift": shift.numpy(),
+        "factor": factor.numpy(),
+        "fill": ((centered_fill - shift) * factor).numpy(),
+    }

@@ -1,0 +1,96 @@
+"""Predictions of a saved model for new data: what `marginctl predict` computes."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from marginctl.crossval.tabular_model import TabularModel
+from marginctl.data.tabular.new_rows import read_new_rows
+from marginctl.errors import RequestError
+from marginctl.runs.atomic_io import csv_text
+from marginctl.runs.model_file import load_model_file
+from marginctl.utils.text import count_noun
+
+
+@dataclass(frozen=True)
+class NewPredictions:
+    """The predictions of a model for rows or images.
+
+    Attributes:
+        key: `row` or `file`.
+        names: (n,) the number of each row from 1, or the path of each image.
+        classes: the C class names.
+        probabilities: (n, C).
+        remarks: what was guessed, ignored or read as missing, a sentence each.
+    """
+
+    key: str
+    names: list[Any]
+    classes: list[str]
+    probabilities: NDArray[np.float64]
+    remarks: list[str]
+
+    @property
+    def predicted(self) -> list[str]:
+        """The most probable class of each row, the first of a tie."""
+        return [self.classes[i] for i in self.probabilities.argmax(1)]
+
+    def csv(self) -> str:
+        """Return a CSV row for each row or image, with a probability column for each class."""
+        heading = (self.key, "prediction", *(f"p_{name}" for name in self.classes))
+        columns = zip(self.names, self.predicted, self.probabilities, strict=True)
+        rows = ((name, label, *(f"{p:.8g}" for p in row)) for name, label, row in columns)
+        return csv_text([heading, *rows])
+
+    def document(self) -> dict[str, Any]:
+        """Return the document of `predict --json`."""
+        columns = zip(self.names, self.predicted, self.probabilities.tolist(), strict=True)
+        return {
+            "schema": 1,
+            "command": "predict",
+            "classes": self.classes,
+            "predictions": [
+                {self.key: name, "prediction": label, "probabilities": row}
+                for name, label, row in columns
+            ],
+            "remarks": self.remarks,
+        }
+
+
+def predict_file(path: Path, new: Path, *, header: bool = True) -> NewPredictions:
+    """Return the predictions of a saved model.
+
+    Args:
+        path: the file of the model.
+        new: a table.
+        header: of a table, whether its first line names the columns.
+
+    Raises:
+        RequestError: the model or the new data cannot be used.
+    """
+    file = load_model_file(path)
+    model = TabularModel.from_file(file)
+    if new.is_dir():
+        raise RequestError(f"{new}: is a folder: expected a table, for which {path} was trained")
+    record = model.record
+    rows = read_new_rows(new, model.columns, record.target, record.decimal_mark, header=header)
+    numbers = list(range(1, len(rows.x) + 1))
+    probabilities = model.predict_proba(rows.x)
+    predictions = NewPredictions("row", numbers, record.classes, probabilities, rows.remarks)
+    if rows.labels is not None:
+        remark = _accuracy_remark(record.target, rows.labels, predictions)
+        predictions.remarks.append(remark)
+    return predictions
+
+
+def _accuracy_remark(target: str, labels: list[str], predictions: NewPredictions) -> str:
+    """Return the accuracy on the rows whose label is a class of the model."""
+    pairs = zip(labels, predictions.predicted, strict=True)
+    right = [label == predicted for label, predicted in pairs if label in predictions.classes]
+    if not right:
+        return f"column '{target}' has no class of the model, and was not used"
+    rows = count_noun(len(right), "labelled row")
+    return f"accuracy {100 * np.mean(right):.2f} % by column '{target}' ({rows})"

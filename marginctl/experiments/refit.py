@@ -1,0 +1,76 @@
+"""The model of a cross-validation: its best objective by inner validation, refitted."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from marginctl.crossval.tabular_model import TabularModel, fit_model
+from marginctl.experiments.records import CVResult
+from marginctl.experiments.uci_cv_execution import Outcome
+from marginctl.experiments.uci_cv_session import UciCvSession
+from marginctl.experiments.uci_cv_trial import CVTrial
+from marginctl.objectives.parsing import ParsedObjective
+from marginctl.recipe.uci_cv import Baseline
+
+
+@dataclass(frozen=True)
+class RefittedModel:
+    """A model to save.
+
+    Attributes:
+        inner_accuracy: mean accuracy in percent of the objective on the inner folds of the
+            cross-validation; None if it was not tuned.
+    """
+
+    model: TabularModel
+    inner_accuracy: float | None
+
+    @property
+    def description(self) -> str:
+        """What was saved, in one line."""
+        record = self.model.record
+        parts = [f"saved {record.chosen}"]
+        if self.inner_accuracy is not None:
+            parts.append(f"best inner accuracy {self.inner_accuracy:.1f} %")
+        parts.append(f"refitted on all {record.rows} training rows")
+        return ", ".join(parts)
+
+    def save(self, path: Path) -> None:
+        """Write the model to a file."""
+        self.model.save(path)
+
+
+def refit(session: UciCvSession, outcome: Outcome) -> RefittedModel:
+    """Tune the best objective on all training rows, and train the chosen candidate on them.
+
+    The test folds have no influence: the objective with the highest mean accuracy on the inner
+    folds is the best one, the first of a tie. `UciCvSession.check_one_model` comes first.
+
+    Raises:
+        MarginctlError: the loss is not finite.
+    """
+    trial, inner_accuracy = _best([(t, outcome.results[t]) for t in session.trials])
+    assert isinstance(trial.objective, ParsedObjective)
+    model = fit_model(
+        trial.dataset, trial.objective, trial.protocol, trial.seed, tuning=trial.tuning
+    )
+    return RefittedModel(model, inner_accuracy)
+
+
+def _best(results: Sequence[tuple[CVTrial, CVResult]]) -> tuple[CVTrial, float | None]:
+    """Return a trial of the best objective, and its mean inner accuracy over the seeds."""
+    trials: dict[str, CVTrial] = {}
+    accuracies: dict[str, list[float]] = {}
+    for trial, result in results:
+        if isinstance(trial.objective, Baseline):
+            continue
+        trials.setdefault(str(trial.objective), trial)
+        if result.inner_accuracy is not None:
+            accuracies.setdefault(str(trial.objective), []).append(result.inner_accuracy)
+    if not accuracies:
+        return next(iter(trials.values())), None
+    means = {name: float(np.mean(values)) for name, values in accuracies.items()}
+    best = max(means, key=lambda name: means[name])
+    return trials[best], means[best]
