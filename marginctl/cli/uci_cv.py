@@ -57,6 +57,10 @@ def command(
         typer.Option("--missing", help="Impute missing values inside the folds, or drop rows."),
     ] = Missing.impute,
     no_header: common_options.NoHeader = False,
+    groups: Annotated[
+        str | None,
+        option("COLUMN", "Keep rows with the same value, such as a patient, in one fold."),
+    ] = None,
     folds: Annotated[int | None, option("N", "Folds per repeat.", integer(2))] = None,
     repeats: Annotated[int | None, option("N", "Repeats, each with new folds.", integer(1))] = None,
     search: Annotated[
@@ -138,11 +142,13 @@ def command(
     if recipe is None:
         only_csv = (csv or train_csv) and not dataset
         recipe = "own-data" if only_csv else "arcgrad/table1"
+    if groups and not (csv or train_csv):
+        raise RequestError(f"--groups {groups}: is a column of --csv: name your table")
     tables: list[TabularDataset] = []
     if csv or target or train_csv or test_csv:  # UCI sets can do without pandas
         from marginctl.data.tabular.custom import ReadOptions, read_tables
 
-        reading = ReadOptions(missing=missing.value, header=not no_header)
+        reading = ReadOptions(missing=missing.value, header=not no_header, groups=groups)
         tables = read_tables(csv or [], target or [], (train_csv, test_csv), reading)
     outputs = [PREDICTIONS] if predictions else []
     if figure:

@@ -108,6 +108,7 @@ def _inner_folds(stack: Stack, split: NetworkSplit) -> list[IntArray]:
         seed=stack.seed,
         repeat=split.repeat,
         outer_fold=split.fold,
+        groups=stack.groups_of(split.train),
     )
 
 

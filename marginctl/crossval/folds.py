@@ -1,5 +1,6 @@
 """Repeated k-fold partitions, and the preprocessing that is fitted inside a fold."""
 
+import warnings
 from typing import Literal
 
 import numpy as np
@@ -21,6 +22,7 @@ def partition(
     seed: int,
     repeat: int,
     outer_fold: int | None = None,
+    groups: IntArray | None = None,
 ) -> list[IntArray]:
     """Return the test rows of each fold of one repeat, in ascending order.
 
@@ -32,14 +34,21 @@ def partition(
     up: the last folds reuse rows that other folds test too. This is not a partition, but a
     published table may have been computed this way.
 
+    With groups, the rows of a group are in one fold: scikit-learn's GroupKFold, or with
+    `stratified` its StratifiedGroupKFold, which keeps the numbers of rows of each class close.
+
     Args:
         labels: (n,) class of each row.
-        folds: k, from 2 to n.
+        folds: k, from 2 to n, or to the number of groups.
+        groups: (n,) group of each row.
         seed, repeat: identify the partition, which is a function of them and of the labels alone.
         outer_fold: in nested cross-validation, the fold whose training rows are partitioned.
     """
     n = len(labels)
     stream = () if outer_fold is None else ("inside", outer_fold)
+    if groups is not None:
+        random_state = int(generator(seed, "partition", repeat, *stream).integers(2**31))
+        return _group_folds(labels, groups, folds, bool(stratified), random_state)
     order = generator(seed, "partition", repeat, *stream).permutation(n)
     if stratified == "equal-test-counts":
         rows_by_class = [order[labels[order] == c] for c in np.unique(labels)]
@@ -50,6 +59,23 @@ def partition(
     if stratified:
         order = order[np.argsort(labels[order], kind="stable")]
     return [np.sort(order[fold::folds]) for fold in range(folds)]
+
+
+def _group_folds(
+    labels: IntArray, groups: IntArray, folds: int, stratified: bool, random_state: int
+) -> list[IntArray]:
+    from sklearn.model_selection import GroupKFold, StratifiedGroupKFold
+
+    kind = StratifiedGroupKFold if stratified else GroupKFold
+    rows = np.zeros(len(labels))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a class with fewer rows than folds
+        for one in (kind, GroupKFold):
+            split = one(folds, shuffle=True, random_state=random_state).split(rows, labels, groups)
+            tests = [np.sort(test).astype(np.int64) for _, test in split]
+            if all(map(len, tests)):  # stratified folds of few groups may be empty
+                break
+    return tests
 
 
 def _equal_part(rows: IntArray, fold: int, folds: int) -> IntArray:

@@ -137,6 +137,7 @@ def inner_splits(stack: Stack) -> list[NetworkSplit]:
             seed=stack.seed,
             repeat=network.repeat,
             outer_fold=network.fold,
+            groups=stack.groups_of(network.train),
         )
         for i, positions in enumerate(folds):
             train, test = np.delete(network.train, positions), network.train[positions]

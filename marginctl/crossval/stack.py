@@ -202,7 +202,12 @@ class Stack:
             stratified=self.protocol.stratified,
             seed=self.seed,
             repeat=repeat,
+            groups=self.dataset.groups,
         )
+
+    def groups_of(self, rows: IntArray) -> IntArray | None:
+        """Return the groups of some rows, None where rows are independent."""
+        return None if self.dataset.groups is None else self.dataset.groups[rows]
 
     @property
     def num_classes(self) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from marginctl import NUMERICS
-from marginctl.crossval.baselines import baseline_settings
+from marginctl.crossval.baselines import INNER_FOLDS, baseline_settings
 from marginctl.crossval.folds import SMALLEST_SPREAD, FloatArray
 from marginctl.crossval.search_space import (
     VARIANT_KEYS,
@@ -277,6 +277,7 @@ def expand_cv_trials(recipe: UciCvRecipe, datasets: Iterable[TabularDataset]) ->
         for d in datasets
         if (rows := _smallest_training_part(d, recipe.protocol)) < inner_folds
     ]
+    problems += _group_problems(recipe, datasets)
     if problems:
         raise RequestError(*problems)
     tunings: dict[ParsedObjective, StackTuning | None] = dict.fromkeys(recipe.objectives)
@@ -317,6 +318,27 @@ def _smallest_training_part(dataset: TabularDataset, protocol: Protocol) -> int:
     return dataset.num_rows - sum(math.ceil(rows / protocol.folds) for rows in parts)
 
 
+def _group_problems(recipe: UciCvRecipe, datasets: Iterable[TabularDataset]) -> list[str]:
+    problems = []
+    inner = recipe.tune.inner_folds if recipe.tune else INNER_FOLDS if recipe.baselines else 0
+    for dataset in datasets:
+        if dataset.groups is None:
+            continue
+        if recipe.protocol.stratified == "equal-test-counts":
+            problems.append(
+                "--groups with protocol.stratified = equal-test-counts: expected true or false"
+            )
+        folds = 0 if dataset.fixed_test is not None else recipe.protocol.folds
+        number = len(np.unique(dataset.groups))
+        if number < folds + inner:
+            within = f" and {inner} inner folds" if inner else ""
+            problems.append(
+                f"data set '{dataset.name}': {number} groups, expected at least "
+                f"{folds + inner} for {folds} folds{within}: ask for fewer folds"
+            )
+    return problems
+
+
 def data_warnings(datasets: Iterable[TabularDataset], protocol: Protocol) -> list[str]:
     """Return lines about classes of fewer rows than folds, and about columns that barely vary."""
     lines = []
@@ -331,7 +353,11 @@ def data_warnings(datasets: Iterable[TabularDataset], protocol: Protocol) -> lis
             )
         if dataset.fixed_test is not None:
             continue
-        counts = Counter(dataset.y.tolist())
+        classes, unit = dataset.y, "rows"
+        if dataset.groups is not None:  # a class is tested in as many folds as it has groups
+            pairs = np.unique(np.stack([dataset.y, dataset.groups]), axis=1)
+            classes, unit = pairs[0], "groups"
+        counts = Counter(classes.tolist())
         small = [
             f"'{dataset.classes[c]}' ({n})" for c, n in sorted(counts.items()) if n < protocol.folds
         ]
@@ -341,7 +367,7 @@ def data_warnings(datasets: Iterable[TabularDataset], protocol: Protocol) -> lis
             effect = "each fold tests its row, and none trains on it"
         if small:
             lines.append(
-                f"{dataset.name}: fewer rows than folds in class {join_names(small)}: {effect}"
+                f"{dataset.name}: fewer {unit} than folds in class {join_names(small)}: {effect}"
             )
     return lines
 

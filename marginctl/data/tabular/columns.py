@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -30,6 +30,12 @@ TEXT_FRACTION = 0.5  # a column with more distinct values than this fraction of 
 MAX_MAGNITUDE = 1e30
 BOOLEANS = ({"true", "false"}, {"yes", "no"}, {"y", "n"}, {"t", "f"}, {"on", "off"})
 ID_NAME = re.compile(r"(.*[_\- ])?(id|uuid|guid|index|key|row|no|nr)|unnamed.*", re.IGNORECASE)
+GROUP_NAME = re.compile(
+    r"(.*[_\- ])?(patients?|subjects?|persons?|people|participants?|users?|customers?|clients?|"
+    r"animals?|donors?|speakers?|writers?|families|family|households?|sites?|groups?|cases?)"
+    r"([_\- ]?(id|uuid|key|no|nr|number|code|name))?",
+    re.IGNORECASE,
+)
 _MONTHS = (
     "january february march april may june july august september october november december "
     "januar jänner februar märz mai juni juli oktober dezember janvier février mars avril juin "
@@ -86,6 +92,27 @@ class ReadColumn:
     values: NDArray[np.float64] | None = None
     remarks: tuple[str, ...] = ()
     words: Counter[str] = field(default_factory=Counter)
+
+
+def look_like_groups(columns: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return a remark on each column whose values may name the person or object of several rows.
+
+    Its name is that of an identifier or of persons, and its values repeat: they are at most two
+    thirds of the rows, and at least a fiftieth of them and ten.
+    """
+    remarks = []
+    for name, texts in columns.items():
+        if not (GROUP_NAME.fullmatch(name) or ID_NAME.fullmatch(name)):
+            continue
+        counts = Counter(filter(None, texts))
+        repeated = sum(n for n in counts.values() if n > 1)
+        if max(10, len(texts) / 50) <= len(counts) <= len(texts) * 2 / 3:
+            remarks.append(
+                f"column '{name}' has {len(counts)} values that repeat in {repeated} of "
+                f"{len(texts)} rows and may name persons or objects: --groups {name} keeps their "
+                "rows in one fold"
+            )
+    return remarks
 
 
 def read_column(

@@ -13,7 +13,12 @@ from numpy.typing import NDArray
 
 from marginctl.data.names import look_alikes
 from marginctl.data.tabular.cells import Cells, read_cells
-from marginctl.data.tabular.columns import MAY_MEAN_MISSING, ReadColumn, read_column
+from marginctl.data.tabular.columns import (
+    MAY_MEAN_MISSING,
+    ReadColumn,
+    look_like_groups,
+    read_column,
+)
 from marginctl.data.tabular.dataset import Column, TableSummary, TabularDataset
 from marginctl.data.tabular.numbers import decimal_mark, parse_numbers, to_number
 from marginctl.errors import RequestError
@@ -31,10 +36,12 @@ class ReadOptions:
         missing: `impute` keeps rows with missing values; `drop` leaves them out, and columns with
             mostly missing values first.
         header: whether the first line names the columns; else they are named 1, 2, ...
+        groups: the column that names the person or object of a row; None for independent rows.
     """
 
     missing: Literal["impute", "drop"] = "impute"
     header: bool = True
+    groups: str | None = None
 
 
 DEFAULT = ReadOptions()
@@ -104,6 +111,14 @@ def read_train_test_tables(
         rows = count_noun(len(shared), "row")
         remarks.append(f"{rows} of the test file are also in the training file")
     remarks.append(f"{len(test_rows)} of the used rows are test rows")
+    if dataset.groups is not None:
+        in_test = np.isin(np.arange(dataset.num_rows), test_rows)
+        both = np.intersect1d(dataset.groups[in_test], dataset.groups[~in_test])
+        if len(both):
+            remarks.append(
+                f"{count_noun(len(both), 'group')} of column '{options.groups}' occur in both "
+                "files: what is learned about them leaks into the test"
+            )
     numbers = np.concatenate([np.arange(1, len(c.frame) + 1) for c in (first, second)])
     return replace(dataset, fixed_test=test_rows, row_numbers=numbers[used])
 
@@ -146,7 +161,9 @@ def _build_dataset(
     rows = len(cells.frame)
     summary = TableSummary(cells.name, cells.form, rows, remarks=list(cells.remarks), target=target)
     labels, classes, used = _labels(cells, target, train, summary)
-    features = [name for name in cells.frame if name != target]
+    group_column = None if options.groups is None else _column_name(options.groups)
+    _check_group_column(cells, target, group_column)
+    features = [name for name in cells.frame if name not in (target, group_column)]
     summary.decimal_mark = table_decimal_mark(cells, features, used)
     columns = _read_columns(cells, features, used, train[used], summary.decimal_mark)
     if options.missing == "drop":
@@ -180,7 +197,11 @@ def _build_dataset(
         tuple(Column(column.name, column.categories) for column, _ in values),
         row_numbers=used + 1,
         summary=summary,
+        groups=None if group_column is None else _groups(cells, group_column, used, summary),
     )
+    if group_column is None:
+        texts = {name: cells.frame[name].iloc[used].astype(str).tolist() for name in features}
+        summary.remarks += look_like_groups(texts)
     return dataset, used
 
 
@@ -193,6 +214,38 @@ def table_decimal_mark(cells: Cells, names: Sequence[str], rows: NDArray[np.int6
     frame = _rows(cells, rows)
     head = [map(str, frame[name].head(300)) for name in names]
     return decimal_mark([list(dict.fromkeys(filter(None, texts))) for texts in head])
+
+
+def _check_group_column(cells: Cells, target: str, name: str | None) -> None:
+    if name is None:
+        return
+    if name == target:
+        raise RequestError(f"--groups {name}: is the target: name the column of persons or objects")
+    if name not in cells.frame:
+        names = list(cells.frame)
+        raise RequestError(
+            f"{cells.name}: no column '{name}' for --groups: the columns are {join_names(names)}."
+            + did_you_mean(name, names)
+        )
+
+
+def _groups(
+    cells: Cells, name: str, used: NDArray[np.int64], summary: TableSummary
+) -> NDArray[np.int64]:
+    """Return the number of each used row's group; a row without one is a group of its own."""
+    texts = cells.frame[name].iloc[used].astype(str).tolist()
+    keys = [text or ("row", i) for i, text in enumerate(texts)]
+    numbers = {key: i for i, key in enumerate(dict.fromkeys(keys))}
+    summary.remarks.append(
+        f"{count_noun(len(numbers), 'group')} of rows by column '{name}': the rows of a group "
+        "share a fold"
+    )
+    if empty := texts.count(""):
+        summary.remarks.append(
+            f"{count_noun(empty, 'row')} without a group in column '{name}': each is a group of "
+            "its own"
+        )
+    return np.array([numbers[key] for key in keys], np.int64)
 
 
 def _read_columns(

@@ -80,6 +80,8 @@ class TabularDataset:
         columns: the d feature columns.
         row_numbers: (n,) the number of each row in its file, from 1, without the header and blank
             rows; None where rows are numbered as in `x`.
+        groups: (n,) int64, equal for the rows of one person or object, which share a fold; None
+            where rows are independent.
         fixed_test: the rows of a fixed test split, if the data have one; all other rows are for
             training, and there are no folds.
         summary: what was read, of a user's table.
@@ -93,6 +95,7 @@ class TabularDataset:
     row_numbers: NDArray[np.int64] | None = None
     fixed_test: NDArray[np.int64] | None = None
     summary: TableSummary | None = None
+    groups: NDArray[np.int64] | None = None
 
     @property
     def num_rows(self) -> int:
@@ -114,7 +117,7 @@ class TabularDataset:
             content.update(repr([column.categories for column in self.columns]).encode())
         content.update(np.ascontiguousarray(self.x, "<f8").tobytes())
         content.update(np.ascontiguousarray(self.y, "<i8").tobytes())
-        for rows in (self.row_numbers, self.fixed_test):
+        for rows in (self.row_numbers, self.fixed_test, self.groups):
             if rows is not None:
                 content.update(np.ascontiguousarray(rows, "<i8").tobytes())
         return content.hexdigest()
