@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -52,6 +52,7 @@ class TabularRecord(ModelRecord):
 
     Attributes:
         data: name and SHA-256 digest of the training table, and its rows that were trained on.
+        label_type: of the classes in Python; files have text.
         target: the label column; empty where it has no name.
         decimal_mark: of the training table, where it can be seen.
         numeric, missing, categories: the `Layout` of the inputs.
@@ -64,6 +65,7 @@ class TabularRecord(ModelRecord):
     rows: Annotated[int, Field(ge=2)]
     columns: Annotated[list[ColumnRecord], Field(min_length=1)]
     classes: Annotated[list[str], Field(min_length=2)]
+    label_type: Literal["text", "int", "float", "bool"] = "text"
     target: str
     decimal_mark: str
     numeric: list[int]
