@@ -159,6 +159,14 @@ def check_images(recipe: ImageRecipe, images: ImageDataset) -> None:
     check_image_shape(recipe.model, images.channels, images.image_size)
 
 
+def fitted_images(recipe: ImageRecipe, images: ImageDataset) -> int:
+    """Return the number of images that a trial fits; a class of one image may change it."""
+    fraction = recipe.validation_fraction
+    if images.has_validation or fraction is None:
+        return len(images.train_y)
+    return len(images.train_y) - max(1, round(fraction * len(images.train_y)))
+
+
 def fit_images(recipe: ImageRecipe, images: ImageDataset, seed: int) -> ImageDataset:
     """Return the images that a trial fits, with its validation part in place of the test part.
 

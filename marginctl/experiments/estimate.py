@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 
 from marginctl.data.images.image_sets import ImageDataset
+from marginctl.experiments.checks import fitted_images
 from marginctl.experiments.training_session import Session
 from marginctl.experiments.training_trial import Trial
 from marginctl.experiments.transfer_session import TransferSession, TransferTrial
+from marginctl.experiments.tuned_trial import tuning_cost
 from marginctl.metrics.long_tail import class_groups
 from marginctl.objectives.parts import with_scale_value
 from marginctl.recipe.image_recipe import MAX_DIAGNOSED
@@ -44,15 +46,17 @@ def estimate_training(session: Session, budget: float = BUDGET) -> dict[str, Any
     """Estimate the time of a session's unfinished trials: the document of `train --dry-run`.
 
     A few steps of every workload are timed, on the trials' own images and with the first of their
-    objectives. Evaluation counts as a third of a step for as many images: the test images, those
-    of diagnostics, and once those of OOD sets and pairs. A trial with a checkpoint counts as a
-    whole. What the estimate excludes is listed under `not_counted`.
+    objectives. The candidates of tuning are counted with their trial. Evaluation counts as a third
+    of a step for as many images: the test images or the validation part, those of diagnostics, and
+    once those of OOD sets and pairs. A trial with a checkpoint counts as a whole. What the estimate
+    excludes is listed under `not_counted`.
     """
     deadline = time.monotonic() + budget
     pending, times = session.unfinished(), dict[Hashable, StepTime]()
     rows = []
     for trial in pending:
-        images, steps = session.images[trial.data], session.steps(trial)
+        images = session.images[trial.data]
+        steps = session.steps(trial) + _tuning_steps(trial, images)
         workload = _workload(trial, images, session.device)
         if workload not in times:
             if time.monotonic() >= deadline:
@@ -162,6 +166,13 @@ def _workload(trial: Trial, images: ImageDataset, device: str) -> Hashable:
     )
 
 
+def _tuning_steps(trial: Trial, images: ImageDataset) -> int:
+    """Return the steps of all candidates of a trial."""
+    batch_size = trial.recipe.train.batch_size
+    cost = tuning_cost(trial, fitted_images(trial.recipe, images))
+    return sum(count * epochs * -(-size // batch_size) for count, epochs, size in cost)
+
+
 def _trial_seconds(
     trial: Trial, images: ImageDataset, steps: int, step_seconds: float | None
 ) -> float | None:
@@ -174,8 +185,15 @@ def _trial_seconds(
     batch = min(train.batch_size, count)
     diagnosed = min(MAX_DIAGNOSED, count) if train.reference_run is not None else 0
     with_gradient = min(train.gradient_norm_samples, count)  # a whole step without the update
-    forward = len(images.test_y) + diagnosed + with_gradient / FORWARD_SHARE
-    at_end = sum(len(dataset.images.test_y) for dataset in trial.ood)
+    fitted = fitted_images(trial.recipe, images)
+    validated = count - fitted
+    if images.has_validation:
+        validated = len(images.validation_as_test().test_y)
+    evaluated = validated or len(images.test_y)
+    forward = evaluated + diagnosed + with_gradient / FORWARD_SHARE
+    at_end = len(images.test_y) if validated else 0
+    at_end += validated * sum(candidates for candidates, *_ in tuning_cost(trial, fitted))
+    at_end += sum(len(dataset.images.test_y) for dataset in trial.ood)
     at_end += sum(len(pairs.files) for pairs in trial.pairs)
     return step_seconds * (steps + FORWARD_SHARE * (evaluations * forward + at_end) / batch)
 

@@ -20,6 +20,7 @@ from marginctl.experiments.checks import (
     check_device,
     check_images,
     check_logits_fit,
+    fitted_images,
     load_recipe_images,
     read_recipe,
     runs_name,
@@ -77,7 +78,8 @@ class Session:
     def steps(self, trial: Trial) -> int:
         """Return the steps of a trial; a few too many if a short last batch joins another."""
         train = trial.recipe.train
-        return train.epochs * -(-len(self.images[trial.data].train_y) // train.batch_size)
+        count = fitted_images(trial.recipe, self.images[trial.data])
+        return train.epochs * -(-count // train.batch_size)
 
     def run_info(self, trial: Trial) -> dict[str, Any]:
         """Return the content of a trial's run.json; a second stage has the recipe of both."""

@@ -53,6 +53,22 @@ class Rung:
 RUNGS = (Rung(1 / 4, keep=4), Rung(1 / 2, keep=1))
 
 
+def tuning_cost(trial: Trial, images: int) -> list[tuple[int, int, int]]:
+    """Return the candidates, their epochs and the images of an epoch in each round.
+
+    Args:
+        images: that the trial is fitted to.
+    """
+    if trial.recipe.tune is None:
+        return []
+    counts = (len(trial.candidates), *(rung.keep for rung in RUNGS))
+    budgets = [rung.budget(trial.recipe.train.epochs) for rung in RUNGS]
+    return [
+        (min(counts[: i + 1]), epochs, round(fraction * images))
+        for i, (epochs, fraction) in enumerate(budgets)
+    ]
+
+
 class CandidateResult(Record):
     """What a candidate of tuning reached on the validation part; no test image is involved."""
 

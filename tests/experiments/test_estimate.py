@@ -55,6 +55,19 @@ def test_a_few_images_stand_for_a_slow_batch(marginctl, timed, tmp_path):
     ]
 
 
+def test_tuning_is_counted(marginctl, timed, tmp_path):
+    """Of 200 images 170 are fitted, 4 batches of 50; evaluations cost a third of a step.
+
+    Round 1: 11 candidates, an epoch of 3/4 of 170 (3 batches); round 2: 4, an epoch (4 batches).
+    """
+    timed(lambda size: size / 50)
+    plan = marginctl(*DRY, *MLP, "--tune", "--json", "--out", tmp_path).json["dry_run"]
+    (row,) = plan["rows"]
+    assert row["steps"] == 3 * 4 + 11 * 3 + 4 * 4
+    evaluated = 3 * 30 + 360 + (11 + 4) * 30
+    assert row["seconds"] == pytest.approx(row["steps"] + evaluated / 50 / 3)
+
+
 def test_foreign_images_and_pairs_are_counted_once_and_a_kept_part_is_said(
     marginctl, timed, tmp_path
 ):

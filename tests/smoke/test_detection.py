@@ -35,7 +35,9 @@ def trained(marginctl, store, *more):
     objectives = ("--objective", "soft", "--objective", "cosine:scale=10")
     foreign = ("--ood", "near=fashion-mnist", "--ood", "digits")
     options = ("--data", "mnist", "--model", "mlp:width=32", *objectives, *foreign, *SMALL)
-    return marginctl("train", *options, "--seeds", "2", "--out", store, "--quiet", *more)
+    return marginctl(
+        "train", *options, "--seeds", "2", "--no-tune", "--out", store, "--quiet", *more
+    )
 
 
 def test_a_training_records_what_its_networks_tell_apart(marginctl, data_dir, store):

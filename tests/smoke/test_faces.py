@@ -73,7 +73,7 @@ def trained(marginctl, faces, store, *more):
         "train.batch_size=32",
     )
     model = ("--model", "mnist-cnn:embedding=32,feature_dim=64")
-    objectives = ("--objective", "cosine:scale=10", "--objective", "soft")
+    objectives = ("--objective", "cosine:scale=10", "--objective", "soft", "--no-tune")
     return marginctl(
         *("train", "--data", "folder:known", *data, *model, *objectives, *rate),
         *("--pairs", "others/pairs.txt", "--data-dir", faces, "--epochs", "3", "--device", "cpu"),

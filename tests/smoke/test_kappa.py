@@ -7,6 +7,7 @@ import pytest
 pytestmark = pytest.mark.smoke
 
 QUICK = ("--data", "digits", "--model", "mnist-cnn:feature_dim=8", "--device", "cpu", "--quiet")
+QUICK += ("--no-tune",)
 QUICK += ("--set", "data.subset_size=200", "--set", "train.batch_size=50", "--set", "optim.lr=0.05")
 TWICE = "similarity=cosine;scale=fixed(from_run=cosine-ls,times=2)"
 

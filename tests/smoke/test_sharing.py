@@ -10,6 +10,7 @@ from marginctl.runs.run_dir import RunDir
 pytestmark = pytest.mark.smoke
 TWICE = "similarity=cosine;scale=fixed(from_run=cosine-ls,times=2)"
 COMMAND = ["train", "--data", "digits", "--model", "mlp:width=8", "--device", "cpu", "--json"]
+COMMAND += ["--no-tune"]
 COMMAND += ["--objective", "cosine-ls", "--objective", TWICE]
 COMMAND += ["--seeds", "2", "--epochs", "1", "--set", "data.subset_size=100"]
 

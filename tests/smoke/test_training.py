@@ -24,7 +24,8 @@ SMALL += ("optim.optimizer=adam", "--set", "optim.lr=0.01")
 def trained(tmp_path_factory):
     """A store with two objectives and two seeds, trained once for this module."""
     out = tmp_path_factory.mktemp("store")
-    arguments = ("train", *QUICK, *SMALL, "--epochs", "3", "--seeds", "2", "--out", out)
+    arguments = ("train", *QUICK, *SMALL, "--epochs", "3", "--seeds", "2", "--no-tune")
+    arguments += ("--out", out)
     objectives = ("--objective", "soft", "--objective", "cosine-learned", "--json")
     stdout, stderr = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):
@@ -402,3 +403,58 @@ def test_a_run_json_that_is_gone_comes_back(marginctl, tmp_path):
         assert ran.status == 2
         assert "is missing, corrupt or not of marginctl train" in ran.err
         assert "run.json is" in marginctl("report", tmp_path).err
+
+
+def test_a_comparison_of_digits_is_tuned_alike(marginctl, tmp_path):
+    """Both objectives choose among as many candidates; another rate among these changes nothing."""
+    arguments = ("train", *QUICK, *SMALL, "--epochs", "1", "--objective", "soft", "--out", tmp_path)
+    both = (*arguments, "--objective", "cosface", "--json")
+    first = marginctl(*both)
+    assert first.status == 0, first.err
+    assert "tuning, round 1 of 2: 11 candidates" in first.err
+    other = marginctl(*both, "--set", "optim.lr=0.001")  # SMALL has 0.01
+    for one, two in zip(first.json["cells"], other.json["cells"], strict=True):
+        assert (one["last"], one["chosen"]) == (two["last"], two["chosen"])
+    records = [json.loads(path.read_text()) for path in tmp_path.rglob("result.json")]
+    assert {record["candidates"] for record in records} == {11}
+    text = marginctl(*arguments, "--objective", "cosface").out
+    assert "The epoch is chosen on the validation part; the test part is measured once." in text
+    assert f"chosen on the validation part: {first.json['cells'][0]['chosen'][0]}" in " ".join(
+        text.split()
+    )
+    recipe = next(tmp_path.glob("*/*.yaml"))
+    run = next(path.parent for path in tmp_path.rglob("result.json") if "cosface" in str(path))
+    evaluated = marginctl("eval", run, "--json").json
+    record = json.loads((run / "result.json").read_text())
+    assert evaluated["top1"] == record["last"]["top1"]
+    assert evaluated["nll"] == pytest.approx(record["last"]["nll"], abs=1e-6)
+    assert marginctl("report", tmp_path).status == 0
+    assert "tune:\n  rates: null" in recipe.read_text()
+
+
+def test_tuning_that_cannot_be_is_refused(marginctl, tmp_path):
+    arguments = ("train", *QUICK, "--tune", "--out", tmp_path)
+    refused = marginctl(*arguments, "--set", "grid.optim.lr=[0.1,0.01]")
+    assert (refused.status, "the grid sets optim.lr" in refused.err) == (2, True)
+    refused = marginctl(*arguments, "--set", "second_stage={}")
+    assert (refused.status, "second stage" in refused.err) == (2, True)
+
+
+def test_train_val_and_test_folders(marginctl, tmp_path):
+    from PIL import Image
+
+    for part, count in (("train", 6), ("val", 3), ("test", 4)):
+        for c, name in enumerate(("dark", "light")):
+            (tmp_path / "d" / part / name).mkdir(parents=True)
+            for i in range(count):
+                place = tmp_path / "d" / part / name / f"{i}.png"
+                Image.new("RGB", (8, 8), (200 * c + i, 9, 9)).save(place)
+    arguments = ("train", "--data", f"folder:{tmp_path / 'd'}", "--model", "mlp:width=8")
+    arguments += ("--epochs", "2", "--set", "data.image_size=8", "--out", tmp_path / "r")
+    ran = marginctl(*arguments)
+    assert ran.status == 0, ran.err
+    assert "val/ is the validation part" in ran.err
+    _, record = result_in(tmp_path / "r")
+    assert (record["validation"]["n"], record["last"]["n"]) == (6, 8)
+    refused = marginctl(*arguments, "--set", "data.val_fraction=0.2")
+    assert "leave data.val_fraction out" in refused.err

@@ -18,6 +18,7 @@ def networks(tmp_path_factory):
 
     store = tmp_path_factory.mktemp("networks")
     arguments = ["train", "--model", "mlp:width=16", "--epochs", "1", "--seeds", "2", *SMALL]
+    arguments += ["--no-tune"]
     arguments += ["--objective", "soft", "--objective", "cosine:scale=10", "--out", str(store)]
     assert run(arguments) == 0
     return store
