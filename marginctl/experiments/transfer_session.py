@@ -240,6 +240,8 @@ def prepare_transfer(request: Request) -> TransferSession:
         raise RequestError(
             "data.name is missing: name the images to transfer to: --data folder:PATH"
         )
+    if request.tune and not recipe.tuned_by_default:
+        raise RequestError("--tune: a probe has no learning rate: add --method fine-tune")
     sources, skipped = load_source_models(recipe.source_models)
     device, data_folder = request.resolve_device(), request.data_folder
     loaded: dict[str, ImageDataset] = {}

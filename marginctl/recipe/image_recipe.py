@@ -171,7 +171,6 @@ class ImageRecipe(BaseModel):
     model_config = STRICT
     minimal: ClassVar[Mapping[str, Any]] = {}  # the required keys of a recipe
     grid_keys: ClassVar[Sequence[str]] = ("model",)  # besides the keys of the sections
-    tuned_by_default: ClassVar[bool] = False  # a comparison on a user's data
 
     paper: Paper | None = None
     table: PaperTable | None = None
@@ -254,6 +253,11 @@ class ImageRecipe(BaseModel):
         if self.train.reference_run is not None:
             return "train.reference_run was trained on all training images: leave one of them out"
         return None
+
+    @property
+    def tuned_by_default(self) -> bool:
+        """Whether comparisons on a user's data are tuned."""
+        return False
 
     @property
     def validation_fraction(self) -> float | None:

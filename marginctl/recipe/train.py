@@ -88,7 +88,6 @@ class TrainRecipe(EvaluatedRecipe):
     """Training of objectives on images: what `marginctl train` runs."""
 
     minimal: ClassVar[Mapping[str, Any]] = {"task": "train"}
-    tuned_by_default: ClassVar[bool] = True
 
     task: Literal["train"]
     model: Annotated[ModelSpec, Field(description="a backbone: NAME:option=value,...")] = (
@@ -99,6 +98,10 @@ class TrainRecipe(EvaluatedRecipe):
         SecondStage | None,
         Field(description="a second stage that trains a new classifier on the frozen backbone"),
     ] = None
+
+    @property
+    def tuned_by_default(self) -> bool:
+        return True
 
     @property
     def tuning_problem(self) -> str | None:

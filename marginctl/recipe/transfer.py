@@ -81,11 +81,10 @@ class TransferTraining(Training):
 class TransferRecipe(ImageRecipe):
     """Linear probes or fine-tuning of trained networks: what `marginctl transfer` runs.
 
-    `objectives`, `optim`, `train` and `blocks` apply to fine-tuning only.
+    `objectives`, `optim`, `train`, `tune` and `blocks` apply to fine-tuning only.
     """
 
     minimal: ClassVar[Mapping[str, Any]] = {"task": "transfer", "source_models": ["source"]}
-    tuned_by_default: ClassVar[bool] = True
     grid_keys: ClassVar[Sequence[str]] = (
         *("method", "blocks", "optim.backbone_lr_factor"),
         *(f"probe.{key}" for key in Probe.model_fields),
@@ -122,10 +121,9 @@ class TransferRecipe(ImageRecipe):
         return self
 
     @property
-    def tuning_problem(self) -> str | None:
-        if "fine-tune" not in self.grid.get("method", [self.method]):
-            return "a probe has no learning rate: use method = fine-tune"
-        return super().tuning_problem
+    def tuned_by_default(self) -> bool:
+        """Whether the recipe fine-tunes: a probe has no learning rate."""
+        return "fine-tune" in self.grid.get("method", [self.method])
 
     @property
     def trainable_blocks(self) -> str:

@@ -120,6 +120,20 @@ def test_a_sweep_of_networks_is_probed_row_by_row(marginctl, networks, tmp_path)
     assert "best epoch" not in said
 
 
+def test_fine_tuning_is_tuned_and_a_probe_is_not(marginctl, networks, tmp_path):
+    (run, *_) = sorted(networks.rglob("run.json"))
+    arguments = ("transfer", "--from", run.parent, "--data", "digits", "--out", tmp_path, *SMALL)
+    more = ("--objective", "soft", "--objective", "cosine:scale=10", "--epochs", "1")
+    ran = marginctl(*arguments, *more, "--method", "fine-tune", "--method", "probe", "--json")
+    assert ran.status == 0, ran.err
+    records = [json.loads(path.read_text()) for path in tmp_path.rglob("result.json")]
+    tuned = {(r["method"], r["candidates"]) for r in records if r["method"] == "fine-tune"}
+    assert tuned == {("fine-tune", 11)}
+    assert all("candidates" not in r for r in records if r["method"] == "probe")
+    refused = marginctl(*arguments, "--tune")
+    assert (refused.status, "add --method fine-tune" in refused.err) == (2, True)
+
+
 def test_fine_tuning_beside_a_probe(marginctl, networks, tmp_path):
     arguments = ("transfer", "--from", networks, "--data", "digits", "--out", tmp_path, *SMALL)
     more = ("--method", "fine-tune", "--method", "probe", "--epochs", "2")
