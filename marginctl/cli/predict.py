@@ -11,7 +11,10 @@ def command(
     model: Annotated[
         Path, argument("FILE", "A model that uci-cv, train or transfer --save-model has written.")
     ],
-    new: Annotated[Path, argument("NEW", "A table with the columns of the training table.")],
+    new: Annotated[
+        Path,
+        argument("NEW", "A table with the columns of the training table, or a folder of images."),
+    ],
     output: Annotated[
         Path | None, option("FILE", "Write the predictions as CSV (default: print them).")
     ] = None,
@@ -19,7 +22,7 @@ def command(
     json: common_options.Json = False,
     quiet: common_options.Quiet = False,
 ) -> None:
-    """Predict classes and probabilities of new rows by a saved model.
+    """Predict classes and probabilities of new rows or images by a saved model.
 
     Columns are matched by name. A missing value is imputed as in the training, and so is a category
     that the training table does not have.

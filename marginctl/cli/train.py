@@ -1,5 +1,6 @@
 """marginctl train."""
 
+from pathlib import Path
 from typing import Annotated
 
 from marginctl.cli import common_options, completion, training_options
@@ -20,6 +21,10 @@ def command(
     pairs: common_options.Pairs = None,
     epochs: training_options.Epochs = None,
     tune: training_options.Tune = None,
+    save_model: Annotated[
+        Path | None,
+        option("FILE", "Save the best network by validation for predict (one objective without)."),
+    ] = None,
 ) -> None:
     """Train objectives on images, by a recipe or by options alone.
 
@@ -34,4 +39,4 @@ def command(
         "pairs": ("--pairs", pairs),
         "train.epochs": ("--epochs", epochs),
     }
-    run_task("train", recipe, recipe_options, run, tune=tune)
+    run_task("train", recipe, recipe_options, run, tune=tune, save_model=save_model)

@@ -102,14 +102,16 @@ def run_task(
     after: Callable[[Any], None] | None = None,
     *,
     tune: bool | None = None,
+    save_model: Path | None = None,
 ) -> None:
     """Run the trials of a recipe and print their table.
 
     Args:
         recipe_options: dotted key -> (option, value), besides the seeds.
         tune: whether to tune; None leaves it to the recipe.
+        save_model: the file for the best network.
     """
-    from marginctl.console.progress import TrainProgress
+    from marginctl.console.progress import TrainProgress, log_lines
     from marginctl.console.tensorboard import TensorBoard, check
     from marginctl.errors import RequestError
     from marginctl.experiments.checks import Request
@@ -137,6 +139,12 @@ def run_task(
     )
     session = TASKS[task].load("prepare")(request)
     prints = is_main_process()
+    if save_model is not None:
+        from marginctl.experiments.trained_model import check_one_model, trained_model
+        from marginctl.runs.atomic_io import check_outputs
+
+        check_outputs({"--save-model": save_model})
+        check_one_model(session)
     if run.dry_run:
         if not is_other_process_of_torchrun():
             estimate = TASKS[task].load("estimate")(session)
@@ -161,5 +169,10 @@ def run_task(
         print_report(report, "json" if run.json else run.report_format)
     if after is not None:
         after(session)
+    if save_model is not None and not outcome.failed:
+        model = trained_model(session, outcome.results)
+        model.save(save_model)
+        if not run.quiet:
+            log_lines([f"saved {model.record.chosen}: {save_model}"])
     if outcome.failed:
         raise MarginctlError(*outcome.failed)

@@ -8,10 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marginctl.crossval.tabular_model import TabularModel
+from marginctl.data.images.content import skipped_files
+from marginctl.data.images.folders import FolderScan
 from marginctl.data.tabular.new_rows import read_new_rows
 from marginctl.errors import RequestError
 from marginctl.runs.atomic_io import csv_text
-from marginctl.runs.model_file import load_model_file
+from marginctl.runs.model_file import ModelFile, load_model_file
 from marginctl.utils.text import count_noun
 
 
@@ -65,13 +67,15 @@ def predict_file(path: Path, new: Path, *, header: bool = True) -> NewPrediction
 
     Args:
         path: the file of the model.
-        new: a table.
+        new: a table, or a folder of images.
         header: of a table, whether its first line names the columns.
 
     Raises:
         RequestError: the model or the new data cannot be used.
     """
     file = load_model_file(path)
+    if file.kind == "images":
+        return _predict_images(file, new)
     model = TabularModel.from_file(file)
     if new.is_dir():
         raise RequestError(f"{new}: is a folder: expected a table, for which {path} was trained")
@@ -84,6 +88,25 @@ def predict_file(path: Path, new: Path, *, header: bool = True) -> NewPrediction
         remark = _accuracy_remark(record.target, rows.labels, predictions)
         predictions.remarks.append(remark)
     return predictions
+
+
+def _predict_images(file: ModelFile, folder: Path) -> NewPredictions:
+    """Return the predictions of all images below a folder, at any depth."""
+    from marginctl.training.image_model import ImageModel  # a table does without torchvision
+
+    model = ImageModel.from_file(file)
+    if not folder.is_dir():
+        raise RequestError(f"{folder}: expected a folder of images, for which {file.path} is")
+    scan = FolderScan(folder)
+    files = scan.images_at_any_depth()
+    remarks = [
+        f"{count_noun(skipped.count, 'file')} not read: {skipped.reason}: {skipped.listed}"
+        for skipped in skipped_files(scan.skipped)
+    ]
+    if not files:
+        raise RequestError(f"{folder}: no images: expected some at any depth", *remarks)
+    probabilities = model.predict_proba(folder, files)
+    return NewPredictions("file", files, model.record.classes, probabilities, remarks)
 
 
 def _accuracy_remark(target: str, labels: list[str], predictions: NewPredictions) -> str:

@@ -76,7 +76,7 @@ def save_model_file(path: Path, kind: str, record: ModelRecord, tensors: Tensors
 
     header = {"format": FORMAT, "schema": SCHEMA, "kind": kind, "version": __version__}
     text = json.dumps({**header, **record.model_dump(mode="json")}, allow_nan=False)
-    arrays = {name: np.ascontiguousarray(value) for name, value in tensors.items()}
+    arrays = {name: np.asarray(value, order="C") for name, value in tensors.items()}
     write_output(path, save(arrays, {_KEY: text, _DIGEST: _digest(text, arrays)}))
 
 

@@ -12,7 +12,11 @@ class Example(ModelRecord):
     width: int
 
 
-TENSORS = {"a": np.arange(6, dtype=np.float32).reshape(2, 3).T, "b": np.array([7])}
+TENSORS = {
+    "number": np.array(3),
+    "a": np.arange(6, dtype=np.float32).reshape(2, 3).T,
+    "b": np.array([7]),
+}
 
 
 @pytest.fixture
@@ -24,9 +28,10 @@ def path(tmp_path):
 def test_a_model_is_read_as_it_was_written(path):
     file = load_model_file(path)
     assert file.record("table", Example) == Example(width=3)
-    assert set(file.tensors) == {"a", "b"}
+    assert set(file.tensors) == {"a", "b", "number"}
     for name, value in TENSORS.items():
         np.testing.assert_array_equal(file.tensors[name], value)
+        assert file.tensors[name].shape == value.shape
 
 
 @pytest.mark.parametrize("position", ["first", "document", "last"])

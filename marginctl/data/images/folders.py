@@ -83,6 +83,18 @@ class FolderScan:
         self._skip_outside(files)
         return [folder for folder in folders if folder not in parts]
 
+    def images_at_any_depth(self) -> list[str]:
+        """Return the images of the root and of all folders below it.
+
+        Raises:
+            RequestError: a folder cannot be read.
+        """
+        folders, files = self._entries("")
+        images = self._images(files)
+        for folder in folders:
+            images += self._images_below(folder, "")
+        return sorted(images)
+
     def images_in(self, folder: str) -> list[str]:
         """Return the images of a folder, without its sub-folders.
 

@@ -1,0 +1,59 @@
+"""The model of a training: its best trial by validation, for `--save-model`."""
+
+from collections.abc import Mapping
+
+from marginctl.errors import RequestError
+from marginctl.experiments.find_run import load_checkpoint
+from marginctl.experiments.records import TrainingResult
+from marginctl.experiments.source_scale import resolved_spec
+from marginctl.experiments.training_session import Session
+from marginctl.experiments.training_trial import Trial
+from marginctl.objectives.parsing import ParsedObjective
+from marginctl.training.image_model import ImageModel, ImageRecord
+
+
+def check_one_model(session: Session) -> None:
+    """Raise RequestError unless a validation part, or a single objective, leaves one model."""
+    settings = {(trial.row, trial.objective) for trial in session.trials}
+    validated = all(images.has_validation for images in session.images.values())
+    if len(settings) > 1 and not validated:
+        raise RequestError(
+            f"--save-model: {len(settings)} settings without a validation part, which chooses the "
+            "best one: set data.val_fraction, or name one --objective"
+        )
+
+
+def trained_model(session: Session, results: Mapping[Trial, TrainingResult]) -> ImageModel:
+    """Return the network of the trial with the highest validation accuracy, the first of a tie.
+
+    Without a validation part it is that of the first seed, after the last epoch.
+
+    Raises:
+        RequestError: every trial diverged, or its checkpoint is not there.
+    """
+    trained = [t for t in session.trials if t in results and results[t].diverged is None]
+    if not trained:
+        raise RequestError("--save-model: no trial was trained to its end: there is no network")
+    validated = {t: v for t in trained if (v := results[t].validation) is not None}
+    if validated:
+        trial = max(validated, key=lambda t: validated[t].top1)
+        chosen = f"{trial}: best validation accuracy {validated[trial].top1:.1f} %"
+    else:
+        trial, chosen = trained[0], f"{trained[0]}: last epoch, chosen without validation"
+    kind = "best" if validated else "last"
+    loaded = load_checkpoint(session.run_dir(trial).path, kind)
+    mean, std = loaded.state["normalization"]
+    data = loaded.recipe.data
+    record = ImageRecord(
+        data=data.name,
+        model=str(loaded.recipe.model),
+        image_size=loaded.state["image_size"],
+        mean=list(mean),
+        std=list(std),
+        full_square=not data.streamed or data.augment == "flip",
+        precision=loaded.recipe.train.precision,
+        classes=loaded.state["classes"],
+        objective=str(ParsedObjective(resolved_spec(loaded.info))),
+        chosen=chosen,
+    )
+    return ImageModel.create(record, loaded.state)
