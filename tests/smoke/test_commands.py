@@ -339,12 +339,9 @@ def test_a_tuned_recipe_says_what_was_chosen(marginctl, tmp_path):
 
 def test_tune_and_no_tune(marginctl, tmp_path):
     out = ("--out", tmp_path / "runs", "--workers", "1", "--dry-run")
-    tuned = marginctl("uci-cv", "own-data", "--dataset", "iris", "--tune", *out, "--json").json[
-        "dry_run"
-    ]
-    plain = marginctl("uci-cv", "own-data", "--dataset", "iris", "--no-tune", *out, "--json").json[
-        "dry_run"
-    ]
+    own = ("uci-cv", "own-data", "--dataset", "iris", "--set", "baselines=[]", *out, "--json")
+    tuned = marginctl(*own, "--tune").json["dry_run"]
+    plain = marginctl(*own, "--no-tune").json["dry_run"]
     assert tuned["networks"] == plain["networks"] * (1 + 11 * 3)
     grid = ("--set", "grid.epochs=[1,2]")
     gridded = marginctl("uci-cv", "own-data", "--dataset", "iris", "--no-tune", *grid, *out)
