@@ -1,10 +1,11 @@
 """The model of a training: its best trial by validation, for `--save-model`."""
 
+import math
 from collections.abc import Mapping
 
 from marginctl.errors import RequestError
 from marginctl.experiments.find_run import load_checkpoint
-from marginctl.experiments.records import TrainingResult
+from marginctl.experiments.records import EpochMetrics, TrainingResult
 from marginctl.experiments.source_scale import resolved_spec
 from marginctl.experiments.training_session import Session
 from marginctl.experiments.training_trial import Trial
@@ -24,7 +25,7 @@ def check_one_model(session: Session) -> None:
 
 
 def trained_model(session: Session, results: Mapping[Trial, TrainingResult]) -> ImageModel:
-    """Return the network of the trial with the highest validation accuracy, the first of a tie.
+    """Return the network of the trial with the highest validation accuracy, then the lowest NLL.
 
     Without a validation part it is that of the first seed, after the last epoch.
 
@@ -36,7 +37,7 @@ def trained_model(session: Session, results: Mapping[Trial, TrainingResult]) -> 
         raise RequestError("--save-model: no trial was trained to its end: there is no network")
     validated = {t: v for t in trained if (v := results[t].validation) is not None}
     if validated:
-        trial = max(validated, key=lambda t: validated[t].top1)
+        trial = max(validated, key=lambda t: _quality(validated[t]))
         chosen = f"{trial}: best validation accuracy {validated[trial].top1:.1f} %"
     else:
         trial, chosen = trained[0], f"{trained[0]}: last epoch, chosen without validation"
@@ -57,3 +58,7 @@ def trained_model(session: Session, results: Mapping[Trial, TrainingResult]) -> 
         chosen=chosen,
     )
     return ImageModel.create(record, loaded.state)
+
+
+def _quality(metrics: EpochMetrics) -> tuple[float, float]:
+    return metrics.top1, -math.inf if metrics.nll is None else -metrics.nll
