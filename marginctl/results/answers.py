@@ -57,6 +57,39 @@ class Answer:
         return asdict(self) | {"significant": self.significant}
 
 
+@dataclass(frozen=True)
+class Estimate:
+    """The mean of a method in a row, with its 95 % interval; None for a single value."""
+
+    row: str
+    method: str
+    mean: float
+    interval: Interval | None
+    is_baseline: bool = False
+
+
+def fold_estimates(grid: Grid, results: Mapping[CellKey, Sequence[CVResult]]) -> list[Estimate]:
+    """Return the estimates of a cross-validation row by row, those of the baselines last."""
+    estimates = []
+    for row in grid.datasets:
+        for cell in grid.row(row):
+            mean = cell.of(grid.metric).mean
+            if mean is not None:
+                runs = results[row, cell.objective]
+                interval = _fold_interval(runs, grid.metric)
+                is_baseline = cell.objective in grid.baselines
+                estimates.append(Estimate(row, cell.objective, mean, interval, is_baseline))
+    return estimates
+
+
+def _fold_interval(runs: Sequence[CVResult], metric: str) -> Interval | None:
+    """Return the interval of the corrected resampled t-test; None for a fixed test set."""
+    if any(r.split == "fixed" for r in runs):
+        return None
+    values = [v for r in runs for repeat in r.values(metric) for v in repeat if v is not None]
+    return tests.corrected_interval(values, paired_folds(runs, runs, metric)[1])
+
+
 def fold_answers(
     grid: Grid, results: Mapping[CellKey, Sequence[CVResult]], comparisons: Comparisons
 ) -> list[Answer]:
@@ -70,15 +103,7 @@ def fold_answers(
         compared = {o: c for (r, o), c in comparisons.cells.items() if r == row}
         best, other, comparison = _best(means, comparisons.baseline, compared, metric)
         first = grid.cells[row, best]
-        values = [
-            value
-            for result in results[row, best]
-            for repeat in result.values(grid.metric)
-            for value in repeat
-            if value is not None
-        ]
-        ratio = paired_folds(results[row, best], results[row, best], grid.metric)[1]
-        interval = None if first.fixed else tests.corrected_interval(values, ratio)
+        interval = _fold_interval(results[row, best], grid.metric)
         references = {
             c.objective: m
             for c in grid.baseline_cells()

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from marginctl.errors import RequestError
+from marginctl.reports.figures.dot_plot import fold_comparison
 from marginctl.reports.figures.registry import FIGURES
-from marginctl.reports.figures.seed_groups import Omissions, seed_tables
+from marginctl.reports.figures.seed_groups import Omissions, file_name, seed_tables
 from marginctl.reports.figures.style import FORMATS, save, styled
 from marginctl.results.collect import Collected
 from marginctl.runs.atomic_io import check_outputs
@@ -24,7 +25,7 @@ def draw_figures(
     """Write a file `RECIPE-KIND` or `KIND` for each table and kind that the runs allow.
 
     Args:
-        collected: the runs; those of cross-validation have no epochs and are not drawn.
+        collected: the runs; of cross-validation, own comparisons alone are drawn.
         directory: for the files; created if it does not exist.
         kinds: names in `FIGURES`; none for all.
         suffix: of the files, `png`, `svg` or `pdf`.
@@ -41,10 +42,19 @@ def draw_figures(
         raise RequestError(f"--figure-format {suffix}: expected one of png, svg, pdf")
     check_outputs({}, folders={"--figures": directory})
     written: dict[Path, str] = {}
-    skipped = [
-        f"{table.recipe}: uci-cv runs have no epochs (--figure draws their ranks)"
-        for table in collected.cv_runs
-    ]
+    skipped = []
+    for cv_table in collected.cv_runs:
+        figure = None
+        if cv_table.paper is None and not cv_table.grid and "comparison" in entries:
+            figure = fold_comparison(cv_table.collector(), cv_table.recipe)
+        if figure is None:
+            skipped.append(
+                f"{cv_table.recipe}: uci-cv runs have no epochs (--figure draws their ranks)"
+            )
+            continue
+        path = directory / f"{file_name(cv_table.recipe)}-comparison.{suffix}"
+        save(figure, path)
+        written[path] = entries["comparison"].caption
     changed = [
         run.path
         for table in collected.training_runs
@@ -57,12 +67,12 @@ def draw_figures(
         for table in collected.training_runs
     ]
 
-    def write(file_name: str, label: str, name: str, content: Any) -> None:
+    def write(base: str, label: str, name: str, content: Any) -> None:
         entry, omissions = entries[name], Omissions()
         figure = import_object(entry.path, f"figure '{entry.caption}'")(content, omissions)
         skipped.extend(f"{label}: {line}" for line in omissions.lines())
         if figure is not None:
-            path = directory / f"{file_name}.{suffix}"
+            path = directory / f"{base}.{suffix}"
             save(figure, path)
             written[path] = entry.caption
 

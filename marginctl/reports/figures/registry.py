@@ -28,6 +28,9 @@ FIGURES = Registry(
     "figure",
     FigureEntry,
     {
+        "comparison": FigureEntry(
+            f"{_HERE}.dot_plot:comparison", "Mean of each method with its 95 % interval"
+        ),
         "curves": FigureEntry(
             f"{_CURVES}:learning_curves", "Training loss and test accuracy by epoch"
         ),

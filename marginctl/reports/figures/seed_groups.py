@@ -117,7 +117,7 @@ class Omissions:
 
 def seed_tables(tables: Sequence[TrainingRuns]) -> list[SeedTable]:
     """Return the seed groups of each table; tables of one recipe differ in their file names."""
-    names = [re.sub(r"[^\w.]+", "-", table.recipe).strip("-.") or "runs" for table in tables]
+    names = [file_name(table.recipe) for table in tables]
     uses = Counter(names)
     results = []
     for name, table in zip(names, tables, strict=True):
@@ -127,6 +127,11 @@ def seed_tables(tables: Sequence[TrainingRuns]) -> list[SeedTable]:
         groups = seed_groups(table.in_order())
         results.append(SeedTable(table.recipe, title, name + suffix, groups))
     return results
+
+
+def file_name(recipe: str) -> str:
+    """Return the name of a recipe as the beginning of a file name."""
+    return re.sub(r"[^\w.]+", "-", recipe).strip("-.") or "runs"
 
 
 def seed_groups(runs: Iterable[Run]) -> list[SeedGroup]:

@@ -3,13 +3,14 @@
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from marginctl.experiments.records import Baseline, TrainingResult, TransferResult, is_probe
 from marginctl.metrics.long_tail import DESCRIPTIONS
 from marginctl.metrics.registry import METRICS, Metric, metric_named, metrics_in
 from marginctl.recipe.image_recipe import ImageRecipe
+from marginctl.reports.answer_text import answer_lines
 from marginctl.reports.tables.table import (
     BETTER,
     COLLAPSED,
@@ -28,8 +29,14 @@ from marginctl.reports.tables.table import (
     number_range,
     table_of_texts,
 )
+from marginctl.results.answers import seed_answers
 from marginctl.results.collect import Run
-from marginctl.results.compare import Comparison
+from marginctl.results.compare import (
+    Comparison,
+    compare_seeds,
+    resolve_baseline,
+    seeds_document,
+)
 from marginctl.utils.text import count_noun
 
 Result = TrainingResult | TransferResult
@@ -194,7 +201,15 @@ def training_report(
             if r.source_model and r.baseline
         ][::-1]
     lines = [flat_record(cell.as_json()) for cell in (*sources, *cells)]
-    return Report([_summary(cells, sources)], lines, document)
+    table = _summary(cells, sources)
+    if recipe.paper is None and recipe.task == "train" and cells:
+        baseline = resolve_baseline(list(dict.fromkeys(cell.objective for cell in cells)), None)
+        comparisons = compare_seeds(results, baseline)
+        answers = seed_answers(results, comparisons, baseline)
+        table = replace(table, answers=answer_lines(answers, baseline))
+        document["answers"] = [answer.as_json() for answer in answers]
+        document["tests"] = [seeds_document(c, baseline) for c in comparisons]
+    return Report([table], lines, document)
 
 
 def _summary(cells: Sequence[TrainingCell], sources: Sequence[TrainingCell]) -> Table:

@@ -134,6 +134,10 @@ def _pictures(result: CVReport | TrainingReport) -> tuple[Picture, ...]:
     written: dict[Path, str] = {}
     with tempfile.TemporaryDirectory() as folder:
         if isinstance(result, CVReport):
+            if result.answers:
+                written, _ = draw_figures(
+                    Collected(cv_runs=[result.runs]), Path(folder), ["comparison"], "svg"
+                )
             path = Path(folder) / "ranks.svg"
             with contextlib.suppress(RequestError):
                 draw(result.comparisons, path)
