@@ -10,7 +10,7 @@ from marginctl.runs.run_dir import digest, file_digest
 
 UCI = ["uci-cv", "--dataset", "iris", "--objective", "soft", "--objective", "arcgrad:scale=5"]
 UCI += ["--folds", "3", "--repeats", "2", "--set", "protocol.epochs=2", "--workers", "1"]
-TRAIN = ["train", "--data", "digits", "--model", "mlp", "--objective", "soft"]
+TRAIN = ["train", "--data", "digits", "--model", "mlp", "--objective", "soft", "--no-tune"]
 TRAIN += ["--objective", "cosine", "--epochs", "1"]
 
 

@@ -115,7 +115,7 @@ def test_the_command_lists_files_and_omissions(marginctl, store, tmp_path):
     [
         (
             ("--figures", "x", "--kind", "curvs"),
-            "unknown figure 'curvs': expected one of curves, rho",
+            "unknown figure 'curvs': expected one of comparison, curves, rho",
         ),
         (("--kind", "curves"), "need --figures FOLDER"),
         (("--figure-format", "svg"), "need --figures FOLDER"),

@@ -1,0 +1,35 @@
+"""Dot plots: a line for each method with the interval of its mean."""
+
+import pytest
+
+from marginctl.reports.figures.dot_plot import comparison, fold_comparison
+from marginctl.reports.figures.seed_groups import Omissions, SeedTable
+from marginctl.results.answers import fold_estimates
+from marginctl.results.cv_cells import Collector
+from tests.results.factories import cv_result
+
+
+@pytest.fixture
+def collector():
+    made = Collector(["iris"], ["soft", "arcface"], seeds=1, published={}, baselines=["majority"])
+    made.add_all(cv_result(objective=o) for o in ("soft", "arcface", "majority"))
+    return made
+
+
+def test_a_row_for_each_method_with_its_interval(collector):
+    figure = fold_comparison(collector, "own-data")
+    (panel,) = figure.axes
+    assert [t.get_text() for t in panel.get_yticklabels()] == ["soft", "arcface", "majority"]
+    points = list(panel.containers)
+    for point, estimate in zip(
+        points, fold_estimates(collector.grid, collector.results), strict=True
+    ):
+        (line,) = point.lines[2]
+        low, high = sorted(line.get_segments()[0][:, 0])
+        assert (low, high) == pytest.approx(estimate.interval)
+
+
+def test_one_objective_is_not_compared():
+    omissions = Omissions()
+    assert comparison(SeedTable("r", "r", "r", []), omissions) is None
+    assert omissions.lines() == ["one objective: nothing to compare"]
