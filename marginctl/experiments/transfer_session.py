@@ -242,6 +242,12 @@ def prepare_transfer(request: Request) -> TransferSession:
         )
     if request.tune and not recipe.tuned_by_default:
         raise RequestError("--tune: a probe has no learning rate: add --method fine-tune")
+    if not recipe.tuned_by_default and recipe.objectives != [PROBE_CLASSIFIER]:
+        names = ", ".join(map(str, recipe.objectives))
+        raise RequestError(
+            f"objectives = {names} with method = probe: expected none: a probe is a softmax "
+            "regression: leave --objective out, or add --method fine-tune"
+        )
     sources, skipped = load_source_models(recipe.source_models)
     device, data_folder = request.resolve_device(), request.data_folder
     loaded: dict[str, ImageDataset] = {}

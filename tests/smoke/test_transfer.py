@@ -98,7 +98,8 @@ def test_a_sweep_of_networks_is_probed_row_by_row(marginctl, networks, tmp_path)
     assert f"{damaged}: is corrupt: recomputing" in ran.err
     assert "cosine:scale=10" in ran.out
     found = marginctl(*arguments, *few, "--seed", "2", "--format", "markdown")
-    assert "| digits, mlp:width=16 | soft | probe |" in found.out
+    assert "| data: source model | probe | n |" in found.out
+    assert "| digits: digits, mlp:width=16 (soft) | " in found.out
     printed = marginctl(*arguments, *few, "--seed", "2", "--format", "csv").out
     assert printed.startswith("source_model,")
     # predictions that are gone come back
@@ -149,7 +150,14 @@ def test_fine_tuning_beside_a_probe(marginctl, networks, tmp_path):
     with (tmp_path / "p.csv").open() as file:
         own = [r for r in csv.DictReader(file) if r["method"] == "fine-tune"]
     assert len(own) == 4 * 360
-    assert "classifier" in marginctl(*arguments, *more).out
+    shown = marginctl(*arguments, *more, "--format", "markdown").out
+    assert "| fine-tune, cosine:scale=10 | probe | n |" in shown
+    assert "fine-tune, cosine:scale=10 against probe" in shown
+    (first, _) = found.json["tests"]
+    assert (first["baseline"], first["n"]) == ("probe", 2)
+    refused = marginctl(*arguments, "--objective", "arcface", "--set", "seeds=[0]")
+    assert refused.status == 2
+    assert "objectives = arcface with method = probe: expected none" in refused.err
     assert marginctl("report", tmp_path).err == ""
     # a store that holds results of transfer beside networks is a folder of starts all the same
     shutil.copytree(networks, tmp_path, dirs_exist_ok=True)

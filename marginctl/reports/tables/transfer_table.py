@@ -1,97 +1,171 @@
-"""Tables of `transfer`: a row for each source model and method, a column for each data set."""
+"""Tables of `transfer`: a row for each data set and source model, a column for each classifier."""
 
+import statistics
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from marginctl.experiments.records import PROBE_OBJECTIVE, EpochMetrics, TransferResult
 from marginctl.metrics.accuracy import wilson_interval
 from marginctl.recipe.image_recipe import ImageRecipe
 from marginctl.reports.tables.table import (
+    BETTER,
+    DIRECTIONS,
+    WORSE,
+    Cell,
     Report,
+    Row,
     Table,
     flat_record,
     mean_std,
     mean_std_json,
-    table_of_texts,
 )
+from marginctl.reports.tables.training_table import comparison_text
+from marginctl.results.compare import Comparison, compare_seeds, seeds_document
 from marginctl.utils.text import count_noun
 
 Group = list[TransferResult]
-# source model, its objective, the method with the grid's settings, the new classifier
-Row = tuple[str, str, str, str]
+
+
+class Place(NamedTuple):
+    """The place of a cell: data set and source model, and the new classifier."""
+
+    row: str
+    head: str
 
 
 def transfer_report(
     records: Sequence[TransferResult], recipe: ImageRecipe, failed: Sequence[str]
 ) -> Report:
     """Return what `transfer` prints; `failed` has a line for each trial without a result."""
-    groups: dict[Row, dict[str, Group]] = {}
+    groups: dict[Place, Group] = {}
     for record in records:
-        groups.setdefault(_row(record), {}).setdefault(record.data, []).append(record)
+        groups.setdefault(_place(record), []).append(record)
     cells = [
         {
-            "source_model": row[0],
-            "objective": row[1],
+            "source_model": group[0].source_model.row,
+            "objective": group[0].source_model.objective,
             "method": group[0].method,
             "setting": group[0].setting,
-            "classifier": row[3],
-            "data": data,
+            "head": place.head,
+            "classifier": group[0].objective,
+            "data": group[0].data,
             "n": len(_finite(group)),
             "top1": mean_std_json(_accuracies(group)),
             "diverged": len(group) - len(_finite(group)),
             "trials": [_trial(record) for record in group],
         }
-        for row, by_data in groups.items()
-        for data, group in by_data.items()
+        for place, group in groups.items()
     ]
     document = {
         "schema": 1,
         "command": "transfer",
         "recipe": recipe.model_dump(exclude={"about", "source_models"}),
         "cells": cells,
+        "tests": [seeds_document(c, place.head) for place, c in compare_heads(groups)],
         "failed": list(failed),
     }
     lines = [flat_record({k: v for k, v in cell.items() if k != "trials"}) for cell in cells]
     return Report([_table(groups)], lines, document)
 
 
-def _row(record: TransferResult) -> Row:
-    settings = {k: v for k, v in record.setting.items() if k not in ("data.name", "method")}
-    method = record.method + "".join(
-        f", {key.rpartition('.')[2]}={value}" for key, value in settings.items()
-    )
+def _place(record: TransferResult) -> Place:
     source = record.source_model
-    return source.row, source.objective, method, record.objective
+    trained = "" if source.objective == PROBE_OBJECTIVE else f" ({source.objective})"
+    return Place(f"{record.data}: {source.row}{trained}", head_of(record))
 
 
-def _table(groups: Mapping[Row, Mapping[str, Group]]) -> Table:
-    datasets = list(dict.fromkeys(data for by_data in groups.values() for data in by_data))
-    headings = ["source model", "trained with", "method", "classifier"]
-    if all(row[3] == PROBE_OBJECTIVE for row in groups):
-        headings.pop()
-    rows = [
-        [
-            *row[: len(headings)],
-            *(_text(by_data.get(data, [])) for data in datasets),
-            str(max(len(_finite(group)) for group in by_data.values())),
+def head_of(record: TransferResult) -> str:
+    """Return the name of a new classifier: `probe`, or `fine-tune` with its objective.
+
+    Values of a grid are a part of it.
+    """
+    settings = {k: v for k, v in record.setting.items() if k not in ("data.name", "method")}
+    parts = [record.method, *([] if record.probe else [record.objective])]
+    parts += [f"{key.rpartition('.')[2]}={value}" for key, value in settings.items()]
+    return ", ".join(parts)
+
+
+def compare_heads(groups: Mapping[Place, Group]) -> list[tuple[Place, Comparison]]:
+    """Compare the heads of each source model with the first, a probe if there is one.
+
+    Networks of one seed are paired: those of the source model, and those of the transfer.
+    """
+    results = []
+    for (row, head), group in groups.items():
+        ordered = sorted(group, key=lambda r: (r.source_model.seed or 0, r.seed))
+        results += [
+            (row, record.model_copy(update={"row": row, "objective": head, "seed": i}))
+            for i, record in enumerate(ordered)
         ]
-        for row, by_data in groups.items()
-    ]
-    notes: dict[str, None] = {}
-    for row, by_data in groups.items():
-        for data, group in by_data.items():
-            lines = [note for record in group if record.probe for note in record.probe.notes]
-            if diverged := len(group) - len(_finite(group)):
-                lines.append(f"diverged: {diverged} of {count_noun(len(group), 'run')}")
-            notes |= dict.fromkeys(f"{row[0]}, {row[2]} on {data}: {line}" for line in lines)
-    return table_of_texts(
-        "Top-1 in percent on the test set, of fine-tuning after the last epoch: mean ± standard "
-        "deviation over n networks or seeds; of a single one its 95 % Wilson interval.",
-        [*headings, *datasets, "n"],
-        rows,
-        notes=list(notes),
-        text_columns=len(headings) - 1,
+    compared = []
+    for row in dict.fromkeys(place.row for place in groups):
+        mine = [record for r, record in results if r == row]
+        first = next((r.objective for r in mine if r.objective == "probe"), mine[0].objective)
+        for comparison in compare_seeds(mine, first):
+            if comparison.test.p is not None:
+                compared.append((Place(row, first), comparison))
+    return compared
+
+
+def _table(groups: Mapping[Place, Group]) -> Table:
+    rows = list(dict.fromkeys(place.row for place in groups))
+    heads = list(dict.fromkeys(place.head for place in groups))
+    compared = compare_heads(groups)
+    marks = {(c.row, c.objective): DIRECTIONS[c.direction] for _, c in compared}
+    shown = []
+    for row in rows:
+        means = {h: _mean(groups.get(Place(row, h), [])) for h in heads}
+        best = max((m for m in means.values() if m is not None), default=None)
+        cells = [
+            Cell(
+                _text(groups[Place(row, head)]),
+                best=len(heads) > 1 and means[head] == best,
+                footnotes=marks.get((row, head), ""),
+            )
+            if (row, head) in groups
+            else None
+            for head in heads
+        ]
+        n = max(len(_finite(group)) for place, group in groups.items() if place.row == row)
+        shown.append(Row(row, (*cells, Cell(str(n)))))
+    return Table(
+        key="transfer",
+        title="",
+        caption="Top-1 in percent on the test set: mean ± standard deviation over n networks or "
+        "seeds; of a single one its 95 % Wilson interval. A column is a new classifier, a row a "
+        "data set and a source model.",
+        label_heading="data: source model",
+        columns=(*heads, "n"),
+        rows=tuple(shown),
+        notes=tuple(_notes(groups, compared)),
+        code_headings=False,
     )
+
+
+def _notes(
+    groups: Mapping[Place, Group], compared: Sequence[tuple[Place, Comparison]]
+) -> list[str]:
+    notes: dict[str, None] = {}
+    if compared:
+        notes[
+            f"{BETTER} {WORSE}  better or worse than {compared[0][0].head}: paired t-test over "
+            "networks or seeds, Holm-adjusted p < 0.05 (over the classifiers of a row)"
+        ] = None
+    for place, comparison in compared:
+        notes[comparison_text(comparison, place.head)] = None
+    for place, group in groups.items():
+        lines = [note for record in group if record.probe for note in record.probe.notes]
+        if diverged := len(group) - len(_finite(group)):
+            lines.append(f"diverged: {diverged} of {count_noun(len(group), 'run')}")
+        chosen = dict.fromkeys(r.chosen for r in group if r.chosen)
+        lines += [f"chosen on the validation part: {text}" for text in chosen]
+        notes |= dict.fromkeys(f"{place.row}, {place.head}: {line}" for line in lines)
+    return list(notes)
+
+
+def _mean(group: Group) -> float | None:
+    accuracies = _accuracies(group)
+    return round(statistics.fmean(accuracies), 2) if accuracies else None
 
 
 def _finite(group: Group) -> Group:
