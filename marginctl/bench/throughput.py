@@ -140,6 +140,9 @@ class _TableTrainer:
     def message(self, text: str) -> None:
         self._report(text)
 
+    def note(self, text: str) -> None:
+        self._report(text)
+
     def step(self, trial: Trial, step: int, total: int) -> None:
         """Report nothing: epochs are short here."""
 

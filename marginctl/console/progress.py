@@ -62,7 +62,7 @@ class ProgressDisplay:
     """
 
     def __init__(self, unit: str, body: Callable[[], RenderableType], *, quiet: bool) -> None:
-        self._body = body
+        self._body, self._quiet = body, quiet
         self.console = Console(stderr=True, highlight=False)
         self.is_live = not quiet and sys.stderr.isatty()  # rich's answer depends on FORCE_COLOR
         self.log = ThrottledLog(quiet=quiet or self.is_live)
@@ -108,6 +108,11 @@ class ProgressDisplay:
             self.console.print(Text(printable(text)))
         else:
             log_lines([text])
+
+    def note(self, text: str) -> None:
+        """Print a line that stays, unless the display is quiet."""
+        if not self._quiet:
+            self.message(text)
 
     def _render(self) -> Group:
         return Group(self._body(), self._progress.get_renderable(), Text(self.time_text))

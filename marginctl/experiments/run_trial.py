@@ -49,6 +49,9 @@ class Callback(Protocol):
 
     def message(self, text: str) -> None: ...
 
+    def note(self, text: str) -> None:
+        """Report progress in a line, which `--quiet` leaves out."""
+
     def step(self, trial: Trial, step: int, total: int) -> None: ...
 
     def epoch(self, trial: Trial, line: dict[str, Any]) -> None: ...

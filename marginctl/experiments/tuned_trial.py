@@ -94,7 +94,7 @@ class _CandidateCallback:
     """Forwards messages and steps; the epochs of candidates are not shown."""
 
     def __init__(self, callback: Callback) -> None:
-        self.message, self.step = callback.message, callback.step
+        self.message, self.note, self.step = callback.message, callback.note, callback.step
 
     def epoch(self, trial: Trial, line: dict[str, Any]) -> None:
         pass
@@ -131,7 +131,7 @@ def choose_candidate(
         epochs, fraction = rung.budget(trial.recipe.train.epochs)
         part = subsample(fit, fraction, seed=trial.seed)
         if context.world.is_main_process:
-            context.callback.message(
+            context.callback.note(
                 f"{trial}: tuning, round {number} of {len(RUNGS)}: "
                 f"{count_noun(len(remaining), 'candidate')}, {count_noun(epochs, 'epoch')} of "
                 f"{count_noun(len(part.train_y), 'image')} each, validated on "
@@ -152,7 +152,7 @@ def choose_candidate(
         remaining = remaining[: rung.keep]
     (_, chosen), *_ = remaining
     if context.world.is_main_process:
-        context.callback.message(f"{trial}: chosen: {chosen.candidate_name}")
+        context.callback.note(f"{trial}: chosen: {chosen.candidate_name}")
     return Choice(chosen, len(trial.candidates), seconds)
 
 

@@ -50,6 +50,8 @@ class Callback:
     def message(self, text):
         pass
 
+    note = message
+
     def step(self, trial, step, total):
         if step == self.after:
             self.signals.received = signal.SIGINT

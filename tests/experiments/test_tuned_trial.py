@@ -33,6 +33,8 @@ class Callback:
     def message(self, text):
         self.messages.append(text)
 
+    note = message
+
     def step(self, trial, step, total):
         self.steps += 1
         if self.steps == self._stop_after:

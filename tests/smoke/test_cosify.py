@@ -72,6 +72,8 @@ def test_a_killed_one_goes_on_to_the_same_weights(marginctl, store, monkeypatch)
             def message(self, text):
                 pass
 
+            note = message
+
             def epoch(self, trial, line):
                 pass
 

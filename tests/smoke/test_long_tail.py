@@ -124,6 +124,8 @@ def test_killed_and_resumed_it_is_the_same(marginctl, recipe, tmp_path, monkeypa
             def message(self, text):
                 pass
 
+            note = message
+
             def epoch(self, trial, line):
                 pass
 

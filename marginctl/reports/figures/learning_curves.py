@@ -29,12 +29,17 @@ _DIFFICULTY = ("sample_difficulty", "groups")
 
 
 def learning_curves(table: SeedTable, omissions: Omissions) -> Figure | None:
-    """Draw training loss and test top-1 by epoch, with the error on the right-hand axis."""
+    """Draw training loss and top-1 by epoch, with the error on the right-hand axis.
+
+    The accuracy is that of the test images; with a validation part, which alone is evaluated in
+    every epoch, that of the validation images.
+    """
+    part, images = ("val", "validation") if _has_validation(table) else ("test", "test")
     caption = (
         "Losses with different margins, scales or regularizers are not comparable; the accuracy is "
-        "that of the test images."
+        f"that of the {images} images."
     )
-    quantities = {"training loss (nats)": ("train", "loss"), "test top-1 (%)": ("test", "top1")}
+    quantities = {"training loss (nats)": ("train", "loss"), f"{images} top-1 (%)": (part, "top1")}
     figure = _by_epoch(table, omissions, quantities, caption)
 
     def complement(percent: Any) -> Any:
@@ -42,8 +47,13 @@ def learning_curves(table: SeedTable, omissions: Omissions) -> Figure | None:
 
     for block in figure.subfigs if figure else ():
         right = block.axes[1].secondary_yaxis("right", functions=(complement, complement))
-        right.set_ylabel("test error (%)")
+        right.set_ylabel(f"{images} error (%)")
     return figure
+
+
+def _has_validation(table: SeedTable) -> bool:
+    runs = [run for group in table.groups for run in group.runs]
+    return bool(runs) and all(run.training_result.validation is not None for run in runs)
 
 
 def mean_bias(table: SeedTable, omissions: Omissions) -> Figure | None:

@@ -31,9 +31,7 @@ FIGURES = Registry(
         "comparison": FigureEntry(
             f"{_HERE}.dot_plot:comparison", "Mean of each method with its 95 % interval"
         ),
-        "curves": FigureEntry(
-            f"{_CURVES}:learning_curves", "Training loss and test accuracy by epoch"
-        ),
+        "curves": FigureEntry(f"{_CURVES}:learning_curves", "Training loss and accuracy by epoch"),
         "rho": FigureEntry(
             f"{_CURVES}:mean_bias", "Mean bias rho by epoch (Large Margin in Softmax, eq. 7)"
         ),

@@ -371,8 +371,11 @@ def _metric_tables(
                     ]
                     rows.append([cell.row, cell.objective, *numbers])
             text = MISS_CAPTION if subject == "MISS" else caption.format(subject)
+            epoch = "after the last epoch"
+            if any(cell.validated for cell in cells):
+                epoch = "of the epoch that the validation part chose, or the last one"
             yield table_of_texts(
-                f"{text}, after the last epoch{tested}",
+                f"{text}, {epoch}{tested}",
                 ["data, model", "objective", *(metric.short_heading for metric in metrics)],
                 rows,
                 text_columns=1,
