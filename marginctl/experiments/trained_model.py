@@ -16,7 +16,10 @@ from marginctl.training.image_model import ImageModel, ImageRecord
 def check_one_model(session: Session) -> None:
     """Raise RequestError unless a validation part, or a single objective, leaves one model."""
     settings = {(trial.row, trial.objective) for trial in session.trials}
-    validated = all(images.has_validation for images in session.images.values())
+    validated = all(
+        session.images[trial.data].has_validation or trial.recipe.validation_fraction is not None
+        for trial in session.trials
+    )
     if len(settings) > 1 and not validated:
         raise RequestError(
             f"--save-model: {len(settings)} settings without a validation part, which chooses the "

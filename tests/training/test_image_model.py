@@ -13,7 +13,7 @@ from PIL import Image
 from marginctl.errors import RequestError
 from marginctl.experiments.evaluate import predict_run
 from marginctl.runs.model_file import load_model_file
-from marginctl.training.image_model import ImageModel
+from marginctl.training.image_model import ImageModel, ImageRecord
 
 
 @pytest.fixture(scope="module")
@@ -76,3 +76,14 @@ def test_several_objectives_without_validation_are_refused(folder, marginctl, tm
     ran = marginctl(*line, "--model", "mlp:width=8", "--save-model", tmp_path / "m")
     assert ran.status == 2
     assert len(ran.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("extra", [("--no-tune", "--set", "data.val_fraction=0.2"), ("--tune",)])
+def test_a_fraction_of_the_training_images_can_choose(marginctl, tmp_path, extra):
+    line = ["train", "--data", "digits", "--objective", "soft", "--objective", "arcface", "--out"]
+    line += [tmp_path / "runs", "--model", "mlp:width=8", "--epochs", "2", "--device", "cpu"]
+    line += ["--set", "data.subset_size=200", "--save-model", tmp_path / "m", *extra]
+    ran = marginctl(*line)
+    assert ran.status == 0, ran.err
+    assert "best validation accuracy" in ran.err.splitlines()[-1]
+    assert load_model_file(tmp_path / "m").record("images", ImageRecord).image_size == 8
