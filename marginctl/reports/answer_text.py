@@ -25,7 +25,10 @@ def answer_text(answer: Answer) -> str:
     """Return an answer as a sentence."""
     interval = ""
     if answer.interval is not None:
-        low, high = (_number(answer, end) for end in answer.interval)
+        ends = answer.interval
+        if _metric(answer).unit == "%":  # of two seeds it may be wider than what is possible
+            ends = max(0.0, ends[0]), min(100.0, ends[1])
+        low, high = (_number(answer, end) for end in ends)
         interval = f" ({low} to {high})"
     text = f"Best on {answer.row}: {answer.best} {_value(answer, answer.mean)}{interval}"
     n = f"n = {count_noun(answer.n, answer.counted)}"

@@ -20,6 +20,7 @@ needs_tensorboard = pytest.mark.skipif(
 )
 
 ARGUMENTS = ("train", "--data", "digits", "--model", "mlp:width=8", "--device", "cpu", "--quiet")
+ARGUMENTS += ("--no-tune",)
 ARGUMENTS += ("--set", "data.subset_size=200", "--objective", "cosine-ls", "--objective", "adacos")
 
 

@@ -19,7 +19,7 @@ def test_a_table_that_has_changed(marginctl, tmp_path):
     table.write_text(table.read_text().replace("6,1,a", "6,1,b"))
     ran = marginctl(*line)
     assert ran.status == 0
-    assert "the data has changed since: flowers.csv (finished trials: 1): recomputing" in ran.err
+    assert "the data has changed since: flowers.csv (finished trials: 4): recomputing" in ran.err
     assert first.items() < records(tmp_path / "runs").items()
     assert "has changed" not in marginctl(*line).err
 

@@ -54,7 +54,8 @@ def test_what_is_done_is_not_done_again(marginctl, trained):
     again = marginctl(*arguments, *objectives, "--format", "markdown")
     assert again.status == 0
     assert {p: p.stat().st_mtime_ns for p in out.rglob("result.json")} == stamps
-    assert again.out.startswith("| data, model | objective | n |")
+    assert again.out.startswith("Best on digits, ")
+    assert "| data, model | objective | n |" in again.out
     assert marginctl(*arguments, *objectives, "--format", "csv").out.count("\n") == 3
     planned = marginctl(*arguments, "--objective", "arcgrad", "--dry-run")
     assert "2 trials, 2 pending on cpu" in planned.out
