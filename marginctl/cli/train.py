@@ -13,6 +13,7 @@ def command(
     run: RunOptions,
     recipe: training_options.Recipe = None,
     data: training_options.Data = None,
+    groups: training_options.Groups = None,
     model: Annotated[
         str | None, option("NAME", "Backbone: NAME:option=value,...", complete=completion.model)
     ] = None,
@@ -32,6 +33,7 @@ def command(
     finished trials and checkpoints: the same command again resumes.
     """
     recipe_options = {
+        "data.groups": ("--groups", groups),
         "data.name": ("--data", data),
         "model": ("--model", model),
         "objectives": ("--objective", objective),

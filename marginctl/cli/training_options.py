@@ -33,6 +33,14 @@ Data = Annotated[
         complete=completion.images,
     ),
 ]
+Groups = Annotated[
+    str | None,
+    option(
+        "CSV|re:PATTERN",
+        "Hold out images of one person or object together: a CSV with the columns image and group, "
+        "or a pattern of file names, such as re:^(p\\d+)_.",
+    ),
+]
 Epochs = Annotated[int | None, option("N", "Number of epochs.", integer(1))]
 Tune = Annotated[
     bool | None,

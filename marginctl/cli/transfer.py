@@ -36,6 +36,7 @@ def command(
             complete=completion.images,
         ),
     ] = None,
+    groups: training_options.Groups = None,
     method: Annotated[
         list[Method] | None,
         option(
@@ -66,6 +67,7 @@ def command(
     recipe_options = {
         "source_models": ("--from", source_models or None),
         # the grid needs a base recipe that is valid by itself: its first values
+        "data.groups": ("--groups", groups),
         "data.name": ("--data", data[0] if data else None),
         "grid.data.name": ("--data", data or None),
         "method": ("--method", str(method[0]) if method else None),

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from marginctl.data.images.groups import ImageGroups, read_image_groups
 from marginctl.data.images.image_sets import ImageDataset, load_image_set
 from marginctl.data.images.registry import FOLDER_PREFIX, LIST_PREFIX
 from marginctl.data.images.subsets import label_noise, long_tailed, split_indices, subsample
@@ -119,6 +120,7 @@ def load_recipe_images(data: ImageData, folder: Path, *, test_only: bool = False
         stream=data.streamed,
         exclude=data.exclude,
         test_fraction=data.test_fraction,
+        groups=recipe_groups(data, folder),
         test_only=test_only,
     )
     if data.subset_size is not None or data.subset_fraction < 1:
@@ -128,6 +130,11 @@ def load_recipe_images(data: ImageData, folder: Path, *, test_only: bool = False
             images, data.imbalance_factor, max_per_class=data.max_per_class, seed=0
         )
     return label_noise(images, data.label_noise, seed=0) if data.label_noise else images
+
+
+def recipe_groups(data: ImageData, folder: Path) -> ImageGroups | None:
+    """Return the groups of a recipe's images; None if they are independent."""
+    return None if data.groups is None else read_image_groups(data.groups, folder)
 
 
 def check_images(recipe: ImageRecipe, images: ImageDataset) -> None:
@@ -180,7 +187,7 @@ def fit_images(recipe: ImageRecipe, images: ImageDataset, seed: int) -> ImageDat
     fraction = recipe.validation_fraction
     if fraction is None:
         return images
-    return images.hold_out(*split_indices(images.train_y, fraction, seed))
+    return images.hold_out(*split_indices(images.train_y, fraction, seed, images.groups))
 
 
 def check_logits_fit(images: ImageDataset) -> None:

@@ -12,7 +12,7 @@ from marginctl.data.images.registry import FOLDER_PREFIX, check_image_set_name, 
 from marginctl.data.images.summary import ImageSummary, inspect_image_set
 from marginctl.data.paths import resolve_path
 from marginctl.errors import RequestError
-from marginctl.experiments.checks import load_recipe_images
+from marginctl.experiments.checks import load_recipe_images, recipe_groups
 from marginctl.experiments.find_run import load_checkpoint
 from marginctl.experiments.source_scale import resolved_spec
 from marginctl.recipe.image_data import ImageData
@@ -95,7 +95,10 @@ def predict_run(
     section, test_only = recipe.data, False
     if data is not None:
         section, test_only = _other_data(data, recipe.data, image_size, data_dir)
-        summary = inspect_image_set(data, data_dir, section.test_fraction, test_only=test_only)
+        groups = recipe_groups(section, data_dir)
+        summary = inspect_image_set(
+            data, data_dir, section.test_fraction, groups, test_only=test_only
+        )
         if summary is not None and on_summary is not None:
             on_summary(data, summary)
     images = load_recipe_images(section, data_dir, test_only=test_only)
@@ -149,8 +152,8 @@ def _other_data(
         if path.startswith(FOLDER_PREFIX)
     ]
     same_folder = len(folders) == 2 and folders[0] == folders[1]
-    fraction = trained.test_fraction if same_folder else None
-    section = ImageData(name=name, image_size=image_size, load=load, test_fraction=fraction)
+    split = trained.model_dump(include={"test_fraction", "groups"}) if same_folder else {}
+    section = ImageData(name=name, image_size=image_size, load=load, **split)
     return section, not same_folder
 
 

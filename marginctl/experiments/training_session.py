@@ -23,6 +23,7 @@ from marginctl.experiments.checks import (
     fitted_images,
     load_recipe_images,
     read_recipe,
+    recipe_groups,
     runs_name,
 )
 from marginctl.experiments.find_run import ReferenceRun, find_reference_run
@@ -65,7 +66,8 @@ class Session:
         for trial in self.trials:
             data, images = trial.recipe.data, self.images[trial.data]
             if data.name not in summaries:
-                summary = inspect_image_set(data.name, self.data_dir, data.test_fraction)
+                groups = recipe_groups(data, self.data_dir)
+                summary = inspect_image_set(data.name, self.data_dir, data.test_fraction, groups)
                 if summary is not None:
                     summary.check_readable(data.name)
                     summaries[data.name] = with_pixel_duplicates(summary, images)

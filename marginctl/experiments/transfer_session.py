@@ -22,6 +22,7 @@ from marginctl.experiments.checks import (
     check_images,
     load_recipe_images,
     read_recipe,
+    recipe_groups,
     runs_name,
 )
 from marginctl.experiments.evaluate import predict_run
@@ -162,6 +163,7 @@ class TransferSession(Session):
             recipe.probe,
             trial.seed,
             check,
+            images.groups,
         )
         for note in probe.record["notes"]:
             context.callback.message(f"{trial}: {note}")
@@ -308,6 +310,11 @@ def _test_image_names(data: ImageData, images: ImageDataset, data_dir: Path) -> 
         return [images.test.path(row) for row in range(len(images.test))]
     if data.name.startswith(FOLDER_PREFIX):
         root = resolve_path(data.name.removeprefix(FOLDER_PREFIX), data_dir)
-        _, test = folders.list_image_folder(data.name, root, test_fraction=data.test_fraction)
+        _, test = folders.list_image_folder(
+            data.name,
+            root,
+            test_fraction=data.test_fraction,
+            groups=recipe_groups(data, data_dir),
+        )
         return [path for files in test.values() for path in files]
     return [str(i) for i in range(len(images.test_y))]

@@ -4,7 +4,13 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, Field, field_validator, model_validator
 
-from marginctl.data.images.registry import FOLDER_PREFIX, check_image_set_name, loading_modes
+from marginctl.data.images.groups import PATTERN_PREFIX, parse_pattern
+from marginctl.data.images.registry import (
+    FOLDER_PREFIX,
+    LIST_PREFIX,
+    check_image_set_name,
+    loading_modes,
+)
 from marginctl.recipe.fields import STRICT, map_all
 
 _Fraction = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
@@ -54,6 +60,14 @@ class ImageData(BaseModel):
             allow_inf_nan=False,
             description="fraction of the training images, drawn by the seed of a trial, that is "
             "its validation part: it chooses the epoch, and the test part is measured once",
+        ),
+    ] = None
+    groups: Annotated[
+        str | None,
+        Field(
+            description="images of one person or object, which are held out together: a CSV file "
+            "with the columns image and group, or re:PATTERN, whose first parentheses match the "
+            "group in a file's name"
         ),
     ] = None
     subset_fraction: Annotated[
@@ -130,6 +144,14 @@ class ImageData(BaseModel):
                 f"data.test_fraction = {self.test_fraction:g} of {self.name}: expected "
                 f"{FOLDER_PREFIX}PATH: other data sets have a test part"
             )
+        if self.groups is not None:
+            if not self.name.startswith((FOLDER_PREFIX, LIST_PREFIX)):
+                raise ValueError(
+                    f"data.groups = {self.groups} of {self.name}: expected {FOLDER_PREFIX}PATH or "
+                    f"{LIST_PREFIX}PATH, whose files have names"
+                )
+            if self.groups.startswith(PATTERN_PREFIX):
+                map_all([self.groups], parse_pattern)
         if self.imbalance_factor is None and self.max_per_class is not None:
             raise ValueError(
                 f"data.max_per_class = {self.max_per_class} without data.imbalance_factor: it is "

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from marginctl.data.images.groups import hold_out_groups
 from marginctl.metrics.accuracy import wilson_interval
 from marginctl.metrics.arrays import FloatArray, IntArray
 from marginctl.metrics.scoring_rules import nll
@@ -35,6 +36,7 @@ def fit_probe(
     probe: Probe,
     seed: int,
     check: Callable[[], None] = lambda: None,
+    groups: IntArray | None = None,
 ) -> ProbeResult:
     """Choose the penalty on a validation split, refit on all training images, and test once.
 
@@ -42,11 +44,12 @@ def fit_probe(
 
     Args:
         train_y, test_y: their classes, 0 .. num_classes - 1.
+        groups: of the training images, which are validated in whole groups.
     """
     began = time.perf_counter()
     penalties = probe.l2_penalties
     fit_rows, val_rows, notes = validation_split(
-        train_y, num_classes, probe.validation_fraction, seed
+        train_y, num_classes, probe.validation_fraction, seed, groups
     )
     candidates: list[dict[str, Any]] = []
     chosen, initial = penalties[len(penalties) // 2], None
@@ -93,13 +96,18 @@ def fit_probe(
 
 
 def validation_split(
-    y: IntArray, num_classes: int, fraction: float, seed: int
+    y: IntArray, num_classes: int, fraction: float, seed: int, groups: IntArray | None = None
 ) -> tuple[IntArray, IntArray, list[str]]:
     """Return rows to fit on, rows to validate on, and notes; each class is in both if it can be.
 
     Args:
-        fraction: of each class, for validation; at least one image and all but one at most.
+        fraction: of each class, for validation; at least one image and all but one at most. With
+            groups, of all images, in whole groups.
     """
+    if groups is not None:
+        what = "the validation part of a probe"
+        val_rows = hold_out_groups(what, y, groups, fraction, seed, "transfer")
+        return np.setdiff1d(np.arange(len(y)), val_rows), val_rows, []
     stream = generator(seed, "transfer", "validation")
     held_out = []
     for label in range(num_classes):

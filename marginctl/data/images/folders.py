@@ -19,6 +19,7 @@ from marginctl.data.images.content import (
     pass_over_reason,
     skipped_files,
 )
+from marginctl.data.images.groups import ImageGroups, hold_out_groups
 from marginctl.data.images.readers import ArraySplit
 from marginctl.data.images.registry import FOLDER_PREFIX
 from marginctl.data.paths import MissingDataError
@@ -195,7 +196,12 @@ def find_test_folder(name: str, root: Path, *, test_only: bool = False) -> Path:
 
 
 def list_image_folder(
-    name: str, root: Path, *, test_fraction: float | None = None, test_only: bool = False
+    name: str,
+    root: Path,
+    *,
+    test_fraction: float | None = None,
+    groups: ImageGroups | None = None,
+    test_only: bool = False,
 ) -> tuple[ClassFiles, ClassFiles]:
     """Return the training and the test files by class: `train/CLASS/*` and `val/CLASS/*`.
 
@@ -206,6 +212,7 @@ def list_image_folder(
         name: the image set's name, for messages.
         root: the folder.
         test_fraction: of a folder without parts; None for `TEST_FRACTION`.
+        groups: of images that belong together when a folder without parts is split.
         test_only: whether `train/` is not needed; the classes may be in the root itself, or there
             are none and the images are in the root.
 
@@ -224,7 +231,7 @@ def list_image_folder(
         classes = scan.images_by_class()
         check_no_parts(label, root, classes)
         _check_classes(label, root, classes)
-        return split_classes(label, root, classes, test_fraction)
+        return split_classes(label, root, classes, test_fraction, groups)
     test_root = find_test_folder(name, root, test_only=test_only)
     for folder in (test_root,) if test_only else (root / "train", test_root):
         if not os.path.isdir(folder):
@@ -304,9 +311,28 @@ def _check_classes(label: str, folder: Path, classes: ClassFiles) -> None:
 
 
 def split_classes(
-    label: str, root: Path, classes: ClassFiles, fraction: float | None
+    label: str,
+    root: Path,
+    classes: ClassFiles,
+    fraction: float | None,
+    groups: ImageGroups | None = None,
 ) -> tuple[ClassFiles, ClassFiles]:
-    """Split the images of each class; a class of two images or more is in both splits."""
+    """Split the images of each class; a class of two images or more is in both splits.
+
+    With groups, those of a group are in one split.
+    """
+    if groups is not None:
+        rows = [(name, file) for name, files in classes.items() for file in files]
+        labels = np.array([list(classes).index(name) for name, _ in rows], np.int64)
+        numbers = groups.numbers([file for _, file in rows])
+        held_out = hold_out_groups(
+            label, labels, numbers, fraction or TEST_FRACTION, 0, "test part"
+        )
+        tested = {rows[i] for i in held_out}
+        return (
+            {c: [f for f in files if (c, f) not in tested] for c, files in classes.items()},
+            {c: [f for f in files if (c, f) in tested] for c, files in classes.items()},
+        )
     train: ClassFiles = {}
     test: ClassFiles = {}
     for name, files in classes.items():
@@ -327,9 +353,10 @@ def decode_image_folder(
     image_size: int,
     *,
     test_fraction: float | None = None,
+    groups: ImageGroups | None = None,
     test_only: bool = False,
-) -> tuple[ArraySplit, ArraySplit, ArraySplit | None, tuple[str, ...]]:
-    """Return the training, test and validation part (or None) and the classes, decoded.
+) -> tuple[ArraySplit, ArraySplit, ArraySplit | None, tuple[str, ...], list[str]]:
+    """Return the training, test and validation part (or None), the classes and training files.
 
     Each image is rotated by its EXIF tag and converted to RGB; its largest centred square is
     resized (bilinear, antialiased), which equals resizing the short side and cropping. The
@@ -340,8 +367,11 @@ def decode_image_folder(
         RequestError: as `list_image_folder`, too many pixels, or files that are no images.
     """
     label = f"data set '{name}'"
-    splits = list_image_folder(name, root, test_fraction=test_fraction, test_only=test_only)
+    splits = list_image_folder(
+        name, root, test_fraction=test_fraction, groups=groups, test_only=test_only
+    )
     classes = tuple(splits[0])
+    files = [file for class_files in splits[0].values() for file in class_files]
     validation = None if test_only else list_validation_folder(name, root)
     listed = [*splits, *([] if validation is None else [validation])]
     count = sum(len(files) for split in listed for files in split.values())
@@ -358,7 +388,7 @@ def decode_image_folder(
     )
     if problems:
         raise RequestError(*(skipped.line(name) for skipped in skipped_files(problems)))
-    return train, test, val[0] if val else None, classes
+    return train, test, val[0] if val else None, classes, files
 
 
 def open_rgb(path: str | Path) -> "Image":

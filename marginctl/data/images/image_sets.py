@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from marginctl.data.images.groups import ImageGroups
 from marginctl.data.images.in_memory import InMemoryImages, load_in_memory
 from marginctl.data.images.on_disk import OnDiskImages, load_on_disk
 from marginctl.data.images.registry import loading_modes, parse_ood_name
@@ -20,6 +21,7 @@ def load_image_set(
     stream: bool,
     exclude: str | None = None,
     test_fraction: float | None = None,
+    groups: ImageGroups | None = None,
     test_only: bool = False,
 ) -> ImageDataset:
     """Return an image set: on disk if `stream`, else in memory.
@@ -33,10 +35,16 @@ def load_image_set(
             image_size,
             exclude=exclude,
             test_fraction=test_fraction,
+            groups=groups,
             test_only=test_only,
         )
     return load_in_memory(
-        name, data_dir, image_size, test_fraction=test_fraction, test_only=test_only
+        name,
+        data_dir,
+        image_size,
+        test_fraction=test_fraction,
+        groups=groups,
+        test_only=test_only,
     )
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marginctl.data.images.folders import decode_image_folder
+from marginctl.data.images.groups import ImageGroups
 from marginctl.data.images.readers import ArraySplit
 from marginctl.data.images.registry import (
     FOLDER_PREFIX,
@@ -37,6 +38,7 @@ class InMemoryImages:
         train_y, test_y: (N,) int64 labels, 0 .. num_classes - 1.
         classes: the class names, by label.
         val_x, val_y: the validation part; None if the set has no such part.
+        groups: (N,) group of each training image; None if they are independent.
     """
 
     name: str
@@ -47,6 +49,7 @@ class InMemoryImages:
     classes: tuple[str, ...]
     val_x: NDArray[np.uint8] | None = None
     val_y: NDArray[np.int64] | None = None
+    groups: NDArray[np.int64] | None = None
 
     @property
     def num_classes(self) -> int:
@@ -66,7 +69,8 @@ class InMemoryImages:
 
     def select(self, rows: NDArray[np.int64]) -> Self:
         """Return the data set with only these training images, in this order."""
-        return replace(self, train_x=self.train_x[rows], train_y=self.train_y[rows])
+        groups = None if self.groups is None else self.groups[rows]
+        return replace(self, train_x=self.train_x[rows], train_y=self.train_y[rows], groups=groups)
 
     @property
     def has_validation(self) -> bool:
@@ -80,10 +84,8 @@ class InMemoryImages:
 
     def hold_out(self, fit: NDArray[np.int64], validation: NDArray[np.int64]) -> Self:
         """Return the data set of some training images, with others of them as test split."""
-        x, y = self.train_x, self.train_y
-        return replace(
-            self, train_x=x[fit], train_y=y[fit], test_x=x[validation], test_y=y[validation]
-        )
+        x, y = self.train_x[validation], self.train_y[validation]
+        return replace(self.select(fit), test_x=x, test_y=y)
 
     def train_as_test(self) -> Self:
         """Return the data set with its training images as test split, in order and unaugmented."""
@@ -118,7 +120,7 @@ class InMemoryImages:
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the content: the same images from other files have the same digest."""
-        content = repr((self.classes, *self.split_digests.values()))
+        content = repr((self.classes, *self.split_digests.values(), *group_digest(self.groups)))
         return hashlib.sha256(content.encode()).hexdigest()
 
     @property
@@ -151,6 +153,13 @@ class InMemoryImages:
         return tuple(mean.tolist()), tuple(np.where(constant, 1.0, std).tolist())
 
 
+def group_digest(groups: NDArray[np.int64] | None) -> tuple[str, ...]:
+    """Return the SHA-256 of the groups of images; nothing without groups."""
+    if groups is None:
+        return ()
+    return (hashlib.sha256(np.ascontiguousarray(groups, "<i8").tobytes()).hexdigest(),)
+
+
 def split_digest(x: NDArray[np.uint8], y: NDArray[np.int64]) -> str:
     """Return the SHA-256 of a split's shape, pixels and labels."""
     content = hashlib.sha256(repr(x.shape).encode())
@@ -178,6 +187,7 @@ def load_in_memory(
     image_size: int = 64,
     *,
     test_fraction: float | None = None,
+    groups: ImageGroups | None = None,
     test_only: bool = False,
 ) -> InMemoryImages:
     """Return an image set, read from the data folder.
@@ -186,7 +196,7 @@ def load_in_memory(
         name: an image set's name, or `folder:PATH`.
         data_dir: the data folder.
         image_size: height and width of the images of a folder; other sets have their own.
-        test_fraction: test split of a folder without splits; see `list_image_folder`.
+        test_fraction, groups: test split of a folder without splits; see `list_image_folder`.
         test_only: whether the training split is left empty and its files are not needed.
 
     Raises:
@@ -201,10 +211,16 @@ def load_in_memory(
         if image_size < 1:
             raise RequestError(f"data.image_size = {image_size}: expected 1 or more")
         root = resolve_path(name.removeprefix(FOLDER_PREFIX), data_dir)
-        train, test, val, classes = decode_image_folder(
-            name, root, image_size, test_fraction=test_fraction, test_only=test_only
+        train, test, val, classes, files = decode_image_folder(
+            name,
+            root,
+            image_size,
+            test_fraction=test_fraction,
+            groups=groups,
+            test_only=test_only,
         )
-        return InMemoryImages(name, *train, *test, classes, *(val or ()))
+        images = InMemoryImages(name, *train, *test, classes, *(val or ()))
+        return images if groups is None else replace(images, groups=groups.numbers(files))
     entry = IMAGE_SETS[name]
     if entry.embedded:
         train, test = import_object(entry.embedded, f"image set '{name}'")()

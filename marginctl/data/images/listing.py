@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from marginctl.data.images import folders
+from marginctl.data.images.groups import ImageGroups
 from marginctl.data.paths import MissingDataError
 from marginctl.errors import RequestError
 
@@ -36,11 +37,15 @@ class Listing:
 
 
 def list_folder(
-    name: str, root: Path, test_only: bool, test_fraction: float | None = None
+    name: str,
+    root: Path,
+    test_only: bool,
+    test_fraction: float | None = None,
+    groups: ImageGroups | None = None,
 ) -> Listing:
     """List the images of class folders, as `list_image_folder`."""
     train, test = folders.list_image_folder(
-        name, root, test_fraction=test_fraction, test_only=test_only
+        name, root, test_fraction=test_fraction, groups=groups, test_only=test_only
     )
     classes = tuple(train)
     val = None if test_only else folders.list_validation_folder(name, root)

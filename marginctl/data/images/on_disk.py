@@ -12,6 +12,8 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from marginctl.data.images.groups import ImageGroups
+from marginctl.data.images.in_memory import group_digest
 from marginctl.data.images.listing import Listing, exclude_images, list_files, list_folder
 from marginctl.data.images.registry import (
     FOLDER_PREFIX,
@@ -83,6 +85,7 @@ class OnDiskImages:
         classes: the class names, by label.
         train, test: the files; the training split is empty where only the test split was loaded.
         val: the files of the validation part; None if the set has no such part.
+        groups: (N,) group of each training image; None if they are independent.
     """
 
     name: str
@@ -92,6 +95,7 @@ class OnDiskImages:
     train: FileSplit
     test: FileSplit
     val: FileSplit | None = None
+    groups: NDArray[np.int64] | None = None
 
     @property
     def train_y(self) -> NDArray[np.int64]:
@@ -131,12 +135,14 @@ class OnDiskImages:
     @cached_property
     def digest(self) -> str:
         splits = self.split_digests
-        content = repr(("files", self.image_size, self.classes, *splits.values()))
+        groups = group_digest(self.groups)
+        content = repr(("files", self.image_size, self.classes, *splits.values(), *groups))
         return hashlib.sha256(content.encode("utf-8", "surrogateescape")).hexdigest()
 
     def select(self, rows: NDArray[np.int64]) -> Self:
         """Return the data set with only these training images, in this order."""
-        return replace(self, train=self.train.select(rows))
+        groups = None if self.groups is None else self.groups[rows]
+        return replace(self, train=self.train.select(rows), groups=groups)
 
     @property
     def has_validation(self) -> bool:
@@ -149,7 +155,7 @@ class OnDiskImages:
 
     def hold_out(self, fit: NDArray[np.int64], validation: NDArray[np.int64]) -> Self:
         """Return the data set of some training images, with others of them as test split."""
-        return replace(self, train=self.train.select(fit), test=self.train.select(validation))
+        return replace(self.select(fit), test=self.train.select(validation))
 
     def train_as_test(self) -> Self:
         """Return the data set with its training images as test split, in order and unaugmented."""
@@ -219,6 +225,7 @@ def load_on_disk(
     *,
     exclude: str | None = None,
     test_fraction: float | None = None,
+    groups: ImageGroups | None = None,
     test_only: bool = False,
 ) -> OnDiskImages:
     """Return an image set on disk: its files are listed, labelled and looked up, but not read.
@@ -228,7 +235,7 @@ def load_on_disk(
         data_dir: the data folder.
         image_size: height and width of the images that a network gets.
         exclude: a file that lists test images to leave out; see `exclude_images`.
-        test_fraction: test split of a folder without splits; see `list_image_folder`.
+        test_fraction, groups: test split of a folder without splits; see `list_image_folder`.
         test_only: whether the training split is left empty and its files are not needed.
 
     Raises:
@@ -245,7 +252,7 @@ def load_on_disk(
         )
     root = find_on_disk(name, data_dir)
     if name.startswith(FOLDER_PREFIX):
-        listing = list_folder(name, root, test_only, test_fraction)
+        listing = list_folder(name, root, test_only, test_fraction, groups)
     elif name.startswith(LIST_PREFIX):
         listing = list_files(name, root, test_only)
     else:
@@ -256,9 +263,19 @@ def load_on_disk(
     test = listing.test
     if exclude is not None:
         test = exclude_images(test, name, resolve_path(exclude, data_dir))
-    parts = (listing.train, test, *([] if listing.val is None else [listing.val]))
-    splits = (make_file_split(name, root, rows) for rows in parts)
-    return OnDiskImages(name, root.absolute(), image_size, listing.classes, *splits)
+    images = OnDiskImages(
+        name,
+        root.absolute(),
+        image_size,
+        listing.classes,
+        make_file_split(name, root, listing.train),
+        make_file_split(name, root, test),
+        None if listing.val is None else make_file_split(name, root, listing.val),
+    )
+    if groups is None:
+        return images
+    files = [images.train.path(row) for row in range(len(images.train))]
+    return replace(images, groups=groups.numbers(files))
 
 
 def _find_layout(name: str, entry: ImageSet, data_dir: Path) -> Layout:

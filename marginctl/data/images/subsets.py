@@ -9,6 +9,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from marginctl.data.images.groups import hold_out_groups
 from marginctl.data.images.image_sets import ImageDataset
 from marginctl.errors import RequestError
 from marginctl.utils.seed import generator, stratified_order
@@ -113,13 +114,21 @@ def label_noise(images: ImageDataset, fraction: float, *, seed: int) -> ImageDat
 
 
 def split_indices(
-    labels: NDArray[np.int64], fraction: float, seed: int
+    labels: NDArray[np.int64],
+    fraction: float,
+    seed: int,
+    groups: NDArray[np.int64] | None = None,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the sorted rows of the images to fit and of the validation part, stratified.
 
     The validation part has round(fraction n) of n images, at least one, and leaves at least one of
-    each class; the parts of other seeds are independent.
+    each class; the parts of other seeds are independent. With groups (n,) it is as many whole
+    groups, as `hold_out_groups`.
     """
+    if groups is not None:
+        label, stream = "the validation part", "validation part"
+        validation = hold_out_groups(label, labels, groups, fraction, seed, stream)
+        return np.delete(np.arange(len(labels)), validation), validation
     order = stratified_order(labels, generator(seed, "validation part"))
     # the first rows of the order are one of each class: these are fitted
     count = min(max(1, round(fraction * len(order))), len(order) - len(np.unique(labels)))

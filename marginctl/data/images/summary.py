@@ -27,6 +27,7 @@ from marginctl.data.images.folders import (
     find_validation_folder,
     split_classes,
 )
+from marginctl.data.images.groups import ImageGroups
 from marginctl.data.images.image_sets import ImageDataset
 from marginctl.data.images.in_memory import InMemoryImages
 from marginctl.data.images.listing import read_class_names, read_list
@@ -116,7 +117,12 @@ def inspect_images(path: Path) -> ImageSummary:
 
 
 def inspect_image_set(
-    name: str, data_dir: Path, test_fraction: float | None = None, *, test_only: bool = False
+    name: str,
+    data_dir: Path,
+    test_fraction: float | None = None,
+    groups: ImageGroups | None = None,
+    *,
+    test_only: bool = False,
 ) -> ImageSummary | None:
     """Return the summary of `folder:PATH` or `list:PATH`; None for a named image set.
 
@@ -124,7 +130,8 @@ def inspect_image_set(
     """
     prefix, _, path = name.partition(":")
     if f"{prefix}:" == FOLDER_PREFIX:
-        return _inspect_folder(resolve_path(path, data_dir), test_fraction, test_only=test_only)
+        root = resolve_path(path, data_dir)
+        return _inspect_folder(root, test_fraction, groups, test_only=test_only)
     if f"{prefix}:" == LIST_PREFIX:
         return _inspect_list(resolve_path(path, data_dir))
     return None
@@ -153,7 +160,9 @@ def with_pixel_duplicates(summary: ImageSummary, images: ImageDataset) -> ImageS
     return replace(summary, remarks=[*summary.remarks, remark])
 
 
-def _inspect_folder(root: Path, fraction: float | None, *, test_only: bool) -> ImageSummary:
+def _inspect_folder(
+    root: Path, fraction: float | None, groups: ImageGroups | None = None, *, test_only: bool
+) -> ImageSummary:
     if not root.is_dir():
         raise MissingDataError(f"{root}: no such folder: expected a folder of images")
     scan = FolderScan(root)
@@ -170,7 +179,9 @@ def _inspect_folder(root: Path, fraction: float | None, *, test_only: bool) -> I
             parts = {"test": classes}
         elif any(classes.values()):
             check_no_parts(str(root), root, classes)
-            parts["train"], parts["test"] = split_classes(str(root), root, classes, fraction)
+            parts["train"], parts["test"] = split_classes(
+                str(root), root, classes, fraction, groups
+            )
             remarks = [
                 f"no train/ and val/: {fraction or TEST_FRACTION:.0%} of each class are test "
                 "images, always the same ones (data.test_fraction)"
@@ -180,6 +191,8 @@ def _inspect_folder(root: Path, fraction: float | None, *, test_only: bool) -> I
             f"{root}: no images: expected PART/CLASS/IMAGE, CLASS/IMAGE or images",
             *(skipped.line(str(root)) for skipped in skipped_files(scan.skipped)),
         )
+    if groups is not None:
+        remarks += _group_remarks(groups, parts)
     if present:
         remarks += _part_remarks(
             present,
@@ -191,6 +204,24 @@ def _inspect_folder(root: Path, fraction: float | None, *, test_only: bool) -> I
         folder = 1 if present else 0
         remarks += _nesting_remarks(parts, folder + 1) + _class_remarks(parts, folder)
     return _summarize(root, parts, scan.skipped, remarks, no_classes=bool(flat))
+
+
+def _group_remarks(groups: ImageGroups, parts: Parts) -> list[str]:
+    """Return a remark on the groups, and one if some are in several parts."""
+    files = {p: [f for names in classes.values() for f in names] for p, classes in parts.items()}
+    numbers = groups.numbers([file for part in files.values() for file in part])
+    edges = np.cumsum([len(part) for part in files.values()])[:-1]
+    counts = Counter(n for part in np.split(numbers, edges) for n in set(part.tolist()))
+    remarks = [
+        f"{count_noun(len(counts), 'group')} of images (data.groups): those of a group are held "
+        "out together"
+    ]
+    if shared := sum(n > 1 for n in counts.values()):
+        remarks.append(
+            f"{count_noun(shared, 'group')} of images in several parts: what is learned about them "
+            "leaks into the test"
+        )
+    return remarks
 
 
 def _part_remarks(
