@@ -4,12 +4,13 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, Field, field_validator, model_validator
 
-from marginctl.data.images.groups import PATTERN_PREFIX, parse_pattern
 from marginctl.data.images.registry import (
     FOLDER_PREFIX,
     LIST_PREFIX,
+    PATTERN_PREFIX,
     check_image_set_name,
     loading_modes,
+    parse_pattern,
 )
 from marginctl.recipe.fields import STRICT, map_all
 

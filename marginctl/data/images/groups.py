@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from marginctl.data.images.registry import PATTERN_PREFIX, parse_pattern
 from marginctl.data.paths import resolve_path
 from marginctl.errors import RequestError
 from marginctl.utils.seed import generator
 from marginctl.utils.text import count_noun, join_names
 
-PATTERN_PREFIX = "re:"
 COLUMNS = ("image", "group")
 
 IntArray = NDArray[np.int64]
@@ -81,25 +81,6 @@ def read_image_groups(source: str, data_dir: Path) -> ImageGroups:
         )
     images, groups = (frame[name].astype(str) for name in COLUMNS)
     return ImageGroups(source, None, dict(zip(images, groups, strict=True)))
-
-
-def parse_pattern(source: str) -> re.Pattern[str]:
-    """Return the pattern of `re:PATTERN`.
-
-    Raises:
-        RequestError: it is no regular expression, or has no group.
-    """
-    text = source.removeprefix(PATTERN_PREFIX)
-    try:
-        pattern = re.compile(text)
-    except re.error as error:
-        raise RequestError(f"data.groups = {source}: no regular expression: {error}") from None
-    if pattern.groups < 1:
-        raise RequestError(
-            f"data.groups = {source}: expected parentheses around the name of the group, such as "
-            f"{PATTERN_PREFIX}^(patient\\d+)_"
-        )
-    return pattern
 
 
 def hold_out_groups(

@@ -3,12 +3,15 @@
 An image set is added by an entry in `IMAGE_SETS`, or by a plug-in.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from marginctl.errors import RequestError
 from marginctl.utils.registry import Registry
 
 FOLDER_PREFIX = "folder:"
+PATTERN_PREFIX = "re:"  # of the groups of images, by their file names
 LIST_PREFIX = "list:"
 OOD_GROUPS = ("near", "far")
 _READERS = "marginctl.data.images.readers"
@@ -297,3 +300,22 @@ def parse_ood_name(text: str) -> tuple[str | None, str]:
     if group in OOD_GROUPS:
         return group, check_image_set_name(name)
     return None, check_image_set_name(text)
+
+
+def parse_pattern(source: str) -> re.Pattern[str]:
+    """Return the pattern of `re:PATTERN`.
+
+    Raises:
+        RequestError: it is no regular expression, or has no group.
+    """
+    text = source.removeprefix(PATTERN_PREFIX)
+    try:
+        pattern = re.compile(text)
+    except re.error as error:
+        raise RequestError(f"data.groups = {source}: no regular expression: {error}") from None
+    if pattern.groups < 1:
+        raise RequestError(
+            f"data.groups = {source}: expected parentheses around the name of the group, such as "
+            f"{PATTERN_PREFIX}^(patient\\d+)_"
+        )
+    return pattern
