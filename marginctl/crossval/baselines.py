@@ -8,15 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from marginctl.crossval.folds import FloatArray, IntArray, partition
+from marginctl.crossval.folds import FloatArray
 from marginctl.crossval.preprocessing import encode
 from marginctl.crossval.stack import Choice, NetworkSplit, Stack, StackResult, evaluate_network
 from marginctl.data.tabular.dataset import TabularDataset
-from marginctl.recipe.uci_cv import Baseline
+from marginctl.recipe.uci_cv import SklearnBaseline
 
-INNER_FOLDS = 3
 MAX_CATEGORIES = 255  # that scikit-learn's histograms can hold
-# The settings from which the inner folds choose.
+# The settings from which the inner folds choose: ours, as few as the tuning of a network allows.
 GRIDS: Mapping[str, Mapping[str, Sequence[float]]] = {
     "majority": {},
     "logistic-regression": {"C": (0.01, 0.1, 1.0, 10.0)},
@@ -38,9 +37,9 @@ def train_baseline(
     """
     from threadpoolctl import threadpool_limits
 
-    assert isinstance(stack.objective, Baseline)
+    assert isinstance(stack.objective, SklearnBaseline)
     started = time.perf_counter()
-    splits = sorted(stack.networks, key=lambda n: (n.repeat, n.fold))
+    splits = stack.by_number
     tests, collapsed, all_probabilities = [], [], []
     choices: list[Choice] = []
     with warnings.catch_warnings(), threadpool_limits(1):
@@ -70,6 +69,7 @@ def _fit(stack: Stack, split: NetworkSplit) -> tuple[FloatArray, Choice]:
     from sklearn.dummy import DummyClassifier
     from sklearn.model_selection import GridSearchCV
 
+    assert isinstance(stack.objective, SklearnBaseline)
     dataset, train = stack.dataset, split.train
     y = dataset.y[train]
     name = str(stack.objective)
@@ -78,7 +78,7 @@ def _fit(stack: Stack, split: NetworkSplit) -> tuple[FloatArray, Choice]:
         model: Any = DummyClassifier(strategy="prior").fit(x[train], y)
         choice = Choice(0, float(100 * model.score(x[train], y)))
     else:
-        folds = _inner_folds(stack, split)
+        folds = stack.inner_folds(split, min(stack.objective.inner_folds, len(train)))
         splits = [(np.delete(np.arange(len(train)), test), test) for test in folds]
         prefix = "logisticregression__" if name == "logistic-regression" else ""
         grid = {prefix + key: values for key, values in GRIDS[name].items()}
@@ -89,7 +89,7 @@ def _fit(stack: Stack, split: NetworkSplit) -> tuple[FloatArray, Choice]:
     return probabilities, choice
 
 
-def baseline_settings(baseline: Baseline) -> list[str]:
+def baseline_settings(baseline: SklearnBaseline) -> list[str]:
     """Return the settings from which a baseline chooses, as `C=0.1`; one without options."""
     grid = GRIDS[baseline.name]
     names = sorted(grid)  # the order of scikit-learn's ParameterGrid
@@ -97,19 +97,6 @@ def baseline_settings(baseline: Baseline) -> list[str]:
         ", ".join(f"{name}={value:g}" for name, value in zip(names, values, strict=True))
         for values in itertools.product(*(grid[name] for name in names))
     ]
-
-
-def _inner_folds(stack: Stack, split: NetworkSplit) -> list[IntArray]:
-    y = stack.dataset.y[split.train]
-    return partition(
-        y,
-        min(INNER_FOLDS, len(y)),
-        stratified=bool(stack.protocol.stratified),
-        seed=stack.seed,
-        repeat=split.repeat,
-        outer_fold=split.fold,
-        groups=stack.groups_of(split.train),
-    )
 
 
 def _estimator(name: str, dataset: TabularDataset) -> Any:

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from multiprocessing import connection
 from typing import Any, Protocol
 
-from marginctl.crossval.stack import Choice, Stack
+from marginctl.crossval.stack import Choice, Stack, StackResult
 from marginctl.errors import MarginctlError
-from marginctl.recipe.uci_cv import Baseline
+from marginctl.recipe.uci_cv import SklearnBaseline
 from marginctl.runs.run_dir import NETWORKS, PREDICTIONS
 
 
@@ -55,12 +55,12 @@ class TrainedStack:
     """The results of a stack and the requested outputs.
 
     Attributes:
-        result: a `StackResult`, whose module imports torch.
+        result: of all its networks.
         predictions, arrays: for predictions.csv and networks.npz, where requested.
         choices: of a tuned stack or a baseline, one of each network.
     """
 
-    result: Any
+    result: StackResult
     predictions: list[tuple[Any, ...]] | None = None
     arrays: dict[str, Any] | None = None
     choices: Sequence[Choice] = ()
@@ -109,7 +109,7 @@ def train(
     if cancelled():
         raise CancelledTrainingError
     reporter = _CostReporter(report, cancelled)
-    if isinstance(stack.objective, Baseline):
+    if isinstance(stack.objective, SklearnBaseline):
         return _train_baseline(stack, outputs, reporter)
     from marginctl.crossval.stacked_trainer import train_stack
 
@@ -143,10 +143,9 @@ def _train_baseline(stack: Stack, outputs: frozenset[str], reporter: _CostReport
     reporter.flush()
     predictions = None
     if PREDICTIONS in outputs:
-        splits = sorted(stack.networks, key=lambda n: (n.repeat, n.fold))
         predictions = [
             (int(row), split.repeat, split.fold, int(p[row].argmax()), float(p[row].max()))
-            for split, p in zip(splits, probabilities, strict=True)
+            for split, p in zip(stack.by_number, probabilities, strict=True)
             for row in split.test
         ]
     return TrainedStack(result, predictions, None, choices)

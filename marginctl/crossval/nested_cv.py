@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from marginctl.crossval.folds import partition
 from marginctl.crossval.stack import (
     Choice,
     NetworkSplit,
@@ -50,7 +49,7 @@ def train_tuned(stack: Stack, device: str, report_cost: Callable[[float], None])
     started = time.perf_counter()
     tuning = stack.tuning
     assert tuning is not None
-    outer = _by_number(stack)
+    outer = stack.by_number
     scores = np.empty((len(tuning.candidates), len(outer)), np.int64)
     groups = _stackable_candidates(tuning)
     inner_networks = inner_splits(stack)
@@ -89,10 +88,6 @@ def train_tuned(stack: Stack, device: str, report_cost: Callable[[float], None])
     return TunedStack(result, networks, choices)
 
 
-def _by_number(stack: Stack) -> list[NetworkSplit]:
-    return sorted(stack.networks, key=lambda n: (n.repeat, n.fold))
-
-
 def _stackable_candidates(tuning: StackTuning) -> list[list[int]]:
     """Group the indices of candidates that can share a stack."""
     by_objective: dict[str, list[int]] = {}
@@ -128,17 +123,9 @@ def inner_splits(stack: Stack) -> list[NetworkSplit]:
     tuning = stack.tuning
     assert tuning is not None
     splits = []
-    for network in _by_number(stack):
+    for network in stack.by_number:
         first = stack.folds + network.fold * tuning.inner_folds
-        folds = partition(
-            stack.dataset.y[network.train],
-            tuning.inner_folds,
-            stratified=stack.protocol.stratified,
-            seed=stack.seed,
-            repeat=network.repeat,
-            outer_fold=network.fold,
-            groups=stack.groups_of(network.train),
-        )
+        folds = stack.inner_folds(network, tuning.inner_folds)
         for i, positions in enumerate(folds):
             train, test = np.delete(network.train, positions), network.train[positions]
             splits.append(NetworkSplit(network.repeat, first + i, train, test))

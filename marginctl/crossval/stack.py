@@ -16,7 +16,7 @@ from marginctl.crossval.search_space import VARIANT_KEYS, Candidate
 from marginctl.data.tabular.dataset import TabularDataset
 from marginctl.objectives.parsing import ParsedObjective
 from marginctl.objectives.parts import ObjectiveSpec
-from marginctl.recipe.uci_cv import Baseline, Protocol
+from marginctl.recipe.uci_cv import Protocol, SklearnBaseline
 from marginctl.utils.seed import generator
 
 # A stack's weights, gradients and moments take about this much: smaller stacks spend their time
@@ -146,7 +146,7 @@ class Stack:
     """
 
     dataset: TabularDataset
-    objective: ParsedObjective | Baseline
+    objective: ParsedObjective | SklearnBaseline
     protocol: Protocol
     seed: int
     first: int
@@ -205,9 +205,23 @@ class Stack:
             groups=self.dataset.groups,
         )
 
-    def groups_of(self, rows: IntArray) -> IntArray | None:
-        """Return the groups of some rows, None where rows are independent."""
-        return None if self.dataset.groups is None else self.dataset.groups[rows]
+    @property
+    def by_number(self) -> list[NetworkSplit]:
+        """The splits of the networks by number, repeat * folds + fold."""
+        return sorted(self.networks, key=lambda n: (n.repeat, n.fold))
+
+    def inner_folds(self, network: NetworkSplit, count: int) -> list[IntArray]:
+        """Return the positions in a network's training rows of each of its inner test folds."""
+        groups = self.dataset.groups
+        return partition(
+            self.dataset.y[network.train],
+            count,
+            stratified=self.protocol.stratified,
+            seed=self.seed,
+            repeat=network.repeat,
+            outer_fold=network.fold,
+            groups=None if groups is None else groups[network.train],
+        )
 
     @property
     def num_classes(self) -> int:
@@ -227,7 +241,7 @@ class Stack:
     @property
     def cost(self) -> float:
         """The relative training time of the stack, for estimates of the remaining time."""
-        if isinstance(self.objective, Baseline):
+        if isinstance(self.objective, SklearnBaseline):
             seconds = _seconds_per_network(self.objective, self.dataset)
             return COST_PER_SECOND * seconds * (self.last - self.first)
         count: float = (self.last - self.first) * len(self.variants)
@@ -250,7 +264,7 @@ class Stack:
         return sum(search) + sum(final)
 
 
-def _seconds_per_network(baseline: Baseline, dataset: TabularDataset) -> float:
+def _seconds_per_network(baseline: SklearnBaseline, dataset: TabularDataset) -> float:
     """Return the rough seconds that a baseline takes on one fold."""
     rows, columns = dataset.num_rows, dataset.num_features
     if baseline.name == "gradient-boosting":
@@ -289,7 +303,7 @@ def group_stackable(protocols: Sequence[Protocol]) -> list[list[int]]:
 
 def build_stacks(
     dataset: TabularDataset,
-    objective: ParsedObjective | Baseline,
+    objective: ParsedObjective | SklearnBaseline,
     protocol: Protocol,
     seed: int,
     tuning: StackTuning | None = None,
@@ -318,7 +332,7 @@ def build_stacks(
     return [
         Stack(dataset, objective, protocol, seed, first, last, tuning, measured=measured)
         for first, last in _stack_ranges(
-            dataset, protocol, by_repeat=isinstance(objective, Baseline)
+            dataset, protocol, by_repeat=isinstance(objective, SklearnBaseline)
         )
     ]
 

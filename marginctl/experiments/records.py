@@ -52,7 +52,7 @@ class CVResult(Result):
         metrics: (repeats, folds) other metrics of each network by name, None where not defined.
         confusion: (C, C) test rows by true and predicted class, summed over all networks.
         class_names: of the C classes.
-        row_correct: of a fixed test split, how many of the repeats classify each test row rightly.
+        row_correct: of a fixed test split, how many repeats classify each test row correctly.
     """
 
     dataset: str
@@ -167,7 +167,8 @@ class TrainingResult(Result):
     """The result of training one network on images.
 
     Attributes:
-        evaluation: metrics after the last epoch by section; read them through the metric registry.
+        evaluation: metrics of the trained network by section; read them through the metric
+            registry.
         last, best: test metrics after the last and the best epoch; of a run with a validation
             part, both of the epoch that this part chose.
         validation: the metrics of the chosen epoch on the validation part; None without one.

@@ -12,7 +12,7 @@ from marginctl.experiments.uci_cv_execution import Outcome
 from marginctl.experiments.uci_cv_session import UciCvSession
 from marginctl.experiments.uci_cv_trial import CVTrial
 from marginctl.objectives.parsing import ParsedObjective
-from marginctl.recipe.uci_cv import Baseline
+from marginctl.recipe.uci_cv import SklearnBaseline
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def _best(results: Sequence[tuple[CVTrial, CVResult]]) -> tuple[CVTrial, float |
     trials: dict[str, CVTrial] = {}
     accuracies: dict[str, list[float]] = {}
     for trial, result in results:
-        if isinstance(trial.objective, Baseline):
+        if isinstance(trial.objective, SklearnBaseline):
             continue
         trials.setdefault(str(trial.objective), trial)
         if result.inner_accuracy is not None:

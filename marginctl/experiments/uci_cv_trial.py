@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from marginctl import NUMERICS
-from marginctl.crossval.baselines import INNER_FOLDS, baseline_settings
+from marginctl.crossval.baselines import baseline_settings
 from marginctl.crossval.folds import SMALLEST_SPREAD, FloatArray
 from marginctl.crossval.search_space import (
     VARIANT_KEYS,
@@ -34,7 +34,7 @@ from marginctl.errors import RequestError
 from marginctl.metrics.registry import FOLD_METRICS
 from marginctl.objectives.parsing import ParsedObjective
 from marginctl.objectives.parts import plugin_origins
-from marginctl.recipe.uci_cv import Baseline, Protocol, UciCvRecipe
+from marginctl.recipe.uci_cv import INNER_FOLDS, Protocol, SklearnBaseline, UciCvRecipe
 from marginctl.runs.run_dir import NETWORKS, digest
 from marginctl.utils.text import count_noun, join_names
 
@@ -50,7 +50,7 @@ class CVTrial:
     """
 
     dataset: TabularDataset
-    objective: ParsedObjective | Baseline
+    objective: ParsedObjective | SklearnBaseline
     protocol: Protocol
     seed: int
     tuning: StackTuning | None = None
@@ -68,7 +68,7 @@ class CVTrial:
         """All that the result depends on, without defaults: a new option changes no id."""
         protocol = self.protocol.model_dump(exclude_defaults=True)
         plugins = []
-        if isinstance(self.objective, Baseline):
+        if isinstance(self.objective, SklearnBaseline):
             protocol = {
                 k: v for k, v in protocol.items() if k in ("folds", "repeats", "stratified")
             }
@@ -89,6 +89,8 @@ class CVTrial:
     @property
     def _stack_identity(self) -> dict[str, Any]:
         identity: dict[str, Any] = {}
+        if isinstance(self.objective, SklearnBaseline):
+            identity["inner_folds"] = self.objective.inner_folds
         if self.tuning is not None:
             identity["tune"] = {
                 "inner_folds": self.tuning.inner_folds,
@@ -142,7 +144,7 @@ class CVTrial:
 
     def files(self, requested: frozenset[str]) -> frozenset[str]:
         """Return those of the requested files that the trial has; a baseline is no network."""
-        return requested - {NETWORKS} if isinstance(self.objective, Baseline) else requested
+        return requested - {NETWORKS} if isinstance(self.objective, SklearnBaseline) else requested
 
     def select_result(self, result: Any) -> Any:
         """Return this trial's part of a stack's result."""
@@ -214,7 +216,7 @@ class CVTrial:
             result["class_names"] = list(self.dataset.classes)
             if fixed is not None:
                 result["row_correct"] = sum(r.right.sum(0) for r in results).tolist()
-        if isinstance(self.objective, Baseline) and choices:
+        if isinstance(self.objective, SklearnBaseline) and choices:
             result |= _choices_json(baseline_settings(self.objective), choices)
         if self.tuning is not None:
             names = [str(c) for c in self.tuning.candidates]
@@ -271,13 +273,16 @@ def expand_cv_trials(recipe: UciCvRecipe, datasets: Iterable[TabularDataset]) ->
         and len(set(d.y.tolist())) == d.num_rows
     ]
     inner_folds = recipe.tune.inner_folds if recipe.tune is not None else 0
+    baseline_folds = inner_folds or INNER_FOLDS
     problems += [
         f"data set '{d.name}': tune.inner_folds = {inner_folds}, expected at most the "
         f"{count_noun(rows, 'training row')} of a fold: use a larger table, or --no-tune"
         for d in datasets
         if (rows := _smallest_training_part(d, recipe.protocol)) < inner_folds
     ]
-    problems += _group_problems(recipe, datasets)
+    problems += _group_problems(
+        recipe, datasets, baseline_folds if recipe.baselines else inner_folds
+    )
     if problems:
         raise RequestError(*problems)
     tunings: dict[ParsedObjective, StackTuning | None] = dict.fromkeys(recipe.objectives)
@@ -301,7 +306,9 @@ def expand_cv_trials(recipe: UciCvRecipe, datasets: Iterable[TabularDataset]) ->
         for seed in recipe.seeds
     ]
     return trials + [
-        CVTrial(dataset, Baseline(name), recipe.protocol, seed, measured=True)
+        CVTrial(
+            dataset, SklearnBaseline(name, baseline_folds), recipe.protocol, seed, measured=True
+        )
         for dataset in datasets
         for name in recipe.baselines
         for seed in recipe.seeds
@@ -318,9 +325,10 @@ def _smallest_training_part(dataset: TabularDataset, protocol: Protocol) -> int:
     return dataset.num_rows - sum(math.ceil(rows / protocol.folds) for rows in parts)
 
 
-def _group_problems(recipe: UciCvRecipe, datasets: Iterable[TabularDataset]) -> list[str]:
+def _group_problems(
+    recipe: UciCvRecipe, datasets: Iterable[TabularDataset], inner: int
+) -> list[str]:
     problems = []
-    inner = recipe.tune.inner_folds if recipe.tune else INNER_FOLDS if recipe.baselines else 0
     for dataset in datasets:
         if dataset.groups is None:
             continue

@@ -180,7 +180,9 @@ METRICS = Registry("metric", Metric, _BY_NAME)
 # The metrics of a cross-validation's folds, by their names there. Their numbers are recorded as
 # they are defined: accuracies in percent, the others as fractions or nats.
 FOLD_METRICS = {
-    name: replace(metric, path=(), factor=1.0, unit=metric.unit if metric.factor == 1 else "")
+    name: replace(
+        metric, name=name, path=(), factor=1.0, unit=metric.unit if metric.factor == 1 else ""
+    )
     for name, metric in (
         ("accuracy", replace(_BY_NAME["top1"], label="accuracy")),
         *((name, _BY_NAME[name]) for name in ("balanced_accuracy", "macro_f1", "auroc")),

@@ -36,13 +36,19 @@ from marginctl.utils.text import did_you_mean
 
 BaselineName = Literal["majority", "logistic-regression", "gradient-boosting"]
 BASELINES: tuple[str, ...] = get_args(BaselineName)
+INNER_FOLDS = 3  # of tuning and of the baselines, unless the recipe says otherwise; our choice
 
 
 @dataclass(frozen=True)
-class Baseline:
-    """A classifier of scikit-learn that is compared with the objectives."""
+class SklearnBaseline:
+    """A classifier of scikit-learn that is compared with the objectives.
+
+    Attributes:
+        inner_folds: of the training rows, which choose its setting.
+    """
 
     name: str
+    inner_folds: int = INNER_FOLDS
 
     def __str__(self) -> str:
         return self.name
@@ -201,7 +207,7 @@ class Tune(SearchSpace):
         dict[str, Annotated[list[Any], Field(min_length=1)]],
         Field(description="keys of the protocol, each with its values"),
     ] = {}
-    inner_folds: Annotated[int, Field(ge=2, le=1000)] = 3
+    inner_folds: Annotated[int, Field(ge=2, le=1000)] = INNER_FOLDS
 
     @property
     def is_grid(self) -> bool:

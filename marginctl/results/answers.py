@@ -11,7 +11,7 @@ from marginctl.results import statistics as tests
 from marginctl.results.compare import SIGNIFICANT, Comparison, Comparisons, Interval, paired_folds
 from marginctl.results.cv_cells import Cell, CellKey, Grid
 
-NEAR_CHANCE = 1.0  # percentage points above the largest class
+NEAR_CHANCE = 1.0  # percentage points above the largest class; our choice
 
 
 @dataclass(frozen=True)
@@ -26,10 +26,9 @@ class Answer:
             over seeds by Student's t. None for a single value.
         other, other_mean: the objective that it is compared with, None without another one.
         p: adjusted by Holm's procedure over the objectives of the row; None where no test is.
-        comparable: whether the two may be comparable: both chose from equally many candidates.
-        n, counted: how many values make a mean, of folds or seeds.
+        comparable: whether the two chose from equally many candidates.
+        n, counted: how many folds, seeds or test rows the comparison has.
         references: the means of scikit-learn's baselines.
-        chance: the accuracy in percent of always naming the largest class, where it is known.
         unreliable: what is wrong with the objective that all are compared with, in words.
     """
 
@@ -45,7 +44,6 @@ class Answer:
     p: float | None = None
     comparable: bool = True
     references: Mapping[str, float] = field(default_factory=dict)
-    chance: float | None = None
     unreliable: str | None = None
 
     @property
@@ -110,7 +108,9 @@ def fold_answers(
             if c.dataset == row and (m := c.of(grid.metric).mean) is not None
         }
         baseline = grid.cells.get((row, comparisons.baseline))
-        chance = first.chance if grid.metric == "accuracy" else None
+        n, counted = first.n, "fold"
+        if first.fixed:
+            n, counted = first.test_rows, "test row"
         answers.append(
             Answer(
                 row=row,
@@ -118,14 +118,13 @@ def fold_answers(
                 best=best,
                 mean=means[best],
                 interval=interval,
-                n=first.n,
-                counted="initialization" if first.fixed else "fold",
+                n=n,
+                counted=counted,
                 other=other,
                 other_mean=means.get(other or ""),
                 p=comparison.p_holm if comparison else None,
                 comparable=comparison is None or comparison.equal_budgets,
                 references=references,
-                chance=chance,
                 unreliable=None if baseline is None else _unreliable_cell(baseline),
             )
         )
@@ -197,9 +196,9 @@ def unreliable(
 ) -> str | None:
     """Return what is wrong with an objective that others are compared with, None if nothing is."""
     if diverged:
-        return f"diverged in {diverged} of {n} runs"
+        return f"diverged in {diverged} of {n} networks"
     if collapsed:
-        return f"predicts one class in {collapsed} of {n} runs"
+        return f"predicts one class in {collapsed} of {n} networks"
     if mean is not None and chance is not None and mean < chance + NEAR_CHANCE:
         return (
             f"is near chance ({mean:.1f} %; always naming the largest class gives {chance:.1f} %)"

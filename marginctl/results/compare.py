@@ -165,7 +165,7 @@ def compare_folds(
                 interval = tests.corrected_interval(*pairs[name], level)
             comparisons.cells[dataset, name] = replace(
                 comparison,
-                n=len(reference[0].row_correct) if fixed else comparison.n,
+                n=sum(reference[0].tested[0]) if fixed else comparison.n,
                 fixed=fixed,
                 interval=interval,
                 budgets=(columns[name][0].candidates, reference[0].candidates),

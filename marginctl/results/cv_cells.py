@@ -64,6 +64,7 @@ class Cell:
     candidates: int = 0
     inner_accuracy: float | None = None
     fixed: bool = False  # one fixed test set
+    test_rows: int = 0  # of a repeat
     chance: float | None = None  # accuracy in percent of always naming the largest class
     confusion: list[list[int]] | None = None  # (C, C), summed over the seeds
     class_names: Sequence[str] = ()
@@ -74,8 +75,10 @@ class Cell:
         return len(self.metrics) > 1
 
     def of(self, metric: str) -> MeanStd:
-        """Return the mean and standard deviation of a metric; of the accuracy without others."""
-        return self.metrics[metric] if metric in self.metrics else MeanStd(self.mean, self.std)
+        """Return the mean and standard deviation of a metric; None where it was not measured."""
+        if metric == "accuracy":
+            return MeanStd(self.mean, self.std)
+        return self.metrics.get(metric, MeanStd(None, None))
 
     @property
     def note(self) -> str | None:
@@ -111,6 +114,7 @@ def cell(row: str, results: Sequence[CVResult], paper: PublishedMean | None) -> 
         candidates=first.candidates,
         inner_accuracy=statistics.fmean(inner) if inner else None,
         fixed=first.split == "fixed",
+        test_rows=sum(first.tested[0]),
         chance=_chance(first.confusion),
         confusion=_sum(results),
         class_names=first.class_names,

@@ -16,13 +16,13 @@ from marginctl.crossval.executors import train
 from marginctl.crossval.stack import NetworkSplit, build_stacks
 from marginctl.data.tabular.uci import load_uci
 from marginctl.objectives.parsing import parse
-from marginctl.recipe.uci_cv import Baseline, Protocol
+from marginctl.recipe.uci_cv import Protocol, SklearnBaseline
 
 PROTOCOL = Protocol(folds=3, repeats=2, epochs=1, stratified=True)
 
 
 def stacks(name, protocol=PROTOCOL, dataset=None):
-    objective = Baseline(name) if name in GRIDS else parse(name)
+    objective = SklearnBaseline(name) if name in GRIDS else parse(name)
     data = dataset or load_uci("iris", Path())
     return build_stacks(data, objective, protocol, 0, measured=True)
 
@@ -81,7 +81,7 @@ def test_settings_are_in_the_order_of_scikit_learn():
         expected = [
             ", ".join(f"{k}={v:g}" for k, v in setting.items()) for setting in ParameterGrid(grid)
         ]
-        assert baseline_settings(Baseline(name)) == (expected or [""])
+        assert baseline_settings(SklearnBaseline(name)) == (expected or [""])
 
 
 def test_an_executor_trains_a_baseline_with_its_predictions():

@@ -323,7 +323,7 @@ def split_classes(
     """
     if groups is not None:
         rows = [(name, file) for name, files in classes.items() for file in files]
-        labels = np.array([list(classes).index(name) for name, _ in rows], np.int64)
+        labels = np.repeat(np.arange(len(classes)), [len(files) for files in classes.values()])
         numbers = groups.numbers([file for _, file in rows])
         held_out = hold_out_groups(
             label, labels, numbers, fraction or TEST_FRACTION, 0, "test part"

@@ -2,11 +2,12 @@
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from marginctl.data.names import look_alikes
@@ -94,22 +95,22 @@ class ReadColumn:
     words: Counter[str] = field(default_factory=Counter)
 
 
-def look_like_groups(columns: Mapping[str, Sequence[str]]) -> list[str]:
+def look_like_groups(frame: pd.DataFrame) -> list[str]:
     """Return a remark on each column whose values may name the person or object of several rows.
 
     Its name is that of an identifier or of persons, and its values repeat: they are at most two
     thirds of the rows, and at least a fiftieth of them and ten.
     """
     remarks = []
-    for name, texts in columns.items():
+    for name in frame:
         if not (GROUP_NAME.fullmatch(name) or ID_NAME.fullmatch(name)):
             continue
-        counts = Counter(filter(None, texts))
+        counts = Counter(filter(None, frame[name].astype(str)))
         repeated = sum(n for n in counts.values() if n > 1)
-        if max(10, len(texts) / 50) <= len(counts) <= len(texts) * 2 / 3:
+        if max(10, len(frame) / 50) <= len(counts) <= len(frame) * 2 / 3:
             remarks.append(
                 f"column '{name}' has {len(counts)} values that repeat in {repeated} of "
-                f"{len(texts)} rows and may name persons or objects: --groups {name} keeps their "
+                f"{len(frame)} rows and may name persons or objects: --groups {name} keeps their "
                 "rows in one fold"
             )
     return remarks

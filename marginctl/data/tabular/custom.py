@@ -200,8 +200,7 @@ def _build_dataset(
         groups=None if group_column is None else _groups(cells, group_column, used, summary),
     )
     if group_column is None:
-        texts = {name: cells.frame[name].iloc[used].astype(str).tolist() for name in features}
-        summary.remarks += look_like_groups(texts)
+        summary.remarks += look_like_groups(cells.frame[features].iloc[used])
     return dataset, used
 
 
