@@ -135,7 +135,8 @@ def command(
     if figure:
         _draw_ranks(report, figure)
     if figures:
-        _draw_figures(report, collected, figures, kind or [], figure_format or FigureFormat.png)
+        suffix = figure_format or FigureFormat.png
+        _draw_figures(report, collected, figures, kind or [], suffix, metric)
     if not explain and not report.tables:
         log_lines(["no finished runs found"])
 
@@ -185,6 +186,7 @@ def _draw_figures(
     folder: Path,
     kinds: list[str],
     figure_format: FigureFormat,
+    metric: str,
 ) -> None:
     from marginctl.console.progress import log_lines
     from marginctl.reports.figures.draw import draw_figures
@@ -194,7 +196,7 @@ def _draw_figures(
         cv_runs=[result.runs for result in report.cross_validation],
         training_runs=[result.runs for result in report.training],
     )
-    written, skipped = draw_figures(shown, folder, kinds, figure_format)
+    written, skipped = draw_figures(shown, folder, kinds, figure_format, metric)
     log_lines([f"wrote {path}" for path in written])
     log_lines([f"figure omitted: {line}" for line in skipped])
 

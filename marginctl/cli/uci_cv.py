@@ -172,6 +172,11 @@ def command(
         offline=offline or dry_run,
         on_fetch=lambda line: None if quiet else log_lines([line]),
     )
+    if metric != "accuracy" and not session.recipe.measured:
+        raise RequestError(
+            f"--metric {metric}: {recipe} measures the accuracy alone, as its paper does: expected "
+            "--metric accuracy"
+        )
     if figure:
         check_objectives(session)
     if save_model:

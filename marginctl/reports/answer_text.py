@@ -3,8 +3,9 @@
 from collections.abc import Iterable
 
 from marginctl.metrics.registry import FOLD_METRICS, Metric, metric_named
-from marginctl.reports.tables.table import format_p
+from marginctl.reports.tables.table import format_p, number_range
 from marginctl.results.answers import Answer
+from marginctl.results.compare import Comparison
 from marginctl.utils.text import count_noun
 
 
@@ -45,6 +46,41 @@ def answer_text(answer: Answer) -> str:
             text += f", {better} than {answer.other} ({other}, p = {format_p(answer.p)}, {n})"
     others = [f"{name} has {_value(answer, mean)}" for name, mean in answer.references.items()]
     return "; ".join([text, *others]) + "."
+
+
+def budget_notes(budgets: Iterable[int], chosen_on: str) -> list[str]:
+    """Return how the objectives of an own comparison were tuned, a line each.
+
+    Args:
+        budgets: how many candidates each objective chose from; 0 without tuning.
+        chosen_on: the part of the training data that chooses.
+    """
+    counts = sorted(set(budgets))
+    if counts == [0]:
+        return [
+            "one fixed protocol for all objectives: this ranks settings as much as losses (--tune "
+            "gives each objective the same number of candidates)"
+        ]
+    if len(counts) > 1:
+        return [
+            f"the objectives chose from different numbers of candidates ({number_range(counts)}): "
+            "no significance is marked between them"
+        ]
+    return [f"each network chose from {counts[0]} candidates by {chosen_on} of its training data"]
+
+
+def unpaired_notes(comparisons: Iterable[Comparison], baseline: str) -> list[str]:
+    """Return the seeds that are not compared, a line for each objective that has some."""
+    notes = []
+    for comparison in comparisons:
+        if comparison.unpaired_seeds:
+            seeds = ", ".join(map(str, comparison.unpaired_seeds))
+            word = "seed" if len(comparison.unpaired_seeds) == 1 else "seeds"
+            notes.append(
+                f"{comparison.objective} on {comparison.row}: {word} {seeds} without a run of "
+                f"{baseline}: not compared"
+            )
+    return notes
 
 
 def _value(answer: Answer, value: float) -> str:

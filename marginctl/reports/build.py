@@ -2,9 +2,10 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
+from marginctl.errors import RequestError
 from marginctl.metrics.registry import metrics_in
 from marginctl.objectives.parsing import ParsedObjective
 from marginctl.papers import PublishedTable, published_means, published_table
@@ -22,7 +23,8 @@ from marginctl.reports.tables.training_table import (
     training_cells,
     training_table,
 )
-from marginctl.results.answers import Answer, fold_answers, seed_answers
+from marginctl.reports.tables.training_table import own_table as own_training_table
+from marginctl.results.answers import Answer, fold_answers
 from marginctl.results.collect import Collected, CVRuns, Run, TrainingRuns
 from marginctl.results.compare import (
     Comparison,
@@ -185,8 +187,12 @@ def build_report(
 ) -> RunsReport:
     """Return the report of runs: of a paper, or of its table of a number, where these are given.
 
+    Args:
+        metric: of the folds of own comparisons; other tables have the accuracy.
+
     Raises:
-        RequestError: the baseline is in no table; no such table of the paper.
+        RequestError: the baseline is in no table; no such table of the paper; no cross-validation
+            has the metric.
     """
     if paper is not None and number is not None:
         published_table(paper, number)
@@ -204,6 +210,11 @@ def build_report(
     ]
     cv_runs = [r for r in collected.cv_runs if _belongs(r, paper, number)]
     training_runs = [r for r in collected.training_runs if _belongs(r, paper, number)]
+    if metric != "accuracy" and collected.runs and all(r.paper for r in cv_runs):
+        raise RequestError(
+            f"--metric {metric}: none of these runs cross-validates own data: expected --metric "
+            "accuracy"
+        )
     collectors = [r.collector(metric if r.paper is None else "accuracy") for r in cv_runs]
     cells = [training_cells(run.training_result for run in r.in_order()) for r in training_runs]
     objectives = [c.grid.objectives for c in collectors]
@@ -334,8 +345,7 @@ def _training_result(
     )
     if runs.paper is not None:
         return TrainingReport(runs, cells, baseline, comparisons, table)
-    answers = seed_answers(results, comparisons, baseline)
-    table = replace(table, answers=answer_lines(answers, baseline))
+    table, answers = own_training_table(table, results, cells, comparisons, baseline)
     return TrainingReport(runs, cells, baseline, comparisons, table, answers)
 
 

@@ -59,8 +59,8 @@ def test_one_objective():
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"collapsed": [0]}, "predicts one class in 1 of 6 runs"),
-        ({"diverged": [1, 2]}, "diverged in 2 of 6 runs"),
+        ({"collapsed": [0]}, "predicts one class in 1 of 6 networks"),
+        ({"diverged": [1, 2]}, "diverged in 2 of 6 networks"),
         ({"confusion": [[60, 0], [40, 0]]}, "is near chance (60.8 %; always naming"),
     ],
 )
@@ -117,3 +117,13 @@ def test_means_over_networks_are_tested_by_the_bootstrap():
         rejected += paired_rows_test(a, b).p < 0.05
     assert rejected <= 20  # 5 % of 200 and 3 standard errors
     assert paired_rows_test(np.full(80, 0.75), stream.binomial(4, 0.4, 80) / 4).p < 0.001
+
+
+def test_a_bootstrap_over_many_rows_is_that_of_the_normal_distribution():
+    stream = np.random.default_rng(1)
+    a, b = stream.integers(0, 4, (2, 100_000)) / 3
+    difference = a - b
+    difference -= difference.mean()
+    shifted_a = b + difference + 2 * difference.std() / np.sqrt(len(b))
+    expected = 2 * stats.norm.sf(2)
+    assert paired_rows_test(shifted_a, b).p == pytest.approx(expected, abs=0.01)

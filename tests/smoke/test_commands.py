@@ -347,6 +347,9 @@ def test_tune_and_no_tune(marginctl, tmp_path):
     gridded = marginctl("uci-cv", "own-data", "--dataset", "iris", "--no-tune", *grid, *out)
     assert gridded.status == 0
     assert tuned["seconds"] > plain["seconds"]
+    refused = marginctl("uci-cv", "arcgrad/table1", "--metric", "log_loss", *out)
+    assert refused.status == 2
+    assert "arcgrad/table1 measures the accuracy alone" in refused.err
     fair = marginctl("uci-cv", "arcgrad/table1-fair", "--dataset", "iris", *out, "--no-tune")
     assert "700 networks" in fair.out
     for option in ("--tune", "--no-tune"):

@@ -8,7 +8,7 @@ from typing import Any
 from marginctl.errors import RequestError
 from marginctl.reports.figures.dot_plot import fold_comparison
 from marginctl.reports.figures.registry import FIGURES
-from marginctl.reports.figures.seed_groups import Omissions, file_name, seed_tables
+from marginctl.reports.figures.seed_groups import Omissions, file_names, seed_tables
 from marginctl.reports.figures.style import FORMATS, save, styled
 from marginctl.results.collect import Collected
 from marginctl.runs.atomic_io import check_outputs
@@ -20,7 +20,11 @@ METRICS = "metrics.jsonl"
 
 @styled()
 def draw_figures(
-    collected: Collected, directory: Path, kinds: Sequence[str], suffix: str
+    collected: Collected,
+    directory: Path,
+    kinds: Sequence[str],
+    suffix: str,
+    metric: str = "accuracy",
 ) -> tuple[dict[Path, str], list[str]]:
     """Write a file `RECIPE-KIND` or `KIND` for each table and kind that the runs allow.
 
@@ -29,6 +33,7 @@ def draw_figures(
         directory: for the files; created if it does not exist.
         kinds: names in `FIGURES`; none for all.
         suffix: of the files, `png`, `svg` or `pdf`.
+        metric: of cross-validations.
 
     Returns:
         The caption of each written file; and a line for each kind that was left out, or a part of
@@ -43,16 +48,17 @@ def draw_figures(
     check_outputs({}, folders={"--figures": directory})
     written: dict[Path, str] = {}
     skipped = []
-    for cv_table in collected.cv_runs:
+    names = file_names([(table.recipe, table.settings) for table in collected.cv_runs])
+    for cv_table, base in zip(collected.cv_runs, names, strict=True):
         figure = None
         if cv_table.paper is None and not cv_table.grid and "comparison" in entries:
-            figure = fold_comparison(cv_table.collector(), cv_table.recipe)
+            figure = fold_comparison(cv_table.collector(metric), cv_table.recipe)
         if figure is None:
             skipped.append(
                 f"{cv_table.recipe}: uci-cv runs have no epochs (--figure draws their ranks)"
             )
             continue
-        path = directory / f"{file_name(cv_table.recipe)}-comparison.{suffix}"
+        path = directory / f"{base}-comparison.{suffix}"
         save(figure, path)
         written[path] = entries["comparison"].caption
     changed = [

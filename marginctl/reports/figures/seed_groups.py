@@ -117,21 +117,24 @@ class Omissions:
 
 def seed_tables(tables: Sequence[TrainingRuns]) -> list[SeedTable]:
     """Return the seed groups of each table; tables of one recipe differ in their file names."""
-    names = [file_name(table.recipe) for table in tables]
-    uses = Counter(names)
     results = []
+    names = file_names([(table.recipe, table.training) for table in tables])
     for name, table in zip(names, tables, strict=True):
-        suffix = f"-{digest([table.recipe, table.training])[:8]}" if uses[name] > 1 else ""
         reference = f", table {table.table}" if table.table else ""
         title = table.recipe + (f" ({table.paper}{reference})" if table.paper else "")
         groups = seed_groups(table.in_order())
-        results.append(SeedTable(table.recipe, title, name + suffix, groups))
+        results.append(SeedTable(table.recipe, title, name, groups))
     return results
 
 
-def file_name(recipe: str) -> str:
-    """Return the name of a recipe as the beginning of a file name."""
-    return re.sub(r"[^\w.]+", "-", recipe).strip("-.") or "runs"
+def file_names(tables: Sequence[tuple[str, Any]]) -> list[str]:
+    """Return the beginning of a file name for each table, given its recipe and settings."""
+    names = [re.sub(r"[^\w.]+", "-", recipe).strip("-.") or "runs" for recipe, _ in tables]
+    uses = Counter(names)
+    return [
+        f"{name}-{digest(list(table))[:8]}" if uses[name] > 1 else name
+        for name, table in zip(names, tables, strict=True)
+    ]
 
 
 def seed_groups(runs: Iterable[Run]) -> list[SeedGroup]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from marginctl.metrics.classification import class_report
 from marginctl.metrics.registry import FOLD_METRICS
-from marginctl.reports.answer_text import answer_lines
+from marginctl.reports.answer_text import answer_lines, budget_notes
 from marginctl.reports.tables.cv_table import (
     Place,
     best_text,
@@ -152,10 +152,15 @@ def class_tables(grid: Grid, row: str) -> Iterable[Table]:
         ),
         code_headings=False,
     )
-    objectives = [cell for cell in cells if cell.objective in grid.objectives]
+    objectives = [
+        cell
+        for cell in cells
+        if cell.objective in grid.objectives and cell.of(grid.metric).mean is not None
+    ]
     if len(names) > MAX_CONFUSION or not objectives:
         return
-    best = max(objectives, key=lambda cell: cell.mean)
+    sign = 1 if grid.higher_is_better else -1
+    best = max(objectives, key=lambda cell: sign * (cell.of(grid.metric).mean or 0.0))
     yield Table(
         key=f"{row}-confusion",
         title="",
@@ -183,22 +188,4 @@ def _own_caption(grid: Grid, row: str) -> str:
 
 
 def _own_notes(grid: Grid) -> list[str]:
-    """Return how the settings were chosen, a line each."""
-    cells = grid.in_order()
-    budgets = sorted({cell.candidates for cell in cells})
-    if budgets == [0]:
-        return [
-            "one fixed protocol for all objectives: this ranks settings as much as losses (--tune "
-            "gives each objective the same number of candidates)"
-        ]
-    lines = []
-    if len(budgets) > 1:
-        lines.append(
-            f"the objectives chose from different numbers of candidates ({number_range(budgets)}): "
-            "they are not judged"
-        )
-    else:
-        lines.append(
-            f"each network chose from {budgets[0]} candidates by inner folds of its training rows"
-        )
-    return lines
+    return budget_notes([cell.candidates for cell in grid.in_order()], "inner folds")

@@ -7,6 +7,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from marginctl.metrics.registry import FOLD_METRICS, Metric
+from marginctl.reports.answer_text import unpaired_notes
 from marginctl.reports.formats.terminal import heading, plain_table
 from marginctl.reports.tables.published_table import SYMBOLS, verdict_text
 from marginctl.reports.tables.table import (
@@ -242,13 +243,8 @@ def _footnotes(grid: Grid, comparisons: Comparisons | None) -> list[str]:
             "folds overlap (stratified: equal-test-counts): n counts some rows twice, and the "
             "tests are anti-conservative"
         )
-    for comparison in compared:
-        if comparison.unpaired_seeds and comparisons:
-            seeds = ", ".join(map(str, comparison.unpaired_seeds))
-            lines.append(
-                f"{comparison.objective} on {comparison.row}: seed {seeds} without a run of "
-                f"{comparisons.baseline}: not compared"
-            )
+    if comparisons:
+        lines += unpaired_notes(compared, comparisons.baseline)
     cells = grid.in_order()
     for reason in dict.fromkeys(c.untrained for c in cells if c.untrained):
         places = [(c.objective, c.dataset) for c in cells if c.untrained == reason]

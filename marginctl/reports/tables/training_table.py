@@ -10,7 +10,7 @@ from marginctl.experiments.records import Baseline, TrainingResult, TransferResu
 from marginctl.metrics.long_tail import DESCRIPTIONS
 from marginctl.metrics.registry import METRICS, Metric, metric_named, metrics_in
 from marginctl.recipe.image_recipe import ImageRecipe
-from marginctl.reports.answer_text import answer_lines
+from marginctl.reports.answer_text import answer_lines, budget_notes, unpaired_notes
 from marginctl.reports.tables.table import (
     BETTER,
     COLLAPSED,
@@ -29,7 +29,7 @@ from marginctl.reports.tables.table import (
     number_range,
     table_of_texts,
 )
-from marginctl.results.answers import seed_answers
+from marginctl.results.answers import Answer, seed_answers
 from marginctl.results.collect import Run
 from marginctl.results.compare import (
     Comparison,
@@ -75,6 +75,7 @@ class TrainingCell:
             test set; None where they were not.
         validated: whether the epochs were chosen on a validation part; `last` and `best` are equal.
         chosen: what tuning chose for each seed.
+        candidates: how many it chose from; 0 without tuning.
     """
 
     row: str
@@ -91,6 +92,7 @@ class TrainingCell:
     baseline: Baseline | None = None
     validated: bool = False
     chosen: Sequence[str] = ()
+    candidates: int = 0
 
     def values(self, metric: Metric) -> Sequence[float]:
         """Return the numbers of a metric; none where the networks do not have it."""
@@ -176,6 +178,7 @@ def _cell(
         epoch_seconds=statistics.median(times) if times else None,
         validated=all(r.validation is not None for r in finite) and bool(finite),
         chosen=[r.chosen for r in group if r.chosen is not None],
+        candidates=group[0].candidates,
         scales=[{**r.scale_from.document(), "seed": r.seed} for r in group if r.scale_from],
     )
 
@@ -205,11 +208,26 @@ def training_report(
     if recipe.paper is None and recipe.task == "train" and cells:
         baseline = resolve_baseline(list(dict.fromkeys(cell.objective for cell in cells)), None)
         comparisons = compare_seeds(results, baseline)
-        answers = seed_answers(results, comparisons, baseline)
-        table = replace(table, answers=answer_lines(answers, baseline))
+        table, answers = own_table(table, results, cells, comparisons, baseline)
         document["answers"] = [answer.as_json() for answer in answers]
         document["tests"] = [seeds_document(c, baseline) for c in comparisons]
     return Report([table], lines, document)
+
+
+def own_table(
+    table: Table,
+    results: Iterable[TrainingResult],
+    cells: Sequence[TrainingCell],
+    comparisons: Sequence[Comparison],
+    baseline: str,
+) -> tuple[Table, list[Answer]]:
+    """Return the table of an own comparison with its answers above it, and these answers."""
+    answers = seed_answers(results, comparisons, baseline)
+    notes = list(table.notes)
+    if len({cell.objective for cell in cells}) > 1:
+        notes = budget_notes([cell.candidates for cell in cells], "the validation part") + notes
+    notes += unpaired_notes((c for c in comparisons if c.metric == "top1"), baseline)
+    return replace(table, answers=answer_lines(answers, baseline), notes=tuple(notes)), answers
 
 
 def _summary(cells: Sequence[TrainingCell], sources: Sequence[TrainingCell]) -> Table:
@@ -443,7 +461,7 @@ def comparison_text(comparison: Comparison, baseline: str) -> str:
     interval = ""
     if comparison.interval is not None:
         low, high = comparison.interval
-        interval = f" (95 % interval {low:{places}} to {high:{places}})"
+        interval = f" (Holm-adjusted interval {low:{places}} to {high:{places}})"
     p = comparison.test.reason
     if comparison.p_holm is not None:
         p = f"Holm-adjusted p = {format_p(comparison.p_holm)}"

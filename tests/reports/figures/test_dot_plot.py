@@ -33,3 +33,23 @@ def test_one_objective_is_not_compared():
     omissions = Omissions()
     assert comparison(SeedTable("r", "r", "r", []), omissions) is None
     assert omissions.lines() == ["one objective: nothing to compare"]
+
+
+def test_two_own_tables_of_one_recipe_have_two_files(tmp_path, marginctl):
+    table = tmp_path / "t.csv"
+    table.write_text("x,kind\n" + "".join(f"{i * 0.37 % 1:.3f},{i % 2}\n" for i in range(40)))
+    for folds in (2, 3):
+        ran = marginctl(
+            *("uci-cv", "--csv", table, "--target", "kind", "--objective", "soft", "--no-tune"),
+            *("--objective", "arcface", "--folds", folds, "--out", tmp_path / "runs", "--quiet"),
+            *("--set", "protocol.epochs=1", "--set", "baselines=[]", "--workers", "1"),
+        )
+        assert ran.status == 0, ran.err
+    ran = marginctl(
+        *("report", tmp_path / "runs", "--figures", tmp_path / "f", "--kind", "comparison"),
+        *("--metric", "log_loss", "--figure-format", "svg"),
+    )
+    assert ran.status == 0, ran.err
+    files = sorted((tmp_path / "f").iterdir())
+    assert len(files) == 2
+    assert all("log loss" in file.read_text() for file in files)

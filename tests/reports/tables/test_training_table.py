@@ -7,11 +7,13 @@ from marginctl.recipe.cosify import CosifyRecipe
 from marginctl.recipe.train import TrainRecipe
 from marginctl.reports.formats.registry import FORMATS
 from marginctl.reports.tables.training_table import (
+    own_table,
     source_cells,
     training_cells,
     training_report,
     training_table,
 )
+from marginctl.results.compare import compare_seeds
 from tests.results.factories import training_result
 
 NAMES = ["data, model", "objective", "n", "top-1 %", "kappa*", "MISS AUPR-In max similarity"]
@@ -160,3 +162,25 @@ def test_footnotes_and_counts_of_diverged_and_collapsed_runs():
         f"c  collapsed (constant prediction): {where}: 1 of 2 runs",
     )
     assert report.document["cells"][0]["diverged"] == 1
+
+
+def own(*results):
+    table = table_of(*results)
+    comparisons = compare_seeds(results, "soft")
+    return own_table(table, results, training_cells(results), comparisons, "soft")[0]
+
+
+def test_an_own_comparison_says_how_it_was_tuned_and_what_is_not_compared():
+    def trained(objective, seed, **fields):
+        return training_result(objective=objective, seed=seed, **fields)
+
+    notes = own(
+        trained("soft", 0), trained("soft", 1), trained("arcface", 1), trained("arcface", 2)
+    ).notes
+    assert notes[0].startswith("one fixed protocol for all objectives")
+    assert notes[-1] == "arcface on digits, mlp: seed 2 without a run of soft: not compared"
+    assert own(trained("soft", 0), trained("soft", 1)).notes == ()
+    notes = own(trained("soft", 0, candidates=9), trained("arcface", 0, candidates=9)).notes
+    assert notes[0] == (
+        "each network chose from 9 candidates by the validation part of its training data"
+    )

@@ -136,7 +136,11 @@ def _pictures(result: CVReport | TrainingReport) -> tuple[Picture, ...]:
         if isinstance(result, CVReport):
             if result.answers:
                 written, _ = draw_figures(
-                    Collected(cv_runs=[result.runs]), Path(folder), ["comparison"], "svg"
+                    Collected(cv_runs=[result.runs]),
+                    Path(folder),
+                    ["comparison"],
+                    "svg",
+                    result.collector.grid.metric,
                 )
             path = Path(folder) / "ranks.svg"
             with contextlib.suppress(RequestError):
