@@ -9,7 +9,7 @@ from marginctl.cli.common_options import argument, option, print_json
 
 def command(
     model: Annotated[
-        Path, argument("FILE", "A model that uci-cv or train --save-model has written.")
+        Path, argument("FILE", "A model that uci-cv, train or transfer --save-model has written.")
     ],
     new: Annotated[
         Path,

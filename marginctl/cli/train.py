@@ -1,6 +1,5 @@
 """marginctl train."""
 
-from pathlib import Path
 from typing import Annotated
 
 from marginctl.cli import common_options, completion, training_options
@@ -22,10 +21,7 @@ def command(
     pairs: common_options.Pairs = None,
     epochs: training_options.Epochs = None,
     tune: training_options.Tune = None,
-    save_model: Annotated[
-        Path | None,
-        option("FILE", "Save the best network by validation for predict (one objective without)."),
-    ] = None,
+    save_model: training_options.SaveModel = None,
 ) -> None:
     """Train objectives on images, by a recipe or by options alone.
 

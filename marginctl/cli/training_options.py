@@ -49,6 +49,10 @@ Tune = Annotated[
         "as the recipe says; comparisons on own data are tuned)."
     ),
 ]
+SaveModel = Annotated[
+    Path | None,
+    option("FILE", "Save the best network by validation for predict (one objective without)."),
+]
 SeedCount = Annotated[int | None, option("N", "Number of seeds (0 to N - 1).", integer(1, 10000))]
 Keep = Annotated[int, option("N", "Recent checkpoints to keep, besides the best.", integer(1))]
 CheckpointMinutes = Annotated[

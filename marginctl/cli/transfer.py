@@ -49,6 +49,7 @@ def command(
     predictions: Annotated[
         Path | None, option("FILE", "Write per-image predictions as CSV.")
     ] = None,
+    save_model: training_options.SaveModel = None,
 ) -> None:
     """Evaluate transfer learning: linear probes or fine-tuning of trained networks.
 
@@ -75,4 +76,12 @@ def command(
         "objectives": ("--objective", objective),
         "train.epochs": ("--epochs", epochs),
     }
-    run_task("transfer", recipe, recipe_options, run, write_predictions, tune=tune)
+    run_task(
+        "transfer",
+        recipe,
+        recipe_options,
+        run,
+        write_predictions,
+        tune=tune,
+        save_model=save_model,
+    )

@@ -174,6 +174,7 @@ class TrainingResult(Result):
         validation: the metrics of the chosen epoch on the validation part; None without one.
         candidates: how many candidates tuning chose from; 0 if the run is not tuned.
         chosen: the chosen candidate, such as `arcface:scale=10, lr=0.032`.
+        correct: which test images are classified correctly, by `metrics.accuracy.pack_correct`.
     """
 
     task: str
@@ -196,6 +197,7 @@ class TrainingResult(Result):
     candidates: int = 0
     chosen: str | None = None
     validation: EpochMetrics | None = None
+    correct: str | None = None
     timing: TrainingTiming
 
     @model_validator(mode="after")
@@ -232,12 +234,33 @@ class FineTunedResult(TrainingResult):
     baseline: Baseline
 
 
+class ProbeCandidate(Record):
+    """A penalty of a probe with accuracy and NLL on the validation part."""
+
+    l2_penalty: float
+    top1: Percent
+    nll: float
+
+
+class ProbeValidation(Record):
+    """What chose the penalty of a probe; no candidates where there was nothing to choose."""
+
+    l2_penalties: list[ProbeCandidate]
+
+
 class Probe(Record):
     """How a linear probe was fitted."""
 
     interval: _Interval
     l2_penalty: float
     notes: list[str]
+    validation: ProbeValidation
+
+    @property
+    def chosen(self) -> ProbeCandidate | None:
+        """The candidate of the chosen penalty, None without candidates."""
+        candidates = self.validation.l2_penalties
+        return next((c for c in candidates if c.l2_penalty == self.l2_penalty), None)
 
 
 class TransferResult(TrainingResult):
@@ -252,6 +275,36 @@ class TransferResult(TrainingResult):
     probe: Probe | None  # None for fine-tuning
     predictions_sha256: str | None = None
     classifier: Objective = PROBE_OBJECTIVE
+
+    @property
+    def head(self) -> str:
+        """The name of the new classifier: `probe`, or `fine-tune` with its objective.
+
+        Values of a grid are a part of it.
+        """
+        settings = {k: v for k, v in self.setting.items() if k not in ("data.name", "method")}
+        parts = [self.method, *([] if self.probe else [self.objective])]
+        return ", ".join(parts + [f"{k.rpartition('.')[2]}={v}" for k, v in settings.items()])
+
+    @property
+    def source_row(self) -> str:
+        """The name of the data and the source model."""
+        source = self.source_model
+        trained = "" if source.objective == PROBE_OBJECTIVE else f" ({source.objective})"
+        return f"{self.data}: {source.row}{trained}"
+
+    def by_head(self) -> "TransferResult":
+        """Return the result as tables of new classifiers read it: the objective is `head`.
+
+        The seed is that of the source model, and the row names the transfer's own if it is not 0;
+        published weights have no seed and keep that of the transfer.
+        """
+        row, seed = self.source_row, self.seed
+        if self.source_model.seed is not None:
+            row += f", seed={seed}" if seed else ""
+            seed = self.source_model.seed
+        changes = {"row": row, "objective": self.head, "seed": seed}
+        return self.model_copy(update={**changes, "classifier": self.objective})
 
     def by_source_model(self) -> "TransferResult":
         """Return the result as the tables of training read it: by what the source was trained with.

@@ -5,10 +5,11 @@ from collections.abc import Mapping
 
 from marginctl.errors import RequestError
 from marginctl.experiments.find_run import load_checkpoint
-from marginctl.experiments.records import EpochMetrics, TrainingResult
+from marginctl.experiments.records import TrainingResult, TransferResult
 from marginctl.experiments.source_scale import resolved_spec
 from marginctl.experiments.training_session import Session
 from marginctl.experiments.training_trial import Trial
+from marginctl.experiments.transfer_session import TransferSession, TransferTrial
 from marginctl.objectives.parsing import ParsedObjective
 from marginctl.training.image_model import ImageModel, ImageRecord
 
@@ -16,10 +17,7 @@ from marginctl.training.image_model import ImageModel, ImageRecord
 def check_one_model(session: Session) -> None:
     """Raise RequestError unless a validation part, or a single objective, leaves one model."""
     settings = {(trial.row, trial.objective) for trial in session.trials}
-    validated = all(
-        session.images[trial.data].has_validation or trial.recipe.validation_fraction is not None
-        for trial in session.trials
-    )
+    validated = all(trial.is_validated(session.images[trial.data]) for trial in session.trials)
     if len(settings) > 1 and not validated:
         raise RequestError(
             f"--save-model: {len(settings)} settings without a validation part, which chooses the "
@@ -30,7 +28,8 @@ def check_one_model(session: Session) -> None:
 def trained_model(session: Session, results: Mapping[Trial, TrainingResult]) -> ImageModel:
     """Return the network of the trial with the highest validation accuracy, then the lowest NLL.
 
-    Without a validation part it is that of the first seed, after the last epoch.
+    A probe is measured on the part of the training images that chose its penalty. Without a
+    validation part it is the network of the first seed, after the last epoch.
 
     Raises:
         RequestError: every trial diverged, or its checkpoint is not there.
@@ -38,12 +37,15 @@ def trained_model(session: Session, results: Mapping[Trial, TrainingResult]) -> 
     trained = [t for t in session.trials if t in results and results[t].diverged is None]
     if not trained:
         raise RequestError("--save-model: no trial was trained to its end: there is no network")
-    validated = {t: v for t in trained if (v := results[t].validation) is not None}
+    validated = {t: v for t in trained if (v := _validation(results[t])) is not None}
     if validated:
-        trial = max(validated, key=lambda t: _quality(validated[t]))
-        chosen = f"{trial}: best validation accuracy {validated[trial].top1:.1f} %"
+        trial = max(validated, key=lambda t: validated[t])
+        chosen = f"{trial}: best validation accuracy {validated[trial][0]:.1f} %"
     else:
         trial, chosen = trained[0], f"{trained[0]}: last epoch, chosen without validation"
+    if isinstance(trial, TransferTrial) and trial.is_probe:
+        assert isinstance(session, TransferSession)
+        return session.probe_model(trial, chosen)
     kind = "best" if validated else "last"
     loaded = load_checkpoint(session.run_dir(trial).path, kind)
     mean, std = loaded.state["normalization"]
@@ -63,5 +65,10 @@ def trained_model(session: Session, results: Mapping[Trial, TrainingResult]) -> 
     return ImageModel.create(record, loaded.state)
 
 
-def _quality(metrics: EpochMetrics) -> tuple[float, float]:
-    return metrics.top1, -math.inf if metrics.nll is None else -metrics.nll
+def _validation(result: TrainingResult) -> tuple[float, float] | None:
+    """Return accuracy and negative NLL on the validation part; None without one."""
+    probe = result.probe if isinstance(result, TransferResult) else None
+    measured = probe.chosen if probe is not None else result.validation
+    if measured is None:
+        return None
+    return measured.top1, -math.inf if measured.nll is None else -measured.nll

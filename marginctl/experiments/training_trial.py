@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from marginctl import NUMERICS
-from marginctl.data.images.image_sets import OODDataset
+from marginctl.data.images.image_sets import ImageDataset, OODDataset
 from marginctl.data.images.pairs import VerificationPairs
 from marginctl.experiments.find_run import ReferenceRun
 from marginctl.experiments.records import TrainingResult
@@ -80,6 +80,10 @@ class Trial:
         if self.recipe.tune is not None:
             identity["tune"] = [candidate.candidate_name for candidate in self.candidates]
         return identity
+
+    def is_validated(self, images: ImageDataset) -> bool:
+        """Whether a part of its training images, or a validation part, measures its network."""
+        return images.has_validation or self.recipe.validation_fraction is not None
 
     @cached_property
     def candidates(self) -> "list[Trial]":

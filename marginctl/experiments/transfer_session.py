@@ -3,11 +3,13 @@
 import csv
 import itertools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from marginctl import NUMERICS
 from marginctl.data.images import folders
@@ -32,6 +34,7 @@ from marginctl.experiments.source_model import check_source_model, load_source_m
 from marginctl.experiments.training_session import Session
 from marginctl.experiments.training_trial import Trial
 from marginctl.experiments.tuned_trial import run_trial
+from marginctl.metrics.accuracy import pack_correct
 from marginctl.metrics.arrays import FloatArray
 from marginctl.metrics.network_metrics import classification_metrics
 from marginctl.metrics.scoring_rules import softmax
@@ -41,10 +44,12 @@ from marginctl.recipe.transfer import TransferRecipe
 from marginctl.runs.atomic_io import csv_text, write_csv, write_output
 from marginctl.runs.base_record import parse_objective
 from marginctl.runs.run_dir import PREDICTIONS, RunDir, SavedResult, file_digest
+from marginctl.training.image_model import ImageModel, ImageRecord
 from marginctl.transfer.cached_features import extract_features
-from marginctl.transfer.probe import fit_probe
+from marginctl.transfer.probe import ProbeResult, fit_probe
 from marginctl.transfer.source import SourceModel
 from marginctl.utils.device import world_size
+from marginctl.utils.precision import DeviceConfig, device_config_for
 
 ECE_BINS = 15  # as in training
 PROBE_CLASSIFIER = parse_objective(PROBE_OBJECTIVE)
@@ -98,6 +103,9 @@ class TransferTrial(Trial):
         values = grid_text(self.setting, ("data.name", "method"))
         return f"{self.recipe.data.name}, {self.transfer.method} of {self.source.row}{values}"
 
+    def is_validated(self, images: ImageDataset) -> bool:
+        return self.is_probe or super().is_validated(images)
+
     def __str__(self) -> str:
         source = self.source
         seed = "" if source.seed is None else f", seed {source.seed}"
@@ -146,25 +154,8 @@ class TransferSession(Session):
                     "extracted features and finished trials are kept",
                 )
 
-        features = extract_features(
-            trial.source,
-            images,
-            self.runs_folder,
-            context.device_config,
-            context.callback.message,
-            check,
-        )
-        features_seconds = time.perf_counter() - started
-        probe = fit_probe(
-            features,
-            images.train_y,
-            images.test_y,
-            images.num_classes,
-            recipe.probe,
-            trial.seed,
-            check,
-            images.groups,
-        )
+        message = context.callback.message
+        probe, features_seconds = self._fit(trial, context.device_config, message, check)
         for note in probe.record["notes"]:
             context.callback.message(f"{trial}: {note}")
         evaluation = classification_metrics(
@@ -174,7 +165,7 @@ class TransferSession(Session):
             images.test_y,
             images.classes,
             ECE_BINS,
-            probe.weight,
+            probe.fitted.weight,
         )
         rows = prediction_rows(recipe.data, images, self.data_dir, probe.logits)
         write_csv(run_dir.path / PREDICTIONS, rows)
@@ -195,6 +186,7 @@ class TransferSession(Session):
             "images are used once; an epoch is an iteration of L-BFGS",
             "probe": probe.record,
             "evaluation": evaluation,
+            "correct": pack_correct(probe.logits.argmax(1), images.test_y),
             "state": None,
             "diverged": None,
             "collapsed": last["collapsed"],
@@ -206,6 +198,54 @@ class TransferSession(Session):
             },
         }
         return run_dir.finish((), TransferResult.model_validate(document))
+
+    def _fit(
+        self,
+        trial: TransferTrial,
+        device_config: DeviceConfig,
+        report: Callable[[str], None],
+        check: Callable[[], None],
+    ) -> tuple[ProbeResult, float]:
+        """Return the probe of a trial, and the seconds that its features took."""
+        started, images = time.perf_counter(), self.images[trial.data]
+        features = extract_features(
+            trial.source, images, self.runs_folder, device_config, report, check
+        )
+        features_seconds = time.perf_counter() - started
+        probe = fit_probe(
+            features,
+            images.train_y,
+            images.test_y,
+            images.num_classes,
+            trial.transfer.probe,
+            trial.seed,
+            check,
+            images.groups,
+        )
+        return probe, features_seconds
+
+    def probe_model(self, trial: TransferTrial, chosen: str) -> ImageModel:
+        """Return the source model with the probe of a finished trial, which is fitted again."""
+        images, source = self.images[trial.data], trial.source
+        device_config = device_config_for(self.device, "fp32")
+        probe, _ = self._fit(trial, device_config, lambda line: None, lambda: None)
+        weight, bias = map(torch.from_numpy, probe.unscaled)
+        mean, std = source.moments
+        record = ImageRecord(
+            data=trial.recipe.data.name,
+            model=str(source.model),
+            image_size=images.image_size,
+            mean=list(mean),
+            std=list(std),
+            full_square=not isinstance(images, OnDiskImages),
+            precision="fp32",
+            unit_features=probe.scaling.to_unit,
+            classes=list(images.classes),
+            objective=PROBE_OBJECTIVE,
+            chosen=chosen,
+        )
+        states = {"model": source.backbone, "objective": {"weight": weight, "bias": bias}}
+        return ImageModel.create(record, states)
 
     def write_predictions(self, path: Path) -> None:
         """Write the test predictions of all finished trials into one CSV file."""
@@ -249,6 +289,11 @@ def prepare_transfer(request: Request) -> TransferSession:
         raise RequestError(
             f"objectives = {names} with method = probe: expected none: a probe is a softmax "
             "regression: leave --objective out, or add --method fine-tune"
+        )
+    if unused := recipe.unused_by_a_probe:
+        raise RequestError(
+            f"{', '.join(unused)} with method = probe: expected none: a probe has no epochs "
+            "and trains no block: leave them out, or add --method fine-tune"
         )
     sources, skipped = load_source_models(recipe.source_models)
     device, data_folder = request.resolve_device(), request.data_folder

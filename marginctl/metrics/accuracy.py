@@ -8,7 +8,7 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri
 
 from marginctl.metrics.arrays import IntArray, check_classes, check_rows, row_blocks
@@ -34,6 +34,16 @@ def top_k_accuracy(scores: ArrayLike, labels: ArrayLike, k: int) -> float:
         ahead = (block > score) | ((block == score) & (index < label))
         hits += int((ahead.sum(axis=1) < k).sum())
     return hits / len(y)
+
+
+def pack_correct(predicted: IntArray, labels: IntArray) -> str:
+    """Return which samples are classified correctly, as the hexadecimal digits of (N,) bits."""
+    return np.packbits(predicted == labels).tobytes().hex()
+
+
+def unpack_correct(text: str, n: int) -> NDArray[np.uint8]:
+    """Return the (n,) bits of `pack_correct`: 1 where a sample is classified correctly."""
+    return np.unpackbits(np.frombuffer(bytes.fromhex(text), np.uint8))[:n]
 
 
 def wilson_interval(correct: int, n: int, level: float = 0.95) -> tuple[float, float]:

@@ -1,6 +1,6 @@
 """The schema of a `transfer` recipe: trained networks on other images."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
@@ -124,6 +124,22 @@ class TransferRecipe(ImageRecipe):
     def tuned_by_default(self) -> bool:
         """Whether the recipe fine-tunes: a probe has no learning rate."""
         return "fine-tune" in self.grid.get("method", [self.method])
+
+    @property
+    def unused_by_a_probe(self) -> list[str]:
+        """The keys that are set and have no effect, where every head is a probe."""
+        if self.tuned_by_default:
+            return []
+        sections = {"optim": self.optim, "train": self.train}
+        keys = [f"{name}.{k}" for name, one in sections.items() for k in one.model_fields_set]
+        keys += ["blocks"] if "blocks" in self.model_fields_set else []
+        keys += [key for key in self.grid if key.split(".")[0] in (*sections, "blocks")]
+        return sorted(set(keys))
+
+    def compares_heads(self, setting: Collection[str]) -> bool:
+        """Whether an own recipe compares new classifiers; `setting` are the keys of its grid."""
+        fine_tuned = self.method == "fine-tune" and len(self.objectives) > 1
+        return self.paper is None and (fine_tuned or not {*setting} <= {"data.name"})
 
     @property
     def trainable_blocks(self) -> str:

@@ -40,7 +40,8 @@ def answer_text(answer: Answer) -> str:
         if not answer.comparable:
             text += f"; {answer.other} has {other} ({n}), tuned with another budget: not compared"
         elif answer.p is None:
-            text += f"; {answer.other} has {other} ({n}): no test"
+            reason = f": {answer.reason}" if answer.reason else ""
+            text += f"; {answer.other} has {other} ({n}): no test{reason}"
         else:
             better = "significantly better" if answer.significant else "not significantly better"
             text += f", {better} than {answer.other} ({other}, p = {format_p(answer.p)}, {n})"

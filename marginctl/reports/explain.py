@@ -4,10 +4,13 @@ import statistics
 from collections.abc import Iterator
 
 from marginctl.errors import RequestError
+from marginctl.metrics.registry import FOLD_METRICS
+from marginctl.recipe.uci_cv import BASELINES
 from marginctl.reports.build import CVReport, RunsReport, TrainingReport
 from marginctl.reports.tables.table import format_p
 from marginctl.reports.tables.training_table import comparison_text
 from marginctl.results.collect import Run
+from marginctl.results.compare import Comparison
 from marginctl.utils.text import count_noun, did_you_mean, format_setting, printable
 
 
@@ -38,11 +41,14 @@ def _explain_cv(result: CVReport, dataset: str, objective: str) -> Iterator[str]
         return
     runs = [r for (row, o, _), r in result.runs.runs.items() if (row, o) == (dataset, objective)]
     protocol = runs[0].info.recipe["protocol"]
+    if objective in BASELINES:  # of scikit-learn: no network
+        protocol = {key: protocol[key] for key in ("folds", "repeats", "stratified")}
     fixed = runs[0].cv_result.split == "fixed"
     folds = "a fixed test set" if fixed else f"{protocol['folds']} folds"
+    counted = "initializations" if fixed else "fold accuracies"
     yield f"{dataset} / {objective} in {result.runs.recipe}"
     yield (
-        f"  mean {cell.mean:.4f}, std {cell.std:.4f} (ddof 1) over n = {cell.n} fold accuracies: "
+        f"  mean {cell.mean:.4f}, std {cell.std:.4f} (ddof 1) over n = {cell.n} {counted}: "
         f"{folds} x {count_noun(protocol['repeats'], 'repeat')} x {count_noun(len(runs), 'seed')}"
     )
     yield "  protocol: " + ", ".join(f"{k}={format_setting(v)}" for k, v in protocol.items())
@@ -63,15 +69,26 @@ def _explain_cv(result: CVReport, dataset: str, objective: str) -> Iterator[str]
         )
     comparison = result.comparisons.cells.get((dataset, objective))
     if comparison:
-        test = comparison.test
-        outcome = test.reason or (
-            f"t = {test.statistic:.3f}, df = {test.df:.0f}, p = {format_p(test.p)}, Holm-adjusted "
-            f"p = {format_p(comparison.p_holm)}, effect size {test.effect:+.3f}"
-        )
+        metric = FOLD_METRICS[comparison.metric]
+        unit = "percentage points" if metric.unit else f"in {metric.label}"
+        name = "corrected resampled t-test"
+        if comparison.fixed:
+            name = f"paired test over {count_noun(comparison.n, 'test row')}"
         yield (
-            f"  against {result.comparisons.baseline}: {comparison.difference or 0:+.4f} "
-            f"percentage points, corrected resampled t-test: {outcome}"
+            f"  against {result.comparisons.baseline}: {comparison.difference or 0:+.4f} {unit}, "
+            f"{name}: {_outcome(comparison)}"
         )
+
+
+def _outcome(comparison: Comparison) -> str:
+    test = comparison.test
+    if test.reason:
+        return test.reason
+    t = "" if test.df is None else f"t = {test.statistic:.3f}, df = {test.df:.0f}, "
+    return (
+        f"{t}p = {format_p(test.p)}, Holm-adjusted p = {format_p(comparison.p_holm)}, effect size "
+        f"{test.effect:+.3f}"
+    )
 
 
 def _explain_training(result: TrainingReport, row: str, objective: str) -> Iterator[str]:

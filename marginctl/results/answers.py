@@ -26,8 +26,9 @@ class Answer:
             over seeds by Student's t. None for a single value.
         other, other_mean: the objective that it is compared with, None without another one.
         p: adjusted by Holm's procedure over the objectives of the row; None where no test is.
+        reason: why there is no test.
         comparable: whether the two chose from equally many candidates.
-        n, counted: how many folds, seeds or test rows the comparison has.
+        n, counted: how many folds, seeds, test rows or test images the comparison has.
         references: the means of scikit-learn's baselines.
         unreliable: what is wrong with the objective that all are compared with, in words.
     """
@@ -42,6 +43,7 @@ class Answer:
     other: str | None = None
     other_mean: float | None = None
     p: float | None = None
+    reason: str | None = None
     comparable: bool = True
     references: Mapping[str, float] = field(default_factory=dict)
     unreliable: str | None = None
@@ -123,6 +125,7 @@ def fold_answers(
                 other=other,
                 other_mean=means.get(other or ""),
                 p=comparison.p_holm if comparison else None,
+                reason=comparison.test.reason if comparison else None,
                 comparable=comparison is None or comparison.equal_budgets,
                 references=references,
                 unreliable=None if baseline is None else _unreliable_cell(baseline),
@@ -150,6 +153,9 @@ def seed_answers(
         means = {objective: statistics.fmean(v) for objective, v in values.items()}
         compared = {c.objective: c for c in comparisons if c.row == row and c.metric == "top1"}
         best, other, comparison = _best(means, baseline, compared, metric)
+        n, counted = len(values[best]), "seed"
+        if comparison is not None and comparison.fixed:
+            n, counted = comparison.n, "test image"
         answers.append(
             Answer(
                 row=row,
@@ -157,11 +163,12 @@ def seed_answers(
                 best=best,
                 mean=means[best],
                 interval=tests.mean_interval(values[best]),
-                n=len(values[best]),
-                counted="seed",
+                n=n,
+                counted=counted,
                 other=other,
                 other_mean=means.get(other or ""),
                 p=comparison.p_holm if comparison else None,
+                reason=comparison.test.reason if comparison else None,
                 comparable=comparison is None or comparison.equal_budgets,
                 unreliable=_unreliable_training(by_objective.get(baseline, ())),
             )

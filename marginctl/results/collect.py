@@ -4,7 +4,7 @@ import gc
 import itertools
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from marginctl.errors import RequestError
 from marginctl.experiments.records import SourceModel
 from marginctl.papers import published_means
 from marginctl.recipe.image_recipe import ImageRecipe
+from marginctl.recipe.transfer import TransferRecipe
 from marginctl.recipe.uci_cv import BASELINES, UciCvRecipe
 from marginctl.results.cv_cells import Collector
 from marginctl.results.load_run import Run, load_run
@@ -241,7 +242,7 @@ class _Grouping:
         return self.tables.setdefault(digest([name, protocol, tune, grid]), table)
 
     def _training(
-        self, name: str, recipe: ImageRecipe, setting: Iterable[str], source: SourceModel | None
+        self, name: str, recipe: ImageRecipe, setting: Collection[str], source: SourceModel | None
     ) -> TrainingRuns:
         sections = recipe.model_dump(mode="json", include={"data", "optim", "train"})
         training = {
@@ -249,6 +250,8 @@ class _Grouping:
             for section, values in sections.items()
         }
         training["data"].pop("name", None)
+        if isinstance(recipe, TransferRecipe) and recipe.compares_heads(setting):
+            training["train"].pop("precision", None)  # a probe has its own
         group = TrainingRuns(name, recipe.paper, recipe.table, training, source)
         return self.trained.setdefault(digest([name, group.key]), group)
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from marginctl.errors import RequestError
 from marginctl.experiments.records import CVResult, TrainingResult
+from marginctl.metrics.accuracy import unpack_correct
 from marginctl.metrics.registry import metric_named
 from marginctl.objectives.parsing import ParsedObjective
 from marginctl.results import statistics as tests
@@ -26,8 +27,7 @@ class Comparison:
 
     Attributes:
         row: a data set, or data and model; None over all data sets.
-        n: how many pairs: folds, test rows of a fixed split, data sets, or seeds that both were
-            trained with.
+        n: how many pairs: folds, samples of one test set, data sets, or seeds that both have.
         difference: the objective minus the baseline in the metric's unit: the mean over the pairs;
             over data sets the median. None without pairs.
         mean: of the differences.
@@ -36,7 +36,7 @@ class Comparison:
         bootstrap_interval: of the mean over data sets or seeds, 95 % percentiles of 10,000 draws.
         test: Wilcoxon's over data sets, a t-test otherwise.
         p_holm: its p-value with Holm's adjustment over the objectives of the row.
-        fixed: whether the pairs are the rows of a fixed test set.
+        fixed: whether the pairs are the samples of one test set.
         budgets: how many candidates the objective and the baseline chose from; 0 without tuning.
         unpaired_seeds: of the objective, without a run of the baseline.
         wins, ties, losses: of the pairs. A tie is equal except for the rounding of floats, whatever
@@ -100,14 +100,15 @@ class Comparisons:
 def resolve_baseline(objectives: Sequence[str], requested: ParsedObjective | None) -> str:
     """Return the requested baseline; by default plain softmax, or the first objective.
 
-    Plain softmax is `soft`, `soft` with options such as a bias, or `gradient-decay` with beta 1.
+    Plain softmax is `soft`, `soft` with options such as a bias, or `gradient-decay` with beta 1;
+    among new classifiers of a source model it is the probe.
 
     Raises:
         RequestError: the requested baseline is not among the objectives.
     """
     if requested is None:
         with_options = [o for o in objectives if o.startswith("soft:")]
-        plain = ["soft", *with_options, "gradient-decay"]
+        plain = ["soft", *with_options, "gradient-decay", "probe"]
         return next((o for o in plain if o in objectives), objectives[0])
     name = str(requested)
     if name not in objectives:
@@ -260,12 +261,15 @@ def compare_seeds(
     """Compare every objective with the baseline in each row that has both.
 
     Networks of one seed have the same initial backbone and the same batches, so that they are
-    paired by their seed. Results that diverged, or do not have the metric, are skipped.
+    paired by their seed. The accuracies of a single pair are tested over their test images, which
+    tells nothing about other seeds. Results that diverged, or do not have the metric, are skipped.
     """
     measured = metric_named(metric)
     rows: dict[str, dict[str, dict[int, float]]] = {}
     budgets: dict[tuple[str, str], int] = {}
+    networks: dict[tuple[str, str, int], TrainingResult] = {}
     for result in results:
+        networks[result.row, result.objective, result.seed] = result
         budgets[result.row, result.objective] = result.candidates
         values = rows.setdefault(result.row, {}).setdefault(result.objective, {})
         value = None if result.diverged else measured.value(result)
@@ -279,7 +283,15 @@ def compare_seeds(
             for objective, values in objectives.items()
             if reference is not None and objective != baseline
         }
-        outcomes = [tests.paired_t(d) for d in differences.values()]
+        outcomes, images = [], {}
+        for objective, d in differences.items():
+            test, n = tests.paired_t(d), 0
+            if len(d) == 1 and metric == "top1":
+                (seed,) = objectives[objective].keys() & (reference or {}).keys()
+                pair = (networks[row, o, seed] for o in (objective, baseline))
+                test, n = _single_network_test(*pair)
+            outcomes.append(test)
+            images[objective] = n
         levels = tests.holm_levels([test.p for test in outcomes])
         compared = _compare(metric, row, differences, outcomes, measured.direction == "higher")
         for one, level in zip(compared, levels, strict=True):
@@ -289,8 +301,19 @@ def compare_seeds(
                 one = replace(one, interval=intervals[0], bootstrap_interval=intervals[1])
             seeds = tuple(s for s in objectives[one.objective] if s not in (reference or {}))
             both = budgets[row, one.objective], budgets[row, baseline]
+            if n := images[one.objective]:
+                one = replace(one, fixed=True, n=n)
             comparisons.append(replace(one, budgets=both, unpaired_seeds=tuple(sorted(seeds))))
     return comparisons
+
+
+def _single_network_test(a: TrainingResult, b: TrainingResult) -> tuple[Test, int]:
+    """Return McNemar's test of two networks, and how many test images it has; 0 without a test."""
+    if not (a.correct and b.correct and a.last and b.last and a.last.n == b.last.n):
+        return tests.paired_t([0.0]), 0
+    n = a.last.n
+    test = tests.paired_rows_test(*(unpack_correct(text, n) for text in (a.correct, b.correct)))
+    return test, 0 if test.p is None else n
 
 
 def _compare(
@@ -364,7 +387,7 @@ def _test_name(comparison: Comparison) -> str:
 def seeds_document(comparison: Comparison, baseline: str) -> dict[str, Any]:
     """Return the entry of `tests` in the JSON document of trainings."""
     return {
-        "test": "paired t over seeds",
+        "test": "McNemar over test images" if comparison.fixed else "paired t over seeds",
         "metric": comparison.metric,
         "row": comparison.row,
         "objective": comparison.objective,

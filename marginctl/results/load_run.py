@@ -18,6 +18,7 @@ from marginctl.experiments.records import (
     validate_info,
 )
 from marginctl.recipe.image_recipe import ImageRecipe
+from marginctl.recipe.transfer import TransferRecipe
 from marginctl.recipe.uci_cv import UciCvRecipe
 from marginctl.runs.base_record import RunInfo, parse_objective, validated
 from marginctl.runs.run_dir import OTHER_TRIAL, checked_document
@@ -37,7 +38,8 @@ class Run:
 
     Attributes:
         info: its run.json.
-        result: its result.json; of a transfer by the source model, as tables of training read it.
+        result: its result.json; of a transfer as tables of training read it: by the new classifier
+            where an own recipe compares several, else by the source model.
         recipe: of its setting: one object for all runs that have the same.
     """
 
@@ -98,7 +100,8 @@ def load_run(folder: str) -> Run:
     if result.timing.sha256.get("run.json", checksum) != checksum:
         raise CorruptFileError("run.json has changed since the run finished")
     if isinstance(result, TransferResult):
-        result = result.by_source_model()
+        heads = isinstance(recipe, TransferRecipe) and recipe.compares_heads(result.setting)
+        result = result.by_head() if heads else result.by_source_model()
     return Run(Path(folder), info, result, recipe)
 
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from marginctl.utils.seed import generator
+from marginctl.utils.text import count_noun
 
 FloatArray = NDArray[np.float64]
 
@@ -87,7 +88,7 @@ def corrected_interval(
     return float(d.mean() - half), float(d.mean() + half)
 
 
-def paired_rows_test(a: Sequence[float], b: Sequence[float]) -> Test:
+def paired_rows_test(a: ArrayLike, b: ArrayLike) -> Test:
     """Test whether two classifiers are right equally often on the same test rows.
 
     With one network each, the entries are 0 or 1 and the test is McNemar's, exact (binomial over
@@ -102,7 +103,7 @@ def paired_rows_test(a: Sequence[float], b: Sequence[float]) -> Test:
     """
     d = np.asarray(a, np.float64) - np.asarray(b, np.float64)
     if not d.any():
-        return Test(reason="both classify the same test rows correctly")
+        return Test(reason="both classify the same samples correctly")
     mean, std = float(d.mean()), float(d.std(ddof=1)) if len(d) > 1 else 0.0
     effect = mean / std if std else None
     if set(np.unique([a, b])) <= {0.0, 1.0}:
@@ -125,7 +126,7 @@ def paired_t(differences: Sequence[float]) -> Test:
     t = mean(d) / (sd(d) / sqrt(n)) with n - 1 degrees of freedom.
     """
     if len(differences) < 2:
-        return Test(reason=f"{len(differences)} shared seeds: a test needs 2")
+        return Test(reason=f"{count_noun(len(differences), 'shared seed')}: a test needs 2")
     test = corrected_resampled_t(differences, 0.0)
     if test.p is None:
         return Test(df=test.df, reason="the difference is the same for every seed")

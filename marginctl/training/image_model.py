@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from pydantic import Field
 from torch import nn
+from torch.nn import functional
 
 from marginctl.data.images.on_disk import FileSplit, OnDiskImages, make_file_split
 from marginctl.models.factory import create_backbone
@@ -36,6 +37,7 @@ class ImageRecord(ModelRecord):
         full_square: whether an image is scaled from its largest centered square, instead of cropped
             from the center of a larger image.
         precision: of the arithmetic, as `train.precision`.
+        unit_features: whether features are scaled to length 1.
         chosen: the trial, and how it was chosen.
     """
 
@@ -46,6 +48,7 @@ class ImageRecord(ModelRecord):
     std: Annotated[list[float], Field(min_length=1)]
     full_square: bool
     precision: str
+    unit_features: bool = False
     classes: Annotated[list[str], Field(min_length=2)]
     objective: Objective
     chosen: str
@@ -71,6 +74,7 @@ class ImageModel:
         )
         spec = parse_objective(record.objective).spec
         objective = ObjectiveModule(spec, len(record.classes), backbone.feature_dim)
+        objective.to(states["objective"]["weight"].dtype)  # a probe has float64
         for module, kind in ((backbone, "model"), (objective, "objective")):
             checkpoint.check_shapes(module, states[kind])
             module.load_state_dict(states[kind])
@@ -103,7 +107,9 @@ class ImageModel:
         for x, _ in batches.test_batches(BATCH_SIZE):
             with device_config.autocast():
                 features = self.backbone(x)
-            logits = self.objective.logits(features.float())
+            if record.unit_features:
+                features = functional.normalize(features.double())
+            logits = self.objective.logits(features.to(self.objective.weight.dtype))
             parts.append(logits.double().softmax(-1).numpy())
         probabilities = np.concatenate(parts)
         rows = {file: row for row, file in enumerate(sorted(files))}

@@ -25,7 +25,14 @@ class ProbeResult:
     record: dict[str, Any]
     features: FloatArray  # (n, d) scaled features of the test images
     logits: FloatArray  # (n, C) of the test images
-    weight: FloatArray  # (C, d)
+    fitted: FittedProbe
+    scaling: "FeatureScaling"
+
+    @property
+    def unscaled(self) -> tuple[FloatArray, FloatArray]:
+        """Weights (C, d) and bias (C,) for features before `standardised` scaling."""
+        weight = self.fitted.weight / self.scaling.std
+        return weight, self.fitted.bias - weight @ self.scaling.mean
 
 
 def fit_probe(
@@ -54,10 +61,10 @@ def fit_probe(
     candidates: list[dict[str, Any]] = []
     chosen, initial = penalties[len(penalties) // 2], None
     if len(val_rows) and len(penalties) > 1:
-        fit_x, val_x = scale_features(
-            probe.features, features.train[fit_rows], features.train[val_rows]
-        )
-        problem = ProbeProblem(fit_x, train_y[fit_rows], num_classes, check)
+        fit_x = features.train[fit_rows]
+        scaling = FeatureScaling.fit(probe.features, fit_x)
+        val_x = scaling(features.train[val_rows])
+        problem = ProbeProblem(scaling(fit_x), train_y[fit_rows], num_classes, check)
         path = problem.path(penalties, probe.tolerance)
         candidates = [_validation_record(p, p.logits(val_x), train_y[val_rows]) for p in path]
         best = max(candidates, key=lambda record: (record["top1"], -record["nll"]))
@@ -68,7 +75,8 @@ def fit_probe(
         notes.append(
             f"no class has 2 training images: l2_penalty {chosen:g} is the middle one, not chosen"
         )
-    train, test = scale_features(probe.features, features.train, features.test)
+    scaling = FeatureScaling.fit(probe.features, features.train)
+    train, test = scaling(features.train), scaling(features.test)
     final = ProbeProblem(train, train_y, num_classes, check).fit(chosen, probe.tolerance, initial)
     notes += _convergence_notes([final], probe.tolerance)
     logits = final.logits(test)
@@ -92,7 +100,7 @@ def fit_probe(
         "notes": notes,
         "timing": {"seconds": time.perf_counter() - began},
     }
-    return ProbeResult(record, test, logits, final.weight)
+    return ProbeResult(record, test, logits, final, scaling)
 
 
 def validation_split(
@@ -125,29 +133,39 @@ def validation_split(
     return np.setdiff1d(np.arange(len(y)), val_rows), val_rows, notes
 
 
-def scale_features(
-    kind: str, train: NDArray[Any], other: NDArray[Any]
-) -> tuple[FloatArray, FloatArray]:
-    """Return both parts scaled as the recipe says; mean and deviation are those of `train`.
+@dataclass(frozen=True)
+class FeatureScaling:
+    """The scaling of features before a probe: (x - mean) / std, or to length 1.
 
-    Args:
-        kind: `standardised`, `unit` or `raw`.
-        train, other: (n, d) and (m, d); a feature that is constant in `train` is only shifted.
+    Attributes:
+        mean, std: (d,); 0 and 1 without standardisation.
     """
-    a, b = train.astype(np.float64), other.astype(np.float64)
-    if kind == "standardised":
-        mean, std = a.mean(0), a.std(0)
-        std[std <= 1e-7 * np.abs(mean)] = 1.0  # a deviation by rounding alone
-        std[std == 0] = 1.0
-        return (a - mean) / std, (b - mean) / std
-    if kind == "unit":
-        return _unit(a), _unit(b)
-    return a, b
 
+    mean: FloatArray
+    std: FloatArray
+    to_unit: bool = False
 
-def _unit(x: FloatArray) -> FloatArray:
-    length = np.linalg.norm(x, axis=1, keepdims=True)
-    return np.asarray(x / np.where(length == 0, 1.0, length))
+    @classmethod
+    def fit(cls, kind: str, train: NDArray[Any]) -> "FeatureScaling":
+        """Return the scaling `standardised`, `unit` or `raw` of training features (n, d).
+
+        A feature that is constant is only shifted.
+        """
+        mean, std = np.zeros(train.shape[1]), np.ones(train.shape[1])
+        if kind == "standardised":
+            x = train.astype(np.float64)
+            mean, std = x.mean(0), x.std(0)
+            std[std <= 1e-7 * np.abs(mean)] = 1.0  # a deviation by rounding alone
+            std[std == 0] = 1.0
+        return cls(mean, std, kind == "unit")
+
+    def __call__(self, features: NDArray[Any]) -> FloatArray:
+        """Return scaled features (n, d)."""
+        x = (features.astype(np.float64) - self.mean) / self.std
+        if self.to_unit:
+            length = np.linalg.norm(x, axis=1, keepdims=True)
+            x = x / np.where(length == 0, 1.0, length)
+        return np.asarray(x)
 
 
 def _validation_record(probe: FittedProbe, logits: FloatArray, y: IntArray) -> dict[str, Any]:

@@ -114,7 +114,7 @@ def test_a_comparison_names_its_metric():
     for i, r in enumerate(records):
         r.last.nll = 0.25 + 0.0123 * i
     (points,), (nll,) = (compare_seeds(records, "soft", m) for m in ("top1", "nll"))
-    assert " against soft: +1.00 percentage points (95 % interval " in comparison_text(
+    assert " against soft: +1.00 percentage points (Holm-adjusted interval " in comparison_text(
         points, "soft"
     )
     assert " against soft in NLL: +0.0369, " in comparison_text(nll, "soft")

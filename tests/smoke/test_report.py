@@ -266,3 +266,23 @@ def test_explain_of_training(marginctl, tmp_path):
     assert marginctl("report", tmp_path, *asked).out == ""
     assert (tmp_path / "e.txt").read_text() == ran.out
     assert marginctl("report", tmp_path, *asked, "--format", "latex").status == 2
+
+
+def test_explain_of_a_fixed_test_set(marginctl, tmp_path):
+    lines = [f"{i * 0.37 % 1:.3f},{i * 0.71 % 1:.3f},{i % 2}" for i in range(90)]
+    for name, part in (("train", lines[:50]), ("test", lines[50:])):
+        (tmp_path / f"{name}.csv").write_text("\n".join(["x,z,kind", *part, ""]))
+    ran = marginctl(
+        *("uci-cv", "--train-csv", tmp_path / "train.csv", "--test-csv", tmp_path / "test.csv"),
+        *("--target", "kind", "--objective", "soft", "--objective", "arcface", "--no-tune"),
+        *("--set", "protocol.epochs=5", "--repeats", "2", "--out", tmp_path / "runs", "--quiet"),
+    )
+    assert ran.status == 0, ran.err
+    for objective, words in (
+        ("arcface", "percentage points, paired test over 40 test rows: "),
+        ("majority", "n = 2 initializations: a fixed test set x 2 repeats x 1 seed"),
+    ):
+        ran = marginctl("report", tmp_path / "runs", "--explain", f"train.csv+test.csv/{objective}")
+        assert ran.status == 0, ran.err
+        assert words in ran.out
+    assert "hidden=" not in ran.out

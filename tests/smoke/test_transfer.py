@@ -7,6 +7,7 @@ import shutil
 import numpy as np
 import pytest
 from PIL import Image
+from scipy import stats
 
 SMALL = ("--device", "cpu", "--quiet")
 
@@ -321,3 +322,85 @@ def test_a_record_that_was_changed_is_named_by_a_report(marginctl, networks, tmp
     del record["source_model"]["row"]
     path.write_text(json.dumps({**record, "sha256": digest(record)}))
     assert "'source_model.row' is missing" in marginctl("report", tmp_path).err
+
+
+@pytest.mark.parametrize("scaling", ["standardised", "unit", "raw"])
+def test_a_saved_probe_predicts_what_it_predicted(
+    marginctl, convolutional, photographs, tmp_path, scaling
+):
+    data, model, predictions = f"folder:{photographs}", tmp_path / "m.model", tmp_path / "p.csv"
+    arguments = ("transfer", "--from", convolutional, "--data", data, "--out", tmp_path, *SMALL)
+    ran = marginctl(
+        *(*arguments, "--set", f"probe.features={scaling}", "--predictions", predictions),
+        *("--save-model", model),
+    )
+    assert ran.status == 0, ran.err
+    new = marginctl("predict", model, photographs / "val", "--json")
+    assert new.status == 0, new.err
+    classes, expected = new.json["classes"], {}
+    with predictions.open() as file:
+        for row in csv.DictReader(file):
+            expected[row["image"].removeprefix("val/")] = row
+    assert len({row["predicted"] for row in expected.values()}) == 2  # it has learned
+    for one in new.json["predictions"]:
+        row = expected[one["file"]]
+        assert one["prediction"] == row["predicted"]
+        probability = one["probabilities"][classes.index(row["predicted"])]
+        assert probability == pytest.approx(float(row["probability"]), abs=1.5e-6)
+
+
+def test_the_best_of_two_heads_is_saved(marginctl, convolutional, photographs, tmp_path):
+    data, model = f"folder:{photographs}", tmp_path / "m.model"
+    arguments = ("transfer", "--from", convolutional, "--data", data, "--out", tmp_path / "r")
+    both = (*arguments, *SMALL, "--method", "probe", "--method", "fine-tune", "--no-tune")
+    both += ("--set", "optim.lr=1e-6", "--epochs", "1", "--save-model", model)
+    refused = marginctl(*both)
+    assert refused.status == 2
+    assert "2 settings without a validation part" in refused.err
+    ran = marginctl(*both, "--set", "data.val_fraction=0.3")
+    assert ran.status == 0, ran.err
+    assert "McNemar" in ran.out or "classify the same samples" in ran.out or "no test" in ran.out
+    predicted = marginctl("predict", model, photographs / "val", "--json").json["predictions"]
+    assert {one["prediction"] for one in predicted} == {"grüne Blätter", "rote"}
+
+
+def test_a_report_of_heads_has_them_as_columns(marginctl, networks, tmp_path):
+    arguments = ("transfer", "--from", networks, "--data", "digits", "--out", tmp_path, *SMALL)
+    more = ("--method", "fine-tune", "--method", "probe", "--epochs", "1", "--no-tune")
+    assert marginctl(*arguments, *more, "--set", "data.subset_size=200").status == 0
+    report = marginctl("report", tmp_path, "--format", "json").json
+    (table,) = report["trained"]
+    assert {cell["objective"] for cell in table["cells"]} == {"probe", "fine-tune, soft:bias=true"}
+    assert {cell["row"].partition(" (")[0] for cell in table["cells"]} == {
+        "digits: digits, mlp:width=16"
+    }
+    assert {test["baseline"] for test in table["tests"]} == {"probe"}
+    assert table["answers"][0]["n"] == 2
+    row = table["cells"][0]["row"]
+    explained = marginctl("report", tmp_path, "--explain", f"{row}/probe")
+    assert explained.status == 0, explained.err
+
+
+def test_single_networks_are_tested_over_the_test_images(marginctl, networks, tmp_path):
+    run = next(p.parent for p in sorted(networks.rglob("run.json")))
+    arguments = ("transfer", "--from", run, "--data", "digits", "--out", tmp_path, *SMALL)
+    more = ("--method", "fine-tune", "--method", "probe", "--epochs", "1", "--no-tune")
+    ran = marginctl(*arguments, *more, "--json", "--predictions", tmp_path / "p.csv")
+    (test,) = ran.json["tests"]
+    assert test["test"] == "McNemar over test images"
+    right = {}
+    with (tmp_path / "p.csv").open() as file:
+        for row in csv.DictReader(file):
+            correct = row["label"] == row["predicted"]
+            right.setdefault(row["method"], []).append(correct)
+    a, b = np.array(right["fine-tune"]), np.array(right["probe"])
+    assert test["n"] == len(a) == 360
+    expected = stats.binomtest(int((a & ~b).sum()), int((a ^ b).sum())).pvalue
+    assert test["p"] == pytest.approx(expected)
+
+
+def test_settings_of_fine_tuning_are_refused_for_a_probe(marginctl, networks, tmp_path):
+    arguments = ("transfer", "--from", networks, "--data", "digits", "--out", tmp_path, *SMALL)
+    refused = marginctl(*arguments, "--set", "optim.lr=0.1", "--epochs", "3")
+    assert refused.status == 2
+    assert "optim.lr, train.epochs with method = probe: expected none" in refused.err

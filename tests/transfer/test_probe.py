@@ -5,7 +5,7 @@ import pytest
 
 from marginctl.recipe.transfer import Probe
 from marginctl.transfer.cached_features import SplitFeatures
-from marginctl.transfer.probe import fit_probe, scale_features, validation_split
+from marginctl.transfer.probe import FeatureScaling, fit_probe, validation_split
 
 
 def made(rows, seed=0, classes=3, length=6):
@@ -67,7 +67,7 @@ def test_the_test_part_changes_neither_the_choice_nor_the_fit():
     (x, y), (other, test_y) = made(60), made(30, 1)
     one = fit_probe(SplitFeatures(x, other), y, test_y, 3, Probe(), 0)
     two = fit_probe(SplitFeatures(x, 5 * other + 1), y, test_y[::-1].copy(), 3, Probe(), 0)
-    assert one.weight.tolist() == two.weight.tolist()
+    assert one.fitted.weight.tolist() == two.fitted.weight.tolist()
     for key in ("l2_penalty", "validation", "fit"):
         assert one.record[key] == two.record[key]
 
@@ -75,9 +75,19 @@ def test_the_test_part_changes_neither_the_choice_nor_the_fit():
 def test_features_are_scaled_by_the_training_part_alone():
     a = np.array([[0.0, 5.0, 0.0], [2.0, 5.0, 0.0]])
     b = np.array([[4.0, 6.0, 3.0]])
-    first, second = scale_features("standardised", a, b)
+    scaling = FeatureScaling.fit("standardised", a)
+    first, second = scaling(a), scaling(b)
     assert first.tolist() == [[-1, 0, 0], [1, 0, 0]]
     assert second.tolist() == [[3, 1, 3]]  # a constant feature is only shifted
-    for row in scale_features("unit", a, np.zeros((1, 3))):
+    unit = FeatureScaling.fit("unit", a)
+    for row in (unit(a), unit(np.zeros((1, 3)))):
         assert np.linalg.norm(row, axis=1) == pytest.approx([1] * len(row) if row.any() else [0])
-    assert scale_features("raw", a, b)[1].tolist() == b.tolist()
+    assert FeatureScaling.fit("raw", a)(b).tolist() == b.tolist()
+
+
+@pytest.mark.parametrize("kind", ["standardised", "raw"])
+def test_unscaled_weights_give_the_same_logits(kind):
+    (x, y), (other, test_y) = made(60), made(30, 1)
+    probe = fit_probe(SplitFeatures(3 * x + 1, other), y, test_y, 3, Probe(features=kind), 0)
+    weight, bias = probe.unscaled
+    assert other @ weight.T + bias == pytest.approx(probe.logits, abs=1e-9)

@@ -182,9 +182,9 @@ def _inspect_folder(
             parts["train"], parts["test"] = split_classes(
                 str(root), root, classes, fraction, groups
             )
-            whole = "of each class" if groups is None else "of the images, in whole groups,"
+            divided = "of each class" if groups is None else "of the images, in whole groups,"
             remarks = [
-                f"no train/ and val/: {fraction or TEST_FRACTION:.0%} {whole} are test images, "
+                f"no train/ and val/: {fraction or TEST_FRACTION:.0%} {divided} are test images, "
                 "always the same ones (data.test_fraction)"
             ]
     if not any(files for part in parts.values() for files in part.values()):

@@ -249,6 +249,8 @@ def _footnotes(grid: Grid, comparisons: Comparisons | None) -> list[str]:
     for reason in dict.fromkeys(c.untrained for c in cells if c.untrained):
         places = [(c.objective, c.dataset) for c in cells if c.untrained == reason]
         lines.append(f"{UNTRAINED}  {reason}: {_by_objective(places)}")
+    remarks = [(f"{c.objective} on {c.dataset}", c.remark) for c in cells if c.remark]
+    lines += [f"{', '.join(places)}: {text}" for text, places in group_by_text(remarks).items()]
     for mark, attribute, meaning in (
         (DIVERGED, "diverged", "loss not finite, network frozen before"),
         (COLLAPSED, "collapsed", "collapsed (constant prediction)"),

@@ -345,7 +345,7 @@ def training_table(
     tests = []
     if any(c.p_holm is not None for c in comparisons):
         tests.append(
-            f"{BETTER} {WORSE}  better or worse than {baseline}: paired t-test over the seeds, "
+            f"{BETTER} {WORSE}  better or worse than {baseline}: {names_of_tests(comparisons)}, "
             "Holm-adjusted p < 0.05 (over the methods of a row)"
         )
     tests += [comparison_text(c, baseline) for c in comparisons if c.metric == "top1"]
@@ -449,6 +449,17 @@ def _notes(cells: Sequence[TrainingCell]) -> tuple[str, ...]:
     return tuple(notes)
 
 
+def names_of_tests(comparisons: Iterable[Comparison]) -> str:
+    """Return the names of the tests that comparisons of networks have."""
+    kinds = {c.fixed for c in comparisons if c.test.p is not None}
+    names = {
+        False: "paired t-test over the seeds",
+        True: "of single networks McNemar's test over the test images, which tells nothing about "
+        "other seeds",
+    }
+    return "; ".join(names[fixed] for fixed in sorted(kinds))
+
+
 def comparison_text(comparison: Comparison, baseline: str) -> str:
     """Return a comparison with the baseline as a sentence."""
     metric = metric_named(comparison.metric)
@@ -465,6 +476,9 @@ def comparison_text(comparison: Comparison, baseline: str) -> str:
     p = comparison.test.reason
     if comparison.p_holm is not None:
         p = f"Holm-adjusted p = {format_p(comparison.p_holm)}"
-    record = f"W/T/L {comparison.wins}/{comparison.ties}/{comparison.losses}"
+    if comparison.fixed:
+        record = f"McNemar's test over {count_noun(comparison.n, 'test image')}"
+    else:
+        record = f"W/T/L {comparison.wins}/{comparison.ties}/{comparison.losses}"
     points = " percentage points" if top1 else ""
     return f"{start}: {comparison.difference:{places}}{points}{interval}, {p}, {record}"

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from marginctl.experiments.records import PROBE_OBJECTIVE, EpochMetrics, TransferResult
+from marginctl.experiments.records import EpochMetrics, TransferResult
 from marginctl.metrics.accuracy import wilson_interval
 from marginctl.recipe.image_recipe import ImageRecipe
 from marginctl.reports.tables.table import (
@@ -19,7 +19,7 @@ from marginctl.reports.tables.table import (
     mean_std,
     mean_std_json,
 )
-from marginctl.reports.tables.training_table import comparison_text
+from marginctl.reports.tables.training_table import comparison_text, names_of_tests
 from marginctl.results.compare import Comparison, compare_seeds, seeds_document
 from marginctl.utils.text import count_noun
 
@@ -39,7 +39,7 @@ def transfer_report(
     """Return what `transfer` prints; `failed` has a line for each trial without a result."""
     groups: dict[Place, Group] = {}
     for record in records:
-        groups.setdefault(_place(record), []).append(record)
+        groups.setdefault(Place(record.source_row, record.head), []).append(record)
     cells = [
         {
             "source_model": group[0].source_model.row,
@@ -66,23 +66,6 @@ def transfer_report(
     }
     lines = [flat_record({k: v for k, v in cell.items() if k != "trials"}) for cell in cells]
     return Report([_table(groups)], lines, document)
-
-
-def _place(record: TransferResult) -> Place:
-    source = record.source_model
-    trained = "" if source.objective == PROBE_OBJECTIVE else f" ({source.objective})"
-    return Place(f"{record.data}: {source.row}{trained}", head_of(record))
-
-
-def head_of(record: TransferResult) -> str:
-    """Return the name of a new classifier: `probe`, or `fine-tune` with its objective.
-
-    Values of a grid are a part of it.
-    """
-    settings = {k: v for k, v in record.setting.items() if k not in ("data.name", "method")}
-    parts = [record.method, *([] if record.probe else [record.objective])]
-    parts += [f"{key.rpartition('.')[2]}={value}" for key, value in settings.items()]
-    return ", ".join(parts)
 
 
 def compare_heads(groups: Mapping[Place, Group]) -> list[tuple[Place, Comparison]]:
@@ -148,8 +131,9 @@ def _notes(
     notes: dict[str, None] = {}
     if compared:
         notes[
-            f"{BETTER} {WORSE}  better or worse than {compared[0][0].head}: paired t-test over "
-            "networks or seeds, Holm-adjusted p < 0.05 (over the classifiers of a row)"
+            f"{BETTER} {WORSE}  better or worse than {compared[0][0].head}: "
+            f"{names_of_tests(c for _, c in compared)}, Holm-adjusted p < 0.05 (over the "
+            "classifiers of a row)"
         ] = None
     for place, comparison in compared:
         notes[comparison_text(comparison, place.head)] = None
