@@ -52,12 +52,13 @@ class MarginClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.objective, self.tune, self.hidden = objective, tune, hidden
         self.epochs, self.random_state = epochs, random_state
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any, groups: Any = None) -> Self:
         """Fit the network.
 
         Args:
             X: (n, d) numbers, or a DataFrame; NaN where missing.
             y: (n,) labels.
+            groups: (n,) the person or object of each row: inner folds keep its rows together.
 
         Raises:
             ValueError: the data cannot be used.
@@ -67,6 +68,7 @@ class MarginClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         labels, numbers = np.unique(y, return_inverse=True)
         if len(labels) < 2:
             raise ValueError(f"y has one class, {labels[0]!r}: expected at least 2 classes")
+        group_numbers = None if groups is None else _group_numbers(groups, len(numbers))
         recipe = load_recipe(find_recipe("own-data"), UciCvRecipe)
         hidden = None if self.hidden is None else list(self.hidden)
         changed = {"hidden": hidden, "epochs": self.epochs}
@@ -76,12 +78,20 @@ class MarginClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.tune:
             assert recipe.tune is not None
             candidates = column_candidates(recipe.tune, protocol, objective)
-            tuning = StackTuning(candidates, min(recipe.tune.inner_folds, len(numbers)))
+            units = len(numbers) if group_numbers is None else int(group_numbers.max()) + 1
+            if units < 2:
+                raise ValueError("groups has one group: expected at least 2, or tune=False")
+            tuning = StackTuning(candidates, min(recipe.tune.inner_folds, units))
         seed = self.random_state
         if not isinstance(seed, int | np.integer):
             seed = check_random_state(seed).randint(2**31)
         dataset = TabularDataset(
-            "the table", x, numbers.astype(np.int64), tuple(map(str, labels)), columns
+            "the table",
+            x,
+            numbers.astype(np.int64),
+            tuple(map(str, labels)),
+            columns,
+            groups=group_numbers,
         )
         self.classes_ = labels
         self.model_ = fit_model(dataset, objective, protocol, int(seed), tuning)
@@ -167,6 +177,14 @@ class MarginClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
         _check_finite(x)
         return x
+
+
+def _group_numbers(groups: Any, rows: int) -> NDArray[np.int64]:
+    """Return (rows,) the number of each row's group, from 0."""
+    names = column_or_1d(groups)
+    if len(names) != rows:
+        raise ValueError(f"groups has {len(names)} entries, and X {rows} rows: expected one a row")
+    return np.unique(names, return_inverse=True)[1].astype(np.int64)
 
 
 def _numbered(count: int) -> list[str]:

@@ -93,3 +93,19 @@ def test_import_marginctl_stays_cheap():
     code = "import sys, marginctl; print({'torch', 'sklearn', 'pandas'} & set(sys.modules))"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "set()"
+
+
+def test_inner_folds_keep_the_rows_of_a_group_together():
+    stream = np.random.default_rng(0)
+    groups = np.repeat([f"person {i}" for i in range(30)], 5)
+    x = np.repeat(stream.normal(size=(30, 4)), 5, axis=0)
+    y = np.repeat(stream.integers(0, 2, 30), 5)  # known by the copies of a row alone
+    classifier = MarginClassifier(epochs=40, hidden=(32,))
+    alone = classifier.fit(x, y).model_.record.inner_accuracy
+    together = classifier.fit(x, y, groups=groups).model_.record.inner_accuracy
+    assert alone > 90
+    assert together < 80
+    with pytest.raises(ValueError, match="groups has 3 entries"):
+        classifier.fit(x, y, groups=groups[:3])
+    with pytest.raises(ValueError, match="groups has one group"):
+        classifier.fit(x, y, groups=np.zeros(len(y)))
