@@ -208,6 +208,8 @@ def training_report(
     if recipe.paper is None and recipe.task == "train" and cells:
         baseline = resolve_baseline(list(dict.fromkeys(cell.objective for cell in cells)), None)
         comparisons = compare_seeds(results, baseline)
+        compared = [comparison_text(c, baseline) for c in comparisons]
+        table = replace(table, notes=(*compared, *table.notes))
         table, answers = own_table(table, results, cells, comparisons, baseline)
         document["answers"] = [answer.as_json() for answer in answers]
         document["tests"] = [seeds_document(c, baseline) for c in comparisons]
