@@ -33,6 +33,8 @@ class Angles:
         c_inter_centers_nearest: mean over i of the smallest <Center_i, Center_j>, j != i.
         c_inter_weights: mean of <Center_i, W_j> over i != j: eq. 22 as printed, with its missing
             index added.
+        c_inter_unit_weights: the same with Center_i as the mean of features of length 1, as in
+            later public code of ArcGrad's first author.
         wc_intra: mean over classes of <Center_j, W_j> (eq. 20).
         intra_weight: mean over samples of <x_i, W_y>.
         intra_center: mean over samples of <x_i, Center_y>; 0 for the only sample of a class.
@@ -48,6 +50,7 @@ class Angles:
     c_inter_centers: float | None
     c_inter_centers_nearest: float | None
     c_inter_weights: float | None
+    c_inter_unit_weights: float | None
     wc_intra: float | None
     intra_weight: float | None
     intra_center: float | None
@@ -94,6 +97,8 @@ def compute_angles(features: ArrayLike, labels: ArrayLike, weights: ArrayLike) -
     to_center = to_center[has_feature & has_center[y]]
 
     both = has_center & has_weight
+    unit_centers, has_unit_center = _centers(x, y, len(w), unit=True)
+    unit_both = has_unit_center & has_weight
     w_inter, w_nearest = _pairwise_angles(w[has_weight], w[has_weight])
     c_inter, c_nearest = _pairwise_angles(centers[has_center], centers[has_center])
     means: dict[str, float | None] = {
@@ -102,6 +107,7 @@ def compute_angles(features: ArrayLike, labels: ArrayLike, weights: ArrayLike) -
         "c_inter_centers": c_inter,
         "c_inter_centers_nearest": c_nearest,
         "c_inter_weights": _pairwise_angles(centers[both], w[both])[0],
+        "c_inter_unit_weights": _pairwise_angles(unit_centers[unit_both], w[unit_both])[0],
         "wc_intra": _mean(_angle_between(centers[both], w[both])),
         "intra_weight": _mean(to_weight),
         "intra_center": _mean(to_center),
@@ -126,6 +132,7 @@ _REASONS = {
     "c_inter_centers": "fewer than two classes with a center",
     "c_inter_centers_nearest": "fewer than two classes with a center",
     "c_inter_weights": "fewer than two classes with a center and a weight",
+    "c_inter_unit_weights": "fewer than two classes with a center and a weight",
     "wc_intra": "no class with a center and a weight",
     "intra_weight": "no sample with a feature whose class has a weight",
     "intra_center": "no sample with a feature whose class has a center",
@@ -191,11 +198,14 @@ def _normalize(vectors: FloatArray) -> tuple[FloatArray, NDArray[np.bool_]]:
 
 
 def _centers(
-    features: NDArray[Any], labels: IntArray, num_classes: int
+    features: NDArray[Any], labels: IntArray, num_classes: int, *, unit: bool = False
 ) -> tuple[FloatArray, NDArray[np.bool_]]:
     """Return the (C, d) directions of the classes' mean features, and which classes have one.
 
     A sum has the direction of the mean, whether or not zero features are counted.
+
+    Args:
+        unit: whether features are scaled to length 1 before.
     """
     scale = _max_magnitude("features", features) or 1.0
     sums = np.zeros((num_classes, features.shape[1]))
@@ -203,6 +213,8 @@ def _centers(
     for rows in row_blocks(*features.shape):
         order = np.argsort(labels[rows], kind="stable")
         block = features[rows][order].astype(np.float64) / scale
+        if unit:
+            block = _normalize(block)[0]
         classes, first = np.unique(labels[rows][order], return_index=True)
         sums[classes] += np.add.reduceat(block, first, axis=0)
         lengths[classes] += np.add.reduceat(np.linalg.norm(block, axis=1), first)

@@ -24,11 +24,14 @@ class Shape:
 
     Args:
         value: options, step and fraction of the training done -> value.
+        ends_in_last_epoch: whether a value that changes by epochs is `end` in the last one, as in
+            `np.logspace`; others follow torch's schedulers, whose last epoch comes before the end.
     """
 
     formula: str
     options: Mapping[str, Option]
     value: Callable[[Mapping[str, float], int, float], float]
+    ends_in_last_epoch: bool = False
 
 
 def _linear(o: Mapping[str, float], step: int, done: float) -> float:
@@ -65,6 +68,11 @@ def _one_cycle(o: Mapping[str, float], step: int, done: float) -> float:
 def _step(o: Mapping[str, float], step: int, done: float) -> float:
     # 0.3 of 10 steps is step 3, however 3/10 and 0.3 are rounded
     return float(o["start"] * o["factor"] ** math.floor(done / o["every"] + 1e-9))
+
+
+def _multi_step(o: Mapping[str, float], step: int, done: float) -> float:
+    passed = sum(done >= o[name] - 1e-9 for name in ("first", "second", "third"))
+    return float(o["start"] * o["factor"] ** passed)
 
 
 def _annealed(o: Mapping[str, float], step: int, done: float) -> float:
@@ -107,6 +115,7 @@ SHAPES: Mapping[str, Shape] = {
         "from start to end at a constant ratio",
         _ramp(_positive(None, "the first value"), _positive(None, "the last value")),
         _exponential,
+        ends_in_last_epoch=True,
     ),
     "polynomial": Shape(
         "end + (start - end) (1 - fraction of the training / over)^power",
@@ -131,6 +140,18 @@ SHAPES: Mapping[str, Shape] = {
             "every": _positive(None, _FRACTION, 1.0),
         },
         _step,
+    ),
+    "multi-step": Shape(
+        "start, times factor after each of three fractions of the training",
+        {
+            "start": _START,
+            "factor": _positive(None, "multiplies the value"),
+            **{
+                name: Option(1.0, f"{_FRACTION} before the {name} change", 0.0, 1.0, True)
+                for name in ("first", "second", "third")
+            },
+        },
+        _multi_step,
     ),
     "l-softmax": Shape(
         "max(minimum, base (1 + gamma step)^-power): L-Softmax's annealing, for CIFAR",
@@ -292,3 +313,9 @@ def parse_learning_rate(value: object) -> float | Schedule:
 def rate_at(rate: float | Schedule, step: int, total_steps: int) -> float:
     """Return the learning rate at `step` of `total_steps`."""
     return rate.value(step, total_steps) if isinstance(rate, Schedule) else rate
+
+
+def rate_in_epoch(rate: float | Schedule, epoch: int, epochs: int) -> float:
+    """Return the learning rate throughout an epoch, counted from 0."""
+    ends = isinstance(rate, Schedule) and SHAPES[rate.kind].ends_in_last_epoch
+    return rate_at(rate, epoch, max(1, epochs - 1) if ends else epochs)

@@ -13,7 +13,7 @@ from marginctl.data.loading.loader import BatchLoader
 from marginctl.data.loading.on_disk_loader import make_loader
 from marginctl.metrics.detection import Outputs
 from marginctl.objectives.parts import ObjectiveSpec
-from marginctl.objectives.schedules import rate_at
+from marginctl.objectives.schedules import rate_at, rate_in_epoch
 from marginctl.recipe.image_recipe import ImageRecipe
 from marginctl.runs.run_dir import versions
 from marginctl.training import checkpoint
@@ -173,8 +173,7 @@ class Trainer:
         optim, steps = self.recipe.optim, max(1, len(self.batch_sizes))
         if optim.lr_interval == "step":
             return rate_at(optim.lr, self.step, self.total_steps)
-        # the schedule's first value in the first epoch, its last one in the last
-        return rate_at(optim.lr, self.step // steps, max(1, self.recipe.train.epochs - 1))
+        return rate_in_epoch(optim.lr, self.step // steps, self.recipe.train.epochs)
 
     def _no_sync(self, enabled: bool) -> contextlib.AbstractContextManager[Any]:
         """Keep the gradients of all but the last part of a batch in this process."""

@@ -14,7 +14,7 @@ from marginctl.metrics.angles import compute_angles, histogram, mean_bias
 
 NUMBERS = [
     *("w_inter", "w_inter_nearest", "c_inter_centers", "c_inter_centers_nearest"),
-    *("c_inter_weights", "wc_intra", "intra_weight", "intra_center"),
+    *("c_inter_weights", "c_inter_unit_weights", "wc_intra", "intra_weight", "intra_center"),
 ]
 
 
@@ -46,6 +46,17 @@ def slow(x, y, w):
     }
     center = {j: c for j, c in center.items() if any(c)}
     weight = {j: w[j] for j in classes if w[j].any()}
+    lengths = [math.sqrt(math.fsum(float(v) ** 2 for v in row)) or 1.0 for row in x]
+    unit_center = {
+        j: [
+            math.fsum(float(x[i][k]) / lengths[i] for i in range(len(x)) if y[i] == j)
+            for k in range(x.shape[1])
+        ]
+        for j in classes
+        if own[j]
+    }
+    unit_center = {j: c for j, c in unit_center.items() if any(c)}
+    unit_both = [j for j in unit_center if j in weight]
 
     def pairs(a, b, keys):
         return mean(angle(a[i], b[j]) for i in keys for j in keys if i != j)
@@ -62,6 +73,7 @@ def slow(x, y, w):
         "c_inter_centers": pairs(center, center, center),
         "c_inter_centers_nearest": nearest(center),
         "c_inter_weights": pairs(center, weight, both),
+        "c_inter_unit_weights": pairs(unit_center, weight, unit_both),
         "wc_intra": mean(angle(center[j], weight[j]) for j in both),
         "intra_weight": mean(angle(x[i], weight[y[i]]) for i in there if y[i] in weight),
         "intra_center": mean(angle(x[i], center[y[i]]) for i in there if y[i] in center),

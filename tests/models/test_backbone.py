@@ -233,3 +233,10 @@ def test_plotted_features_have_both_signs():
     features = seeded("mnist-cnn", channels=1, size=8)(torch.randn(64, 1, 8, 8))
     assert (features > 0).any()
     assert (features < 0).any()
+
+
+def test_batch_normalisation_of_vgg16_mod_is_that_of_the_port():
+    network = create_backbone(ModelSpec.parse("vgg16-mod"), 3, 32)
+    layers = [m for m in network.modules() if isinstance(m, nn.BatchNorm1d | nn.BatchNorm2d)]
+    assert len(layers) == 15
+    assert {layer.eps for layer in layers} == {1e-4}

@@ -1,14 +1,17 @@
 """Schedules: values over the training, how they are written, and what moves them."""
 
 import math
+from functools import partial
 
+import numpy as np
 import pytest
 import torch
+from torch.optim import SGD, lr_scheduler
 
 from marginctl.errors import RequestError
 from marginctl.objectives import create
 from marginctl.objectives.parsing import parse
-from marginctl.objectives.schedules import Schedule
+from marginctl.objectives.schedules import Schedule, parse_learning_rate, rate_in_epoch
 
 
 def values(written, steps=10):
@@ -155,3 +158,40 @@ def test_a_schedule_is_part_of_the_state():
     module.set_progress(5, 10)
     other.load_state_dict(module.state_dict())
     assert other.margin_margin.item() == 1
+
+
+def drops(optimizer, epochs, at):
+    milestones = [math.ceil(fraction * epochs - 1e-9) for fraction in at]
+    return lr_scheduler.MultiStepLR(optimizer, milestones, 0.1)
+
+
+@pytest.mark.parametrize("epochs", [4, 7, 10, 50])
+@pytest.mark.parametrize(
+    ("text", "scheduler"),
+    [
+        ("step(start=0.1,factor=0.1,every=0.25)", partial(drops, at=(0.25, 0.5, 0.75))),
+        (
+            "multi-step(start=0.1,factor=0.1,first=0.3,second=0.6,third=0.8)",
+            partial(drops, at=(0.3, 0.6, 0.8)),
+        ),
+        ("cosine(start=0.1,end=0)", lr_scheduler.CosineAnnealingLR),
+        ("polynomial(start=0.1,end=0)", partial(lr_scheduler.PolynomialLR, power=2.0)),
+    ],
+)
+def test_rates_by_epoch_are_those_of_torch(text, scheduler, epochs):
+    optimizer = SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
+    torchs, rate = scheduler(optimizer, epochs), parse_learning_rate(text)
+    for epoch in range(epochs):
+        expected = optimizer.param_groups[0]["lr"]
+        assert rate_in_epoch(rate, epoch, epochs) == pytest.approx(expected, rel=1e-9)
+        assert expected > 0
+        optimizer.step()
+        torchs.step()
+
+
+def test_four_drops_of_four_epochs_and_log_spaced_rates():
+    rate = parse_learning_rate("step(start=0.1,factor=0.1,every=0.25)")
+    assert [rate_in_epoch(rate, e, 4) for e in range(4)] == pytest.approx([0.1, 0.01, 1e-3, 1e-4])
+    rate = parse_learning_rate("exponential(start=0.1,end=1e-4)")
+    rates = [rate_in_epoch(rate, e, 50) for e in range(50)]
+    assert rates == pytest.approx(np.logspace(-1, -4, 50).tolist())

@@ -88,7 +88,7 @@ class VGG16Mod(Pooled):
     """VGG-16 with a 1x1 convolution to 4096 channels instead of its last pooling.
 
     Global average pooling and a hidden layer of 4096 units follow. As in the author's port, batch
-    normalisation follows every layer, and initial weights are N(0, 0.01^2).
+    normalisation with eps 1e-4 follows every layer, and initial weights are N(0, 0.01^2).
     """
 
     def __init__(self, channels: int, image_size: int) -> None:
@@ -100,6 +100,8 @@ class VGG16Mod(Pooled):
         for module in self.modules():
             if isinstance(module, nn.Conv2d | nn.Linear):
                 nn.init.normal_(module.weight, std=0.01)
+            elif isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d):
+                module.eps = 1e-4
 
     def forward(self, images: Tensor) -> Tensor:
         features: Tensor = self.hidden(super().forward(images))

@@ -16,6 +16,7 @@ ANGLES = {
     "w_inter": "W-Inter",
     "c_inter_centers": "C-Inter (centers)",
     "c_inter_weights": "C-Inter (centers and weights)",
+    "c_inter_unit_weights": "C-Inter (centers of unit features and weights)",
     "wc_intra": "WC-Intra",
     "intra_weight": "to the weight of the class",
     "intra_center": "to the center of the class",
