@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError, model
 from marginctl.data.images.summary import ImageSummary
 from marginctl.errors import StorageError
 from marginctl.experiments.tasks import TASKS
+from marginctl.objectives.parsing import ParsedObjective
 from marginctl.objectives.parts import scale_source
 from marginctl.recipe.fields import RECORDED
 from marginctl.recipe.image_recipe import ImageRecipe
@@ -292,6 +293,12 @@ class TransferResult(TrainingResult):
         source = self.source_model
         trained = "" if source.objective == PROBE_OBJECTIVE else f" ({source.objective})"
         return f"{self.data}: {source.row}{trained}"
+
+    @property
+    def parsed_objective(self) -> ParsedObjective:
+        """Return the objective as an object; that of the new classifier where a head is named."""
+        named_by_head = self.objective.startswith(self.method)
+        return parse_objective(self.classifier if named_by_head else self.objective)
 
     def by_head(self) -> "TransferResult":
         """Return the result as tables of new classifiers read it: the objective is `head`.

@@ -378,6 +378,8 @@ def test_a_report_of_heads_has_them_as_columns(marginctl, networks, tmp_path):
     assert table["answers"][0]["n"] == 2
     row = table["cells"][0]["row"]
     explained = marginctl("report", tmp_path, "--explain", f"{row}/probe")
+    page = marginctl("report", tmp_path, "--format", "html", "--output", tmp_path / "page.html")
+    assert page.status == 0, page.err
     assert explained.status == 0, explained.err
 
 
