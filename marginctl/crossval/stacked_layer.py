@@ -8,6 +8,7 @@ from torch import Tensor
 from marginctl.recipe.uci_cv import Protocol
 
 EPSILON, MOMENTUM = 1e-5, 0.1  # of batch normalisation, as PyTorch's defaults
+_relu_backward = torch.ops.aten.threshold_backward.grad_input
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ class StackedLayer:
         if self._after is not None:
             upstream = self._after.backward(upstream, rows)
         if self._relu:
-            upstream.mul_(self._activated.sign_())  # ReLU's mask, in place: this is its last use
+            _relu_backward(upstream, self._activated, 0, grad_input=upstream)
         if self._before is not None:
             upstream = self._before.backward(upstream, rows)
         torch.bmm(self._input.transpose(1, 2), upstream, out=self.weight_gradient)

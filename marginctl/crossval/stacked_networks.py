@@ -71,8 +71,13 @@ class StackedNetworks:
         self.weights = {name: self._tensor(np.stack([w[name] for w in initial])) for name in names}
         self.state = self.objective.init_state(self.weights["class_weight"])
         self.weights |= {name: self.state[name] for name in self.objective.trained}
-        self.gradients = {name: torch.zeros_like(w) for name, w in self.weights.items()}
+        # of the layers, in memory that is written over; those of the objective are new in each step
+        in_head = {"class_weight", "class_bias", *self.objective.trained}
+        self.gradients = {
+            name: torch.zeros_like(w) for name, w in self.weights.items() if name not in in_head
+        }
         not_updated = {*self.objective.trained, *self.objective.schedules}
+        self.batch_counts = [stack.num_batches(network) for network in stack.networks]
         self.updated_state = [name for name in self.state if name not in not_updated]
         # running statistics of batch normalisation
         self.running: dict[str, Tensor] = {}
@@ -80,9 +85,16 @@ class StackedNetworks:
             self.running[f"mean{i}"] = self._tensor(np.zeros((len(initial), width)))
             self.running[f"variance{i}"] = self._tensor(np.ones((len(initial), width)))
         self._views: dict[int, _Views] = {}
+        self._scheduled: dict[str, Tensor] = {}  # (batches, S): the values of an epoch
 
     def _tensor(self, array: NDArray[np.float64]) -> Tensor:
         return torch.as_tensor(array, dtype=self.dtype, device=self.device)
+
+    def upload(self, tensor: Tensor) -> Tensor:
+        """Return a tensor of the CPU on the device, without waiting for it."""
+        if self.device.type == "cuda":
+            tensor = tensor.pin_memory()
+        return tensor.to(self.device, non_blocking=True)
 
     def inputs(self, rows: Tensor) -> Tensor:
         """Return the scaled inputs (S, L, d) of row numbers (S, L)."""
@@ -101,14 +113,33 @@ class StackedNetworks:
             self._views[count] = _Views(layers, weights, gradients, state)
         return self._views[count]
 
-    def set_progress(self, epoch: int, batch: int, batches: list[int]) -> None:
-        """Set scheduled values, for each network by its own number of batches per epoch."""
-        epochs = self.stack.protocol.epochs
+    def start_epoch(self, epoch: int) -> None:
+        """Upload an epoch's scheduled values, by each network's own number of batches."""
+        epochs, counts = self.stack.protocol.epochs, self.batch_counts
         for name, schedule in self.objective.schedules.items():
-            value_by_count = {
-                n: schedule.value(epoch * n + min(batch, n), epochs * n) for n in set(batches)
+            by_count = {
+                n: [schedule.value(epoch * n + min(b, n), epochs * n) for b in range(max(counts))]
+                for n in set(counts)
             }
-            self.state[name].copy_(self._tensor(np.array([value_by_count[n] for n in batches])))
+            values = np.stack([by_count[n] for n in counts], 1)
+            self._scheduled[name] = self.upload(torch.from_numpy(values).to(self.dtype))
+
+    def set_progress(self, batch: int) -> None:
+        """Set the scheduled values of a batch of the epoch."""
+        for name, values in self._scheduled.items():
+            self.state[name].copy_(values[batch])
+
+    def weigh(self, row_weight: Tensor, y: Tensor) -> Tensor:
+        """Return the rows' weights (S', B) in the batch's mean, by class weights if there are any.
+
+        Args:
+            row_weight: (S', B) 1/count where valid, else 0.
+            y: (S', B) classes.
+        """
+        if self.class_weights is None:
+            return row_weight
+        row_weight = row_weight * self.class_weights[: len(y)].gather(-1, y)
+        return row_weight.div_(row_weight.sum(-1, keepdim=True))
 
     @torch.no_grad()
     def backward(
@@ -119,19 +150,16 @@ class StackedNetworks:
         row_weight: Tensor,
         rows: BatchRows,
     ) -> Tensor:
-        """Write the gradient of each network's mean loss; return these losses (S',).
+        """Write the gradient of each network's mean loss; return the loss of each row (S', B).
 
         Args:
             x: (S', B, d) scaled features, for the first S' networks.
             y: (S', B) their classes.
             valid: (S', B) mask of the rows to use, or None for all.
-            row_weight: (S', B) 1/count where valid, else 0.
+            row_weight: (S', B) their weights in the mean, of `weigh`.
             rows: the valid rows, for batch normalisation.
         """
         networks = self.views(len(x))
-        if self.class_weights is not None:
-            row_weight = row_weight * self.class_weights[: len(x)].gather(-1, y)
-            row_weight /= row_weight.sum(-1, keepdim=True)
         features = x
         for layer in networks.layers:
             features = layer.forward_train(features, rows)
@@ -146,18 +174,15 @@ class StackedNetworks:
         )
         for name in self.updated_state:
             networks.state[name].copy_(new_state[name])
-        networks.gradients["class_weight"].copy_(head.weights)
-        if head.bias is not None:
-            networks.gradients["class_bias"].copy_(head.bias)
-        if head.log_scale is not None:
-            networks.gradients["log_scale"].copy_(head.log_scale)
+        of_head = zip(("class_weight", "class_bias", "log_scale"), head[1:], strict=True)
+        self.gradients |= {name: gradient for name, gradient in of_head if gradient is not None}
 
         upstream = head.features
         for i, layer in reversed(list(enumerate(networks.layers))):
             upstream = layer.backward(upstream, rows)
             if i:
                 upstream = torch.bmm(upstream, layer.weight_transposed)
-        return (loss * row_weight).sum(-1)
+        return loss
 
     @torch.no_grad()
     def predict(self) -> NDArray[np.int64]:

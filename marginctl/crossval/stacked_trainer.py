@@ -14,7 +14,8 @@ from marginctl.crossval.stack import BatchOrder, Stack, StackResult, evaluate_ne
 from marginctl.crossval.stacked_networks import StackedNetworks
 from marginctl.crossval.stacked_optimizer import StackedOptimizer, epoch_batches
 
-GATHER_BYTES = 2**20  # of input rows that are gathered at a time
+# Input rows that are gathered at a time, in bytes: what a CPU's cache holds; a GPU likes few calls.
+GATHER_BYTES = {"cpu": 2**20, "cuda": 2**26, "mps": 2**26}
 
 
 def train_stack(
@@ -40,52 +41,54 @@ def train_stack(
     batches = epoch_batches(counts, size, networks)
     # Rows are gathered for a few batches at a time, which costs fewer calls.
     batch_bytes = len(counts) * size * (networks.x.shape[1] + 2) * networks.x.element_size()
-    per_block = max(1, GATHER_BYTES // batch_bytes)
+    per_block = max(1, GATHER_BYTES[networks.device.type] // batch_bytes)
     blocks = [
         (batches[i].start, batches[i : i + per_block]) for i in range(0, len(batches), per_block)
     ]
-    batch_counts = [stack.num_batches(network) for network in stack.networks]
     optimizer = StackedOptimizer(networks)
     # variants share their batches, as objectives do
     orders = {(n.repeat, n.fold): BatchOrder(stack.seed, n) for n in stack.networks}
     rows = np.zeros((len(counts), max(counts)), np.int64)
     losses = torch.zeros(stack.protocol.epochs, len(counts), dtype=dtype, device=networks.device)
+    # the weighted losses of an epoch's rows, and the weight of each row's batch; 0 where no row is
+    row_losses, batch_weight = torch.zeros(2, *rows.shape, dtype=dtype, device=networks.device)
+    for batch in batches:
+        batch_weight[: len(batch.weight), batch.start : batch.stop] = batch.weight[:, None]
     healthy = torch.ones(len(counts), dtype=torch.bool, device=networks.device)
-    tensors = {**networks.weights, **networks.state, **networks.running}
-    last_good = {name: value.clone() for name, value in tensors.items()}
-    for epoch, epoch_loss in enumerate(losses):
+    tensors = list({**networks.weights, **networks.state, **networks.running}.values())
+    last_good = [value.clone() for value in tensors]
+    for epoch in range(stack.protocol.epochs):
+        networks.start_epoch(epoch)
         epoch_orders = {key: order.next_epoch() for key, order in orders.items()}
         for i, network in enumerate(stack.networks):
             rows[i, : counts[i]] = epoch_orders[network.repeat, network.fold]
-        epoch_rows = torch.as_tensor(rows, device=networks.device)
+        epoch_rows = networks.upload(torch.from_numpy(rows))
         for start, block in blocks:
             block_rows = epoch_rows[:, start : start + size * len(block)]
             x, y = networks.inputs(block_rows), networks.y[block_rows]
             for batch in block:
                 columns = slice(batch.start - start, batch.stop - start)
-                active = len(batch.batch_weight)
-                networks.set_progress(epoch, batch.number, batch_counts)
-                loss = networks.backward(
-                    x[:active, columns],
-                    y[:active, columns],
-                    batch.valid,
-                    batch.row_weight,
-                    batch.rows,
-                )
-                epoch_loss[:active].addcmul_(loss, batch.batch_weight)
+                active = len(batch.weight)
+                batch_x, batch_y = x[:active, columns], y[:active, columns]
+                networks.set_progress(batch.number)
+                row_weight = networks.weigh(batch.row_weight, batch_y)
+                loss = networks.backward(batch_x, batch_y, batch.valid, row_weight, batch.rows)
+                torch.mul(loss, row_weight, out=row_losses[:active, batch.start : batch.stop])
                 optimizer.step(epoch, batch.number)
-        healthy &= epoch_loss.isfinite()
+        losses[epoch] = total = (row_losses * batch_weight).sum(1)
         for weight in networks.weights.values():
-            healthy &= weight.reshape(len(weight), -1).sum(1).isfinite()
-        for name, value in tensors.items():
-            mask = healthy.view(-1, *[1] * (value.dim() - 1))
-            last_good[name].copy_(
-                value if healthy.all() else torch.where(mask, value, last_good[name])
-            )
+            total = total + weight.reshape(len(weight), -1).sum(1)
+        healthy &= total.isfinite()
+        if healthy.all():  # the one wait of an epoch
+            torch._foreach_copy_(last_good, tensors)
+        else:
+            for good, value in zip(last_good, tensors, strict=True):
+                mask = healthy.view(-1, *[1] * (value.dim() - 1))
+                good.copy_(torch.where(mask, value, good))
         on_epoch()
-    for name, value in tensors.items():
-        value.copy_(last_good[name])
-    networks.set_progress(stack.protocol.epochs, 0, batch_counts)
+    torch._foreach_copy_(tensors, last_good)
+    networks.start_epoch(stack.protocol.epochs)
+    networks.set_progress(0)
 
     predicted = networks.predict()
     logits = networks.logits() if stack.measured else None

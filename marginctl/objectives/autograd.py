@@ -16,9 +16,9 @@ from torch.autograd.function import FunctionCtx
 from marginctl.errors import RequestError
 from marginctl.objectives.losses import Loss
 from marginctl.objectives.margins import Margin
-from marginctl.objectives.regularizers import Regularizer, add_to_rows, gather_rows
+from marginctl.objectives.regularizers import Regularizer, add_to_rows, gather_rows, row_index
 from marginctl.objectives.scales import Batch, FeatureNormWeightNorm, Scale, State
-from marginctl.objectives.similarities import Saved, Similarity
+from marginctl.objectives.similarities import Saved, Similarity, row_dot
 
 
 class Parts(NamedTuple):
@@ -45,8 +45,8 @@ class TrainingLogits(NamedTuple):
     """The logits of the loss, with the margin, and tensors for their derivative."""
 
     values: Tensor  # (..., N, C)
-    target_similarity: Tensor  # (..., N, 1)
-    target_logit: Tensor  # (..., N, 1), before a margin on logits
+    target_similarity: Tensor | None  # (..., N, 1), where a margin or a regularizer acts on it
+    target_logit: Tensor | None  # (..., N, 1), before a margin on logits; None without one
     factor: Tensor | float  # the scale
     slope: Tensor | None  # (..., N, 1), the margin's; None is 1
     weight_norm_slope: Tensor | None  # (..., N, 1), d target_logit / d |w_y| over the factor
@@ -81,25 +81,26 @@ def training_logits(
     assert batch.targets is not None
     margin, index = parts.margin, batch.targets.unsqueeze(-1)
     factor = parts.scale.factor(batch, state)
-    target = similarity.gather(-1, index)
-    moved, slope, weight_norm_slope = target, None, None
+    target, target_logit, slope, weight_norm_slope = None, None, None, None
+    if margin.stage == "similarity" or any(r.acts_on == "target" for r in parts.regularizers):
+        target = similarity.gather(-1, index)
+    values = similarity if _is_one(factor) else similarity.mul_(factor)
     if margin.stage == "similarity":
+        assert target is not None
         length = None
         if isinstance(parts.scale, FeatureNormWeightNorm):  # the margin takes a cosine
             assert saved.weight_norm is not None
-            length = gather_rows(saved.weight_norm.mT, batch.targets)
+            length = saved.weight_norm.squeeze(-2).gather(-1, batch.targets).unsqueeze(-1)
         cosine = target if length is None else target / length
-        moved, slope = margin.apply(cosine), margin.slope(cosine)
+        moved, slope = margin.apply_with_slope(cosine)
         if length is not None:
             weight_norm_slope = moved - cosine * (1.0 if slope is None else slope)
             moved = moved * length
-    values = similarity if _is_one(factor) else similarity.mul_(factor)
-    target_logit = moved * factor
-    if moved is not target:
-        values.scatter_(-1, index, target_logit)
+        values.scatter_(-1, index, moved if _is_one(factor) else moved * factor)
     if margin.stage == "logit":
-        slope = margin.slope(target_logit)
-        values.scatter_(-1, index, margin.apply(target_logit))
+        target_logit = values.gather(-1, index)
+        moved, slope = margin.apply_with_slope(target_logit)
+        values.scatter_(-1, index, moved)
     return TrainingLogits(values, target, target_logit, factor, slope, weight_norm_slope, saved)
 
 
@@ -112,30 +113,35 @@ def forward_pass(
     batch = Batch(features, weights, similarity, targets, valid)
     updated = parts.scale.update_state(batch, state) if training else {}
     logits = training_logits(parts, batch, similarity, saved, {**state, **updated})
-    acted_on = {
-        "features": features,
-        "logits": logits.values,
-        "target": logits.target_similarity,
-        "weights": weights,
-    }
+    acted_on = {"features": features, "logits": logits.values, "weights": weights}
+    if logits.target_similarity is not None:
+        acted_on["target"] = logits.target_similarity
     gradients = None
     if with_gradients:
         loss, logit_gradient = parts.loss.gradient(logits.values, targets)
         totals = {"logits": logit_gradient}
         for regularizer in parts.regularizers:
             key = regularizer.acts_on
-            penalty, totals[key] = regularizer.add_gradient(
-                acted_on[key], targets, state, totals.get(key)
-            )
+            arguments = (acted_on[key], targets, state, totals.get(key))
+            if training:
+                penalty, totals[key], changed = regularizer.add_training_gradient(
+                    features, valid, *arguments
+                )
+                updated |= changed
+            else:
+                penalty, totals[key] = regularizer.add_gradient(*arguments)
             loss = loss + penalty
         gradients = _sample_gradients(parts, logits, targets, totals)
     else:
         loss = parts.loss.forward(logits.values, targets)
         for regularizer in parts.regularizers:
             loss = loss + regularizer.penalty(acted_on[regularizer.acts_on], targets, state)
-    for regularizer in parts.regularizers if training else []:
-        updated |= regularizer.update_state(features, targets, valid, state)
-    return loss + parts.margin.offset, {**state, **updated}, gradients
+            if training:
+                updated |= regularizer.update_state(features, targets, valid, state)
+    offset = parts.margin.offset
+    if isinstance(offset, Tensor) or offset:
+        loss = loss + offset
+    return loss, {**state, **updated}, gradients
 
 
 def _sample_gradients(
@@ -143,23 +149,26 @@ def _sample_gradients(
 ) -> SampleGradients:
     """Return the gradients from those with respect to the inputs of loss and regularizers."""
     index, upstream, factor = targets.unsqueeze(-1), totals["logits"], logits.factor
-    target_grad = upstream.gather(-1, index)
-    scale_grad = None
+    scale_grad, weight_norm_grad = None, None
     if parts.scale.gradient_to != "nothing":
         # of its logarithm: the logits are the factor times the similarities
-        scale_grad = torch.einsum("...c,...c->...", upstream, logits.values)
-        if parts.margin.stage == "logit":
-            logit = logits.target_logit
+        scale_grad = row_dot(upstream, logits.values).squeeze(-1)
+        logit = logits.target_logit
+        if logit is not None:
             before = logit if logits.slope is None else logit * logits.slope
-            scale_grad += (target_grad * (before - logits.values.gather(-1, index))).squeeze(-1)
+            change = before - logits.values.gather(-1, index)
+            scale_grad += (upstream.gather(-1, index) * change).squeeze(-1)
     if not _is_one(factor):
         upstream.mul_(factor)
-        target_grad = target_grad * factor
-    norm_slope = logits.weight_norm_slope
-    weight_norm_grad = None if norm_slope is None else target_grad * norm_slope
     if logits.slope is not None or "target" in totals:
-        target_grad = target_grad if logits.slope is None else target_grad * logits.slope
-        upstream.scatter_(-1, index, target_grad + totals.get("target", 0.0))
+        target_grad = upstream.gather(-1, index)
+        if logits.weight_norm_slope is not None:
+            weight_norm_grad = target_grad * logits.weight_norm_slope
+        if logits.slope is not None:
+            target_grad = target_grad * logits.slope
+        if "target" in totals:
+            target_grad = target_grad + totals["target"]
+        upstream.scatter_(-1, index, target_grad)
     return SampleGradients(
         parts.similarity.product_gradient(upstream, logits.saved),
         targets,
@@ -195,9 +204,10 @@ def backward_pass(parts: Parts, gradients: SampleGradients, row_weight: Tensor) 
         features = features.addcmul_(radial, saved.features)
     if gradients.weight_norm is not None:
         assert saved.weight_norm is not None
-        targets = gradients.targets
-        unit = gather_rows(saved.weights, targets) / gather_rows(saved.weight_norm.mT, targets)
-        add_to_rows(weights, targets, unit.mul_(gradients.weight_norm * column_weight))
+        length = saved.weight_norm.squeeze(-2).gather(-1, gradients.targets).unsqueeze(-1)
+        rows = row_index(gradients.targets, weights.shape[-2])
+        radial = gather_rows(saved.weights, rows)
+        add_to_rows(weights, rows, radial.mul_(gradients.weight_norm * column_weight / length))
     bias = None
     if similarity.has_bias:
         bias = (row_weight.unsqueeze(-2) @ gradients.product).squeeze(-2)
@@ -227,6 +237,7 @@ class LossFunction(torch.autograd.Function):
         valid: Tensor | None,
         *values: Tensor,
     ) -> tuple[Tensor, ...]:
+        ctx.set_materialize_grads(False)  # zeros in place of the state's gradients cost a pass
         state = dict(zip(names, values, strict=True))
         parts = parts_at(state)
         inputs = Inputs(features, weights, bias, targets, valid)
@@ -247,7 +258,9 @@ class LossFunction(torch.autograd.Function):
         return (loss, *outputs)
 
     @staticmethod
-    def backward(ctx: Any, loss_grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, loss_grad: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
+        if loss_grad is None:
+            return (None,) * len(ctx.needs_input_grad)
         tensors = iter(ctx.saved_tensors)
         inputs = Inputs(*itertools.islice(tensors, len(Inputs._fields)))
         state = {name: next(tensors) for name in ctx.names}

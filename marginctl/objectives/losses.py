@@ -40,12 +40,12 @@ class CrossEntropy(Loss):
     """-ln softmax(z)_y."""
 
     def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
-        return -log_softmax(logits).gather(-1, targets.unsqueeze(-1)).squeeze(-1)
+        return 0 - log_softmax(logits).gather(-1, targets.unsqueeze(-1)).squeeze(-1)
 
     def gradient(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         index = targets.unsqueeze(-1)
         log_probability = log_softmax(logits)
-        loss = -log_probability.gather(-1, index).squeeze(-1)
+        loss = 0 - log_probability.gather(-1, index).squeeze(-1)  # not -0.0
         # p_y - 1 as minus the sum of the others, which is exact where p_y rounds to 1
         gradient = log_probability.exp_().scatter_(-1, index, 0.0)
         return loss, gradient.scatter_(-1, index, -gradient.sum(-1, keepdim=True))

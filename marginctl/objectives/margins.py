@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from marginctl.objectives.similarities import arccos_slope
+from marginctl.objectives.similarities import bounded_rsqrt
 
 # A number; or a tensor that broadcasts to (..., N, 1), which follows a schedule.
 Number = float | Tensor
@@ -36,6 +36,10 @@ class Margin:
             leaf = target.detach().requires_grad_()
             total = self.apply(leaf).sum()
         return torch.autograd.grad(total, leaf)[0]
+
+    def apply_with_slope(self, target: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Return `apply(target)` and `slope(target)`, which may share their work."""
+        return self.apply(target), self.slope(target)
 
 
 class NoMargin(Margin):
@@ -104,20 +108,23 @@ class AdditiveAngle(Margin):
         return math.cos(self.margin), math.sin(self.margin)
 
     def apply(self, target: Tensor) -> Tensor:
-        cos, sin = self._cos_sin()
-        moved = target * cos - (1 - target * target).clamp(min=0).sqrt() * sin
-        if self.beyond == "linear":
-            moved = torch.where(target < -cos, target - self.margin * sin, moved)
-        return moved
+        return self.apply_with_slope(target)[0]
 
     def slope(self, target: Tensor) -> Tensor | None:
-        if self.gradient == "straight-through":
-            return None
+        return self.apply_with_slope(target)[1]
+
+    def apply_with_slope(self, target: Tensor) -> tuple[Tensor, Tensor | None]:
         cos, sin = self._cos_sin()
-        slope = cos + target * arccos_slope(target) * sin
+        sin_squared = 1 - target * target
+        moved = target * cos - sin_squared.clamp(min=0).sqrt() * sin
+        slope = None
+        if self.gradient != "straight-through":
+            slope = cos + target * bounded_rsqrt(sin_squared) * sin
         if self.beyond == "linear":
-            slope = torch.where(target < -cos, 1.0, slope)
-        return slope
+            beyond = target < -cos
+            moved = torch.where(beyond, target - self.margin * sin, moved)
+            slope = None if slope is None else slope.masked_fill(beyond, 1.0)
+        return moved, slope
 
 
 class MultiplicativeAngle(Margin):
@@ -134,24 +141,27 @@ class MultiplicativeAngle(Margin):
         self.multiplier, self.annealing = int(margin), annealing
 
     def apply(self, target: Tensor) -> Tensor:
-        value, _ = self._value_and_slope(target)
-        return value
+        return self.apply_with_slope(target)[0]
 
     def slope(self, target: Tensor) -> Tensor | None:
-        _, slope = self._value_and_slope(target)
-        return slope
+        return self.apply_with_slope(target)[1]
 
-    def _value_and_slope(self, cosine: Tensor) -> tuple[Tensor, Tensor]:
-        cosine = cosine.clamp(-1, 1)
-        before, value = torch.ones_like(cosine), cosine  # T_0, T_1
-        slope_before, slope = torch.zeros_like(cosine), torch.ones_like(cosine)  # U_-1, U_0
-        folds = torch.zeros_like(cosine)
-        for i in range(1, self.multiplier):
-            before, value = value, 2 * cosine * value - before
-            slope_before, slope = slope, 2 * cosine * slope - slope_before
+    def apply_with_slope(self, target: Tensor) -> tuple[Tensor, Tensor | None]:
+        cosine = target.clamp(-1, 1)
+        if self.multiplier == 1:
+            return cosine, torch.ones_like(cosine)
+        double = 2 * cosine
+        before, value = cosine, double * cosine - 1  # T_1, T_2
+        slope_before, slope = torch.ones_like(cosine), double  # U_0, U_1
+        folds = (cosine < math.cos(math.pi / self.multiplier)).to(cosine.dtype)
+        for i in range(2, self.multiplier):
+            before, value = value, double * value - before
+            slope_before, slope = slope, double * slope - slope_before
             folds += cosine < math.cos(i * math.pi / self.multiplier)
-        sign = 1 - 2 * (folds % 2)
-        psi, psi_slope = sign * value - 2 * folds, sign * slope * self.multiplier
+        sign = torch.rsub(folds % 2, 1, alpha=2)
+        psi, psi_slope = torch.sub(sign * value, folds, alpha=2), sign * slope * self.multiplier
+        if not isinstance(self.annealing, Tensor) and not self.annealing:
+            return psi, psi_slope
         total = 1 + self.annealing
         return (self.annealing * cosine + psi) / total, (self.annealing + psi_slope) / total
 

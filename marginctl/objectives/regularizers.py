@@ -64,6 +64,19 @@ class Regularizer:
         penalty, gradient = self.gradient(inputs, targets, state)
         return penalty, gradient if total is None else total.add_(gradient)
 
+    def add_training_gradient(
+        self,
+        features: Tensor,
+        valid: Tensor | None,
+        inputs: Tensor,
+        targets: Tensor,
+        state: State,
+        total: Tensor | None,
+    ) -> tuple[Tensor, Tensor, State]:
+        """Return what `add_gradient` and `update_state` do, which may share their work."""
+        updated = self.update_state(features, targets, valid, state)
+        return *self.add_gradient(inputs, targets, state, total), updated
+
     def _row_strength(self) -> Number:
         """Return the strength as a factor of (..., N, C), (..., N, d) or (..., C, d)."""
         return self.strength.unsqueeze(-1) if isinstance(self.strength, Tensor) else self.strength
@@ -86,36 +99,57 @@ class Center(Regularizer):
         return {"centers": torch.zeros_like(weights)}
 
     def penalty(self, inputs: Tensor, targets: Tensor, state: State) -> Tensor:
-        offset = inputs - gather_rows(state["centers"], targets)
-        return offset.square().sum(-1) * (self.strength / 2)
+        return self._squared_distance(inputs, targets, state)[2] * (self.strength / 2)
 
     def gradient(self, inputs: Tensor, targets: Tensor, state: State) -> tuple[Tensor, Tensor]:
-        offset = self._offset(inputs, targets, state)
-        square = row_dot(offset, offset).squeeze(-1)
-        return square * (self.strength / 2), offset.mul_(self._row_strength())
-
-    @staticmethod
-    def _offset(features: Tensor, targets: Tensor, state: State) -> Tensor:
-        """Return x - c_y (..., N, d) in new memory."""
-        centers = gather_rows(state["centers"], targets)
-        return torch.sub(features, centers, out=centers)
+        _, offset, square = self._squared_distance(inputs, targets, state)
+        return square * (self.strength / 2), offset * self._row_strength()
 
     def update_state(
         self, features: Tensor, targets: Tensor, valid: Tensor | None, state: State
     ) -> State:
+        return self._move(*self._squared_distance(features, targets, state), valid, state)
+
+    def add_training_gradient(
+        self,
+        features: Tensor,
+        valid: Tensor | None,
+        inputs: Tensor,
+        targets: Tensor,
+        state: State,
+        total: Tensor | None,
+    ) -> tuple[Tensor, Tensor, State]:
+        rows, offset, square = self._squared_distance(inputs, targets, state)
+        gradient = offset * self._row_strength()
+        total = gradient if total is None else total.add_(gradient)
+        return square * (self.strength / 2), total, self._move(rows, offset, square, valid, state)
+
+    @staticmethod
+    def _squared_distance(
+        features: Tensor, targets: Tensor, state: State
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the `row_index`, x - c_y (..., N, d) in new memory, and its square (..., N)."""
+        rows = row_index(targets, state["centers"].shape[-2])
+        offset = features - gather_rows(state["centers"], rows)
+        return rows, offset, row_dot(offset, offset).squeeze(-1)
+
+    def _move(
+        self, rows: Tensor, offset: Tensor, square: Tensor, valid: Tensor | None, state: State
+    ) -> State:
+        """Return the moved centers; overwrites `offset`."""
         centers = state["centers"]
         # a feature that overflows, as in float16, must not stay in a center for ever
-        counted = features.sum(-1, keepdim=True).isfinite()
+        counted = (square < torch.inf).unsqueeze(-1)
         if valid is not None:
             counted &= valid.unsqueeze(-1)
-        ones = counted.to(features.dtype)
-        count = all_reduce_sum(add_to_rows(torch.zeros_like(centers[..., :1]), targets, ones))
-        rate = self.alpha * ones / (1 + gather_rows(count, targets))
-        step = self._offset(features, targets, state).mul_(rate).masked_fill_(~counted, 0.0)
+        ones = counted.to(offset.dtype)
+        count = all_reduce_sum(add_to_rows(torch.zeros_like(centers[..., :1]), rows, ones))
+        rate = self.alpha * ones / (1 + gather_rows(count, rows))
+        step = offset.mul_(rate).masked_fill_(~counted, 0.0)
         if is_distributed():
-            steps = all_reduce_sum(add_to_rows(torch.zeros_like(centers), targets, step))
+            steps = all_reduce_sum(add_to_rows(torch.zeros_like(centers), rows, step))
             return {"centers": centers + steps}
-        return {"centers": add_to_rows(centers.clone(), targets, step)}
+        return {"centers": add_to_rows(centers.clone(), rows, step)}
 
 
 class LabelSmoothing(Regularizer):
@@ -255,20 +289,26 @@ class SuperSymmetry(Regularizer):
         return mean * self.strength
 
 
-def gather_rows(table: Tensor, targets: Tensor) -> Tensor:
-    """Return each target's row (..., N, d) of a table (..., C, d)."""
-    rows = table.reshape(-1, table.shape[-1]).index_select(0, _flat_index(table, targets))
-    return rows.view(*targets.shape, table.shape[-1])
+def row_index(targets: Tensor, num_classes: int) -> Tensor:
+    """Return each target's row (..., N) in a table (..., C, d) whose networks are one after another.
+
+    It is the target itself for a single network.
+    """
+    if targets.dim() == 1:
+        return targets
+    networks = targets[..., 0].numel()
+    first = torch.arange(0, networks * num_classes, num_classes, device=targets.device)
+    return targets + first.view(*targets.shape[:-1], 1)
 
 
-def add_to_rows(table: Tensor, targets: Tensor, rows: Tensor) -> Tensor:
-    """Add rows (..., N, d) to the targets' rows of a contiguous table (..., C, d), in place."""
+def gather_rows(table: Tensor, rows: Tensor) -> Tensor:
+    """Return the rows (..., N, d) of a table (..., C, d) with a `row_index`, in new memory."""
+    gathered = table.reshape(-1, table.shape[-1]).index_select(0, rows.flatten())
+    return gathered.view(*rows.shape, table.shape[-1])
+
+
+def add_to_rows(table: Tensor, rows: Tensor, values: Tensor) -> Tensor:
+    """Add values (..., N, d) to the rows of a contiguous table (..., C, d), in place."""
     flat = table.view(-1, table.shape[-1])
-    flat.index_add_(0, _flat_index(table, targets), rows.reshape(-1, table.shape[-1]))
+    flat.index_add_(0, rows.flatten(), values.reshape(-1, table.shape[-1]))
     return table
-
-
-def _flat_index(table: Tensor, targets: Tensor) -> Tensor:
-    classes = table.shape[-2]
-    network = torch.arange(targets[..., 0].numel(), device=targets.device) * classes
-    return (targets + network.view(*targets.shape[:-1], 1)).flatten()

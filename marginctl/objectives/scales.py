@@ -102,7 +102,8 @@ class AdaCos(Scale):
         # it is exact, the mean exactly 1, and the scale exactly 0. Adam would turn a rounding error
         # there into a full step.
         exponent.scatter_(-1, index, -torch.inf)
-        other = (index == 0).long()  # any class but the target
+        # any class but the target: class 0, or 1 where that is the target
+        other = torch.logical_not(index, out=torch.empty_like(index))
         other_exponent = exponent.gather(-1, other)
         log_sum = (other_exponent - log_softmax(exponent).gather(-1, other)).squeeze(-1)
         theta, log_sum = all_gather_rows(theta), all_gather_rows(log_sum)
@@ -117,7 +118,7 @@ class AdaCos(Scale):
         median = theta.nanmedian(-1).values
         scale = (mean.log() + peak) / median.clamp(max=math.pi / 4).cos()
         # a feature that overflows, as in float16, must not stay in the scale for ever
-        return {"scale": torch.where(scale.isfinite(), scale, state["scale"])}
+        return {"scale": torch.where(scale.abs() < torch.inf, scale, state["scale"])}
 
     def factor(self, batch: Batch, state: State) -> Tensor | float:
         return state["scale"][..., None, None]

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F  # noqa: N812
 
 
 class Saved(NamedTuple):
@@ -29,8 +30,12 @@ def arccos_slope(cosine: Tensor) -> Tensor:
     Here 1 - c^2 is at least four times the dtype's eps, which is exact everywhere else and bounds
     the slope by 1/sqrt(4 eps): 1448 in float32, 3.4e7 in float64.
     """
-    floor = 4 * torch.finfo(cosine.dtype).eps
-    return (1 - cosine * cosine).clamp_(min=floor).rsqrt_()
+    return bounded_rsqrt(1 - cosine * cosine)
+
+
+def bounded_rsqrt(sin_squared: Tensor) -> Tensor:
+    """Return 1/sqrt(s), s being at least four times the dtype's eps."""
+    return sin_squared.clamp(min=4 * torch.finfo(sin_squared.dtype).eps).rsqrt_()
 
 
 def safe_norm(vectors: Tensor) -> Tensor:
@@ -39,7 +44,7 @@ def safe_norm(vectors: Tensor) -> Tensor:
     In float32 that is below 1e-19: the gradient's 1/norm^2 stays finite.
     """
     length = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
-    return torch.where(length > math.sqrt(torch.finfo(length.dtype).tiny), length, 1.0)
+    return F.threshold(length, math.sqrt(torch.finfo(length.dtype).tiny), 1.0)
 
 
 class Similarity:
@@ -203,10 +208,10 @@ class Gaussian(Similarity):
     ) -> tuple[Tensor, Saved]:
         origin = weights.mean(-2, keepdim=True)
         features, weights = features - origin, weights - origin
-        halves = [t.square().sum(-1) / 2 for t in (features, weights)]
-        product = _product(features, weights).sub_(halves[0].unsqueeze(-1))
+        halves = [row_dot(t, t) / 2 for t in (features, weights)]
+        product = _product(features, weights).sub_(halves[0]).sub_(halves[1].mT)
         # rounding could make a small distance negative
-        return product.sub_(halves[1].unsqueeze(-2)).clamp_(max=0), Saved(features, weights)
+        return product.clamp_(max=0), Saved(features, weights)
 
     def backward(self, grad: Tensor, saved: Saved, row_weight: Tensor) -> tuple[Tensor, Tensor]:
         weight = row_weight.unsqueeze(-1)
