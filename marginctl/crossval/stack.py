@@ -23,6 +23,8 @@ from marginctl.utils.seed import generator
 # in calls, and one stack per trial would keep a single core busy. At widths 64-64 on 2 CPU
 # cores, 4 MiB took 0.63 s where 2 MiB took 0.77 s and 1 MiB 1.06 s (best of 5).
 STACK_BYTES = 4 * 2**20
+# On a GPU, whose cores are idle in a small stack: the share of its memory for these tensors.
+GPU_MEMORY_SHARE = 1 / 16
 # Units of `Stack.cost` that one worker trains in a second, measured on 2 CPU cores.
 COST_PER_SECOND = 7e5
 # The most variants in one stack: each of their trials records all of them.
@@ -134,7 +136,8 @@ class Stack:
     """Networks that are trained together: some folds of some repeats, one objective, one seed.
 
     How a trial is divided into stacks depends on the protocol and the data set alone, never on
-    the other requested trials: a network is always trained in the same stack.
+    the other requested trials: a network is always trained in the same stack. On a GPU it depends
+    on its memory too, where a trial's networks take more than a share of it.
 
     Attributes:
         first, last: the stack holds the networks first .. last - 1, numbered repeat * folds + fold.
@@ -310,10 +313,14 @@ def build_stacks(
     batched_with: tuple[Protocol, ...] = (),
     *,
     measured: bool = False,
+    device: str = "cpu",
 ) -> list[Stack]:
     """Divide a trial's folds x repeats networks into stacks of nearly equal size.
 
     Several variants make one stack: the caller limits their number to `max_variants`.
+
+    Args:
+        device: that trains them, which sets the size of a stack.
     """
     if batched_with:
         networks = num_folds(dataset, protocol) * protocol.repeats
@@ -332,24 +339,42 @@ def build_stacks(
     return [
         Stack(dataset, objective, protocol, seed, first, last, tuning, measured=measured)
         for first, last in _stack_ranges(
-            dataset, protocol, by_repeat=isinstance(objective, SklearnBaseline)
+            dataset,
+            protocol,
+            by_repeat=isinstance(objective, SklearnBaseline),
+            stack_bytes=_device_stack_bytes(device),
         )
     ]
 
 
+def _device_stack_bytes(device: str) -> float:
+    """Return the size of a stack's weights, gradients and moments on a device."""
+    if device == "cpu":
+        return STACK_BYTES
+    import torch
+
+    if device == "mps":
+        return GPU_MEMORY_SHARE * torch.mps.recommended_max_memory()
+    return GPU_MEMORY_SHARE * torch.cuda.get_device_properties(device).total_memory
+
+
 def _stack_ranges(
-    dataset: TabularDataset, protocol: Protocol, *, by_repeat: bool = False
+    dataset: TabularDataset,
+    protocol: Protocol,
+    *,
+    by_repeat: bool = False,
+    stack_bytes: float = STACK_BYTES,
 ) -> list[tuple[int, int]]:
     if by_repeat:
         folds = num_folds(dataset, protocol)
         return [(folds * i, folds * (i + 1)) for i in range(protocol.repeats)]
     networks = num_folds(dataset, protocol) * protocol.repeats
-    number = min(networks, math.ceil(_stack_bytes(dataset, protocol) / STACK_BYTES))
+    number = min(networks, math.ceil(_trial_bytes(dataset, protocol) / stack_bytes))
     edges = [networks * i // number for i in range(number + 1)]
     return list(itertools.pairwise(edges))
 
 
-def _stack_bytes(dataset: TabularDataset, protocol: Protocol) -> int:
+def _trial_bytes(dataset: TabularDataset, protocol: Protocol) -> int:
     """Return the bytes of a trial's weights, gradients and two moments in float32."""
     one_network = 4 * 4 * _num_parameters(dataset, protocol)
     return num_folds(dataset, protocol) * protocol.repeats * one_network
@@ -357,7 +382,7 @@ def _stack_bytes(dataset: TabularDataset, protocol: Protocol) -> int:
 
 def max_variants(dataset: TabularDataset, protocol: Protocol) -> int:
     """Return how many variants fit into one stack: 1 where a single one fills it."""
-    return max(1, min(MAX_VARIANTS, STACK_BYTES // _stack_bytes(dataset, protocol)))
+    return max(1, min(MAX_VARIANTS, STACK_BYTES // _trial_bytes(dataset, protocol)))
 
 
 COST_KEYS = frozenset({"hidden", "epochs", "batch_size"})  # the protocol's keys that `cost` reads

@@ -1,5 +1,6 @@
 """The networks of a stack as stacked tensors: forward and backward pass, and predictions."""
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -85,16 +86,12 @@ class StackedNetworks:
             self.running[f"mean{i}"] = self._tensor(np.zeros((len(initial), width)))
             self.running[f"variance{i}"] = self._tensor(np.ones((len(initial), width)))
         self._views: dict[int, _Views] = {}
-        self._scheduled: dict[str, Tensor] = {}  # (batches, S): the values of an epoch
+        self._scheduled = self._schedule_values()
+        count_index = np.unique(self.batch_counts, return_inverse=True)[1]
+        self._count_index = torch.as_tensor(count_index, device=device)
 
     def _tensor(self, array: NDArray[np.float64]) -> Tensor:
         return torch.as_tensor(array, dtype=self.dtype, device=self.device)
-
-    def upload(self, tensor: Tensor) -> Tensor:
-        """Return a tensor of the CPU on the device, without waiting for it."""
-        if self.device.type == "cuda":
-            tensor = tensor.pin_memory()
-        return tensor.to(self.device, non_blocking=True)
 
     def inputs(self, rows: Tensor) -> Tensor:
         """Return the scaled inputs (S, L, d) of row numbers (S, L)."""
@@ -113,21 +110,23 @@ class StackedNetworks:
             self._views[count] = _Views(layers, weights, gradients, state)
         return self._views[count]
 
-    def start_epoch(self, epoch: int) -> None:
-        """Upload an epoch's scheduled values, by each network's own number of batches."""
-        epochs, counts = self.stack.protocol.epochs, self.batch_counts
-        for name, schedule in self.objective.schedules.items():
-            by_count = {
-                n: [schedule.value(epoch * n + min(b, n), epochs * n) for b in range(max(counts))]
-                for n in set(counts)
-            }
-            values = np.stack([by_count[n] for n in counts], 1)
-            self._scheduled[name] = self.upload(torch.from_numpy(values).to(self.dtype))
+    def _schedule_values(self) -> dict[str, Tensor]:
+        """Return the scheduled values by step, for each number of batches (steps + 1, K)."""
+        epochs, most = self.stack.protocol.epochs, max(self.batch_counts)
+        steps = [*itertools.product(range(epochs), range(most)), (epochs, 0)]
+        counts = sorted(set(self.batch_counts))
+        return {
+            name: self._tensor(
+                np.array([[s.value(e * n + min(b, n), epochs * n) for n in counts] for e, b in steps])
+            )
+            for name, s in self.objective.schedules.items()
+        }
 
-    def set_progress(self, batch: int) -> None:
-        """Set the scheduled values of a batch of the epoch."""
+    def set_progress(self, epoch: int, batch: int) -> None:
+        """Set scheduled values, for each network by its own number of batches per epoch."""
         for name, values in self._scheduled.items():
-            self.state[name].copy_(values[batch])
+            row = values[epoch * max(self.batch_counts) + batch]
+            torch.index_select(row, 0, self._count_index, out=self.state[name])
 
     def weigh(self, row_weight: Tensor, y: Tensor) -> Tensor:
         """Return the rows' weights (S', B) in the batch's mean, by class weights if there are any.

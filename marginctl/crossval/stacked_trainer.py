@@ -48,7 +48,10 @@ def train_stack(
     optimizer = StackedOptimizer(networks)
     # variants share their batches, as objectives do
     orders = {(n.repeat, n.fold): BatchOrder(stack.seed, n) for n in stack.networks}
-    rows = np.zeros((len(counts), max(counts)), np.int64)
+    # copied without a wait: the one at the end of an epoch comes before the rows change
+    pinned = networks.device.type == "cuda"
+    host_rows = torch.zeros(len(counts), max(counts), dtype=torch.int64, pin_memory=pinned)
+    rows = host_rows.numpy()
     losses = torch.zeros(stack.protocol.epochs, len(counts), dtype=dtype, device=networks.device)
     # the weighted losses of an epoch's rows, and the weight of each row's batch; 0 where no row is
     row_losses, batch_weight = torch.zeros(2, *rows.shape, dtype=dtype, device=networks.device)
@@ -58,11 +61,10 @@ def train_stack(
     tensors = list({**networks.weights, **networks.state, **networks.running}.values())
     last_good = [value.clone() for value in tensors]
     for epoch in range(stack.protocol.epochs):
-        networks.start_epoch(epoch)
         epoch_orders = {key: order.next_epoch() for key, order in orders.items()}
         for i, network in enumerate(stack.networks):
             rows[i, : counts[i]] = epoch_orders[network.repeat, network.fold]
-        epoch_rows = networks.upload(torch.from_numpy(rows))
+        epoch_rows = host_rows.to(networks.device, non_blocking=True)
         for start, block in blocks:
             block_rows = epoch_rows[:, start : start + size * len(block)]
             x, y = networks.inputs(block_rows), networks.y[block_rows]
@@ -70,7 +72,7 @@ def train_stack(
                 columns = slice(batch.start - start, batch.stop - start)
                 active = len(batch.weight)
                 batch_x, batch_y = x[:active, columns], y[:active, columns]
-                networks.set_progress(batch.number)
+                networks.set_progress(epoch, batch.number)
                 row_weight = networks.weigh(batch.row_weight, batch_y)
                 loss = networks.backward(batch_x, batch_y, batch.valid, row_weight, batch.rows)
                 torch.mul(loss, row_weight, out=row_losses[:active, batch.start : batch.stop])
@@ -87,8 +89,7 @@ def train_stack(
                 good.copy_(torch.where(mask, value, good))
         on_epoch()
     torch._foreach_copy_(tensors, last_good)
-    networks.start_epoch(stack.protocol.epochs)
-    networks.set_progress(0)
+    networks.set_progress(stack.protocol.epochs, 0)
 
     predicted = networks.predict()
     logits = networks.logits() if stack.measured else None

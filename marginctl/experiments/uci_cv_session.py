@@ -184,7 +184,7 @@ def prepare_uci_cv(
         if not names:  # no row of the published table is left
             recipe = recipe.model_copy(update={"paper": None, "table": None})
             run_folder = "own-data" if file.name == "own-data" else f"own-data/{file.name}"
-    trials = expand_cv_trials(recipe, datasets)
+    trials = expand_cv_trials(recipe, datasets, device)
     for spec in (objective.spec for objective in recipe.objectives):
         if plugin_origins(spec):
             from marginctl.objectives.functional import check_plugin_parts

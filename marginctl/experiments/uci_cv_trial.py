@@ -47,6 +47,7 @@ class CVTrial:
         batched_with: the protocols that share its stacks, its own among them, as one tuple for all
             of these trials; empty for a trial alone.
         measured: whether more than the accuracy is measured.
+        device: that trains it; it is not part of its identity.
     """
 
     dataset: TabularDataset
@@ -57,6 +58,7 @@ class CVTrial:
     batched_with: tuple[Protocol, ...] = ()
     setting: Setting | None = None
     measured: bool = False
+    device: str = "cpu"
 
     @property
     def row(self) -> str:
@@ -121,6 +123,7 @@ class CVTrial:
             self.tuning,
             self.batched_with,
             measured=self.measured,
+            device=self.device,
         )
 
     @property
@@ -249,8 +252,10 @@ def _numbers(flags: Iterable[Any]) -> list[int]:
     return [int(i) for i in np.flatnonzero(np.concatenate(list(flags)))]
 
 
-def expand_cv_trials(recipe: UciCvRecipe, datasets: Iterable[TabularDataset]) -> list[CVTrial]:
-    """Return the trials of a recipe in the order of its table."""
+def expand_cv_trials(
+    recipe: UciCvRecipe, datasets: Iterable[TabularDataset], device: str = "cpu"
+) -> list[CVTrial]:
+    """Return the trials of a recipe, trained on a device, in the order of its table."""
     datasets = list(datasets)
     folds = recipe.protocol.folds
     problems = [
@@ -299,6 +304,7 @@ def expand_cv_trials(recipe: UciCvRecipe, datasets: Iterable[TabularDataset]) ->
             tunings[column],
             setting=setting,
             measured=recipe.measured,
+            device=device,
         )
         for dataset in datasets
         for setting in grid_settings(recipe)

@@ -192,7 +192,7 @@ def backward_pass(parts: Parts, gradients: SampleGradients, row_weight: Tensor) 
     if gradients.features is not None:
         features = features.addcmul_(gradients.features, column_weight)
     if gradients.weights is not None:
-        weights += gradients.weights * row_weight.sum(-1)[..., None, None]
+        weights = weights.addcmul_(gradients.weights, row_weight.sum(-1)[..., None, None])
     log_scale = None
     if scale.gradient_to == "log_scale":
         assert gradients.scale is not None

@@ -235,7 +235,7 @@ class Likelihood(Regularizer):
     acts_on = "target"
 
     def penalty(self, inputs: Tensor, targets: Tensor, state: State) -> Tensor:
-        return -inputs.squeeze(-1) * self.strength
+        return inputs.squeeze(-1) * -self.strength
 
     def gradient(self, inputs: Tensor, targets: Tensor, state: State) -> tuple[Tensor, Tensor]:
         slope = torch.zeros_like(inputs) - self._row_strength()

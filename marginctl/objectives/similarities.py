@@ -34,8 +34,8 @@ def arccos_slope(cosine: Tensor) -> Tensor:
 
 
 def bounded_rsqrt(sin_squared: Tensor) -> Tensor:
-    """Return 1/sqrt(s), s being at least four times the dtype's eps."""
-    return sin_squared.clamp(min=4 * torch.finfo(sin_squared.dtype).eps).rsqrt_()
+    """Return 1/sqrt(s), s being at least four times the dtype's eps; overwrites s."""
+    return sin_squared.clamp_(min=4 * torch.finfo(sin_squared.dtype).eps).rsqrt_()
 
 
 def safe_norm(vectors: Tensor) -> Tensor:

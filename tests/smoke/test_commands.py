@@ -136,7 +136,7 @@ def test_a_run_folder_explains_itself(marginctl, tmp_path, quick):
     assert run["protocol"].items() >= {"epochs": 3, "folds": 3, "repeats": 2}.items()
     assert "momentum" not in run["protocol"]  # a default
     assert len(run["data"]) == 64
-    assert run["numerics"] == 3
+    assert run["numerics"] == 4
     assert {"torch", "numpy", "marginctl", "python"} == set(run["versions"])
     metrics = [json.loads(line) for line in (folder / "metrics.jsonl").open()]
     assert [m["epoch"] for m in metrics] == [1, 2, 3]
