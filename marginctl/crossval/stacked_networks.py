@@ -115,12 +115,14 @@ class StackedNetworks:
         epochs, most = self.stack.protocol.epochs, max(self.batch_counts)
         steps = [*itertools.product(range(epochs), range(most)), (epochs, 0)]
         counts = sorted(set(self.batch_counts))
-        return {
-            name: self._tensor(
-                np.array([[s.value(e * n + min(b, n), epochs * n) for n in counts] for e, b in steps])
-            )
-            for name, s in self.objective.schedules.items()
-        }
+        values = {}
+        for name, schedule in self.objective.schedules.items():
+            by_step = [
+                [schedule.value(epoch * n + min(batch, n), epochs * n) for n in counts]
+                for epoch, batch in steps
+            ]
+            values[name] = self._tensor(np.array(by_step))
+        return values
 
     def set_progress(self, epoch: int, batch: int) -> None:
         """Set scheduled values, for each network by its own number of batches per epoch."""
@@ -173,8 +175,8 @@ class StackedNetworks:
         )
         for name in self.updated_state:
             networks.state[name].copy_(new_state[name])
-        of_head = zip(("class_weight", "class_bias", "log_scale"), head[1:], strict=True)
-        self.gradients |= {name: gradient for name, gradient in of_head if gradient is not None}
+        head_gradients = zip(("class_weight", "class_bias", "log_scale"), head[1:], strict=True)
+        self.gradients |= {name: g for name, g in head_gradients if g is not None}
 
         upstream = head.features
         for i, layer in reversed(list(enumerate(networks.layers))):

@@ -67,9 +67,7 @@ class StackedOptimizer:
         head = [self._networks.gradients[name] for name in self._head]
         for (lr, weight_decay, momentum), groups in by_settings.items():
             parameters = [p for g in groups for p in g.parameters]
-            gradients = [
-                p for g in groups for p in (*g.gradients, *(h[g.networks] for h in head))
-            ]
+            gradients = [p for g in groups for p in (*g.gradients, *(h[g.networks] for h in head))]
             moments = [m for g in groups for m in g.moments]
             if self._kind == "sgd":
                 torch._fused_sgd_(

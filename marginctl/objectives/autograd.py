@@ -342,7 +342,8 @@ def _loss_gradient(parts: Parts, inputs: Inputs, state: State, row_weight: Tenso
 def _similarity_gradient(
     similarity: Similarity, saved: Saved, grad: Tensor
 ) -> tuple[Tensor, Tensor]:
-    grad = similarity.product_gradient(grad.clone(), saved)
+    cosine = None if saved.cosine is None else saved.cosine.clone()
+    grad = similarity.product_gradient(grad.clone(), saved._replace(cosine=cosine))
     return similarity.backward(grad, saved, torch.ones_like(grad[..., 0]))
 
 

@@ -290,7 +290,7 @@ class SuperSymmetry(Regularizer):
 
 
 def row_index(targets: Tensor, num_classes: int) -> Tensor:
-    """Return each target's row (..., N) in a table (..., C, d) whose networks are one after another.
+    """Return each target's row (..., N) in a table (..., C, d), networks one after another.
 
     It is the target itself for a single network.
     """
@@ -303,8 +303,8 @@ def row_index(targets: Tensor, num_classes: int) -> Tensor:
 
 def gather_rows(table: Tensor, rows: Tensor) -> Tensor:
     """Return the rows (..., N, d) of a table (..., C, d) with a `row_index`, in new memory."""
-    gathered = table.reshape(-1, table.shape[-1]).index_select(0, rows.flatten())
-    return gathered.view(*rows.shape, table.shape[-1])
+    values = table.reshape(-1, table.shape[-1]).index_select(0, rows.flatten())
+    return values.view(*rows.shape, table.shape[-1])
 
 
 def add_to_rows(table: Tensor, rows: Tensor, values: Tensor) -> Tensor:

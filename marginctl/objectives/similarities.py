@@ -6,11 +6,15 @@ matrices.
 """
 
 import math
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
+
+
+_ONE = torch.ones(())
 
 
 class Saved(NamedTuple):
@@ -34,8 +38,12 @@ def arccos_slope(cosine: Tensor) -> Tensor:
 
 
 def bounded_rsqrt(sin_squared: Tensor) -> Tensor:
-    """Return 1/sqrt(s), s being at least four times the dtype's eps; overwrites s."""
-    return sin_squared.clamp_(min=4 * torch.finfo(sin_squared.dtype).eps).rsqrt_()
+    """Return 1/sqrt(s), s being at least four times the dtype's eps."""
+    return sin_squared.clamp(min=_least_sin_squared(sin_squared.dtype)).rsqrt_()
+
+
+def _least_sin_squared(dtype: torch.dtype) -> float:
+    return 4 * torch.finfo(dtype).eps
 
 
 def safe_norm(vectors: Tensor) -> Tensor:
@@ -70,7 +78,10 @@ class Similarity:
         return self.compare(features, weights), Saved(features, weights)
 
     def product_gradient(self, grad: Tensor, saved: Saved) -> Tensor:
-        """Return the gradient of the product from that of the similarity; may overwrite it."""
+        """Return the gradient of the product from that of the similarity.
+
+        It may overwrite `grad` and `saved.cosine`.
+        """
         return grad
 
     def backward(self, grad: Tensor, saved: Saved, row_weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -89,17 +100,24 @@ class Similarity:
         return features_grad.contiguous(), weights_grad.contiguous()
 
 
-# Products of rows are computed in blocks of this many numbers, which fit in the CPU's cache.
+# Chains of element-wise operations run block by block, of this many numbers, in the CPU's cache.
 _BLOCK_SIZE = 2**17
+
+
+def row_blocks(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """Yield blocks of the rows of tensors (n, ...); all at once on a GPU or in a stack."""
+    first = tensors[0]
+    rows = len(first)
+    if first.dim() == 2 and first.device.type == "cpu" and first.numel() > 2 * _BLOCK_SIZE:
+        rows = max(1, _BLOCK_SIZE // first.shape[-1])
+    for start in range(0, len(first), rows) or [0]:
+        yield tuple(t[start : start + rows] for t in tensors)
 
 
 def row_dot(a: Tensor, b: Tensor) -> Tensor:
     """Return the dot products (..., n, 1) of the rows of two tensors (..., n, d)."""
-    if a.dim() > 2 or a.is_cuda or a.numel() <= 2 * _BLOCK_SIZE:
-        return (a * b).sum(-1, keepdim=True)
-    rows = max(1, _BLOCK_SIZE // a.shape[-1])
-    pairs = zip(torch.split(a, rows), torch.split(b, rows), strict=True)
-    return torch.cat([(p * q).sum(-1, keepdim=True) for p, q in pairs])
+    blocks = [(p * q).sum(-1, keepdim=True) for p, q in row_blocks(a, b)]
+    return blocks[0] if len(blocks) == 1 else torch.cat(blocks)
 
 
 def _product(features: Tensor, weights: Tensor) -> Tensor:
@@ -169,9 +187,10 @@ class Cosine(Similarity):
         )
         weights_grad = grad.transpose(-1, -2) @ (unit * row_weight)
         if not self.keep_weight_norm:
-            radial = row_dot(weights_grad, weights)
-            radial /= saved.weight_norm.transpose(-1, -2).square()
-            weights_grad = weights_grad.addcmul_(radial, weights, value=-1)
+            square = saved.weight_norm.transpose(-1, -2).square()
+            for block, rows, length in row_blocks(weights_grad, weights, square):
+                radial = (block * rows).sum(-1, keepdim=True).div_(length)
+                block.addcmul_(radial, rows, value=-1)
         return features_grad, weights_grad
 
 
@@ -193,7 +212,10 @@ class Angle(Cosine):
 
     def product_gradient(self, grad: Tensor, saved: Saved) -> Tensor:
         assert saved.cosine is not None
-        return super().product_gradient(grad.mul_(arccos_slope(saved.cosine)), saved)
+        # `arccos_slope` without new memory
+        sin_squared = torch.sub(_ONE, saved.cosine.mul_(saved.cosine), out=saved.cosine)
+        slope = sin_squared.clamp_(min=_least_sin_squared(grad.dtype)).rsqrt_()
+        return super().product_gradient(grad.mul_(slope), saved)
 
 
 class Gaussian(Similarity):
@@ -208,7 +230,8 @@ class Gaussian(Similarity):
     ) -> tuple[Tensor, Saved]:
         origin = weights.mean(-2, keepdim=True)
         features, weights = features - origin, weights - origin
-        halves = [row_dot(t, t) / 2 for t in (features, weights)]
+        norms = (torch.linalg.vector_norm(t, dim=-1, keepdim=True) for t in (features, weights))
+        halves = [norm.square() / 2 for norm in norms]
         product = _product(features, weights).sub_(halves[0]).sub_(halves[1].mT)
         # rounding could make a small distance negative
         return product.clamp_(max=0), Saved(features, weights)
