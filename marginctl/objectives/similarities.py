@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
-
 _ONE = torch.ones(())
 
 
