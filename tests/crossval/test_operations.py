@@ -47,7 +47,7 @@ OPERATIONS = {
     "cosface": 51,
     "adacos-fixed": 47,
     "arcface": 69,
-    "adacos": 72,
+    "adacos": 73,
     "arcgrad": 55,
 }
 
