@@ -6,6 +6,7 @@ alpha = softmax(kappa z), z = W x, features and weights normalized (eqs. 8 to 10
 Candidates: exp of 20 equal steps from -2 to 5.
 """
 
+import functools
 from typing import NamedTuple
 
 import numpy as np
@@ -60,7 +61,7 @@ def reconstruction_errors(cosines: Tensor, features: Tensor, weights: Tensor) ->
     if unit.dtype == torch.float64:
         cosines = unit @ unit_weights.mT
         gram = unit_weights @ unit_weights.mT if by_classes else None
-    kappas = torch.tensor(CANDIDATES, dtype=cosines.dtype, device=cosines.device)
+    kappas = _candidates(cosines.dtype, cosines.device)
     per_row = cosines[..., :1, :].numel() * cosines.element_size()
     block = max(1, CHUNK_BYTES // per_row)
     group = min(len(CANDIDATES), max(1, block // rows))
@@ -83,7 +84,13 @@ def best_candidates(errors: Errors) -> Tensor:
     smallest, eps = error.amin(0), torch.finfo(error.dtype).eps
     rounding = eps if errors.by_gram else eps * (smallest.sqrt() + eps)
     best = (error <= smallest + 8 * rounding).byte().argmax(0)
-    return error.new_tensor(CANDIDATES)[best]
+    return _candidates(error.dtype, error.device)[best]
+
+
+@functools.cache
+def _candidates(dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return the candidates (20,); their copy to an accelerator, which waits for it, is kept."""
+    return torch.tensor(CANDIDATES, dtype=dtype, device=device)
 
 
 def _error(z: Tensor, unit: Tensor, weights: Tensor, gram: Tensor | None, kappas: Tensor) -> Tensor:

@@ -116,6 +116,7 @@ class Objective(nn.Module):
             raise ValueError("features: 0 rows, expected at least 1")
         target = self._as_tensor("target", target)
         check_targets(target, features.shape[0], self.num_classes)
+        target = target.to(features.device)
         with torch.autocast(features.device.type, enabled=False):
             loss, state = self.function(
                 features,
@@ -188,10 +189,10 @@ class Objective(nn.Module):
             )
         if not features.is_floating_point():
             raise ValueError(f"features: dtype {features.dtype}, expected a floating-point dtype")
-        return features
+        return features.to(self.weight.device)
 
     def _as_tensor(self, name: str, given: ArrayLike) -> Tensor:
-        """Return a tensor as it is, and an array or list as one on the device of the weights."""
+        """Return a tensor on the device of the weights as it is, an array as one on the CPU."""
         device = self.weight.device
         if isinstance(given, Tensor):
             if given.device != device:
@@ -203,7 +204,7 @@ class Objective(nn.Module):
         try:
             array = np.array(given, order="C")
             dtype = np.int64 if array.dtype.kind == "u" else array.dtype.newbyteorder("=")
-            return torch.from_numpy(array.astype(dtype)).to(device)
+            return torch.from_numpy(array.astype(dtype))
         except (TypeError, ValueError, RuntimeError):
             raise ValueError(
                 f"{name}: {type(given).__name__} {shorten(repr(given))}: expected a tensor, or an "

@@ -112,7 +112,7 @@ class AdaCos(Scale):
             log_sum = log_sum.masked_fill(~batch.valid, -torch.inf)
             count = batch.valid.sum(-1)
         else:
-            count = theta.new_tensor(theta.shape[-1])
+            count = theta.new_full((), theta.shape[-1])
         peak = log_sum.amax(-1)
         mean = (log_sum - peak[..., None]).exp_().sum(-1) / count
         median = theta.nanmedian(-1).values

@@ -38,10 +38,10 @@ class Classifier:
         self._recipe, self._device_config, self._seed = recipe, device_config, seed
         self._world = world
         model = recipe.model
-        torch.manual_seed(torch_seed(seed, "weights"))
+        seed_torch(device_config.device, seed, "weights")
         self.model = create_backbone(model, images.channels, images.image_size)
         stage = ("second stage",) if recipe.retrains_classifier else ()
-        torch.manual_seed(torch_seed(seed, "class weights", *stage))
+        seed_torch(device_config.device, seed, "class weights", *stage)
         self.objective = Objective(spec, images.num_classes, self.model.feature_dim)
         self.model.to(device_config.device).to(memory_format=device_config.memory_format)
         self.objective.to(device_config.device)
@@ -106,14 +106,14 @@ class Classifier:
             features = network(x)
         return features.float()
 
-    def first_nonfinite(self) -> str | None:
-        """Return the name of the first weight or buffer with a NaN or infinity, if any."""
-        for module in (self.model, self.objective):
-            for named in (module.named_parameters(), module.named_buffers()):
-                for name, value in named:
-                    if value.is_floating_point() and not bool(value.isfinite().all()):
-                        return name
-        return None
+    def float_tensors(self) -> list[tuple[str, Tensor]]:
+        """Return the weights and the buffers of floating-point numbers, by name."""
+        return [
+            (name, value.detach())
+            for module in (self.model, self.objective)
+            for name, value in (*module.named_parameters(), *module.named_buffers())
+            if value.is_floating_point()
+        ]
 
     def broadcast_buffers(self) -> None:
         """Copy the main process's buffers, such as batch statistics, to all processes."""
@@ -136,6 +136,15 @@ class _ClassifierModule(nn.Module):
         return self.objective(features, y), features
 
 
-def torch_seed(seed: int, *name: str | int) -> int:
-    """Return the seed of torch's generator for the stream that `generator` calls `name`."""
-    return int(generator(seed, *name).integers(2**63))
+def seed_torch(device: torch.device, seed: int, *name: str | int) -> None:
+    """Seed torch's generators of the CPU and of a device for the stream `name`.
+
+    `torch.manual_seed` also prepares the generators of all absent kinds of devices, which takes a
+    hundred times as long.
+    """
+    number = int(generator(seed, *name).integers(2**63))
+    torch.default_generator.manual_seed(number)
+    if device.type == "cuda":
+        torch.cuda.manual_seed(number)
+    elif device.type == "mps":
+        torch.mps.manual_seed(number)

@@ -10,6 +10,8 @@ from marginctl.recipe.image_recipe import Optim
 from marginctl.recipe.transfer import TransferOptim
 
 OPTIMIZERS = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}  # names in torch.optim
+# One kernel for all parameters; with fp16 it also reads there whether a gradient overflowed.
+FUSED_DEVICES = {"cuda"}
 
 
 def build_optimizer(
@@ -28,6 +30,8 @@ def build_optimizer(
     options: dict[str, Any] = {"lr": 1.0, "weight_decay": optim.weight_decay}
     if optim.optimizer == "sgd":
         options |= {"momentum": optim.momentum, "nesterov": optim.nesterov}
+    if next(module.parameters()).device.type in FUSED_DEVICES:
+        options["fused"] = True
     create = getattr(torch.optim, OPTIMIZERS[optim.optimizer])
     optimizer: torch.optim.Optimizer = create(groups, **options)
     _check_groups(optimizer, module)

@@ -44,7 +44,7 @@ class RunningMetrics:
         """Return the (5,) sums of some rows of a batch with this mean loss."""
         scores = self._objective.similarities(features)
         top1, top5 = top1_top5_hits(scores, y)
-        n = torch.tensor(float(len(y)), device=y.device)
+        n = y.new_full((), len(y), dtype=torch.float32)  # filled there, not copied there
         nll = loss if self._loss_is_nll else self._nll(features, scores, y)
         dtype = self._sums.dtype
         return torch.stack([loss.to(dtype) * n, top1, top5, n, nll.to(dtype) * n]).to(dtype)
@@ -52,12 +52,12 @@ class RunningMetrics:
     def _nll(self, features: Tensor, scores: Tensor, y: Tensor) -> Tensor:
         """Return the mean cross-entropy of the logits without margin; NaN where it is expensive."""
         if self._objective.spec.scale.kind == "least-squares":  # it would search for kappa* again
-            return scores.new_tensor(math.nan)
+            return scores.new_full((), math.nan)
         return functional.cross_entropy(self._objective.scale_similarities(scores, features), y)
 
-    def is_finite(self) -> bool:
-        """Return whether the loss of every batch of all processes was finite."""
-        return math.isfinite(self._world.all_reduce_sum(self._sums[0]).item())
+    def total_loss(self) -> Tensor:
+        """Return the sum of the losses of all batches and processes."""
+        return self._world.all_reduce_sum(self._sums[0])
 
     def compute(self) -> dict[str, Any]:
         """Return the metrics of all processes.

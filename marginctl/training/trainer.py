@@ -1,6 +1,7 @@
 """The training loop of one trial: steps, epochs and evaluation, resumable after any step."""
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,9 +18,10 @@ from marginctl.objectives.schedules import rate_at, rate_in_epoch
 from marginctl.recipe.image_recipe import ImageRecipe
 from marginctl.runs.run_dir import versions
 from marginctl.training import checkpoint
-from marginctl.training.classifier import Classifier, torch_seed
+from marginctl.training.classifier import Classifier, seed_torch
 from marginctl.training.optimizer import build_optimizer
 from marginctl.training.running_metrics import RunningMetrics
+from marginctl.utils.device import to_host
 from marginctl.utils.distributed import World
 from marginctl.utils.precision import DeviceConfig
 
@@ -89,6 +91,9 @@ class Trainer:
         self.step = 0
         self.last_lr = self._learning_rate()
         self._running = RunningMetrics(self.objective, device_config.device, self._world)
+        # a check waits for the device, or for the other processes
+        is_cheap = device_config.device.type == "cpu" and self._world.size == 1
+        self._check_interval = 1 if is_cheap else CHECK_INTERVAL
 
     def load_backbone(
         self, backbone: Mapping[str, Tensor], moments: tuple[Sequence[float], Sequence[float]]
@@ -139,16 +144,14 @@ class Trainer:
         for x, y in self.batches.train_batches(epoch, self.recipe.train.batch_size, first):
             self._train_step(x, y)
             self.step += 1
-            # a check waits for the device, or for the other processes
-            is_cheap = self.device_config.device.type == "cpu" and self._world.size == 1
-            if is_cheap or self.step % CHECK_INTERVAL == 0 or self.at_epoch_end:
+            if self.step % self._check_interval == 0 or self.at_epoch_end:
                 self._check_loss()
             yield
 
     def _train_step(self, x: Tensor, y: Tensor) -> None:
         # dropout draws from torch's own stream; one seed per step makes a resumed run identical
         rank = () if self._world.is_main_process else (self._world.rank,)
-        torch.manual_seed(torch_seed(self._seed, "step", self.step, *rank))
+        seed_torch(self.device_config.device, self._seed, "step", self.step, *rank)
         lr = self._learning_rate()
         self.last_lr = lr
         for group in self.optimizer.param_groups:
@@ -183,15 +186,16 @@ class Trainer:
         return contextlib.nullcontext()
 
     def _check_loss(self) -> None:
-        if not self._running.is_finite():
+        if not math.isfinite(self._running.total_loss().item()):
             raise DivergedError(f"the loss is not finite {self._position}")
 
     def check_finite(self) -> None:
-        """Check the loss and the weights, on every process."""
-        self._check_loss()
-        name = self._classifier.first_nonfinite()
-        if name is not None:
-            raise DivergedError(f"'{name}' is not finite {self._position}")
+        """Check the loss and the weights, on every process; wait for the device once."""
+        tensors = [("the loss", self._running.total_loss())]
+        tensors += [(f"'{name}'", value) for name, value in self._classifier.float_tensors()]
+        finite = torch.stack([value.isfinite().all() for _, value in tensors]).tolist()
+        if not all(finite):
+            raise DivergedError(f"{tensors[finite.index(False)][0]} is not finite {self._position}")
 
     @property
     def _position(self) -> str:
@@ -221,7 +225,7 @@ class Trainer:
             outputs.append(
                 (features, self.objective.scale_similarities(scores, features), scores, y)
             )
-        local = [torch.cat(tensors).cpu() for tensors in zip(*outputs, strict=True)]
+        local = to_host(torch.cat(tensors) for tensors in zip(*outputs, strict=True))
         parts = self._world.all_gather(local)
         predictions = Predictions(*(torch.cat(t) for t in zip(*parts, strict=True)))
         n, expected = len(predictions.labels), len(batches.test)

@@ -2,8 +2,13 @@
 
 import os
 import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from marginctl.errors import RequestError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def resolve_device(name: str, *, accelerated: bool = False) -> str:
@@ -66,5 +71,14 @@ def synchronize(device: object) -> None:
 
     if str(device).startswith("cuda"):
         torch.cuda.synchronize(str(device))
-    elif str(device) == "mps":
+    elif str(device).startswith("mps"):
         torch.mps.synchronize()
+
+
+def to_host(tensors: "Iterable[Tensor]") -> "list[Tensor]":
+    """Return tensors of one device on the CPU; the host waits once for all of them."""
+    tensors = list(tensors)
+    # other devices than GPUs have no copies that the host need not wait for
+    on_cpu = [tensor.to("cpu", non_blocking=tensor.is_cuda) for tensor in tensors]
+    synchronize(tensors[0].device)
+    return on_cpu

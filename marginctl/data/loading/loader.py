@@ -169,13 +169,15 @@ class InMemoryLoader(BatchLoader):
         self, epoch: int, size: int, first: int = 0
     ) -> Iterator[tuple[Tensor, Tensor]]:
         order = torch.as_tensor(self._order(epoch), device=self._device)
-        for number, rows in enumerate(torch.split(order, self.batch_sizes(size))):
+        sizes = self.batch_sizes(size)
+        draws = None if self._augment == "none" else self._augmentation_draws(epoch, sizes)
+        for number, rows in enumerate(torch.split(order, sizes)):
             if number < first:
                 continue
             part = self._process_slice(len(rows))
             x = self.train.x.index_select(0, rows[part])
-            if self._augment != "none":
-                x = self._augmented(x, epoch, number, len(rows), part)
+            if draws is not None:
+                x = self._augmented(x, draws[number][:, part])
             yield self._normalized(x), self.train.y.index_select(0, rows[part])
 
     def test_batches(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
@@ -184,34 +186,36 @@ class InMemoryLoader(BatchLoader):
         for x, y in zip(x_batches, y_batches, strict=True):
             yield self._normalized(x), y
 
-    def _augmented(
-        self, x: Tensor, epoch: int, number: int, batch_size: int, part: slice
-    ) -> Tensor:
+    def _augmentation_draws(self, epoch: int, sizes: Sequence[int]) -> Sequence[Tensor]:
+        """Return the random numbers of an epoch's batches: offsets and flips (3, B) of each.
+
+        They are for the whole batch of all processes. An epoch's numbers are copied to the device
+        at once: each copy waits for it.
+        """
+        draws = []
+        for number, count in enumerate(sizes):
+            stream = generator(self._seed, "augment", epoch, number)
+            offsets = stream.integers(2 * PADDING + 1, size=(2, count))
+            draws.append(np.vstack([offsets, stream.random(count) < 0.5]))
+        together = torch.as_tensor(np.concatenate(draws, axis=1), device=self._device)
+        return torch.split(together, list(sizes), dim=1)
+
+    def _augmented(self, x: Tensor, draws: Tensor) -> Tensor:
         """Return randomly cropped and flipped images, padded with the mean colour.
 
-        Draws are made for the whole batch of all processes.
-
         Args:
-            x: this process's images.
-            batch_size: the size of the batch over all processes.
-            part: this process's part of it.
+            draws: row offsets, column offsets and flips (3, B).
         """
         count, channels, height, width = x.shape
-        stream = generator(self._seed, "augment", epoch, number)
         padded = self._fill.expand(
             count, channels, height + 2 * PADDING, width + 2 * PADDING
         ).clone()
         padded[:, :, PADDING:-PADDING, PADDING:-PADDING] = x
-        offsets = torch.as_tensor(
-            stream.integers(2 * PADDING + 1, size=(2, batch_size))[:, part], device=self._device
-        )
-        if self._augment == "flip":
-            offsets = torch.full_like(offsets, PADDING)
+        offsets = draws[:2] if self._augment != "flip" else torch.full_like(draws[:2], PADDING)
         rows = offsets[0][:, None] + torch.arange(height, device=self._device)
         columns = offsets[1][:, None] + torch.arange(width, device=self._device)
         if self._augment != "random-crop":
-            flipped = torch.as_tensor(stream.random(batch_size)[part] < 0.5, device=self._device)
-            columns = torch.where(flipped[:, None], columns.flip(1), columns)
+            columns = torch.where(draws[2, :, None].bool(), columns.flip(1), columns)
         every = torch.arange(count, device=self._device)[:, None, None]
         # indexed dimensions come first: (B, H, W, C)
         return padded.permute(0, 2, 3, 1)[every, rows[:, :, None], columns[:, None]].permute(
