@@ -45,6 +45,9 @@ SELECTED_ON_VALIDATION = (
 )
 
 
+STOP_INTERVAL = 10  # steps between the questions of several processes whether one was stopped
+
+
 class Callback(Protocol):
     """What is called during a training."""
 
@@ -419,6 +422,8 @@ class TrialRunner:
         trainer = self._trainer
         self._callback.step(self._trial, trainer.step, trainer.total_steps)
         if trainer.at_epoch_end:  # the end of the epoch saves by itself
+            return
+        if self._world.size > 1 and trainer.step % STOP_INTERVAL:
             return
         request = self._checkpoint_request()
         if request is not None:

@@ -9,7 +9,7 @@ from torch import Tensor
 from marginctl.objectives.least_squares import least_squares_scale
 from marginctl.objectives.losses import log_softmax
 from marginctl.objectives.theory import adacos_scale
-from marginctl.utils.distributed import all_gather_rows
+from marginctl.utils.distributed import all_gather_rows, is_distributed
 
 State = dict[str, Tensor]
 
@@ -106,7 +106,8 @@ class AdaCos(Scale):
         other = torch.logical_not(index, out=torch.empty_like(index))
         other_exponent = exponent.gather(-1, other)
         log_sum = (other_exponent - log_softmax(exponent).gather(-1, other)).squeeze(-1)
-        theta, log_sum = all_gather_rows(theta), all_gather_rows(log_sum)
+        if is_distributed():
+            theta, log_sum = all_gather_rows(torch.stack([theta, log_sum], -1)).unbind(-1)
         if batch.valid is not None:
             theta = theta.masked_fill(~batch.valid, torch.nan)
             log_sum = log_sum.masked_fill(~batch.valid, -torch.inf)

@@ -86,7 +86,7 @@ def pair_similarities(
         local = _embed(features, batches, flip=flip)
     except DecodeError as error:
         raise RequestError(_with_line(str(error), lists)) from None
-    embeddings = torch.cat(world.all_gather(local)).double().numpy()
+    embeddings = world.all_gather_rows(local).double().numpy()
     rows = {images.test.path(row): row for row in range(len(images.test))}
     similarities = []
     for pairs in lists:

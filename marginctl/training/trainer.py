@@ -226,8 +226,7 @@ class Trainer:
                 (features, self.objective.scale_similarities(scores, features), scores, y)
             )
         local = to_host(torch.cat(tensors) for tensors in zip(*outputs, strict=True))
-        parts = self._world.all_gather(local)
-        predictions = Predictions(*(torch.cat(t) for t in zip(*parts, strict=True)))
+        predictions = Predictions(*map(self._world.all_gather_rows, local))
         n, expected = len(predictions.labels), len(batches.test)
         if n != expected:
             raise AssertionError(f"{n} of {expected} images were evaluated")

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -14,8 +15,13 @@ from torch import distributed as dist
 
 from marginctl.errors import MissingPeerError, PeerLostError, RequestError
 from marginctl.utils.device import world_size
+from marginctl.utils.heartbeat import heartbeat
+from marginctl.utils.text import count_noun
 
-ANNOUNCE_SECONDS, JOIN_SECONDS = 5, 300  # torchrun starts all processes within seconds
+ANNOUNCE_SECONDS, JOIN_SECONDS = 5, 45  # torchrun starts all processes within seconds
+# One process may work alone for long while the others wait, such as on the final evaluation; the
+# heartbeat notices those that stall.
+ALONE = timedelta(hours=12)
 
 # Words in the errors of a lost connection; torch has no type of its own for them.
 _CONNECTION_ERRORS = (
@@ -51,8 +57,6 @@ class World:
         if self.size == 1:
             return value
         largest = torch.tensor(-1 if value is None else value)
-        if dist.get_backend() == "nccl":
-            largest = largest.cuda()
         dist.all_reduce(largest, op=dist.ReduceOp.MAX)
         return None if int(largest) < 0 else int(largest)
 
@@ -77,15 +81,28 @@ class World:
         dist.all_gather_object(objects, value)
         return objects
 
+    def all_gather_rows(self, rows: Tensor) -> Tensor:
+        """Return the rows (N, ...) of all processes, concatenated by rank."""
+        return rows if self.size == 1 else all_gather_rows(rows)
+
 
 def local_device(device: str) -> str:
     """Return the device of this process: with torchrun and CUDA, the GPU of its local rank.
 
     Raises:
-        RequestError: one GPU was named for several processes.
+        RequestError: one GPU was named for several processes, or there are fewer than these.
     """
     if world_size() == 1 or not device.startswith("cuda"):
         return device
+    count = torch.cuda.device_count()
+    local = max(
+        int(os.environ.get("LOCAL_WORLD_SIZE", 1)), int(os.environ.get("LOCAL_RANK", 0)) + 1
+    )
+    if local > count:
+        raise RequestError(
+            f"{local} processes on this machine, which has {count_noun(count, 'CUDA device')}: "
+            f"start at most {count} here"
+        )
     if device != "cuda":
         raise RequestError(
             f"--device {device}: several processes cannot share one GPU: use --device cuda, which "
@@ -109,12 +126,12 @@ def process_group(device: str, message: Callable[[str], None]) -> Iterator[World
     if world_size() == 1:
         yield World()
         return
-    if device.startswith("cuda"):
-        torch.cuda.set_device(device)
-    _join("nccl" if device.startswith("cuda") else "gloo", message)
+    store = _join(device, message)
+    rank, size = dist.get_rank(), dist.get_world_size()
     try:
-        yield World(dist.get_rank(), dist.get_world_size())
-        dist.barrier()  # leave together: a process that is still connected would fail
+        with heartbeat(store, rank, size, message):
+            yield World(rank, size)
+            dist.barrier()  # leave together: a process that is still connected would fail
     except (RuntimeError, dist.DistError) as error:
         if not _is_connection_error(error):
             raise
@@ -127,13 +144,25 @@ def process_group(device: str, message: Callable[[str], None]) -> Iterator[World
             dist.destroy_process_group()
 
 
-def _join(backend: str, message: Callable[[str], None]) -> None:
-    """Join the process group in a thread, as a signal cannot interrupt torch's waiting."""
-    joined: Future[None] = Future()
+def _join(device: str, message: Callable[[str], None]) -> dist.Store:
+    """Join the process group in a thread, as a signal cannot interrupt torch's waiting.
+
+    Returns:
+        A store of the processes, for the heartbeat.
+    """
+    joined: Future[dist.Store] = Future()
+    backend, options = "gloo", {}
+    if device.startswith("cuda"):
+        # tensors on the CPU go by gloo: numbers for the host wait for no GPU
+        backend, options = "cpu:gloo,cuda:nccl", {"device_id": torch.device(device)}
 
     def join() -> None:
         try:
-            joined.set_result(dist.init_process_group(backend))
+            store, rank, size = next(dist.rendezvous("env://"))
+            dist.init_process_group(
+                backend, store=store, rank=rank, world_size=size, timeout=ALONE, **options
+            )
+            joined.set_result(store.clone())
         except Exception as error:
             joined.set_exception(error)
 
@@ -171,19 +200,21 @@ def is_distributed() -> bool:
 
 
 def all_gather_rows(rows: Tensor) -> Tensor:
-    """Return the rows (N,) of all processes, concatenated; their numbers of rows may differ.
+    """Return the rows (N, ...) of all processes, concatenated; their numbers of rows may differ.
 
     Statistics of these are the same on every process, and those of one process with all the rows.
     """
     if not is_distributed():
         return rows
-    counts = [torch.zeros(1, dtype=torch.long, device=rows.device) for _ in range(_num_processes())]
-    dist.all_gather(counts, torch.tensor([len(rows)], device=rows.device))
-    longest = max(int(count) for count in counts)
-    padded = torch.cat([rows, rows.new_zeros(longest - len(rows))])
-    buffers = [torch.empty_like(padded) for _ in counts]
+    # on the CPU, where that is possible, the numbers of rows wait for no GPU
+    device = "cpu" if "cpu:gloo" in dist.get_backend_config() else rows.device
+    counts = list(torch.zeros(_num_processes(), 1, dtype=torch.long, device=device))
+    dist.all_gather(counts, torch.tensor([len(rows)], device=device))
+    lengths = [int(count) for count in counts]
+    padded = torch.cat([rows, rows.new_zeros(max(lengths) - len(rows), *rows.shape[1:])])
+    buffers = [torch.empty_like(padded) for _ in lengths]
     dist.all_gather(buffers, padded)
-    return torch.cat([g[: int(count)] for g, count in zip(buffers, counts, strict=True)])
+    return torch.cat([g[:length] for g, length in zip(buffers, lengths, strict=True)])
 
 
 def all_reduce_sum(total: Tensor) -> Tensor:

@@ -13,8 +13,9 @@ from PIL import Image
 
 from marginctl.cli import run as run_command
 from marginctl.errors import MissingPeerError
+from marginctl.experiments import run_trial
 from marginctl.training.trainer import Trainer
-from marginctl.utils import distributed
+from marginctl.utils import distributed, heartbeat
 from marginctl.utils.device import world_size
 from tests.faults.harness import start
 
@@ -42,16 +43,17 @@ def torchrun(*arguments):
     )
 
 
-def start_ranks(*arguments, command=run_command):
-    """Two processes with the variables that torchrun sets."""
+def start_ranks(*arguments, command=run_command, ranks="01"):
+    """Processes with the variables that torchrun sets, two or other `ranks`."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    size = str(max(2, len(ranks)))
+    shared = {"WORLD_SIZE": size, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return [
         start(arguments, shared | {"RANK": rank, "LOCAL_RANK": rank}, command, **pipes)
-        for rank in "01"
+        for rank in ranks
     ]
 
 
@@ -152,6 +154,89 @@ def test_a_killed_process_ends_the_other_and_a_restart_resumes(tmp_path, recipe)
     assert results(out)["adacos"]["epochs"] == 30
 
 
+def start_training(out, recipe):
+    """Start two processes; return them once they train."""
+    slow = ("--epochs", "1000", "--checkpoint-minutes", "0.001", "--objective", "adacos")
+    ranks = start_ranks("train", recipe, "--device", "cpu", "--out", out, *slow)
+    deadline = time.monotonic() + 60
+    while not list(out.rglob("step-*.pt")):
+        assert ranks[0].poll() is None, ranks[0].stderr.read()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return ranks
+
+
+@pytest.mark.parametrize("stalled", [0, 1])
+def test_a_process_that_stalls_ends_the_other(tmp_path, recipe, monkeypatch, stalled):
+    monkeypatch.setattr(heartbeat, "STALL_SECONDS", 4.0)
+    ranks = start_training(tmp_path, recipe)
+    ranks[stalled].send_signal(signal.SIGSTOP)
+    other = ranks[1 - stalled]
+    _, stderr = other.communicate(timeout=30)
+    ranks[stalled].kill()
+    ranks[stalled].communicate()
+    assert other.returncode == 1
+    assert f"error: process {stalled} of 2 has not answered for" in stderr.splitlines()[-1]
+    assert "run the same command again to resume" in stderr
+
+
+@pytest.mark.parametrize("stalled", [0, 1])
+def test_a_signal_ends_a_process_whose_peer_stalls(tmp_path, recipe, stalled):
+    ranks = start_training(tmp_path, recipe)
+    ranks[stalled].send_signal(signal.SIGSTOP)
+    other = ranks[1 - stalled]
+    time.sleep(0.5)  # until it waits for the stalled one
+    other.send_signal(signal.SIGTERM)
+    _, stderr = other.communicate(timeout=20)  # the stall alone would take 45 s
+    ranks[stalled].kill()
+    ranks[stalled].communicate()
+    assert other.returncode == 128 + signal.SIGTERM
+    assert f"error: process {stalled} of 2 has not answered for" in stderr
+
+
+def test_one_signal_stops_both_with_a_checkpoint(tmp_path, recipe):
+    ranks = start_training(tmp_path, recipe)
+    ranks[1].send_signal(signal.SIGTERM)
+    _, stderr = ranks[0].communicate(timeout=30)
+    ranks[1].communicate(timeout=30)
+    assert [process.returncode for process in ranks] == [143, 143]
+    assert "has a checkpoint at step" in stderr
+
+
+def test_a_process_alone_for_long_stalls_nothing(tmp_path, recipe, monkeypatch):
+    """The first process evaluates alone, while the other waits."""
+    monkeypatch.setattr(heartbeat, "STALL_SECONDS", 3.0)
+    evaluate = run_trial.evaluation_record
+
+    def slow_evaluation(*arguments):
+        time.sleep(6)
+        return evaluate(*arguments)
+
+    monkeypatch.setattr(run_trial, "evaluation_record", slow_evaluation)
+    run_ranks("train", recipe, "--epochs", "1", "--objective", "soft", "--out", tmp_path, "--quiet")
+
+
+def test_more_processes_than_gpus(tmp_path, recipe, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "3")
+    ranks = start_ranks("train", recipe, "--device", "cuda", "--out", tmp_path, ranks="012")
+    for process in ranks:
+        _, stderr = process.communicate(timeout=30)
+        assert process.returncode == 2
+        line = "error: 3 processes on this machine, which has 2 CUDA devices: start at most 2 here"
+        assert stderr.splitlines() == [line]
+
+
+def test_a_process_whose_peers_never_come_ends(tmp_path, recipe, monkeypatch):
+    monkeypatch.setattr(distributed, "JOIN_SECONDS", 1)
+    for rank in "01":
+        (alone,) = start_ranks("train", recipe, "--device", "cpu", "--out", tmp_path, ranks=rank)
+        _, stderr = alone.communicate(timeout=30)
+        assert alone.returncode == 2
+        assert "other processes are missing after 1 s" in stderr.splitlines()[-1]
+
+
 def test_ood_scale_from_a_run_and_cosify_on_two_processes(tmp_path, marginctl):
     small = ("--set", "train.batch_size=50", "--epochs", "1", "--device", "cpu", "--quiet")
     asked = ("train", "--data", "digits", "--set", "data.subset_size=101", "--model", "mlp:width=8")
@@ -239,7 +324,7 @@ def test_variables_of_torchrun_without_other_processes(tmp_path, rank, number):
     )
     while not (said := process.stderr.readline()).startswith("waiting"):
         assert process.poll() is None, said
-    assert f"up to 300 s for other processes (RANK={rank} WORLD_SIZE=2 MASTER_ADDR=local" in said
+    assert f"up to 45 s for other processes (RANK={rank} WORLD_SIZE=2 MASTER_ADDR=local" in said
     assert "unset RANK and WORLD_SIZE to train in one process" in said
     process.send_signal(number)
     assert process.wait(timeout=20) == 128 + number
