@@ -35,7 +35,9 @@ class HostWaits(TorchDispatchMode):
             read = getattr(torch.Tensor, name)
             patched = lambda tensor, name=name, read=read: self._read(name, tensor, read)  # noqa: E731
             self._patches.enter_context(mock.patch.object(torch.Tensor, name, patched))
-        synchronized = mock.patch.object(device, "synchronize", lambda _: self._count("synchronize"))
+        synchronized = mock.patch.object(
+            device, "synchronize", lambda _: self._count("synchronize")
+        )
         self._patches.enter_context(synchronized)
         copied = mock.patch("marginctl.training.trainer.to_host", self._copy_to_host)
         self._patches.enter_context(copied)

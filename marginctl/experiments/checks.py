@@ -215,6 +215,10 @@ def check_device(recipe: ImageRecipe, device: str) -> None:
             f"train.sync_batch_norm = true on {device}: PyTorch supports it on GPUs only: leave it "
             "out"
         )
+    if recipe.train.precision == "tf32" and not device.startswith("cuda"):
+        raise RequestError(
+            f"train.precision = tf32 on {device}: it is a format of NVIDIA's GPUs: use fp32 or auto"
+        )
     if recipe.train.precision == "fp16" and device == "cpu":
         raise RequestError(
             "train.precision = fp16 on cpu: its gradients vanish there: use bf16, fp32 or auto"

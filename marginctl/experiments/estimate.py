@@ -98,17 +98,17 @@ def estimate_transfer(session: TransferSession) -> dict[str, Any]:
     trials = [t for t in session.trials if isinstance(t, TransferTrial)]
     probes = [t for t in trials if t.is_probe]
     document = estimate_training(replace(session, trials=[t for t in trials if not t.is_probe]))
+    device_config = device_config_for(session.device, "fp32")
     extracted: set[tuple[str, str]] = set()
     pending = [t for t in probes if session.load_result(t).result is None]
     for trial in pending:
         images, key = session.images[trial.data], (trial.source.weights, trial.data)
         count = len(images.train_y) + len(images.test_y)
         cached = key in extracted or cached_features.are_cached(
-            trial.source, images, session.runs_folder
+            trial.source, images, session.runs_folder, device_config
         )
         seconds = 0.0
         if not cached:
-            device_config = device_config_for(session.device, "fp32")
             seconds = count * cached_features.seconds_per_image(trial.source, images, device_config)
         extracted.add(key)
         row = {"trial": str(trial), "images": count, "features_kept": cached, "seconds": seconds}

@@ -246,7 +246,15 @@ class TrialRunner:
                 f"{self._run_dir.path}: its checkpoint does not fit this trial ({reason}): remove "
                 "the folder, or repeat the command that wrote it"
             ) from None
-        self._message(f"{trial}: resuming from step {trainer.step} of {trainer.total_steps}")
+        text = f"{trial}: resuming from step {trainer.step} of {trainer.total_steps}"
+        config = self._device_config
+        before, now = (state["device"], state["precision"]), (config.device.type, config.precision)
+        if before != now:
+            text += (
+                f", computed on {before[0]} in {before[1]}: the rest is computed on {now[0]} in "
+                f"{now[1]}, and the result is that of neither alone"
+            )
+        self._message(text)
         lines: list[dict[str, Any]] = json.loads(state["metrics"])
         return lines
 
@@ -278,7 +286,7 @@ class TrialRunner:
             if trainer.epoch % trial.recipe.train.evaluate_every == 0 or self._finished:
                 line |= self._evaluate(diagnostics)
             trainer.check_finite()
-        except ValueError as error:
+        except (ValueError, RuntimeError) as error:  # compiled, it is a RuntimeError
             if "more than 1 value per channel" not in str(error):
                 raise
             raise RequestError(

@@ -94,8 +94,8 @@ class Training(BaseModel):
         int, Field(ge=1, le=10_000, description="parts into which each batch is split")
     ] = 1
     precision: Annotated[
-        Literal["auto", "fp32", "bf16", "fp16"],
-        Field(description="of the backbone; auto: bf16 where it is fast, else fp32"),
+        Literal["auto", "fp32", "tf32", "bf16", "fp16"],
+        Field(description="of the backbone; auto: bf16 where it is fast, else fp32; tf32: on GPUs"),
     ] = "auto"
     compile: bool = False
     sampling: Annotated[

@@ -37,6 +37,8 @@ class _CheckpointState(BaseModel):
     step: Annotated[int, Field(ge=0)]
     steps_per_epoch: Annotated[int, Field(ge=1)]
     world_size: Annotated[int, Field(ge=1)]
+    device: str
+    precision: str
     versions: dict[str, str]
     metrics: str  # the finished epochs' lines of metrics.jsonl, as JSON
     # mean and standard deviation of each channel

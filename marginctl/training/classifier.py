@@ -80,6 +80,7 @@ class Classifier:
 
     def train(self) -> None:
         """Set training mode, except for the frozen modules."""
+        self._device_config.apply()
         self.model.train()
         if self._head is not None:
             self._head.train()
@@ -88,6 +89,7 @@ class Classifier:
 
     def eval(self) -> None:
         """Set evaluation mode."""
+        self._device_config.apply()
         self.model.eval()
         self.objective.eval()
         if self._head is not None:
@@ -114,6 +116,21 @@ class Classifier:
             for name, value in (*module.named_parameters(), *module.named_buffers())
             if value.is_floating_point()
         ]
+
+    @torch.no_grad()
+    def activation_bytes(self, image_shape: tuple[int, int, int]) -> int:
+        """Return the size of the largest output of a layer for one image (c, H, W)."""
+        sizes: list[int] = []
+
+        def note_size(module: nn.Module, inputs: object, output: object) -> None:
+            if isinstance(output, Tensor):
+                sizes.append(output.numel() * output.element_size())
+
+        hooks = [module.register_forward_hook(note_size) for module in self.model.modules()]
+        self.model(torch.zeros(1, *image_shape, device=self._device_config.device))
+        for hook in hooks:
+            hook.remove()
+        return max(sizes)
 
     def broadcast_buffers(self) -> None:
         """Copy the main process's buffers, such as batch statistics, to all processes."""

@@ -15,12 +15,24 @@ class ResourceError(MarginctlError):
     is_local_to_process = True
 
 
+# Words of torch's CPU allocator, CUDA and MPS, and of cuBLAS and cuDNN, in a plain RuntimeError.
+_MEMORY_ERRORS = ("DefaultCPUAllocator", "out of memory", "_ALLOC_FAILED", "_ALLOCATION_FAILED")
+# Dynamo's errors that are not its own: of the network that it traces.
+_TRACED_ERRORS = {"TorchRuntimeError", "UserError", "ObservedException"}
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether the memory of the device or of the machine is exhausted."""
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
         return True
-    # torch's CPU allocator raises a plain RuntimeError
-    return isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
+    return isinstance(error, RuntimeError) and any(w in str(error) for w in _MEMORY_ERRORS)
+
+
+def _is_compiler_error(error: BaseException) -> bool:
+    kind = type(error)
+    return kind.__module__.startswith(("torch._dynamo", "torch._inductor")) and not any(
+        base.__name__ in _TRACED_ERRORS for base in kind.__mro__
+    )
 
 
 @contextlib.contextmanager
@@ -35,7 +47,7 @@ def one_line_errors(trial: object, train: Training, device: str) -> Iterator[Non
                 f"and train.grad_accum_steps = {train.grad_accum_steps}: raise "
                 "train.grad_accum_steps, or use a smaller model"
             ) from None
-        if type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
+        if _is_compiler_error(error):
             lines = str(error).strip().splitlines() or [type(error).__name__]
             raise ResourceError(
                 f"{trial}: train.compile = true: {lines[0][:200]}: set train.compile = false, or "

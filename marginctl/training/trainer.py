@@ -4,6 +4,7 @@ import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -28,6 +29,8 @@ from marginctl.utils.precision import DeviceConfig
 # Errors of loading the state of another network.
 MISMATCH_ERRORS = (RuntimeError, ValueError, KeyError, TypeError, AttributeError)
 CHECK_INTERVAL = 20  # steps between checks of the loss, where a check waits for the device
+EVALUATION_BATCH = 1000
+EVALUATION_BYTES = 2**30  # of a layer's outputs for a batch of an evaluation on an accelerator
 
 
 class DivergedError(Exception):
@@ -85,6 +88,7 @@ class Trainer:
         self._balanced = images.train_y if recipe.train.sampling == "class-balanced" else None
         self.batches.balance_classes(self._balanced)
         self._classes, self._image_size = images.classes, images.image_size
+        self._image_shape = (images.channels, images.image_size, images.image_size)
         self.batch_sizes = self.batches.batch_sizes(recipe.train.batch_size)
         # there are no training images where a trained network is evaluated on others
         self.total_steps = max(1, len(self.batch_sizes)) * recipe.train.epochs
@@ -203,10 +207,7 @@ class Trainer:
 
     @torch.no_grad()
     def predict(
-        self,
-        batch_size: int = 1000,
-        batches: BatchLoader | None = None,
-        split: str | None = "test",
+        self, batches: BatchLoader | None = None, split: str | None = "test"
     ) -> Predictions:
         """Return the network's outputs for the test images, in order.
 
@@ -219,7 +220,7 @@ class Trainer:
         self._classifier.eval()
         compute = self._classifier.batch_features if batches is None else self.features
         outputs, batches = [], batches or self.batches
-        for x, y in batches.test_batches(batch_size):
+        for x, y in batches.test_batches(self.evaluation_batch):
             features = compute(x)
             scores = self.objective.similarities(features)
             outputs.append(
@@ -234,6 +235,14 @@ class Trainer:
         if split is not None and not bool(finite):
             raise DivergedError(f"a feature of a {split} image is not finite {self._position}")
         return predictions
+
+    @cached_property
+    def evaluation_batch(self) -> int:
+        """The images of an evaluation's batch; on the CPU, the bits of an output depend on it."""
+        if self.device_config.device.type == "cpu":
+            return EVALUATION_BATCH
+        fitting = EVALUATION_BYTES // self._classifier.activation_bytes(self._image_shape)
+        return min(EVALUATION_BATCH, max(1, fitting))
 
     def features(self, x: Tensor) -> Tensor:
         """Return (B, d) float32 features of images (B, c, H, W), whatever the precision."""
@@ -251,6 +260,8 @@ class Trainer:
             "step": self.step,
             "steps_per_epoch": len(self.batch_sizes),
             "world_size": self._world.size,
+            "device": self.device_config.device.type,
+            "precision": self.device_config.precision,
             "versions": versions(),
             "normalization": [list(self.batches.mean), list(self.batches.std)],
             "classes": list(self._classes),

@@ -52,13 +52,14 @@ def extract_features(
     """Return the features of all images; cached ones are read, others computed and cached.
 
     The backbone computes in evaluation mode and float32, with the normalization of its own
-    training images. The cache key covers weights, images, preprocessing and the torch version.
+    training images. The cache key covers weights, images, preprocessing, the kind of device, the
+    precision and the torch version.
     """
     folder = runs_folder / FOLDER
     network: torch.nn.Module | None = None
     parts = []
     for part in ("train", "test"):
-        key = _cache_key(source, images, part)
+        key = _cache_key(source, images, part, device_config)
         features = _read(folder, key, report)
         if features is None:
             if network is None:
@@ -75,13 +76,17 @@ def extract_features(
     return SplitFeatures(*parts)
 
 
-def are_cached(source: SourceModel, images: ImageDataset, runs_folder: Path) -> bool:
+def are_cached(
+    source: SourceModel, images: ImageDataset, runs_folder: Path, device_config: DeviceConfig
+) -> bool:
     """Return whether the cache has files of both parts; they may be corrupt."""
-    keys = (_cache_key(source, images, part) for part in ("train", "test"))
+    keys = (_cache_key(source, images, part, device_config) for part in ("train", "test"))
     return all(any((runs_folder / FOLDER).glob(f"{key}-*.npy")) for key in keys)
 
 
-def _cache_key(source: SourceModel, images: ImageDataset, part: str) -> str:
+def _cache_key(
+    source: SourceModel, images: ImageDataset, part: str, device_config: DeviceConfig
+) -> str:
     """Return the digest of all that features depend on.
 
     The digest of a part covers pixels, or files; size and channels are listed besides.
@@ -93,6 +98,7 @@ def _cache_key(source: SourceModel, images: ImageDataset, part: str) -> str:
         "moments": [list(m) for m in source.moments],
         "images": images.split_digests[part],
         "prepared": preprocessing,
+        "computed": [device_config.device.type, device_config.precision],
         "numerics": [NUMERICS, versions()["torch"]],
     }
     return digest(content)[:32]
@@ -124,6 +130,7 @@ def _write(folder: Path, key: str, features: FeatureArray) -> None:
 def _network(
     source: SourceModel, images: ImageDataset, device_config: DeviceConfig
 ) -> torch.nn.Module:
+    device_config.apply()
     model = source.model
     network = create_backbone(model, images.channels, images.image_size)
     network.load_state_dict(source.backbone)
@@ -167,7 +174,7 @@ def seconds_per_image(
     for x, _ in loader.test_batches(TIMING_BATCH_SIZE):
         network(x)
         count += len(x)
-        synchronize(device_config.device.type)
+        synchronize(device_config.device)
         if time.perf_counter() - began > TIMING_SECONDS:
             break
     return (time.perf_counter() - began) / count

@@ -126,6 +126,8 @@ def process_group(device: str, message: Callable[[str], None]) -> Iterator[World
     if world_size() == 1:
         yield World()
         return
+    if device.startswith("cuda"):
+        torch.cuda.set_device(device)
     store = _join(device, message)
     rank, size = dist.get_rank(), dist.get_world_size()
     try:

@@ -11,7 +11,7 @@ AUTOCAST_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 @dataclass(frozen=True)
 class DeviceConfig:
-    """Device, precision (fp32, bf16 or fp16) and memory format of a trial."""
+    """Device, precision (fp32, tf32, bf16 or fp16) and memory format of a trial."""
 
     device: torch.device
     precision: str
@@ -21,6 +21,14 @@ class DeviceConfig:
     def memory_format(self) -> torch.memory_format:
         """The memory format of modules and batches."""
         return torch.channels_last if self.channels_last else torch.contiguous_format
+
+    def apply(self) -> None:
+        """Make the device the current one, and fp32 what it says; torch's settings are global."""
+        if self.device.type == "cuda":
+            torch.cuda.set_device(self.device)
+            torch.backends.cuda.matmul.allow_tf32 = self.precision == "tf32"
+            torch.backends.cudnn.allow_tf32 = self.precision == "tf32"
+            torch.backends.cudnn.benchmark = True
 
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
         """Return the context in which the backbone computes."""
@@ -35,6 +43,7 @@ def device_config_for(device: str, precision: str) -> DeviceConfig:
     torch_device = torch.device(device)
     if precision == "auto":
         if torch_device.type == "cuda":
+            torch.cuda.set_device(torch_device)  # the device that torch tells about
             has_bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
         else:
             has_bf16 = torch_device.type == "cpu" and _cpu_has_bf16()

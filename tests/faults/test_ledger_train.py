@@ -187,7 +187,8 @@ def test_evaluation_changes_no_state(marginctl, tmp_path, objective):
     made = made_trainer(objective, model="resnet18", train={"batch_size": 25, "epochs": 1})
     made.run_epoch(lambda: None)
     before = state_of(made)
-    made.predict(batch_size=4)
+    made.evaluation_batch = 4
+    made.predict()
     assert state_of(made) == before
     assert marginctl(*SMALL, "--objective", objective, "--out", tmp_path).status == 0
     (run,) = tmp_path.rglob("run.json")
@@ -322,7 +323,7 @@ def test_a_checkpoint_of_another_network(marginctl, tmp_path, monkeypatch, objec
 def test_each_test_image_counts_once(monkeypatch):
     """Item 23: images that are doubled or lost on their way are no evaluation."""
     made = made_trainer("soft", model="mlp:width=4")
-    assert len(made.predict(batch_size=4).labels) == 21
+    assert len(made.predict().labels) == 21
     batches = list(made.batches.test_batches(4))
     for wrong in (batches[:-1], [*batches, batches[0]]):
         monkeypatch.setattr(made.batches, "test_batches", lambda size, wrong=wrong: wrong)

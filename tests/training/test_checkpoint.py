@@ -14,6 +14,8 @@ STATE = {
     "trial": "one",
     "steps_per_epoch": 4,
     "world_size": 1,
+    "device": "cpu",
+    "precision": "fp32",
     "versions": {"torch": "2"},
     "metrics": "[]",
     "normalization": [[0.5], [0.2]],

@@ -19,7 +19,9 @@ def gpu_like(monkeypatch, objective, precision="fp32", **changes):
     monkeypatch.setattr("marginctl.objectives.module.check_targets", lambda *_: None)
     config = DeviceConfig(torch.device("cpu"), precision, channels_last=True)
     changes = {"model": "mlp:width=4"} | changes
-    made = trainer(objective, of=images(n=40, classes=6, pixels=16), device_config=config, **changes)
+    made = trainer(
+        objective, of=images(n=40, classes=6, pixels=16), device_config=config, **changes
+    )
     made._check_interval = 10**6
     next(made.steps())
     return made

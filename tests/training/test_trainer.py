@@ -9,7 +9,8 @@ from marginctl.objectives.module import Objective
 from marginctl.objectives.parsing import parse
 from marginctl.training.epoch_metrics import accuracy_record, objective_record
 from marginctl.training.running_metrics import top1_top5_hits
-from marginctl.training.trainer import DivergedError
+from marginctl.training import trainer as trainer_module
+from marginctl.training.trainer import EVALUATION_BATCH, DivergedError
 from marginctl.utils.precision import DeviceConfig, device_config_for
 from marginctl.utils.seed import generator
 from tests.training.factories import images, run, trainer
@@ -48,6 +49,18 @@ def test_equals_a_plain_loop():
     for a, b in zip(model.parameters(), ours.model.parameters(), strict=True):
         assert torch.allclose(a, b, atol=1e-5)
     assert torch.allclose(objective.weight, ours.objective.weight, atol=1e-5)
+
+
+def test_an_accelerator_evaluates_in_batches_of_a_stated_memory(monkeypatch):
+    made = trainer("soft", model="mnist-cnn:feature_dim=8", of=images(pixels=28))
+    assert made.evaluation_batch == EVALUATION_BATCH
+    layer = made._classifier.activation_bytes((1, 28, 28))
+    assert layer == 32 * 28 * 28 * 4
+    del made.evaluation_batch
+    monkeypatch.setattr(trainer_module, "EVALUATION_BYTES", 7 * layer)
+    # the type of a device that the network is not on: the first layer stays on the CPU
+    monkeypatch.setattr(made, "device_config", DeviceConfig(torch.device("mps"), "fp32", False))
+    assert made.evaluation_batch == 7
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
@@ -144,10 +157,12 @@ def test_predict_changes_nothing_and_covers_every_image():
     made = trainer("adacos")
     run(made, until=9)
     before = made.weights_digest()
-    tested = made.predict(batch_size=4)
+    whole = made.predict()
+    made.evaluation_batch = 4
+    tested = made.predict()
     assert made.weights_digest() == before
     assert len(tested.labels) == 21
-    assert torch.allclose(tested.logits, made.predict().logits, atol=1e-5)
+    assert torch.allclose(tested.logits, whole.logits, atol=1e-5)
     record = accuracy_record(tested)
     right = (tested.similarities.argmax(1) == tested.labels).float().mean().item()
     assert record["top1"] == pytest.approx(100 * right)

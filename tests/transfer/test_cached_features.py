@@ -61,12 +61,18 @@ def test_features_equal_the_networks_in_image_order(start, tmp_path):
 
 def test_the_cache_key_covers_weights_and_images(start, tmp_path):
     images = load_in_memory("digits", Path())
-    assert not are_cached(start, images, tmp_path)
+    config = device_config_for("cpu", "fp32")
+    assert not are_cached(start, images, tmp_path, config)
     made(start, images, tmp_path)
-    assert are_cached(start, images, tmp_path)
+    assert are_cached(start, images, tmp_path, config)
     for other in (replace(start, weights="y"), replace(start, moments=([0.5], [0.5]))):
-        assert not are_cached(other, images, tmp_path)
-    assert not are_cached(start, images.select(np.arange(9)), tmp_path)
+        assert not are_cached(other, images, tmp_path, config)
+    assert not are_cached(start, images.select(np.arange(9)), tmp_path, config)
+    for other in (
+        replace(config, precision="tf32"),
+        replace(config, device=torch.device("cuda:1")),
+    ):
+        assert not are_cached(start, images, tmp_path, other)
 
     def never():
         raise AssertionError("computed again")
