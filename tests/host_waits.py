@@ -4,6 +4,7 @@ Every tensor counts as one on a device, unless it was copied from there.
 """
 
 import collections
+import functools
 import sys
 from contextlib import ExitStack
 from unittest import mock
@@ -35,10 +36,8 @@ class HostWaits(TorchDispatchMode):
             read = getattr(torch.Tensor, name)
             patched = lambda tensor, name=name, read=read: self._read(name, tensor, read)  # noqa: E731
             self._patches.enter_context(mock.patch.object(torch.Tensor, name, patched))
-        synchronized = mock.patch.object(
-            device, "synchronize", lambda _: self._count("synchronize")
-        )
-        self._patches.enter_context(synchronized)
+        count = functools.partial(self._count, "synchronize")
+        self._patches.enter_context(mock.patch.object(device, "synchronize", count))
         copied = mock.patch("marginctl.training.trainer.to_host", self._copy_to_host)
         self._patches.enter_context(copied)
         return super().__enter__()
@@ -65,15 +64,15 @@ class HostWaits(TorchDispatchMode):
         self._count(name)
         return self._host_copy(tensor) if name == "cpu" else read(tensor)
 
-    def _copy_to_host(self, tensors):
-        return [self._host_copy(tensor) for tensor in device.to_host(tensors)]
+    def _copy_to_host(self, tensors, **options):
+        return [self._host_copy(tensor) for tensor in device.to_host(tensors, **options)]
 
     def _host_copy(self, tensor):
         copy = tensor.clone()
         self._on_host[copy] = True
         return copy
 
-    def _count(self, name):
+    def _count(self, name, *_):
         frame = sys._getframe(1)
         while frame is not None and "/marginctl/" not in frame.f_code.co_filename:
             frame = frame.f_back

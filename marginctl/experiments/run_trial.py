@@ -163,6 +163,7 @@ class TrialRunner:
         self._best: dict[str, Any] | None = None  # the metrics of the best epoch
         self._stopped_early = False
         self._saved_at = time.monotonic()
+        self._best_writer = checkpoint.BackgroundWriter()
         self._predictions: Predictions | None = None  # after the last epoch
 
     def run(self) -> TrainingResult | None:
@@ -190,13 +191,15 @@ class TrialRunner:
         self._best, self._stopped_early = self._world.broadcast_object(
             self._progress(lines) if self._metrics else None
         )
-        while not self._finished:
+        diverged = None
+        while not self._finished and diverged is None:
             try:
                 self._train_epoch(diagnostics)
             except DivergedError as error:
                 self._message(f"{trial}: diverged: {error}")
-                return str(error)
-        return None
+                diverged = str(error)
+        self._best_writer.wait()
+        return diverged
 
     @property
     def best(self) -> Mapping[str, Any] | None:
@@ -284,8 +287,9 @@ class TrialRunner:
             train_seconds = time.perf_counter() - started
             line: dict[str, Any] = {"epoch": trainer.epoch, "lr": trainer.last_lr, "train": train}
             if trainer.epoch % trial.recipe.train.evaluate_every == 0 or self._finished:
-                line |= self._evaluate(diagnostics)
-            trainer.check_finite()
+                line |= self._evaluate(diagnostics)  # which checks the same
+            else:
+                trainer.check_finite()
         except (ValueError, RuntimeError) as error:  # compiled, it is a RuntimeError
             if "more than 1 value per channel" not in str(error):
                 raise
@@ -304,7 +308,7 @@ class TrialRunner:
             record = {"epoch": trainer.epoch, **line[self._part]}
             if self._best is None or self._score(record) > self._score(self._best):
                 self._best = record
-                self._save(checkpoint.BEST, 1)
+                self._save_best()
             self._stopped_early = self._out_of_patience(self._best, trainer.epoch)
         request = self._checkpoint_request()
         if self._finished or request is not None:
@@ -445,15 +449,23 @@ class TrialRunner:
         received = self._signals.received
         return self._world.all_reduce_max(received if received is not None else 0 if due else None)
 
-    def _save(self, kind: str = checkpoint.LAST, keep: int | None = None) -> None:
+    def _save(self) -> None:
         trainer = self._trainer
         state = trainer.state_dict()
+        self._best_writer.wait()  # a checkpoint never tells of a best epoch that is not written
         if self._metrics:
             state |= {"trial": self._trial.id, "metrics": json.dumps(self._metrics.lines)}
-            keep = self._policy.keep if keep is None else keep
-            checkpoint.save(self._run_dir.path, kind, trainer.step, state, keep)
-        if kind == checkpoint.LAST:
-            self._saved_at = time.monotonic()
+            folder, keep = self._run_dir.path, self._policy.keep
+            checkpoint.save(folder, checkpoint.LAST, trainer.step, state, keep)
+        self._saved_at = time.monotonic()
+
+    def _save_best(self) -> None:
+        trainer = self._trainer
+        state = trainer.network_snapshot()
+        if self._metrics:
+            state |= {"trial": self._trial.id, "metrics": json.dumps(self._metrics.lines)}
+            folder = self._run_dir.path
+            self._best_writer.save(folder, checkpoint.BEST, trainer.step, state, keep=1)
 
     def _message(self, text: str) -> None:
         if self._world.is_main_process:

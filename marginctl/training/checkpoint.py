@@ -5,6 +5,7 @@ import io
 import re
 import warnings
 from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -47,8 +48,8 @@ class _CheckpointState(BaseModel):
     image_size: Annotated[int, Field(ge=1)]
     model: dict[str, DenseTensor]
     objective: dict[str, DenseTensor]
-    optimizer: dict[str, Any]
-    scaler: dict[str, Any]
+    optimizer: dict[str, Any] = {}  # the best epoch's checkpoint has neither
+    scaler: dict[str, Any] = {}
 
 
 def check_shapes(module: nn.Module, state: Mapping[str, Tensor]) -> None:
@@ -81,6 +82,25 @@ def save(folder: Path, kind: str, step: int, state: Mapping[str, Any], keep: int
         if old != path:
             old.unlink(missing_ok=True)
     return path
+
+
+class BackgroundWriter:
+    """Writes checkpoints in a thread, one at a time, while training goes on."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(1)
+        self._pending: Future[Path] | None = None
+
+    def save(self, folder: Path, kind: str, step: int, state: Mapping[str, Any], keep: int) -> None:
+        """Begin to write a checkpoint, as `save`; its tensors must not change any more."""
+        self.wait()
+        self._pending = self._pool.submit(save, folder, kind, step, state, keep)
+
+    def wait(self) -> None:
+        """Wait until the checkpoint is written, or raise its StorageError."""
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.result()
 
 
 def list_checkpoints(folder: Path, kind: str) -> list[Path]:

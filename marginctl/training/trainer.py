@@ -255,6 +255,21 @@ class Trainer:
             DivergedError: the loss or a weight is not finite, so that resuming is pointless.
         """
         self.check_finite()
+        return self._network_state() | {
+            "running_metrics": self._running.state(),
+            "optimizer": self.optimizer.state_dict(),
+            "scaler": self._scaler.state_dict(),
+        }
+
+    def network_snapshot(self) -> dict[str, Any]:
+        """Return the network for evaluation, as copies on the CPU; every process must call it."""
+        state = self._network_state()
+        modules = state["model"], state["objective"]
+        copies = iter(to_host((t for tensors in modules for t in tensors.values()), copy=True))
+        model, objective = ({name: next(copies) for name in tensors} for tensors in modules)
+        return state | {"model": model, "objective": objective}
+
+    def _network_state(self) -> dict[str, Any]:
         self._classifier.broadcast_buffers()
         return {
             "step": self.step,
@@ -266,11 +281,8 @@ class Trainer:
             "normalization": [list(self.batches.mean), list(self.batches.std)],
             "classes": list(self._classes),
             "image_size": self._image_size,
-            "running_metrics": self._running.state(),
             "model": self.model.state_dict(),
             "objective": self.objective.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "scaler": self._scaler.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -289,9 +301,10 @@ class Trainer:
         if state["step"] > self.total_steps:
             raise ValueError(f"is at step {state['step']} of {self.total_steps}")
         self.load_weights(state)
-        self.optimizer.load_state_dict(state["optimizer"])
-        self._scaler.load_state_dict(state["scaler"])
-        self._running.load_state(state["running_metrics"])
+        if "optimizer" in state:  # not in that of the best epoch, where training has ended
+            self.optimizer.load_state_dict(state["optimizer"])
+            self._scaler.load_state_dict(state["scaler"])
+            self._running.load_state(state["running_metrics"])
 
     def load_weights(self, state: dict[str, Any]) -> None:
         """Restore the network and the normalization of its images alone, for evaluation."""

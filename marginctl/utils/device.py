@@ -75,10 +75,14 @@ def synchronize(device: object) -> None:
         torch.mps.synchronize()
 
 
-def to_host(tensors: "Iterable[Tensor]") -> "list[Tensor]":
-    """Return tensors of one device on the CPU; the host waits once for all of them."""
+def to_host(tensors: "Iterable[Tensor]", *, copy: bool = False) -> "list[Tensor]":
+    """Return tensors of one device on the CPU; the host waits once for all of them.
+
+    Args:
+        copy: whether those that are on the CPU are copied, too.
+    """
     tensors = list(tensors)
     # other devices than GPUs have no copies that the host need not wait for
-    on_cpu = [tensor.to("cpu", non_blocking=tensor.is_cuda) for tensor in tensors]
+    on_cpu = [tensor.to("cpu", non_blocking=tensor.is_cuda, copy=copy) for tensor in tensors]
     synchronize(tensors[0].device)
     return on_cpu

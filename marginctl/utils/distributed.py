@@ -12,10 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch import distributed as dist
+from torch.distributed.rendezvous import rendezvous
 
 from marginctl.errors import MissingPeerError, PeerLostError, RequestError
 from marginctl.utils.device import world_size
-from marginctl.utils.heartbeat import heartbeat
+from marginctl.utils.heartbeat import Store, heartbeat
 from marginctl.utils.text import count_noun
 
 ANNOUNCE_SECONDS, JOIN_SECONDS = 5, 45  # torchrun starts all processes within seconds
@@ -146,23 +147,27 @@ def process_group(device: str, message: Callable[[str], None]) -> Iterator[World
             dist.destroy_process_group()
 
 
-def _join(device: str, message: Callable[[str], None]) -> dist.Store:
+def _join(device: str, message: Callable[[str], None]) -> Store:
     """Join the process group in a thread, as a signal cannot interrupt torch's waiting.
 
     Returns:
         A store of the processes, for the heartbeat.
     """
-    joined: Future[dist.Store] = Future()
-    backend, options = "gloo", {}
-    if device.startswith("cuda"):
-        # tensors on the CPU go by gloo: numbers for the host wait for no GPU
-        backend, options = "cpu:gloo,cuda:nccl", {"device_id": torch.device(device)}
+    joined: Future[Store] = Future()
+    # tensors on the CPU always go by gloo: numbers for the host wait for no GPU
+    on_gpu = device.startswith("cuda")
+    backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
 
     def join() -> None:
         try:
-            store, rank, size = next(dist.rendezvous("env://"))
+            store, rank, size = next(rendezvous("env://"))
             dist.init_process_group(
-                backend, store=store, rank=rank, world_size=size, timeout=ALONE, **options
+                backend,
+                timeout=ALONE,
+                world_size=size,
+                rank=rank,
+                store=store,
+                device_id=torch.device(device) if on_gpu else None,
             )
             joined.set_result(store.clone())
         except Exception as error:

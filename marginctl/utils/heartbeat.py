@@ -12,12 +12,17 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-
-from torch.distributed import Store
+from typing import Protocol
 
 BEAT_SECONDS = 1.0
 STALL_SECONDS = 45.0  # without a sign of life
 SIGNAL_SECONDS = 3.0  # the same, once a signal has come
+
+
+class Store(Protocol):
+    """Counters that the processes share: one of torch's stores."""
+
+    def add(self, key: str, amount: int) -> int: ...
 
 
 @contextlib.contextmanager

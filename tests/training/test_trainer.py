@@ -7,9 +7,9 @@ from marginctl.models.factory import create_backbone
 from marginctl.models.registry import ModelSpec
 from marginctl.objectives.module import Objective
 from marginctl.objectives.parsing import parse
+from marginctl.training import trainer as trainer_module
 from marginctl.training.epoch_metrics import accuracy_record, objective_record
 from marginctl.training.running_metrics import top1_top5_hits
-from marginctl.training import trainer as trainer_module
 from marginctl.training.trainer import EVALUATION_BATCH, DivergedError
 from marginctl.utils.precision import DeviceConfig, device_config_for
 from marginctl.utils.seed import generator

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from marginctl.experiments.checks import check_device
 from marginctl.errors import RequestError
+from marginctl.experiments.checks import check_device
 from marginctl.utils.device import synchronize
 from marginctl.utils.precision import DeviceConfig, device_config_for
 from tests.training.factories import recipe
@@ -16,10 +16,10 @@ def current(monkeypatch):
     devices = []
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: devices.append(str(device)))
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: devices[-1] == "cuda:1")
-    monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)  # torch's default
-    monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", False)
-    return devices
+    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
+    before = cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32
+    yield devices
+    cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32 = before
 
 
 @pytest.mark.parametrize(("precision", "tf32"), [("fp32", False), ("tf32", True), ("bf16", False)])
@@ -37,7 +37,7 @@ def test_auto_asks_the_named_gpu(current):
 
 
 def test_tf32_is_refused_elsewhere():
-    with pytest.raises(RequestError, match="train.precision = tf32 on cpu"):
+    with pytest.raises(RequestError, match=r"train\.precision = tf32 on cpu"):
         check_device(recipe(train={"precision": "tf32"}), "cpu")
     check_device(recipe(train={"precision": "tf32"}), "cuda:0")
 
