@@ -29,6 +29,7 @@ class TrainSettings(Settings):
     model: str = "layer13:width=0.25"
     batch_size: Annotated[int, Field(ge=2)] = 128
     steps: Count = 10  # per epoch
+    data_loader: bool = True  # whether the loop with a DataLoader is timed, too
 
 
 SETTINGS = TrainSettings
@@ -60,8 +61,9 @@ def run(settings: TrainSettings, context: Context) -> Result:
     sides: dict[str, Callable[[], object]] = {
         OURS: lambda: trainer.run_epoch(lambda: None),
         BARE: lambda: bare.epoch(trainer.batches.train_batches(next(epoch), settings.batch_size)),
-        loader_name: lambda: with_loader.epoch(iter(loader)),
     }
+    if settings.data_loader:
+        sides[loader_name] = lambda: with_loader.epoch(iter(loader))
     seconds = interleave(sides, rounds, device=device, report=context.report)
     milliseconds = {side: [1000 * s / steps for s in taken] for side, taken in seconds.items()}
     extra = [a - b for a, b in zip(milliseconds[OURS], milliseconds[BARE], strict=True)]
@@ -71,7 +73,7 @@ def run(settings: TrainSettings, context: Context) -> Result:
     result.add("step", milliseconds[OURS], "ms")
     result.add("overhead per step", extra, "ms", BARE)
     result.add("overhead", percent, "%", BARE)
-    for side in (BARE, loader_name):
+    for side in list(sides)[1:]:
         result.add(side, ratios(seconds, side, OURS), "x", OURS)
     return result
 

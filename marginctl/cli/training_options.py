@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -58,6 +59,14 @@ Keep = Annotated[int, option("N", "Recent checkpoints to keep, besides the best.
 CheckpointMinutes = Annotated[
     float, option("MINUTES", "Checkpoint interval.", common_options.number(0))
 ]
+DecodeWorkers = Annotated[
+    int | None,
+    option(
+        "N",
+        "Processes that decode images from files (default: one per core, at most 16).",
+        integer(0),
+    ),
+]
 TensorBoardFolder = Annotated[
     Path | None,
     option("FOLDER", "Write the metrics of every epoch for TensorBoard.", common_options.folder),
@@ -71,6 +80,7 @@ class RunOptions:
     seeds: SeedCount = None
     keep: Keep = 1
     checkpoint_minutes: CheckpointMinutes = 5.0
+    decode_workers: DecodeWorkers = None
     tensorboard: TensorBoardFolder = None
     report_format: common_options.ReportFormat = "table"
     json: common_options.Json = False
@@ -125,6 +135,7 @@ def run_task(
     """
     from marginctl.console.progress import TrainProgress, log_lines
     from marginctl.console.tensorboard import TensorBoard, check
+    from marginctl.data.loading.workers import WORKERS_VARIABLE
     from marginctl.errors import RequestError
     from marginctl.experiments.checks import Request
     from marginctl.experiments.execution import run_trials
@@ -134,6 +145,8 @@ def run_task(
     from marginctl.reports.tables.plan_table import plan_lines
     from marginctl.utils.device import is_main_process, is_other_process_of_torchrun
 
+    if run.decode_workers is not None:
+        os.environ[WORKERS_VARIABLE] = str(run.decode_workers)
     seeds = None if run.seeds is None else list(range(run.seeds))
     if run.seed and seeds is not None:
         raise RequestError("--seed and --seeds: give one of them")

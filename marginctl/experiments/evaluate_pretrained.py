@@ -15,7 +15,7 @@ from marginctl.data.images.in_memory import InMemoryImages
 from marginctl.data.images.listing import imagenet_wnids
 from marginctl.data.images.on_disk import OnDiskImages, load_on_disk
 from marginctl.data.images.summary import inspect_image_set
-from marginctl.data.loading.workers import DecodedImages, decode_batches
+from marginctl.data.loading.workers import DecodedImages, Decoder
 from marginctl.errors import RequestError
 from marginctl.experiments.evaluate import OnSummary
 from marginctl.metrics.detection import OODOutputs, Outputs, detection_metrics
@@ -160,6 +160,9 @@ class _Preset:
     def __init__(self, preset: Any) -> None:
         self._preset = preset
 
+    def at_epoch(self, epoch: int) -> "_Preset":
+        return self
+
     def __call__(self, image: "Image", draw: int) -> tuple[Tensor, Tensor]:
         return self._preset(image), torch.zeros(3)
 
@@ -169,8 +172,8 @@ def _prepared(images: ImageDataset, preset: Any, device: torch.device) -> Iterat
     count = len(images.test_y)
     rows = np.split(np.arange(count), range(BATCH, count, BATCH))
     if isinstance(images, OnDiskImages):
-        decoded = DecodedImages(images.test, images.root, _Preset(preset))
-        yield from (x for x, _, _ in decode_batches(decoded, rows, device))
+        decoded = DecodedImages(images.test, images.root, _Preset(preset).at_epoch)
+        yield from (x for x, _, _ in Decoder(decoded, device).batches(0, rows))
     elif isinstance(images, InMemoryImages):
         from PIL import Image
 

@@ -6,7 +6,7 @@ import pickle
 import pytest
 import torch
 
-from marginctl.errors import RequestError
+from marginctl.errors import RequestError, StorageError
 from marginctl.training import checkpoint
 from marginctl.training.checkpoint import BEST, LAST
 
@@ -81,6 +81,23 @@ def test_training_keeps_the_last_checkpoints_and_the_best(marginctl, tmp_path, k
     assert steps_in(tmp_path, LAST) == [6, 5][:keep]
     (result,) = (json.loads(path.read_text()) for path in tmp_path.rglob("result.json"))
     assert steps_in(tmp_path, BEST) == [2 * result["best"]["epoch"]]
+
+
+def test_the_best_checkpoint_is_the_network_alone(marginctl, tmp_path):
+    assert marginctl(*TRAIN, "--out", tmp_path).status == 0
+    (path,) = tmp_path.rglob("best-*.pt")
+    state = checkpoint.load(path)
+    assert state["model"]
+    assert not state.keys() & {"optimizer", "scaler", "running_metrics"}
+
+
+def test_an_error_of_the_writing_thread_is_raised_when_it_is_awaited(tmp_path):
+    (tmp_path / checkpoint.FOLDER).write_text("a file in place of the folder")
+    writer = checkpoint.BackgroundWriter()
+    writer.save(tmp_path, BEST, 1, STATE | {"step": 1}, keep=1)
+    with pytest.raises(StorageError):
+        writer.wait()
+    writer.wait()  # once
 
 
 def test_the_best_checkpoint_is_kept_when_later_epochs_are_worse(marginctl, tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 """The loader of images on disk, and the choice of a loader."""
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 import torch
@@ -11,7 +12,7 @@ from marginctl.data.images.image_sets import ImageDataset
 from marginctl.data.images.on_disk import FileSplit, OnDiskImages
 from marginctl.data.loading.loader import BatchLoader, InMemoryLoader
 from marginctl.data.loading.transforms import ImageTransform, compose
-from marginctl.data.loading.workers import DecodedImages, decode_batches
+from marginctl.data.loading.workers import Batch, DecodedImages, Decoder
 from marginctl.utils.distributed import World
 
 MAX_TEST_BATCH = 100  # images of full resolution, whatever batch of small ones is requested
@@ -42,7 +43,16 @@ class OnDiskLoader(BatchLoader):
         channels_last: bool,
         world: World | None = None,
     ) -> None:
-        self._images, self._augment = images, augment
+        size = images.image_size
+        compose(size, augment)  # import torchvision before workers fork, so that they need not
+        test_augment = "centre-square" if augment == "flip" else "none"
+        self._train_decoder, self._test_decoder = (
+            Decoder(DecodedImages(split, images.root, transform_at), device)
+            for split, transform_at in (
+                (images.train, partial(ImageTransform, size, augment, seed)),
+                (images.test, partial(ImageTransform, size, test_augment, seed)),
+            )
+        )
         super().__init__(
             images.train,
             images.test,
@@ -58,25 +68,18 @@ class OnDiskLoader(BatchLoader):
     ) -> Iterator[tuple[Tensor, Tensor]]:
         draws = _number_draws(self._order(epoch), len(self.train))
         batches = np.split(draws, np.cumsum(self.batch_sizes(size))[:-1])[first:]
-        transform = ImageTransform(self._images.image_size, self._augment, self._seed, epoch)
         parts = [batch[self._process_slice(len(batch))] for batch in batches]
-        return self._load(self.train, parts, transform)
+        return self._load(self._train_decoder.batches(epoch, parts))
 
     def test_batches(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
         rows = np.arange(len(self.test))[self._process_slice(len(self.test))]
         step = min(size, MAX_TEST_BATCH)
         batches = [rows[start : start + step] for start in range(0, len(rows), step)]
-        augment = "centre-square" if self._augment == "flip" else "none"
-        return self._load(self.test, batches, ImageTransform(self._images.image_size, augment))
+        return self._load(self._test_decoder.batches(0, batches))
 
-    def _load(
-        self, split: FileSplit, batches: list[NDArray[np.int64]], transform: ImageTransform
-    ) -> Iterator[tuple[Tensor, Tensor]]:
-        # import torchvision before worker processes fork, so that they need not
-        compose(transform.image_size, transform.augment)
+    def _load(self, batches: Iterator[Batch]) -> Iterator[tuple[Tensor, Tensor]]:
         std = torch.tensor(self.std, dtype=torch.float32, device=self._device)
-        images = DecodedImages(split, self._images.root, transform)
-        for x, colour_shift, y in decode_batches(images, batches, self._device):
+        for x, colour_shift, y in batches:
             shift = (colour_shift.to(self._device, non_blocking=True) / std)[:, :, None, None]
             on_device = x.to(self._device, non_blocking=True)
             yield self._normalized(on_device).add_(shift), y.to(self._device, non_blocking=True)

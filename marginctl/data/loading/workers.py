@@ -4,7 +4,7 @@ import contextlib
 import os
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 MAX_WORKERS = 16
+WORKERS_VARIABLE = "MARGINCTL_DECODE_WORKERS"
 
 Sample = tuple[Tensor, Tensor, int]  # x (3, H, W), colour shift (3,), label
 Batch = tuple[Tensor, Tensor, Tensor]  # x (B, 3, H, W), colour shift (B, 3), y (B,) int64
@@ -40,19 +41,25 @@ class Transform(Protocol):
 class DecodedImages(Dataset[Sample | str]):
     """The decoded and transformed images of a split; an error message for a corrupt file.
 
-    An index is a draw: the image's row, plus the number of images for each repetition of that row
-    in an epoch. So no two draws of an image share random numbers.
+    An index is an epoch and a draw: the image's row, plus the number of images for each repetition
+    of that row in an epoch. So no two draws of an image share random numbers.
 
     An error is a value, because an exception in a worker process arrives with its traceback.
+
+    Args:
+        transform_at: returns the transform of an epoch.
     """
 
-    def __init__(self, split: FileSplit, root: Path, transform: Transform) -> None:
-        self._split, self._root, self._transform = split, root, transform
+    def __init__(
+        self, split: FileSplit, root: Path, transform_at: Callable[[int], Transform]
+    ) -> None:
+        self._split, self._root, self._transform_at = split, root, transform_at
 
     def __len__(self) -> int:
         return len(self._split)
 
-    def __getitem__(self, draw: int) -> Sample | str:
+    def __getitem__(self, index: tuple[int, int]) -> Sample | str:
+        epoch, draw = index
         row = draw % len(self._split)
         path = os.path.join(self._root, self._split.path(row))
         try:
@@ -66,61 +73,76 @@ class DecodedImages(Dataset[Sample | str]):
             message = str(error).replace(repr(path), "").strip() if described else ""
             reason = shorten(message or "its content is corrupt")
             return f"{path}: cannot be decoded: {reason}: repair it, or remove it from the data set"
-        x, shift = self._transform(image, draw)
+        x, shift = self._transform_at(epoch)(image, draw)
         return x, shift, int(self._split.y[row])
 
 
 def worker_count() -> int:
-    """Return the number of decoding processes for this process: none on a single core."""
+    """Return the number of decoding processes for this process: none on a single core.
+
+    The environment variable MARGINCTL_DECODE_WORKERS overrides it.
+    """
+    if given := os.environ.get(WORKERS_VARIABLE):
+        return int(given)
     local_processes = int(os.environ.get("LOCAL_WORLD_SIZE", world_size()))
     cores = usable_cores() // local_processes
     return min(cores, MAX_WORKERS) if cores > 1 else 0
 
 
-def decode_batches(
-    images: DecodedImages, batches: Sequence[NDArray[np.int64]], device: torch.device
-) -> Iterator[Batch]:
-    """Yield batches of decoded images on the CPU, in order.
+class Decoder:
+    """Decodes batches of images on the CPU, in worker processes that live as long as it does.
 
-    The worker processes live as long as the iterator, and leave signals to this process.
+    They leave signals to this process.
 
     Args:
-        images: decodes a draw.
-        batches: the draws of each batch.
         device: the batches' destination: for a GPU, they are in pinned memory.
-
-    Raises:
-        DecodeError: a file cannot be decoded.
-        MarginctlError: a worker process has died.
     """
-    loader: DataLoader[Sample | str] = DataLoader(
-        images,
-        batch_sampler=[draws.tolist() for draws in batches],
-        num_workers=min(worker_count(), len(batches)),
-        collate_fn=_collate,
-        pin_memory=device.type == "cuda",
-        worker_init_fn=_ignore_signals,
-        generator=torch.Generator(),  # otherwise it draws from the stream of dropout
-    )
-    iterator: Iterator[Batch | str] | None = None
-    try:
-        with _signals_blocked():
-            iterator = iter(loader)
-        for batch in iterator:
-            if isinstance(batch, str):
-                raise DecodeError(batch)
-            x, shift, y = batch
-            yield x, shift, y
-    except RuntimeError as error:
-        if "DataLoader worker" not in str(error):
-            raise
-        raise MarginctlError(
-            "a process that decodes images has died, perhaps because memory ran out (in a "
-            "container, also the shared memory /dev/shm): training up to the last checkpoint is "
-            "saved"
-        ) from None
-    finally:
-        iterator = None  # ends the processes, which an error's traceback would keep alive
+
+    def __init__(self, images: DecodedImages, device: torch.device) -> None:
+        self._images, self._device = images, device
+        self._batches: list[list[tuple[int, int]]] = []
+        self._loader: DataLoader[Sample | str] | None = None
+
+    def batches(self, epoch: int, draws: Sequence[NDArray[np.int64]]) -> Iterator[Batch]:
+        """Yield the decoded images of some batches of draws, in order.
+
+        Raises:
+            DecodeError: a file cannot be decoded.
+            MarginctlError: a worker process has died.
+        """
+        self._batches[:] = [[(epoch, draw) for draw in batch.tolist()] for batch in draws]
+        workers = min(worker_count(), len(draws))
+        if self._loader is None or self._loader.num_workers < workers:
+            self._loader = self._make_loader(workers)
+        try:
+            with _signals_blocked():
+                iterator = iter(self._loader)
+            for batch in iterator:
+                if isinstance(batch, str):
+                    raise DecodeError(batch)
+                x, shift, y = batch
+                yield x, shift, y
+        except (RuntimeError, DecodeError) as error:
+            self._loader = iterator = None  # ends the processes, which a traceback would keep alive
+            if isinstance(error, DecodeError) or "DataLoader worker" not in str(error):
+                raise
+            raise MarginctlError(
+                "a process that decodes images has died, perhaps because memory ran out (in a "
+                "container, also the shared memory /dev/shm): training up to the last checkpoint "
+                "is saved"
+            ) from None
+
+    def _make_loader(self, workers: int) -> DataLoader[Sample | str]:
+        return DataLoader(
+            self._images,
+            batch_sampler=self._batches,
+            num_workers=workers,
+            collate_fn=_collate,
+            pin_memory=self._device.type == "cuda",
+            worker_init_fn=_ignore_signals,
+            generator=torch.Generator(),  # otherwise it draws from the stream of dropout
+            persistent_workers=workers > 0,
+        )
 
 
 def _collate(samples: list[Sample | str]) -> Batch | str:

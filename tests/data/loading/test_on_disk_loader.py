@@ -1,5 +1,7 @@
 """The loader of images on disk: each image once, transforms, workers, resuming."""
 
+import multiprocessing
+
 import numpy as np
 import pytest
 import torch
@@ -234,6 +236,25 @@ def test_a_dead_worker_is_one_line(files, monkeypatch):
         list(loader(files).train_batches(0, 4))
 
 
+def test_workers_live_as_long_as_the_loader(files, monkeypatch):
+    monkeypatch.setattr(workers, "worker_count", lambda: 2)
+    before = {process.pid for process in multiprocessing.active_children()}
+    batches, processes = loader(files, "imagenet"), []
+    for epoch in range(2):
+        list(batches.train_batches(epoch, 4))
+        processes.append({p.pid for p in multiprocessing.active_children()} - before)
+    assert processes[0] == processes[1]
+    assert len(processes[0]) == 2
+    next(batches.train_batches(2, 4))  # an epoch that is left in its middle
+    monkeypatch.setattr(workers, "worker_count", lambda: 0)
+    for ours, fresh in zip(
+        batches.train_batches(3, 4), loader(files, "imagenet").train_batches(3, 4), strict=True
+    ):
+        assert torch.equal(ours[0], fresh[0])
+    del batches
+    assert {process.pid for process in multiprocessing.active_children()} == before
+
+
 def test_worker_count(monkeypatch):
     for cores, processes, expected in (
         (1, None, 0),
@@ -247,6 +268,8 @@ def test_worker_count(monkeypatch):
         if processes:
             monkeypatch.setenv("LOCAL_WORLD_SIZE", str(processes))
         assert workers.worker_count() == expected
+    monkeypatch.setenv("MARGINCTL_DECODE_WORKERS", "24")
+    assert workers.worker_count() == 24
 
 
 def test_a_resumed_training_is_the_same_with_other_workers(files, monkeypatch):
