@@ -21,6 +21,7 @@ BENCHMARKS = {
     "kappa": "marginctl.bench.kappa",
     "probe": "marginctl.bench.probe",
     "throughput": "marginctl.bench.throughput",
+    "gpu": "marginctl.bench.gpu",
 }
 
 

@@ -15,8 +15,8 @@ def command(
         str | None,
         argument(
             "NAME",
-            "uci-cv, objectives, train, kappa, probe or throughput (default: all but the last, "
-            "at smaller sizes).",
+            "uci-cv, objectives, train, kappa, probe, throughput or gpu (default: all but the last "
+            "two, at smaller sizes).",
             complete=completion.benchmark,
         ),
     ] = None,
@@ -50,11 +50,15 @@ def command(
 
     throughput: on a GPU, training on CIFAR-100, and two rows of Large Margin's Table 2. Within the
     setting `minutes`; the same command again trains the networks that are left.
+
+    gpu: every objective on a GPU against the CPU, seconds per epoch of layer13 and resnet18, the
+    networks of ArcGrad's Table I, then `throughput` (8 minutes). bench-gpu.json in the runs folder
+    keeps the results.
     """
     from marginctl.bench.suite import run_one, run_suite
     from marginctl.bench.timing import Context
     from marginctl.console.progress import log_lines
-    from marginctl.reports.formats.output import print_report
+    from marginctl.reports.formats.output import print_report, to_file
     from marginctl.reports.tables.bench_table import bench_report
     from marginctl.utils.device import resolve_device
 
@@ -68,6 +72,9 @@ def command(
         results = run_one(name, context, quick=quick, rounds=rounds, overrides=set_ or [])
     printed = bench_report(results, ratios_only=name is None)
     print_report(printed, "json" if json else report_format)
+    if name == "gpu":
+        with to_file(out / "bench-gpu.json"):
+            print_report(printed, "json")
     failed = [line for result in results.results for line in result.failed]
     if failed:
         raise MarginctlError(*failed)

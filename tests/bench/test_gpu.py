@@ -1,0 +1,51 @@
+"""The benchmark of a GPU, on the CPU in place of one."""
+
+import json
+
+import pytest
+
+from marginctl.bench import gpu
+
+TINY = ("minutes=0.05", "models=['mlp:width=8']", "images=200", "datasets=[iris]", "repeats=1")
+TINY += ("epochs=2", "rounds=1", "presets=[soft,adacos]")
+
+
+@pytest.fixture
+def bench(marginctl, tmp_path, monkeypatch):
+    monkeypatch.setattr(gpu, "check_gpu", lambda device: None)
+    settings = [word for text in TINY for word in ("--set", text)]
+
+    def run(*more):
+        out = ("--out", tmp_path / "runs", "--data-dir", tmp_path, "--device", "cpu")
+        return marginctl("bench", "gpu", *settings, *out, *more)
+
+    return run
+
+
+def test_it_compares_times_and_leaves_json(bench, tmp_path):
+    ran = bench()
+    assert ran.status == 0, ran.err
+    (result,) = json.loads((tmp_path / "runs" / "bench-gpu.json").read_text())["benchmarks"]
+    measured = {m["measured"]: m["value"] for m in result["measurements"]}
+    assert measured["difference from the CPU"]["high"] == 0
+    assert any(name.startswith("epoch") and "mlp" in name for name in measured)
+    assert measured["evaluation, mlp:width=8"]["median"] > 0
+    skipped = {row["measured"]: row["reason"] for row in result["skipped"]}
+    assert "Table 2" in " ".join(skipped)  # no CIFAR-100 here
+    assert "difference from the CPU" in ran.out
+
+
+def test_a_wrong_device_fails(bench, monkeypatch):
+    differences = iter([0.0, 3.0])
+    monkeypatch.setattr(gpu, "_difference", lambda preset, device: next(differences))
+    ran = bench("--json")
+    assert ran.status == 1
+    assert ran.err.splitlines()[-1] == (
+        "error: adacos: after 5 steps a weight differs by 3 % from the CPU's"
+    )
+
+
+def test_without_a_gpu_it_is_one_line(marginctl, tmp_path):
+    ran = marginctl("bench", "gpu", "--device", "cpu", "--out", tmp_path)
+    assert (ran.status, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert "bench gpu: the device is cpu" in ran.err
