@@ -14,7 +14,7 @@ from marginctl.crossval.stacked_trainer import train_stack
 from marginctl.data.paths import default_data_dir
 from marginctl.data.tabular.uci import load_uci
 from marginctl.errors import RequestError
-from marginctl.objectives.parsing import parse, parse_preset
+from marginctl.objectives.parsing import parse_preset
 from marginctl.objectives.presets import PRESETS
 from marginctl.recipe.train import TrainRecipe
 from marginctl.recipe.uci_cv import Protocol
@@ -25,8 +25,9 @@ STEPS, BATCH_SIZE = 5, 32  # of the trainings that are compared with the CPU's
 TOLERANCE = 1.0  # percent of a tensor's largest weight
 TIMING_FRACTION = 1 / 4  # of the minutes, for whole epochs
 # the columns of ArcGrad's Table I
-TABLE1 = ["soft", "center", "m-soft", "arcface:margin=0.1,scale=20", "adacos"]
-TABLE1 += ["arcgrad:scale=30", "arcgrad:scale=5"]
+TABLE1 = [parse_preset(name) for name in ("soft", "center", "m-soft", "adacos")]
+TABLE1 += [parse_preset("arcgrad", scale=scale) for scale in (30, 5)]
+TABLE1 += [parse_preset("arcface", margin=0.1, scale=20)]
 
 
 class GpuSettings(Settings):
@@ -138,7 +139,7 @@ def _time_stacks(result: Result, settings: GpuSettings, context: Context) -> Non
             stacks = [
                 stack
                 for column in TABLE1
-                for stack in build_stacks(dataset, parse(column), shortened, seed=0)
+                for stack in build_stacks(dataset, column, shortened, seed=0)
             ]
             seconds.append(timed(lambda s=stacks: _train(s, context.device), context.device))  # type: ignore[misc]
         result.add(f"Table I, {name}", seconds[1:], "s", spread=full_range)

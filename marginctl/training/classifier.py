@@ -37,6 +37,7 @@ class Classifier:
     ) -> None:
         self._recipe, self._device_config, self._seed = recipe, device_config, seed
         self._world = world
+        device_config.apply()
         model = recipe.model
         seed_torch(device_config.device, seed, "weights")
         self.model = create_backbone(model, images.channels, images.image_size)
