@@ -143,7 +143,7 @@ class _TableTrainer:
     def note(self, text: str) -> None:
         self._report(text)
 
-    def step(self, trial: Trial, step: int, total: int) -> None:
+    def step(self, trial: Trial, step: int, total: int, candidate: str | None = None) -> None:
         """Report nothing: epochs are short here."""
 
     def epoch(self, trial: Trial, line: Any) -> None:

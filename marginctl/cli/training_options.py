@@ -71,6 +71,14 @@ TensorBoardFolder = Annotated[
     Path | None,
     option("FOLDER", "Write the metrics of every epoch for TensorBoard.", common_options.folder),
 ]
+Workers = Annotated[
+    int | None,
+    option(
+        "N",
+        "Trials trained side by side (default: one per core, or per GPU), with the same results.",
+        integer(1),
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -89,6 +97,7 @@ class RunOptions:
     out: common_options.Out = Path("runs")
     data_dir: common_options.DataDir = None
     device: common_options.Device = "auto"
+    workers: Workers = None
     dry_run: common_options.DryRun = False
     quiet: common_options.Quiet = False
 
@@ -182,10 +191,11 @@ def run_task(
         for name, summary in session.summaries.items():
             size = next(i.image_size for i in session.images.values() if i.name == name)
             log_image_summary(name, summary, size)
-    with TrainProgress(len(session.trials), quiet=run.quiet or not prints) as progress:
+    steps, quiet = session.pending_steps(), run.quiet or not prints
+    with TrainProgress(steps, len(session.trials), quiet=quiet) as progress:
         callback = TensorBoard(progress, session, run.tensorboard) if run.tensorboard else progress
         checkpoints = CheckpointPolicy(run.checkpoint_minutes, run.keep)
-        outcome = run_trials(session, callback, checkpoints, callback.done)
+        outcome = run_trials(session, callback, checkpoints, callback.done, run.workers)
     if not prints:
         raise typer.Exit(1 if outcome.failed else 0)
     results = list(outcome.results.values())

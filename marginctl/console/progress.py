@@ -3,7 +3,8 @@
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 from rich.console import Console, Group, RenderableType
@@ -97,10 +98,13 @@ class ProgressDisplay:
     @property
     def time_text(self) -> str:
         """`elapsed 0:05, ETA 0:08`."""
-        task = self._progress.tasks[0]
-        elapsed = f"elapsed {format_duration(task.elapsed or 0.0)}"
+        task, elapsed = self._progress.tasks[0], self._elapsed_text
         remaining = None if task.finished else task.time_remaining
         return elapsed if remaining is None else f"{elapsed}, ETA {format_duration(remaining)}"
+
+    @property
+    def _elapsed_text(self) -> str:
+        return f"elapsed {format_duration(self._progress.tasks[0].elapsed or 0.0)}"
 
     def message(self, text: str) -> None:
         """Print a line that stays."""
@@ -169,41 +173,94 @@ class CvProgress(CostProgress):
             )
 
 
+@dataclass
+class _RunningTrial:
+    """What is shown of a trial that runs."""
+
+    title: str
+    candidate: str | None = None  # of tuning
+    step: int = 0
+    total: int = 0
+    epochs: list[str] = field(default_factory=list)
+
+    def lines(self, shown_epochs: int) -> list[str]:
+        tuned = f"tuning {self.candidate}: " if self.candidate else ""
+        line = f"{self.title}: {tuned}step {self.step} of {self.total}"
+        return [line, *(f"  {text}" for text in self.epochs[-shown_epochs:])]
+
+
 class TrainProgress(ProgressDisplay):
-    """The progress of image tasks: steps of a trial, and its last epochs."""
+    """The progress of image tasks: a bar over the steps of all trials, and the running ones.
 
-    def __init__(self, trials: int, *, quiet: bool) -> None:
-        super().__init__("steps", self._text, quiet=quiet)
-        self._trials, self._done = trials, 0
-        self._trial: Trial | None = None
-        self._epochs: list[str] = []
+    Args:
+        steps: of each unfinished trial, by its id.
+        trials: their number, finished ones included.
+    """
 
-    def step(self, trial: "Trial", step: int, total: int) -> None:
-        """Record a finished step."""
-        if trial is not self._trial:
-            self._trial, self._epochs = trial, []
-            self.restart(total)
-            self.update(step - 1, f"{step - 1}/{total}")  # of a resumed trial: not timed
-        self.update(step, f"{step}/{total}")
-        self.log(f"{self._title()}: step {step} of {total}, {self.time_text}", MAX_SILENCE)
+    def __init__(self, steps: Mapping[str, int], trials: int, *, quiet: bool) -> None:
+        super().__init__("trials", self._text, quiet=quiet)
+        self._left, self._trials = dict(steps), trials  # steps left, by trial
+        self._ended, self._steps = trials - len(steps), 0  # steps since the first one
+        self._first_step = 0.0  # when it ended
+        self._running: dict[str, _RunningTrial] = {}
+        self.restart(1.0)
+        self._show()
+
+    @property
+    def time_text(self) -> str:
+        left = sum(self._left.values())
+        if not self._steps or not left:
+            return self._elapsed_text
+        seconds = (time.monotonic() - self._first_step) / self._steps
+        return f"{self._elapsed_text}, ETA {format_duration(left * seconds)}"
+
+    def step(self, trial: "Trial", step: int, total: int, candidate: str | None = None) -> None:
+        """Record a finished step of a trial, or of a candidate of its tuning."""
+        running = self._of(trial)
+        continues = running.candidate == candidate and running.step < step
+        steps = step - running.step if continues and running.step else 1  # not those of a resume
+        if self._first_step:
+            self._steps += steps
+        else:
+            self._first_step = time.monotonic()
+        left = self._left.get(trial.id, 0)
+        self._left[trial.id] = total - step if candidate is None else max(0, left - steps)
+        running.candidate, running.step, running.total = candidate, step, total
+        self._show()
+        self.log(f"{running.lines(0)[0]}, {self.time_text}", MAX_SILENCE)
 
     def epoch(self, trial: "Trial", line: dict[str, Any]) -> None:
         """Record a finished epoch with its record of metrics.jsonl."""
-        train = line["train"]
+        train, running = line["train"], self._of(trial)
         text = f"epoch {line['epoch']}: loss {train['loss']:.4f}, train {train['top1']:.2f} %"
         for part in ("val", "test"):
             text += f", {part} {line[part]['top1']:.2f} %" if part in line else ""
-        self._epochs = [*self._epochs, text][-SHOWN_EPOCHS:]
+        running.epochs.append(text)
         is_last = line["epoch"] == trial.recipe.train.epochs
-        self.log(f"{self._title()}: {text}, {self.time_text}", 0.0 if is_last else LOG_INTERVAL)
+        self.log(f"{running.title}: {text}, {self.time_text}", 0.0 if is_last else LOG_INTERVAL)
 
-    def done(self, trial: "Trial", record: TrainingResult) -> None:
-        """Record a finished trial."""
-        self._done += 1
+    def done(self, trial: "Trial", record: TrainingResult | None) -> None:
+        """Record that a trial has ended."""
+        self._running.pop(trial.id, None)
+        if self._left.pop(trial.id, None) is not None:
+            self._ended += 1
+        self._show()
 
-    def _title(self) -> str:
-        return f"{self._done + 1}/{self._trials} {self._trial}"
+    def _of(self, trial: "Trial") -> _RunningTrial:
+        number = min(self._ended + len(self._running) + 1, self._trials)
+        title = f"{number}/{self._trials} {trial}"
+        return self._running.setdefault(trial.id, _RunningTrial(title))
+
+    def _show(self) -> None:
+        left = sum(self._left.values())
+        fraction = self._steps / (self._steps + left) if self._steps + left else 1.0
+        self.update(fraction, f"{self._ended}/{self._trials}")
 
     def _text(self) -> RenderableType:
-        title = printable(self._title()) if self._trial else "loading data"
-        return Group(Text(title), *map(Text, self._epochs))
+        running = [*self._running.values()]
+        shown = SHOWN_EPOCHS if len(running) == 1 else 1
+        lines = [line for trial in running for line in trial.lines(shown)]
+        return Group(*(Text(printable(line)) for line in lines or ["loading data"]))
+
+    def _render(self) -> Group:
+        return Group(self._progress.get_renderable(), Text(self.time_text), self._body())

@@ -48,30 +48,24 @@ class TensorBoard:
     """
 
     def __init__(self, progress: "TrainProgress", session: "Session", folder: Path) -> None:
-        self.message, self.step = progress.message, progress.step
+        self.message, self.note, self.step = progress.message, progress.note, progress.step
         self._progress, self._session = progress, session
         self._folder = folder / session.name
-        self._trial: Trial | None = None
-        self._writer: SummaryWriter | None = None
+        self._writers: dict[str, SummaryWriter] = {}  # of running trials, by id
+        self._epochs: dict[str, int] = {}  # the last one written of each
         self._failed = False
 
     def epoch(self, trial: "Trial", line: dict[str, Any]) -> None:
         self._progress.epoch(trial, line)
         self._write(trial, line)
 
-    def done(self, trial: "Trial", record: TrainingResult) -> None:
-        """Close the events of a finished trial; write them first if it needed no training."""
+    def done(self, trial: "Trial", record: TrainingResult | None) -> None:
+        """Close the events of a trial that has ended; write them first if it needed no training."""
         self._progress.done(trial, record)
         self._write(trial, None)
-        self.close()
-
-    def close(self) -> None:
-        """Close the file of the current trial."""
-        self._trial = None
-        if self._writer is not None:
+        if trial.id in self._writers:
             with contextlib.suppress(OSError):
-                self._writer.close()
-            self._writer = None
+                self._writers.pop(trial.id).close()
 
     def _write(self, trial: "Trial", line: dict[str, Any] | None) -> None:
         """Write a record, or all records of metrics.jsonl where the trial is a new one."""
@@ -80,20 +74,21 @@ class TensorBoard:
         folder = self._folder / trial.id
         try:
             records = [line] if line else []
-            if trial is not self._trial:
+            if trial.id not in self._writers:
                 from torch.utils.tensorboard import SummaryWriter
 
-                self.close()
-                self._trial = trial
-                self._writer = SummaryWriter(str(folder), purge_step=0)
+                self._writers[trial.id] = SummaryWriter(str(folder), purge_step=0)
                 records = read_metrics(self._session.run_dir(trial).path / "metrics.jsonl")
-            assert self._writer is not None
+            writer = self._writers[trial.id]
             for record in records:
+                if record["epoch"] <= self._epochs.get(trial.id, 0):
+                    continue  # a worker had written it before the one that was reported
+                self._epochs[trial.id] = record["epoch"]
                 for tag, value in scalars(record):
-                    self._writer.add_scalar(tag, value, record["epoch"])
+                    writer.add_scalar(tag, value, record["epoch"])
                 for tag, content in histograms(record):
-                    self._writer.add_histogram_raw(tag, **content, global_step=record["epoch"])
-            self._writer.flush()
+                    writer.add_histogram_raw(tag, **content, global_step=record["epoch"])
+            writer.flush()
         except OSError as error:  # the training is worth more than its curves
             self._failed = True
             self.message(

@@ -7,21 +7,18 @@ would each need the code below, on top of joblib's own processes.
 
 import contextlib
 import multiprocessing
-import os
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from multiprocessing import connection
 from typing import Any, Protocol
 
 from marginctl.crossval.stack import Choice, Stack, StackResult
 from marginctl.errors import MarginctlError
 from marginctl.recipe.uci_cv import SklearnBaseline
 from marginctl.runs.run_dir import NETWORKS, PREDICTIONS
+from marginctl.utils.processes import follow_parent
 
 
 class StackExecutor(Protocol):
@@ -266,18 +263,8 @@ class _Worker:
 
 def _start_worker(cost: Any, cancelled: Any) -> None:
     """Initialize a worker process."""
-    # A terminal or a scheduler signals the whole group: the parent decides what that means.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    threading.Thread(target=_exit_with_parent, daemon=True).start()
+    follow_parent()
     _Worker.cost, _Worker.cancelled = cost, cancelled
-
-
-def _exit_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        connection.wait([parent.sentinel])
-        os._exit(1)
 
 
 def _train_in_worker(stack: Stack, device: str, outputs: frozenset[str]) -> TrainedStack:

@@ -56,7 +56,7 @@ def estimate_training(session: Session, budget: float = BUDGET) -> dict[str, Any
     rows = []
     for trial in pending:
         images = session.images[trial.data]
-        steps = session.steps(trial) + _tuning_steps(trial, images)
+        steps = session.steps(trial)
         workload = _workload(trial, images, session.device)
         if workload not in times:
             if time.monotonic() >= deadline:
@@ -164,13 +164,6 @@ def _workload(trial: Trial, images: ImageDataset, device: str) -> Hashable:
         device_config_for(device, recipe.train.precision).precision,
         trial.data if recipe.data.streamed else None,  # decoded during the training
     )
-
-
-def _tuning_steps(trial: Trial, images: ImageDataset) -> int:
-    """Return the steps of all candidates of a trial."""
-    batch_size = trial.recipe.train.batch_size
-    cost = tuning_cost(trial, fitted_images(trial.recipe, images))
-    return sum(count * epochs * -(-size // batch_size) for count, epochs, size in cost)
 
 
 def _trial_seconds(

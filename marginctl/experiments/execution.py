@@ -1,29 +1,24 @@
-"""Run the trials of a session one after the other, and skip those that are finished."""
+"""Run the trials of a session, one after the other or in worker processes; skip finished ones."""
 
+import contextlib
+import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from marginctl.experiments.records import TrainingResult, parse_training_info
-from marginctl.experiments.run_trial import (
-    CheckpointPolicy,
-    SignalHandler,
-    StoppedRunError,
-    TrialContext,
-)
-from marginctl.experiments.source_model import load_source_model
+from marginctl.experiments.attempt import Attempts, Locked
+from marginctl.experiments.records import TrainingResult
+from marginctl.experiments.run_trial import CheckpointPolicy, SignalHandler, StoppedRunError
 from marginctl.experiments.training_session import Session
 from marginctl.experiments.training_trial import Trial
+from marginctl.experiments.trial_workers import Died, TrialOutcome, WorkerPool, worker_count
 from marginctl.objectives.parts import scale_source
 from marginctl.runs.data_changes import changed_data_note
-from marginctl.runs.run_dir import RunDir, SavedResult
-from marginctl.runs.safe_read import CorruptFileError, read_text
-from marginctl.training.resource_errors import one_line_errors
-from marginctl.utils.distributed import World, process_group
-from marginctl.utils.precision import device_config_for
+from marginctl.utils.distributed import process_group
 
-OnDone = Callable[[Trial, TrainingResult], None]
+OnDone = Callable[[Trial, TrainingResult | None], None]  # None if the trial's process has died
+WAIT_SECONDS = 1.0  # before a trial that another process holds is tried again
 
 
 @dataclass
@@ -35,15 +30,24 @@ class Outcome:
 
 
 def run_trials(
-    session: Session, callback: Any, checkpoints: CheckpointPolicy, on_done: OnDone
+    session: Session,
+    callback: Any,
+    checkpoints: CheckpointPolicy,
+    on_done: OnDone,
+    workers: int | None = 1,
 ) -> Outcome:
     """Run the trials of a session; finished ones are skipped.
 
     A trial that another process holds is postponed while there are others to run. At the end its
     result is awaited; if that process leaves without one, the trial runs here.
 
+    Args:
+        workers: processes that run trials side by side; 1 for none but this one, and None for one
+            per core or GPU.
+
     Raises:
-        StoppedRunError: a signal came; the current trial has a checkpoint.
+        StoppedRunError: a signal came; the current trials have checkpoints.
+        RequestError: several workers were requested, and several processes of torchrun.
     """
     with (
         process_group(session.device, callback.message) as world,
@@ -56,78 +60,145 @@ def run_trials(
             note = changed_data_note(session.folder, infos)
             if note is not None:
                 callback.message(note)
-        queue = _Queue(session, callback, world, signals, checkpoints, on_done)
-        remaining, waited = session.trials, False
-        while remaining:
-            postponed: list[Trial] = []  # held by others, or dependent on such a trial
-            for trial in remaining:
-                if any(trial.depends_on(other) for other in postponed) or not queue.run(trial):
-                    postponed.append(trial)
-            if len(postponed) == len(remaining):
-                queue.wait(len(postponed), announce=not waited)
-                waited = True
-            remaining = postponed
-    results = queue.outcome.results
-    queue.outcome.results = {t: results[t] for t in session.trials if t in results}
-    return queue.outcome
+        attempts = Attempts(session, session.device, checkpoints, signals, callback, world)
+        count = worker_count(session, pending, workers)
+        if not count:
+            return _Queue(attempts, on_done).run()
+        callback.note(f"{count} trials run side by side")
+        with contextlib.closing(WorkerPool(session, checkpoints, callback, count)) as pool:
+            pooled = {trial for trial in pending if session.runs_in_workers(trial)}
+            return _Queue(attempts, on_done, pool, pooled).run()
 
 
 class _Queue:
-    """The trials of one command, run one at a time."""
+    """The trials of one command.
+
+    Args:
+        attempts: runs trials in this process.
+        pool: runs the trials `pooled` in workers.
+    """
 
     def __init__(
         self,
-        session: Session,
-        callback: Any,
-        world: World,
-        signals: SignalHandler,
-        checkpoints: CheckpointPolicy,
+        attempts: Attempts,
         on_done: OnDone,
+        pool: WorkerPool | None = None,
+        pooled: Set[Trial] = frozenset(),
     ) -> None:
-        self.outcome = Outcome()
-        self._session, self._callback, self._on_done = session, callback, on_done
-        self._world, self._signals, self._checkpoints = world, signals, checkpoints
-        self._announced: set[Trial] = set()  # whose lock another process held
+        self._session, self._attempts, self._on_done = attempts.session, attempts, on_done
+        self._callback, self._world = attempts.callback, attempts.world
+        self._pool, self._pooled = pool, pooled
+        self._outcome = Outcome()
+        self._remaining = list(self._session.trials)
+        self._locked: list[Trial] = []  # by other processes
+        self._announced: set[Trial] = set()  # of these
+        self._stopped: list[str] = []  # a line for each trial that was stopped
+        self._error: Exception | None = None  # of a trial in a worker
 
-    def run(self, planned: Trial) -> bool:
-        """Run a trial or load its result; return False if another process holds it."""
-        world = self._world
+    def run(self) -> Outcome:
+        """Run every trial once those that it depends on have ended."""
+        trials = self._session.trials
+        needed = {trial: [o for o in trials if trial.depends_on(o)] for trial in trials}
+        progress, waited = False, False
+        while self._remaining or self._locked or self._running:
+            open_trials = {*self._remaining, *self._locked, *self._running}
+            ready = [t for t in self._remaining if open_trials.isdisjoint(needed[t])]
+            # workers would wait for a parent that runs a trial itself: that comes first
+            trial = next((t for t in ready if t not in self._pooled), None)
+            if trial is None and self._pool is not None and not self._pool.is_full:
+                trial = next(iter(ready), None)
+            if trial is not None:
+                self._remaining.remove(trial)
+                progress = self._start(trial) or progress
+                continue
+            if self._pool is not None and self._running:
+                for planned, outcome in self._pool.wait(WAIT_SECONDS):
+                    progress = self._end(planned, outcome) or progress
+                self._stop_on_request(self._pool)
+            elif not progress:
+                self._wait(announce=not waited)
+                waited = True
+            if self._locked:  # try them again
+                self._remaining = [t for t in trials if t in {*self._remaining, *self._locked}]
+                self._locked, progress = [], False
+        results = self._outcome.results
+        self._outcome.results = {t: results[t] for t in trials if t in results}
+        return self._outcome
+
+    @property
+    def _running(self) -> list[Trial]:
+        return [] if self._pool is None else self._pool.running
+
+    def _start(self, planned: Trial) -> bool:
+        """Run a trial here, or start it in a worker; return False if its lock is not free."""
         trial = self._with_dependencies(planned)
         if trial is None:
             return True
-        run_dir = self._session.run_dir(trial)
-        if world.broadcast_object(not run_dir.try_lock() if world.is_main_process else None):
-            if world.is_main_process and planned not in self._announced:
-                self._callback.message(f"{trial}: locked by another process ({run_dir.path})")
-            self._announced.add(planned)
-            return False
-        try:
-            result = self._run_locked(trial, run_dir)
-        finally:
-            if world.is_main_process:
-                run_dir.unlock()
-        if result is not None:  # None on all processes but the main one
-            self.outcome.results[planned] = result
-            self._on_done(trial, result)
-            if result.diverged:
-                self.outcome.failed.append(f"{trial}: diverged: {result.diverged}")
+        if self._pool is not None and planned in self._pooled:
+            self._pool.submit(planned, trial)
+            return True
+        outcome = self._attempts.attempt(trial)
+        return outcome is None or self._end(planned, outcome)
+
+    def _end(self, trial: Trial, outcome: TrialOutcome) -> bool:
+        """Take what came of a trial; return False if its lock is not free."""
+        failed = self._outcome.failed
+        match outcome:
+            case Locked():
+                self._locked.append(trial)
+                if self._world.is_main_process and trial not in self._announced:
+                    text = f"{trial}: locked by another process ({outcome.path})"
+                    self._callback.message(text)
+                self._announced.add(trial)
+                return False
+            case Died():
+                self._on_done(trial, None)
+                failed.append(
+                    f"{trial}: its worker process has died ({outcome.reason}), perhaps for lack of "
+                    "memory: repeat the command to resume it, with fewer --workers"
+                )
+            case StoppedRunError():
+                self._stopped += outcome.lines
+            case Exception():
+                self._error = self._error or outcome
+            case _:
+                self._outcome.results[trial] = outcome
+                self._on_done(trial, outcome)
+                if outcome.diverged:
+                    failed.append(f"{trial}: diverged: {outcome.diverged}")
         return True
 
-    def wait(self, held: int, *, announce: bool) -> None:
+    def _stop_on_request(self, pool: WorkerPool) -> None:
+        """Stop all trials, with checkpoints, where a signal came or one of them raised an error."""
+        received = self._attempts.signals.received
+        if received is None and self._error is None:
+            return
+        pool.stop(received or signal.SIGTERM)
+        while pool.running:
+            for trial, outcome in pool.wait(WAIT_SECONDS):
+                self._end(trial, outcome)
+        if self._error is not None:
+            raise self._error
+        assert received is not None
+        if self._stopped or self._remaining or self._locked:
+            more = ["stopped: repeat the command to run the other trials"]
+            raise StoppedRunError(received, *(self._stopped or more))
+
+    def _wait(self, *, announce: bool) -> None:
         """Wait a moment for the processes that hold trials."""
-        text = f"other processes hold {held} of the trials"
+        text = f"other processes hold {len(self._locked) + len(self._remaining)} of the trials"
         if announce and self._world.is_main_process:
             self._callback.message(f"{text}: waiting for their results")
-        received = self._world.all_reduce_max(self._signals.received)
+        received = self._world.all_reduce_max(self._attempts.signals.received)
         if received is not None:
             raise StoppedRunError(
                 received, f"stopped: {text}: repeat the command to read their results"
             )
-        time.sleep(1.0)
+        time.sleep(WAIT_SECONDS)
 
     def _with_dependencies(self, trial: Trial) -> Trial | None:
         """Return the trial with the scale it takes from another one; None if that one failed."""
-        results, world, problem = self.outcome.results, self._world, None
+        results, world, problem = self._outcome.results, self._world, None
         if scale_source(trial.spec) is not None:
             scale = world.broadcast_object(
                 trial.resolve_scale(results) if world.is_main_process else None
@@ -145,54 +216,5 @@ class _Queue:
                 problem = "its first stage has no network"
         if problem is None:
             return trial
-        self.outcome.failed.append(f"{trial}: not trained: {problem}")
+        self._outcome.failed.append(f"{trial}: not trained: {problem}")
         return None
-
-    def _run_locked(self, trial: Trial, run_dir: RunDir) -> TrainingResult | None:
-        """Return the result of a trial whose run directory is locked; None on other processes."""
-        session, world = self._session, self._world
-        saved = world.broadcast_object(
-            session.load_result(trial) if world.is_main_process else None
-        )
-        if saved.problem and world.is_main_process:
-            self._callback.message(saved.problem)
-        device_config = device_config_for(session.device, trial.recipe.train.precision)
-        environment = {"precision": device_config.precision, "processes": world.size}
-        if saved.result is not None:
-            if world.is_main_process:
-                return _update_saved(session, trial, run_dir, saved, environment)
-            result: TrainingResult = saved.result
-            return result
-        if trial.first_stage is not None:
-            model = load_source_model(str(session.run_dir(trial.first_stage).path))
-            trial = replace(trial, source_model=replace(model, path=trial.first_stage.id))
-        if world.is_main_process:
-            run_dir.start(session.run_info(trial) | environment)
-        with one_line_errors(trial, trial.recipe.train, session.device):
-            context = TrialContext(
-                device_config, self._checkpoints, self._signals, self._callback, world
-            )
-            return session.run_trial(trial, run_dir, context)
-
-
-def _update_saved(
-    session: Session,
-    trial: Trial,
-    run_dir: RunDir,
-    saved: SavedResult[TrainingResult],
-    environment: dict[str, Any],
-) -> TrainingResult:
-    """Return a saved result with the row of this command's grid, and restore a corrupt run.json."""
-    result = saved.result
-    assert result is not None
-    try:
-        text = read_text(run_dir.path / "run.json")
-        intact = saved.run_json_intact and parse_training_info(text) is not None
-    except CorruptFileError:
-        intact = False
-    if not intact:
-        run_dir.start(session.run_info(trial) | environment | result.chosen_record)
-    setting = dict(trial.setting)
-    if intact and (result.row, result.setting) == (trial.row, setting):
-        return result
-    return run_dir.write_result(result.model_copy(update={"row": trial.row, "setting": setting}))

@@ -56,7 +56,8 @@ class Callback(Protocol):
     def note(self, text: str) -> None:
         """Report progress in a line, which `--quiet` leaves out."""
 
-    def step(self, trial: Trial, step: int, total: int) -> None: ...
+    def step(self, trial: Trial, step: int, total: int, candidate: str | None = None) -> None:
+        """Report a finished step of a trial, or of a candidate of its tuning."""
 
     def epoch(self, trial: Trial, line: dict[str, Any]) -> None: ...
 
@@ -64,9 +65,19 @@ class Callback(Protocol):
 class StoppedRunError(MarginctlError):
     """A signal stopped the run between two steps; a checkpoint is written."""
 
-    def __init__(self, number: int, line: str) -> None:
-        super().__init__(line)
+    def __init__(self, number: int, *lines: str) -> None:
+        super().__init__(*lines)
         self.exit_status = 128 + number
+
+    def __reduce__(self) -> Any:
+        return type(self), (self.exit_status - 128, *self.lines)
+
+
+class Signals(Protocol):
+    """Says which signal came."""
+
+    @property
+    def received(self) -> int | None: ...
 
 
 @dataclass
@@ -110,7 +121,7 @@ class TrialContext:
 
     device_config: DeviceConfig
     checkpoints: CheckpointPolicy
-    signals: SignalHandler
+    signals: Signals
     callback: Callback
     world: World
 

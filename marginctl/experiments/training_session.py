@@ -32,7 +32,7 @@ from marginctl.experiments.run_trial import TrialContext
 from marginctl.experiments.source_model import check_source_model
 from marginctl.experiments.source_scale import scales_from_folders
 from marginctl.experiments.training_trial import Trial, expand_trials
-from marginctl.experiments.tuned_trial import run_trial
+from marginctl.experiments.tuned_trial import run_trial, tuning_cost
 from marginctl.objectives.functional import check_plugin_parts
 from marginctl.recipe.image_recipe import ImageRecipe
 from marginctl.recipe.load import RecipeFile
@@ -78,10 +78,22 @@ class Session:
         return RunDir(self.folder / trial.id)
 
     def steps(self, trial: Trial) -> int:
-        """Return the steps of a trial; a few too many if a short last batch joins another."""
+        """Return the steps of a trial and of the candidates of its tuning.
+
+        It is a few too many if a short last batch joins another.
+        """
         train = trial.recipe.train
         count = fitted_images(trial.recipe, self.images[trial.data])
-        return train.epochs * -(-count // train.batch_size)
+        rounds = [(1, train.epochs, count), *tuning_cost(trial, count)]
+        return sum(n * epochs * -(-size // train.batch_size) for n, epochs, size in rounds)
+
+    def pending_steps(self) -> dict[str, int]:
+        """Return the steps of each unfinished trial, by its id."""
+        return {trial.id: self.steps(trial) for trial in self.unfinished()}
+
+    def runs_in_workers(self, trial: Trial) -> bool:
+        """Return whether the trial may run in a worker process, next to others."""
+        return True
 
     def run_info(self, trial: Trial) -> dict[str, Any]:
         """Return the content of a trial's run.json; a second stage has the recipe of both."""

@@ -128,6 +128,14 @@ class TransferSession(Session):
         files = (PREDICTIONS,) if trial.is_probe else ()
         return self.run_dir(trial).load_result(TransferResult, files)
 
+    def runs_in_workers(self, trial: Trial) -> bool:
+        """Return False for probes: the first of a network computes the features of all."""
+        assert isinstance(trial, TransferTrial)
+        return not trial.is_probe
+
+    def steps(self, trial: Trial) -> int:
+        return super().steps(trial) if self.runs_in_workers(trial) else 1
+
     def run_trial(
         self, trial: Trial, run_dir: RunDir, context: TrialContext
     ) -> TrainingResult | None:

@@ -93,8 +93,12 @@ class CandidateResult(Record):
 class _CandidateCallback:
     """Forwards messages and steps; the epochs of candidates are not shown."""
 
-    def __init__(self, callback: Callback) -> None:
-        self.message, self.note, self.step = callback.message, callback.note, callback.step
+    def __init__(self, callback: Callback, tuned: Trial) -> None:
+        self.message, self.note = callback.message, callback.note
+        self._step, self._tuned = callback.step, tuned
+
+    def step(self, trial: Trial, step: int, total: int, candidate: str | None = None) -> None:
+        self._step(self._tuned, step, total, trial.candidate_name)
 
     def epoch(self, trial: Trial, line: dict[str, Any]) -> None:
         pass
@@ -126,6 +130,7 @@ def choose_candidate(
     Finished candidates are read from the folder of the trial, an interrupted one is resumed.
     """
     fit = fit_images(trial.recipe, images, trial.seed)
+    context = replace(context, callback=_CandidateCallback(context.callback, trial))
     remaining, seconds = list(enumerate(trial.candidates)), 0.0
     for number, rung in enumerate(RUNGS, 1):
         epochs, fraction = rung.budget(trial.recipe.train.epochs)
@@ -183,8 +188,7 @@ def _run_candidate(
     )
     if saved is not None:
         return saved
-    quiet = replace(context, callback=_CandidateCallback(context.callback))
-    runner = TrialRunner(candidate, images, RunDir(folder), quiet)
+    runner = TrialRunner(candidate, images, RunDir(folder), context)
     if world.is_main_process:
         folder.mkdir(parents=True, exist_ok=True)
     diverged = runner.train()

@@ -1,6 +1,5 @@
 """Decoding of image files in worker processes, batch by batch."""
 
-import contextlib
 import os
 import signal
 import threading
@@ -19,6 +18,7 @@ from marginctl.data.images.folders import open_rgb
 from marginctl.data.images.on_disk import FileSplit
 from marginctl.errors import DecodeError, MarginctlError
 from marginctl.utils.device import usable_cores, world_size
+from marginctl.utils.processes import signals_blocked
 from marginctl.utils.text import shorten
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class Decoder:
         if self._loader is None or self._loader.num_workers < workers:
             self._loader = self._make_loader(workers)
         try:
-            with _signals_blocked():
+            with signals_blocked():
                 iterator = iter(self._loader)
             for batch in iterator:
                 if isinstance(batch, str):
@@ -172,14 +172,3 @@ def _ignore_signals(worker: int) -> None:
     # macOS has no sigwaitinfo: there a worker only ends by itself
     if hasattr(signal, "sigwaitinfo"):
         threading.Thread(target=exit_on_sigterm_of_parent, daemon=True).start()
-
-
-@contextlib.contextmanager
-def _signals_blocked() -> Iterator[None]:
-    """Block signals while processes start; these inherit it and keep signals blocked."""
-    blocked = {signal.SIGINT, signal.SIGTERM}
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
