@@ -31,11 +31,14 @@ class Ran:
 
 @pytest.fixture
 def marginctl(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
-    """Runs a command line in this process."""
+    """Runs a command line in this process, and its trials too unless `--workers` is given."""
 
     def run(*arguments: object) -> Ran:
         capsys.readouterr()
-        status = run_command([str(a) for a in arguments])
+        line = [str(a) for a in arguments]
+        if line[0] in ("train", "cosify", "transfer") and "--workers" not in line:
+            line += ["--workers", "1"]
+        status = run_command(line)
         captured = capsys.readouterr()
         return Ran(status, captured.out, captured.err)
 

@@ -152,13 +152,18 @@ def run_task(
     from marginctl.experiments.tasks import TASKS
     from marginctl.reports.formats.output import print_report, print_sentences
     from marginctl.reports.tables.plan_table import plan_lines
-    from marginctl.utils.device import is_main_process, is_other_process_of_torchrun
+    from marginctl.utils.device import is_main_process, is_other_process_of_torchrun, world_size
 
     if run.decode_workers is not None:
         os.environ[WORKERS_VARIABLE] = str(run.decode_workers)
     seeds = None if run.seeds is None else list(range(run.seeds))
     if run.seed and seeds is not None:
         raise RequestError("--seed and --seeds: give one of them")
+    if run.workers is not None and run.workers > 1 and world_size() > 1:
+        raise RequestError(
+            f"--workers {run.workers}: torchrun has started {world_size()} processes that train "
+            "together: leave one of them out"
+        )
     if run.tensorboard:
         check(run.tensorboard)
     seed_option = ("--seed", run.seed) if run.seed else ("--seeds", seeds)

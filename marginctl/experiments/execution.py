@@ -47,7 +47,6 @@ def run_trials(
 
     Raises:
         StoppedRunError: a signal came; the current trials have checkpoints.
-        RequestError: several workers were requested, and several processes of torchrun.
     """
     with (
         process_group(session.device, callback.message) as world,

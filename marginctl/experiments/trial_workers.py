@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from marginctl.errors import MarginctlError, RequestError
+from marginctl.errors import MarginctlError
 from marginctl.experiments.attempt import Attempts, Locked, trial_threads
 from marginctl.experiments.records import TrainingResult
 from marginctl.experiments.run_trial import Callback, CheckpointPolicy
@@ -48,16 +48,8 @@ def worker_count(session: Session, pending: Sequence[Trial], requested: int | No
     Args:
         pending: the unfinished trials.
         requested: the value of `--workers`; None for one per core or GPU.
-
-    Raises:
-        RequestError: several workers were requested, and several processes of torchrun.
     """
     if world_size() > 1:
-        if requested not in (None, 1):
-            raise RequestError(
-                f"--workers {requested}: torchrun has started {world_size()} processes that train "
-                "together: leave one of them out"
-            )
         return 0
     if requested is None:
         requested = len(_devices(session.device))

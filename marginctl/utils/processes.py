@@ -49,14 +49,19 @@ def follow_parent() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if sys.platform == "linux":  # at once, even if the thread below waits for the interpreter
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    threading.Thread(target=_exit_with_parent, daemon=True).start()
+    exit_with_parent()
 
 
-def _exit_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
+def exit_with_parent() -> None:
+    """Watch the parent in a thread, and exit when it has gone."""
+
+    def watch() -> None:
+        parent = multiprocessing.parent_process()
+        assert parent is not None
         connection.wait([parent.sentinel])
         os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 @contextlib.contextmanager

@@ -35,7 +35,7 @@ class Callback:
 
     note = message
 
-    def step(self, trial, step, total):
+    def step(self, trial, step, total, candidate=None):
         self.steps += 1
         if self.steps == self._stop_after:
             self._signals.received = 2

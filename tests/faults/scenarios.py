@@ -23,11 +23,11 @@ search:
 """
 
 
-def _without_seconds(value: Any) -> Any:
+def without_seconds(value: Any) -> Any:
     if isinstance(value, dict):
         drop = ("seconds", "epoch_seconds", "timing")
-        return {k: _without_seconds(v) for k, v in value.items() if k not in drop}
-    return [_without_seconds(v) for v in value] if isinstance(value, list) else value
+        return {k: without_seconds(v) for k, v in value.items() if k not in drop}
+    return [without_seconds(v) for v in value] if isinstance(value, list) else value
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Scenario:
         """What a command has printed, without what may differ."""
         if "{" not in stdout:
             return stdout
-        return _without_seconds(json.loads(stdout))
+        return without_seconds(json.loads(stdout))
 
 
 def _train(inputs: Path) -> list[str]:

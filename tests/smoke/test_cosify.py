@@ -67,7 +67,7 @@ def test_a_killed_one_goes_on_to_the_same_weights(marginctl, store, monkeypatch)
     assert marginctl(*arguments, store / "whole").status == 0
     run = execution.run_trials
 
-    def killed(session, callback, checkpoints, on_done):
+    def killed(session, callback, checkpoints, on_done, workers):
         class Callback:
             def message(self, text):
                 pass

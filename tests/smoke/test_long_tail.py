@@ -119,7 +119,7 @@ def test_killed_and_resumed_it_is_the_same(marginctl, recipe, tmp_path, monkeypa
     assert marginctl(*asked, tmp_path / "whole").status == 0
     run = execution.run_trials
 
-    def killed(session, callback, checkpoints, on_done):
+    def killed(session, callback, checkpoints, on_done, workers):
         class Callback:
             def message(self, text):
                 pass

@@ -18,7 +18,7 @@ from marginctl.data.images.folders import open_rgb
 from marginctl.data.images.on_disk import FileSplit
 from marginctl.errors import DecodeError, MarginctlError
 from marginctl.utils.device import usable_cores, world_size
-from marginctl.utils.processes import signals_blocked
+from marginctl.utils.processes import exit_with_parent, signals_blocked
 from marginctl.utils.text import shorten
 
 if TYPE_CHECKING:
@@ -159,8 +159,10 @@ def _collate(samples: list[Sample | str]) -> Batch | str:
 def _ignore_signals(worker: int) -> None:
     """Leave Ctrl-C and SIGTERM, which reach every process, to the process that trains.
 
-    Only that process ends its workers, which also end by themselves when it has died.
+    Only that process ends its workers, which also end by themselves when it has died: until then
+    they would hold its locks.
     """
+    exit_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 
