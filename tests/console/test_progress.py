@@ -1,6 +1,7 @@
 """Progress on stderr."""
 
 import io
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -11,6 +12,7 @@ from marginctl.console.progress import (
     LOG_INTERVAL,
     ProgressDisplay,
     ThrottledLog,
+    TrainProgress,
     format_duration,
 )
 
@@ -60,3 +62,58 @@ def test_a_terminal_shows_the_bar_and_keeps_messages():
     assert "the table" in shown
     assert "1/4 trials" in shown
     assert "elapsed 0:00" in shown
+
+
+class Trained:
+    """A trial, as far as it is shown."""
+
+    def __init__(self, name, epochs=2):
+        self.id = self.name = name
+        self.recipe = SimpleNamespace(train=SimpleNamespace(epochs=epochs))
+
+    def __str__(self):
+        return self.name
+
+
+def test_one_bar_over_trials_side_by_side(clock, capsys):
+    """The ETA is that of all trials; steps before a resume are not timed."""
+    a, b = Trained("a"), Trained("b")
+    display = TrainProgress({"a": 100, "b": 100, "c": 100}, 5, quiet=False)
+    display.step(a, 1, 100)
+    display.step(b, 61, 100)  # resumed
+    for step in range(2, 12):
+        clock[0] += 2
+        display.step(a, step, 100)
+        display.step(b, 60 + step, 100)
+    # 21 steps in 20 s, the resumed one's first included; 89 + 29 + 100 are left
+    assert display.time_text == "elapsed 0:20, ETA 3:28"
+    line = {"epoch": 2, "train": {"loss": 0.5, "top1": 90.0}, "test": {"top1": 80.0}}
+    display.epoch(b, line)
+    assert capsys.readouterr().err == (
+        "4/5 b: epoch 2: loss 0.5000, train 90.00 %, test 80.00 %, elapsed 0:20, ETA 3:28\n"
+    )
+    console = Console(file=io.StringIO(), width=80)
+    console.print(display._render())
+    assert [text.strip() for text in console.file.getvalue().splitlines()[1:]] == [
+        "elapsed 0:20, ETA 3:28",
+        "3/5 a: step 11 of 100",
+        "4/5 b: step 71 of 100",
+        "epoch 2: loss 0.5000, train 90.00 %, test 80.00 %",
+    ]
+    display.done(b, None)
+    assert list(display._running) == ["a"]
+    display.done(a, None)
+    assert display._progress.tasks[0].fields["count"] == "4/5"
+
+
+def test_steps_of_candidates_count_with_their_trial(clock):
+    a = Trained("a")
+    display = TrainProgress({"a": 100}, 1, quiet=False)
+    for candidate in ("lr=1", "lr=2"):
+        for step in range(1, 11):
+            clock[0] += 1
+            display.step(a, step, 10, candidate)
+    assert display._text().renderables[0].plain == "1/1 a: tuning lr=2: step 10 of 10"
+    assert display.time_text == "elapsed 0:20, ETA 1:20"
+    display.step(a, 1, 80)
+    assert display._left == {"a": 79}

@@ -58,7 +58,11 @@ class Scenario:
 
 def _train(inputs: Path) -> list[str]:
     own = ["train", *DIGITS, "--model", "mnist-cnn:feature_dim=16", "--objective", "adacos"]
-    return [*own, "--seeds", "2", "--epochs", "6", "--json", *OFTEN, *OUT]
+    return [*own, "--seeds", "2", "--epochs", "6", "--json", "--workers", "1", *OFTEN, *OUT]
+
+
+def _train_side_by_side(inputs: Path) -> list[str]:
+    return ["2" if argument == "1" else argument for argument in _train(inputs)]
 
 
 def _cross_validate(inputs: Path) -> list[str]:
@@ -87,13 +91,13 @@ def _network(inputs: Path) -> list[list[str]]:
 def _transfer(inputs: Path) -> list[str]:
     own = ["transfer", "--from", str(inputs / "start"), *DIGITS, "--json", *OFTEN, *OUT]
     own += ["--method", "probe", "--method", "fine-tune", "--epochs", "3"]
-    return [*own, "--seeds", "2", "--predictions", "predictions.csv"]
+    return [*own, "--seeds", "2", "--predictions", "predictions.csv", "--workers", "1"]
 
 
 def _cosify(inputs: Path) -> list[str]:
     (folder,) = (inputs / "start").glob("*")
     own = ["cosify", "--from", str(folder), "--device", "cpu", "--json", *OFTEN, *OUT]
-    return [*own, "--blocks", "4", "--blocks", "1-4", "--epochs", "3"]
+    return [*own, "--blocks", "4", "--blocks", "1-4", "--epochs", "3", "--workers", "1"]
 
 
 def _outputs(inputs: Path) -> list[list[str]]:
@@ -125,6 +129,7 @@ SCENARIOS = {
     scenario.name: scenario
     for scenario in (
         Scenario("train", _train),
+        Scenario("train --workers 2", _train_side_by_side),
         Scenario(
             "uci-cv",
             _cross_validate,

@@ -102,7 +102,7 @@ def test_two_processes_share_a_grid(tmp_path):
     """Each trial is trained by one of them, both end well, and both print the whole table."""
     grid = ["train", "--data", "digits", "--model", "mlp:width=32", "--device", "cpu", "--json"]
     grid += ["--objective", "soft", "--objective", "cosface", "--seeds", "2", "--epochs", "10"]
-    grid += ["--no-tune"]
+    grid += ["--no-tune", "--workers", "1"]
     both = [Command(grid).start(tmp_path, text=True) for _ in range(2)]
     told = [process.communicate(timeout=120) for process in both]
     assert [process.returncode for process in both] == [0, 0], told
