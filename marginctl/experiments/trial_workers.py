@@ -1,5 +1,6 @@
 """Worker processes that run trials side by side."""
 
+import contextlib
 import os
 import signal
 import time
@@ -103,7 +104,8 @@ class WorkerPool:
             idle = _Worker(number, self._shared, self._stop, device, self._count)
             self._workers.append(idle)
         idle.trial = planned
-        idle.pipe.send((self._session.trials.index(planned), trial.scale))
+        with contextlib.suppress(OSError):  # it has just died, which `wait` reports
+            idle.pipe.send((self._session.trials.index(planned), trial.scale))
 
     def wait(self, seconds: float) -> list[tuple[Trial, TrialOutcome]]:
         """Forward reports until trials end, at most for some seconds; return how these ended."""

@@ -10,6 +10,7 @@ relative to that of the workers in the same round: above 1, the workers are fast
 
 import argparse
 import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -34,6 +35,11 @@ def run(side: str, arguments: list[str], out: Path) -> None:
     subprocess.run(command, env=environment, check=True, capture_output=True)
 
 
+def processor_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.workers", description=__doc__)
     parser.add_argument("--model", default="mnist-cnn")
@@ -53,16 +59,19 @@ def main() -> None:
             process = subprocess.Popen([sys.executable, "-c", BUSY])
             stack.callback(process.kill)
         started, outs = time.time(), {side: list[Path]() for side in (WORKERS, ALONE, ALL_CORES)}
+        processor = {side: list[float]() for side in outs}
 
         def timed_run(side: str) -> None:
             outs[side].append(folder / str(len(os.listdir(folder))))
+            before = processor_seconds()
             run(side, arguments, outs[side][-1])
+            processor[side].append(processor_seconds() - before)
 
         seconds = interleave(
             {side: lambda side=side: timed_run(side) for side in outs},
             args.rounds,
             warm_up=0,
-            report=print,
+            report=lambda line: print(line, flush=True),
         )
         same = records(outs[WORKERS][0]) == records(outs[ALONE][0])
     print(f"{args.model} on {args.data}, {args.busy} busy processes, {time.time() - started:.0f} s")
@@ -72,7 +81,7 @@ def main() -> None:
         print(
             f"{side}: median {statistics.median(seconds[side]):.1f} s; relative to the workers "
             f"{statistics.median(relative):.2f} ({relative[0]:.2f} to {relative[-1]:.2f}, "
-            f"n = {len(relative)})"
+            f"n = {len(relative)}); processor time {statistics.median(processor[side]):.1f} s"
         )
 
 

@@ -106,6 +106,18 @@ def test_every_epoch_of_every_trial_has_events(marginctl, tmp_path):
 
 
 @needs_tensorboard
+def test_tuned_trials_side_by_side_have_each_epoch_once(marginctl, tmp_path):
+    arguments = [a for a in ARGUMENTS if a != "--no-tune"] + ["--tune", "--epochs", "4"]
+    arguments += ["--workers", "2", "--out", tmp_path / "runs", "--tensorboard", tmp_path]
+    assert marginctl(*arguments).status == 0
+    runs = runs_in(tmp_path / "runs")
+    assert len(runs) == 2
+    for run in runs:
+        events = read(tmp_path / run.relative_to(tmp_path / "runs"))
+        assert [point.step for point in events.Scalars("lr")] == [1, 2, 3, 4]
+
+
+@needs_tensorboard
 def test_a_resumed_trial_has_each_epoch_once(marginctl, tmp_path, monkeypatch):
     """Stopped in its third epoch: readers find each epoch once."""
     from marginctl.training.trainer import Trainer

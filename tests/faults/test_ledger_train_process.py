@@ -142,7 +142,7 @@ def test_progress_on_a_terminal(tmp_path):
     text = drawn.decode()
     assert "\x1b[?25l" in text  # the cursor is hidden
     assert text.rstrip().endswith(("\x1b[?25h", "\x1b[2K", "\x1b[1A", "\r"))
-    assert re.search(r"\d+/200 steps", text)
+    assert re.search(r"1/1 digits, .+: step \d+ of 200", text)
     assert "\x1b[2K" in text  # a line is drawn over
 
 

@@ -15,7 +15,8 @@ COMMAND += ["--objective", "cosine-ls", "--objective", TWICE]
 COMMAND += ["--seeds", "2", "--epochs", "1", "--set", "data.subset_size=100"]
 
 
-def test_a_trial_that_is_taken_comes_last_and_so_does_what_needs_it(marginctl, tmp_path):
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_trial_that_is_taken_comes_last_and_so_does_what_needs_it(marginctl, tmp_path, workers):
     first = marginctl(*COMMAND, "--out", tmp_path / "alone")
     assert first.status == 0, first.err
     trials = sorted((tmp_path / "alone").rglob("result.json"))
@@ -33,7 +34,7 @@ def test_a_trial_that_is_taken_comes_last_and_so_does_what_needs_it(marginctl, t
 
     thread = threading.Thread(target=leave_when_the_others_are_done)
     thread.start()
-    ran = marginctl(*COMMAND, "--out", store)
+    ran = marginctl(*COMMAND, "--workers", workers, "--out", store)
     thread.join()
     assert ran.status == 0, ran.err
     assert ran.err.count("locked by another process") == 1
