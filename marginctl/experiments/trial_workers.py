@@ -95,7 +95,7 @@ class WorkerPool:
 
     def submit(self, planned: Trial, trial: Trial) -> None:
         """Start a trial: `planned` with the scale that it takes from another one."""
-        self._workers = [w for w in self._workers if w.process.is_alive()]
+        self._workers = [w for w in self._workers if w.trial is not None or w.process.is_alive()]
         idle = next((w for w in self._workers if w.trial is None), None)
         if idle is None:
             used = {w.number for w in self._workers}

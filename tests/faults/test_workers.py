@@ -173,16 +173,19 @@ def test_a_second_signal_ends_at_once(tmp_path):
     wait_until_dead(process.pid)
 
 
-def test_a_killed_worker_fails_its_trial_alone(tmp_path, undisturbed):
+@pytest.mark.parametrize("killed", [1, 2])
+def test_a_killed_worker_fails_its_trial_alone(tmp_path, undisturbed, killed):
     process, workers = started(SIDE_BY_SIDE, tmp_path)
-    os.kill(workers[0], signal.SIGKILL)
+    for worker in workers[:killed]:
+        os.kill(worker, signal.SIGKILL)
     stdout, stderr = process.communicate(timeout=120)
     assert process.returncode == 1
-    (line,) = [li for li in stderr.decode().splitlines() if li.startswith("error: ")]
-    assert "its worker process has died (SIGKILL)" in line
+    lines = [li for li in stderr.decode().splitlines() if li.startswith("error: ")]
+    assert len(lines) == killed
+    assert all("its worker process has died (SIGKILL)" in line for line in lines)
     assert "Traceback" not in stderr.decode()
-    assert json.loads(stdout)["failed"] == [line.removeprefix("error: ")]
-    assert len(list(tmp_path.rglob("result.json"))) == 3
+    assert json.loads(stdout)["failed"] == [line.removeprefix("error: ") for line in lines]
+    assert len(list(tmp_path.rglob("result.json"))) == 4 - killed
     SIDE_BY_SIDE.run(tmp_path)
     assert records(tmp_path) == undisturbed
 
