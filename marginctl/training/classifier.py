@@ -1,5 +1,6 @@
 """A backbone with its objective: creation, modes and features."""
 
+import weakref
 from collections.abc import Callable
 
 import torch
@@ -147,10 +148,11 @@ class _ClassifierModule(nn.Module):
     def __init__(self, classifier: Classifier) -> None:
         super().__init__()
         self.model, self.objective = classifier.model, classifier.objective
-        self._features = classifier.batch_features
+        # in a cycle of references a finished network would stay until the next garbage collection
+        self._classifier = weakref.proxy(classifier)
 
     def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        features = self._features(x)
+        features = self._classifier.batch_features(x)
         return self.objective(features, y), features
 
 

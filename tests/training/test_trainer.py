@@ -1,5 +1,8 @@
 """The loop: against a plain one, resumed at every step, and where it must stop."""
 
+import gc
+import weakref
+
 import pytest
 import torch
 
@@ -49,6 +52,19 @@ def test_equals_a_plain_loop():
     for a, b in zip(model.parameters(), ours.model.parameters(), strict=True):
         assert torch.allclose(a, b, atol=1e-5)
     assert torch.allclose(objective.weight, ours.objective.weight, atol=1e-5)
+
+
+def test_a_finished_network_is_freed_at_once():
+    gc.collect()
+    gc.disable()
+    try:
+        made = trainer("soft")
+        run(made)
+        network = weakref.ref(made.model)
+        del made
+        assert network() is None
+    finally:
+        gc.enable()
 
 
 def test_an_accelerator_evaluates_in_batches_of_a_stated_memory(monkeypatch):
