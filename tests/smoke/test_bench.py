@@ -60,8 +60,9 @@ def test_all_benchmarks(marginctl, tiny, tmp_path, monkeypatch):
     assert found["training step, other"]["published"] is None
     (haberman,) = results["uci-cv"]["skipped"]  # no file, and no download is tried
     assert haberman["measured"] == "haberman"
-    (networks,) = document["skipped"]
+    networks, gpu = document["skipped"]
     assert "marginctl bench throughput --device cuda" in networks["reason"]
+    assert "marginctl bench gpu --device cuda" in gpu["reason"]
     environment = document["environment"]
     assert environment["load_before"] == [9.5, 2.0, 1.0]
     assert environment["cores"] >= 1
