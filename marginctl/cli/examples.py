@@ -48,7 +48,7 @@ EXAMPLES = {
     ),
     "objectives": (
         "marginctl objectives list --parts",
-        "marginctl objectives show arcface:scale=64,margin=0.5",
+        "marginctl objectives show arcface:scale=20,margin=0.1",
     ),
     "bench": (
         "marginctl bench",

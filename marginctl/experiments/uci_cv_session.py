@@ -164,6 +164,9 @@ def prepare_uci_cv(
     recipe = load_task_recipe(file, UciCvRecipe, overrides, given)
     if tune and recipe.tune is None:
         recipe = _with_tuning(recipe)
+    explicit = "objectives" in given or any(o.startswith("objectives") for o in overrides)
+    if recipe.tune is None and recipe.untuned_objectives and not explicit:
+        recipe = recipe.model_copy(update={"objectives": recipe.untuned_objectives})
     device = resolve_device(device)
     named = "datasets" in given or recipe.datasets != "all"
     names = recipe.dataset_names if named or not csv_datasets else []

@@ -114,7 +114,7 @@ ADDITIVE_COSINE = {
 }
 ADDITIVE_ANGLE = {
     "margin": ScheduleOption(
-        0.1, "angle added to the target's, in radians", 0.0, math.pi, tune=(0.1, 0.3, 0.5)
+        0.5, "angle added to the target's, in radians", 0.0, math.pi, tune=(0.1, 0.3, 0.5)
     ),
     "gradient": Option(
         "exact",

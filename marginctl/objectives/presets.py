@@ -62,21 +62,21 @@ _PRESETS = {
     "soft": Preset(
         "Softmax cross-entropy",
         "-ln softmax(W x)_y",
-        "ArcGrad, eq. 4",
+        "Bridle 1990; without bias as in ArcGrad, eq. 4",
         lambda bias: ObjectiveSpec(part("linear", bias=bias)),
         BIAS,
     ),
     "center": Preset(
         "Softmax cross-entropy with center loss",
         "-ln softmax(W x)_y + strength/2 |x - c_y|^2",
-        "ArcGrad, eqs. 5 and 6",
+        "Wen et al. 2016; ArcGrad, eqs. 5 and 6",
         _linear_with("center"),
         {**CENTER, **BIAS},
     ),
     "m-soft": Preset(
         "Soft-margin softmax",
         "-ln softmax(W x - margin e_y)_y",
-        "ArcGrad, reference 4",
+        "Wang et al. 2018 (IJCAI), ArcGrad's reference 4",
         lambda bias, margin: ObjectiveSpec(
             part("linear", bias=bias), margin=part("additive-logit", margin=margin)
         ),
@@ -90,7 +90,7 @@ _PRESETS = {
     "modified-softmax": Preset(
         "Softmax with the hard bias 1",
         "-ln softmax(W x - e_y)_y",
-        "Large Margin in Softmax, eq. 15",
+        "Kobayashi 2019, eq. 15",
         lambda bias: ObjectiveSpec(
             part("linear", bias=bias), margin=part("additive-logit", margin=1.0)
         ),
@@ -99,7 +99,7 @@ _PRESETS = {
     "gradient-decay": Preset(
         "Gradient decay",
         "ln(beta + sum_{c != y} exp(z_c - z_y)), z = W x",
-        "Gradient decay, J",
+        "Zhang, Xie and Chen 2022, arXiv 2210.17145; the abstract has no formula",
         lambda bias, beta: ObjectiveSpec(
             part("linear", bias=bias),
             margin=part("additive-logit", margin=_negative_log(beta), offset=True),
@@ -118,42 +118,42 @@ _PRESETS = {
     "label-smoothing": Preset(
         "Label smoothing",
         "-(1 - strength) ln p_y - strength/C sum_c ln p_c, p = softmax(W x)",
-        "Large Margin in Softmax, eq. 13",
+        "Szegedy et al. 2016; Kobayashi 2019, eq. 13",
         _linear_with("label-smoothing"),
         {**LABEL_SMOOTHING, **BIAS},
     ),
     "lm-softmax": Preset(
         "Large Margin in Softmax",
         "-ln softmax(z)_y + strength D(softmax(z_{c != y}), uniform), z = W x",
-        "Large Margin in Softmax, eq. 11",
+        "Kobayashi 2019, eq. 11",
         _linear_with("non-target-uniformity"),
         {**NON_TARGET_UNIFORMITY, **BIAS},
     ),
     "hinge": Preset(
         "Multi-class hinge",
         "max(0, max_{c != y} z_c - z_y + margin), z = W x",
-        "Large Margin in Softmax, eq. 1",
+        "Crammer and Singer 2001; Kobayashi 2019, eq. 1",
         lambda bias, **o: ObjectiveSpec(part("linear", bias=bias), loss=part("hinge", **o)),
         {**HINGE, **BIAS},
     ),
     "dense-hinge": Preset(
         "Dense hinge",
         "mean over c != y of max(0, z_c - z_y + margin), z = W x",
-        "Large Margin in Softmax, eq. 14",
+        "Kobayashi 2019, eq. 14",
         lambda bias, **o: ObjectiveSpec(part("linear", bias=bias), loss=part("dense-hinge", **o)),
         {**HINGE, **BIAS},
     ),
     "super-symmetry": Preset(
         "Softmax with super-symmetric class weights",
         "-ln softmax(W x)_y + strength/C^2 sum_{c,d} (w_c.w_d / v - T_cd)^2",
-        "Large Margin in Softmax, Sec. 3; this form is our choice",
+        "Kobayashi 2019, Sec. 3; this form is our choice",
         _linear_with("super-symmetry"),
         {**SUPER_SYMMETRY, **BIAS},
     ),
     "l-gm": Preset(
         "Large-margin Gaussian mixture (L-GM)",
         "-ln softmax(-d)_y + strength d_y, d_c = |x - w_c|^2/2, (1 + margin) d_y in the softmax",
-        "Large Margin in Softmax, reference 26",
+        "Wan et al. 2018",
         lambda margin, strength: ObjectiveSpec(
             part("gaussian"),
             margin=part("multiplicative-distance", margin=margin),
@@ -164,7 +164,7 @@ _PRESETS = {
     "l-softmax": Preset(
         "Large-margin softmax (L-Softmax)",
         "-ln softmax(|w_c| |x| cos(theta_c))_y, with psi(theta_y) for the target's cosine",
-        "Large Margin in Softmax, reference 16",
+        "Liu et al. 2016",
         lambda **o: ObjectiveSpec(
             part("cosine"), part("feature-norm-weight-norm"), part("multiplicative-angle", **o)
         ),
@@ -173,7 +173,7 @@ _PRESETS = {
     "sphereface": Preset(
         "SphereFace (A-Softmax)",
         "-ln softmax(|x| cos(theta))_y, with psi(theta_y) for the target's cosine",
-        "ArcGrad, reference 12",
+        "Liu et al. 2017",
         lambda **o: ObjectiveSpec(
             part("cosine"), part("feature-norm"), part("multiplicative-angle", **o)
         ),
@@ -182,7 +182,7 @@ _PRESETS = {
     "cosine": Preset(
         "Cosine softmax (NormFace) with a fixed scale",
         "-ln softmax(scale cos(theta))_y",
-        "ArcGrad, eq. 7",
+        "Wang et al. 2017; ArcGrad, eq. 7",
         lambda scale: ObjectiveSpec(part("cosine"), part("fixed", value=scale)),
         {
             "scale": ScheduleOption(
@@ -193,20 +193,20 @@ _PRESETS = {
     "cosine-learned": Preset(
         "Cosine softmax with a learned scale",
         "-ln softmax(s cos(theta))_y, ln s a parameter",
-        "the logarithm, and 16 at first, are our choice",
+        "Wang et al. 2017; the logarithm, and 16 at first, are our choice",
         lambda: ObjectiveSpec(part("cosine"), part("learned")),
     ),
     "cosine-ls": Preset(
         "Cosine softmax with the least-squares scale",
         "-ln softmax(k cos(theta))_y, k = argmin |x - sum_c softmax(k cos(theta))_c w_c|",
-        "Temperature, supplement, eqs. 24 and 25",
+        "Kobayashi 2025, supplement, eqs. 24, 25 and 30",
         lambda **o: ObjectiveSpec(part("cosine"), part("least-squares", **o)),
         POOL,
     ),
     "cosface": Preset(
         "CosFace",
         "-ln softmax(scale cos(theta))_y, with cos(theta_y) - margin for the target",
-        "ArcGrad, reference 13",
+        "Wang et al. 2018 (CVPR)",
         lambda scale, **o: ObjectiveSpec(
             part("cosine"), part("fixed", value=scale), part("additive-cosine", **o)
         ),
@@ -220,19 +220,19 @@ _PRESETS = {
     "adacos-fixed": Preset(
         "AdaCos, fixed scale",
         "-ln softmax(s cos(theta))_y, s = sqrt(2) ln(C - 1)",
-        "ArcGrad, eq. 10, l = 0",
+        "Zhang et al. 2019; ArcGrad, eq. 10, l = 0",
         lambda: ObjectiveSpec(part("cosine"), part("adacos-fixed")),
     ),
     "arcface": Preset(
         "ArcFace",
         "-ln softmax(scale cos(theta))_y, with cos(theta_y + margin) for the target",
-        "ArcGrad, eq. 8",
+        "Deng et al. 2019; ArcGrad, eq. 8",
         lambda scale, **o: ObjectiveSpec(
             part("cosine"), part("fixed", value=scale), part("additive-angle", **o)
         ),
         {
             "scale": ScheduleOption(
-                20.0, "multiplies the cosines", 0.0, tune=(5.0, 10.0, 20.0, 30.0, 64.0)
+                64.0, "multiplies the cosines", 0.0, tune=(5.0, 10.0, 20.0, 30.0, 64.0)
             ),
             **ADDITIVE_ANGLE,
         },
@@ -240,13 +240,13 @@ _PRESETS = {
     "adacos": Preset(
         "AdaCos, dynamic scale",
         "-ln softmax(s cos(theta))_y, s = ln(B_avg) / cos(min(pi/4, median theta_y))",
-        "ArcGrad, eq. 10",
+        "Zhang et al. 2019, whose angle is the median; ArcGrad, eq. 10",
         lambda: ObjectiveSpec(part("cosine"), part("adacos")),
     ),
     "arcgrad": Preset(
         "ArcGrad",
         "-ln softmax(-scale theta)_y",
-        "ArcGrad, eq. 11",
+        "Wu and Wang 2020, eq. 11",
         lambda scale: ObjectiveSpec(part("angle"), part("fixed", value=scale)),
         {
             "scale": ScheduleOption(

@@ -239,6 +239,10 @@ class UciCvRecipe(BaseModel):
     task: Literal["uci-cv"]
     datasets: Literal["all"] | Annotated[list[str], Field(min_length=1)] = "all"
     objectives: Annotated[list[ParsedObjective], Field(min_length=1)]
+    untuned_objectives: Annotated[
+        list[ParsedObjective],
+        Field(description="objectives in place of these without tuning; default: the same"),
+    ] = []
     baselines: Annotated[
         list[BaselineName],
         Field(description="scikit-learn classifiers to run on the same folds"),
@@ -282,7 +286,7 @@ class UciCvRecipe(BaseModel):
                 ) from None
         return self
 
-    @field_validator("objectives", mode="before")
+    @field_validator("objectives", "untuned_objectives", mode="before")
     @classmethod
     def _canonical_objectives(cls, texts: Any) -> Any:
         return map_all(texts, _numbered_objective) if isinstance(texts, list) else texts

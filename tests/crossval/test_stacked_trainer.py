@@ -18,7 +18,8 @@ from marginctl.recipe.uci_cv import Protocol
 from tests.crossval.factories import dataset
 from tests.sampling import diagonal
 
-COLUMNS = ["soft", "center", "m-soft", "arcface", "adacos", "arcgrad:scale=30", "arcgrad:scale=5"]
+COLUMNS = ["soft", "center", "m-soft", "arcface:margin=0.1,scale=20", "adacos"]
+COLUMNS += ["arcgrad:scale=30", "arcgrad:scale=5"]
 
 OTHERS = [name for name in PRESETS if name not in COLUMNS]
 OTHERS += [

@@ -23,6 +23,7 @@ ALL = [
     "m-soft",
     "m-soft:margin=2",
     "arcface",
+    "arcface:margin=0.1,scale=20",
     "arcface:margin=1.2,scale=64",
     "arcface:beyond=formula,margin=2.5",
     "arcface:gradient=straight-through",
@@ -431,8 +432,8 @@ NEUTRAL = [
     ("m-soft:margin=0", "soft"),
     ("gradient-decay:beta=1", "soft"),
     ("cosface:margin=0,scale=20", "cosine:scale=20"),
-    ("arcface:margin=0", "cosine:scale=20"),
-    ("arcface:gradient=straight-through,margin=0", "cosine:scale=20"),
+    ("arcface:margin=0", "cosine:scale=64"),
+    ("arcface:gradient=straight-through,margin=0", "cosine:scale=64"),
     ("sphereface:margin=1", COSINES_BY_NORM),
     ("l-softmax:margin=1", "soft"),
     ("l-softmax:annealing=1e12", "soft"),
@@ -635,8 +636,8 @@ def test_fewer_than_two_classes_is_an_error():
 
 def test_the_python_contract():
     assert available()["arcface"] == {
-        "scale": 20.0,
-        "margin": 0.1,
+        "scale": 64.0,
+        "margin": 0.5,
         "gradient": "exact",
         "beyond": "linear",
     }

@@ -1,5 +1,7 @@
 """How objectives are written."""
 
+import re
+
 import pytest
 
 from marginctl.errors import RequestError
@@ -18,8 +20,9 @@ from marginctl.objectives.presets import PRESETS
         ("arcgrad:scale=5.0", "arcgrad:scale=5"),
         ("arcgrad:scale=1e1", "arcgrad"),
         ("arcgrad:scale=10.0000000000001", "arcgrad"),
-        ("arcface:scale=64,margin=0.5", "arcface:margin=0.5,scale=64"),
-        ("arcface:gradient=straight-through , scale = 20", "arcface:gradient=straight-through"),
+        ("arcface:scale=64,margin=0.5", "arcface"),
+        ("arcface:scale=20,margin=0.1", "arcface:margin=0.1,scale=20"),
+        ("arcface:gradient=straight-through , scale = 64", "arcface:gradient=straight-through"),
         ("center:strength=0", "center:strength=0"),
     ],
 )
@@ -118,3 +121,9 @@ def test_every_preset_is_described():
         assert preset.title
         assert preset.formula
         assert preset.source
+
+
+@pytest.mark.parametrize("name", PRESETS.builtin)
+def test_every_preset_cites_authors_and_a_year(name):
+    authors = r"[A-Z]\w+( et al\.|(, [A-Z]\w+)* and [A-Z]\w+)?"
+    assert re.match(rf"{authors} (19|20)\d\d\b", PRESETS[name].source)

@@ -53,6 +53,15 @@ def test_an_option_that_is_named_is_not_tuned():
     assert chosen == {0.2}
 
 
+def test_arcface_is_tried_as_for_faces_and_as_for_few_classes():
+    tried = tuned_options(parse("arcface"))
+    original = parse("arcface").options
+    assert original["scale"] == 64
+    assert original["margin"] == 0.5
+    assert {20, 64} < set(tried["scale"])
+    assert {0.1, 0.5} < set(tried["margin"])
+
+
 def test_values_are_covered_evenly():
     combinations = spread(60, {"a": range(3), "b": range(5)})
     for name, size in (("a", 3), ("b", 5)):

@@ -62,7 +62,7 @@ def test_table1_has_the_papers_rows_and_columns():
         "soft",
         "center",
         "m-soft",
-        "arcface",
+        "arcface:margin=0.1,scale=20",
         "adacos",
         "arcgrad:scale=30",
         "arcgrad:scale=5",

@@ -109,17 +109,17 @@ def test_a_held_out_part_does_not_influence_its_selection():
 
 
 def test_a_column_uses_its_nearest_alternative():
-    made = recipe(options={"arcface": ["arcface:margin=0.5", "arcface:scale=64"]})
+    made = recipe(options={"arcface": ["arcface:margin=0.1", "arcface:scale=20"]})
     texts = {column: [str(o) for o in way] for column, way in column_alternatives(made).items()}
     assert texts == {
         "soft": ["soft"],
-        "arcface": ["arcface", "arcface:margin=0.5", "arcface:scale=64"],
+        "arcface": ["arcface", "arcface:margin=0.1", "arcface:scale=20"],
     }
     published = {(d, o): PublishedMean(80.0, 1.0, 100) for d in NAMES for o in ("soft", "arcface")}
     result, _ = run_search(
-        made, lambda t: 80 if str(t.objective) in ("soft", "arcface:scale=64") else 70, published
+        made, lambda t: 80 if str(t.objective) in ("soft", "arcface:scale=20") else 70, published
     )
-    assert result.matches[0].objectives == {"soft": "soft", "arcface": "arcface:scale=64"}
+    assert result.matches[0].objectives == {"soft": "soft", "arcface": "arcface:scale=20"}
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ paper: arcgrad
 table: I
 task: uci-cv
 datasets: [iris]
-objectives: [soft, arcface]
+objectives: [soft, "arcface:margin=0.1,scale=20"]
 search:
   protocol:
     epochs: [{hundred}]

@@ -234,11 +234,11 @@ paper: arcgrad
 table: I
 task: uci-cv
 datasets: [iris, balance-scale]
-objectives: [soft, arcface, "arcgrad:scale=5"]
+objectives: [soft, "arcface:margin=0.1,scale=20", "arcgrad:scale=5"]
 protocol: {folds: 3, epochs: 2}
 search:
   protocol: {lr: [1e-3, 3e-2], hidden: [[4], [6, 6]]}
-  options: {arcface: ["arcface:margin=0.5"]}
+  options: {"arcface:margin=0.1,scale=20": [arcface]}
   rounds: [{repeats: 1, keep: 2}, {repeats: 2, keep: 1}]
 """
 
@@ -257,7 +257,7 @@ def test_a_search_finds_resumes_and_says_how_near_it_is(marginctl, tmp_path):
     best = document["leaderboard"][0]
     assert best["repeats"] == 2
     assert best["distance"]["cells"] == 6
-    assert set(best["objectives"]) == {"soft", "arcface", "arcgrad:scale=5"}
+    assert set(best["objectives"]) == {"soft", "arcface:margin=0.1,scale=20", "arcgrad:scale=5"}
     assert document["held_out"] == []  # two data sets cannot be parted in three
     stamps = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("result.json")}
     again = marginctl(*arguments)
@@ -304,7 +304,7 @@ protocol: {folds: 3, repeats: 2, epochs: 3, hidden: [6]}
 tune:
   inner_folds: 2
   protocol: {lr: [1e-3, 3e-2]}
-  options: {arcface: ["arcface:margin=0.5"]}
+  options: {arcface: ["arcface:margin=0.3"]}
   settings: 2
 """
 
@@ -343,6 +343,12 @@ def test_tune_and_no_tune(marginctl, tmp_path):
     tuned = marginctl(*own, "--tune").json["dry_run"]
     plain = marginctl(*own, "--no-tune").json["dry_run"]
     assert tuned["networks"] == plain["networks"] * (1 + 11 * 3)
+    quick = ("--set", "protocol.epochs=1", "--folds", "2", "--repeats", "1", "--no-tune", "--json")
+    columns = []
+    for named in ((), ("--objective", "arcface")):  # ArcFace untuned: a setting for few classes
+        ran = marginctl(*own[:6], *out[:4], *quick, *named)
+        columns.append([cell["objective"] for cell in ran.json["cells"]])
+    assert columns == [["soft", "arcface:margin=0.1,scale=20", "arcgrad", "lm-softmax"], ["arcface"]]
     grid = ("--set", "grid.epochs=[1,2]")
     gridded = marginctl("uci-cv", "own-data", "--dataset", "iris", "--no-tune", *grid, *out)
     assert gridded.status == 0

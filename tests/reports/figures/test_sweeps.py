@@ -178,20 +178,20 @@ def test_a_block_for_each_set_of_the_other_options_and_a_line_for_each_row(tmp_p
     }
     assert found == {
         "arcface along scale": {
-            "digits, mlp, subset_fraction=0.5": ([20, 30], [35, 25]),
-            "digits, mlp, subset_fraction=1.0": ([20, 30], [60, 50]),
+            "digits, mlp, subset_fraction=0.5": ([30, 64], [25, 35]),
+            "digits, mlp, subset_fraction=1.0": ([30, 64], [50, 60]),
         },
         "arcface:scale=30 along margin": {
-            "digits, mlp, subset_fraction=0.5": ([0.1, 0.3], [25, 45]),
-            "digits, mlp, subset_fraction=1.0": ([0.1, 0.3], [50, 70]),
+            "digits, mlp, subset_fraction=0.5": ([0.3, 0.5], [45, 25]),
+            "digits, mlp, subset_fraction=1.0": ([0.3, 0.5], [70, 50]),
         },
         "arcface:margin=0.3 along scale": {
-            "digits, mlp, subset_fraction=0.5": ([20, 30], [55, 45]),
-            "digits, mlp, subset_fraction=1.0": ([20, 30], [80, 70]),
+            "digits, mlp, subset_fraction=0.5": ([30, 64], [45, 55]),
+            "digits, mlp, subset_fraction=1.0": ([30, 64], [70, 80]),
         },
         "arcface along margin": {
-            "digits, mlp, subset_fraction=0.5": ([0.1, 0.3], [35, 55]),
-            "digits, mlp, subset_fraction=1.0": ([0.1, 0.3], [60, 80]),
+            "digits, mlp, subset_fraction=0.5": ([0.3, 0.5], [55, 35]),
+            "digits, mlp, subset_fraction=1.0": ([0.3, 0.5], [80, 60]),
         },
     }
     assert {b.axes[0].get_xscale() for b in figure.subfigs} == {"linear"}
