@@ -348,7 +348,10 @@ def test_tune_and_no_tune(marginctl, tmp_path):
     for named in ((), ("--objective", "arcface")):  # ArcFace untuned: a setting for few classes
         ran = marginctl(*own[:6], *out[:4], *quick, *named)
         columns.append([cell["objective"] for cell in ran.json["cells"]])
-    assert columns == [["soft", "arcface:margin=0.1,scale=20", "arcgrad", "lm-softmax"], ["arcface"]]
+    assert columns == [
+        ["soft", "arcface:margin=0.1,scale=20", "arcgrad", "lm-softmax"],
+        ["arcface"],
+    ]
     grid = ("--set", "grid.epochs=[1,2]")
     gridded = marginctl("uci-cv", "own-data", "--dataset", "iris", "--no-tune", *grid, *out)
     assert gridded.status == 0
