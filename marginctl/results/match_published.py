@@ -15,6 +15,7 @@ from marginctl.recipe.transfer import TransferRecipe
 from marginctl.recipe.uci_cv import UciCvRecipe
 from marginctl.results.load_run import Run
 
+OF_A_RESULT = ("objective", "dataset", "source_model.row")  # facts that no recipe has
 Settings = dict[str, Any]
 Differences = Mapping[str, tuple[Any, Any]]
 
@@ -66,7 +67,8 @@ def match_runs(table: PublishedTable, runs: Iterable[Run]) -> dict[CellKey, Matc
                 recipe = recipe.model_copy(update={"grid": {}})
             settings[id(run.recipe)] = training_settings(recipe), facts(recipe, "")
         training, known = settings[id(run.recipe)]
-        own_facts = {**known, "objective": method[0], "dataset": method[1]}
+        source_row = getattr(getattr(run.result, "source_model", None), "row", None)
+        own_facts = known | dict(zip(OF_A_RESULT, (*method, source_row), strict=True))
         candidates.setdefault(method, []).append(_Candidate(run, training, own_facts))
     if not candidates:
         return {}
@@ -78,7 +80,11 @@ def match_runs(table: PublishedTable, runs: Iterable[Run]) -> dict[CellKey, Matc
     matches: dict[CellKey, Match] = {}
     for key, cell in table.cells.items():
         selection, quantity = table.selections[key], table.quantities[key]
-        available = candidates.get(_method(selection), [])
+        available = [
+            candidate
+            for candidate in candidates.get(_method(selection), [])
+            if selection.get("source_model.row") in (None, candidate.facts["source_model.row"])
+        ]
         if cell is not None and quantity.field is not None and available:
             match = _match_cell(table, selection, quantity, available, targets)
             if match is not None:
@@ -93,7 +99,7 @@ def _match_cell(
     candidates: list[_Candidate],
     targets: list[tuple[Settings, Settings]],
 ) -> Match | None:
-    required = {k: v for k, v in selection.items() if k not in ("objective", "dataset")}
+    required = {k: v for k, v in selection.items() if k not in OF_A_RESULT}
     trainings = [
         training
         for training, known in targets

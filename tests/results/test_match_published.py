@@ -15,7 +15,13 @@ from marginctl.results.match_published import (
     is_selected,
     training_settings,
 )
-from tests.results.factories import cv_result, cv_run, training_result, training_run
+from tests.results.factories import (
+    cv_result,
+    cv_run,
+    training_result,
+    training_run,
+    transfer_result,
+)
 
 TABLES = [t for paper in papers() for t in paper.tables.values() if t.recipes]
 
@@ -23,21 +29,26 @@ TABLES = [t for paper in papers() for t in paper.tables.values() if t.recipes]
 def trials(name):
     """The facts of every trial that a shipped recipe expands to, seeds aside."""
     return [
-        facts(made, str(objective), dataset)
+        facts(made, str(objective), dataset) | {"source_model.row": source_row}
         for made in expand_grid(load_any_recipe(find_recipe(name)))
         for dataset in ([None] if isinstance(made, ImageRecipe) else made.dataset_names)
-        for objective in objectives_of(made)
+        for objective, source_row in networks_of(made)
     ]
 
 
-def objectives_of(recipe):
-    """The objectives by which a report tells runs apart: of transfer, those of its networks."""
+def networks_of(recipe):
+    """The objectives, and of transfer the source rows, by which a report tells runs apart."""
     if not isinstance(recipe, TransferRecipe):
-        return recipe.objectives
+        return [(objective, None) for objective in recipe.objectives]
     of_starts = [
         load_any_recipe(find_recipe(start.removeprefix("runs/"))) for start in recipe.source_models
     ]
-    return [objective for start in of_starts for objective in start.objectives]
+    return [
+        (objective, made.row_name(changed))
+        for start in of_starts
+        for changed, made in start.settings()
+        for objective in made.objectives
+    ]
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda t: f"{t.paper} {t.number}")
@@ -75,7 +86,31 @@ def test_a_recipe_of_a_table_says_so():
         for name in table.recipes:
             recipe = load_any_recipe(find_recipe(name))
             assert recipe.paper == table.paper
-            assert recipe.table == table.number or table.number == "port-2"
+            other = {"port-2": "2", "10": "2"}.get(table.number)  # Table 10 has a row from scratch
+            assert recipe.table in (table.number, other)
+
+
+def test_a_transfer_fills_the_row_of_its_source_model():
+    table = published_table("temperature", "15")
+    recipe = expand_grid(load_any_recipe(find_recipe("temperature/table15")))[0]
+    row = "imagenet, torchvision/resnet50"
+    runs = [
+        training_run(
+            row,
+            transfer_result(
+                objective="cosine:scale=10",
+                source_model={"objective": "cosine:scale=10", "row": row + blocks},
+                row=row,
+                last={"epoch": 1, "top1": top1, "top5": 99.0},
+            ),
+            recipe,
+        )
+        for blocks, top1 in (("", 47.0), (", blocks=3-4", 51.0))
+    ]
+    assert filled_cells(table, runs) == {
+        ("linear probe, kappa = 10, from scratch", "CUB-200"): [47.0],
+        ("linear probe, kappa = 10, blocks 3-4", "CUB-200"): [51.0],
+    }
 
 
 def trained(recipe, objective, top1, setting=0, seed=0, **changes):
