@@ -39,6 +39,10 @@ def command(
             help="List the published tables; with RUNS, how many of their cells the runs fill.",
         ),
     ] = False,
+    claims: Annotated[
+        bool,
+        typer.Option("--claims", help="List the papers' claims with place, verdict and evidence."),
+    ] = False,
     baseline: common_options.Baseline = None,
     metric: common_options.Metric = "accuracy",
     explain: Annotated[
@@ -100,6 +104,11 @@ def command(
     check_metric(metric)
     if paper is not None:
         check_paper(paper)
+    if claims:
+        conflicting |= {"RUNS": runs, "--table": table_number, "--list": list_, "--diff": diff}
+        refuse(conflicting, "cannot be combined with --claims: remove one of them")
+        _print(_claims(paper), report_format, output)
+        return
     if list_:
         refuse(conflicting | {"--diff": diff}, "cannot be combined with --list: remove one of them")
         _print(_list(runs or [], paper, table_number), report_format, output)
@@ -214,6 +223,14 @@ def _diff(folders: list[Path]) -> "Report":
     diff = compare_folders(*folders)
     log_lines(diff.problems)
     return diff_report(diff)
+
+
+def _claims(paper: str | None) -> "Report":
+    """Return the claims of one paper, or of all."""
+    from marginctl.papers import papers
+    from marginctl.reports.tables.claims_table import claims_report
+
+    return claims_report([p for p in papers() if paper in (None, p.name)])
 
 
 def _list(folders: list[Path], paper: str | None, number: str | None) -> "Report":

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from marginctl.errors import RequestError
 from marginctl.papers.published import (
+    NEVER_RUN,
     Claim,
     Paper,
     PublishedMean,
@@ -17,6 +18,7 @@ from marginctl.recipe.load import PUBLISHED, paper_folders
 from marginctl.utils.text import did_you_mean
 
 __all__ = [
+    "NEVER_RUN",
     "Claim",
     "Paper",
     "PublishedMean",

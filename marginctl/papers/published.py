@@ -210,16 +210,70 @@ class _Table(_Strict):
         return self
 
 
-class Claim(_Strict):
-    """A statement of a paper, in our words, that is not a table of numbers.
+class Evidence(_Strict):
+    """What runs showed of a claim.
 
-    The runs of `recipes` decide it, or a test.
+    Attributes:
+        result: the effect, in one sentence with its figures.
+        n: how many of `of` (such as `seed`) are behind each figure.
+        interval: the 95 % interval of the effect.
+        p: adjusted by Holm's procedure.
+        file: in the paper's folder; a page or a recipe where no cells are stored.
+        commit: of the package at the run; None where the file does not say.
+    """
+
+    result: Annotated[str, Field(min_length=1)]
+    n: Annotated[int, Field(ge=1)]
+    of: str
+    interval: Annotated[list[float], Field(min_length=2, max_length=2)] | None = None
+    p: Annotated[float | None, Field(ge=0, le=1)] = None
+    file: str
+    commit: str | None = None
+
+
+class NeverRun(_Strict):
+    """Why a claim has no verdict, and the estimated time of a run."""
+
+    reason: Annotated[str, Field(min_length=1)]
+    time: Annotated[str, Field(min_length=1)]
+
+
+NEVER_RUN = "never run"
+ClaimVerdict = Literal[
+    "holds", "holds in part", "does not hold", "no significant difference", "inconclusive",
+    "never run",
+]  # fmt: skip
+
+
+class Claim(_Strict):
+    """A statement of a paper, in our words, and what we found.
+
+    Attributes:
+        place: in a text that we have, or the public source.
+        recipes, command, test: what tests it.
+        reduced: how that differs from the paper's form; None where it does not.
     """
 
     id: Annotated[str, Field(pattern=r"^[a-z0-9-]+$")]
     statement: Annotated[str, Field(min_length=1)]
+    place: Annotated[str, Field(min_length=1)]
     recipes: list[str] = []
+    command: Annotated[str | None, Field(pattern=r"^marginctl ")] = None
     test: Annotated[str | None, Field(pattern=r"^tests/[\w/]+\.py::\w+$")] = None
+    reduced: str | None = None
+    verdict: ClaimVerdict
+    evidence: Evidence | None = None
+    never_run: NeverRun | None = None
+
+    @model_validator(mode="after")
+    def _founded(self) -> "Claim":
+        if (self.never_run is not None) != (self.verdict == NEVER_RUN):
+            raise ValueError(f"never_run: expected it with the verdict '{NEVER_RUN}', and then")
+        if self.never_run is None and self.evidence is None and self.test is None:
+            raise ValueError(f"verdict '{self.verdict}': expected evidence or a test")
+        if self.never_run is not None and self.evidence is not None:
+            raise ValueError(f"evidence: expected none with the verdict '{NEVER_RUN}'")
+        return self
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from marginctl.recipe.transfer import TransferRecipe
 from marginctl.recipe.uci_cv import UciCvRecipe
 from marginctl.results.load_run import Run
 
-OF_A_RESULT = ("objective", "dataset", "source_model.row")  # facts that no recipe has
+RESULT_FACTS = ("objective", "dataset", "source_model.row")  # facts that no recipe has
 Settings = dict[str, Any]
 Differences = Mapping[str, tuple[Any, Any]]
 
@@ -68,7 +68,7 @@ def match_runs(table: PublishedTable, runs: Iterable[Run]) -> dict[CellKey, Matc
             settings[id(run.recipe)] = training_settings(recipe), facts(recipe, "")
         training, known = settings[id(run.recipe)]
         source_row = getattr(getattr(run.result, "source_model", None), "row", None)
-        own_facts = known | dict(zip(OF_A_RESULT, (*method, source_row), strict=True))
+        own_facts = known | dict(zip(RESULT_FACTS, (*method, source_row), strict=True))
         candidates.setdefault(method, []).append(_Candidate(run, training, own_facts))
     if not candidates:
         return {}
@@ -99,7 +99,7 @@ def _match_cell(
     candidates: list[_Candidate],
     targets: list[tuple[Settings, Settings]],
 ) -> Match | None:
-    required = {k: v for k, v in selection.items() if k not in OF_A_RESULT}
+    required = {k: v for k, v in selection.items() if k not in RESULT_FACTS}
     trainings = [
         training
         for training, known in targets

@@ -196,6 +196,13 @@ def test_what_the_papers_say_of_their_own_numbers():
         for column in table.columns:
             best[column] = max(table.rows, key=lambda r, c=column: table.cells[r, c].mean)
     assert best == {**dict.fromkeys(("CIFAR10+", "CIFAR10", "Top-1"), "ArcGrad"), "Top-5": "Center"}
+    uci = published_table(A, "I")
+    printed = (79.56, 79.34, 80.31, 78.61, 67.89, 82.44, 82.50)  # the row Average
+    for column, average in zip(uci.columns, printed, strict=True):
+        numbers = [uci.cells[row, column].mean for row in uci.rows]
+        assert sum(numbers) / len(numbers) == pytest.approx(average, abs=0.006)
+    first = [max(uci.columns, key=lambda c, r=r: uci.cells[r, c].mean) for r in uci.rows]
+    assert [first.count(column) for column in uci.columns] == [1, 1, 2, 1, 2, 1, 7]  # the row Wins
     one, two = published_table(L, "1"), published_table(L, "2")
     assert one.cells["D(q)", "0.3"] == two.cells["Ours", "Error rate"]
     assert one.selections["D(q)", "0.3"] == two.selections["Ours", "Error rate"]
@@ -267,7 +274,14 @@ def test_every_claim_and_table_names_recipes_and_tests_that_there_are():
         for table in paper.tables.values():
             assert set(table.recipes) <= set(shipped_recipes())
     claims = {p.name: len(p.claims) for p in papers()}
-    assert claims["gradient-decay"] == 6
+    assert claims == {"arcgrad": 16, "gradient-decay": 10, "large-margin": 16, "temperature": 13}
+
+
+def claim(keys):
+    """Return the head of a file with a claim, some of whose keys are replaced."""
+    known = {"id": "a", "statement": "x", "place": "Sec. 1", "verdict": "holds"}
+    kept = [f"{k}: {v}" for k, v in known.items() if not keys.startswith(f"{k}:")]
+    return f"claims: [{{{', '.join([*kept, keys])}}}]\ntitle: A"
 
 
 FILE = """
@@ -321,7 +335,15 @@ def test_cells_of_a_file(tmp_path):
         ("direction: lower", "direction: lower\n    recipes: [mnist]", "recipes and field"),
         ("direction: lower", "direction: lower\n    colour: red", "colour"),
         ("{label: x,", "{label: x, where: {objective: soft},", "both set 'objective'"),
-        ("title: A paper", "claims: [{id: A, statement: x, recipes: [soft]}]\ntitle: A", "pattern"),
+        ("title: A paper", claim("id: A"), "pattern"),
+        ("title: A paper", claim("place: ''"), "at least 1 character"),
+        ("title: A paper", claim("verdict: holds"), "expected evidence or a test"),
+        ("title: A paper", claim("verdict: never run"), "expected it with the verdict 'never run'"),
+        (
+            "title: A paper",
+            claim("verdict: holds, never_run: {reason: r, time: t}"),
+            "never_run: exp",
+        ),
     ],
 )
 def test_an_invalid_file_is_refused_with_the_reason(tmp_path, old, new, message):

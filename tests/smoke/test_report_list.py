@@ -13,7 +13,8 @@ def test_it_lists_every_table_and_claim_without_a_store(marginctl):
     assert (ran.status, ran.err) == (0, "")
     lines = ran.out.splitlines()
     (own,) = [line for line in lines if line.startswith("temperature ") and " 10 " in line[:20]]
-    assert own.split()[-4:] == ["none", "22", "8", "temperature/table10"]
+    assert own.split()[-5:-2] == ["none", "22", "8"]
+    assert own.endswith("temperature/table10, temperature/table2-imagenet")
     assert any(
         "12a" in line and "all: the text available to us has a plot" in line for line in lines
     )
@@ -89,3 +90,34 @@ def test_the_list_in_other_formats(marginctl, name, tmp_path):
     ran = marginctl("report", "--list", "--format", name, "--output", file)
     assert (ran.status, ran.err) == (0, f"wrote {file}\n")
     assert "CIFAR-100, 13-layer network" in file.read_text()
+
+
+def test_claims_in_every_format(marginctl, tmp_path):
+    document = marginctl("report", "--claims", "--format", "json").json
+    found = {p["paper"]: p["claims"] for p in document["papers"]}
+    assert list(found) == ["arcgrad", "gradient-decay", "large-margin", "temperature"]
+    assert all(claim["place"] and claim["verdict"] for claims in found.values() for claim in claims)
+    one = ("report", "--claims", "--paper", "large-margin", "--format")
+    rows = list(csv.DictReader(io.StringIO(marginctl(*one, "csv").out)))
+    assert [row["claim"] for row in rows] == [claim["claim"] for claim in found["large-margin"]]
+    measured = rows[0]
+    assert (measured["verdict"], measured["evidence_n"]) == ("no significant difference", "3")
+    for name in ("table", "markdown", "latex", "html"):
+        file = tmp_path / name
+        assert marginctl(*one, name, "--output", file).status == 0
+        text = file.read_text()
+        assert "sparse-losses-train-nothing" in text.replace("<wbr>", "").replace("\\-", "-")
+        assert "never run" in text
+
+
+def test_claims_are_of_the_papers_alone(marginctl, tmp_path):
+    for more, name in (
+        ((tmp_path,), "RUNS"),
+        (("--list",), "--list"),
+        (("--table", "1"), "--table"),
+    ):
+        ran = marginctl("report", "--claims", *more)
+        assert (ran.status, ran.err.splitlines()) == (
+            2,
+            [f"error: {name}: cannot be combined with --claims: remove one of them"],
+        )

@@ -151,7 +151,9 @@ def list_report(
     ]
     columns = ["paper", "table", "caption", "unit", "available", "not_available", "recipes"]
     tables = _records(documents, "tables", columns + ([] if runs is None else ["filled"]))
-    claims = _records(documents, "claims", ["paper", "claim", "statement", "recipes", "test"])
+    claims = _records(
+        documents, "claims", ["paper", "claim", "statement", "recipes", "test", "verdict"]
+    )
     return Report(
         [
             table_of_texts(

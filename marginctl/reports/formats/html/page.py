@@ -11,7 +11,7 @@ import hashlib
 import itertools
 import re
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -19,12 +19,13 @@ import jinja2
 from markupsafe import Markup, escape
 
 from marginctl.errors import RequestError
-from marginctl.papers import Claim, papers
+from marginctl.papers import papers
 from marginctl.reports.build import CVReport, RunsReport, TrainingReport
 from marginctl.reports.figures.critical_difference import draw
 from marginctl.reports.figures.draw import draw_figures
 from marginctl.reports.formats.html.reproduction_summary import MEANINGS, segments, summary_line
 from marginctl.reports.formats.html.run_details import run_groups, runs_key
+from marginctl.reports.tables.claims_table import claims_table
 from marginctl.reports.tables.published_table import SYMBOLS
 from marginctl.reports.tables.table import Report, Table
 from marginctl.results.collect import Collected
@@ -79,7 +80,6 @@ class Section:
     title: str
     tables: tuple[PageTable, ...]
     source: str = ""
-    claims: Sequence[Claim] = ()
 
 
 @dataclass(frozen=True)
@@ -123,10 +123,13 @@ def _sections(report: RunsReport) -> list[Section]:
     for one in results:
         page_table = PageTable(one.table, figures=_pictures(one))
         by_paper.get(one.runs.paper, other).append(page_table)
-    return [
-        *(Section(p.title, tuple(by_paper[p.name]), p.source, p.claims) for p in papers()),
-        Section("Your experiments", tuple(other)),
-    ]
+    sections = []
+    for paper in papers():
+        tables = by_paper[paper.name]
+        if tables and paper.claims:
+            tables.append(PageTable(claims_table(paper)))
+        sections.append(Section(paper.title, tuple(tables), paper.source))
+    return [*sections, Section("Your experiments", tuple(other))]
 
 
 def _pictures(result: CVReport | TrainingReport) -> tuple[Picture, ...]:

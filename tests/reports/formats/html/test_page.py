@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure
 
-from marginctl.papers import Claim
 from marginctl.reports.formats.html import page as module
 from marginctl.reports.formats.html.page import (
     Page,
@@ -154,11 +153,7 @@ def hostile_page():
     ours = Table(h, h, h, h, (h,), rows, (h,), True, (detail,))
     changed = replace(compared.table, title=h, caption=h, notes=(h,))
     tables = (replace(compared, table=changed), PageTable(ours, figures=(Picture(h, h),)))
-    claims = [
-        Claim.model_construct(id=h, statement=h, recipes=[h], test=None),
-        Claim.model_construct(id="b", statement=h, recipes=[], test=h),
-    ]
-    section = Section(h, tables, h, claims)
+    section = Section(h, tables, h)
     return Page(h, (section, section), h, (h,), (h,), {h: h})
 
 
