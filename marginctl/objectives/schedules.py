@@ -76,7 +76,8 @@ def _multi_step(o: Mapping[str, float], step: int, done: float) -> float:
 
 
 def _annealed(o: Mapping[str, float], step: int, done: float) -> float:
-    return max(o["minimum"], o["base"] * math.pow(1 + o["gamma"] * step, -o["power"]))
+    # the authors' code counts iterations from 1
+    return max(o["minimum"], o["base"] * math.pow(1 + o["gamma"] * (step + 1), -o["power"]))
 
 
 def _doubled(o: Mapping[str, float], step: int, done: float) -> float:
@@ -98,7 +99,7 @@ def _ramp(start: Option, end: Option, over: float = 1.0) -> dict[str, Option]:
 
 def _annealing(base: float, gamma: float, power: float, minimum: float) -> dict[str, Option]:
     return {
-        "base": Option(base, "the first value", 0.0),
+        "base": Option(base, "the value before the first step", 0.0),
         "gamma": Option(gamma, "the decay with every step", 0.0),
         "power": Option(power, "the speed of the decay", 0.0),
         "minimum": Option(minimum, "the smallest value", 0.0),
@@ -154,12 +155,12 @@ SHAPES: Mapping[str, Shape] = {
         _multi_step,
     ),
     "l-softmax": Shape(
-        "max(minimum, base (1 + gamma step)^-power): L-Softmax's annealing, for CIFAR",
+        "max(minimum, base (1 + gamma (step + 1))^-power): L-Softmax's annealing, for CIFAR",
         _annealing(1000.0, 1e-5, 45.0, 0.0),
         _annealed,
     ),
     "sphereface": Shape(
-        "max(minimum, base (1 + gamma step)^-power): SphereFace's annealing",
+        "max(minimum, base (1 + gamma (step + 1))^-power): SphereFace's annealing",
         _annealing(1000.0, 0.12, 1.0, 5.0),
         _annealed,
     ),

@@ -15,7 +15,7 @@ from marginctl.data.images.registry import (
 from marginctl.recipe.fields import STRICT, map_all
 
 _Fraction = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
-_IN_MEMORY_AUGMENTS = ("none", "flip", "random-crop", "random-crop-flip")
+_IN_MEMORY_AUGMENTS = ("none", "flip", "random-crop", "random-crop-flip", "reflect-crop-flip")
 _STREAMED_AUGMENTS = ("none", "flip", "random-crop-flip", "random-resized-crop-flip", "imagenet")
 
 
@@ -108,14 +108,16 @@ class ImageData(BaseModel):
             "flip",
             "random-crop",
             "random-crop-flip",
+            "reflect-crop-flip",
             "random-resized-crop-flip",
             "imagenet",
         ],
         Field(
             description="random-crop: crops after padding with 4 pixels of the mean colour, or "
-            "random crops of streamed images; flip: horizontal flips of the whole square, which "
-            "is also the test image; random-resized-crop-flip: streamed images only; imagenet: "
-            "with colour jitter and lighting noise"
+            "random crops of streamed images; reflect-crop-flip: the same with reflected pixels; "
+            "flip: horizontal flips of the whole square, which is also the test image; "
+            "random-resized-crop-flip: streamed images only; imagenet: with colour jitter and "
+            "lighting noise"
         ),
     ] = "none"
     exclude: Annotated[

@@ -40,13 +40,13 @@ def test_what_suits_a_set(data, streamed, side):
         (
             {"name": "folder:x", "augment": "imagenet"},
             "data.augment = imagenet of folder:x, held in memory: expected one of none, flip, "
-            "random-crop, random-crop-flip",
+            "random-crop, random-crop-flip, reflect-crop-flip",
         ),
         (
             {"name": "cifar-100", "augment": "random-resized-crop-flip"},
             "data.augment = random-resized-crop-flip of cifar-100, held in "
             "memory: expected one of none, flip, "
-            "random-crop, random-crop-flip",
+            "random-crop, random-crop-flip, reflect-crop-flip",
         ),
         (
             {"name": "digits", "exclude": "b.txt"},
@@ -107,7 +107,7 @@ def test_every_error_at_once_with_its_line(tmp_path):
         ("8: optim.lr = 'fast': expected a number above 0", ""),
         ("9: unknown key 'optim.momentun'", "Did you mean 'momentum'?"),
         ("10: train.epochs = 0: expected greater than or equal to 1", ""),
-        ("10: train.precision = 'fp8': expected 'auto', 'fp32', 'bf16' or 'fp16'", ""),
+        ("10: train.precision = 'fp8': expected 'auto', 'fp32', 'tf32', 'bf16' or 'fp16'", ""),
         ("11: seeds.0 = -1: expected greater than or equal to 0", ""),
         ("13: grid.data.subset_fraction.1 = 2.0: expected less than or equal to 1", ""),
         ("14: grid: unknown key 'train.epochz'", "Did you mean 'train.epochs'?"),

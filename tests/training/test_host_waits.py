@@ -12,7 +12,7 @@ from marginctl.utils.precision import DeviceConfig
 from tests.host_waits import HostWaits
 from tests.training.factories import images, trainer
 
-AUGMENTATIONS = ("none", "flip", "random-crop", "random-crop-flip")
+AUGMENTATIONS = ("none", "flip", "random-crop", "random-crop-flip", "reflect-crop-flip")
 PRECISIONS = ("fp32", "bf16", "fp16")
 
 

@@ -137,7 +137,7 @@ class InMemoryLoader(BatchLoader):
     Args:
         images: the data set.
         device: where the images are kept, as uint8.
-        augment: `none`, `flip`, `random-crop` or `random-crop-flip`.
+        augment: `none`, `flip`, `random-crop`, `random-crop-flip` or `reflect-crop-flip`.
         seed, channels_last, world: as in `BatchLoader`.
     """
 
@@ -201,26 +201,35 @@ class InMemoryLoader(BatchLoader):
         return torch.split(together, list(sizes), dim=1)
 
     def _augmented(self, x: Tensor, draws: Tensor) -> Tensor:
-        """Return randomly cropped and flipped images, padded with the mean colour.
+        """Return randomly cropped and flipped images, padded with the mean colour or reflected.
 
         Args:
             draws: row offsets, column offsets and flips (3, B).
         """
         count, channels, height, width = x.shape
-        padded = self._fill.expand(
-            count, channels, height + 2 * PADDING, width + 2 * PADDING
-        ).clone()
-        padded[:, :, PADDING:-PADDING, PADDING:-PADDING] = x
         offsets = draws[:2] if self._augment != "flip" else torch.full_like(draws[:2], PADDING)
         rows = offsets[0][:, None] + torch.arange(height, device=self._device)
         columns = offsets[1][:, None] + torch.arange(width, device=self._device)
         if self._augment != "random-crop":
             columns = torch.where(draws[2, :, None].bool(), columns.flip(1), columns)
+        if self._augment == "reflect-crop-flip":
+            padded = x
+            rows, columns = _reflect(rows - PADDING, height), _reflect(columns - PADDING, width)
+        else:
+            padded = self._fill.expand(
+                count, channels, height + 2 * PADDING, width + 2 * PADDING
+            ).clone()
+            padded[:, :, PADDING:-PADDING, PADDING:-PADDING] = x
         every = torch.arange(count, device=self._device)[:, None, None]
         # indexed dimensions come first: (B, H, W, C)
         return padded.permute(0, 2, 3, 1)[every, rows[:, :, None], columns[:, None]].permute(
             0, 3, 1, 2
         )
+
+
+def _reflect(index: Tensor, size: int) -> Tensor:
+    """Return positions outside of 0 .. size - 1 as those that mirror them at the border pixels."""
+    return size - 1 - (size - 1 - index.abs()).abs()
 
 
 def _tensor_split(x: object, y: object, device: torch.device) -> TensorSplit:

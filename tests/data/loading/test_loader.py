@@ -58,7 +58,7 @@ def test_flip_mirrors_and_cuts_nothing():
         assert torch.allclose(a, b.flip(-1) if was else b, atol=1e-5)
 
 
-@pytest.mark.parametrize("augment", ["random-crop", "random-crop-flip"])
+@pytest.mark.parametrize("augment", ["random-crop", "random-crop-flip", "reflect-crop-flip"])
 def test_augmented_images_are_windows_of_the_padded_ones(augment):
     data = images(n=40, channels=3)
     made = loader(data, augment)
@@ -71,6 +71,8 @@ def test_augmented_images_are_windows_of_the_padded_ones(augment):
     border = ((fill - torch.tensor(data.mean)) / torch.tensor(data.std)).view(1, 3, 1, 1)
     padded = border.expand(shape).clone()
     padded[:, :, PADDING:-PADDING, PADDING:-PADDING] = original
+    if augment == "reflect-crop-flip":
+        padded = torch.nn.functional.pad(original, [PADDING] * 4, mode="reflect")
     places = set()
     for i in range(40):
         hits = [
@@ -84,7 +86,7 @@ def test_augmented_images_are_windows_of_the_padded_ones(augment):
         places.add(hits[0][:2])
         windows[hits[0][2]] += 1
     assert len(places) > 15
-    assert (windows[True] > 5) == (augment == "random-crop-flip")
+    assert (windows[True] > 5) == augment.endswith("crop-flip")
 
 
 def _window(image, top, left, flip):
