@@ -14,7 +14,7 @@ def test_it_lists_every_table_and_claim_without_a_store(marginctl):
     lines = ran.out.splitlines()
     (own,) = [line for line in lines if line.startswith("temperature ") and " 10 " in line[:20]]
     assert own.split()[-5:-2] == ["none", "22", "8"]
-    assert own.endswith("temperature/table10, temperature/table2-imagenet")
+    assert own.rstrip().endswith("temperature/table10, temperature/table2-imagenet")
     assert any(
         "12a" in line and "all: the text available to us has a plot" in line for line in lines
     )
