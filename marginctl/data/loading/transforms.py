@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 CROP_AREA = (0.08, 1.0)
 CROP_RATIO = (3 / 4, 4 / 3)
 
-# Large Margin in Softmax on ImageNet: colour jitter 0.4, and PCA lighting with a standard deviation
-# of 0.1 along the principal components of ImageNet's colours, for pixels in [0, 1] (Krizhevsky 2012
+# The author's port of Large Margin in Softmax on ImageNet: colour jitter 0.4, PCA lighting (std
+# 0.1) along the principal components of ImageNet's colours, for pixels in [0, 1] (Krizhevsky 2012
 # gives the method; the numbers are those in common use).
 JITTER = 0.4
 LIGHTING_STD = 0.1
