@@ -1,11 +1,13 @@
 """Time trials side by side against one after another, interleaved.
 
 python -m tests.bench.workers
-python -m tests.bench.workers --model resnet20 --data cifar-100 --rounds 5 --busy 2
+python -m tests.bench.workers --model resnet18 --data digits --images 300 --rounds 5 --busy 2
 
-Each side is the whole command of six trials, from its start to its end: with two workers; one after
-another with the same threads; and one after another on all cores. A ratio is the time of a side
-relative to that of the workers in the same round: above 1, the workers are faster.
+Each side is a command of six trials: with two workers; one after another with the same threads; and
+one after another on all cores. Its time is that of the trials, from the start of the first to the
+last result, without the imports of the command and of its workers; the whole command's time and its
+processor time are printed, too. A ratio is relative to the workers in the same round: above 1, they
+are faster.
 """
 
 import argparse
@@ -19,33 +21,35 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from marginctl.bench.timing import interleave, ratios
 from tests.faults.harness import records
 
 WORKERS, ALONE, ALL_CORES = "2 workers", "one after another", "one after another, all cores"
+SIDES = (WORKERS, ALONE, ALL_CORES)
 BUSY = "while True: pass"
 
 
-def run(side: str, arguments: list[str], out: Path) -> None:
+def run(side: str, arguments: list[str], out: Path) -> tuple[float, float, float]:
+    """Run a command; return the seconds of its trials, of the whole, and of the processor."""
     environment = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"}
     if side == ALL_CORES:
         environment["OMP_NUM_THREADS"] = str(os.cpu_count())
     workers = "2" if side == WORKERS else "1"
     command = [sys.executable, "-m", "marginctl", *arguments, "--workers", workers, "--out", out]
+    started, before = time.time(), resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(command, env=environment, check=True, capture_output=True)
-
-
-def processor_seconds() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+    ended, after = time.time(), resource.getrusage(resource.RUSAGE_CHILDREN)
+    begun = min(path.stat().st_mtime for path in out.rglob("run.json"))
+    last = max(path.stat().st_mtime for path in out.rglob("result.json"))
+    processor = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return last - begun, ended - started, processor
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.workers", description=__doc__)
     parser.add_argument("--model", default="mnist-cnn")
-    parser.add_argument("--data", default="mnist")
-    parser.add_argument("--images", type=int, default=3000)
-    parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--data", default="digits")
+    parser.add_argument("--images", type=int, default=1400)
+    parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--busy", type=int, default=0, help="other processes that compute")
     args = parser.parse_args()
@@ -53,35 +57,28 @@ def main() -> None:
     arguments += ["--objective", "soft", "--objective", "arcface", "--objective", "arcgrad"]
     arguments += ["--seeds", "2", "--set", f"data.subset_size={args.images}", "--no-tune"]
     arguments += ["--device", "cpu", "--quiet"]
+    measured: dict[str, list[tuple[float, float, float]]] = {side: [] for side in SIDES}
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         for _ in range(args.busy):
             process = subprocess.Popen([sys.executable, "-c", BUSY])
             stack.callback(process.kill)
-        started, outs = time.time(), {side: list[Path]() for side in (WORKERS, ALONE, ALL_CORES)}
-        processor = {side: list[float]() for side in outs}
-
-        def timed_run(side: str) -> None:
-            outs[side].append(folder / str(len(os.listdir(folder))))
-            before = processor_seconds()
-            run(side, arguments, outs[side][-1])
-            processor[side].append(processor_seconds() - before)
-
-        seconds = interleave(
-            {side: lambda side=side: timed_run(side) for side in outs},
-            args.rounds,
-            warm_up=0,
-            report=lambda line: print(line, flush=True),
-        )
-        same = records(outs[WORKERS][0]) == records(outs[ALONE][0])
-    print(f"{args.model} on {args.data}, {args.busy} busy processes, {time.time() - started:.0f} s")
-    print(f"load averages now: {os.getloadavg()}; equal results of workers and one alone: {same}")
-    for side in outs:
-        relative = sorted(ratios(seconds, side, WORKERS))
+        for number in range(args.rounds):
+            for side in SIDES if number % 2 == 0 else SIDES[::-1]:
+                measured[side].append(run(side, arguments, folder / side / str(number)))
+                print(f"round {number + 1}: {side}: %.1f s (%.1f, %.1f)" % measured[side][-1])
+                sys.stdout.flush()
+            same = records(folder / WORKERS) == records(folder / ALONE)
+    print(f"{args.model} on {args.data}, {args.busy} busy processes, load {os.getloadavg()[0]:.1f}")
+    print(f"workers and one after another have the same results: {same}")
+    for side in SIDES:
+        trials, whole, processor = (statistics.median(s) for s in zip(*measured[side], strict=True))
+        pairs = zip(measured[side], measured[WORKERS], strict=True)
+        ratios = sorted(a[0] / b[0] for a, b in pairs)
         print(
-            f"{side}: median {statistics.median(seconds[side]):.1f} s; relative to the workers "
-            f"{statistics.median(relative):.2f} ({relative[0]:.2f} to {relative[-1]:.2f}, "
-            f"n = {len(relative)}); processor time {statistics.median(processor[side]):.1f} s"
+            f"{side}: trials {trials:.1f} s, command {whole:.1f} s, processor {processor:.1f} s; "
+            f"trials relative to the workers {statistics.median(ratios):.2f} "
+            f"({ratios[0]:.2f} to {ratios[-1]:.2f}, n = {len(ratios)})"
         )
 
 
