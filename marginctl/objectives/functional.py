@@ -133,6 +133,7 @@ class ObjectiveFunction:
         features, weights, bias = _promote(features, weights, bias)
         if not _needs_gradient(features, weights, bias):
             return similarity.forward(features, weights, bias)[0]
+        _check_no_transform()
         values: Tensor = SimilarityFunction.apply(similarity, features, weights, bias)
         return values
 
@@ -205,6 +206,7 @@ class ObjectiveFunction:
         fixed = {name: value for name, value in state.items() if name not in self.trained}
         names = (*self.trained, *fixed)
         values = (state[name] for name in names)
+        _check_no_transform()
         loss, *updated = LossFunction.apply(
             self._parts, len(self.trained), names, training, *inputs, *values
         )
@@ -261,6 +263,18 @@ def _promote(
 
 def _promote_state(state: State) -> State:
     return {k: v.to(torch.promote_types(v.dtype, torch.float32)) for k, v in state.items()}
+
+
+def _check_no_transform() -> None:
+    """Raise RequestError under `torch.func.grad` and the like.
+
+    They do not see derivatives that are written out without `setup_context`, as these are.
+    """
+    if not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active():
+        raise RequestError(
+            "torch.func's transforms cannot differentiate an objective, whose derivative is "
+            "written out: use torch.autograd.grad, with create_graph=True for a second derivative"
+        )
 
 
 def _needs_gradient(*tensors: Tensor | None) -> bool:

@@ -139,7 +139,10 @@ class Objective(nn.Module):
             return loss
         if reduction == "sum":
             return loss.sum()
-        return loss.mean() if sample_weights is None else loss.sum() / sample_weights.sum()
+        if sample_weights is None:
+            return loss.mean()
+        # a batch of classes with weight 0 has the loss 0
+        return loss.sum() / sample_weights.sum().clamp(min=torch.finfo(loss.dtype).tiny)
 
     def similarities(self, features: ArrayLike) -> Tensor:
         """Return (N, C) similarities, unscaled, without margin."""

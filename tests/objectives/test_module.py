@@ -391,3 +391,20 @@ def test_wrong_features_and_targets_are_one_clear_error(features, target, messag
 def test_a_size_that_is_no_integer_is_refused(argument, number):
     with pytest.raises(RequestError, match=f"^{argument} = .*: expected an integer, at least"):
         create("soft", **{"num_classes": 3, "feature_dim": 4, argument: number})
+
+
+def test_a_batch_of_classes_with_weight_0_has_the_loss_0():
+    module = create("soft", 3, 4, class_weights=[0.0, 1.0, 1.0])
+    features = torch.randn(5, 4, requires_grad=True)
+    loss = module(features, torch.zeros(5, dtype=torch.long))
+    loss.backward()
+    assert loss.item() == 0
+    assert features.grad.abs().max() == 0
+
+
+@pytest.mark.parametrize("transform", [torch.func.grad, torch.func.jacrev, torch.vmap])
+def test_transforms_of_torch_func_say_what_to_use(transform):
+    module = create("arcface", np.int64(3), np.int32(4))
+    features, target = torch.randn(3, 5, 4), torch.tensor([0, 1, 2, 0, 1])
+    with pytest.raises(RequestError, match=r"use torch\.autograd\.grad"):
+        transform(lambda x: module(x, target))(features if transform is torch.vmap else features[0])
