@@ -114,10 +114,10 @@ class _Queue:
                 for planned, outcome in self._pool.wait(WAIT_SECONDS):
                     progress = self._end(planned, outcome) or progress
                 self._stop_on_request(self._pool)
-            elif not progress:
-                self._wait(announce=not waited)
-                waited = True
-            if self._locked:  # try them again
+            if self._locked and (progress or not self._running):  # try them again
+                if not progress:
+                    self._wait(announce=not waited)
+                    waited = True
                 self._remaining = [t for t in trials if t in {*self._remaining, *self._locked}]
                 self._locked, progress = [], False
         results = self._outcome.results
@@ -129,13 +129,13 @@ class _Queue:
         return [] if self._pool is None else self._pool.running
 
     def _start(self, planned: Trial) -> bool:
-        """Run a trial here, or start it in a worker; return False if its lock is not free."""
+        """Run a trial here, or start it in a worker; return whether it has ended."""
         trial = self._with_dependencies(planned)
         if trial is None:
             return True
         if self._pool is not None and planned in self._pooled:
             self._pool.submit(planned, trial)
-            return True
+            return False
         outcome = self._attempts.attempt(trial)
         return outcome is None or self._end(planned, outcome)
 
