@@ -3,11 +3,14 @@
 Rewrite the pages from the data: python -m tests.reports.tables.test_claims_table
 """
 
+import itertools
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 
+from marginctl.objectives.parsing import parse
 from marginctl.papers import NEVER_RUN, papers
 from marginctl.recipe.load import shipped_recipes
 from marginctl.reports.formats.markdown import markdown
@@ -45,6 +48,10 @@ def test_every_claim_has_a_place_and_what_tests_it(paper, claim):
     assert re.match(PLACES[paper.name], claim.place)
     assert claim.recipes or claim.command or claim.test or claim.verdict == NEVER_RUN
     assert set(claim.recipes) <= set(shipped_recipes())
+    words = shlex.split(claim.command or "")
+    for option, value in itertools.pairwise(words):
+        if option == "--objective":
+            assert str(parse(value))
     if claim.evidence is not None:
         assert (ROOT / "recipes" / paper.name / claim.evidence.file).is_file()
         assert claim.evidence.commit or not claim.evidence.file.endswith(".json")
