@@ -75,7 +75,8 @@ Workers = Annotated[
     int | None,
     option(
         "N",
-        "Trials trained side by side (default: one per core, or per GPU), with the same results.",
+        "Trials trained side by side, with the same results (default: one per core or GPU, unless "
+        "all take a few seconds).",
         integer(1),
     ),
 ]

@@ -15,6 +15,7 @@ import torch
 
 from marginctl.errors import MarginctlError
 from marginctl.experiments.attempt import Attempts, Locked, trial_threads
+from marginctl.experiments.estimate import estimate_training
 from marginctl.experiments.records import TrainingResult
 from marginctl.experiments.run_trial import Callback, CheckpointPolicy
 from marginctl.experiments.source_scale import ResolvedScale
@@ -40,6 +41,9 @@ class Died:
         return f"exit status {self.exit_code}"
 
 
+SHORT_SECONDS = 15.0  # of all trials: two workers take about half as long to start
+TIMING_SECONDS = 1.0  # for the estimate
+
 TrialOutcome = TrainingResult | Locked | Died | Exception
 
 
@@ -48,16 +52,22 @@ def worker_count(session: Session, pending: Sequence[Trial], requested: int | No
 
     Args:
         pending: the unfinished trials.
-        requested: the value of `--workers`; None for one per core or GPU.
+        requested: the value of `--workers`; None for one per core or GPU, if the trials take longer
+            than workers take to start.
     """
     if world_size() > 1:
         return 0
+    automatic = requested is None
     if requested is None:
         requested = len(_devices(session.device))
         if session.device == "cpu":
             threads = trial_threads(session) or torch.get_num_threads()
             requested = usable_cores() // threads
     count = min(requested, sum(map(session.runs_in_workers, pending)))
+    if count > 1 and automatic:
+        estimate = estimate_training(session, budget=TIMING_SECONDS)
+        if not estimate["not_timed"] and estimate["seconds"] < SHORT_SECONDS:
+            return 0
     return count if count > 1 else 0
 
 

@@ -11,6 +11,11 @@ from marginctl.experiments.training_session import prepare_train
 from marginctl.experiments.trial_workers import worker_count
 
 
+def estimate(monkeypatch, seconds, not_timed=0):
+    document = {"seconds": seconds, "not_timed": not_timed}
+    monkeypatch.setattr(trial_workers, "estimate_training", lambda session, budget: document)
+
+
 @pytest.fixture
 def session(tmp_path, monkeypatch):
     """Eight trials on a machine of four cores."""
@@ -18,6 +23,7 @@ def session(tmp_path, monkeypatch):
     for module in (attempt, trial_workers):
         monkeypatch.setattr(module, "usable_cores", lambda: 4)
     monkeypatch.setattr(trial_workers.torch.cuda, "device_count", lambda: 3)
+    estimate(monkeypatch, seconds=100.0)
     options = {"data.name": ("--data", "digits"), "seeds": ("--seeds", list(range(8)))}
     return prepare_train(Request(None, options, ["data.subset_size=50"], tmp_path, tmp_path, "cpu"))
 
@@ -40,6 +46,14 @@ def test_threads_depend_on_all_trials_of_a_session_alone(session, monkeypatch):
     assert trial_threads(replace(session, device="cuda")) is None
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     assert (trial_threads(few), worker_count(session, session.trials, None)) == (None, 4)
+
+
+def test_trials_of_a_few_seconds_need_no_workers(session, monkeypatch):
+    estimate(monkeypatch, seconds=3.0)
+    assert worker_count(session, session.trials, None) == 0
+    assert worker_count(session, session.trials, 2) == 2
+    estimate(monkeypatch, seconds=0.0, not_timed=1)
+    assert worker_count(session, session.trials, None) == 4
 
 
 def test_one_worker_a_gpu(session):
