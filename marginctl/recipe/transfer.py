@@ -51,7 +51,12 @@ class Probe(BaseModel):
         Field(gt=0, lt=1, description="fraction of the training part that chooses the penalty"),
     ] = 0.2
     tolerance: Annotated[
-        float, Field(ge=1e-10, le=1e-2, description="on the gradient's largest entry")
+        float,
+        Field(
+            ge=1e-10,
+            le=1e-2,
+            description="on the gradient's largest entry; below a penalty of 1e-3 relative to it",
+        ),
     ] = 1e-6
 
     @field_validator("l2_penalties")

@@ -15,6 +15,16 @@ from marginctl.metrics.arrays import FloatArray, IntArray
 from marginctl.transfer.lbfgs import CurvatureMemory, minimize
 
 MAX_ITERATIONS = 5000
+WEAK_PENALTY = 1e-3
+
+
+def gradient_limit(l2_penalty: float, tolerance: float) -> float:
+    """Return the largest entry of the gradient at which a probe has converged.
+
+    The distance to the optimum is at most the gradient over the penalty, so a weak penalty needs a
+    smaller gradient: 1e-6 at a penalty of 1e-6 leaves the weights 2 % away (digits).
+    """
+    return tolerance * min(1.0, l2_penalty / WEAK_PENALTY)
 
 
 @dataclass(frozen=True)
@@ -109,30 +119,33 @@ class ProbeProblem:
         self, l2_penalty: float, tolerance: float, start: FloatArray, memory: CurvatureMemory
     ) -> tuple[FittedProbe, FloatArray]:
         """Return the probe, and its coordinates along the axes."""
-        evaluations = self._evaluations
+        evaluations, limit = self._evaluations, gradient_limit(l2_penalty, tolerance)
         end, iterations = minimize(
             functools.partial(self._loss, l2_penalty),
             start,
             inverse=1 / self._hessian_diagonal(start, l2_penalty),
             memory=memory,
-            gradient_norm=functools.partial(self._max_gradient, limit=tolerance),
-            tolerance=tolerance,
+            gradient_norm=functools.partial(self._max_gradient, limit=limit),
+            tolerance=limit,
             max_iterations=MAX_ITERATIONS,
         )
-        gradient = self._max_gradient(end.gradient)
-        rotated, bias = self._split(torch.as_tensor(end.x))
+        point = end.x.copy()
+        rotated, bias = self._split(torch.as_tensor(point))
+        rotated -= rotated.mean(0)  # the penalty is least there, and no probability changes
+        loss, point_gradient = self._loss(l2_penalty, point, True)
+        gradient = self._max_gradient(point_gradient)
         weight = rotated @ self._axes.T
         probe = FittedProbe(
             l2_penalty=l2_penalty,
             weight=weight.numpy(),
             bias=(bias - weight @ self._mean).numpy(),
-            loss=end.value,
+            loss=loss,
             gradient=gradient,
-            converged=gradient <= tolerance,
+            converged=gradient <= limit,
             iterations=iterations,
             evaluations=self._evaluations - evaluations,
         )
-        return probe, end.x
+        return probe, point
 
     def _coordinates(self, probe: FittedProbe) -> FloatArray:
         """Return the coordinates of a probe along the axes."""

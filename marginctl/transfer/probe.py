@@ -14,7 +14,7 @@ from marginctl.metrics.arrays import FloatArray, IntArray
 from marginctl.metrics.scoring_rules import nll
 from marginctl.recipe.transfer import Probe
 from marginctl.transfer.cached_features import SplitFeatures
-from marginctl.transfer.logistic_regression import FittedProbe, ProbeProblem
+from marginctl.transfer.logistic_regression import FittedProbe, ProbeProblem, gradient_limit
 from marginctl.utils.seed import generator
 
 
@@ -191,7 +191,7 @@ def _edge_notes(chosen: float, penalties: list[float]) -> list[str]:
 def _convergence_notes(path: list[FittedProbe], tolerance: float) -> list[str]:
     return [
         f"l2_penalty {probe.l2_penalty:g}: not converged: gradient {probe.gradient:.2g} after "
-        f"{probe.iterations} iterations, above {tolerance:g}"
+        f"{probe.iterations} iterations, above {gradient_limit(probe.l2_penalty, tolerance):g}"
         for probe in path
         if not probe.converged
     ]

@@ -110,3 +110,16 @@ def test_an_exception_of_check_stops_the_fit(digits):
     with pytest.raises(KeyboardInterrupt):
         ProbeProblem(*digits, 10, check).fit(1e-3, 1e-9)
     assert len(calls) == 5
+
+
+def test_weak_penalties_are_at_their_optimum():
+    """Against scikit-learn's Newton solver, whose C is 1 / (n l2_penalty)."""
+    stream = np.random.default_rng(3)
+    x, y = stream.normal(size=(300, 5)), stream.integers(0, 3, 300)
+    for penalty in (1e-4, 1e-5, 1e-6):
+        ours = ProbeProblem(x, y, 3).fit(penalty, 1e-6)
+        reference = LogisticRegression(
+            C=1 / (len(y) * penalty), solver="newton-cholesky", tol=1e-12, max_iter=1000
+        ).fit(x, y)
+        assert ours.converged
+        assert ours.weight == pytest.approx(reference.coef_, abs=1e-4)

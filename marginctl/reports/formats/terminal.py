@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from rich import box
 from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
@@ -15,6 +16,7 @@ from marginctl.utils.text import printable
 
 LABEL_WIDTH = 21
 HEADING_WIDTH = 16
+SENTENCE_LENGTH = 100  # a longer text is no entry of a column
 NUMBER_WIDTH = 7  # of a metric's name above its numbers
 
 
@@ -67,7 +69,9 @@ def heading(objective: str) -> str:
 def _blocks(table: Table, width: int) -> Iterator[RenderableType]:
     """Yield the table; columns of numbers that do not fit go into further tables below it."""
     if table.text_columns:  # the columns hold names and notes, which fold
-        yield _list(table)
+        cells = [cell for row in table.rows for cell in row.cells if cell]
+        long = any(len(cell.text) > SENTENCE_LENGTH for cell in cells)
+        yield _paragraphs(table) if long else _list(table)
         return
     for wrap in (False, True):
         headings = [_heading(table, column, wrap=wrap) for column in table.columns]
@@ -105,6 +109,18 @@ def _list(table: Table) -> RichTable:
     for row in table.rows:
         shown.add_row(Text(printable(row.label)), *map(_text, row.cells))
     return shown
+
+
+def _paragraphs(table: Table) -> Group:
+    """Return a paragraph for each row, with a line for each column."""
+    blocks: list[RenderableType] = []
+    for row in table.rows:
+        blocks += [Text(""), Text(printable(row.label), style="bold")]
+        for heading, cell in zip(table.columns, row.cells, strict=True):
+            if cell and cell.text:
+                line = Text(f"{heading}: ", style="dim").append_text(_text(cell))
+                blocks.append(Padding(line, (0, 0, 0, 2), expand=False))
+    return Group(*blocks[1:], Text(""))
 
 
 def _width(table: Table, column: int, text: str) -> int:

@@ -13,6 +13,7 @@ import pytest
 from marginctl.objectives.parsing import parse
 from marginctl.papers import NEVER_RUN, papers
 from marginctl.recipe.load import shipped_recipes
+from marginctl.reports.formats import terminal
 from marginctl.reports.formats.markdown import markdown
 from marginctl.reports.tables.claims_table import claims_report, claims_summary, claims_table
 
@@ -88,3 +89,11 @@ if __name__ == "__main__":
     for paper in papers():
         path, _, shown = page(paper)
         path.write_text(shown, "utf-8")
+
+
+@pytest.mark.parametrize("width", [60, 100, None])
+def test_a_terminal_has_a_paragraph_for_each_claim(width):
+    report = claims_report([p for p in papers() if p.name == "large-margin"])
+    lines = terminal.render(report, width).splitlines()
+    assert "super-symmetry-does-not-help" in [re.sub(r"\x1b\[[\d;]*m", "", s) for s in lines]
+    assert all(s == s.rstrip() for s in lines) or width is not None
