@@ -40,7 +40,9 @@ def command(
     method: Annotated[
         list[Method] | None,
         option(
-            "[probe|fine-tune]", "Linear classifier on frozen features, or fine-tuning; repeatable."
+            "[probe|fine-tune]",
+            "Linear classifier on frozen features, or fine-tuning, which on own data is compared "
+            "with a probe; repeatable.",
         ),
     ] = None,
     objective: common_options.Objectives = None,

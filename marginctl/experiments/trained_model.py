@@ -16,8 +16,9 @@ from marginctl.training.image_model import ImageModel, ImageRecord
 
 def check_one_model(session: Session) -> None:
     """Raise RequestError unless a validation part, or a single objective, leaves one model."""
-    settings = {(trial.row, trial.objective) for trial in session.trials}
-    validated = all(trial.is_validated(session.images[trial.data]) for trial in session.trials)
+    trials = [trial for trial in session.trials if not trial.is_baseline]
+    settings = {(trial.row, trial.objective) for trial in trials}
+    validated = all(trial.is_validated(session.images[trial.data]) for trial in trials)
     if len(settings) > 1 and not validated:
         raise RequestError(
             f"--save-model: {len(settings)} settings without a validation part, which chooses the "
@@ -34,7 +35,8 @@ def trained_model(session: Session, results: Mapping[Trial, TrainingResult]) -> 
     Raises:
         RequestError: every trial diverged, or its checkpoint is not there.
     """
-    trained = [t for t in session.trials if t in results and results[t].diverged is None]
+    trials = [trial for trial in session.trials if not trial.is_baseline]
+    trained = [t for t in trials if t in results and results[t].diverged is None]
     if not trained:
         raise RequestError("--save-model: no trial was trained to its end: there is no network")
     validated = {t: v for t in trained if (v := _validation(results[t])) is not None}

@@ -81,6 +81,11 @@ class Trial:
             identity["tune"] = [candidate.candidate_name for candidate in self.candidates]
         return identity
 
+    @property
+    def is_baseline(self) -> bool:
+        """Whether it is there for comparison, and no model to save."""
+        return False
+
     def is_validated(self, images: ImageDataset) -> bool:
         """Whether a part of its training images, or a validation part, measures its network."""
         return images.has_validation or self.recipe.validation_fraction is not None

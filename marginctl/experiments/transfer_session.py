@@ -103,6 +103,10 @@ class TransferTrial(Trial):
         values = grid_text(self.setting, ("data.name", "method"))
         return f"{self.recipe.data.name}, {self.transfer.method} of {self.source.row}{values}"
 
+    @property
+    def is_baseline(self) -> bool:
+        return self.is_probe and self.transfer.adds_probe
+
     def is_validated(self, images: ImageDataset) -> bool:
         return self.is_probe or super().is_validated(images)
 
@@ -322,12 +326,16 @@ def prepare_transfer(request: Request) -> TransferSession:
                 raise RequestError("method = probe runs in one process: leave torchrun out")
             check_source_model(source, source_recipe, images, "source_models")
             check_device(source_recipe, device)
-            objectives = [PROBE_CLASSIFIER] if is_probe else source_recipe.objectives
-            for seed, objective in itertools.product(source_recipe.seeds, objectives):
-                trial = TransferTrial(
-                    values, source_recipe, objective, seed, images.digest, source_model=source
-                )
-                trials.setdefault(trial.id, trial)
+            heads = [source_recipe]
+            if not is_probe and recipe.adds_probe and world_size() == 1:
+                heads.append(source_recipe.as_probe())
+            for head in heads:
+                objectives = [PROBE_CLASSIFIER] if head.method == "probe" else head.objectives
+                for seed, objective in itertools.product(head.seeds, objectives):
+                    trial = TransferTrial(
+                        values, head, objective, seed, images.digest, source_model=source
+                    )
+                    trials.setdefault(trial.id, trial)
     first = next(iter(trials.values()))
     name = runs_name(file, f"transfer-{first.recipe.data.name}-{first.source.row}")
     return TransferSession(

@@ -112,6 +112,13 @@ class TransferRecipe(ImageRecipe):
     objectives: Objectives = Field(default=[parse("soft:bias=true")])
     optim: TransferOptim = TransferOptim()
     train: TransferTraining = TransferTraining()
+    baselines: Annotated[
+        list[Literal["probe"]] | None,
+        Field(
+            description="classifiers to compare fine-tuning with; default: the probe on own data, "
+            "none in a paper's recipe"
+        ),
+    ] = None
 
     @model_validator(mode="after")
     def _valid_transfer(self) -> Self:
@@ -144,7 +151,23 @@ class TransferRecipe(ImageRecipe):
     def compares_heads(self, setting: Collection[str]) -> bool:
         """Whether an own recipe compares new classifiers; `setting` are the keys of its grid."""
         fine_tuned = self.method == "fine-tune" and len(self.objectives) > 1
-        return self.paper is None and (fine_tuned or not {*setting} <= {"data.name"})
+        several = fine_tuned or self.adds_probe or not {*setting} <= {"data.name"}
+        return self.paper is None and several
+
+    @property
+    def adds_probe(self) -> bool:
+        """Whether a probe that the recipe does not ask for is the baseline of fine-tuning."""
+        methods = self.grid.get("method", [self.method])
+        if self.baselines is None:
+            return self.paper is None and methods == ["fine-tune"] and not self.data.label_noise
+        return bool(self.baselines)
+
+    def as_probe(self) -> Self:
+        """Return the recipe of the probe that is the baseline of this fine-tuning."""
+        data = self.data.model_copy(update={"augment": "none"})
+        changes = {"method": "probe", "data": data, "tune": None, "baselines": ["probe"]}
+        train = self.train.model_copy(update={"precision": "fp32"})
+        return self.model_copy(update={**changes, "train": train})
 
     @property
     def trainable_blocks(self) -> str:

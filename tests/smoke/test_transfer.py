@@ -9,6 +9,9 @@ import pytest
 from PIL import Image
 from scipy import stats
 
+from marginctl.runs.model_file import load_model_file
+from marginctl.training.image_model import ImageRecord
+
 SMALL = ("--device", "cpu", "--quiet")
 
 
@@ -406,3 +409,18 @@ def test_settings_of_fine_tuning_are_refused_for_a_probe(marginctl, networks, tm
     refused = marginctl(*arguments, "--set", "optim.lr=0.1", "--epochs", "3")
     assert refused.status == 2
     assert "optim.lr, train.epochs with method = probe: expected none" in refused.err
+
+
+def test_fine_tuning_on_own_data_is_compared_with_a_probe(marginctl, networks, tmp_path):
+    run = next(p.parent for p in sorted(networks.rglob("run.json")))
+    arguments = ("transfer", "--from", run, "--data", "digits", "--out", tmp_path, *SMALL)
+    more = ("--method", "fine-tune", "--epochs", "1", "--no-tune")
+    ran = marginctl(*arguments, *more, "--json", "--save-model", tmp_path / "m.model")
+    assert ran.status == 0, ran.err
+    assert [c["head"] for c in ran.json["cells"]] == ["fine-tune, soft:bias=true", "probe"]
+    model = load_model_file(tmp_path / "m.model")
+    assert "fine-tune" in model.record("images", ImageRecord).chosen  # no baseline is saved
+    (table,) = marginctl("report", tmp_path, "--format", "json").json["trained"]
+    assert {c["objective"] for c in table["cells"]} == {"probe", "fine-tune, soft:bias=true"}
+    alone = marginctl(*arguments, *more, "--set", "baselines=[]", "--json")
+    assert [c["head"] for c in alone.json["cells"]] == ["fine-tune, soft:bias=true"]
