@@ -16,7 +16,6 @@ from marginctl.utils.text import printable
 
 LABEL_WIDTH = 21
 HEADING_WIDTH = 16
-SENTENCE_LENGTH = 100  # a longer text is no entry of a column
 NUMBER_WIDTH = 7  # of a metric's name above its numbers
 
 
@@ -69,9 +68,7 @@ def heading(objective: str) -> str:
 def _blocks(table: Table, width: int) -> Iterator[RenderableType]:
     """Yield the table; columns of numbers that do not fit go into further tables below it."""
     if table.text_columns:  # the columns hold names and notes, which fold
-        cells = [cell for row in table.rows for cell in row.cells if cell]
-        long = any(len(cell.text) > SENTENCE_LENGTH for cell in cells)
-        yield _paragraphs(table) if long else _list(table)
+        yield _paragraphs(table) if table.sentences else _list(table)
         return
     for wrap in (False, True):
         headings = [_heading(table, column, wrap=wrap) for column in table.columns]

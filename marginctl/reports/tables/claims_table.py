@@ -49,6 +49,7 @@ def claims_table(paper: Paper) -> Table:
         title=f"{paper.name}: claims",
         notes=[claims_summary(paper.claims)],
         text_columns=len(COLUMNS) - 1,
+        sentences=True,
     )
 
 

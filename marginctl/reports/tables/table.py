@@ -61,6 +61,7 @@ class Table:
         details: further tables below this one.
         text_columns: how many leading columns hold text; the others hold numbers.
         answers: sentences above the table that say what it shows.
+        sentences: whether cells hold sentences, which a terminal shows as paragraphs.
     """
 
     key: str
@@ -74,6 +75,7 @@ class Table:
     details: tuple["Table", ...] = ()
     text_columns: int = 0
     answers: tuple[str, ...] = ()
+    sentences: bool = False
 
 
 def table_of_texts(
