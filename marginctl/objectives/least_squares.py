@@ -89,7 +89,7 @@ def best_candidates(errors: Errors) -> Tensor:
 
 @functools.cache
 def _candidates(dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return the candidates (20,); their copy to an accelerator, which waits for it, is kept."""
+    """Return the candidates (20,), cached: copying them to an accelerator blocks the host."""
     return torch.tensor(CANDIDATES, dtype=dtype, device=device)
 
 

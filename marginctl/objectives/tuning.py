@@ -15,7 +15,8 @@ from marginctl.objectives.parsing import ParsedObjective, parse_preset
 from marginctl.objectives.presets import PRESETS
 from marginctl.objectives.schedules import Schedule
 
-# 0.001, 0.0018, 0.0032, 0.0056, 0.01, ... 0.32 for SGD, a tenth of it for Adam
+# 0.001, 0.0018, 0.0032, 0.0056, 0.01, ... 0.32 for SGD, a tenth of it for Adam: our choice, as are
+# the values of each option in `Option.tune`
 RATES: Mapping[str, tuple[float, ...]] = {
     optimizer: tuple(float(f"{low * 10 ** (k / 4):.2g}") for k in range(11))
     for optimizer, low in (("sgd", 1e-3), ("adam", 1e-4), ("adamw", 1e-4))

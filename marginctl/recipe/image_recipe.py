@@ -36,7 +36,8 @@ from marginctl.utils.text import did_you_mean
 
 MAX_SETTINGS = 10_000  # of a grid
 MAX_DIAGNOSED = 5_000  # training images whose diagnostics are recorded
-TUNING_VALIDATION = 0.15  # of the training images, where tuning has no other validation part
+# of the training images, where tuning has no other validation part: our choice
+TUNING_VALIDATION = 0.15
 
 Sampling = Literal["random", "class-balanced"]
 Objectives = Annotated[list[ParsedObjective], Field(min_length=1)]

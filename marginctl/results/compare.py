@@ -289,7 +289,7 @@ def compare_seeds(
             if len(d) == 1 and metric == "top1":
                 (seed,) = objectives[objective].keys() & (reference or {}).keys()
                 pair = (networks[row, o, seed] for o in (objective, baseline))
-                test, n = _single_network_test(*pair)
+                test, n = _single_network_test(*pair) or (test, n)
             outcomes.append(test)
             images[objective] = n
         levels = tests.holm_levels([test.p for test in outcomes])
@@ -307,10 +307,13 @@ def compare_seeds(
     return comparisons
 
 
-def _single_network_test(a: TrainingResult, b: TrainingResult) -> tuple[Test, int]:
-    """Return McNemar's test of two networks, and how many test images it has; 0 without a test."""
+def _single_network_test(a: TrainingResult, b: TrainingResult) -> tuple[Test, int] | None:
+    """Return McNemar's test of two networks and the number of its test images, 0 without a p-value.
+
+    None where the results do not record which images are classified correctly.
+    """
     if not (a.correct and b.correct and a.last and b.last and a.last.n == b.last.n):
-        return tests.paired_t([0.0]), 0
+        return None
     n = a.last.n
     test = tests.paired_rows_test(*(unpack_correct(text, n) for text in (a.correct, b.correct)))
     return test, 0 if test.p is None else n

@@ -15,7 +15,7 @@ from marginctl.metrics.arrays import FloatArray, IntArray
 from marginctl.transfer.lbfgs import CurvatureMemory, minimize
 
 MAX_ITERATIONS = 5000
-WEAK_PENALTY = 1e-3
+WEAK_PENALTY = 1e-3  # our choice
 
 
 def gradient_limit(l2_penalty: float, tolerance: float) -> float:

@@ -86,7 +86,7 @@ class _Monitor:
             if silence > limit and not self.stopped.is_set():
                 self._message(
                     f"error: process {rank} of {self._size} has not answered for {silence:.0f} s: "
-                    "its checkpoints are kept: run the same command again to resume"
+                    "run the same command again to resume from the last checkpoint"
                 )
             if silence > limit or len(received) > 1:
                 os._exit(128 + received[0] if received else 1)
