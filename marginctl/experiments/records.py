@@ -176,6 +176,7 @@ class TrainingResult(Result):
         candidates: how many candidates tuning chose from; 0 if the run is not tuned.
         chosen: the chosen candidate, such as `arcface:scale=10, lr=0.032`.
         correct: which test images are classified correctly, by `metrics.accuracy.pack_correct`.
+        largest_class: the fraction of the test images in their largest class, in percent.
     """
 
     task: str
@@ -199,6 +200,7 @@ class TrainingResult(Result):
     chosen: str | None = None
     validation: EpochMetrics | None = None
     correct: str | None = None
+    largest_class: Percent | None = None
     timing: TrainingTiming
 
     @model_validator(mode="after")

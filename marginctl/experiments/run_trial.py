@@ -18,7 +18,7 @@ from marginctl.experiments.checks import fit_images
 from marginctl.experiments.records import MetricsLog, TrainingResult, result_type
 from marginctl.experiments.reference_losses import reference_losses
 from marginctl.experiments.training_trial import Trial
-from marginctl.metrics.accuracy import pack_correct
+from marginctl.metrics.accuracy import largest_class, pack_correct
 from marginctl.runs.run_dir import NUMERIC_PACKAGES, RunDir, versions
 from marginctl.training import checkpoint
 from marginctl.training.diagnostics import Diagnostics
@@ -345,7 +345,8 @@ class TrialRunner:
     def _finish(self, diverged: str | None) -> TrainingResult | None:
         """Evaluate the trained network and write its result."""
         trainer, trial, images = self._trainer, self._trial, self._images
-        evaluation, digest, test, state, correct = None, None, None, None, None
+        evaluation, digest, test, state = None, None, None, None
+        correct, chance = None, None
         if diverged is None:
             if self._part == "val":
                 predictions = self._test_best_epoch()
@@ -364,7 +365,8 @@ class TrialRunner:
                     evaluation["verification"] = [one.record() for one in pairs]
                 digest = trainer.weights_digest()
                 predicted = predictions.similarities.argmax(1).numpy()
-                correct = pack_correct(predicted, predictions.labels.numpy())
+                labels = predictions.labels.numpy()
+                correct, chance = pack_correct(predicted, labels), largest_class(labels)
         if self._metrics is None:
             return None
         lines = self._metrics.lines
@@ -389,6 +391,7 @@ class TrialRunner:
             **selected,
             "evaluation": evaluation,
             "correct": correct,
+            "largest_class": chance,
             "state": state or (lines[-1].get("objective") if lines else None),
             **trial.scale_record,
             "diverged": diverged,

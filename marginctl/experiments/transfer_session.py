@@ -34,7 +34,7 @@ from marginctl.experiments.source_model import check_source_model, load_source_m
 from marginctl.experiments.training_session import Session
 from marginctl.experiments.training_trial import Trial
 from marginctl.experiments.tuned_trial import run_trial
-from marginctl.metrics.accuracy import pack_correct
+from marginctl.metrics.accuracy import largest_class, pack_correct
 from marginctl.metrics.arrays import FloatArray
 from marginctl.metrics.network_metrics import classification_metrics
 from marginctl.metrics.scoring_rules import softmax
@@ -199,6 +199,7 @@ class TransferSession(Session):
             "probe": probe.record,
             "evaluation": evaluation,
             "correct": pack_correct(probe.logits.argmax(1), images.test_y),
+            "largest_class": largest_class(images.test_y),
             "state": None,
             "diverged": None,
             "collapsed": last["collapsed"],

@@ -41,6 +41,11 @@ def pack_correct(predicted: IntArray, labels: IntArray) -> str:
     return np.packbits(predicted == labels).tobytes().hex()
 
 
+def largest_class(labels: IntArray) -> float:
+    """Return the fraction of labels (N,) in the largest class, in percent: the chance level."""
+    return 100 * float(np.bincount(labels).max()) / len(labels)
+
+
 def unpack_correct(text: str, n: int) -> NDArray[np.uint8]:
     """Return the (n,) bits of `pack_correct`: 1 where a sample is classified correctly."""
     return np.unpackbits(np.frombuffer(bytes.fromhex(text), np.uint8))[:n]

@@ -183,12 +183,7 @@ def _unreliable_cell(cell: Cell) -> str | None:
 def _unreliable_training(group: Sequence[TrainingResult]) -> str | None:
     finite = [r for r in group if not r.diverged and r.last]
     means = [r.last.top1 for r in finite if r.last]
-    counts = [
-        [one["n"] for one in r.evaluation["per_class"]]
-        for r in finite
-        if r.evaluation and r.evaluation.get("per_class")
-    ]
-    chance = 100 * max(counts[0]) / sum(counts[0]) if counts else None
+    chance = next((r.largest_class for r in finite if r.largest_class is not None), None)
     return unreliable(
         statistics.fmean(means) if means else None,
         chance,

@@ -78,6 +78,19 @@ def test_a_good_baseline_is_not_mentioned():
     assert unreliable(80.0, None, 0, 0, 5) is None
 
 
+def test_a_training_near_chance_is_said_first():
+    weak = [
+        training_result(seed=s, last={"epoch": 1, "top1": 30.5}, largest_class=30.0) for s in (0, 1)
+    ]
+    good = [
+        training_result(objective="arcface", seed=s, last={"epoch": 1, "top1": 60.0})
+        for s in (0, 1)
+    ]
+    found = seed_answers([*weak, *good], compare_seeds([*weak, *good], "soft"), "soft")
+    first, _ = answer_lines(found, "soft")
+    assert "is near chance (30.5 %; always naming the largest class gives 30.0 %)" in first
+
+
 def test_trainings_are_answered_over_seeds():
     runs = [
         training_result(objective=o, seed=s, last={"epoch": 1, "top1": v + s / 10})
