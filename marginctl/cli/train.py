@@ -21,6 +21,7 @@ def command(
     pairs: common_options.Pairs = None,
     epochs: training_options.Epochs = None,
     tune: training_options.Tune = None,
+    metric: common_options.Metric = "accuracy",
     save_model: training_options.SaveModel = None,
 ) -> None:
     """Train objectives on images, by a recipe or by options alone.
@@ -37,4 +38,4 @@ def command(
         "pairs": ("--pairs", pairs),
         "train.epochs": ("--epochs", epochs),
     }
-    run_task("train", recipe, recipe_options, run, tune=tune, save_model=save_model)
+    run_task("train", recipe, recipe_options, run, tune=tune, save_model=save_model, metric=metric)

@@ -135,6 +135,7 @@ def run_task(
     *,
     tune: bool | None = None,
     save_model: Path | None = None,
+    metric: str = "accuracy",
 ) -> None:
     """Run the trials of a recipe and print their table.
 
@@ -142,6 +143,7 @@ def run_task(
         recipe_options: dotted key -> (option, value), besides the seeds.
         tune: whether to tune; None leaves it to the recipe.
         save_model: the file for the best network.
+        metric: what an own comparison is tested and ranked by.
     """
     from marginctl.console.progress import TrainProgress, log_lines
     from marginctl.console.tensorboard import TensorBoard, check
@@ -151,12 +153,14 @@ def run_task(
     from marginctl.experiments.execution import run_trials
     from marginctl.experiments.run_trial import CheckpointPolicy
     from marginctl.experiments.tasks import TASKS
+    from marginctl.metrics.registry import check_metric, network_metric
     from marginctl.reports.formats.output import print_report, print_sentences
     from marginctl.reports.tables.plan_table import plan_lines
     from marginctl.utils.device import is_main_process, is_other_process_of_torchrun, world_size
 
     if run.decode_workers is not None:
         os.environ[WORKERS_VARIABLE] = str(run.decode_workers)
+    check_metric(metric)
     seeds = None if run.seeds is None else list(range(run.seeds))
     if run.seed and seeds is not None:
         raise RequestError("--seed and --seeds: give one of them")
@@ -178,6 +182,11 @@ def run_task(
         tune,
     )
     session = TASKS[task].load("prepare")(request)
+    if metric != "accuracy" and session.recipe.paper is not None:
+        raise RequestError(
+            f"--metric {metric}: {recipe} is of a paper and has the accuracy alone: expected "
+            "--metric accuracy"
+        )
     prints = is_main_process()
     if save_model is not None:
         from marginctl.experiments.trained_model import check_one_model, trained_model
@@ -206,7 +215,9 @@ def run_task(
         raise typer.Exit(1 if outcome.failed else 0)
     results = list(outcome.results.values())
     if run.json or results:
-        report = TASKS[task].load("report")(results, session.recipe, outcome.failed)
+        report = TASKS[task].load("report")(
+            results, session.recipe, outcome.failed, network_metric(metric)
+        )
         print_report(report, "json" if run.json else run.report_format)
     if after is not None:
         after(session)

@@ -48,6 +48,7 @@ def command(
     objective: common_options.Objectives = None,
     epochs: training_options.Epochs = None,
     tune: training_options.Tune = None,
+    metric: common_options.Metric = "accuracy",
     predictions: Annotated[
         Path | None, option("FILE", "Write per-image predictions as CSV.")
     ] = None,
@@ -86,4 +87,5 @@ def command(
         write_predictions,
         tune=tune,
         save_model=save_model,
+        metric=metric,
     )

@@ -65,17 +65,3 @@ def auroc(
 def _confusion(similarities: FloatArray, labels: ArrayLike) -> FloatArray:
     scores, y = check_rows("similarities", similarities, labels)
     return confusion_matrix(y, scores.argmax(1), scores.shape[1]).astype(np.float64)
-
-
-def class_report(confusion: ArrayLike) -> FloatArray:
-    """Return (C, 4): precision, recall, F1 and number of samples of each class.
-
-    Args:
-        confusion: (C, C) counts by true and predicted class. A ratio whose denominator is 0 is NaN.
-    """
-    matrix = np.asarray(confusion, np.float64)
-    right, true, predicted = np.diag(matrix), matrix.sum(1), matrix.sum(0)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.stack(
-            [right / predicted, right / true, 2 * right / (true + predicted), true], axis=1
-        )

@@ -61,6 +61,11 @@ class Metric:
         return f"{self.label} {self.unit}".rstrip()
 
     @property
+    def long_heading(self) -> str:
+        """The label with the unit in words."""
+        return self.label + (" in percent" if self.unit == "%" else "")
+
+    @property
     def keys(self) -> tuple[str, ...]:
         """The path, with its default."""
         return self.path or ("evaluation", "metrics", self.name)
@@ -203,6 +208,11 @@ def check_metric(name: str) -> None:
             f"--metric {name}: expected one of {', '.join(FOLD_METRICS)}."
             + did_you_mean(name, FOLD_METRICS)
         )
+
+
+def network_metric(name: str) -> Metric:
+    """Return the metric of trained networks that `--metric` names as one of folds."""
+    return METRICS.find({"accuracy": "top1", "log_loss": "nll"}.get(name, name))
 
 
 def metrics_in(records: Sequence[Record]) -> dict[str, Metric]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 
-from marginctl.metrics.registry import FOLD_METRICS, Metric, metric_named
 from marginctl.reports.tables.table import format_p, number_range
 from marginctl.results.answers import Answer
 from marginctl.results.compare import Comparison
@@ -27,7 +26,7 @@ def answer_text(answer: Answer) -> str:
     interval = ""
     if answer.interval is not None:
         ends = answer.interval
-        if _metric(answer).unit == "%":  # of two seeds it may be wider than what is possible
+        if answer.metric.unit == "%":  # of two seeds it may be wider than what is possible
             ends = max(0.0, ends[0]), min(100.0, ends[1])
         low, high = (_number(answer, end) for end in ends)
         interval = f" ({low} to {high})"
@@ -85,14 +84,9 @@ def unpaired_notes(comparisons: Iterable[Comparison], baseline: str) -> list[str
 
 
 def _value(answer: Answer, value: float) -> str:
-    unit = _metric(answer).unit
-    return f"{_number(answer, value)} {unit}".rstrip()
+    return f"{_number(answer, value)} {answer.metric.unit}".rstrip()
 
 
 def _number(answer: Answer, value: float) -> str:
-    metric = _metric(answer)
+    metric = answer.metric
     return f"{value:.1f}" if metric.unit == "%" else f"{value:.{metric.decimals}f}"
-
-
-def _metric(answer: Answer) -> Metric:
-    return FOLD_METRICS.get(answer.metric) or metric_named(answer.metric)

@@ -2,11 +2,11 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from marginctl.errors import RequestError
-from marginctl.metrics.registry import metrics_in
+from marginctl.metrics.registry import METRICS, Metric, metrics_in, network_metric
 from marginctl.objectives.parsing import ParsedObjective
 from marginctl.papers import PublishedTable, published_means, published_table
 from marginctl.papers import papers as all_papers
@@ -19,6 +19,7 @@ from marginctl.reports.tables.published_table import quantity_json, verdict_note
 from marginctl.reports.tables.table import Report, Table, mean_std_json
 from marginctl.reports.tables.training_table import (
     TrainingCell,
+    own_class_tables,
     source_cells,
     training_cells,
     training_table,
@@ -188,11 +189,11 @@ def build_report(
     """Return the report of runs: of a paper, or of its table of a number, where these are given.
 
     Args:
-        metric: of the folds of own comparisons; other tables have the accuracy.
+        metric: of own comparisons; other tables have the accuracy.
 
     Raises:
-        RequestError: the baseline is in no table; no such table of the paper; no cross-validation
-            has the metric.
+        RequestError: the baseline is in no table; no such table of the paper; a metric of own
+            comparisons, of which there are none.
     """
     if paper is not None and number is not None:
         published_table(paper, number)
@@ -210,11 +211,13 @@ def build_report(
     ]
     cv_runs = [r for r in collected.cv_runs if _belongs(r, paper, number)]
     training_runs = [r for r in collected.training_runs if _belongs(r, paper, number)]
-    if metric != "accuracy" and collected.runs and all(r.paper for r in cv_runs):
+    papers = [r.paper for r in cv_runs] + [r.paper for r in training_runs]
+    if metric != "accuracy" and papers and None not in papers:
         raise RequestError(
-            f"--metric {metric}: none of these runs cross-validates own data: expected --metric "
+            f"--metric {metric}: none of these runs is a comparison of your own: expected --metric "
             "accuracy"
         )
+    by_metric = network_metric(metric)
     collectors = [r.collector(metric if r.paper is None else "accuracy") for r in cv_runs]
     cells = [training_cells(run.training_result for run in r.in_order()) for r in training_runs]
     objectives = [c.grid.objectives for c in collectors]
@@ -227,7 +230,9 @@ def build_report(
         for r, c in zip(cv_runs, collectors, strict=True)
     ]
     training = [
-        _training_result(r, group, next(chosen), next(keys))
+        _training_result(
+            r, group, next(chosen), next(keys), METRICS["top1"] if r.paper else by_metric
+        )
         for r, group in zip(training_runs, cells, strict=True)
     ]
     separate = [p for p in published if not p.is_cross_validation]
@@ -320,7 +325,7 @@ _DEFAULTS = TrainRecipe(task="train").model_dump(include={"data", "optim", "trai
 
 
 def _training_result(
-    runs: TrainingRuns, cells: Sequence[TrainingCell], baseline: str, key: str
+    runs: TrainingRuns, cells: Sequence[TrainingCell], baseline: str, key: str, metric: Metric
 ) -> TrainingReport:
     results = [run.training_result for run in runs.in_order()]
     compared = [m.name for m in metrics_in(results).values() if m.direction != "none"]
@@ -342,10 +347,12 @@ def _training_result(
         key=key,
         title=title,
         runs=_by_place((r, o, run) for (r, o, _), run in runs.runs.items()),
+        metric=metric,
     )
     if runs.paper is not None:
         return TrainingReport(runs, cells, baseline, comparisons, table)
-    table, answers = own_training_table(table, results, cells, comparisons, baseline)
+    table, answers = own_training_table(table, results, cells, comparisons, baseline, metric)
+    table = replace(table, details=(*table.details, *own_class_tables(results, cells, metric)))
     return TrainingReport(runs, cells, baseline, comparisons, table, answers)
 
 

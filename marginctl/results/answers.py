@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from marginctl.experiments.records import CVResult, TrainingResult
-from marginctl.metrics.registry import FOLD_METRICS, Metric, metric_named
+from marginctl.metrics.registry import FOLD_METRICS, METRICS, Metric
 from marginctl.results import statistics as tests
 from marginctl.results.compare import SIGNIFICANT, Comparison, Comparisons, Interval, paired_folds
 from marginctl.results.cv_cells import Cell, CellKey, Grid
@@ -34,7 +34,7 @@ class Answer:
     """
 
     row: str
-    metric: str
+    metric: Metric
     best: str
     mean: float
     interval: Interval | None
@@ -54,7 +54,7 @@ class Answer:
         return self.comparable and self.p is not None and self.p < SIGNIFICANT
 
     def as_json(self) -> dict[str, Any]:
-        return asdict(self) | {"significant": self.significant}
+        return asdict(self) | {"metric": self.metric.name, "significant": self.significant}
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def fold_answers(
         answers.append(
             Answer(
                 row=row,
-                metric=grid.metric,
+                metric=metric,
                 best=best,
                 mean=means[best],
                 interval=interval,
@@ -135,13 +135,16 @@ def fold_answers(
 
 
 def seed_answers(
-    results: Iterable[TrainingResult], comparisons: Sequence[Comparison], baseline: str
+    results: Iterable[TrainingResult],
+    comparisons: Sequence[Comparison],
+    baseline: str,
+    metric: Metric = METRICS["top1"],
 ) -> list[Answer]:
-    """Return the answer of each row of trainings, by the test accuracy."""
+    """Return the answer of each row of trainings by a metric of their test images."""
     rows: dict[str, dict[str, list[TrainingResult]]] = {}
     for result in results:
         rows.setdefault(result.row, {}).setdefault(result.objective, []).append(result)
-    metric, answers = metric_named("top1"), []
+    answers = []
     for row, by_objective in rows.items():
         values = {
             o: v
@@ -151,7 +154,7 @@ def seed_answers(
         if not values:
             continue
         means = {objective: statistics.fmean(v) for objective, v in values.items()}
-        compared = {c.objective: c for c in comparisons if c.row == row and c.metric == "top1"}
+        compared = {c.objective: c for c in comparisons if c.row == row and c.metric == metric.name}
         best, other, comparison = _best(means, baseline, compared, metric)
         n, counted = len(values[best]), "seed"
         if comparison is not None and comparison.fixed:
@@ -159,7 +162,7 @@ def seed_answers(
         answers.append(
             Answer(
                 row=row,
-                metric="top1",
+                metric=metric,
                 best=best,
                 mean=means[best],
                 interval=tests.mean_interval(values[best]),

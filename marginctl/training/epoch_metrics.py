@@ -12,7 +12,11 @@ from marginctl.metrics.accuracy import top_k_accuracy
 from marginctl.metrics.angles import histogram, mean_bias
 from marginctl.metrics.arrays import IntArray
 from marginctl.metrics.long_tail import long_tail_accuracy
-from marginctl.metrics.network_metrics import classification_metrics
+from marginctl.metrics.network_metrics import (
+    MAX_CONFUSION,
+    MAX_RECALLS,
+    classification_metrics,
+)
 from marginctl.metrics.scoring_rules import nll
 from marginctl.objectives.module import Objective
 from marginctl.training.trainer import Predictions
@@ -95,11 +99,16 @@ def evaluation_record(
     """Return the metrics at the end of training that go beyond accuracy.
 
     Returns:
-        `brier`, `calibration` with 15 bins, `angles` (ArcGrad's Table VI), `detection`, and
-        `long_tail` where there is one; numbers that are null have a reason under `reasons`.
+        `brier`, `calibration` with 15 bins, `angles` (ArcGrad's Table VI), `detection`,
+        `per_class` and `confusion` of few classes, and `long_tail` where there is one; numbers
+        that are null have a reason under `reasons`.
     """
     metrics = classification_record(objective, predictions, classes)
     record = {key: metrics[key] for key in ("brier", "calibration", "angles", "reasons")}
+    if len(classes) <= MAX_RECALLS:
+        record["per_class"] = metrics["per_class"]
+    if len(classes) <= MAX_CONFUSION:
+        record["confusion"] = metrics["confusion"]
     if "metrics" in metrics:  # of plug-ins
         record["metrics"] = metrics["metrics"]
     record |= long_tail_record(predictions, train_y)

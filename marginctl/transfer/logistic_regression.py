@@ -9,12 +9,16 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.linalg import solve
 from torch import Tensor
 
 from marginctl.metrics.arrays import FloatArray, IntArray
 from marginctl.transfer.lbfgs import CurvatureMemory, minimize
 
 MAX_ITERATIONS = 5000
+# Weak penalties leave directions of little curvature, which take thousands of L-BFGS iterations
+# (arcface features of digits: 5,000 were too few) and a few Newton steps, of problems of this size:
+NEWTON_SIZE, NEWTON_STEPS, BEFORE_NEWTON = 2000, 50, 200
 WEAK_PENALTY = 1e-3  # our choice
 
 
@@ -33,7 +37,7 @@ class FittedProbe:
 
     Attributes:
         weight, bias: (C, d) and (C,) in float64, for features in their original coordinates.
-        iterations, evaluations: of L-BFGS, in float32 and float64 together.
+        iterations, evaluations: of L-BFGS, in float32 and float64, and of Newton's method.
     """
 
     l2_penalty: float
@@ -127,9 +131,12 @@ class ProbeProblem:
             memory=memory,
             gradient_norm=functools.partial(self._max_gradient, limit=limit),
             tolerance=limit,
-            max_iterations=MAX_ITERATIONS,
+            max_iterations=BEFORE_NEWTON if len(start) <= NEWTON_SIZE else MAX_ITERATIONS,
         )
         point = end.x.copy()
+        if len(point) <= NEWTON_SIZE:
+            point, steps = self._newton(l2_penalty, point, limit)
+            iterations += steps
         rotated, bias = self._split(torch.as_tensor(point))
         rotated -= rotated.mean(0)  # the penalty is least there, and no probability changes
         loss, point_gradient = self._loss(l2_penalty, point, True)
@@ -146,6 +153,41 @@ class ProbeProblem:
             evaluations=self._evaluations - evaluations,
         )
         return probe, point
+
+    def _newton(self, l2_penalty: float, point: FloatArray, limit: float) -> tuple[FloatArray, int]:
+        """Return the point after Newton steps to a gradient below the limit, and their number."""
+        value, gradient = self._loss(l2_penalty, point, True)
+        for steps in range(NEWTON_STEPS):
+            if self._max_gradient(gradient) <= limit:
+                return point, steps
+            step = -solve(self._hessian(l2_penalty, point), gradient, assume_a="sym")
+            slope, length = float(gradient @ step), 1.0
+            following = self._loss(l2_penalty, point + step, True)
+            while following[0] > value + 1e-4 * length * slope + 1e-14 * value:
+                length /= 2
+                if length < 1e-6:  # rounding leaves no way down
+                    return point, steps
+                following = self._loss(l2_penalty, point + length * step, True)
+            point = point + length * step
+            value, gradient = following
+        return point, NEWTON_STEPS
+
+    def _hessian(self, l2_penalty: float, point: FloatArray) -> FloatArray:
+        """Return the Hessian of the loss; biases that all change alike have curvature 1."""
+        _, p = self._cross_entropy(point, self._z)
+        n, classes = p.shape
+        z = torch.cat([self._z, torch.ones(n, 1, dtype=torch.float64)], 1)
+        size = z.shape[1]
+        hessian = torch.empty(classes, size, classes, size, dtype=torch.float64)
+        for c in range(classes):
+            for other in range(classes):
+                curvature = p[:, c] * (float(c == other) - p[:, other]) / n
+                hessian[c, :, other] = z.T @ (curvature[:, None] * z)
+        index = torch.arange(classes * size).view(classes, size)
+        order = torch.cat([index[:, :-1].reshape(-1), index[:, -1]])  # weights, then biases
+        matrix = hessian.view(classes * size, -1)[order][:, order].numpy()
+        matrix[-classes:, -classes:] += 1 / classes
+        return np.asarray(matrix + np.diag(self._penalty_diagonal(l2_penalty)))
 
     def _coordinates(self, probe: FittedProbe) -> FloatArray:
         """Return the coordinates of a probe along the axes."""

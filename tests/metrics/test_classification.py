@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn import metrics as reference
 
-from marginctl.metrics.classification import auroc, class_report
+from marginctl.metrics.classification import auroc
 from marginctl.metrics.network_metrics import fold_metrics
 from marginctl.metrics.scoring_rules import softmax
 
@@ -54,11 +54,3 @@ def test_logits_that_are_not_finite_have_no_probabilities():
     logits[0, 0] = np.inf
     values = fold_metrics(logits, y)
     assert [k for k, v in values.items() if v is None] == ["auroc", "log_loss", "ece"]
-
-
-def test_precision_recall_and_f1_of_each_class():
-    logits, y = made(5)
-    predicted = logits.argmax(1)
-    table = class_report(reference.confusion_matrix(y, predicted))
-    expected = reference.precision_recall_fscore_support(y, predicted)
-    assert pytest.approx(np.stack(expected)) == table.T

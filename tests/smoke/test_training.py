@@ -429,7 +429,15 @@ def test_a_comparison_of_digits_is_tuned_alike(marginctl, tmp_path):
     record = json.loads((run / "result.json").read_text())
     assert evaluated["top1"] == record["last"]["top1"]
     assert evaluated["nll"] == pytest.approx(record["last"]["nll"], abs=1e-6)
-    assert marginctl("report", tmp_path).status == 0
+    report = marginctl("report", tmp_path, "--metric", "ece", "--format", "json").json["trained"][0]
+    answer, ece = report["answers"][0], {c["objective"]: c["ece"] for c in report["cells"]}
+    assert (answer["metric"], answer["best"]) == ("ece", min(ece, key=lambda o: ece[o]["mean"]))
+    assert answer["mean"] == ece[answer["best"]]["mean"]
+    shown = marginctl("report", tmp_path, "--metric", "ece").out
+    assert ": recall of each class in percent" in " ".join(shown.split())
+    assert "true classes (rows) and predicted classes (columns)" in " ".join(shown.split())
+    ranked = marginctl(*arguments, "--objective", "cosface", "--metric", "macro_f1", "--json").json
+    assert {test["metric"] for test in ranked["tests"]} == {"macro_f1"}
     assert "tune:\n  rates: null" in recipe.read_text()
 
 

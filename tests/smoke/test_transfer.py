@@ -400,6 +400,10 @@ def test_single_networks_are_tested_over_the_test_images(marginctl, networks, tm
             right.setdefault(row["method"], []).append(correct)
     a, b = np.array(right["fine-tune"]), np.array(right["probe"])
     assert test["n"] == len(a) == 360
+    by_loss = marginctl(*arguments, *more, "--json", "--metric", "log_loss").json
+    assert by_loss["answers"][0]["metric"] == "nll"
+    losses = {c["head"]: c["metrics"]["nll"]["mean"] for c in by_loss["cells"]}
+    assert by_loss["answers"][0]["best"] == min(losses, key=losses.get)
     expected = stats.binomtest(int((a & ~b).sum()), int((a ^ b).sum())).pvalue
     assert test["p"] == pytest.approx(expected)
 

@@ -75,6 +75,7 @@ def test_a_warm_started_path_reaches_the_same_optima(digits):
 
 def test_stopping_early_is_not_convergence(digits, monkeypatch):
     monkeypatch.setattr(logistic_regression, "MAX_ITERATIONS", 3)
+    monkeypatch.setattr(logistic_regression, "NEWTON_SIZE", 0)
     early = ProbeProblem(*digits, 10).fit(1e-4, 1e-9)
     assert not early.converged
     assert early.gradient > 1e-9
@@ -123,3 +124,17 @@ def test_weak_penalties_are_at_their_optimum():
         ).fit(x, y)
         assert ours.converged
         assert ours.weight == pytest.approx(reference.coef_, abs=1e-4)
+
+
+def test_weak_penalties_take_newton_steps(digits, monkeypatch):
+    """L-BFGS alone takes twice the iterations here, and ends at the same optimum."""
+    x, y = digits
+    x = x * np.logspace(0, -3, 64)
+    fast = ProbeProblem(x, y, 10).fit(1e-4, 1e-6)
+    assert fast.converged
+    assert fast.iterations < 250
+    monkeypatch.setattr(logistic_regression, "NEWTON_SIZE", 0)
+    slow = ProbeProblem(x, y, 10).fit(1e-4, 1e-6)
+    assert slow.iterations > 400
+    assert fast.loss == pytest.approx(slow.loss, rel=1e-9)
+    assert np.abs(fast.weight - slow.weight).max() < 1e-3 * np.abs(slow.weight).max()

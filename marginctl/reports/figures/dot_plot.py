@@ -5,7 +5,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from marginctl.metrics.registry import FOLD_METRICS, metric_named
+from marginctl.metrics.registry import FOLD_METRICS
 from marginctl.reports.figures.seed_groups import Omissions, SeedTable, seeds_text
 from marginctl.reports.figures.style import COLORS, legend_text
 from marginctl.results.answers import Estimate, fold_estimates
@@ -21,8 +21,7 @@ def comparison(table: SeedTable, omissions: Omissions) -> Figure | None:
     if len({group.objective for group in table.groups}) < 2:
         omissions.add("one objective: nothing to compare")
         return None
-    metric = metric_named("top1")
-    estimates = []
+    metric, estimates = table.metric, []
     for group in table.groups:
         values = metric.values(run.training_result for run in group.runs)
         if values:

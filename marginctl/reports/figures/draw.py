@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from marginctl.errors import RequestError
+from marginctl.metrics.registry import network_metric
 from marginctl.reports.figures.dot_plot import fold_comparison
 from marginctl.reports.figures.registry import FIGURES
 from marginctl.reports.figures.seed_groups import Omissions, file_names, seed_tables
@@ -33,7 +34,7 @@ def draw_figures(
         directory: for the files; created if it does not exist.
         kinds: names in `FIGURES`; none for all.
         suffix: of the files, `png`, `svg` or `pdf`.
-        metric: of cross-validations.
+        metric: of own comparisons.
 
     Returns:
         The caption of each written file; and a line for each kind that was left out, or a part of
@@ -82,7 +83,7 @@ def draw_figures(
             save(figure, path)
             written[path] = entry.caption
 
-    tables = seed_tables([table for table in intact if table.runs])
+    tables = seed_tables([table for table in intact if table.runs], network_metric(metric))
     for table in tables:
         for name in entries:
             if entries[name].per_table:

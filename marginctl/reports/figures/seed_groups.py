@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from marginctl.metrics.registry import lookup
+from marginctl.metrics.registry import METRICS, Metric, lookup
 from marginctl.reports.tables.table import number_range
 from marginctl.results.collect import Run, TrainingRuns
 from marginctl.results.load_run import read_metrics
@@ -86,12 +86,16 @@ class SeedGroup:
 
 @dataclass(frozen=True, eq=False)
 class SeedTable:
-    """The groups of one recipe: rows by their settings, objectives in the recipe's order."""
+    """The groups of one recipe: rows by their settings, objectives in the recipe's order.
+
+    `metric` is what an own comparison is ranked by.
+    """
 
     recipe: str
     title: str
     file_name: str
     groups: Sequence[SeedGroup]
+    metric: Metric = METRICS["top1"]
 
 
 @dataclass
@@ -115,7 +119,9 @@ class Omissions:
         return lines
 
 
-def seed_tables(tables: Sequence[TrainingRuns]) -> list[SeedTable]:
+def seed_tables(
+    tables: Sequence[TrainingRuns], metric: Metric = METRICS["top1"]
+) -> list[SeedTable]:
     """Return the seed groups of each table; tables of one recipe differ in their file names."""
     results = []
     names = file_names([(table.recipe, table.training) for table in tables])
@@ -123,7 +129,8 @@ def seed_tables(tables: Sequence[TrainingRuns]) -> list[SeedTable]:
         reference = f", table {table.table}" if table.table else ""
         title = table.recipe + (f" ({table.paper}{reference})" if table.paper else "")
         groups = seed_groups(table.in_order())
-        results.append(SeedTable(table.recipe, title, name, groups))
+        ranked_by = METRICS["top1"] if table.paper else metric
+        results.append(SeedTable(table.recipe, title, name, groups, ranked_by))
     return results
 
 

@@ -1,12 +1,14 @@
 """The report of a cross-validation, and the tables of an own comparison: methods and classes."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from marginctl.metrics.classification import class_report
+import numpy as np
+
 from marginctl.metrics.registry import FOLD_METRICS
 from marginctl.reports.answer_text import answer_lines, budget_notes
+from marginctl.reports.tables.class_tables import ClassCounts, class_tables
 from marginctl.reports.tables.cv_table import (
     Place,
     best_text,
@@ -20,8 +22,6 @@ from marginctl.results.answers import Answer
 from marginctl.results.collect import Run
 from marginctl.results.compare import Comparisons
 from marginctl.results.cv_cells import Grid
-
-MAX_CONFUSION = 30  # classes
 
 
 def cv_report(
@@ -69,7 +69,7 @@ def own_table(
         for row in grid.datasets
         if any(cell.is_measured for cell in grid.row(row))
     ]
-    classes = [t for row in grid.datasets for t in class_tables(grid, row)] if by_class else []
+    classes = [t for row in grid.datasets for t in _class_tables(grid, row)] if by_class else []
     by_data_set = cv_table(grid, comparisons, **options)
     if len(grid.datasets) == 1 and per_row:
         first = per_row[0]
@@ -130,50 +130,19 @@ def method_table(
     )
 
 
-def class_tables(grid: Grid, row: str) -> Iterable[Table]:
-    """Yield the recall of each class by every method, and the confusion of the best method."""
+def _class_tables(grid: Grid, row: str) -> Iterator[Table]:
     cells = [cell for cell in grid.row(row) if cell.confusion]
-    if not cells:
-        return
-    reports = [class_report(cell.confusion or []) for cell in cells]
-    names = cells[0].class_names
-    yield Table(
-        key=f"{row}-classes",
-        title="",
-        caption=f"{row}: recall of each class in percent, over the test rows of all folds",
-        label_heading="class",
-        columns=(*(cell.objective for cell in cells), "rows"),
-        rows=tuple(
-            Row(
-                name,
-                (*(Cell(f"{100 * r[i, 1]:.1f}") for r in reports), Cell(f"{reports[0][i, 3]:.0f}")),
-            )
-            for i, name in enumerate(names)
-        ),
-        code_headings=False,
-    )
-    objectives = [
-        cell
-        for cell in cells
-        if cell.objective in grid.objectives and cell.of(grid.metric).mean is not None
-    ]
-    if len(names) > MAX_CONFUSION or not objectives:
-        return
+    means = {c.objective: m for c in cells if (m := c.of(grid.metric).mean) is not None}
     sign = 1 if grid.higher_is_better else -1
-    best = max(objectives, key=lambda cell: sign * (cell.of(grid.metric).mean or 0.0))
-    yield Table(
-        key=f"{row}-confusion",
-        title="",
-        caption=f"{row}: true classes (rows) and predicted classes (columns) of {best.objective}, "
-        "test rows of all folds",
-        label_heading="true class",
-        columns=tuple(names),
-        rows=tuple(
-            Row(name, tuple(Cell(str(n)) for n in counts))
-            for name, counts in zip(names, best.confusion or [], strict=True)
-        ),
-        code_headings=False,
+    best = max(
+        (o for o in grid.objectives if o in means), key=lambda o: sign * means[o], default=""
     )
+    counts = [
+        ClassCounts(cell.objective, cell.class_names, matrix.sum(1), matrix.diagonal(), matrix)
+        for cell in cells
+        for matrix in [np.array(cell.confusion)]
+    ]
+    yield from class_tables(row, counts, best, "rows", "folds")
 
 
 def _own_caption(grid: Grid, row: str) -> str:

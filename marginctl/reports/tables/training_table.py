@@ -6,11 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from marginctl.experiments.records import Baseline, TrainingResult, TransferResult, is_probe
 from marginctl.metrics.long_tail import DESCRIPTIONS
 from marginctl.metrics.registry import METRICS, Metric, metric_named, metrics_in
 from marginctl.recipe.image_recipe import ImageRecipe
 from marginctl.reports.answer_text import answer_lines, budget_notes, unpaired_notes
+from marginctl.reports.tables.class_tables import ClassCounts, class_tables
 from marginctl.reports.tables.table import (
     BETTER,
     COLLAPSED,
@@ -45,6 +48,7 @@ SOURCE_MODEL = "before"  # instead of an objective: the model that others were f
 NESTED = ("detection", "verification", "metrics")  # groups with an object of their own in JSON
 # The tables below that of a report, by the group of their metrics; `{}` stands for the subject.
 CAPTIONS = {
+    "accuracy": "Top-1 accuracy on the test set",
     "scale": "Least-squares scale kappa*, the mean over the test images",
     "long-tail": "Top-1 accuracy of classes by their number of training images ("
     + "; ".join(f"{name}: {words}" for name, words in DESCRIPTIONS.items())
@@ -184,9 +188,15 @@ def _cell(
 
 
 def training_report(
-    results: Sequence[Result], recipe: ImageRecipe, failed: Sequence[str]
+    results: Sequence[Result],
+    recipe: ImageRecipe,
+    failed: Sequence[str],
+    metric: Metric = METRICS["top1"],
 ) -> Report:
-    """Return what commands that train networks print; `failed`: a line per trial without result."""
+    """Return what commands that train networks print; `failed`: a line per trial without result.
+
+    The objectives of an own comparison are tested and ranked by the metric.
+    """
     cells = training_cells(results)
     document: dict[str, Any] = {
         "schema": 1,
@@ -204,13 +214,13 @@ def training_report(
             if r.source_model and r.baseline
         ][::-1]
     lines = [flat_record(cell.as_json()) for cell in (*sources, *cells)]
-    table = _summary(cells, sources)
+    table = _summary(cells, sources, metric)
     if recipe.paper is None and recipe.task == "train" and cells:
         baseline = resolve_baseline(list(dict.fromkeys(cell.objective for cell in cells)), None)
-        comparisons = compare_seeds(results, baseline)
+        comparisons = compare_seeds(results, baseline, metric.name)
         compared = [comparison_text(c, baseline) for c in comparisons]
         table = replace(table, notes=(*compared, *table.notes))
-        table, answers = own_table(table, results, cells, comparisons, baseline)
+        table, answers = own_table(table, results, cells, comparisons, baseline, metric)
         document["answers"] = [answer.as_json() for answer in answers]
         document["tests"] = [seeds_document(c, baseline) for c in comparisons]
     return Report([table], lines, document)
@@ -222,21 +232,24 @@ def own_table(
     cells: Sequence[TrainingCell],
     comparisons: Sequence[Comparison],
     baseline: str,
+    metric: Metric = METRICS["top1"],
 ) -> tuple[Table, list[Answer]]:
     """Return the table of an own comparison with its answers above it, and these answers."""
-    answers = seed_answers(results, comparisons, baseline)
+    answers = seed_answers(results, comparisons, baseline, metric)
     notes = list(table.notes)
     if len({cell.objective for cell in cells}) > 1:
         notes = budget_notes([cell.candidates for cell in cells], "the validation part") + notes
-    notes += unpaired_notes((c for c in comparisons if c.metric == "top1"), baseline)
+    notes += unpaired_notes((c for c in comparisons if c.metric == metric.name), baseline)
     return replace(table, answers=answer_lines(answers, baseline), notes=tuple(notes)), answers
 
 
-def _summary(cells: Sequence[TrainingCell], sources: Sequence[TrainingCell]) -> Table:
+def _summary(
+    cells: Sequence[TrainingCell], sources: Sequence[TrainingCell], ranked_by: Metric
+) -> Table:
     """Return a line for each cell; source models come first."""
     every = (*sources, *cells)
     shown_in = ("summary", "before-after") if sources else ("summary",)
-    metrics = [m for m in _metrics_of(every) if m.shown_in in shown_in]
+    metrics = [m for m in _metrics_of(every) if m.shown_in in shown_in or m == ranked_by]
     headings = ["n", METRICS["top1"].heading]
     validated = all(cell.validated for cell in cells)
     if not sources:
@@ -306,36 +319,38 @@ def training_table(
     key: str,
     title: str,
     runs: Mapping[tuple[str, str], tuple[Run, ...]],
+    metric: Metric = METRICS["top1"],
 ) -> Table:
     """Return the table of a report: a row for data, model and setting, a column an objective.
 
-    `comparisons` are those by every metric, `runs` those of each row and objective.
+    Its cells have the metric, the tables below it the others. `comparisons` are those by every
+    metric, `runs` those of each row and objective.
     """
     columns = tuple(dict.fromkeys(cell.objective for cell in cells))
+    by_epoch = metric.name == "top1"  # other metrics are of the last epoch alone
     by_place = {(cell.row, cell.objective): cell for cell in cells}
     directions = {(c.metric, c.row, c.objective): DIRECTIONS[c.direction] for c in comparisons}
     rows = []
     for label in dict.fromkeys(cell.row for cell in cells):
         in_row = {c: by_place[label, c] for c in columns if (label, c) in by_place}
-        means = {c: round(statistics.fmean(x.last), 2) for c, x in in_row.items() if x.last}
-        best = max(means.values(), default=None)
+        best = _best(in_row.values(), metric)
         shown = {
             column: Cell(
-                mean_std(cell.last),
-                best=column in means and means[column] == best and len(columns) > 1,
-                footnotes=cell.footnotes + directions.get(("top1", label, column), ""),
-                below=mean_std(cell.best) if cell.best and not cell.validated else "",
+                mean_std(cell.values(metric), metric.decimals),
+                best=column in best and len(columns) > 1,
+                footnotes=cell.footnotes + directions.get((metric.name, label, column), ""),
+                below=mean_std(cell.best) if cell.best and by_epoch and not cell.validated else "",
                 runs=runs.get((label, column), ()),
             )
             for column, cell in in_row.items()
         }
         rows.append(Row(label, tuple(shown.get(column) for column in columns)))
-    n = number_range(len(cell.last) for cell in cells)
-    has_epochs = any(cell.best and not cell.validated for cell in cells)
+    n = number_range(len(cell.values(metric)) for cell in cells)
+    has_epochs = any(cell.best and by_epoch and not cell.validated for cell in cells)
     validated = any(cell.validated for cell in cells)
     caption = (
-        f"Test top-1 in percent{' after the last epoch' if has_epochs else ''}: mean ± standard "
-        f"deviation over n = {n} seed{'' if n == '1' else 's'}; best per row in bold"
+        f"Test {metric.long_heading}{' after the last epoch' if has_epochs else ''}: mean ± "
+        f"standard deviation over n = {n} seed{'' if n == '1' else 's'}; best per row in bold"
     )
     if has_epochs:
         caption += "; below it the best epoch of each seed, selected on the test set "
@@ -350,7 +365,7 @@ def training_table(
             f"{BETTER} {WORSE}  better or worse than {baseline}: {names_of_tests(comparisons)}, "
             "Holm-adjusted p < 0.05 (over the methods of a row)"
         )
-    tests += [comparison_text(c, baseline) for c in comparisons if c.metric == "top1"]
+    tests += [comparison_text(c, baseline) for c in comparisons if c.metric == metric.name]
     return Table(
         key=key,
         title=title,
@@ -359,7 +374,7 @@ def training_table(
         columns=columns,
         rows=tuple(rows),
         notes=(*tests, *_notes((*sources, *cells))),
-        details=tuple(_metric_tables((*sources, *cells), directions, baseline)),
+        details=tuple(_metric_tables((*sources, *cells), directions, baseline, metric)),
     )
 
 
@@ -367,10 +382,11 @@ def _metric_tables(
     cells: Sequence[TrainingCell],
     directions: Mapping[tuple[str, str | None, str], str],
     baseline: str,
+    ranked_by: Metric,
 ) -> Iterator[Table]:
     """Yield a table for each group of metrics, in which each cell of the report is a line."""
     groups: dict[tuple[str, str], list[Metric]] = {}
-    for metric in _metrics_of(cells):
+    for metric in _metrics_of(cells, ranked_by):
         groups.setdefault((metric.group, metric.subject), []).append(metric)
     for name, caption in CAPTIONS.items():
         for (group, subject), metrics in groups.items():
@@ -402,10 +418,52 @@ def _metric_tables(
             )
 
 
-def _metrics_of(cells: Iterable[TrainingCell]) -> list[Metric]:
-    """Return the metrics that some cell has, besides top-1."""
+def _metrics_of(cells: Iterable[TrainingCell], ranked_by: Metric = METRICS["top1"]) -> list[Metric]:
+    """Return the metrics that some cell has, besides the one that the table has anyway."""
     names = dict.fromkeys(n for cell in cells for n, values in cell.metrics.items() if values)
-    return [metric for metric in map(metric_named, names) if metric.group != "accuracy"]
+    return [metric for metric in map(metric_named, names) if metric != ranked_by]
+
+
+def _best(cells: Iterable[TrainingCell], metric: Metric) -> list[str]:
+    """Return the objectives whose mean, as it is shown, is the best of a row."""
+    means = {
+        cell.objective: round(statistics.fmean(values), metric.decimals)
+        for cell in cells
+        if (values := cell.values(metric))
+    }
+    choose = min if metric.direction == "lower" else max
+    best = choose(means.values(), default=None)
+    return [objective for objective, mean in means.items() if mean == best]
+
+
+def own_class_tables(
+    results: Iterable[Result], cells: Iterable[TrainingCell], metric: Metric
+) -> Iterator[Table]:
+    """Yield the tables by class of an own comparison, over all seeds."""
+    rows: dict[str, dict[str, ClassCounts]] = {}
+    for result in results:
+        if (counts := _class_counts(result)) is not None:
+            row = rows.setdefault(result.row, {})
+            before = row.get(result.objective)
+            row[result.objective] = counts if before is None else before + counts
+    for name, row in rows.items():
+        best = _best((cell for cell in cells if cell.row == name), metric)
+        yield from class_tables(name, list(row.values()), next(iter(best), ""), "images", "seeds")
+
+
+def _class_counts(result: Result) -> ClassCounts | None:
+    evaluation = result.evaluation or {}
+    classes = evaluation.get("per_class")
+    if not classes:
+        return None
+    confusion = evaluation.get("confusion")
+    return ClassCounts(
+        result.objective,
+        names=[one["name"] for one in classes],
+        samples=np.array([one["n"] for one in classes]),
+        correct=np.array([one["correct"] for one in classes]),
+        confusion=np.array(confusion) if confusion else None,
+    )
 
 
 def _notes(cells: Sequence[TrainingCell]) -> tuple[str, ...]:

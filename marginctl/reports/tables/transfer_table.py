@@ -2,11 +2,14 @@
 
 import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from marginctl.experiments.records import EpochMetrics, TransferResult
 from marginctl.metrics.accuracy import wilson_interval
+from marginctl.metrics.registry import METRICS, Metric, metrics_in
 from marginctl.recipe.image_recipe import ImageRecipe
+from marginctl.reports.answer_text import answer_lines
 from marginctl.reports.tables.table import (
     BETTER,
     DIRECTIONS,
@@ -20,6 +23,7 @@ from marginctl.reports.tables.table import (
     mean_std_json,
 )
 from marginctl.reports.tables.training_table import comparison_text, names_of_tests
+from marginctl.results.answers import Answer, seed_answers
 from marginctl.results.compare import Comparison, compare_seeds, seeds_document
 from marginctl.utils.text import count_noun
 
@@ -34,12 +38,19 @@ class Place(NamedTuple):
 
 
 def transfer_report(
-    records: Sequence[TransferResult], recipe: ImageRecipe, failed: Sequence[str]
+    records: Sequence[TransferResult],
+    recipe: ImageRecipe,
+    failed: Sequence[str],
+    metric: Metric = METRICS["top1"],
 ) -> Report:
-    """Return what `transfer` prints; `failed` has a line for each trial without a result."""
+    """Return what `transfer` prints; `failed` has a line for each trial without a result.
+
+    The classifiers are tested and ranked by the metric.
+    """
     groups: dict[Place, Group] = {}
     for record in records:
         groups.setdefault(Place(record.source_row, record.head), []).append(record)
+    metrics = metrics_in(records)
     cells = [
         {
             "source_model": group[0].source_model.row,
@@ -50,28 +61,45 @@ def transfer_report(
             "classifier": group[0].objective,
             "data": group[0].data,
             "n": len(_finite(group)),
-            "top1": mean_std_json(_accuracies(group)),
+            "top1": mean_std_json(METRICS["top1"].values(_finite(group))),
+            "metrics": {
+                name: mean_std_json(m.values(_finite(group)))
+                for name, m in metrics.items()
+                if name != "top1"
+            },
             "diverged": len(group) - len(_finite(group)),
             "trials": [_trial(record) for record in group],
         }
         for place, group in groups.items()
     ]
+    compared, answers = compare_heads(groups, metric)
     document = {
         "schema": 1,
         "command": "transfer",
         "recipe": recipe.model_dump(exclude={"about", "source_models"}),
         "cells": cells,
-        "tests": [seeds_document(c, place.head) for place, c in compare_heads(groups)],
+        "tests": [seeds_document(c, place.head) for place, c in compared],
+        "answers": [answer.as_json() for answer in answers.values()],
         "failed": list(failed),
     }
     lines = [flat_record({k: v for k, v in cell.items() if k != "trials"}) for cell in cells]
-    return Report([_table(groups)], lines, document)
+    table = _table(groups, metric, compared)
+    if recipe.paper is None:
+        texts = [t for a, answer in answers.items() for t in answer_lines([answer], a.head)]
+        table = replace(table, answers=tuple(texts))
+    return Report([table], lines, document)
 
 
-def compare_heads(groups: Mapping[Place, Group]) -> list[tuple[Place, Comparison]]:
+def compare_heads(
+    groups: Mapping[Place, Group], metric: Metric = METRICS["top1"]
+) -> tuple[list[tuple[Place, Comparison]], dict[Place, Answer]]:
     """Compare the heads of each source model with the first, a probe if there is one.
 
     Networks of one seed are paired: those of the source model, and those of the transfer.
+
+    Returns:
+        the comparisons that have a test, and the answer of each row; with the place of the head
+        that the others are compared with.
     """
     results = []
     for (row, head), group in groups.items():
@@ -80,28 +108,32 @@ def compare_heads(groups: Mapping[Place, Group]) -> list[tuple[Place, Comparison
             (row, record.model_copy(update={"row": row, "objective": head, "seed": i}))
             for i, record in enumerate(ordered)
         ]
-    compared = []
+    compared, answers = [], {}
     for row in dict.fromkeys(place.row for place in groups):
         mine = [record for r, record in results if r == row]
         first = next((r.objective for r in mine if r.objective == "probe"), mine[0].objective)
-        for comparison in compare_seeds(mine, first):
-            if comparison.test.p is not None:
-                compared.append((Place(row, first), comparison))
-    return compared
+        comparisons = compare_seeds(mine, first, metric.name)
+        place = Place(row, first)
+        compared += [(place, c) for c in comparisons if c.test.p is not None]
+        if answered := seed_answers(mine, comparisons, first, metric):
+            (answers[place],) = answered
+    return compared, answers
 
 
-def _table(groups: Mapping[Place, Group]) -> Table:
+def _table(
+    groups: Mapping[Place, Group], metric: Metric, compared: Sequence[tuple[Place, Comparison]]
+) -> Table:
     rows = list(dict.fromkeys(place.row for place in groups))
     heads = list(dict.fromkeys(place.head for place in groups))
-    compared = compare_heads(groups)
     marks = {(c.row, c.objective): DIRECTIONS[c.direction] for _, c in compared}
     shown = []
     for row in rows:
-        means = {h: _mean(groups.get(Place(row, h), [])) for h in heads}
-        best = max((m for m in means.values() if m is not None), default=None)
+        means = {h: _mean(groups.get(Place(row, h), []), metric) for h in heads}
+        choose = min if metric.direction == "lower" else max
+        best = choose((m for m in means.values() if m is not None), default=None)
         cells = [
             Cell(
-                _text(groups[Place(row, head)]),
+                _text(groups[Place(row, head)], metric),
                 best=len(heads) > 1 and means[head] == best,
                 footnotes=marks.get((row, head), ""),
             )
@@ -111,12 +143,12 @@ def _table(groups: Mapping[Place, Group]) -> Table:
         ]
         n = max(len(_finite(group)) for place, group in groups.items() if place.row == row)
         shown.append(Row(row, (*cells, Cell(str(n)))))
+    single = "; of a single one its 95 % Wilson interval" if metric.name == "top1" else ""
     return Table(
         key="transfer",
         title="",
-        caption="Top-1 in percent on the test set: mean ± standard deviation over n networks or "
-        "seeds; of a single one its 95 % Wilson interval. A column is a new classifier, a row a "
-        "data set and a source model.",
+        caption=f"Test {metric.long_heading}: mean ± standard deviation over n networks or "
+        f"seeds{single}. A column is a new classifier, a row a data set and a source model.",
         label_heading="data: source model",
         columns=(*heads, "n"),
         rows=tuple(shown),
@@ -147,23 +179,19 @@ def _notes(
     return list(notes)
 
 
-def _mean(group: Group) -> float | None:
-    accuracies = _accuracies(group)
-    return round(statistics.fmean(accuracies), 2) if accuracies else None
+def _mean(group: Group, metric: Metric) -> float | None:
+    values = metric.values(_finite(group))
+    return round(statistics.fmean(values), metric.decimals) if values else None
 
 
 def _finite(group: Group) -> Group:
     return [record for record in group if not record.diverged]
 
 
-def _accuracies(group: Group) -> list[float]:
-    return [record.last.top1 for record in _finite(group) if record.last]
-
-
-def _text(group: Group) -> str:
+def _text(group: Group, metric: Metric) -> str:
     finite = _finite(group)
-    text = mean_std(_accuracies(group))
-    if len(finite) != 1:
+    text = mean_std(metric.values(finite), metric.decimals)
+    if len(finite) != 1 or metric.name != "top1":
         return text
     assert finite[0].last is not None
     low, high = _interval(finite[0].last)

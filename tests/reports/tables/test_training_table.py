@@ -3,10 +3,12 @@
 import csv
 import io
 
+from marginctl.metrics.registry import METRICS, metrics_in
 from marginctl.recipe.cosify import CosifyRecipe
 from marginctl.recipe.train import TrainRecipe
 from marginctl.reports.formats.registry import FORMATS
 from marginctl.reports.tables.training_table import (
+    own_class_tables,
     own_table,
     source_cells,
     training_cells,
@@ -164,10 +166,63 @@ def test_footnotes_and_counts_of_diverged_and_collapsed_runs():
     assert report.document["cells"][0]["diverged"] == 1
 
 
-def own(*results):
-    table = table_of(*results)
-    comparisons = compare_seeds(results, "soft")
-    return own_table(table, results, training_cells(results), comparisons, "soft")[0]
+def own(*results, metric=METRICS["top1"]):
+    cells = training_cells(results)
+    comparisons = [c for m in metrics_in(results) for c in compare_seeds(results, "soft", m)]
+    table = training_table(
+        cells, [], comparisons, "soft", key="k", title="t", runs={}, metric=metric
+    )
+    return own_table(table, results, cells, comparisons, "soft", metric)[0]
+
+
+def measured(objective, seed, top1, nll):
+    epoch = {"epoch": 1, "top1": top1, "nll": nll}
+    return training_result(objective=objective, seed=seed, last=epoch)
+
+
+def test_the_metric_ranks_and_is_tested():
+    runs = [
+        measured(o, s, top1 + s, nll + s / 100)
+        for o, top1, nll in (("soft", 50.0, 0.5), ("arcface", 60.0, 0.9))
+        for s in range(3)
+    ]
+    table = own(*runs, metric=METRICS["nll"])
+    assert [c.text for c in table.rows[0].cells] == ["0.5100 ± 0.0100", "0.9100 ± 0.0100"]
+    assert [c.best for c in table.rows[0].cells] == [True, False]
+    assert table.caption.startswith("Test NLL: mean ± standard deviation over n = 3 seeds")
+    assert table.answers[0].startswith("Best on digits, mlp: soft 0.5100")
+    assert sum("arcface against soft in NLL" in note for note in table.notes) == 1
+    accuracy = texts_of(table.details)[
+        "Top-1 accuracy on the test set, after the last epoch; ▲ ▼ "
+        "better or worse than soft, same test as above"
+    ]
+    assert accuracy[1][2] == "51.00 ± 1.00"
+    by_accuracy = own(*runs)
+    assert by_accuracy.answers[0].startswith("Best on digits, mlp: arcface 61.0 %")
+
+
+def test_recall_and_confusion_are_summed_over_the_seeds():
+    counts = {0: [[8, 2], [1, 9]], 1: [[10, 0], [3, 7]]}
+    runs = [
+        training_result(
+            seed=seed,
+            evaluation={
+                "per_class": [
+                    {"name": name, "n": sum(row), "correct": row[i]}
+                    for i, (name, row) in enumerate(zip(("cat", "dog"), matrix, strict=True))
+                ],
+                "confusion": matrix,
+            },
+        )
+        for seed, matrix in counts.items()
+    ]
+    recall, confusion = own_class_tables(runs, training_cells(runs), METRICS["top1"])
+    assert [[r.label, *(c.text for c in r.cells)] for r in recall.rows] == [
+        ["cat", "90.0", "20"],
+        ["dog", "80.0", "20"],
+    ]
+    assert [[c.text for c in r.cells] for r in confusion.rows] == [["18", "2"], ["4", "16"]]
+    assert confusion.columns == ("cat", "dog")
 
 
 def test_an_own_comparison_says_how_it_was_tuned_and_what_is_not_compared():

@@ -1,0 +1,84 @@
+"""Tables of an own comparison by class: the recall of each, and a confusion matrix."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from marginctl.metrics.arrays import IntArray
+from marginctl.metrics.network_metrics import MAX_CONFUSION, MAX_RECALLS
+from marginctl.reports.tables.table import Cell, Row, Table
+
+
+@dataclass(frozen=True)
+class ClassCounts:
+    """The test samples of C classes, summed over the networks of a method.
+
+    Attributes:
+        names: of the classes.
+        samples, correct: (C,) of each class.
+        confusion: (C, C) by true and predicted class; None where it was not kept.
+    """
+
+    method: str
+    names: Sequence[str]
+    samples: IntArray
+    correct: IntArray
+    confusion: IntArray | None
+
+    def __add__(self, other: "ClassCounts") -> "ClassCounts":
+        confusion = None
+        if self.confusion is not None and other.confusion is not None:
+            confusion = self.confusion + other.confusion
+        return replace(
+            self,
+            samples=self.samples + other.samples,
+            correct=self.correct + other.correct,
+            confusion=confusion,
+        )
+
+
+def class_tables(
+    row: str, methods: Sequence[ClassCounts], best: str, samples: str, networks: str
+) -> Iterator[Table]:
+    """Yield the recall of each class by every method, and the confusion matrix of the best one.
+
+    Args:
+        row: the data set.
+        best: the method with a confusion matrix; empty for none.
+        samples, networks: whose they are, such as `rows` of `folds`.
+    """
+    if not methods or len(methods[0].names) > MAX_RECALLS:
+        return
+    first = methods[0]
+    yield Table(
+        key=f"{row}-classes",
+        title="",
+        caption=f"{row}: recall of each class in percent, over the test {samples} of all "
+        f"{networks}",
+        label_heading="class",
+        columns=(*(counts.method for counts in methods), samples),
+        rows=tuple(
+            Row(name, (*(_recall(counts, i) for counts in methods), Cell(str(first.samples[i]))))
+            for i, name in enumerate(first.names)
+        ),
+        code_headings=False,
+    )
+    matrix = next((c.confusion for c in methods if c.method == best), None)
+    if matrix is not None and len(first.names) <= MAX_CONFUSION:
+        yield Table(
+            key=f"{row}-confusion",
+            title="",
+            caption=f"{row}: true classes (rows) and predicted classes (columns) of {best}, "
+            f"test {samples} of all {networks}",
+            label_heading="true class",
+            columns=tuple(first.names),
+            rows=tuple(
+                Row(name, tuple(Cell(str(n)) for n in counts))
+                for name, counts in zip(first.names, matrix, strict=True)
+            ),
+            code_headings=False,
+        )
+
+
+def _recall(counts: ClassCounts, i: int) -> Cell | None:
+    n = counts.samples[i]
+    return Cell(f"{100 * counts.correct[i] / n:.1f}") if n else None
