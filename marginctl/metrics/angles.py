@@ -87,12 +87,8 @@ def compute_angles(features: ArrayLike, labels: ArrayLike, weights: ArrayLike) -
 
     w, has_weight = _normalize(w.astype(np.float64))
     centers, has_center = _centers(x, y, len(w))
-    to_weight, to_center = np.empty(len(y)), np.empty(len(y))
-    has_feature = np.empty(len(y), np.bool_)
-    for rows in row_blocks(*x.shape):
-        block, has_feature[rows] = _normalize(x[rows].astype(np.float64))
-        to_weight[rows] = _angle_between(block, w[y[rows]])
-        to_center[rows] = _angle_between(block, centers[y[rows]])
+    to_weight, has_feature = _angles_to_class(x, y, w)
+    to_center, _ = _angles_to_class(x, y, centers)
     to_weight = to_weight[has_feature & has_weight[y]]
     to_center = to_center[has_feature & has_center[y]]
 
@@ -124,6 +120,13 @@ def compute_angles(features: ArrayLike, labels: ArrayLike, weights: ArrayLike) -
         zero_weights=int((~has_weight).sum()),
         reasons={name: _REASONS[name] for name, value in means.items() if value is None},
     )
+
+
+def target_angles(features: NDArray[Any], labels: IntArray, weights: NDArray[Any]) -> FloatArray:
+    """Return <x_i, W_y> in degrees of all samples but those with a zero feature or class weight."""
+    unit_weights, has_weight = _normalize(weights.astype(np.float64))
+    angles, has_feature = _angles_to_class(features, labels, unit_weights)
+    return angles[has_feature & has_weight[labels]]
 
 
 _REASONS = {
@@ -220,6 +223,20 @@ def _centers(
         lengths[classes] += np.add.reduceat(np.linalg.norm(block, axis=1), first)
     sums[np.linalg.norm(sums, axis=1) <= _ZERO * lengths] = 0
     return _normalize(sums)
+
+
+def _angles_to_class(
+    features: NDArray[Any], labels: IntArray, directions: FloatArray
+) -> tuple[FloatArray, NDArray[np.bool_]]:
+    """Return the (N,) angles of features to the directions of their classes (C, d), unit vectors.
+
+    Second, which features are not zero.
+    """
+    angles, nonzero = np.empty(len(labels)), np.empty(len(labels), np.bool_)
+    for rows in row_blocks(*features.shape):
+        block, nonzero[rows] = _normalize(features[rows].astype(np.float64))
+        angles[rows] = _angle_between(block, directions[labels[rows]])
+    return angles, nonzero
 
 
 def _angle_between(a: FloatArray, b: FloatArray) -> FloatArray:

@@ -41,6 +41,25 @@ def least_squares_scale(cosines: Tensor, features: Tensor, weights: Tensor) -> T
 
 
 @torch.no_grad()
+def batch_scale(cosines: Tensor, features: Tensor, weights: Tensor, valid: Tensor | None) -> Tensor:
+    """Return the candidate with the least mean error over the batch's valid rows (..., 1).
+
+    The arguments are those of `least_squares_scale`, with at least one row, and valid (..., N).
+    """
+    errors = reconstruction_errors(cosines, features, weights)
+    mean = mean_over_rows(errors.doubled.unsqueeze(-1), valid).squeeze(-1)
+    return best_candidates(Errors(mean, errors.by_gram)).to(cosines.dtype)
+
+
+def mean_over_rows(values: Tensor, valid: Tensor | None) -> Tensor:
+    """Return the (..., 1, K) means of values (..., N, K) over the valid rows, 0 without any."""
+    if valid is None:
+        return values.mean(-2, keepdim=True)
+    rows = valid.unsqueeze(-1)
+    return (values * rows).sum(-2, keepdim=True) / rows.sum(-2, keepdim=True).clamp(min=1)
+
+
+@torch.no_grad()
 def reconstruction_errors(cosines: Tensor, features: Tensor, weights: Tensor) -> Errors:
     """Return E of all candidates for each sample, at least one.
 

@@ -103,8 +103,9 @@ BIAS = {"bias": Option(False, "whether the classifier has a bias")}
 POOL = {
     "pool": Option(
         "sample",
-        "each sample's own scale, or their mean over the batch",
-        choices=("sample", "batch"),
+        "each sample's own scale, their mean over the batch, the one scale with the least mean "
+        "error over the batch, or the running mean of the batches' means",
+        choices=("sample", "batch", "least-mean-error", "running-mean"),
     )
 }
 ADDITIVE_COSINE = {

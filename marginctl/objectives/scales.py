@@ -6,7 +6,11 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from marginctl.objectives.least_squares import least_squares_scale
+from marginctl.objectives.least_squares import (
+    batch_scale,
+    least_squares_scale,
+    mean_over_rows,
+)
 from marginctl.objectives.losses import log_softmax
 from marginctl.objectives.theory import adacos_scale
 from marginctl.utils.distributed import all_gather_rows, is_distributed
@@ -128,23 +132,48 @@ class AdaCos(Scale):
 class LeastSquares(Scale):
     """Each sample's kappa*, the candidate with the least reconstruction error, without gradient.
 
-    See `least_squares_scale`. `pool`: each sample has its own, or all have the mean over the batch
-    (the paper's text available to us does not say which).
+    See `least_squares_scale`. Eq. 10 defines kappa* for one sample (`pool` = `sample`); the
+    paper's text available to us does not say whether a batch shares one scale. Three pools of
+    ours do: `batch`, the mean of its samples' kappa*; `least-mean-error`, the candidate with the
+    least mean error over the batch; `running-mean`, the mean of the first ten batches' means, which
+    then moves by a tenth at each batch. A scale of a batch scales training alone: predictions use
+    each sample's own, and those of `running-mean` its current value, 16 before the first batch.
     """
+
+    SHARE = 0.1
 
     def __init__(self, num_classes: int, pool: str) -> None:
         super().__init__(num_classes)
         self.pool = pool
 
+    def init_state(self, weights: Tensor) -> State:
+        if self.pool != "running-mean":
+            return {}
+        shape = weights.shape[:-2]
+        scale = weights.new_full(shape, Learned.START)
+        return {"scale": scale, "scale_batches": weights.new_zeros(shape)}
+
+    def update_state(self, batch: Batch, state: State) -> State:
+        """Return the running mean after a batch of cosines, unchanged where no row is valid."""
+        if self.pool != "running-mean":
+            return {}
+        kappa = least_squares_scale(batch.similarity, batch.features, batch.weights)
+        kappa = all_gather_rows(kappa).unsqueeze(-1)
+        any_valid = kappa.new_ones(()) if batch.valid is None else batch.valid.any(-1).to(kappa)
+        batches = state["scale_batches"] + any_valid
+        share = any_valid * batches.clamp(min=1).reciprocal().clamp(min=self.SHARE)
+        mean = mean_over_rows(kappa, batch.valid)[..., 0, 0]
+        return {"scale": state["scale"].lerp(mean, share), "scale_batches": batches}
+
     def factor(self, batch: Batch, state: State) -> Tensor | float:
-        kappa: Tensor = least_squares_scale(batch.similarity, batch.features, batch.weights)
-        scale = kappa.unsqueeze(-1)
-        if self.pool == "sample" or batch.targets is None:  # predictions do not depend on a batch
-            return scale
-        if batch.valid is None:
-            return scale.mean(-2, keepdim=True)
-        valid = batch.valid.unsqueeze(-1)
-        return (scale * valid).sum(-2, keepdim=True) / valid.sum(-2, keepdim=True)
+        if self.pool == "running-mean":
+            return state["scale"][..., None, None]
+        inputs = batch.similarity, batch.features, batch.weights
+        pooled = self.pool != "sample" and batch.targets is not None
+        if pooled and self.pool == "least-mean-error":
+            return batch_scale(*inputs, batch.valid).unsqueeze(-1)
+        scale = least_squares_scale(*inputs).unsqueeze(-1)
+        return mean_over_rows(scale, batch.valid) if pooled else scale
 
 
 class FeatureNorm(Scale):

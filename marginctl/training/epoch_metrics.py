@@ -9,8 +9,8 @@ import torch
 
 from marginctl.metrics import detection
 from marginctl.metrics.accuracy import top_k_accuracy
-from marginctl.metrics.angles import histogram, mean_bias
-from marginctl.metrics.arrays import IntArray
+from marginctl.metrics.angles import histogram, mean_bias, target_angles
+from marginctl.metrics.arrays import FloatArray, IntArray
 from marginctl.metrics.long_tail import long_tail_accuracy
 from marginctl.metrics.network_metrics import (
     MAX_CONFUSION,
@@ -139,8 +139,8 @@ def objective_record(objective: Objective, predictions: Predictions) -> dict[str
     """Return the state of the objective on the test images.
 
     `scale` where it is learned or scheduled; `optimal_scale`, the least-squares kappa* of the
-    samples; `rho`, the mean bias (Large Margin, eq. 7); `target_angle` in degrees for cosines and
-    angles.
+    samples; `rho`, the mean bias (Large Margin, eq. 7); `target_angle` in degrees, but for class
+    means; both where all logits are finite.
     """
     record: dict[str, Any] = {}
     state = dict(objective.named_parameters()) | dict(objective.named_buffers())
@@ -158,14 +158,22 @@ def objective_record(objective: Objective, predictions: Predictions) -> dict[str
         record["optimal_scale"] = {"mean": kappa.mean().item(), "quantiles": quantiles}
     if bool(predictions.logits.isfinite().all()):
         record["rho"] = mean_bias(predictions.logits.numpy(), predictions.labels.numpy())
-    if similarity == "angle" or (similarity == "cosine" and scale != "feature-norm-weight-norm"):
-        labels = predictions.labels[:, None]
-        target = predictions.similarities.gather(1, labels)[:, 0].double().numpy()
-        theta = -target if similarity == "angle" else np.arccos(np.clip(target, -1, 1))
-        degrees = np.clip(np.degrees(theta), 0, 180)
-        record["target_angle"] = {
-            "mean": float(degrees.mean()),
-            "histogram": histogram(degrees).reshape(-1, BIN_WIDTH).sum(1).tolist(),
-            "bin": BIN_WIDTH,
-        }
+        if similarity != "gaussian" and len(degrees := _target_angles(objective, predictions)):
+            record["target_angle"] = {
+                "mean": float(degrees.mean()),
+                "histogram": histogram(degrees).reshape(-1, BIN_WIDTH).sum(1).tolist(),
+                "bin": BIN_WIDTH,
+            }
     return record
+
+
+def _target_angles(objective: Objective, predictions: Predictions) -> FloatArray:
+    """Return the angles to the class weight in degrees, read off cosines and angles."""
+    similarity, scale = objective.spec.similarity.kind, objective.spec.scale.kind
+    if similarity == "linear" or scale == "feature-norm-weight-norm":
+        weights = objective.weight.detach().cpu().double().numpy()
+        return target_angles(predictions.features.numpy(), predictions.labels.numpy(), weights)
+    labels = predictions.labels[:, None]
+    target = predictions.similarities.gather(1, labels)[:, 0].double().numpy()
+    theta = -target if similarity == "angle" else np.arccos(np.clip(target, -1, 1))
+    return np.clip(np.degrees(theta), 0, 180)

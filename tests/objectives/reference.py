@@ -182,6 +182,12 @@ def least_squares_scale(x: Vector, w: Sequence[Vector]) -> float:
     return min(candidates, key=lambda kappa: least_squares_error(x, w, kappa))
 
 
+def batch_scale(xs: Sequence[Vector], w: Sequence[Vector]) -> float:
+    """The candidate with the least sum of errors over a batch."""
+    candidates = [math.exp(-2 + 7 * i / 19) for i in range(20)]
+    return min(candidates, key=lambda k: math.fsum(least_squares_error(x, w, k) for x in xs))
+
+
 def max_softplus(x: Vector, w: Sequence[Vector], y: int, margin: float) -> float:
     z = [dot(x, c) for c in w]
     excess = max(v for i, v in enumerate(z) if i != y) - z[y] + margin

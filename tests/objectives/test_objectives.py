@@ -12,6 +12,7 @@ from marginctl.errors import RequestError
 from marginctl.objectives import available, compose, create, part
 from marginctl.objectives.autograd import Inputs, forward_pass
 from marginctl.objectives.functional import ObjectiveFunction
+from marginctl.objectives.least_squares import batch_scale
 from marginctl.objectives.parsing import parse
 from tests.objectives import reference
 
@@ -45,6 +46,8 @@ ALL = [
     "cosine-learned",
     "cosine-ls",
     "cosine-ls:pool=batch",
+    "cosine-ls:pool=least-mean-error",
+    "cosine-ls:pool=running-mean",
     "sphereface",
     "sphereface:annealing=5,margin=3",
     "l-softmax",
@@ -129,8 +132,10 @@ def expected(name, module, x, y):
         return [reference.adacos(r, ws, t, module.log_scale.exp().item()) for r, t in rows]
     if kind == "cosine-ls":
         scales = [reference.least_squares_scale(r, ws) for r, _ in rows]
-        if options["pool"] == "batch":
+        if options["pool"] in ("batch", "running-mean"):  # the first batch's mean
             scales = [math.fsum(scales) / len(scales)] * len(scales)
+        if options["pool"] == "least-mean-error":
+            scales = [reference.batch_scale(xs, ws)] * len(scales)
         return [reference.adacos(r, ws, t, s) for (r, t), s in zip(rows, scales, strict=True)]
     if kind == "gradient-decay":
         bias = module.bias.tolist() if module.bias is not None else [0.0] * len(ws)
@@ -328,7 +333,48 @@ def test_adacos_scale_and_centers_follow_the_papers_over_batches():
         torch.testing.assert_close(cent.centers, torch.tensor(centers, dtype=torch.float64))
 
 
-@pytest.mark.parametrize("name", ["adacos", "center"])
+def test_the_running_mean_of_kappa_follows_the_batches():
+    """The plain mean of the first ten batches, then a tenth of each; predictions use it."""
+    module, expected = objective("cosine-ls:pool=running-mean"), 0.0
+    for step in range(1, 14):
+        x, y = batch(1 + step % 5, seed=step)
+        kappa = [reference.least_squares_scale(r, module.weight.tolist()) for r in x.tolist()]
+        expected += (math.fsum(kappa) / len(kappa) - expected) / min(step, 10)
+        module(x, y)
+        assert module.scale.item() == pytest.approx(expected, rel=1e-12)
+    torch.testing.assert_close(module.logits(x), module.similarities(x) * expected)
+
+
+@pytest.mark.parametrize("pool", ["batch", "least-mean-error", "running-mean"])
+def test_pooled_scales_of_a_stack_with_masked_rows(pool):
+    """Two leading dimensions; networks of 5, 3, 1 and no valid rows among masked ones."""
+    torch.manual_seed(4)
+    x, w = torch.randn(2, 2, 5, 6).double(), torch.randn(2, 2, 4, 6).double()
+    y, counts = torch.randint(4, (2, 2, 5)), torch.tensor([[5, 3], [1, 0]])
+    valid = (torch.arange(5) < counts[..., None]).flip(-1)
+    function = ObjectiveFunction(parse(f"cosine-ls:pool={pool}").spec, 4)
+    state = function.init_state(w)
+    loss, after, gradient = function.gradient(x, w, y, valid, state, row_weight=valid.double())
+    for i, j in [(0, 0), (0, 1), (1, 0)]:
+        rows, weights = x[i, j][valid[i, j]].tolist(), w[i, j].tolist()
+        kappa = [reference.least_squares_scale(row, weights) for row in rows]
+        scale = math.fsum(kappa) / len(kappa)
+        if pool == "least-mean-error":
+            scale = reference.batch_scale(rows, weights)
+        if pool == "running-mean":
+            assert after["scale"][i, j].item() == pytest.approx(scale, rel=1e-12)
+        targets = y[i, j][valid[i, j]].tolist()
+        expected = [
+            reference.adacos(r, weights, t, scale) for r, t in zip(rows, targets, strict=True)
+        ]
+        assert loss[i, j][valid[i, j]].tolist() == pytest.approx(expected, rel=1e-10)
+    assert not gradient.features[1, 1].any()
+    assert not gradient.weights[1, 1].any()
+    for key, value in state.items():
+        assert after[key][1, 1] == value[1, 1]
+
+
+@pytest.mark.parametrize("name", ["adacos", "center", "cosine-ls:pool=running-mean"])
 def test_evaluation_changes_no_state(name):
     module = objective(name).eval()
     before = copy.deepcopy(module.state_dict())
@@ -477,7 +523,7 @@ def test_logits_and_predictions_are_free_of_the_margin(name):
         "learned": lambda: 16.0,
         "adacos": lambda: module.scale,
         "adacos-fixed": lambda: math.sqrt(2) * math.log(3),
-        "least-squares": lambda: module.optimal_scale(x)[:, None],
+        "least-squares": lambda: 16.0 if "running" in name else module.optimal_scale(x)[:, None],
         "feature-norm": lambda: x.norm(dim=1, keepdim=True),
         "feature-norm-weight-norm": lambda: x.norm(dim=1, keepdim=True),
     }[spec.scale.kind]()
@@ -546,13 +592,21 @@ def test_edges_are_finite_and_agree_with_float64(name, dtype, autocast):
             assert features.grad.isfinite().all()
             assert module.weight.grad.isfinite().all()
             want = wide(narrow.double(), y, reduction="none").detach()
-            if name.startswith("cosine-ls"):  # the scales may differ where candidates are as good
+            if name.startswith("cosine-ls") and "running" not in name:
+                # the scales may differ where candidates are as good
                 scale = module.optimal_scale(narrow).double()
                 best = wide.optimal_scale(narrow.double())
+                cosines = wide.similarities(narrow.double()).detach()
+                if "error" in name:
+                    scale, best = (
+                        batch_scale(m.similarities(f).detach(), f, m.weight.detach(), None).double()
+                        for m, f in ((module, narrow.float()), (wide, narrow.double()))
+                    )
                 errors = [ls_error(narrow.double(), w, k) for k in (scale, best)]
+                if "error" in name:
+                    errors = [e.mean() for e in errors]
                 assert (errors[0] <= errors[1] + 1e-6).all()
                 scale = scale.mean() if "batch" in name else scale[:, None]
-                cosines = wide.similarities(narrow.double()).detach()
                 want = F.cross_entropy(cosines * scale, y, reduction="none")
             # Near cos = +-1 the angle itself is only good to the root of the rounding.
             tolerance = {"rtol": 1e-5, "atol": 0.05 if "arc" in name else 1e-4}

@@ -70,8 +70,8 @@ def test_a_run_folder_explains_itself(trained):
         assert [line["epoch"] for line in lines] == [1, 2, 3]
         assert all(0 < line["lr"] <= 0.1 for line in lines)
         assert {"top1", "top5", "nll", "n", "collapsed"} == set(lines[0]["test"])
+        assert sum(lines[0]["objective"]["target_angle"]["histogram"]) == 360
         if "cosine" in about["objective"]:
-            assert sum(lines[0]["objective"]["target_angle"]["histogram"]) == 360
             assert lines[-1]["objective"]["scale"] != lines[0]["objective"]["scale"]
         result = json.loads((run.parent / "result.json").read_text())
         assert result["last"]["epoch"] == 3

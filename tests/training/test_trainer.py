@@ -201,8 +201,34 @@ def test_the_state_of_the_objective_is_recorded():
     own = -tested.similarities.gather(1, tested.labels[:, None]).mean().item()
     mean = objective_record(angle.objective, tested)["target_angle"]["mean"]
     assert mean == pytest.approx(own * 180 / torch.pi, abs=1e-3)
+    means = trainer("l-gm")
+    assert "target_angle" not in objective_record(means.objective, means.predict())
+
+
+@pytest.mark.parametrize("name", ["soft:bias=true", "l-softmax", "cosine", "arcgrad", "sphereface"])
+def test_the_target_angle_is_that_of_the_feature_and_its_class_weight(name):
+    """Against the arccosine in float64; a zero feature has no angle."""
+    network = trainer(name)
+    if network.objective.bias is not None:
+        network.objective.bias.data.fill_(7)
+    tested = network.predict()
+    x, w = tested.features.double(), network.objective.weight.detach().double()
+    cosine = torch.cosine_similarity(x, w[tested.labels])
+    expected = torch.rad2deg(cosine.clamp(-1, 1).acos())
+    found = objective_record(network.objective, tested)["target_angle"]
+    assert found["mean"] == pytest.approx(expected.mean().item(), abs=1e-2)
+    bins = torch.histc(expected, 18, 0, 180).long().tolist()
+    assert sum(abs(a - b) for a, b in zip(found["histogram"], bins, strict=True)) <= 2
+    assert sum(found["histogram"]) == 21
+
+
+def test_zero_features_have_no_target_angle():
     soft = trainer("soft")
-    assert "target_angle" not in objective_record(soft.objective, soft.predict())
+    tested = soft.predict()
+    tested.features[:5] = 0
+    assert sum(objective_record(soft.objective, tested)["target_angle"]["histogram"]) == 16
+    tested.features.zero_()
+    assert "target_angle" not in objective_record(soft.objective, tested)
 
 
 def test_hits_break_ties_as_argmax():

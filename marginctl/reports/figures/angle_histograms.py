@@ -34,7 +34,9 @@ class Histogram:
 
 def angle_histograms(table: SeedTable, omissions: Omissions) -> Figure | None:
     """Draw the first, the middle and the last epoch in columns, the objectives in rows."""
-    reason = "no objective.target_angle by epoch: objectives on a cosine or an angle record it"
+    reason = (
+        "no objective.target_angle by epoch: all objectives but those with class means record it"
+    )
     by_group = available(table.groups, _first_middle_last, omissions, reason)
     columns = max(map(len, by_group.values()), default=0)
     highest = max((h.percent.max() for by in by_group.values() for h in by.values()), default=0.0)

@@ -43,7 +43,6 @@ def test_a_file_per_kind_or_a_reason(store, tmp_path):
     )
     assert all(p.read_bytes().startswith(b"\x89PNG") for p in written)
     assert [line.split(": ")[:3] for line in skipped] == [
-        ["share", "angles", "lm-softmax:strength=0.5 (in 2 rows)"],
         ["share", "scale", "lm-softmax:strength=0.5 (in 2 rows)"],
         ["share", "example", "lm-softmax:strength=0.5 (in 2 rows)"],
         ["share", "option-sweep", "no two objectives differ in one option that is a number"],
@@ -95,15 +94,15 @@ def test_the_same_runs_give_the_same_bytes(store, tmp_path):
 
 
 def test_the_command_lists_files_and_omissions(marginctl, store, tmp_path):
-    arguments = ("report", store, "--figures", tmp_path, "--kind", "rho", "--kind", "angles")
+    arguments = ("report", store, "--figures", tmp_path, "--kind", "angles", "--kind", "scale")
     ran = marginctl(*arguments, "--figure-format", "svg", "--format", "json")
     assert ran.status == 0
     assert ran.json["command"] == "report"
     assert ran.err.splitlines() == [
-        f"wrote {tmp_path}/share-rho.svg",
         f"wrote {tmp_path}/share-angles.svg",
-        "figure omitted: share: angles: lm-softmax:strength=0.5 (in 2 rows): no "
-        "objective.target_angle by epoch: objectives on a cosine or an angle record it",
+        f"wrote {tmp_path}/share-scale.svg",
+        "figure omitted: share: scale: lm-softmax:strength=0.5 (in 2 rows): no "
+        "scale by epoch: least-squares, learned and AdaCos's scales record it",
     ]
     nothing = marginctl("report", store, "--paper", "arcgrad", "--figures", tmp_path / "none")
     assert nothing.status == 0
