@@ -235,8 +235,41 @@ def test_plotted_features_have_both_signs():
     assert (features < 0).any()
 
 
-def test_batch_normalisation_of_vgg16_mod_is_that_of_the_port():
-    network = create_backbone(ModelSpec.parse("vgg16-mod"), 3, 32)
-    layers = [m for m in network.modules() if isinstance(m, nn.BatchNorm1d | nn.BatchNorm2d)]
-    assert len(layers) == 15
-    assert {layer.eps for layer in layers} == {1e-4}
+def vgg16_mod_of_the_port() -> nn.Sequential:
+    """The layers of vgg16bow_bn in the author's port (tk1980/LargeMarginInSoftmax, models/vgg.py).
+
+    Written anew from their list: 3x3 convolutions by stage, pooling between stages, a 1x1
+    convolution to 4096, an average over all pixels, a hidden layer; eps is 1e-4 throughout.
+    """
+    layers: list[nn.Module] = []
+    inputs = 3
+    for number in (64, 64, 0, 128, 128, 0, 256, 256, 256, 0, 512, 512, 512, 0, 512, 512, 512, 4096):
+        if not number:
+            layers.append(nn.MaxPool2d(kernel_size=2, stride=2))
+            continue
+        size = 1 if number == 4096 else 3
+        layers.append(nn.Conv2d(inputs, number, size, padding=(size - 1) // 2))
+        layers += [nn.BatchNorm2d(number, eps=1e-4), nn.ReLU()]
+        inputs = number
+    layers += [nn.AdaptiveAvgPool2d((1, 1)), nn.Flatten()]
+    layers += [nn.Linear(4096, 4096), nn.BatchNorm1d(4096, eps=1e-4), nn.ReLU()]
+    return nn.Sequential(*layers)
+
+
+def test_the_features_of_vgg16_mod_are_those_of_the_port():
+    """The same weights in the same order, in training and in evaluation, in float64."""
+    torch.manual_seed(0)
+    network = create_backbone(ModelSpec.parse("vgg16-mod"), 3, 32).double()
+    port = vgg16_mod_of_the_port().double()
+    for (name, mine), theirs in zip(
+        network.state_dict().items(), port.state_dict().values(), strict=True
+    ):
+        if "running" not in name and mine.dim() == 1:
+            mine.add_(0.2 * torch.rand_like(mine))
+        theirs.copy_(mine)
+    images = torch.randn(2, 3, 32, 32, dtype=torch.float64)
+    with torch.no_grad():
+        torch.testing.assert_close(network(images), port(images), rtol=0, atol=1e-10)
+        found, expected = network.eval()(images), port.eval()(images)
+    assert expected.std() > 0.01
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)
