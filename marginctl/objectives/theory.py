@@ -45,6 +45,22 @@ def sparse_scale(
     return odds / similarity
 
 
+def least_squares_coefficients(feature: ArrayLike, weights: ArrayLike) -> NDArray[np.float64]:
+    """Return the (C,) coefficients of class weights that best rebuild a feature.
+
+    Temperature, supplement, eq. 25: the alpha of the simplex with the least |x - sum_c alpha_c w_c|
+    for a feature x (d,) and weights w (C, d) of length 1. With u >= 0 that minimizes
+    |sum_c u_c (w_c - x)|^2 + (sum_c u_c - 1)^2, alpha is u / sum_c u_c.
+    """
+    from scipy.optimize import nnls  # a tenth of a second that training does not need
+
+    x, w = np.asarray(feature, np.float64), np.asarray(weights, np.float64)
+    x, w = x / np.linalg.norm(x), w / np.linalg.norm(w, axis=1, keepdims=True)
+    system = np.vstack([(w - x).T, np.ones(len(w))])
+    u, _ = nnls(system, np.append(np.zeros(len(x)), 1.0))
+    return np.asarray(u / u.sum())
+
+
 def adacos_scale(num_classes: int) -> float:
     """Return AdaCos's fixed scale sqrt(2) ln(C - 1), 0 for two classes (ArcGrad, eq. 10, l = 0)."""
     return math.sqrt(2) * math.log(num_classes - 1)

@@ -1,5 +1,6 @@
 """What the papers derive of their methods."""
 
+import itertools
 import math
 
 import numpy as np
@@ -9,6 +10,7 @@ from torch.nn import functional as F  # noqa: N812
 
 from marginctl.objectives import theory
 from marginctl.objectives.describe import describe
+from marginctl.objectives.least_squares import least_squares_scale
 from marginctl.objectives.parsing import parse
 
 
@@ -35,6 +37,102 @@ def test_equation_29_is_the_scale_of_that_softmax():
         z = torch.zeros(50, dtype=torch.float64)
         z[:m] = 0.2
         assert (kappa * z).softmax(0)[:m].sum().item() == pytest.approx(0.95)
+
+
+def unit(vectors):
+    return vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
+
+
+def rebuilding_error(alpha, x, w):
+    return np.square(x - alpha @ w).sum() / 2
+
+
+def by_support(x, w):
+    """The simplex's best point: of all sets of classes, the feasible one with the least error."""
+    best = None
+    for size in range(1, len(w) + 1):
+        for support in map(list, itertools.combinations(range(len(w)), size)):
+            # stationary on the support: G alpha + multiplier = z, and the sum is 1
+            gram = np.ones((size + 1, size + 1))
+            gram[:size, :size], gram[-1, -1] = w[support] @ w[support].T, 0
+            solved = np.linalg.lstsq(gram, np.append(w[support] @ x, 1), rcond=None)[0]
+            alpha = np.zeros(len(w))
+            alpha[support] = solved[:size]
+            error = rebuilding_error(alpha, x, w)
+            if (alpha >= 0).all() and (best is None or error < best[0]):
+                best = error, alpha
+    return best[1]
+
+
+@pytest.mark.parametrize("length", [3, 6, 20])
+def test_equation_25_is_solved(length):
+    """Against a search over all supports."""
+    stream = np.random.default_rng(length)
+    for _ in range(20):
+        w = stream.normal(size=(6, length))
+        x = w[0] + stream.normal(size=length)
+        found = theory.least_squares_coefficients(x, w)
+        expected = by_support(unit(x), unit(w))
+        errors = [rebuilding_error(a, unit(x), unit(w)) for a in (found, expected)]
+        assert errors[0] == pytest.approx(errors[1], abs=1e-12)
+        assert (found >= 0).all()
+        assert found.sum() == pytest.approx(1)
+        if length >= 6:  # else several coefficients may be as good
+            np.testing.assert_allclose(found, expected, atol=1e-9)
+
+
+def by_projection(z):
+    """The point of the simplex next to z: max(z - s, 0), with s so that the sum is 1."""
+    low, high = z.min() - 1, z.max()
+    for _ in range(200):
+        middle = (low + high) / 2
+        low, high = (middle, high) if np.maximum(z - middle, 0).sum() > 1 else (low, middle)
+    return np.maximum(z - low, 0)
+
+
+def features_and_weights(classes, correlation, count):
+    """Features near one class, each with its own weights: orthonormal, moved within few directions.
+
+    Returns:
+        (count, 128) and (count, classes, 128), of length 1.
+    """
+    stream = np.random.default_rng([classes, round(10 * correlation)])
+    basis = np.linalg.qr(stream.normal(size=(128, 128)))[0]
+    few = max(2, classes // 4)
+    mixed = stream.normal(size=(count, classes, few)) @ basis[:few] / math.sqrt(few)
+    w = unit(basis[:classes] + correlation * mixed)
+    noise = stream.uniform(0.2, 2, (count, 1)) * unit(stream.normal(size=(count, 128)))
+    return unit(w[np.arange(count), stream.integers(classes, size=count)] + noise), w
+
+
+def excess_of_softmax(classes, correlation, count=50):
+    """E of softmax at kappa* above the least, as a share of that of equal coefficients."""
+    xs, ws = features_and_weights(classes, correlation, count)
+    z = (ws @ xs[..., None])[..., 0]
+    tensors = (torch.tensor(v) for v in (z[:, None], xs[:, None], ws))
+    alphas = (least_squares_scale(*tensors) * torch.tensor(z)).softmax(-1).numpy()
+    excess, of_equal = 0.0, 0.0
+    for x, w, alpha in zip(xs, ws, alphas, strict=True):
+        least = rebuilding_error(theory.least_squares_coefficients(x, w), x, w)
+        excess += rebuilding_error(alpha, x, w) - least
+        of_equal += rebuilding_error(np.full(classes, 1 / classes), x, w) - least
+    return excess / of_equal
+
+
+def test_softmax_is_near_the_least_squares_with_few_orthogonal_weights():
+    """Temperature, supplement, Sec. 5.1: (25) becomes (26), and softmax comes near to it.
+
+    With 5 and 10 classes it comes nearer as the weights get less correlated. With 100 it does not:
+    the softmax is less sparse than the solution, whatever the weights.
+    """
+    for x, w in zip(*features_and_weights(10, 0, 20), strict=True):
+        exact = theory.least_squares_coefficients(x, w)
+        np.testing.assert_allclose(exact, by_projection(w @ x), atol=1e-9)
+    for classes, nearly_orthogonal, correlated in ((5, 0.02, 0.07), (10, 0.05, 0.08)):
+        shares = [excess_of_softmax(classes, correlation, 400) for correlation in (0, 0.3, 3)]
+        assert shares == sorted(shares)
+        assert shares[0] < nearly_orthogonal < correlated < shares[-1]
+    assert excess_of_softmax(100, 0) > excess_of_softmax(100, 3) > 0.07
 
 
 def test_adacos_scale():
