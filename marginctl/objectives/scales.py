@@ -132,9 +132,9 @@ class AdaCos(Scale):
 class LeastSquares(Scale):
     """Each sample's kappa*, the candidate with the least reconstruction error, without gradient.
 
-    See `least_squares_scale`. Eq. 10 defines kappa* for one sample (`pool` = `sample`); the
-    paper's text available to us does not say whether a batch shares one scale. Three pools of
-    ours do: `batch`, the mean of its samples' kappa*; `least-mean-error`, the candidate with the
+    See `least_squares_scale`. The paper's abstract optimizes it at each sample (`pool` = `sample`);
+    its text available to us does not say whether the loss uses one scale of a batch. Three pools
+    of ours do: `batch`, the mean of its samples' kappa*; `least-mean-error`, the candidate with the
     least mean error over the batch; `running-mean`, the mean of the first ten batches' means, which
     then moves by a tenth at each batch. A scale of a batch scales training alone: predictions use
     each sample's own, and those of `running-mean` its current value, 16 before the first batch.
