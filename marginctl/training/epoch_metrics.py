@@ -176,4 +176,4 @@ def _target_angles(objective: Objective, predictions: Predictions) -> FloatArray
     labels = predictions.labels[:, None]
     target = predictions.similarities.gather(1, labels)[:, 0].double().numpy()
     theta = -target if similarity == "angle" else np.arccos(np.clip(target, -1, 1))
-    return np.clip(np.degrees(theta), 0, 180)
+    return np.asarray(np.clip(np.degrees(theta), 0, 180))
