@@ -139,6 +139,13 @@ BACKBONES = Registry(
         "resnet50": _resnet(50, (3, 4, 6, 3), bottleneck=True),
         "wrn-28-10": _wide_resnet(28, 10),
         "wrn-16-8": _wide_resnet(16, 8),
+        "cifar-cnn": BackboneEntry(
+            "three convolutions and a residual block, ours, for CIFAR on CPUs; after Page (2018)",
+            f"{_BACKBONES}.residual:CifarCNN",
+            min_size=8,
+            options={"width": _WIDTH},
+            stages=Stages(extra="layers.3"),  # the residual block is stage 4
+        ),
         "mnist-cnn": BackboneEntry(
             "three convolutions and a linear feature, ours; features of length 2 can be plotted",
             f"{_BACKBONES}.plain:MnistCNN",

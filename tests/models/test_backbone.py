@@ -110,6 +110,8 @@ def test_torchvision_takes_three_channels():
         ("layer13:width=0.25", 32),
         ("layer13:width=0.001", 1),
         ("resnet18", 512),
+        ("cifar-cnn", 128),
+        ("cifar-cnn:width=0.5", 64),
         ("resnet50", 2048),
         ("wrn-28-10", 640),
         ("wrn-16-8", 512),
@@ -179,7 +181,7 @@ def test_the_seed_alone_decides_the_weights(model):
     assert any(not torch.equal(first[key], other[key]) for key in first)
 
 
-@pytest.mark.parametrize("name", ["layer13", "resnet18", "vgg16", "mobilenet"])
+@pytest.mark.parametrize("name", ["layer13", "cifar-cnn", "resnet18", "vgg16", "mobilenet"])
 def test_convolutions_start_as_kaimings_by_fan_out(name):
     for layer in seeded(name).modules():
         if isinstance(layer, nn.Conv2d):
@@ -223,7 +225,7 @@ def test_mobilenet_halves_large_images_once_more(size, left):
     assert maps.shape == (1, 1024, left, left)
 
 
-@pytest.mark.parametrize(("name", "left"), [("resnet50", 4), ("wrn-28-10", 8)])
+@pytest.mark.parametrize(("name", "left"), [("cifar-cnn", 4), ("resnet50", 4), ("wrn-28-10", 8)])
 def test_residual_networks_halve_between_stages(name, left):
     maps = on_meta(name).layers(torch.empty(1, 3, 32, 32, device="meta"))
     assert maps.shape[2:] == (left, left)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from marginctl.models.backbones.layers import Pooled, convolution
+from marginctl.models.backbones.layers import Pooled, convolution, scaled
 
 
 class ResNet(Pooled):
@@ -62,6 +62,38 @@ def _bottleneck(inputs: int, inner: int, stride: int) -> nn.Sequential:
         convolution(inner, inner, stride=stride),
         convolution(inner, 4 * inner, 1, relu=False),
     )
+
+
+class CifarCNN(Pooled):
+    """Three convolutions, each with max pooling, then a residual block; ours, for CPUs.
+
+    A smaller relative of Page's ResNet-9 (2018, "How to train your ResNet"). The first convolution
+    already pools, so that the work is at few pixels; pooling precedes batch normalisation and ReLU,
+    which then have a quarter of the pixels.
+    """
+
+    def __init__(self, channels: int, image_size: int, *, width: float) -> None:
+        layers: list[nn.Module] = []
+        inputs = channels
+        for outputs in (scaled(c, width) for c in (32, 64, 128)):
+            layer, *rest = convolution(inputs, outputs)
+            layers.append(nn.Sequential(layer, nn.MaxPool2d(2), *rest))
+            inputs = outputs
+        super().__init__(nn.Sequential(*layers, _ActiveBlock(inputs)), inputs)
+
+
+class _ActiveBlock(nn.Module):
+    """x + branch(x); the branch is two convolutions, both followed by a ReLU."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.branch = nn.Sequential(
+            convolution(channels, channels), convolution(channels, channels)
+        )
+
+    def forward(self, maps: Tensor) -> Tensor:
+        out: Tensor = maps + self.branch(maps)
+        return out
 
 
 class WideResNet(Pooled):
