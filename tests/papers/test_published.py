@@ -1,5 +1,6 @@
 """The published numbers, typed from the papers a second time, and what is around them."""
 
+import json
 import math
 from pathlib import Path
 
@@ -275,6 +276,15 @@ def test_every_claim_and_table_names_recipes_and_tests_that_there_are():
             assert set(table.recipes) <= set(shipped_recipes())
     claims = {p.name: len(p.claims) for p in papers()}
     assert claims == {"arcgrad": 16, "gradient-decay": 10, "large-margin": 16, "temperature": 13}
+
+
+def test_the_evidence_of_every_claim_is_in_its_file():
+    for paper in papers():
+        for evidence in (c.evidence for c in paper.claims if c.evidence):
+            path = ROOT / "recipes" / paper.name / str(evidence.file)
+            text = path.read_text()
+            if path.suffix == ".json":
+                assert json.loads(text)["commit"].startswith(str(evidence.commit)), path
 
 
 def claim(keys):
