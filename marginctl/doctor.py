@@ -31,13 +31,10 @@ TEST_EXTRA = "test"  # for developers only
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one check.
-
-    Attributes:
-        state: `ok`; `note`, which limits some commands; or `problem`, which stops all.
-    """
+    """The result of one check."""
 
     topic: str  # what was checked
+    # `ok`; `note`, which limits some commands; or `problem`, which stops all
     state: Literal["ok", "note", "problem"]
     text: str  # what was found
     advice: str | None = None  # a suggested fix or next command, or None

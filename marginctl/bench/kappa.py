@@ -21,11 +21,7 @@ SEARCH_CALLS = 5  # per round, whose mean is taken: one is too short for the clo
 
 
 class Shape(BaseModel):
-    """The shape of a training step.
-
-    Attributes:
-        cpu_batch_size: images of the step that is timed on a CPU, where a full batch takes minutes.
-    """
+    """The shape of a training step."""
 
     model_config = STRICT
 
@@ -34,6 +30,7 @@ class Shape(BaseModel):
     image_size: Count
     classes: Count
     batch_size: Count
+    # images of the step that is timed on a CPU, where a full batch takes minutes
     cpu_batch_size: Count
 
 

@@ -29,29 +29,17 @@ _HALF_PRECISION = 2**-8  # the same of bfloat16, or of three digits
 
 @dataclass(frozen=True)
 class Outputs:
-    """A classifier's outputs and the labels.
+    """A classifier's outputs and the labels."""
 
-    Attributes:
-        name: of the file or run, for messages.
-        kind: of the values; never guessed.
-        values: (N, C), float32 or float64.
-        labels: (N,), from 0 to C - 1.
-        data: a digest of the images, where it is known.
-        note: a remark for readers.
-        classes: the names of the classes, where they have names.
-        remarks: what a user should know about the values and labels.
-        network: the trial and the step of the network, where they are known.
-    """
-
-    name: str
-    kind: Kind
-    values: NDArray[Any]
-    labels: Labels
-    data: str | None = None
-    note: str | None = None
-    classes: tuple[str, ...] | None = None
-    remarks: tuple[str, ...] = ()
-    network: str | None = None
+    name: str  # of the file or run, for messages
+    kind: Kind  # of the values; never guessed
+    values: NDArray[Any]  # (N, C), float32 or float64
+    labels: Labels  # (N,), from 0 to C - 1
+    data: str | None = None  # a digest of the images, where it is known
+    note: str | None = None  # a remark for readers
+    classes: tuple[str, ...] | None = None  # the names of the classes, where they have names
+    remarks: tuple[str, ...] = ()  # what a user should know about the values and labels
+    network: str | None = None  # the trial and the step of the network, where they are known
 
     @property
     def num_classes(self) -> int:
@@ -82,34 +70,23 @@ class Outputs:
 
 @dataclass(frozen=True)
 class Predictions:
-    """Predicted classes and probabilities.
-
-    Attributes:
-        confidence: (N,) probabilities of the predicted `classes`.
-        probabilities: (N, C).
-        logits: (N, C) whose softmax the probabilities are; None where there are none.
-    """
+    """Predicted classes and probabilities."""
 
     classes: Labels
-    confidence: FloatArray
-    probabilities: FloatArray
+    confidence: FloatArray  # (N,) probabilities of the predicted `classes`
+    probabilities: FloatArray  # (N, C)
+    # (N, C) whose softmax the probabilities are; None where there are none
     logits: NDArray[Any] | None = None
 
 
 @dataclass(frozen=True)
 class Fit:
-    """The fitted parameters of a calibration method.
+    """The fitted parameters of a calibration method."""
 
-    Attributes:
-        parameters: by name: numbers and lists of numbers, as JSON has them.
-        converged: whether the optimum was found; True for a closed form.
-        note: why not, or another remark.
-        details: of the solver: iterations, gradient norm, NLL on the fitting samples.
-    """
-
-    parameters: Mapping[str, Any]
-    converged: bool = True
-    note: str | None = None
+    parameters: Mapping[str, Any]  # by name: numbers and lists of numbers, as JSON has them
+    converged: bool = True  # whether the optimum was found; True for a closed form
+    note: str | None = None  # why not, or another remark
+    # of the solver: iterations, gradient norm, NLL on the fitting samples
     details: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -31,19 +31,12 @@ SUFFIXES = (".npz", ".csv", ".tsv", ".txt", ".gz", ".bz2", ".xz")
 
 @dataclass(frozen=True)
 class OutputsSummary:
-    """What `calibrate` reads from a file or a run.
-
-    Attributes:
-        rows: the number of samples.
-        classes: the number of classes.
-        form: logits or probabilities.
-        remarks: what a user should know about them.
-    """
+    """What `calibrate` reads from a file or a run."""
 
     rows: int
     classes: int
-    form: Kind
-    remarks: list[str]
+    form: Kind  # logits or probabilities
+    remarks: list[str]  # what a user should know about them
 
     def as_json(self) -> dict[str, Any]:
         return {"kind": "outputs", **asdict(self)}

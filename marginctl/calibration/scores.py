@@ -19,21 +19,13 @@ _BLOCK_SIZE = 2**22  # counts of bootstrap samples: 32 MiB
 
 @dataclass(frozen=True)
 class Scores:
-    """Scores of one calibrator on one set of samples; fractions, and the NLL in nats.
+    """Scores of one calibrator on one set of samples; fractions, and the NLL in nats."""
 
-    Attributes:
-        values: by metric; None with its reason.
-        intervals: (low, high) by metric, with bootstrap samples.
-        reasons: of missing values, by metric.
-        reliability: bins of equal width, for a diagram.
-        classes: (N,) predicted.
-    """
-
-    values: dict[str, float | None]
-    intervals: dict[str, tuple[float, float]]
-    reasons: dict[str, str]
-    reliability: Reliability
-    classes: Labels
+    values: dict[str, float | None]  # by metric; None with its reason
+    intervals: dict[str, tuple[float, float]]  # (low, high) by metric, with bootstrap samples
+    reasons: dict[str, str]  # of missing values, by metric
+    reliability: Reliability  # bins of equal width, for a diagram
+    classes: Labels  # (N,) predicted
 
 
 def bootstrap_weights(n: int, n_bootstrap: int, seed: int) -> Iterator[FloatArray]:

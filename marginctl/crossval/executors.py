@@ -49,18 +49,13 @@ class CancelledTrainingError(Exception):
 
 @dataclass(frozen=True)
 class TrainedStack:
-    """The results of a stack and the requested outputs.
+    """The results of a stack and the requested outputs."""
 
-    Attributes:
-        result: of all its networks.
-        predictions, arrays: for predictions.csv and networks.npz, where requested.
-        choices: of a tuned stack or a baseline, one of each network.
-    """
-
-    result: StackResult
+    result: StackResult  # of all its networks
+    # for predictions.csv and networks.npz, where requested
     predictions: list[tuple[Any, ...]] | None = None
     arrays: dict[str, Any] | None = None
-    choices: Sequence[Choice] = ()
+    choices: Sequence[Choice] = ()  # of a tuned stack or a baseline, one of each network
 
 
 class _CostReporter:

@@ -21,17 +21,12 @@ from marginctl.crossval.stacked_trainer import train_stack
 
 @dataclass(frozen=True)
 class TunedStack:
-    """The networks of a stack with their chosen candidates.
+    """The networks of a stack with their chosen candidates."""
 
-    Attributes:
-        result: of the networks, by network number.
-        networks: the trained networks, a stack for each group of stackable candidates.
-        choices: of each network, by network number.
-    """
-
-    result: StackResult
+    result: StackResult  # of the networks, by network number
+    # the trained networks, a stack for each group of stackable candidates
     networks: list[StackedNetworks]
-    choices: list[Choice]
+    choices: list[Choice]  # of each network, by network number
 
 
 def train_tuned(stack: Stack, device: str, report_cost: Callable[[float], None]) -> TunedStack:

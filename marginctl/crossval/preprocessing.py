@@ -23,16 +23,11 @@ MIN_ROWS, MIN_FRACTION = 5, 1 / 200
 
 @dataclass(frozen=True)
 class Layout:
-    """The columns of `expand`, by the numbers of the table's columns.
+    """The columns of `expand`, by the numbers of the table's columns."""
 
-    Attributes:
-        numeric: the columns of numbers.
-        missing: of these, the ones whose missing values a column marks.
-        categories: the codes that have a column of their own, by the categorical column.
-    """
-
-    numeric: Sequence[int]
-    missing: Sequence[int]
+    numeric: Sequence[int]  # the columns of numbers
+    missing: Sequence[int]  # of these, the ones whose missing values a column marks
+    # the codes that have a column of their own, by the categorical column
     categories: Mapping[int, Sequence[int]]
 
     @property

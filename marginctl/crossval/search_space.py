@@ -24,16 +24,11 @@ IntArray = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Setting:
-    """One protocol of a grid.
+    """One protocol of a grid."""
 
-    Attributes:
-        number: from 1, in the order of the grid, whichever settings are sampled.
-        changed: the keys of the grid with this setting's values.
-    """
-
-    number: int
+    number: int  # from 1, in the order of the grid, whichever settings are sampled
     protocol: Protocol
-    changed: dict[str, Any]
+    changed: dict[str, Any]  # the keys of the grid with this setting's values
 
     def with_repeats(self, repeats: int) -> "Setting":
         protocol = self.protocol.model_copy(update={"repeats": repeats})

@@ -52,41 +52,29 @@ class StackTuning:
 
 @dataclass(frozen=True)
 class Choice:
-    """The setting that a network or a baseline has chosen.
-
-    Attributes:
-        candidate: its index.
-        inner_accuracy: in percent over all inner folds.
-    """
+    """The setting that a network or a baseline has chosen."""
 
     candidate: int
-    inner_accuracy: float
+    inner_accuracy: float  # in percent over all inner folds
 
 
 @dataclass(frozen=True)
 class StackResult:
-    """The results of S networks, by variant and by network number (repeat * folds + fold).
+    """The results of S networks, by variant and by network number (repeat * folds + fold)."""
 
-    Attributes:
-        correct, tested: (S,) correctly classified test rows, and all of them.
-        metrics: (S, M) the metrics of `fold_metrics`, NaN where not defined; M is 0 if the stack
-            is not `measured`.
-        confusion: (S, C, C) test rows by true and predicted class; (S, 0, 0) if not measured.
-        right: (S, n) whether each test row of a fixed split is classified correctly, if measured;
-            else (S, 0).
-        diverged: (S,) the loss was not finite; the weights are those before that epoch.
-        collapsed: (S,) constant predictions, training rows included.
-        losses: (S, epochs) mean training loss of each epoch.
-    """
-
+    # (S,) correctly classified test rows, and all of them
     correct: IntArray
     tested: IntArray
+    # (S, M) the metrics of `fold_metrics`, NaN where not defined; (S, 0) if not measured
     metrics: FloatArray
+    # (S, C, C) test rows by true and predicted class; (S, 0, 0) if not measured
     confusion: IntArray
+    # (S, n) whether each test row of a fixed split is classified correctly; (S, 0) if not measured
     right: NDArray[np.bool_]
+    # (S,) the loss was not finite; the weights are those before that epoch
     diverged: NDArray[np.bool_]
-    collapsed: NDArray[np.bool_]
-    losses: FloatArray
+    collapsed: NDArray[np.bool_]  # (S,) constant predictions, training rows included
+    losses: FloatArray  # (S, epochs) mean training loss of each epoch
     seconds: float
 
     def select_variant(self, variant: int, num_variants: int) -> "StackResult":
@@ -138,26 +126,21 @@ class Stack:
     How a trial is divided into stacks depends on the protocol and the data set alone, never on
     the other requested trials: a network is always trained in the same stack. On a GPU it depends
     on its memory too, where a trial's networks take more than a share of it.
-
-    Attributes:
-        first, last: the stack holds the networks first .. last - 1, numbered repeat * folds + fold.
-        tuning: candidates of nested cross-validation, if any.
-        custom_splits: splits to use instead of those of the folds.
-        batched_with: the protocols of the stack where there are several, `protocol` among them.
-            They differ only in `VARIANT_KEYS`.
-        measured: whether more than the accuracy is measured.
     """
 
     dataset: TabularDataset
     objective: ParsedObjective | SklearnBaseline
     protocol: Protocol
     seed: int
+    # the stack holds the networks first .. last - 1, numbered repeat * folds + fold
     first: int
     last: int
-    tuning: "StackTuning | None" = None
+    tuning: "StackTuning | None" = None  # candidates of nested cross-validation, if any
+    # splits to use instead of those of the folds
     custom_splits: tuple[NetworkSplit, ...] | None = None
+    # the protocols where there are several, `protocol` among them; they differ in `VARIANT_KEYS`
     batched_with: tuple[Protocol, ...] = ()
-    measured: bool = False
+    measured: bool = False  # whether more than the accuracy is measured
 
     @cached_property
     def networks(self) -> list[NetworkSplit]:

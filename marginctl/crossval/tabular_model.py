@@ -48,47 +48,36 @@ class ColumnRecord(ModelRecord):
 
 
 class TabularRecord(ModelRecord):
-    """The document of a model for a table.
+    """The document of a model for a table."""
 
-    Attributes:
-        data: name and SHA-256 digest of the training table, and its rows that were trained on.
-        label_type: of the classes in Python; files have text.
-        target: the label column; empty where it has no name.
-        decimal_mark: of the training table, where it can be seen.
-        numeric, missing, categories: the `Layout` of the inputs.
-        chosen: the candidate, or the objective where nothing was tuned.
-        inner_accuracy: in percent on the inner folds of all training rows; None if not tuned.
-    """
-
-    data: str
+    data: str  # name and SHA-256 digest of the training table, and its rows that were trained on
     digest: str
     rows: Annotated[int, Field(ge=2)]
     columns: Annotated[list[ColumnRecord], Field(min_length=1)]
     classes: Annotated[list[str], Field(min_length=2)]
+    # of the classes in Python; files have text
     label_type: Literal["text", "int", "float", "bool"] = "text"
-    target: str
-    decimal_mark: str
+    target: str  # the label column; empty where it has no name
+    decimal_mark: str  # of the training table, where it can be seen
+    # the `Layout` of the inputs
     numeric: list[int]
     missing: list[int]
     categories: dict[int, list[int]]
     objective: Objective
     protocol: dict[str, Any]
     seed: int
-    chosen: str
+    chosen: str  # the candidate, or the objective where nothing was tuned
+    # in percent on the inner folds of all training rows; None if not tuned
     inner_accuracy: Percent | None
 
 
 @dataclass(frozen=True, eq=False)
 class TabularModel:
-    """A trained network with its preprocessing.
-
-    Attributes:
-        record: the document.
-        tensors: `center`, `shift`, `factor` and `fill` of the inputs, (d',) each, and the network's
-            weights, with a leading dimension of 1.
-    """
+    """A trained network with its preprocessing."""
 
     record: TabularRecord
+    # `center`, `shift`, `factor` and `fill` of the inputs, (d',) each, and the network's weights,
+    # with a leading dimension of 1
     tensors: Tensors
 
     @cached_property

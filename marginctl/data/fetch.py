@@ -50,19 +50,13 @@ class _LimitedBuffer(io.BytesIO):
 
 @dataclass
 class Downloader:
-    """Downloads data sets into one data folder; remembers unreachable hosts.
-
-    Attributes:
-        data_dir: the data folder.
-        unreachable: the reason for each host that could not be reached.
-        started: when the first request could begin.
-        answered: whether any host has answered.
-    """
+    """Downloads data sets into one data folder; remembers unreachable hosts."""
 
     data_dir: Path
+    # the reason for each host that could not be reached
     unreachable: dict[str, str] = field(default_factory=dict)
-    started: float = field(default_factory=time.monotonic)
-    answered: bool = False
+    started: float = field(default_factory=time.monotonic)  # when the first request could begin
+    answered: bool = False  # whether any host has answered
 
     def fetch(self, name: str) -> str | None:
         """Download a data set; return the reason of a failure, or None.

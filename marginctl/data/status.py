@@ -13,25 +13,15 @@ from marginctl.errors import RequestError
 
 @dataclass(frozen=True)
 class DatasetStatus:
-    """A data set's size and state.
-
-    Attributes:
-        name: the data set's name.
-        classes: the number of classes.
-        features: the number of features; None for images of varying resolution.
-        instances: the number of rows, or of training and test images together.
-        state: `built in`, `present`, `absent` or `corrupt`.
-        path: its folder, where it has one.
-        detail: why it is absent or corrupt.
-    """
+    """A data set's size and state."""
 
     name: str
     classes: int
-    features: int | None
-    instances: int
-    state: str
-    path: str | None = None
-    detail: str | None = None
+    features: int | None  # the number of features; None for images of varying resolution
+    instances: int  # the number of rows, or of training and test images together
+    state: str  # `built in`, `present`, `absent` or `corrupt`
+    path: str | None = None  # its folder, where it has one
+    detail: str | None = None  # why it is absent or corrupt
 
 
 def dataset_status(name: str, data_dir: Path, *, read: bool = True) -> DatasetStatus:

@@ -25,19 +25,16 @@ MAX_LOGIT_BYTES = 4 * 2**30  # of the logits of all test images
 
 @dataclass(frozen=True)
 class Request:
-    """What a command asks for.
-
-    Attributes:
-        options: dotted key -> (option, value); the value is None if the option was not given.
-        tune: whether to tune; None leaves it to the recipe, or to the default of comparisons.
-    """
+    """What a command asks for."""
 
     recipe: str | None
+    # dotted key -> (option, value); the value is None if the option was not given
     options: Mapping[str, tuple[str, Any]]
     overrides: Iterable[str] = ()
     data_dir: Path | None = None
     out: Path = Path("runs")
     device: str = "auto"
+    # whether to tune; None leaves it to the recipe, or to the default of comparisons
     tune: bool | None = None
 
     @property

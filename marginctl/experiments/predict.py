@@ -19,21 +19,13 @@ from marginctl.utils.text import count_noun
 
 @dataclass(frozen=True)
 class NewPredictions:
-    """The predictions of a model for rows or images.
+    """The predictions of a model for rows or images."""
 
-    Attributes:
-        key: `row` or `file`.
-        names: (n,) the number of each row from 1, or the path of each image.
-        classes: the C class names.
-        probabilities: (n, C).
-        remarks: what was guessed, ignored or read as missing, a sentence each.
-    """
-
-    key: str
-    names: list[Any]
-    classes: list[str]
-    probabilities: NDArray[np.float64]
-    remarks: list[str]
+    key: str  # `row` or `file`
+    names: list[Any]  # (n,) the number of each row from 1, or the path of each image
+    classes: list[str]  # the C class names
+    probabilities: NDArray[np.float64]  # (n, C)
+    remarks: list[str]  # what was guessed, ignored or read as missing, a sentence each
 
     @property
     def predicted(self) -> list[str]:

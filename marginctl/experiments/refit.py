@@ -17,14 +17,11 @@ from marginctl.recipe.uci_cv import SklearnBaseline
 
 @dataclass(frozen=True)
 class RefittedModel:
-    """A model to save.
-
-    Attributes:
-        inner_accuracy: mean accuracy in percent of the objective on the inner folds of the
-            cross-validation; None if it was not tuned.
-    """
+    """A model to save."""
 
     model: TabularModel
+    # mean accuracy in percent of the objective on the inner folds of the cross-validation; None if
+    # it was not tuned
     inner_accuracy: float | None
 
     @property

@@ -128,17 +128,11 @@ class TrialContext:
 
 @dataclass(frozen=True)
 class Choice:
-    """What tuning chose for a trial.
+    """What tuning chose for a trial."""
 
-    Attributes:
-        trial: the trial with the chosen objective and learning rate.
-        candidates: how many there were.
-        seconds: of all candidates.
-    """
-
-    trial: Trial
-    candidates: int
-    seconds: float
+    trial: Trial  # the trial with the chosen objective and learning rate
+    candidates: int  # how many there were
+    seconds: float  # of all candidates
 
 
 class TrialRunner:

@@ -15,14 +15,11 @@ R = TypeVar("R", bound=BaseModel)
 
 @dataclass(frozen=True)
 class Task:
-    """A task by import paths, so that listing tasks imports nothing.
-
-    Attributes:
-        prepare: returns the session of a `Request`; None for uci-cv, whose command has its own.
-    """
+    """A task by import paths, so that listing tasks imports nothing."""
 
     schema: str
     result: str
+    # returns the session of a `Request`; None for uci-cv, whose command has its own
     prepare: str | None = None
     estimate: str | None = None  # returns the document of --dry-run for a session
     report: str | None = None  # returns what the command prints of results

@@ -22,23 +22,20 @@ from marginctl.transfer.source import SourceModel
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """One network to train.
-
-    Attributes:
-        reference: the finished run that defines the difficulty of its images, if one is named.
-        scale: the number of a scale that comes from another run, once it is known.
-        source_model: the network that it begins with; None for new weights, and for a second stage
-            until the first one is finished.
-    """
+    """One network to train."""
 
     setting: Mapping[str, Any]
     recipe: ImageRecipe  # of this setting, without a grid
     objective: ParsedObjective
     seed: int
     data: str  # the digest of its training and test images
+    # the finished run that defines the difficulty of its images, if one is named
     reference: ReferenceRun | None = None
+    # the number of a scale that comes from another run, once it is known
     scale: ResolvedScale | None = None
     ood: Sequence[OODDataset] = ()
+    # the network that it begins with; None for new weights, and for a second stage until the first
+    # one is finished
     source_model: SourceModel | None = None
     pairs: Sequence[VerificationPairs] = ()
     first_stage: "Trial | None" = None

@@ -28,15 +28,10 @@ from marginctl.utils.text import count_noun
 
 @dataclass(frozen=True)
 class Rung:
-    """A round of successive halving.
+    """A round of successive halving."""
 
-    Attributes:
-        fraction: of the epochs of the trial, at most.
-        keep: how many candidates are left after it.
-    """
-
-    fraction: float
-    keep: int
+    fraction: float  # of the epochs of the trial, at most
+    keep: int  # how many candidates are left after it
 
     def budget(self, epochs: int) -> tuple[int, float]:
         """Return the epochs of a candidate, and the fraction of the images that it is fitted to.

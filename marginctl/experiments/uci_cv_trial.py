@@ -41,24 +41,19 @@ from marginctl.utils.text import count_noun, join_names
 
 @dataclass(frozen=True, eq=False)
 class CVTrial:
-    """The folds x repeats networks of one cell of the table, for one seed.
-
-    Attributes:
-        batched_with: the protocols that share its stacks, its own among them, as one tuple for all
-            of these trials; empty for a trial alone.
-        measured: whether more than the accuracy is measured.
-        device: that trains it; it is not part of its identity.
-    """
+    """The folds x repeats networks of one cell of the table, for one seed."""
 
     dataset: TabularDataset
     objective: ParsedObjective | SklearnBaseline
     protocol: Protocol
     seed: int
     tuning: StackTuning | None = None
+    # the protocols that share its stacks, its own among them, as one tuple for all of these trials;
+    # empty for a trial alone
     batched_with: tuple[Protocol, ...] = ()
     setting: Setting | None = None
-    measured: bool = False
-    device: str = "cpu"
+    measured: bool = False  # whether more than the accuracy is measured
+    device: str = "cpu"  # that trains it; it is not part of its identity
 
     @property
     def row(self) -> str:

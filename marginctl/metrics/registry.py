@@ -21,34 +21,25 @@ MISS = "misclassification"  # misclassification detection, among the names of OO
 
 @dataclass(frozen=True)
 class Metric:
-    """A number of a result, and how it is shown.
+    """A number of a result, and how it is shown."""
 
-    Attributes:
-        name: in JSON and CSV; `{}` stands for the name of an OOD set or a pair list.
-        label: for a reader, without the unit.
-        direction: which numbers are better; a metric without a direction is not compared.
-        path: the keys of the number in a result, one inside another; in a list they are the `name`
-            of an entry. The default is where the numbers of functions are stored.
-        factor: the shown number divided by the recorded one.
-        group: which table of a report has it.
-        shown_in: `summary`, a column of the table that a training command prints; `before-after`,
-            the same where a source model stands beside; `report`, the tables of reports alone.
-        subject: what is measured where the label does not say it, such as `OOD {}`.
-        function: the import path of `f(*, features, logits, similarities, labels) -> float`, which
-            takes arrays of shape (N, d), (N, C), (N, C) and (N,); C classes, the largest
-            similarity is the prediction.
-    """
-
-    name: str
-    label: str
+    name: str  # in JSON and CSV; `{}` stands for the name of an OOD set or a pair list
+    label: str  # for a reader, without the unit
     unit: Literal["", "%"] = ""
+    # which numbers are better; a metric without a direction is not compared
     direction: Literal["higher", "lower", "none"] = "none"
+    # the keys of the number in a result, one inside another; in a list they are the `name` of an
+    # entry. The default is where the numbers of functions are stored.
     path: tuple[str, ...] = ()
-    factor: float = 1.0
+    factor: float = 1.0  # the shown number divided by the recorded one
     decimals: int = 2
-    group: str = "metrics"
+    group: str = "metrics"  # which table of a report has it
+    # `summary`, a column of the table that a training command prints; `before-after`, the same
+    # where a source model stands beside; `report`, the tables of reports alone
     shown_in: Literal["summary", "before-after", "report"] = "summary"
-    subject: str = ""
+    subject: str = ""  # what is measured where the label does not say it, such as `OOD {}`
+    # the import path of `f(*, features, logits, similarities, labels) -> float`, which takes arrays
+    # of shape (N, d), (N, C), (N, C) and (N,); C classes, the largest similarity is the prediction
     function: str | None = None
 
     @property

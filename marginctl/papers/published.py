@@ -65,21 +65,15 @@ class PublishedMean(PublishedValue):
 
 @dataclass(frozen=True)
 class Quantity:
-    """What a cell holds, and which number of a run fills it.
+    """What a cell holds, and which number of a run fills it."""
 
-    Attributes:
-        metric: `error` is 100 minus the accuracy at `field`.
-        unit: of the number. Runs record angles in degrees.
-        delta: the equivalence margin in that unit: half the width of the range in which another
-            number counts as reproduced. It is our choice; None where we make none.
-        field: the dotted path in result.json of the number that fills the cell.
-    """
-
-    metric: Metric
-    unit: Unit
+    metric: Metric  # `error` is 100 minus the accuracy at `field`
+    unit: Unit  # of the number. Runs record angles in degrees.
     direction: Direction
+    # the equivalence margin in that unit: half the width of the range in which another number
+    # counts as reproduced. It is our choice; None where we make none.
     delta: float | None
-    field: str | None
+    field: str | None  # the dotted path in result.json of the number that fills the cell
 
     @property
     def decimals(self) -> int:
@@ -95,31 +89,23 @@ class Quantity:
 
 @dataclass(frozen=True)
 class PublishedTable:
-    """A table of a paper.
-
-    Attributes:
-        number: as printed, with its part if it has parts.
-        quantity: what its cells hold unless their row or column overrides it.
-        n: repeats behind each number, None if the paper does not give it.
-        recipes: the shipped recipes whose runs fill the table, the preferred one first.
-        cells: the numbers by their labels; None where the number is not available to us. Cells
-            that the paper leaves empty are left out.
-        settings: the cells of a table of settings: text as printed.
-        absent: why no number of the table is available to us, else None.
-        selections, quantities: the selection and the quantity of every cell.
-    """
+    """A table of a paper."""
 
     paper: str
-    number: str
+    number: str  # as printed, with its part if it has parts
     caption: str
-    quantity: Quantity
-    n: int | None
+    quantity: Quantity  # what its cells hold unless their row or column overrides it
+    n: int | None  # repeats behind each number, None if the paper does not give it
+    # the shipped recipes whose runs fill the table, the preferred one first
     recipes: tuple[str, ...]
     rows: tuple[str, ...]
     columns: tuple[str, ...]
+    # the numbers by their labels; None where the number is not available to us. Cells that the
+    # paper leaves empty are left out.
     cells: Mapping[CellKey, PublishedValue | None]
-    settings: Mapping[CellKey, str]
-    absent: str | None
+    settings: Mapping[CellKey, str]  # the cells of a table of settings: text as printed
+    absent: str | None  # why no number of the table is available to us, else None
+    # the selection and the quantity of every cell
     selections: Mapping[CellKey, Selection]
     quantities: Mapping[CellKey, Quantity]
 
@@ -211,24 +197,16 @@ class _Table(_Strict):
 
 
 class Evidence(_Strict):
-    """What runs showed of a claim.
+    """What runs showed of a claim."""
 
-    Attributes:
-        result: the effect, in one sentence with its figures.
-        n: how many of `of` (such as `seed`) are behind each figure.
-        interval: the 95 % interval of the effect.
-        p: adjusted by Holm's procedure.
-        file: in the paper's folder; a page or a recipe where no cells are stored.
-        commit: of the package at the run; None where the file does not say.
-    """
-
-    result: Annotated[str, Field(min_length=1)]
-    n: Annotated[int, Field(ge=1)]
+    result: Annotated[str, Field(min_length=1)]  # the effect, in one sentence with its figures
+    n: Annotated[int, Field(ge=1)]  # how many of `of` (such as `seed`) are behind each figure
     of: str
+    # the 95 % interval of the effect
     interval: Annotated[list[float], Field(min_length=2, max_length=2)] | None = None
-    p: Annotated[float | None, Field(ge=0, le=1)] = None
-    file: str
-    commit: str | None = None
+    p: Annotated[float | None, Field(ge=0, le=1)] = None  # adjusted by Holm's procedure
+    file: str  # in the paper's folder; a page or a recipe where no cells are stored
+    commit: str | None = None  # of the package at the run; None where the file does not say
 
 
 class NeverRun(_Strict):
@@ -246,21 +224,16 @@ ClaimVerdict = Literal[
 
 
 class Claim(_Strict):
-    """A statement of a paper, in our words, and what we found.
-
-    Attributes:
-        place: in a text that we have, or the public source.
-        recipes, command, test: what tests it.
-        reduced: how that differs from the paper's form; None where it does not.
-    """
+    """A statement of a paper, in our words, and what we found."""
 
     id: Annotated[str, Field(pattern=r"^[a-z0-9-]+$")]
     statement: Annotated[str, Field(min_length=1)]
-    place: Annotated[str, Field(min_length=1)]
+    place: Annotated[str, Field(min_length=1)]  # in a text that we have, or the public source
+    # what tests it
     recipes: list[str] = []
     command: Annotated[str | None, Field(pattern=r"^marginctl ")] = None
     test: Annotated[str | None, Field(pattern=r"^tests/[\w/]+\.py::\w+$")] = None
-    reduced: str | None = None
+    reduced: str | None = None  # how that differs from the paper's form; None where it does not
     verdict: ClaimVerdict
     evidence: Evidence | None = None
     never_run: NeverRun | None = None

@@ -41,14 +41,10 @@ INNER_FOLDS = 3  # of tuning and of the baselines, unless the recipe says otherw
 
 @dataclass(frozen=True)
 class SklearnBaseline:
-    """A classifier of scikit-learn that is compared with the objectives.
-
-    Attributes:
-        inner_folds: of the training rows, which choose its setting.
-    """
+    """A classifier of scikit-learn that is compared with the objectives."""
 
     name: str
-    inner_folds: int = INNER_FOLDS
+    inner_folds: int = INNER_FOLDS  # of the training rows, which choose its setting
 
     def __str__(self) -> str:
         return self.name

@@ -29,22 +29,18 @@ CellSeed = tuple[str, str, int]  # row, objective and seed
 
 @dataclass
 class CVRuns:
-    """The runs of one cross-validation recipe under one protocol, which make one table.
-
-    Attributes:
-        paper, table: the published table that the recipe reproduces.
-        protocol: without the keys of the grid, which make the rows.
-        grid: the values that the recipe tries, by these keys.
-        tune: what is tuned inside the training rows, None without tuning.
-    """
+    """The runs of one cross-validation recipe under one protocol, which make one table."""
 
     task = "uci-cv"
 
     recipe: str
+    # the published table that the recipe reproduces
     paper: str | None
     table: str | None
-    protocol: dict[str, Any]
+    protocol: dict[str, Any]  # without the keys of the grid, which make the rows
+    # the values that the recipe tries, by these keys
     grid: dict[str, list[Any]] = field(default_factory=dict)
+    # what is tuned inside the training rows, None without tuning
     tune: dict[str, Any] | None = None
     runs: dict[CellSeed, Run] = field(default_factory=dict)
 
@@ -97,20 +93,16 @@ def _in_order(names: set[str], order: Iterable[str]) -> list[str]:
 
 @dataclass
 class TrainingRuns:
-    """The runs of one image recipe with the same settings, which make one table.
-
-    Attributes:
-        paper, table: the published table that the recipe reproduces.
-        training: the sections of the recipe without the keys that make the rows.
-        source_model: of runs with a baseline: the network that they began with.
-    """
+    """The runs of one image recipe with the same settings, which make one table."""
 
     task = "train"
 
     recipe: str
+    # the published table that the recipe reproduces
     paper: str | None
     table: str | None
-    training: dict[str, Any]
+    training: dict[str, Any]  # the sections of the recipe without the keys that make the rows
+    # of runs with a baseline: the network that they began with
     source_model: SourceModel | None = None
     runs: dict[CellSeed, Run] = field(default_factory=dict)
 

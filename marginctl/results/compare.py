@@ -23,43 +23,32 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True)
 class Comparison:
-    """One objective against the baseline in one row of a table, or over all rows.
-
-    Attributes:
-        row: a data set, or data and model; None over all data sets.
-        n: how many pairs: folds, samples of one test set, data sets, or seeds that both have.
-        difference: the objective minus the baseline in the metric's unit: the mean over the pairs;
-            over data sets the median. None without pairs.
-        mean: of the differences.
-        interval: of the mean over folds or seeds, at the level at which Holm's procedure tests it,
-            so that it excludes 0 exactly if p_holm is below 0.05; None where no test is.
-        bootstrap_interval: of the mean over data sets or seeds, 95 % percentiles of 10,000 draws.
-        test: Wilcoxon's over data sets, a t-test otherwise.
-        p_holm: its p-value with Holm's adjustment over the objectives of the row.
-        fixed: whether the pairs are the samples of one test set.
-        budgets: how many candidates the objective and the baseline chose from; 0 without tuning.
-        unpaired_seeds: of the objective, without a run of the baseline.
-        wins, ties, losses: of the pairs. A tie is equal except for the rounding of floats, whatever
-            a table shows.
-    """
+    """One objective against the baseline in one row of a table, or over all rows."""
 
     metric: str
-    row: str | None
+    row: str | None  # a data set, or data and model; None over all data sets
     objective: str
-    n: int
+    n: int  # how many pairs: folds, samples of one test set, data sets, or seeds that both have
+    # the objective minus the baseline in the metric's unit: the mean over the pairs; over data sets
+    # the median. None without pairs.
     difference: float | None
-    test: Test
-    p_holm: float | None
+    test: Test  # Wilcoxon's over data sets, a t-test otherwise
+    p_holm: float | None  # its p-value with Holm's adjustment over the objectives of the row
+    # of the pairs. A tie is equal except for the rounding of floats, whatever a table shows.
     wins: int
     ties: int
     losses: int
-    mean: float | None = None
+    mean: float | None = None  # of the differences
+    # of the mean over folds or seeds, at the level at which Holm's procedure tests it, so that it
+    # excludes 0 exactly if p_holm is below 0.05; None where no test is
     interval: Interval | None = None
+    # of the mean over data sets or seeds, 95 % percentiles of 10,000 draws
     bootstrap_interval: Interval | None = None
     higher_is_better: bool = True
+    # how many candidates the objective and the baseline chose from; 0 without tuning
     budgets: tuple[int, int] = (0, 0)
-    unpaired_seeds: tuple[int, ...] = ()
-    fixed: bool = False
+    unpaired_seeds: tuple[int, ...] = ()  # of the objective, without a run of the baseline
+    fixed: bool = False  # whether the pairs are the samples of one test set
 
     @property
     def direction(self) -> int:
@@ -79,21 +68,16 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Comparisons:
-    """All comparisons of a cross-validation grid.
-
-    Attributes:
-        cells: on each data set.
-        overall: over the data sets that have every cell, `datasets` in number.
-        ranks: the average rank of each objective over these data sets.
-        overlapping: whether several folds of a repeat test the same rows.
-    """
+    """All comparisons of a cross-validation grid."""
 
     baseline: str
-    cells: dict[CellKey, Comparison] = field(default_factory=dict)
+    cells: dict[CellKey, Comparison] = field(default_factory=dict)  # on each data set
+    # over the data sets that have every cell, `datasets` in number
     overall: list[Comparison] = field(default_factory=list)
+    # the average rank of each objective over these data sets
     ranks: dict[str, float] = field(default_factory=dict)
     friedman: Test = field(default_factory=Test)
-    overlapping: bool = False
+    overlapping: bool = False  # whether several folds of a repeat test the same rows
     datasets: int = 0
 
 

@@ -28,41 +28,30 @@ class MeanStd(NamedTuple):
 
 @dataclass(frozen=True)
 class Cell:
-    """The metrics of one objective or baseline in one row over all folds.
+    """The metrics of one objective or baseline in one row over all folds."""
 
-    Attributes:
-        dataset: the row: a data set, or a data set and a setting of the grid.
-        objective: the objective, or the name of a baseline.
-        mean, std: of the accuracy in percent; std over the n folds (folds x repeats x seeds) with
-            ddof 1.
-        metrics: mean and standard deviation of every metric that was measured, by name; accuracy
-            is one of them. None where no fold defines a metric.
-        chosen: how many networks chose each setting, the most frequent first.
-        candidates: how many settings each network chose from; 0 if the protocol is not tuned.
-        inner_accuracy: in percent, of the chosen settings on the inner folds.
-        seconds: training time of the cell's networks, summed over workers.
-        paper: the published cell, None if there is none.
-        untrained: why the method cannot learn here, None if it can.
-        diverged, collapsed: how many of the n networks had a loss that was not finite, and how
-            many predict one class for every row.
-        chosen: of a tuned objective, each candidate and how many networks chose it, most first.
-    """
-
-    dataset: str
-    objective: str
+    dataset: str  # the row: a data set, or a data set and a setting of the grid
+    objective: str  # the objective, or the name of a baseline
+    # of the accuracy in percent; std over the n folds (folds x repeats x seeds) with ddof 1
     mean: float
     std: float
     n: int
-    seconds: float
-    paper: PublishedMean | None
-    untrained: str | None
+    seconds: float  # training time of the cell's networks, summed over workers
+    paper: PublishedMean | None  # the published cell, None if there is none
+    untrained: str | None  # why the method cannot learn here, None if it can
+    # how many of the n networks had a loss that was not finite, and how many predict one class for
+    # every row
     diverged: int
     collapsed: int
     remark: str | None = None
+    # mean and standard deviation of every metric that was measured, by name; accuracy is one of
+    # them. None where no fold defines a metric.
     metrics: Mapping[str, MeanStd] = field(default_factory=dict)
+    # of a tuned objective, each candidate and how many networks chose it, most first
+    # how many networks chose each setting, the most frequent first
     chosen: tuple[tuple[str, int], ...] = ()
-    candidates: int = 0
-    inner_accuracy: float | None = None
+    candidates: int = 0  # how many settings each network chose from; 0 if the protocol is not tuned
+    inner_accuracy: float | None = None  # in percent, of the chosen settings on the inner folds
     fixed: bool = False  # one fixed test set
     test_rows: int = 0  # of a repeat
     chance: float | None = None  # accuracy in percent of always naming the largest class
@@ -211,11 +200,7 @@ class Collector:
 
 @dataclass(frozen=True)
 class Grid:
-    """A table: a row for each data set, a column for each objective; cells may be missing.
-
-    Attributes:
-        metric: what is compared and ranked.
-    """
+    """A table: a row for each data set, a column for each objective; cells may be missing."""
 
     datasets: tuple[str, ...]
     objectives: tuple[str, ...]
@@ -223,7 +208,7 @@ class Grid:
     skipped: tuple[tuple[str, str], ...] = ()
     settings: Mapping[str, tuple[str, dict[str, Any]]] = field(default_factory=dict)
     baselines: tuple[str, ...] = ()
-    metric: str = "accuracy"
+    metric: str = "accuracy"  # what is compared and ranked
 
     def in_order(self) -> list[Cell]:
         """Return the cells of the objectives row by row, in whatever order they came."""

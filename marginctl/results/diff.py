@@ -18,29 +18,22 @@ Runs = Mapping[int, Run]  # of a cell, by seed
 
 @dataclass(frozen=True)
 class DiffCell:
-    """One cell of both folders over the seeds that both have, or of one folder.
-
-    Attributes:
-        row: of a cross-validation a data set.
-        seeds: that are compared, or that only the one folder has.
-        a, b: the numbers of each folder in percent, one for each fold or seed; None without runs.
-        identical: whether all measurements are bit-identical; None for a single folder.
-        low, high: the 95 % interval of the mean difference over folds or seeds, None if there is
-            none.
-        note: the other differences between the runs.
-    """
+    """One cell of both folders over the seeds that both have, or of one folder."""
 
     task: str
     recipe: str
-    row: str
+    row: str  # of a cross-validation a data set
     objective: str
-    seeds: tuple[int, ...]
+    seeds: tuple[int, ...]  # that are compared, or that only the one folder has
+    # the numbers of each folder in percent, one for each fold or seed; None without runs
     a: tuple[float, ...] | None
     b: tuple[float, ...] | None
+    # whether all measurements are bit-identical; None for a single folder
     identical: bool | None = None
+    # the 95 % interval of the mean difference over folds or seeds, None if there is none
     low: float | None = None
     high: float | None = None
-    note: str | None = None
+    note: str | None = None  # the other differences between the runs
 
     @property
     def difference(self) -> float | None:

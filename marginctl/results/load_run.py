@@ -34,19 +34,14 @@ from marginctl.utils.text import printable
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run.
-
-    Attributes:
-        info: its run.json.
-        result: its result.json; of a transfer as tables of training read it: by the new classifier
-            where an own recipe compares several, else by the source model.
-        recipe: of its setting: one object for all runs that have the same.
-    """
+    """A finished run."""
 
     path: Path
-    info: RunInfo
+    info: RunInfo  # its run.json
+    # its result.json; of a transfer as tables of training read it: by the new classifier where an
+    # own recipe compares several, else by the source model
     result: CVResult | TrainingResult
-    recipe: UciCvRecipe | ImageRecipe
+    recipe: UciCvRecipe | ImageRecipe  # of its setting: one object for all runs that have the same
 
     @property
     def recipe_name(self) -> str:

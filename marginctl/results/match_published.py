@@ -22,17 +22,12 @@ Differences = Mapping[str, tuple[Any, Any]]
 
 @dataclass(frozen=True)
 class Match:
-    """The runs for one cell of a published table.
+    """The runs for one cell of a published table."""
 
-    Attributes:
-        runs: one that diverged is among them and has no number.
-        numbers: in the cell's unit, one for each fold or seed.
-        differences: where the runs do not train as a recipe of the table does: the settings that
-            differ, each as (ours, the recipe's). Empty if they are comparable.
-    """
-
-    runs: tuple[Run, ...]
-    numbers: tuple[float, ...]
+    runs: tuple[Run, ...]  # one that diverged is among them and has no number
+    numbers: tuple[float, ...]  # in the cell's unit, one for each fold or seed
+    # where the runs do not train as a recipe of the table does: the settings that differ, each as
+    # (ours, the recipe's). Empty if they are comparable.
     differences: Differences
 
 

@@ -36,32 +36,25 @@ class Verdict(enum.StrEnum):
 
 @dataclass(frozen=True)
 class CellVerdict:
-    """The verdict on one cell of a published table.
-
-    Attributes:
-        mean, std, n: of our numbers, in the cell's unit; std with ddof 1, None for n = 1.
-        difference: ours minus the published number.
-        low, high: its 95 % interval, None if there is none.
-        reason: a remark on the interval or the verdict.
-        differences: settings in which our runs differ, as (ours, the table's).
-        best: whether no comparable cell is better by the decimals shown; ties share it.
-    """
+    """The verdict on one cell of a published table."""
 
     row: str
     column: str
     published: PublishedValue | None
     quantity: Quantity
     runs: tuple[Run, ...]
+    # of our numbers, in the cell's unit; std with ddof 1, None for n = 1
     mean: float | None
     std: float | None
     n: int
-    difference: float | None
+    difference: float | None  # ours minus the published number
+    # its 95 % interval, None if there is none
     low: float | None
     high: float | None
     verdict: Verdict
-    reason: str | None
-    differences: Differences
-    best: bool = False
+    reason: str | None  # a remark on the interval or the verdict
+    differences: Differences  # settings in which our runs differ, as (ours, the table's)
+    best: bool = False  # whether no comparable cell is better by the decimals shown; ties share it
 
 
 @dataclass(frozen=True)

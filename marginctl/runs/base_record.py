@@ -70,15 +70,12 @@ class Timing(Record):
 
 
 class Result(Record):
-    """A result.json: what a trial measured.
-
-    Attributes:
-        versions: of the packages that the numbers may depend on; set when it is written.
-    """
+    """A result.json: what a trial measured."""
 
     trial: str
     objective: Objective
     seed: int
+    # of the packages that the numbers may depend on; set when it is written
     versions: dict[str, str] = Field(default_factory=dict)
     timing: Timing
 

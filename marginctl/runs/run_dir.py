@@ -116,14 +116,11 @@ def parse_result(text: str, model: type[R]) -> R:
 
 @dataclass(frozen=True)
 class SavedResult(Generic[R]):
-    """The result that a run directory holds, or the reason why it cannot be used.
-
-    Attributes:
-        run_json_intact: whether run.json is unchanged; if not, `start` has to write it again.
-    """
+    """The result that a run directory holds, or the reason why it cannot be used."""
 
     result: R | None  # None if there is no usable result
     problem: str | None = None  # a message for the user, None if nothing is wrong
+    # whether run.json is unchanged; if not, `start` has to write it again
     run_json_intact: bool = True
 
 

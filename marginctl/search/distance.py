@@ -20,22 +20,20 @@ class Distance:
     """Differences over the cells that both tables have, in percentage points of accuracy.
 
     The effect of a method on a data set is its cell minus the median of the row.
-
-    Attributes:
-        mean_absolute, rms: of the means.
-        mean_absolute_z, rms_z: of the differences divided by their standard errors.
-        effects_mean_absolute, effects_rms: of the effects.
-        rank_correlation: Spearman's, of the methods on a data set; the mean over the data sets.
     """
 
     cells: int
+    # of the means
     mean_absolute: float
     rms: float
+    # of the differences divided by their standard errors
     mean_absolute_z: float
     rms_z: float
+    # of the effects
     effects_mean_absolute: float
     effects_rms: float
     std_mean_absolute: float  # of the standard deviations over the folds
+    # Spearman's, of the methods on a data set; the mean over the data sets
     rank_correlation: float | None
     best_agree: float  # the number of data sets with the same best method; ties count as fractions
     noise: float  # the expected mean absolute difference of two runs of one protocol

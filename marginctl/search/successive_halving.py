@@ -118,15 +118,12 @@ def selections(names: Sequence[str]) -> dict[str, tuple[list[str], list[str]]]:
 
 @dataclass
 class SearchResult:
-    """The result of a search.
-
-    Attributes:
-        held_out: for each part of the data sets, the setting selected on the other parts, with
-            its distance on this part.
-    """
+    """The result of a search."""
 
     rounds: list[dict[str, int]]
     matches: list[Match]  # the settings of the last round, nearest first
+    # for each part of the data sets, the setting selected on the other parts, with its distance on
+    # this part
     held_out: list[tuple[list[str], Match]]
     networks: int
 

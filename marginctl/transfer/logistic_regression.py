@@ -33,19 +33,16 @@ def gradient_limit(l2_penalty: float, tolerance: float) -> float:
 
 @dataclass(frozen=True)
 class FittedProbe:
-    """A fitted probe, with the accuracy of its optimum.
-
-    Attributes:
-        weight, bias: (C, d) and (C,) in float64, for features in their original coordinates.
-        iterations, evaluations: of L-BFGS, in float32 and float64, and of Newton's method.
-    """
+    """A fitted probe, with the accuracy of its optimum."""
 
     l2_penalty: float
+    # (C, d) and (C,) in float64, for features in their original coordinates
     weight: FloatArray
     bias: FloatArray
     loss: float  # mean cross-entropy plus penalty
     gradient: float  # largest absolute entry of the loss's gradient, computed in float64
     converged: bool
+    # of L-BFGS, in float32 and float64, and of Newton's method
     iterations: int
     evaluations: int
 

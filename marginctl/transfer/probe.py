@@ -135,12 +135,9 @@ def validation_split(
 
 @dataclass(frozen=True)
 class FeatureScaling:
-    """The scaling of features before a probe: (x - mean) / std, or to length 1.
+    """The scaling of features before a probe: (x - mean) / std, or to length 1."""
 
-    Attributes:
-        mean, std: (d,); 0 and 1 without standardisation.
-    """
-
+    # (d,); 0 and 1 without standardisation
     mean: FloatArray
     std: FloatArray
     to_unit: bool = False

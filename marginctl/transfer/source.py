@@ -13,11 +13,7 @@ from marginctl.recipe.image_data import ImageData
 
 @dataclass(frozen=True, eq=False)
 class SourceModel:
-    """A trained network.
-
-    Attributes:
-        moments: mean and standard deviation of each channel of its images, from 0 to 1.
-    """
+    """A trained network."""
 
     path: str
     weights: str  # the SHA-256 of its backbone's tensors: all that a result depends on
@@ -25,6 +21,7 @@ class SourceModel:
     spec: ObjectiveSpec
     backbone: Mapping[str, Tensor]
     objective: Mapping[str, Tensor]
+    # mean and standard deviation of each channel of its images, from 0 to 1
     moments: tuple[Sequence[float], Sequence[float]]
     classes: Sequence[str]
     data: ImageData | None  # its images, as in its recipe; None for published weights

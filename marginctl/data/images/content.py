@@ -77,21 +77,13 @@ class NotAnImageError(Exception):
 
 @dataclass(frozen=True)
 class Header:
-    """What the beginning of an image file tells.
+    """What the beginning of an image file tells."""
 
-    Attributes:
-        size: width and height.
-        mode: of its pixels, as Pillow names it.
-        file_bytes: the size of the file.
-        transparent: whether it has an alpha channel or a transparent colour.
-        start: SHA-256 of the first `HEAD_BYTES` bytes.
-    """
-
-    size: tuple[int, int]
-    mode: str
-    file_bytes: int
-    transparent: bool
-    start: bytes
+    size: tuple[int, int]  # width and height
+    mode: str  # of its pixels, as Pillow names it
+    file_bytes: int  # the size of the file
+    transparent: bool  # whether it has an alpha channel or a transparent colour
+    start: bytes  # SHA-256 of the first `HEAD_BYTES` bytes
 
 
 def read_header(path: str) -> Header:

@@ -48,14 +48,10 @@ ClassFiles = dict[str, list[str]]  # paths relative to the root by class, both s
 
 @dataclass(frozen=True)
 class FolderScan:
-    """Lists the images of a folder, and those files that are passed over.
-
-    Attributes:
-        root: the folder.
-        skipped: by reason, the paths of files, relative to the root.
-    """
+    """Lists the images of a folder, and those files that are passed over."""
 
     root: Path
+    # by reason, the paths of files, relative to the root
     skipped: dict[str, list[str]] = field(default_factory=dict)
 
     def images_by_class(self, part: str = "") -> ClassFiles:

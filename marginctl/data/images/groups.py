@@ -22,17 +22,12 @@ IntArray = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class ImageGroups:
-    """Names the group of an image by its path.
+    """Names the group of an image by its path."""
 
-    Attributes:
-        source: the recipe's text.
-        pattern: whose first group, in the file's name, is the name; None for a table.
-        names: of a table, the group of each path.
-    """
-
-    source: str
+    source: str  # the recipe's text
+    # whose first group, in the file's name, is the name; None for a table
     pattern: re.Pattern[str] | None
-    names: Mapping[str, str]
+    names: Mapping[str, str]  # of a table, the group of each path
 
     def numbers(self, paths: Sequence[str]) -> IntArray:
         """Return (n,) the number of each image's group.

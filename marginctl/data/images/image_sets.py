@@ -50,15 +50,10 @@ def load_image_set(
 
 @dataclass(frozen=True, eq=False)
 class OODDataset:
-    """The test split of an image set that a network was not trained on.
+    """The test split of an image set that a network was not trained on."""
 
-    Attributes:
-        group: `near`, `far` or None.
-        images: the image set, with an empty training split.
-    """
-
-    group: str | None
-    images: ImageDataset
+    group: str | None  # `near`, `far` or None
+    images: ImageDataset  # the image set, with an empty training split
 
     @property
     def digest(self) -> str:

@@ -22,18 +22,13 @@ MAX_LABEL_DIGITS = 18  # of a label of 64 bits
 
 @dataclass(frozen=True)
 class Listing:
-    """The files of an image set on disk.
+    """The files of an image set on disk."""
 
-    Attributes:
-        classes: the class names, by label.
-        train, test: path, relative to the set's folder or absolute, and label of each image.
-        val: of the validation part; None if there is no such part.
-    """
-
-    classes: tuple[str, ...]
+    classes: tuple[str, ...]  # the class names, by label
+    # path, relative to the set's folder or absolute, and label of each image
     train: Rows
     test: Rows
-    val: Rows | None = None
+    val: Rows | None = None  # of the validation part; None if there is no such part
 
 
 def list_folder(

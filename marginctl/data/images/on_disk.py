@@ -37,17 +37,11 @@ IMAGENET_STD = (0.229, 0.224, 0.225)
 
 @dataclass(frozen=True, eq=False)
 class FileSplit:
-    """The files of one split, ordered by path.
+    """The files of one split, ordered by path."""
 
-    Attributes:
-        paths: (N,) relative to the set's folder, or absolute; as bytes, which decoding processes
-            can share.
-        sizes: (N,) file sizes in bytes.
-        y: (N,) int64 labels.
-    """
-
+    # (N,) relative to the set's folder, or absolute; as bytes, which decoding processes can share
     paths: NDArray[np.bytes_]
-    sizes: NDArray[np.int64]
+    sizes: NDArray[np.int64]  # (N,) file sizes in bytes
     y: NDArray[np.int64]
 
     def __len__(self) -> int:
@@ -77,24 +71,18 @@ class OnDiskImages:
     The digest covers the list of files (relative path, size in bytes and label), the class names
     and the image size, but not the content of the files, which would take reading them all: a file
     that changes and keeps its size is not noticed.
-
-    Attributes:
-        name: the image set's name.
-        root: the folder of relative paths.
-        image_size: height and width of the images that a network gets.
-        classes: the class names, by label.
-        train, test: the files; the training split is empty where only the test split was loaded.
-        val: the files of the validation part; None if the set has no such part.
-        groups: (N,) group of each training image; None if they are independent.
     """
 
     name: str
-    root: Path
-    image_size: int
-    classes: tuple[str, ...]
+    root: Path  # the folder of relative paths
+    image_size: int  # height and width of the images that a network gets
+    classes: tuple[str, ...]  # the class names, by label
+    # the files; the training split is empty where only the test split was loaded
     train: FileSplit
     test: FileSplit
+    # the files of the validation part; None if the set has no such part
     val: FileSplit | None = None
+    # (N,) group of each training image; None if they are independent
     groups: NDArray[np.int64] | None = None
 
     @property

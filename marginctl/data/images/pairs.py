@@ -32,29 +32,17 @@ Row = tuple[int, str, str, bool]  # line number, two paths, whether they show on
 
 @dataclass(frozen=True, eq=False)
 class VerificationPairs:
-    """N pairs of images.
+    """N pairs of images."""
 
-    Attributes:
-        name: the path of the list as the user gave it.
-        file: the path of the list.
-        root: the folder of the images.
-        files: the M different images, in the order of their first occurrence.
-        rows: (N, 2) the images of each pair, as indices of `files`.
-        same: (N,) whether a pair shows one identity.
-        lines: (N,) the line of each pair in the list.
-        folds: (N,) the fold of each pair, from 0.
-        folds_from: `file`, or `order` where folds are contiguous parts of the pairs of each kind.
-    """
-
-    name: str
-    file: Path
-    root: Path
-    files: Sequence[Path]
-    rows: NDArray[np.int64]
-    same: NDArray[np.bool_]
-    lines: NDArray[np.int64]
-    folds: NDArray[np.int64]
-    folds_from: str
+    name: str  # the path of the list as the user gave it
+    file: Path  # the path of the list
+    root: Path  # the folder of the images
+    files: Sequence[Path]  # the M different images, in the order of their first occurrence
+    rows: NDArray[np.int64]  # (N, 2) the images of each pair, as indices of `files`
+    same: NDArray[np.bool_]  # (N,) whether a pair shows one identity
+    lines: NDArray[np.int64]  # (N,) the line of each pair in the list
+    folds: NDArray[np.int64]  # (N,) the fold of each pair, from 0
+    folds_from: str  # `file`, or `order` where folds are contiguous parts of the pairs of each kind
 
     @cached_property
     def digest(self) -> str:

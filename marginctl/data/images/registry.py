@@ -20,50 +20,38 @@ _LISTING = "marginctl.data.images.listing"
 
 @dataclass(frozen=True)
 class Layout:
-    """One arrangement of an image set's files below the data folder.
+    """One arrangement of an image set's files below the data folder."""
 
-    Attributes:
-        folder: the folder of the files; empty for the data folder itself.
-        train, test: the files of each split; instead of `FILE.gz`, the unpacked `FILE` will do.
-        reader: import path `module:function`. For a set in memory, the function is called with the
-            paths of a split and its number of images, and returns images (N, H, W, C) uint8 and
-            labels (N,) int64. For a set on disk, it is called with the set's name, its folder and
-            whether only the test split is wanted, and returns a `Listing`.
-        md5: published MD5 digests of files.
-        marker: for a set on disk, the file or folder by which its folder is recognised.
-    """
-
-    folder: str
+    folder: str  # the folder of the files; empty for the data folder itself
+    # the files of each split; instead of `FILE.gz`, the unpacked `FILE` will do
     train: tuple[str, ...]
     test: tuple[str, ...]
+    # import path `module:function`. For a set in memory, the function is called with the paths of a
+    # split and its number of images, and returns images (N, H, W, C) uint8 and labels (N,) int64.
+    # For a set on disk, it is called with the set's name, its folder and whether only the test
+    # split is wanted, and returns a `Listing`.
     reader: str
-    md5: Mapping[str, str] = field(default_factory=dict)
-    marker: str = ""
+    md5: Mapping[str, str] = field(default_factory=dict)  # published MD5 digests of files
+    marker: str = ""  # for a set on disk, the file or folder by which its folder is recognised
 
 
 @dataclass(frozen=True)
 class ImageSet:
-    """An image set of the registry.
-
-    Attributes:
-        description: one line about it.
-        classes: the class names; of sets on disk, whose files name them, their number.
-        num_images: the number of training and of test images.
-        layouts: accepted arrangements of the files; the first complete one is read.
-        on_disk: whether images are decoded batch by batch instead of held in memory.
-        embedded: import path of a function that returns the training and the test split of data
-            that come with a dependency.
-        digests: SHA-256 of splits whose original content was available to compute it.
-        mean, std: published normalisation of each channel; else the training images' own.
-    """
+    """An image set of the registry."""
 
     description: str
+    # the class names; of sets on disk, whose files name them, their number
     classes: tuple[str, ...] | int
-    num_images: tuple[int, int]
+    num_images: tuple[int, int]  # the number of training and of test images
+    # accepted arrangements of the files; the first complete one is read
     layouts: tuple[Layout, ...] = ()
-    on_disk: bool = False
+    on_disk: bool = False  # whether images are decoded batch by batch instead of held in memory
+    # import path of a function that returns the training and the test split of data that come with
+    # a dependency
     embedded: str | None = None
+    # SHA-256 of splits whose original content was available to compute it
     digests: Mapping[str, str] = field(default_factory=dict)
+    # published normalisation of each channel; else the training images' own
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
 

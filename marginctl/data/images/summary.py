@@ -53,40 +53,25 @@ class PartSummary:
 
 @dataclass(frozen=True)
 class DuplicateCounts:
-    """Numbers of images that equal an earlier one, the parts being in the order of `PARTS`.
+    """Numbers of images that equal an earlier one, the parts being in the order of `PARTS`."""
 
-    Attributes:
-        within_parts: in the same part.
-        across_parts: in an earlier part.
-        across_classes: of another class, in any part.
-    """
-
-    within_parts: int = 0
-    across_parts: int = 0
-    across_classes: int = 0
+    within_parts: int = 0  # in the same part
+    across_parts: int = 0  # in an earlier part
+    across_classes: int = 0  # of another class, in any part
 
 
 @dataclass(frozen=True)
 class ImageSummary:
-    """What a folder or a list of images holds.
+    """What a folder or a list of images holds."""
 
-    Attributes:
-        kind: `images`.
-        parts: by name: `train`, `val` and `test` where they exist.
-        skipped: files that are no images, or not in a place where images are read.
-        sizes: `min`, `median` and `max`: width and height in pixels, each over all images.
-        modes: the number of images of each mode of Pillow.
-        duplicates: files that are equal byte by byte.
-        remarks: what a reader should know.
-    """
-
-    kind: str
-    parts: dict[str, PartSummary]
-    skipped: list[SkippedFiles]
+    kind: str  # `images`
+    parts: dict[str, PartSummary]  # by name: `train`, `val` and `test` where they exist
+    skipped: list[SkippedFiles]  # files that are no images, or not in a place where images are read
+    # `min`, `median` and `max`: width and height in pixels, each over all images
     sizes: dict[str, list[int]]
-    modes: dict[str, int]
-    duplicates: DuplicateCounts
-    remarks: list[str]
+    modes: dict[str, int]  # the number of images of each mode of Pillow
+    duplicates: DuplicateCounts  # files that are equal byte by byte
+    remarks: list[str]  # what a reader should know
 
     def check_readable(self, name: str) -> None:
         """Raise RequestError where a file that should be an image cannot be read."""

@@ -72,26 +72,18 @@ COMPACT_DATE = re.compile(r"(19|20)\d{2}(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])(\d{
 
 @dataclass(frozen=True)
 class ReadColumn:
-    """A column of a table as it was read.
-
-    Attributes:
-        name: the column's name.
-        type: what its values are.
-        used: whether it is a feature.
-        missing: the number of missing values.
-        categories: the distinct values of a categorical or boolean column, in order.
-        values: (n,) numbers, or indices of categories; NaN where missing; None if not used.
-        remarks: sentences about it.
-        words: texts of a column of numbers that count as missing, such as `?`, and their number.
-    """
+    """A column of a table as it was read."""
 
     name: str
-    type: ColumnType
-    used: bool
-    missing: int
+    type: ColumnType  # what its values are
+    used: bool  # whether it is a feature
+    missing: int  # the number of missing values
+    # the distinct values of a categorical or boolean column, in order
     categories: tuple[str, ...] = ()
+    # (n,) numbers, or indices of categories; NaN where missing; None if not used
     values: NDArray[np.float64] | None = None
     remarks: tuple[str, ...] = ()
+    # texts of a column of numbers that count as missing, such as `?`, and their number
     words: Counter[str] = field(default_factory=Counter)
 
 

@@ -30,17 +30,13 @@ MISSING_FRACTION = 0.5  # with missing = drop, a column with more missing values
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """How tables are read.
+    """How tables are read."""
 
-    Attributes:
-        missing: `impute` keeps rows with missing values; `drop` leaves them out, and columns with
-            mostly missing values first.
-        header: whether the first line names the columns; else they are named 1, 2, ...
-        groups: the column that names the person or object of a row; None for independent rows.
-    """
-
+    # `impute` keeps rows with missing values; `drop` leaves them out, and columns with mostly
+    # missing values first
     missing: Literal["impute", "drop"] = "impute"
-    header: bool = True
+    header: bool = True  # whether the first line names the columns; else they are 1, 2, ...
+    # the column that names the person or object of a row; None for independent rows
     groups: str | None = None
 
 

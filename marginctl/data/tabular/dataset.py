@@ -14,42 +14,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Column:
-    """A feature column as the table has it, before any preprocessing.
+    """A feature column as the table has it, before any preprocessing."""
 
-    Attributes:
-        name: of the column.
-        categories: of a categorical column, in order; none for a numeric one.
-    """
-
-    name: str
-    categories: tuple[str, ...] = ()
+    name: str  # of the column
+    categories: tuple[str, ...] = ()  # of a categorical column, in order; none for a numeric one
 
 
 @dataclass
 class TableSummary:
-    """What is used of a table.
-
-    Attributes:
-        name: the file's name.
-        form: how the file is written, such as `comma-separated`.
-        rows: data rows in the file.
-        rows_used: of them, those that are used.
-        classes: the number of used rows of each class.
-        columns: the feature columns, the unused ones included.
-        remarks: what was dropped, guessed or may be wrong, a sentence each.
-        target: the column of the class; empty without one.
-        decimal_mark: of its numbers, where it can be seen: `,` or `.`.
-    """
+    """What is used of a table."""
 
     name: str
-    form: str
-    rows: int = 0
-    rows_used: int = 0
-    classes: dict[str, int] = field(default_factory=dict)
+    form: str  # how the file is written, such as `comma-separated`
+    rows: int = 0  # data rows in the file
+    rows_used: int = 0  # of them, those that are used
+    classes: dict[str, int] = field(default_factory=dict)  # the number of used rows of each class
+    # the feature columns, the unused ones included
     columns: "list[ReadColumn]" = field(default_factory=list)
+    # what was dropped, guessed or may be wrong, a sentence each
     remarks: list[str] = field(default_factory=list)
-    target: str = ""
-    decimal_mark: str = ""
+    target: str = ""  # the column of the class; empty without one
+    decimal_mark: str = ""  # of its numbers, where it can be seen: `,` or `.`
 
     def as_json(self) -> dict[str, Any]:
         """Return the document of `data inspect --json`."""
@@ -69,32 +54,24 @@ class TableSummary:
 
 @dataclass(frozen=True, eq=False)
 class TabularDataset:
-    """A table for classification.
-
-    Attributes:
-        name: the data set's name.
-        x: (n, d) float64: numbers, and the index of a category in its column's `categories`; NaN
-            where a value is missing.
-        y: (n,) int64 labels, 0 .. C - 1.
-        classes: the C class names, by label.
-        columns: the d feature columns.
-        row_numbers: (n,) the number of each row in its file, from 1, without the header and blank
-            rows; None where rows are numbered as in `x`.
-        groups: (n,) int64, equal for the rows of one person or object, which share a fold; None
-            where rows are independent.
-        fixed_test: the rows of a fixed test split, if the data have one; all other rows are for
-            training, and there are no folds.
-        summary: what was read, of a user's table.
-    """
+    """A table for classification."""
 
     name: str
+    # (n, d) float64: numbers, and the index of a category in its column's `categories`; NaN where a
+    # value is missing
     x: NDArray[np.float64]
-    y: NDArray[np.int64]
-    classes: tuple[str, ...]
-    columns: tuple[Column, ...]
+    y: NDArray[np.int64]  # (n,) int64 labels, 0 .. C - 1
+    classes: tuple[str, ...]  # the C class names, by label
+    columns: tuple[Column, ...]  # the d feature columns
+    # (n,) the number of each row in its file, from 1, without the header and blank rows; None where
+    # rows are numbered as in `x`
     row_numbers: NDArray[np.int64] | None = None
+    # the rows of a fixed test split, if the data have one; all other rows are for training, and
+    # there are no folds
     fixed_test: NDArray[np.int64] | None = None
-    summary: TableSummary | None = None
+    summary: TableSummary | None = None  # what was read, of a user's table
+    # (n,) int64, equal for the rows of one person or object, which share a fold; None where rows
+    # are independent
     groups: NDArray[np.int64] | None = None
 
     @property

@@ -17,17 +17,12 @@ from marginctl.utils.text import did_you_mean, join_names, shorten
 
 @dataclass(frozen=True)
 class NewRows:
-    """The rows of a new file.
+    """The rows of a new file."""
 
-    Attributes:
-        x: (n, d) float64, as `TabularDataset.x`; a category that is not known is missing.
-        labels: (n,) texts of the label column, if the file has it.
-        remarks: what was guessed, ignored or read as missing, a sentence each.
-    """
-
+    # (n, d) float64, as `TabularDataset.x`; a category that is not known is missing
     x: NDArray[np.float64]
-    labels: list[str] | None
-    remarks: list[str]
+    labels: list[str] | None  # (n,) texts of the label column, if the file has it
+    remarks: list[str]  # what was guessed, ignored or read as missing, a sentence each
 
 
 def read_new_rows(

@@ -26,20 +26,13 @@ CAPTION_SIZE = 7.5  # points
 
 @dataclass(frozen=True)
 class Block:
-    """A titled grid of panels.
-
-    Attributes:
-        shape: rows and columns of panels; panels without data are hidden.
-        draw: called with the panels, an array of that shape.
-        row_height: in inches.
-        options: of `Figure.subplots`.
-    """
+    """A titled grid of panels."""
 
     title: str
-    shape: tuple[int, int]
-    draw: Callable[[Any], None]
-    row_height: float
-    options: Mapping[str, Any] = field(default_factory=dict)
+    shape: tuple[int, int]  # rows and columns of panels; panels without data are hidden
+    draw: Callable[[Any], None]  # called with the panels, an array of that shape
+    row_height: float  # in inches
+    options: Mapping[str, Any] = field(default_factory=dict)  # of `Figure.subplots`
 
 
 def compose(

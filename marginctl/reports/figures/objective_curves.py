@@ -28,24 +28,17 @@ DISTANCE = 4.0  # between the means of a Gaussian similarity
 
 @dataclass(frozen=True)
 class Axis:
-    """A line through feature space along which an objective is drawn.
+    """A line through feature space along which an objective is drawn."""
 
-    Attributes:
-        title: what is fixed, above the row of panels.
-        label: of the horizontal axes.
-        features_and_weights: from positions and C.
-        logit, gradient: labels of the first panel, the target's logit or the regularizers' part of
-            the loss, and of the last.
-        ticks: of the horizontal axes, None for matplotlib's choice.
-    """
-
-    title: str
-    label: str
+    title: str  # what is fixed, above the row of panels
+    label: str  # of the horizontal axes
     positions: NDArray[np.float64]
-    features_and_weights: Callable[[Tensor, int], tuple[Tensor, Tensor]]
+    features_and_weights: Callable[[Tensor, int], tuple[Tensor, Tensor]]  # from positions and C
+    # labels of the first panel, the target's logit or the regularizers' part of the loss, and of
+    # the last
     logit: str
     gradient: str
-    ticks: Sequence[float] | None = None
+    ticks: Sequence[float] | None = None  # of the horizontal axes, None for matplotlib's choice
 
 
 def _angles(theta: Tensor, classes: int) -> tuple[Tensor, Tensor]:

@@ -92,21 +92,16 @@ def _quantile(group: SeedGroup, name: str) -> Series | None:
 
 @dataclass(frozen=True)
 class Point:
-    """The least-squares scale of one row and objective after the last epoch.
-
-    Attributes:
-        mean: of kappa* over the test images, the mean over the seeds.
-        wide, narrow: quantiles of 5 and 95 % and of 25 and 75 % over the test images, None where
-            they were not recorded.
-        group: the runs that have kappa*.
-    """
+    """The least-squares scale of one row and objective after the last epoch."""
 
     label: str
     classes: int
-    mean: float
+    mean: float  # of kappa* over the test images, the mean over the seeds
+    # quantiles of 5 and 95 % and of 25 and 75 % over the test images, None where they were not
+    # recorded
     wide: tuple[float, float] | None
     narrow: tuple[float, float] | None
-    group: SeedGroup
+    group: SeedGroup  # the runs that have kappa*
 
 
 def scale_by_classes(tables: Sequence[SeedTable], omissions: Omissions) -> Figure | None:

@@ -7,17 +7,13 @@ from marginctl.utils.registry import Registry
 
 @dataclass(frozen=True)
 class FigureEntry:
-    """A kind of figure.
+    """A kind of figure."""
 
-    Attributes:
-        path: import path of a function that takes a `SeedTable` and `Omissions` and returns a
-            matplotlib figure, or None where it can draw nothing.
-        caption: what it shows, for a page.
-        per_table: whether there is a figure per table; otherwise one, of a list of all tables.
-    """
-
+    # import path of a function that takes a `SeedTable` and `Omissions` and returns a matplotlib
+    # figure, or None where it can draw nothing
     path: str
-    caption: str
+    caption: str  # what it shows, for a page
+    # whether there is a figure per table; otherwise one, of a list of all tables
     per_table: bool = True
 
 

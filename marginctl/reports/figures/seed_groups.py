@@ -40,18 +40,12 @@ class Spread(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class SeedGroup:
-    """The runs of one row and objective, one per seed.
+    """The runs of one row and objective, one per seed."""
 
-    Attributes:
-        row: data, model and setting.
-        runs: by seed, without diverged ones.
-        diverged: number of runs whose loss was not finite.
-    """
-
-    row: str
+    row: str  # data, model and setting
     objective: str
-    runs: Sequence[Run]
-    diverged: int
+    runs: Sequence[Run]  # by seed, without diverged ones
+    diverged: int  # number of runs whose loss was not finite
 
     @cached_property
     def epochs(self) -> list[list[dict[str, Any]]]:

@@ -52,17 +52,11 @@ top1, ece = METRICS["top1"].value, METRICS["ece"].value
 
 @dataclass(frozen=True)
 class Sweep:
-    """Groups that differ in one number alone.
+    """Groups that differ in one number alone."""
 
-    Attributes:
-        title: what they have in common.
-        key: the recipe key or the option that varies.
-        lines: by objective or by row; one of them has two values at least.
-    """
-
-    title: str
-    key: str
-    lines: Mapping[str, ByValue]
+    title: str  # what they have in common
+    key: str  # the recipe key or the option that varies
+    lines: Mapping[str, ByValue]  # by objective or by row; one of them has two values at least
 
     @property
     def groups(self) -> list[SeedGroup]:

@@ -9,18 +9,13 @@ from marginctl.utils.registry import Registry, import_object
 
 @dataclass(frozen=True)
 class Format:
-    """A format of `--format`.
+    """A format of `--format`."""
 
-    Attributes:
-        title: what it is, for the help.
-        render: the import path of `f(report: Report, width: int | None) -> str`; `width` is that
-            of the terminal, None for a file or a pipe.
-        is_page: whether it is a file to open in a browser, not text to print.
-    """
-
-    title: str
+    title: str  # what it is, for the help
+    # the import path of `f(report: Report, width: int | None) -> str`; `width` is that of the
+    # terminal, None for a file or a pipe
     render: str
-    is_page: bool = False
+    is_page: bool = False  # whether it is a file to open in a browser, not text to print
 
     def load(self) -> Callable[[Report, int | None], str]:
         """Return the renderer.

@@ -15,26 +15,16 @@ DIRECTIONS = {1: BETTER, -1: WORSE, 0: ""}
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of a table.
+    """A cell of a table."""
 
-    Attributes:
-        text: the number as shown, such as `93.54 ± 0.21`.
-        best: whether it is the best of the cells that it compares with.
-        footnotes: one character for each footnote, explained below the table.
-        below: a second line, such as the published value, with footnotes of its own.
-        verdict: on the published value.
-        remark: a sentence about this cell alone.
-        runs: behind the number.
-    """
-
-    text: str
-    best: bool = False
-    footnotes: str = ""
-    below: str = ""
+    text: str  # the number as shown, such as `93.54 ± 0.21`
+    best: bool = False  # whether it is the best of the cells that it compares with
+    footnotes: str = ""  # one character for each footnote, explained below the table
+    below: str = ""  # a second line, such as the published value, with footnotes of its own
     below_footnotes: str = ""
-    verdict: str | None = None
-    remark: str | None = None
-    runs: tuple["Run", ...] = ()
+    verdict: str | None = None  # on the published value
+    remark: str | None = None  # a sentence about this cell alone
+    runs: tuple["Run", ...] = ()  # behind the number
 
 
 @dataclass(frozen=True)
@@ -48,34 +38,20 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """A table with its title, caption and notes.
+    """A table with its title, caption and notes."""
 
-    Attributes:
-        key: a name that no other table of the report has, for links and files.
-        title: a line above the table.
-        caption: what the numbers are.
-        label_heading: the heading of the row labels; `columns` are the other headings.
-        rows: in order; each has a cell, or None, for each column.
-        notes: lines below the table: footnotes, tests, conclusions.
-        code_headings: whether the headings are objectives, which are set as code.
-        details: further tables below this one.
-        text_columns: how many leading columns hold text; the others hold numbers.
-        answers: sentences above the table that say what it shows.
-        sentences: whether cells hold sentences, which a terminal shows as paragraphs.
-    """
-
-    key: str
-    title: str
-    caption: str
-    label_heading: str
+    key: str  # a name that no other table of the report has, for links and files
+    title: str  # a line above the table
+    caption: str  # what the numbers are
+    label_heading: str  # the heading of the row labels; `columns` are the other headings
     columns: tuple[str, ...]
-    rows: tuple[Row, ...]
-    notes: tuple[str, ...] = ()
-    code_headings: bool = True
-    details: tuple["Table", ...] = ()
-    text_columns: int = 0
-    answers: tuple[str, ...] = ()
-    sentences: bool = False
+    rows: tuple[Row, ...]  # in order; each has a cell, or None, for each column
+    notes: tuple[str, ...] = ()  # lines below the table: footnotes, tests, conclusions
+    code_headings: bool = True  # whether the headings are objectives, which are set as code
+    details: tuple["Table", ...] = ()  # further tables below this one
+    text_columns: int = 0  # how many leading columns hold text; the others hold numbers
+    answers: tuple[str, ...] = ()  # sentences above the table that say what it shows
+    sentences: bool = False  # whether cells hold sentences, which a terminal shows as paragraphs
 
 
 def table_of_texts(
@@ -109,22 +85,15 @@ def table_of_texts(
 
 @dataclass(frozen=True)
 class Report:
-    """What a command prints, in whatever format.
+    """What a command prints, in whatever format."""
 
-    Attributes:
-        tables: for a reader.
-        records, document: the numbers in full, for CSV and for JSON.
-        title: of a page.
-        sources: the runs folders or files that the numbers come from.
-        problems: a line for each run that is left out.
-    """
-
-    tables: Sequence[Table]
+    tables: Sequence[Table]  # for a reader
+    # the numbers in full, for CSV and for JSON
     records: Sequence[Mapping[str, Any]]
     document: Mapping[str, Any]
-    title: str = "marginctl report"
-    sources: Sequence[str] = ()
-    problems: Sequence[str] = field(default=())
+    title: str = "marginctl report"  # of a page
+    sources: Sequence[str] = ()  # the runs folders or files that the numbers come from
+    problems: Sequence[str] = field(default=())  # a line for each run that is left out
 
 
 def mean_std(values: Sequence[float], decimals: int = 2) -> str:

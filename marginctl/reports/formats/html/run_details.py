@@ -21,19 +21,13 @@ _NO_ENVIRONMENT = {*_HEADING, "recipe", "protocol", "tune", "augment", "optim", 
 
 @dataclass(frozen=True)
 class RunBlock:
-    """The runs of one cell, in the order of their seeds.
+    """The runs of one cell, in the order of their seeds."""
 
-    Attributes:
-        number: of the block, for links.
-        title: row and objective.
-        cell: the anchor of the first cell that links here.
-        facts: that not all runs of the table share: by name, a text for each run or one for all.
-    """
-
-    number: int
-    title: str
-    cell: str
+    number: int  # of the block, for links
+    title: str  # row and objective
+    cell: str  # the anchor of the first cell that links here
     seeds: tuple[str, ...]
+    # that not all runs of the table share: by name, a text for each run or one for all
     facts: Mapping[str, Sequence[str]]
 
 
