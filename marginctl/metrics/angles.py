@@ -24,43 +24,29 @@ class Angles:
     A mean without any angle is None, with its reason in `reasons`. Classes without samples, or
     with a zero center, are left out of the means over centers; classes with a zero weight are left
     out of those over weights, and samples with a zero feature out of those over samples.
-
-    Attributes:
-        w_inter: mean of <W_i, W_j> over all ordered pairs i != j (eq. 21).
-        w_inter_nearest: mean over i of the smallest <W_i, W_j>, j != i; this is ArcFace's
-            definition of W-Inter, and the paper says that it uses ArcFace's metrics.
-        c_inter_centers: mean of <Center_i, Center_j> over i != j: eq. 22 as its text describes it.
-        c_inter_centers_nearest: mean over i of the smallest <Center_i, Center_j>, j != i.
-        c_inter_weights: mean of <Center_i, W_j> over i != j: eq. 22 as printed, with its missing
-            index added.
-        c_inter_unit_weights: the same with Center_i as the mean of features of length 1, as in
-            later public code of ArcGrad's first author.
-        wc_intra: mean over classes of <Center_j, W_j> (eq. 20).
-        intra_weight: mean over samples of <x_i, W_y>.
-        intra_center: mean over samples of <x_i, Center_y>; 0 for the only sample of a class.
-        histogram: (180,) samples by <x_i, W_y>: whole degrees [k, k + 1), the last closed at 180.
-        zero_features, zero_weights: numbers of samples with a zero feature, and of classes with a
-            zero weight.
-        empty_classes: number of classes without samples.
-        zero_centers: number of classes that have samples and a zero center.
     """
 
-    w_inter: float | None
+    w_inter: float | None  # mean of <W_i, W_j> over all ordered pairs i != j (eq. 21)
+    # mean over i of the smallest <W_i, W_j>, j != i; this is ArcFace's definition of W-Inter, and
+    # the paper says that it uses ArcFace's metrics
     w_inter_nearest: float | None
-    c_inter_centers: float | None
-    c_inter_centers_nearest: float | None
+    c_inter_centers: float | None  # mean of <Center_i, Center_j>, i != j: the text of eq. 22
+    c_inter_centers_nearest: float | None  # mean over i of the smallest <Center_i, Center_j>
+    # mean of <Center_i, W_j> over i != j: eq. 22 as printed, with its missing index added
     c_inter_weights: float | None
+    # the same with Center_i as the mean of features of length 1, as in later public code of
+    # ArcGrad's first author
     c_inter_unit_weights: float | None
-    wc_intra: float | None
-    intra_weight: float | None
-    intra_center: float | None
-    histogram: list[int]
+    wc_intra: float | None  # mean over classes of <Center_j, W_j> (eq. 20)
+    intra_weight: float | None  # mean over samples of <x_i, W_y>
+    intra_center: float | None  # mean over samples of <x_i, Center_y>; 0 for a class of one
+    histogram: list[int]  # (180,) samples by <x_i, W_y>, as `histogram`
     samples: int
     classes: int
-    zero_features: int
-    empty_classes: int
-    zero_centers: int
-    zero_weights: int
+    zero_features: int  # samples with a zero feature
+    empty_classes: int  # classes without samples
+    zero_centers: int  # classes that have samples and a zero center
+    zero_weights: int  # classes with a zero weight
     reasons: dict[str, str] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:

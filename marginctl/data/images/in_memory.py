@@ -30,25 +30,17 @@ from marginctl.utils.registry import import_object
 
 @dataclass(frozen=True, eq=False)
 class InMemoryImages:
-    """Square images for classification, with a test split.
-
-    Attributes:
-        name: the image set's name.
-        train_x, test_x: (N, H, W, C) uint8 pixels.
-        train_y, test_y: (N,) int64 labels, 0 .. num_classes - 1.
-        classes: the class names, by label.
-        val_x, val_y: the validation part; None if the set has no such part.
-        groups: (N,) group of each training image; None if they are independent.
-    """
+    """Square images for classification, with a test split."""
 
     name: str
-    train_x: NDArray[np.uint8]
-    train_y: NDArray[np.int64]
+    train_x: NDArray[np.uint8]  # (N, H, W, C) pixels
+    train_y: NDArray[np.int64]  # (N,) labels, 0 .. num_classes - 1
     test_x: NDArray[np.uint8]
     test_y: NDArray[np.int64]
-    classes: tuple[str, ...]
-    val_x: NDArray[np.uint8] | None = None
+    classes: tuple[str, ...]  # the class names, by label
+    val_x: NDArray[np.uint8] | None = None  # None if the set has no validation part
     val_y: NDArray[np.int64] | None = None
+    # (N,) group of each training image; None if they are independent
     groups: NDArray[np.int64] | None = None
 
     @property

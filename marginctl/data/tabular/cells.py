@@ -46,23 +46,16 @@ CONTROL = "".join(map(chr, (*range(1, 9), *range(14, 32))))
 
 @dataclass
 class Cells:
-    """The cells of a table as stripped text, the empty text where there is none.
-
-    Attributes:
-        name: the file's name.
-        form: a few words on the form, such as `comma-separated`.
-        frame: one column of text for each column of the file, named by its header; columns of
-            plain numbers may be numbers already.
-        lines: (n,) the line or row of the file where each row starts, for messages; from 1.
-        remarks: sentences on what was guessed.
-        files: of a joined table, the file that begins at each row, the last one first.
-    """
+    """The cells of a table as stripped text, the empty text where there is none."""
 
     path: Path
-    form: str
+    form: str  # a few words on the form, such as `comma-separated`
+    # one column of text for each column of the file, named by its header; columns of plain numbers
+    # may be numbers already
     frame: pd.DataFrame
-    lines: NDArray[np.int64]
-    remarks: list[str] = field(default_factory=list)
+    lines: NDArray[np.int64]  # (n,) the line of the file where each row starts, from 1
+    remarks: list[str] = field(default_factory=list)  # sentences on what was guessed
+    # of a joined table, the file that begins at each row, the last one first
     files: dict[int, Path] = field(default_factory=dict)
 
     @property
