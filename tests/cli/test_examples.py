@@ -1,6 +1,5 @@
 """The examples of each command, shell completion, and doctor."""
 
-import json
 import re
 import shlex
 import sys
@@ -72,15 +71,9 @@ def test_doctor_reports_folders_packages_and_data(marginctl, folder, tmp_path, m
     ran = marginctl("doctor", "--json", "--data-dir", tmp_path / "data")
     assert ran.status == 0, ran.out
     assert ran.json["problems"] == 0
-    (runs,) = findings_on(ran.json, "runs")
-    assert runs["state"] == "ok"
-    assert runs["text"].endswith(" 0 unfinished")
-    assert "marginctl report runs" in runs["advice"]
     (packages,) = findings_on(ran.json, "packages")
     assert "torch " in packages["text"]
-    assert {"dask", "pretrained", "tensorboard", "timm"} == {
-        f["text"].partition(":")[0] for f in findings_on(ran.json, "extra")
-    }
+    assert "timm " in packages["text"]  # of an extra
     (uci,) = findings_on(ran.json, "UCI sets")
     assert uci["text"].startswith("2 of 15: ")  # those that are built in
     assert uci["advice"] == "marginctl data fetch"
@@ -88,7 +81,7 @@ def test_doctor_reports_folders_packages_and_data(marginctl, folder, tmp_path, m
     assert "created on first use" in folder["text"]
     assert "elsewhere" in folder["advice"]  # its name may be a slip
     text = marginctl("doctor").out
-    assert all(topic in text for topic in ("threads", "device", "recipes", "-> "))
+    assert all(topic in text for topic in ("threads", "device", "-> "))
 
 
 def test_doctor_wraps_between_words(marginctl, tmp_path, monkeypatch):
@@ -107,9 +100,6 @@ def test_doctor_wraps_between_words(marginctl, tmp_path, monkeypatch):
 
 def test_doctor_reports_problems(marginctl, folder, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
-    unfinished = tmp_path / "runs" / "r" / "t"
-    unfinished.mkdir(parents=True)
-    (unfinished / "run.json").write_text(json.dumps({}))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     ran = marginctl("doctor", "--json", "--data-dir", tmp_path / "file", "--out", tmp_path / "runs")
     assert ran.status == 1
@@ -117,7 +107,6 @@ def test_doctor_reports_problems(marginctl, folder, tmp_path, monkeypatch):
     (data,) = findings_on(ran.json, "data folder")
     assert data["state"] == "problem"
     assert "is not a folder" in data["text"]
-    assert findings_on(ran.json, "runs")[0]["text"] == "0 finished, 1 unfinished"
     assert "not a folder" in marginctl("doctor", "--data-dir", tmp_path / "file").out
     ran = marginctl("doctor", "--device", "cuda:99")
     assert ran.status == 2
@@ -127,16 +116,13 @@ def test_doctor_reports_problems(marginctl, folder, tmp_path, monkeypatch):
 def test_doctor_reports_outdated_and_missing_packages(marginctl, monkeypatch):
     from importlib import metadata
 
-    from marginctl import doctor
-
     wanted = ["numpy>=99", "not-there>=1", "timm>=99; extra == 'timm'", "torch>=2"]
     monkeypatch.setattr(metadata, "requires", lambda name: wanted)
     found = marginctl("doctor", "--json").json["findings"]
     problems = [f["text"] for f in found if f["state"] == "problem"]
     assert problems[0].startswith("numpy ")
     assert "expected >=99" in problems[0]
-    assert problems[1] == "not-there is not installed"
+    assert problems[1] == "not-there is not installed, expected >=1"
     advice = [f["advice"] for f in found if f["state"] == "problem"]
     assert advice == ["pip install 'numpy>=99'", "pip install 'not-there>=1'"]
     assert any(f["text"] == "timm: no timm" for f in found)
-    assert doctor.TEST_EXTRA == "test"
