@@ -77,11 +77,12 @@ def command(
     from marginctl.console.progress import log_lines
     from marginctl.metrics.registry import check_metric
     from marginctl.objectives.parsing import parse
-    from marginctl.papers import check_paper
+    from marginctl.papers import check_paper, papers
     from marginctl.reports.build import build_report
     from marginctl.reports.explain import explain as explain_cell
     from marginctl.reports.figures.style import check_path
     from marginctl.reports.formats.registry import FORMATS
+    from marginctl.reports.tables.claims_table import claims_report
     from marginctl.results.collect import collect
     from marginctl.runs.atomic_io import check_outputs
 
@@ -107,7 +108,8 @@ def command(
     if claims:
         conflicting |= {"RUNS": runs, "--table": table_number, "--list": list_, "--diff": diff}
         refuse(conflicting, "cannot be combined with --claims: remove one of them")
-        _print(_claims(paper), report_format, output)
+        of_papers = [p for p in papers() if paper in (None, p.name)]
+        _print(claims_report(of_papers), report_format, output)
         return
     if list_:
         refuse(conflicting | {"--diff": diff}, "cannot be combined with --list: remove one of them")
@@ -225,16 +227,8 @@ def _diff(folders: list[Path]) -> "Report":
     return diff_report(diff)
 
 
-def _claims(paper: str | None) -> "Report":
-    """Return the claims of one paper, or of all."""
-    from marginctl.papers import papers
-    from marginctl.reports.tables.claims_table import claims_report
-
-    return claims_report([p for p in papers() if paper in (None, p.name)])
-
-
 def _list(folders: list[Path], paper: str | None, number: str | None) -> "Report":
-    """Return the published tables and claims, and how many cells the runs of folders fill."""
+    """Return the published tables, and how many of their cells the runs of folders fill."""
     from marginctl.console.progress import log_lines
     from marginctl.papers import papers, published_table
     from marginctl.reports.tables.published_table import list_report

@@ -154,14 +154,11 @@ def compare_folds(
                 fixed=fixed,
                 interval=interval,
                 budgets=(columns[name][0].candidates, reference[0].candidates),
-                unpaired_seeds=_unpaired(columns[name], reference),
+                unpaired_seeds=tuple(
+                    sorted({r.seed for r in columns[name]} - {r.seed for r in reference})
+                ),
             )
     return _over_datasets(grid, comparisons, others)
-
-
-def _unpaired(runs: Sequence[CVResult], reference: Sequence[CVResult]) -> tuple[int, ...]:
-    seeds = {r.seed for r in reference}
-    return tuple(sorted({r.seed for r in runs} - seeds))
 
 
 def _fixed_split_test(a: Sequence[CVResult], b: Sequence[CVResult], metric: str) -> Test:
@@ -192,6 +189,7 @@ def _over_datasets(grid: Grid, comparisons: Comparisons, others: Sequence[str]) 
         if baseline is not None
     }
     outcomes = [tests.wilcoxon(d) for d in differences.values()]
+    sign = 1 if grid.higher_is_better else -1  # ranks are of larger values first
     return replace(
         comparisons,
         overall=[
@@ -204,16 +202,10 @@ def _over_datasets(grid: Grid, comparisons: Comparisons, others: Sequence[str]) 
                 grid.metric, None, differences, outcomes, grid.higher_is_better
             )
         ],
-        ranks=dict(zip(grid.objectives, tests.ranks(_signed(rows, grid)), strict=True)),
+        ranks=dict(zip(grid.objectives, tests.ranks(sign * np.array(rows)), strict=True)),
         friedman=tests.friedman(rows),
         datasets=len(rows),
     )
-
-
-def _signed(rows: Sequence[Sequence[float]], grid: Grid) -> list[list[float]]:
-    """Return the values so that larger ones are better."""
-    sign = 1 if grid.higher_is_better else -1
-    return [[sign * value for value in row] for row in rows]
 
 
 def paired_folds(
@@ -339,21 +331,21 @@ def folds_document(comparisons: Comparisons) -> dict[str, Any]:
     """Return the keys `tests` and `ranks` of the JSON document of a cross-validation."""
     entries: list[dict[str, Any]] = []
     for comparison in [*comparisons.cells.values(), *comparisons.overall]:
-        over_datasets = comparison.row is None
+        test = "paired test rows" if comparison.fixed else "corrected resampled t"
         entry = {
-            "test": _test_name(comparison),
+            "test": test if comparison.row is not None else "wilcoxon signed-rank",
             "dataset": comparison.row,
             "objective": comparison.objective,
             "baseline": comparisons.baseline,
             "metric": comparison.metric,
             "difference": comparison.difference,
-            "interval": _as_list(comparison.interval),
+            "interval": comparison.interval,
             "n": comparison.n,
             **_outcome(comparison),
         }
-        if over_datasets:
+        if comparison.row is None:
             entry["mean_difference"] = comparison.mean
-            entry["bootstrap_interval"] = _as_list(comparison.bootstrap_interval)
+            entry["bootstrap_interval"] = comparison.bootstrap_interval
         entries.append(entry)
     return {
         "tests": entries,
@@ -363,12 +355,6 @@ def folds_document(comparisons: Comparisons) -> dict[str, Any]:
             "friedman": asdict(comparisons.friedman),
         },
     }
-
-
-def _test_name(comparison: Comparison) -> str:
-    if comparison.row is None:
-        return "wilcoxon signed-rank"
-    return "paired test rows" if comparison.fixed else "corrected resampled t"
 
 
 def seeds_document(comparison: Comparison, baseline: str) -> dict[str, Any]:
@@ -381,8 +367,8 @@ def seeds_document(comparison: Comparison, baseline: str) -> dict[str, Any]:
         "baseline": baseline,
         "n": comparison.n,
         "difference": comparison.difference,
-        "interval": _as_list(comparison.interval),
-        "bootstrap_interval": _as_list(comparison.bootstrap_interval),
+        "interval": comparison.interval,
+        "bootstrap_interval": comparison.bootstrap_interval,
         **_outcome(comparison),
     }
 
@@ -390,7 +376,3 @@ def seeds_document(comparison: Comparison, baseline: str) -> dict[str, Any]:
 def _outcome(comparison: Comparison) -> dict[str, Any]:
     keys = ("p_holm", "equal_budgets", "wins", "ties", "losses")
     return asdict(comparison.test) | {key: getattr(comparison, key) for key in keys}
-
-
-def _as_list(interval: Interval | None) -> list[float] | None:
-    return None if interval is None else list(interval)

@@ -197,7 +197,7 @@ def holm_levels(p_values: Sequence[float | None], alpha: float = 0.05) -> list[f
     return levels
 
 
-def ranks(rows: Sequence[Sequence[float]]) -> list[float]:
+def ranks(rows: ArrayLike) -> list[float]:
     """Return the average rank of each column, 1 for the largest; ties share their ranks."""
     values = np.round(np.asarray(rows, np.float64), DECIMALS)
     return [float(r) for r in _ranks(-values).mean(0)]

@@ -101,7 +101,7 @@ def test_wins_and_the_interval_over_data_sets():
     over = entries[-1]
     assert (over["wins"], over["ties"], over["losses"]) == (3, 1, 2)
     assert over["mean_difference"] == own.mean
-    assert over["bootstrap_interval"] == list(own.bootstrap_interval)
+    assert over["bootstrap_interval"] == own.bootstrap_interval
     folds = {e["dataset"]: (e["wins"], e["ties"], e["losses"]) for e in entries[:-1]}
     assert folds == {
         **{d: (4, 0, 0) if s > 0 else (0, 0, 4) for d, s in shifts.items()},

@@ -1,6 +1,6 @@
 """Published tables: with our numbers and a verdict on each cell, and the list of all of them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from marginctl.papers import Paper, PublishedTable, Quantity
@@ -126,12 +126,11 @@ def list_report(
     runs: Sequence[Run] | None = None,
     problems: Sequence[str] = (),
 ) -> Report:
-    """Return what `report --list` prints: the published tables and the claims of papers.
+    """Return what `report --list` prints: the published tables of papers, or those of a number.
 
-    With a `number` only the tables of this number, and no claims; with `runs` how many cells the
-    comparable ones fill.
+    With `runs` they have how many of their cells the comparable ones fill.
     """
-    documents = [
+    documents: list[dict[str, Any]] = [
         {
             "paper": paper.name,
             "title": paper.title,
@@ -141,33 +140,26 @@ def list_report(
                 for table in paper.tables.values()
                 if number in (None, table.number)
             ],
-            "claims": [
-                {"claim": claim.id} | claim.model_dump(exclude={"id"})
-                for claim in paper.claims
-                if number is None
-            ],
         }
         for paper in papers
     ]
     columns = ["paper", "table", "caption", "unit", "available", "not_available", "recipes"]
-    tables = _records(documents, "tables", columns + ([] if runs is None else ["filled"]))
-    claims = _records(
-        documents, "claims", ["paper", "claim", "statement", "recipes", "test", "verdict"]
+    columns += [] if runs is None else ["filled"]
+    records = []
+    for paper in documents:
+        for one in paper["tables"]:
+            line = {**one, "paper": paper["paper"], "recipes": ", ".join(one["recipes"])}
+            if one["absent"]:  # a table without rows has its reason in their place
+                line |= {"available": 0, "not_available": f"all: {one['absent']}"}
+            records.append({column: line[column] for column in columns})
+    table = table_of_texts(
+        "",
+        [column.replace("_", " ") for column in columns],
+        [[str(v) for v in record.values()] for record in records],
+        text_columns=len(columns) - 1,
     )
-    return Report(
-        [
-            table_of_texts(
-                "",
-                [column.replace("_", " ") for column in records[0]],
-                [["" if v is None else str(v) for v in line.values()] for line in records],
-                text_columns=len(records[0]) - 1,
-            )
-            for records in (tables, claims)
-            if records
-        ],
-        [*tables, *claims],
-        {"schema": 1, "command": "report", "papers": documents, "problems": list(problems)},
-    )
+    document = {"schema": 1, "command": "report", "papers": documents, "problems": list(problems)}
+    return Report([table] if records else [], records, document)
 
 
 def quantity_json(quantity: Quantity) -> dict[str, Any]:
@@ -187,17 +179,3 @@ def _table_json(table: PublishedTable, runs: Sequence[Run] | None) -> dict[str, 
         "recipes": list(table.recipes),
     }
     return document if runs is None else {**document, "filled": len(filled_cells(table, runs))}
-
-
-def _records(
-    papers: Iterable[dict[str, Any]], kind: str, columns: Sequence[str]
-) -> list[dict[str, Any]]:
-    """Return tables or claims as lines; a table without rows has its reason in their place."""
-    records = []
-    for paper in papers:
-        for one in paper[kind]:
-            line = {**one, "paper": paper["paper"], "recipes": ", ".join(one["recipes"])}
-            if one.get("absent"):
-                line |= {"available": 0, "not_available": f"all: {one['absent']}"}
-            records.append({column: line[column] for column in columns})
-    return records
