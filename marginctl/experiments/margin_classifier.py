@@ -146,7 +146,7 @@ class MarginClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _training_data(
         self, X: Any, y: Any
     ) -> tuple[NDArray[np.float64], NDArray[Any], tuple[Column, ...]]:
-        if not _has_categories(X):
+        if not isinstance(X, pd.DataFrame) or all(_is_numeric(X[name]) for name in X):
             x, y = validate_data(self, X, y, dtype=np.float64, ensure_all_finite="allow-nan")
             _check_finite(x)
             names = getattr(self, "feature_names_in_", _numbered(x.shape[1]))
@@ -190,10 +190,6 @@ def _group_numbers(groups: Any, rows: int) -> NDArray[np.int64]:
 def _numbered(count: int) -> list[str]:
     """Return the names of columns without names, as a file without a header has them."""
     return [str(i) for i in range(1, count + 1)]
-
-
-def _has_categories(x: Any) -> bool:
-    return isinstance(x, pd.DataFrame) and any(not _is_numeric(x[name]) for name in x)
 
 
 def _is_numeric(column: "pd.Series[Any]") -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 
 from marginctl import NUMERICS
 from marginctl.crossval.baselines import baseline_settings
-from marginctl.crossval.folds import SMALLEST_SPREAD, FloatArray
+from marginctl.crossval.folds import SMALLEST_SPREAD
 from marginctl.crossval.search_space import (
     VARIANT_KEYS,
     Setting,
@@ -206,8 +206,9 @@ class CVTrial:
         }
         if self.measured:
             values = np.concatenate([r.metrics for r in results])
+            values = np.where(np.isnan(values), np.array(None), values)  # null in JSON
             result["metrics"] = {
-                name: _json_numbers(column.reshape(shape))
+                name: column.reshape(shape).tolist()
                 for name, column in zip(OTHER_METRICS, values.T, strict=True)
             }
             result["confusion"] = sum(r.confusion.sum(0) for r in results).tolist()
@@ -236,10 +237,6 @@ PREDICTION_COLUMNS = (
     *("dataset", "objective", "seed", "row", "repeat", "fold", "truth", "prediction"),
     "confidence",
 )
-
-
-def _json_numbers(values: FloatArray) -> list[list[float | None]]:
-    return [[None if math.isnan(v) else v for v in row] for row in values.tolist()]
 
 
 def _numbers(flags: Iterable[Any]) -> list[int]:

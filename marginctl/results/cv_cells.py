@@ -47,7 +47,6 @@ class Cell:
     # mean and standard deviation of every metric that was measured, by name; accuracy is one of
     # them. None where no fold defines a metric.
     metrics: Mapping[str, MeanStd] = field(default_factory=dict)
-    # of a tuned objective, each candidate and how many networks chose it, most first
     # how many networks chose each setting, the most frequent first
     chosen: tuple[tuple[str, int], ...] = ()
     candidates: int = 0  # how many settings each network chose from; 0 if the protocol is not tuned
@@ -86,6 +85,9 @@ def cell(row: str, results: Sequence[CVResult], paper: PublishedMean | None) -> 
     first = results[0]
     spec = None if first.objective in BASELINES else first.parsed_objective.spec
     inner = [r.inner_accuracy for r in results if r.inner_accuracy is not None]
+    chosen: Counter[str] = Counter()
+    for result in results:
+        chosen.update(result.chosen)
     return Cell(
         dataset=row,
         objective=first.objective,
@@ -98,7 +100,7 @@ def cell(row: str, results: Sequence[CVResult], paper: PublishedMean | None) -> 
         remark=two_class_remark(spec) if spec and first.classes == 2 else None,
         diverged=sum(len(result.diverged) for result in results),
         collapsed=sum(len(result.collapsed) for result in results),
-        chosen=_chosen(results),
+        chosen=tuple((candidate, n) for candidate, n in chosen.most_common() if n),
         metrics={name: _mean_std(results, name) for name in FOLD_METRICS if first.values(name)},
         candidates=first.candidates,
         inner_accuracy=statistics.fmean(inner) if inner else None,
@@ -108,13 +110,6 @@ def cell(row: str, results: Sequence[CVResult], paper: PublishedMean | None) -> 
         confusion=_sum(results),
         class_names=first.class_names,
     )
-
-
-def _chosen(results: Iterable[CVResult]) -> tuple[tuple[str, int], ...]:
-    counts: Counter[str] = Counter()
-    for result in results:
-        counts.update(result.chosen)
-    return tuple((candidate, n) for candidate, n in counts.most_common() if n)
 
 
 def _mean_std(results: Sequence[CVResult], metric: str) -> MeanStd:

@@ -63,7 +63,7 @@ def corrected_resampled_t(differences: Sequence[float], test_to_train: float) ->
     if n < 2:
         return Test(reason=f"{n} fold: a variance needs 2")
     variance = d.var(ddof=1)
-    if _is_constant(d):
+    if np.ptp(d) < 10.0**-DECIMALS:  # equal except for rounding
         return Test(df=n - 1, reason="the difference is the same on every fold")
     t = d.mean() / math.sqrt((1 / n + test_to_train) * variance)
     p = 2 * student_cdf(n - 1, -abs(t))
@@ -155,11 +155,6 @@ def bootstrap_interval(values: Sequence[float], draws: int = 10_000) -> tuple[fl
 def _drawn(n: int, draws: int) -> NDArray[np.int64]:
     """Return the (draws, n) indices of the bootstrap samples, the same for any n values."""
     return generator(0, "bootstrap", n).integers(n, size=(draws, n))
-
-
-def _is_constant(differences: FloatArray) -> bool:
-    """Whether differences of accuracies in percent are equal except for rounding."""
-    return float(np.ptp(differences)) < 10.0**-DECIMALS
 
 
 def wins_ties_losses(differences: Sequence[float]) -> tuple[int, int, int]:

@@ -67,7 +67,8 @@ def distance(ours: Cells, published: Cells, datasets: Sequence[str] | None = Non
         if np.ptp(our_means) and np.ptp(their_means):
             ranks = (rankdata(our_means), rankdata(their_means))
             correlations.append(float(np.corrcoef(*ranks)[0, 1]))
-        agree += _overlap(our_means == our_means.max(), their_means == their_means.max())
+        ours_best, theirs_best = our_means == our_means.max(), their_means == their_means.max()
+        agree += float((ours_best & theirs_best).sum() / (ours_best | theirs_best).sum())
     return Distance(
         cells=len(differences),
         mean_absolute=_mean_absolute(differences),
@@ -105,8 +106,3 @@ def _mean_absolute(values: Sequence[float]) -> float:
 
 def _rms(values: Sequence[float]) -> float:
     return math.sqrt(statistics.fmean(v * v for v in values))
-
-
-def _overlap(a: NDArray[np.bool_], b: NDArray[np.bool_]) -> float:
-    """Return the overlap of two sets of best methods (intersection over union)."""
-    return float((a & b).sum() / (a | b).sum())

@@ -136,7 +136,8 @@ def process_group(device: str, message: Callable[[str], None]) -> Iterator[World
             yield World(rank, size)
             dist.barrier()  # leave together: a process that is still connected would fail
     except (RuntimeError, dist.DistError) as error:
-        if not _is_connection_error(error):
+        lost = any(words in str(error) for words in _CONNECTION_ERRORS)
+        if not lost and not isinstance(error, dist.DistError):
             raise
         raise PeerLostError(
             "another process of this training run has ended; its checkpoints are kept: run the "
@@ -193,12 +194,6 @@ def _join(device: str, message: Callable[[str], None]) -> Store:
             reason = str(error).splitlines()[0]
             raise MissingPeerError(f"{given}: {reason}: {advice}") from None
     raise MissingPeerError(f"{given}: other processes are missing after {JOIN_SECONDS} s: {advice}")
-
-
-def _is_connection_error(error: BaseException) -> bool:
-    return isinstance(error, dist.DistError) or any(
-        words in str(error) for words in _CONNECTION_ERRORS
-    )
 
 
 def is_distributed() -> bool:

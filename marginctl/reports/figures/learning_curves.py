@@ -34,7 +34,9 @@ def learning_curves(table: SeedTable, omissions: Omissions) -> Figure | None:
     The accuracy is that of the test images; with a validation part, which alone is evaluated in
     every epoch, that of the validation images.
     """
-    part, images = ("val", "validation") if _has_validation(table) else ("test", "test")
+    runs = [run for group in table.groups for run in group.runs]
+    validated = bool(runs) and all(run.training_result.validation is not None for run in runs)
+    part, images = ("val", "validation") if validated else ("test", "test")
     caption = (
         "Losses with different margins, scales or regularizers are not comparable; the accuracy is "
         f"that of the {images} images."
@@ -49,11 +51,6 @@ def learning_curves(table: SeedTable, omissions: Omissions) -> Figure | None:
         right = block.axes[1].secondary_yaxis("right", functions=(complement, complement))
         right.set_ylabel(f"{images} error (%)")
     return figure
-
-
-def _has_validation(table: SeedTable) -> bool:
-    runs = [run for group in table.groups for run in group.runs]
-    return bool(runs) and all(run.training_result.validation is not None for run in runs)
 
 
 def mean_bias(table: SeedTable, omissions: Omissions) -> Figure | None:

@@ -115,8 +115,11 @@ def _sweep_figure(
         )
         for sweep in sweeps
     ]
-    groups = [group for sweep in sweeps for group in sweep.groups]
-    caption = f"{_last_epoch(groups)} Lines at one value are drawn side by side."
+    seeds = (len(group.runs) for sweep in sweeps for group in sweep.groups)
+    caption = (
+        f"After the last epoch, mean over the seeds; {spread_text('error bar', seeds)}. Lines at "
+        "one value are drawn side by side."
+    )
     if "ECE (%)" in measures:
         caption += " ECE: expected calibration error of the test images."
     return compose(table.title, caption, blocks, OPTION_PANEL[0], omissions)
@@ -187,11 +190,6 @@ def _name_without(name: ParsedObjective, option: str) -> str:
 
 def _has(group: SeedGroup, measure: Measure) -> bool:
     return bool(group.runs) and all(measure(run.result) is not None for run in group.runs)
-
-
-def _last_epoch(groups: Iterable[SeedGroup]) -> str:
-    bar = spread_text("error bar", (len(group.runs) for group in groups))
-    return f"After the last epoch, mean over the seeds; {bar}."
 
 
 def _draw_points(

@@ -41,7 +41,10 @@ def title_of(document: Document) -> str:
 def _table(document: Document) -> Table:
     """Return means over the splits with their spread, and the intervals of the first one."""
     rows = list(_rows(document))
-    best = {key: _best(key, [values for _, values in rows]) for key in HEADINGS}
+    best = {}
+    for key in HEADINGS:
+        known = [values[key] for _, values in rows if values[key] is not None]
+        best[key] = (max if key == HIGHER_IS_BETTER else min)(known, default=None)
     return table_of_texts(
         f"{document['bins']} bins {document['convention']}. {_splits(document)}",
         ["method", *HEADINGS.values()],
@@ -87,11 +90,6 @@ def _rows(document: Document) -> Iterable[tuple[str, Mapping[str, Any]]]:
     for method in methods:
         if method["method"] != BEFORE:
             yield method["method"], method["after"]
-
-
-def _best(key: str, rows: Iterable[Mapping[str, Any]]) -> float | None:
-    values = [row[key] for row in rows if row[key] is not None]
-    return (max if key == HIGHER_IS_BETTER else min)(values, default=None)
 
 
 def _number(key: str, value: float) -> str:

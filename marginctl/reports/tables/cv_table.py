@@ -121,7 +121,10 @@ def cv_table(
             *_chosen_most(grid),
             *_footnotes(grid, comparisons),
             *_tests_over_datasets(grid, comparisons),
-            *_skipped(grid),
+            *(
+                f"skipped {len(names)}: {', '.join(names)}: {reason}"
+                for reason, names in group_by_text(grid.skipped).items()
+            ),
             *notes,
         ),
     )
@@ -313,11 +316,3 @@ def _comparison_text(comparison: Comparison, comparisons: Comparisons) -> str:
         f"points, rank-biserial r = {comparison.test.effect:+.2f}, Holm-adjusted "
         f"p = {format_p(comparison.p_holm)}; {record}"
     )
-
-
-def _skipped(grid: Grid) -> list[str]:
-    """Return the data sets that are left out, a line for each reason."""
-    return [
-        f"skipped {len(names)}: {', '.join(names)}: {reason}"
-        for reason, names in group_by_text(grid.skipped).items()
-    ]
