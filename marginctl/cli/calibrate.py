@@ -65,7 +65,7 @@ def command(
     which: Annotated[
         Which,
         typer.Option("--checkpoint", help="Checkpoint of the run: the last or the best."),
-    ] = Which.last,
+    ] = "last",
     report_format: common_options.ReportFormat = "table",
     json: common_options.Json = False,
     data_dir: common_options.DataDir = None,
@@ -153,7 +153,7 @@ def _predict(
     data_dir = data_dir or default_data_dir()
     place = resolve_device(device, accelerated=True)
     on_summary = None if quiet else log_image_summary
-    run = predict_run(path, data, which.value, data_dir, place, on_summary)
+    run = predict_run(path, data, which, data_dir, place, on_summary)
     outputs = create_outputs(
         str(path),
         "logits",

@@ -1,19 +1,15 @@
 """marginctl eval."""
 
-import enum
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from marginctl.cli import common_options
 from marginctl.cli.common_options import argument, integer, log_image_summary, option, refuse
 
-
-class Which(enum.StrEnum):
-    last = "last"
-    best = "best"
+Which = Literal["last", "best"]
 
 
 def command(
@@ -31,7 +27,7 @@ def command(
     which: Annotated[
         Which,
         typer.Option("--checkpoint", help="Checkpoint of the run directory."),
-    ] = Which.last,
+    ] = "last",
     bins: Annotated[int, option("N", "Bins of the calibration errors.", integer(1, 1000))] = 15,
     calibration: Annotated[
         Path | None,
@@ -120,7 +116,7 @@ def command(
         document = evaluate.evaluate(
             Path(run),
             data,
-            which.value,
+            which,
             folder,
             place,
             bins,
@@ -159,7 +155,7 @@ def _verify(
 
     check_outputs({"--predictions": predictions}, [Path(run), *pairs])
     place = resolve_device(device, accelerated=True)
-    result = verify(Path(run), pairs, images, which.value, place, flip=flip)
+    result = verify(Path(run), pairs, images, which, place, flip=flip)
     report = verification_report(title(result.document), result.document)
     print_report(report, report_format)
     if predictions is not None:

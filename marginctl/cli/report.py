@@ -1,10 +1,9 @@
 """marginctl report."""
 
 import contextlib
-import enum
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -17,11 +16,6 @@ if TYPE_CHECKING:
     from marginctl.reports.build import RunsReport
     from marginctl.reports.tables.table import Report
     from marginctl.results.collect import Collected
-
-
-class FigureFormat(enum.StrEnum):
-    png = "png"
-    svg = "svg"
 
 
 def command(
@@ -60,7 +54,7 @@ def command(
         option("KIND", f"Figure type (default: all): {', '.join(FIGURES.builtin)}; repeatable."),
     ] = None,
     figure_format: Annotated[
-        FigureFormat | None,
+        Literal["png", "svg"] | None,
         typer.Option("--figure-format", help="Figure format (default: png)."),
     ] = None,
     report_format: common_options.ReportFormat = "table",
@@ -146,8 +140,7 @@ def command(
     if figure:
         _draw_ranks(report, figure)
     if figures:
-        suffix = figure_format or FigureFormat.png
-        _draw_figures(report, collected, figures, kind or [], suffix, metric)
+        _draw_figures(report, collected, figures, kind or [], figure_format or "png", metric)
     if not explain and not report.tables:
         log_lines(["no finished runs found"])
 
@@ -196,7 +189,7 @@ def _draw_figures(
     collected: "Collected",
     folder: Path,
     kinds: list[str],
-    figure_format: FigureFormat,
+    figure_format: str,
     metric: str,
 ) -> None:
     from marginctl.console.progress import log_lines

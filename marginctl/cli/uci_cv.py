@@ -1,9 +1,8 @@
 """marginctl uci-cv."""
 
-import enum
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -18,16 +17,6 @@ if TYPE_CHECKING:
     from marginctl.experiments.uci_cv_session import UciCvSession
     from marginctl.experiments.uci_cv_trial import CVTrial
     from marginctl.results.cv_cells import Collector
-
-
-class Missing(enum.StrEnum):
-    impute = "impute"
-    drop = "drop"
-
-
-class Backend(enum.StrEnum):
-    processes = "processes"
-    dask = "dask"
 
 
 def command(
@@ -53,9 +42,9 @@ def command(
         Path | None, option("FILE", "Held-out test CSV; requires --train-csv.")
     ] = None,
     missing: Annotated[
-        Missing,
+        Literal["impute", "drop"],
         typer.Option("--missing", help="Impute missing values inside the folds, or drop rows."),
-    ] = Missing.impute,
+    ] = "impute",
     no_header: common_options.NoHeader = False,
     groups: Annotated[
         str | None,
@@ -101,8 +90,8 @@ def command(
     device: common_options.Device = "auto",
     workers: common_options.Workers = None,
     backend: Annotated[
-        Backend, typer.Option("--backend", help="Execution backend.")
-    ] = Backend.processes,
+        Literal["processes", "dask"], typer.Option("--backend", help="Execution backend.")
+    ] = "processes",
     scheduler: Annotated[
         str | None, option("ADDRESS", "Dask scheduler: tcp://HOST:PORT, or its JSON file.")
     ] = None,
@@ -148,7 +137,7 @@ def command(
     if csv or target or train_csv or test_csv:  # UCI sets can do without pandas
         from marginctl.data.tabular.custom import ReadOptions, read_tables
 
-        reading = ReadOptions(missing=missing.value, header=not no_header, groups=groups)
+        reading = ReadOptions(missing=missing, header=not no_header, groups=groups)
         tables = read_tables(csv or [], target or [], (train_csv, test_csv), reading)
     outputs = [PREDICTIONS] if predictions else []
     if figure:
