@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import numpy as np
 
@@ -191,6 +191,14 @@ def find_test_folder(name: str, root: Path, *, test_only: bool = False) -> Path:
     return next((split for split in splits if split.name != "train"), root / "val")
 
 
+class PartOptions(TypedDict, total=False):
+    """Which parts of a folder are needed, and how one without parts is divided."""
+
+    test_fraction: float | None
+    groups: ImageGroups | None  # of images that stay together
+    test_only: bool  # the training part is left empty and its files are not needed
+
+
 def list_image_folder(
     name: str,
     root: Path,
@@ -347,10 +355,7 @@ def decode_image_folder(
     name: str,
     root: Path,
     image_size: int,
-    *,
-    test_fraction: float | None = None,
-    groups: ImageGroups | None = None,
-    test_only: bool = False,
+    **options: Unpack[PartOptions],
 ) -> tuple[ArraySplit, ArraySplit, ArraySplit | None, tuple[str, ...], list[str]]:
     """Return the training, test and validation part (or None), the classes and training files.
 
@@ -363,12 +368,10 @@ def decode_image_folder(
         RequestError: as `list_image_folder`, too many pixels, or files that are no images.
     """
     label = f"data set '{name}'"
-    splits = list_image_folder(
-        name, root, test_fraction=test_fraction, groups=groups, test_only=test_only
-    )
+    splits = list_image_folder(name, root, **options)
     classes = tuple(splits[0])
     files = [file for class_files in splits[0].values() for file in class_files]
-    validation = None if test_only else list_validation_folder(name, root)
+    validation = None if options.get("test_only") else list_validation_folder(name, root)
     listed = [*splits, *([] if validation is None else [validation])]
     count = sum(len(files) for split in listed for files in split.values())
     size = count * image_size * image_size * 3

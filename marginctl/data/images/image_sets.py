@@ -3,8 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Unpack
 
-from marginctl.data.images.groups import ImageGroups
+from marginctl.data.images.folders import PartOptions
 from marginctl.data.images.in_memory import InMemoryImages, load_in_memory
 from marginctl.data.images.on_disk import OnDiskImages, load_on_disk
 from marginctl.data.images.registry import loading_modes, parse_ood_name
@@ -20,32 +21,15 @@ def load_image_set(
     *,
     stream: bool,
     exclude: str | None = None,
-    test_fraction: float | None = None,
-    groups: ImageGroups | None = None,
-    test_only: bool = False,
+    **options: Unpack[PartOptions],
 ) -> ImageDataset:
     """Return an image set: on disk if `stream`, else in memory.
 
     The other arguments and the errors are those of `load_on_disk` and `load_in_memory`.
     """
     if stream:
-        return load_on_disk(
-            name,
-            data_dir,
-            image_size,
-            exclude=exclude,
-            test_fraction=test_fraction,
-            groups=groups,
-            test_only=test_only,
-        )
-    return load_in_memory(
-        name,
-        data_dir,
-        image_size,
-        test_fraction=test_fraction,
-        groups=groups,
-        test_only=test_only,
-    )
+        return load_on_disk(name, data_dir, image_size, exclude=exclude, **options)
+    return load_in_memory(name, data_dir, image_size, **options)
 
 
 @dataclass(frozen=True, eq=False)

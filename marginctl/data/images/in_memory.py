@@ -6,13 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Self
+from typing import Self, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
-from marginctl.data.images.folders import decode_image_folder
-from marginctl.data.images.groups import ImageGroups
+from marginctl.data.images.folders import PartOptions, decode_image_folder
 from marginctl.data.images.readers import ArraySplit
 from marginctl.data.images.registry import (
     FOLDER_PREFIX,
@@ -174,13 +173,7 @@ def find_in_memory(name: str, data_dir: Path) -> Path | None:
 
 
 def load_in_memory(
-    name: str,
-    data_dir: Path,
-    image_size: int = 64,
-    *,
-    test_fraction: float | None = None,
-    groups: ImageGroups | None = None,
-    test_only: bool = False,
+    name: str, data_dir: Path, image_size: int = 64, **options: Unpack[PartOptions]
 ) -> InMemoryImages:
     """Return an image set, read from the data folder.
 
@@ -203,17 +196,11 @@ def load_in_memory(
         if image_size < 1:
             raise RequestError(f"data.image_size = {image_size}: expected 1 or more")
         root = resolve_path(name.removeprefix(FOLDER_PREFIX), data_dir)
-        train, test, val, classes, files = decode_image_folder(
-            name,
-            root,
-            image_size,
-            test_fraction=test_fraction,
-            groups=groups,
-            test_only=test_only,
-        )
+        train, test, val, classes, files = decode_image_folder(name, root, image_size, **options)
         images = InMemoryImages(name, *train, *test, classes, *(val or ()))
+        groups = options.get("groups")
         return images if groups is None else replace(images, groups=groups.numbers(files))
-    entry = IMAGE_SETS[name]
+    entry, test_only = IMAGE_SETS[name], options.get("test_only", False)
     if entry.embedded:
         train, test = import_object(entry.embedded, f"image set '{name}'")()
         folder = None

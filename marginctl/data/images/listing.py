@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Unpack
 
 from marginctl.data.images import folders
-from marginctl.data.images.groups import ImageGroups
 from marginctl.data.paths import MissingDataError
 from marginctl.errors import RequestError
 
@@ -31,19 +31,11 @@ class Listing:
     val: Rows | None = None  # of the validation part; None if there is no such part
 
 
-def list_folder(
-    name: str,
-    root: Path,
-    test_only: bool,
-    test_fraction: float | None = None,
-    groups: ImageGroups | None = None,
-) -> Listing:
+def list_folder(name: str, root: Path, **options: Unpack[folders.PartOptions]) -> Listing:
     """List the images of class folders, as `list_image_folder`."""
-    train, test = folders.list_image_folder(
-        name, root, test_fraction=test_fraction, groups=groups, test_only=test_only
-    )
+    train, test = folders.list_image_folder(name, root, **options)
     classes = tuple(train)
-    val = None if test_only else folders.list_validation_folder(name, root)
+    val = None if options.get("test_only") else folders.list_validation_folder(name, root)
     return Listing(
         classes,
         _label_files(train, classes),
@@ -66,7 +58,7 @@ def list_imagenet(name: str, root: Path, test_only: bool) -> Listing:
     scan = folders.FolderScan(root)
     images = scan.images_in("val") if lists else []
     if not images:
-        return list_folder(name, root, test_only)
+        return list_folder(name, root, test_only=test_only)
     classes = imagenet_wnids()
     labels = {c: label for label, c in enumerate(classes)}
     test_labels = _read_validation_labels(lists[0], labels)

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Self
+from typing import Self, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
-from marginctl.data.images.groups import ImageGroups
+from marginctl.data.images.folders import PartOptions
 from marginctl.data.images.in_memory import group_digest
 from marginctl.data.images.listing import Listing, exclude_images, list_files, list_folder
 from marginctl.data.images.registry import (
@@ -212,9 +212,7 @@ def load_on_disk(
     image_size: int,
     *,
     exclude: str | None = None,
-    test_fraction: float | None = None,
-    groups: ImageGroups | None = None,
-    test_only: bool = False,
+    **options: Unpack[PartOptions],
 ) -> OnDiskImages:
     """Return an image set on disk: its files are listed, labelled and looked up, but not read.
 
@@ -238,9 +236,10 @@ def load_on_disk(
             f"data set '{name}': is held in memory: expected one of {', '.join(on_disk)}, "
             f"{FOLDER_PREFIX}PATH, {LIST_PREFIX}PATH"
         )
-    root = find_on_disk(name, data_dir)
+    root, groups = find_on_disk(name, data_dir), options.get("groups")
+    test_only = options.get("test_only", False)
     if name.startswith(FOLDER_PREFIX):
-        listing = list_folder(name, root, test_only, test_fraction, groups)
+        listing = list_folder(name, root, **options)
     elif name.startswith(LIST_PREFIX):
         listing = list_files(name, root, test_only)
     else:
