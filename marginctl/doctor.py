@@ -26,8 +26,6 @@ MIN_FREE_GIB = 2.0  # a runs folder with checkpoints is soon as large
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one check."""
-
     topic: str  # what was checked
     # `ok`; `note`, which limits some commands; or `problem`, which stops all
     state: Literal["ok", "note", "problem"]

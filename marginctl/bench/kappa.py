@@ -21,8 +21,6 @@ SEARCH_CALLS = 5  # per round, whose mean is taken: one is too short for the clo
 
 
 class Shape(BaseModel):
-    """The shape of a training step."""
-
     model_config = STRICT
 
     name: str  # the data set with these shapes, as the paper's table names it

@@ -79,7 +79,6 @@ def run(settings: ObjectivesSettings, context: Context) -> Result:
 def _time_sides(
     objective: ParsedObjective, shape: list[int], rounds: int, device: str
 ) -> dict[str, list[float]]:
-    """Return the seconds of each side, by round."""
     rows, classes, features = shape
     torch.manual_seed(0)
     x = torch.randn(rows, features, device=device, requires_grad=True)

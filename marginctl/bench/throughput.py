@@ -152,8 +152,6 @@ class _TableTrainer:
 
 @dataclass(frozen=True)
 class TrainingTime:
-    """The time of an epoch and of an evaluation."""
-
     epochs: Sequence[float]  # seconds of whole epochs; empty where only a part was timed
     estimate: float  # seconds per epoch, scaled from `PART_STEPS` steps
     evaluation: float  # seconds of an evaluation of all test images

@@ -75,7 +75,6 @@ def median_interval(values: Sequence[float]) -> Spread:
 
 
 def ratios(seconds: Mapping[str, Sequence[float]], side: str, reference: str) -> list[float]:
-    """Return the ratio of two sides in each round."""
     return [a / b for a, b in zip(seconds[side], seconds[reference], strict=True)]
 
 
@@ -101,8 +100,6 @@ class Skipped:
 
 @dataclass
 class Result:
-    """The result of a benchmark."""
-
     benchmark: str
     settings: dict[str, Any]
     device: str

@@ -56,7 +56,6 @@ class Outputs:
         return np.asarray(self.values.argmax(axis=1))
 
     def subset(self, rows: NDArray[np.int64]) -> "Outputs":
-        """Return some of the samples."""
         return replace(self, values=self.values[rows], labels=self.labels[rows])
 
     def digest(self) -> str:
@@ -208,7 +207,6 @@ def _check_logits(name: str, logits: NDArray[Any], place: Callable[[int], str]) 
 
 
 def uncalibrated(outputs: Outputs) -> Predictions:
-    """Return the predictions of outputs without a calibrator."""
     if outputs.kind == "logits":
         return from_logits(outputs.values, outputs.predicted())
     return from_probabilities(outputs.values.astype(np.float64))
@@ -222,7 +220,6 @@ def from_logits(logits: NDArray[Any], classes: Labels | None = None) -> Predicti
 
 
 def from_probabilities(probabilities: FloatArray) -> Predictions:
-    """Return (N, C) probabilities as predictions."""
     predicted = probabilities.argmax(axis=1)
     confidence = probabilities[np.arange(len(probabilities)), predicted]
     return Predictions(predicted, confidence, probabilities)

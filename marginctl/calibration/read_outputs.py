@@ -43,7 +43,6 @@ class OutputsSummary:
 
 
 def summarize_outputs(outputs: Outputs) -> OutputsSummary:
-    """Return the summary of outputs."""
     return OutputsSummary(
         len(outputs.labels), outputs.num_classes, outputs.kind, list(outputs.remarks)
     )

@@ -132,7 +132,6 @@ class CostProgress(ProgressDisplay):
         self.update(0.0, f"0/{trials}")
 
     def count_trial(self) -> None:
-        """Count a finished trial."""
         self._done += 1
         self.update(self._cost, f"{self._done}/{self._trials}")
 

@@ -100,7 +100,6 @@ class DaskExecutor:
         self._cost, self._workers, self._counted_at = 0.0, 0, 0.0
 
     def num_workers(self) -> int:
-        """Return the current number of workers."""
         if time.monotonic() - self._counted_at > RECOUNT_INTERVAL:
             with contextlib.suppress(Exception):  # a lost scheduler shows at the next result
                 self._workers = len(self._client.nthreads())

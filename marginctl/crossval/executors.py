@@ -257,7 +257,6 @@ class _Worker:
 
 
 def _start_worker(cost: Any, cancelled: Any) -> None:
-    """Initialize a worker process."""
     follow_parent()
     _Worker.cost, _Worker.cancelled = cost, cancelled
 

@@ -166,7 +166,6 @@ class Stack:
         return sorted(splits, key=lambda n: (-self.num_batches(n), n.variant, -len(n.train)))
 
     def num_batches(self, network: NetworkSplit) -> int:
-        """Return the number of batches in an epoch of a network."""
         return -(-len(network.train) // self.protocol.batch_size)
 
     @property
@@ -179,7 +178,6 @@ class Stack:
         return num_folds(self.dataset, self.protocol)
 
     def _test_rows(self, repeat: int) -> list[IntArray]:
-        """Return the test rows of each fold."""
         if self.dataset.fixed_test is not None:
             return [np.sort(self.dataset.fixed_test)]
         return partition(

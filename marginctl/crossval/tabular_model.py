@@ -82,7 +82,6 @@ class TabularModel:
 
     @cached_property
     def columns(self) -> tuple[Column, ...]:
-        """The feature columns."""
         return tuple(Column(c.name, tuple(c.categories)) for c in self.record.columns)
 
     @cached_property
@@ -104,7 +103,6 @@ class TabularModel:
         return np.concatenate(blocks)
 
     def save(self, path: Path) -> None:
-        """Write the model to a file."""
         save_model_file(path, KIND, self.record, self.tensors)
 
     @classmethod
@@ -118,7 +116,6 @@ class TabularModel:
 
     @classmethod
     def from_file(cls, file: ModelFile) -> "TabularModel":
-        """Return the model of a file that was read."""
         model = cls(file.record(KIND, TabularRecord), file.tensors)
         try:
             model.predict_proba(np.full((1, len(model.columns)), np.nan))
@@ -128,8 +125,6 @@ class TabularModel:
 
 
 class _Network:
-    """The network of a model, for evaluation."""
-
     def __init__(self, record: TabularRecord, tensors: Tensors) -> None:
         spec = parse_objective(record.objective).spec
         self._objective = ObjectiveFunction(spec, len(record.classes))

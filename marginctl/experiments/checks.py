@@ -42,7 +42,6 @@ class Request:
         return self.data_dir or default_data_dir()
 
     def resolve_device(self) -> str:
-        """Return the device of this process."""
         from marginctl.utils.distributed import local_device
 
         return local_device(resolve_device(self.device, accelerated=True))

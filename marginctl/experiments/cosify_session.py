@@ -57,7 +57,6 @@ class CosifySession(Session):
 
 
 def prepare_cosify(request: Request) -> CosifySession:
-    """Return the session of a `cosify` command."""
     recipe, file = read_recipe(CosifyRecipe, request)
     source = load_source_model(recipe.source_model)
     recipe = recipe.with_source_model(source.model, source.data, source.image_size)

@@ -39,7 +39,6 @@ class RunPredictions:
 
     @property
     def network(self) -> str:
-        """The trial and the step."""
         return f"{Path(self.description['run']).name}, step {self.description['step']}"
 
 

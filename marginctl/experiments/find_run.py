@@ -82,7 +82,6 @@ def load_checkpoint(path: Path, kind: str) -> LoadedCheckpoint:
 
 
 def load_run_info(folder: Path) -> TrainingInfo:
-    """Return the run.json of a run directory."""
     path = folder / "run.json"
     try:
         info = parse_training_info(read_text(path))
@@ -160,7 +159,6 @@ def load_trained_run(
 
 
 def is_run_dir(folder: Path) -> bool:
-    """Return whether a folder is a run directory."""
     return (folder / "run.json").exists() or (folder / "result.json").exists()
 
 

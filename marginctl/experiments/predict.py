@@ -40,7 +40,6 @@ class NewPredictions:
         return csv_text([heading, *rows])
 
     def document(self) -> dict[str, Any]:
-        """Return the document of `predict --json`."""
         columns = zip(self.names, self.predicted, self.probabilities.tolist(), strict=True)
         return {
             "schema": 1,

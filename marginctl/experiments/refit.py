@@ -17,8 +17,6 @@ from marginctl.recipe.uci_cv import SklearnBaseline
 
 @dataclass(frozen=True)
 class RefittedModel:
-    """A model to save."""
-
     model: TabularModel
     # mean accuracy in percent of the objective on the inner folds of the cross-validation; None if
     # it was not tuned
@@ -35,7 +33,6 @@ class RefittedModel:
         return ", ".join(parts)
 
     def save(self, path: Path) -> None:
-        """Write the model to a file."""
         self.model.save(path)
 
 

@@ -74,7 +74,6 @@ class Session:
         return summaries
 
     def run_dir(self, trial: Trial) -> RunDir:
-        """Return the run directory of a trial."""
         return RunDir(self.folder / trial.id)
 
     def steps(self, trial: Trial) -> int:
@@ -115,7 +114,6 @@ class Session:
         }
 
     def load_result(self, trial: Trial) -> SavedResult[Any]:
-        """Return the saved result of a trial."""
         return self.run_dir(trial).load_result(result_type(self.recipe.task))
 
     def unfinished(self) -> list[Trial]:
@@ -139,7 +137,6 @@ class Session:
 
 
 def prepare_train(request: Request) -> Session:
-    """Return the session of a `train` command."""
     recipe, file = read_recipe(TrainRecipe, request)
     return Session(**session_fields(recipe, file, request, f"{recipe.data.name}-{recipe.model}"))
 

@@ -166,7 +166,6 @@ class Trial:
 
     @property
     def row(self) -> str:
-        """Its row of the table."""
         return self.recipe.row_name(self.setting)
 
     def __str__(self) -> str:

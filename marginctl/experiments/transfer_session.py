@@ -289,7 +289,6 @@ class TransferSession(Session):
 
 
 def prepare_transfer(request: Request) -> TransferSession:
-    """Return the session of a `transfer` command."""
     recipe, file = read_recipe(TransferRecipe, request)
     if not recipe.names_data:
         raise RequestError(

@@ -72,7 +72,6 @@ def worker_count(session: Session, pending: Sequence[Trial], requested: int | No
 
 
 def _devices(device: str) -> list[str]:
-    """Return the devices of the workers."""
     if device != "cuda":
         return [device]
     return [f"cuda:{i}" for i in range(torch.cuda.device_count())]

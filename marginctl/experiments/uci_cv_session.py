@@ -59,7 +59,6 @@ class UciCvSession:
         return rows
 
     def networks_file(self, trial: CVTrial) -> Path:
-        """Return the file of a trial's networks."""
         return self._run_dir(trial).path / NETWORKS
 
     def unfinished(self) -> list[CVTrial]:

@@ -109,7 +109,6 @@ class CVTrial:
 
     @cached_property
     def stacks(self) -> list[Stack]:
-        """The stacks of networks that are trained."""
         return build_stacks(
             self.dataset,
             self.objective,

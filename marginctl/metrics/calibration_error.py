@@ -50,7 +50,6 @@ class Reliability:
 
     @property
     def confidence(self) -> float:
-        """Mean confidence of all samples."""
         return sum(b.count * b.confidence for b in self.bins if b.confidence is not None) / self.n
 
     @property

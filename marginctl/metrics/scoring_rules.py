@@ -60,7 +60,6 @@ def brier(probabilities: ArrayLike, labels: ArrayLike) -> float:
 
 
 def brier_per_sample(probabilities: ArrayLike, labels: ArrayLike) -> FloatArray:
-    """Return (N,) Brier scores."""
     p, y = check_rows("probabilities", probabilities, labels)
     scores = np.empty(len(y))
     for rows in row_blocks(*p.shape):

@@ -33,7 +33,6 @@ __all__ = [
 
 
 def papers() -> list[Paper]:
-    """Return all papers, sorted by name."""
     return [_paper(name, folder) for name, folder in paper_folders().items()]
 
 

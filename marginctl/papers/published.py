@@ -89,8 +89,6 @@ class Quantity:
 
 @dataclass(frozen=True)
 class PublishedTable:
-    """A table of a paper."""
-
     paper: str
     number: str  # as printed, with its part if it has parts
     caption: str

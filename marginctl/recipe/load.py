@@ -103,7 +103,6 @@ def folder_name(text: str) -> str:
 
 
 def read_document(recipe: RecipeFile) -> RecipeDocument:
-    """Return the content of a recipe file."""
     content, lines = yaml.read(recipe.path)
     if not isinstance(content, dict):
         raise RequestError(f"{recipe.path}:1: expected a mapping such as 'task: uci-cv'")

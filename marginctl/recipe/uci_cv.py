@@ -310,5 +310,4 @@ class UciCvRecipe(BaseModel):
 
     @property
     def dataset_names(self) -> list[str]:
-        """The names of the data sets."""
         return list(uci_definitions()) if self.datasets == "all" else list(self.datasets)

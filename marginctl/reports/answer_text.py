@@ -22,7 +22,6 @@ def answer_lines(answers: Iterable[Answer], baseline: str) -> tuple[str, ...]:
 
 
 def answer_text(answer: Answer) -> str:
-    """Return an answer as a sentence."""
     interval = ""
     if answer.interval is not None:
         ends = answer.interval

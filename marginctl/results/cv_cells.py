@@ -210,7 +210,6 @@ class Grid:
         return self._cells_of(self.objectives)
 
     def baseline_cells(self) -> list[Cell]:
-        """Return the cells of the baselines row by row."""
         return self._cells_of(self.baselines)
 
     def row(self, dataset: str) -> list[Cell]:

@@ -34,8 +34,6 @@ from marginctl.utils.text import printable
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run."""
-
     path: Path
     info: RunInfo  # its run.json
     # its result.json; of a transfer as tables of training read it: by the new classifier where an

@@ -36,8 +36,6 @@ class Verdict(enum.StrEnum):
 
 @dataclass(frozen=True)
 class CellVerdict:
-    """The verdict on one cell of a published table."""
-
     row: str
     column: str
     published: PublishedValue | None
@@ -59,8 +57,6 @@ class CellVerdict:
 
 @dataclass(frozen=True)
 class TableVerdicts:
-    """The verdicts on all cells of a published table."""
-
     table: PublishedTable
     cells: Mapping[CellKey, CellVerdict]
 
@@ -76,7 +72,6 @@ class TableVerdicts:
 
 
 def judge_table(table: PublishedTable, runs: Iterable[Run]) -> TableVerdicts:
-    """Return the verdicts on a published table by the finished runs."""
     matches = match_runs(table, runs)
     cells = {
         key: _cell_verdict(key, value, table.quantities[key], matches.get(key))

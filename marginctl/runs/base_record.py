@@ -81,7 +81,6 @@ class Result(Record):
 
     @property
     def parsed_objective(self) -> ParsedObjective:
-        """Return the objective as an object."""
         return parse_objective(self.objective)
 
 

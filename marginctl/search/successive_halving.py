@@ -118,8 +118,6 @@ def selections(names: Sequence[str]) -> dict[str, tuple[list[str], list[str]]]:
 
 @dataclass
 class SearchResult:
-    """The result of a search."""
-
     rounds: list[dict[str, int]]
     matches: list[Match]  # the settings of the last round, nearest first
     # for each part of the data sets, the setting selected on the other parts, with its distance on
@@ -206,7 +204,6 @@ def halve(
 
 
 def trials_per_setting(recipe: UciCvRecipe, datasets: Sequence[TabularDataset]) -> int:
-    """Return the number of trials of one setting."""
     objectives = {o for column in column_alternatives(recipe).values() for o in column}
     return len(datasets) * len(objectives) * len(recipe.seeds)
 

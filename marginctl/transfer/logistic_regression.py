@@ -112,7 +112,6 @@ class ProbeProblem:
     def fit(
         self, l2_penalty: float, tolerance: float, initial: FittedProbe | None = None
     ) -> FittedProbe:
-        """Return the probe of one penalty."""
         start = self._constant_start() if initial is None else self._coordinates(initial)
         return self._solve(l2_penalty, tolerance, start, CurvatureMemory())[0]
 
@@ -187,7 +186,6 @@ class ProbeProblem:
         return np.asarray(matrix + np.diag(self._penalty_diagonal(l2_penalty)))
 
     def _coordinates(self, probe: FittedProbe) -> FloatArray:
-        """Return the coordinates of a probe along the axes."""
         weight, bias = torch.as_tensor(probe.weight), torch.as_tensor(probe.bias)
         parts = ((weight @ self._axes).reshape(-1), bias + weight @ self._mean)
         return np.asarray(torch.cat(parts).numpy())
@@ -200,12 +198,10 @@ class ProbeProblem:
         return point
 
     def _penalty_diagonal(self, l2_penalty: float) -> FloatArray:
-        """Return the diagonal of the penalty's Hessian."""
         weight = np.full(self._num_classes * self._z.shape[1], l2_penalty)
         return np.concatenate([weight, np.zeros(self._num_classes)])
 
     def _split(self, point: Tensor) -> tuple[Tensor, Tensor]:
-        """Return weight and bias of a point."""
         weight, bias = point[: -self._num_classes], point[-self._num_classes :]
         return weight.view(self._num_classes, -1), bias
 
@@ -231,7 +227,6 @@ class ProbeProblem:
         return value + l2_penalty / 2 * float((weight**2).sum()), np.asarray(gradient)
 
     def _hessian_diagonal(self, point: FloatArray, l2_penalty: float) -> FloatArray:
-        """Return the diagonal of the loss's Hessian at a point."""
         _, p = self._cross_entropy(point, self._z32)
         p *= 1 - p
         weight = (p.T @ self._z32**2).double() / len(p) + l2_penalty

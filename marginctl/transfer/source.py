@@ -13,8 +13,6 @@ from marginctl.recipe.image_data import ImageData
 
 @dataclass(frozen=True, eq=False)
 class SourceModel:
-    """A trained network."""
-
     path: str
     weights: str  # the SHA-256 of its backbone's tensors: all that a result depends on
     model: ModelSpec

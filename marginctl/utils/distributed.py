@@ -43,7 +43,6 @@ class World:
 
     @property
     def is_main_process(self) -> bool:
-        """Whether this process writes files and messages."""
         return self.rank == 0
 
     def all_reduce_sum(self, values: Tensor) -> Tensor:

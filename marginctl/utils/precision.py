@@ -19,7 +19,6 @@ class DeviceConfig:
 
     @property
     def memory_format(self) -> torch.memory_format:
-        """The memory format of modules and batches."""
         return torch.channels_last if self.channels_last else torch.contiguous_format
 
     def apply(self) -> None:

@@ -53,7 +53,6 @@ class Registry(Mapping[str, E]):
         return len(self._entries())
 
     def find(self, name: str) -> E:
-        """Return the entry of `name`."""
         entries = self._entries()
         if name not in entries:
             also = f", or {self.also}" if self.also else ""

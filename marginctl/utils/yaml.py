@@ -132,7 +132,6 @@ def parse_scalar(text: str, where: str) -> Any:
 
 
 def read(path: Path, shown_as: str | None = None) -> tuple[Any, dict[KeyPath, int]]:
-    """Return `parse` of a file."""
     name = shown_as or str(path)
     return parse(read_text(path, name), name)
 

@@ -58,7 +58,6 @@ class SkippedFiles:
 
 
 def skipped_files(by_reason: Mapping[str, Sequence[str]]) -> list[SkippedFiles]:
-    """Return an entry for each reason."""
     return [SkippedFiles(r, len(p), [*p[:EXAMPLES]]) for r, p in sorted(by_reason.items())]
 
 

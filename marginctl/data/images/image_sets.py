@@ -41,7 +41,6 @@ class OODDataset:
 
     @property
     def digest(self) -> str:
-        """The digest of the test split."""
         return self.images.split_digests["test"]
 
 

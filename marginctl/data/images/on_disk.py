@@ -52,7 +52,6 @@ class FileSplit:
         return type(self)(self.paths[rows], self.sizes[rows], self.y[rows])
 
     def path(self, row: int) -> str:
-        """Return the path of an image."""
         return os.fsdecode(bytes(self.paths[row]))
 
     def digest(self) -> str:

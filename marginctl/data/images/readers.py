@@ -68,7 +68,6 @@ def read_idx_file(path: Path, shape: tuple[int, ...]) -> NDArray[np.uint8]:
 
 
 def read_cifar10_binary(paths: Sequence[Path], count: int) -> ArraySplit:
-    """Read CIFAR-10's binary batches."""
     return _read_cifar_binary(paths, count, label_bytes=1)
 
 

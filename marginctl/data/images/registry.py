@@ -37,8 +37,6 @@ class Layout:
 
 @dataclass(frozen=True)
 class ImageSet:
-    """An image set of the registry."""
-
     description: str
     # the class names; of sets on disk, whose files name them, their number
     classes: tuple[str, ...] | int

@@ -193,7 +193,6 @@ def _inspect_folder(
 
 
 def _group_remarks(groups: ImageGroups, parts: Parts) -> list[str]:
-    """Return a remark on the groups, and one if some are in several parts."""
     files = {p: [f for names in classes.values() for f in names] for p, classes in parts.items()}
     numbers = groups.numbers([file for part in files.values() for file in part])
     edges = np.cumsum([len(part) for part in files.values()])[:-1]

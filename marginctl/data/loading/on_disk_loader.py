@@ -108,7 +108,6 @@ def make_loader(
     channels_last: bool,
     world: World,
 ) -> BatchLoader:
-    """Return the loader of images in memory or on disk."""
     if isinstance(images, OnDiskImages):
         return OnDiskLoader(images, device, seed, augment, channels_last=channels_last, world=world)
     return InMemoryLoader(images, device, seed, augment, channels_last=channels_last, world=world)

@@ -30,8 +30,6 @@ MISSING_FRACTION = 0.5  # with missing = drop, a column with more missing values
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """How tables are read."""
-
     # `impute` keeps rows with missing values; `drop` leaves them out, and columns with mostly
     # missing values first
     missing: Literal["impute", "drop"] = "impute"

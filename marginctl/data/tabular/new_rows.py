@@ -17,8 +17,6 @@ from marginctl.utils.text import did_you_mean, join_names, shorten
 
 @dataclass(frozen=True)
 class NewRows:
-    """The rows of a new file."""
-
     # (n, d) float64, as `TabularDataset.x`; a category that is not known is missing
     x: NDArray[np.float64]
     labels: list[str] | None  # (n,) texts of the label column, if the file has it

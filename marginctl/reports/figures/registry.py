@@ -7,8 +7,6 @@ from marginctl.utils.registry import Registry
 
 @dataclass(frozen=True)
 class FigureEntry:
-    """A kind of figure."""
-
     # import path of a function that takes a `SeedTable` and `Omissions` and returns a matplotlib
     # figure, or None where it can draw nothing
     path: str

@@ -168,7 +168,6 @@ def available(
 
 
 def by_row(groups: Iterable[SeedGroup]) -> dict[str, list[SeedGroup]]:
-    """Return the groups of each row, in their order."""
     rows: dict[str, list[SeedGroup]] = {}
     for group in groups:
         rows.setdefault(group.row, []).append(group)

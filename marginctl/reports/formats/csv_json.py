@@ -16,7 +16,6 @@ def render_csv(report: Report, width: int | None = None) -> str:
 
 
 def render_json(report: Report, width: int | None = None) -> str:
-    """Return the document of a report."""
     return json_text(report.document)
 
 

@@ -24,7 +24,6 @@ _SPECIAL = {
 
 
 def render(report: Report, width: int | None = None) -> str:
-    """Return the tables of a report."""
     return "\n\n".join(map(latex, report.tables))
 
 
@@ -116,5 +115,4 @@ def _below(cell: Cell | None) -> str:
 
 
 def _footnotes(characters: str) -> str:
-    """Return footnote characters in mathematics."""
     return "".join(_SPECIAL.get(c, rf"\mathrm{{{c}}}").strip("$") for c in characters)

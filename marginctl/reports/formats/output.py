@@ -86,7 +86,6 @@ def value_text(value: Any) -> str:
 
 
 def print_objective(description: Mapping[str, Any], *, first: bool) -> None:
-    """Print the description of an objective."""
     source = f" ({description['source']})" if description["source"] else ""
     print(f"{'' if first else chr(10)}{description['name']}: {description['title']}{source}")
     lines = [("loss of a sample", description["formula"]), *description["parts"].items()]

@@ -9,8 +9,6 @@ from marginctl.utils.registry import Registry, import_object
 
 @dataclass(frozen=True)
 class Format:
-    """A format of `--format`."""
-
     title: str  # what it is, for the help
     # the import path of `f(report: Report, width: int | None) -> str`; `width` is that of the
     # terminal, None for a file or a pipe

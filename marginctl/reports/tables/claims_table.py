@@ -37,7 +37,6 @@ def claims_report(papers: Sequence[Paper]) -> Report:
 
 
 def claims_table(paper: Paper) -> Table:
-    """Return the claims of a paper as a table."""
     return table_of_texts(
         "",
         COLUMNS,

@@ -169,7 +169,6 @@ def _cell(
 
 
 def footnote_marks(cell: cv_cells.Cell, comparison: Comparison | None) -> str:
-    """Return the footnotes of a cell and of its comparison."""
     return (
         (UNTRAINED if cell.untrained else "")
         + (DIVERGED if cell.diverged else "")

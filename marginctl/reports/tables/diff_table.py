@@ -24,7 +24,6 @@ SHOWN_SEEDS = 5
 
 
 def diff_report(diff: Diff) -> Report:
-    """Return what `report --diff` prints."""
     identical = sum(bool(cell.identical) for cell in diff.cells)
     notes = [
         f"{len(diff.cells)} cells in both, {identical} bit-identical. Accuracy in percent, the "

@@ -15,8 +15,6 @@ DIRECTIONS = {1: BETTER, -1: WORSE, 0: ""}
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of a table."""
-
     text: str  # the number as shown, such as `93.54 ± 0.21`
     best: bool = False  # whether it is the best of the cells that it compares with
     footnotes: str = ""  # one character for each footnote, explained below the table
