@@ -45,6 +45,12 @@ class Outputs:
     def num_classes(self) -> int:
         return int(self.values.shape[1])
 
+    def summary(self) -> dict[str, Any]:
+        """Return what was read as JSON."""
+        rows, classes = self.values.shape
+        sizes = {"rows": rows, "classes": classes}
+        return {"kind": "outputs", **sizes, "form": self.kind, "remarks": list(self.remarks)}
+
     def logits(self) -> NDArray[Any]:
         """Return (N, C) logits, or ln p with p of at least `FLOOR`."""
         if self.kind == "logits":

@@ -5,7 +5,6 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,30 +26,6 @@ FORMS = (
     "numbers, and label"
 )
 SUFFIXES = (".npz", ".csv", ".tsv", ".txt", ".gz", ".bz2", ".xz")
-
-
-@dataclass(frozen=True)
-class OutputsSummary:
-    """What `calibrate` reads from a file or a run."""
-
-    rows: int
-    classes: int
-    form: Kind  # logits or probabilities
-    remarks: list[str]  # what a user should know about them
-
-    def as_json(self) -> dict[str, Any]:
-        return {"kind": "outputs", **asdict(self)}
-
-
-def summarize_outputs(outputs: Outputs) -> OutputsSummary:
-    return OutputsSummary(
-        len(outputs.labels), outputs.num_classes, outputs.kind, list(outputs.remarks)
-    )
-
-
-def inspect_outputs(path: Path) -> OutputsSummary:
-    """Return the summary of a file; errors are those of `read_outputs`."""
-    return summarize_outputs(read_outputs(path))
 
 
 def is_outputs_file(path: Path) -> bool:

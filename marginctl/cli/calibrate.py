@@ -80,11 +80,7 @@ def command(
     """
     from marginctl.calibration.benchmark import Settings, calibrate
     from marginctl.calibration.methods import METHODS
-    from marginctl.calibration.read_outputs import (
-        is_outputs_file,
-        read_outputs,
-        summarize_outputs,
-    )
+    from marginctl.calibration.read_outputs import is_outputs_file, read_outputs
     from marginctl.console.progress import ThrottledLog, log_lines
     from marginctl.reports.data_summary import outputs_lines
     from marginctl.reports.figures.style import check_path
@@ -115,12 +111,11 @@ def command(
     )
     fit_outputs = None if calibration is None else read_outputs(calibration)
     read = [outputs] if fit_outputs is None else [outputs, fit_outputs]
-    summaries = {one.name: summarize_outputs(one) for one in read}
     if not quiet:
-        log_lines(line for item in summaries.items() for line in outputs_lines(*item))
+        log_lines(line for one in read for line in outputs_lines(one))
     settings = Settings(0.5 if split is None else split, repeats or 10, bins, bootstrap, seed)
     result = calibrate(outputs, fit_outputs, method or [], settings, ThrottledLog(quiet=quiet))
-    result.document["summaries"] = {name: one.as_json() for name, one in summaries.items()}
+    result.document["summaries"] = {one.name: one.summary() for one in read}
     print_report(calibrate_report(result.document), "json" if json else report_format)
     if figure is not None:
         from marginctl.reports.figures.reliability_diagram import draw_calibration

@@ -112,7 +112,7 @@ def inspect(
     A folder or a list is read as images; an .npz file, and a CSV file of logits or probabilities,
     as the outputs of a classifier; any other file as a table.
     """
-    from marginctl.calibration.read_outputs import inspect_outputs, looks_like_outputs
+    from marginctl.calibration.read_outputs import looks_like_outputs, read_outputs
     from marginctl.data.images.summary import inspect_images, looks_like_images
     from marginctl.reports import data_summary
     from marginctl.reports.formats.output import print_sentences
@@ -121,8 +121,8 @@ def inspect(
         images = inspect_images(path)
         document, lines = asdict(images), data_summary.image_lines(images)
     elif target is None and looks_like_outputs(path):
-        outputs = inspect_outputs(path)
-        document, lines = outputs.as_json(), data_summary.outputs_lines(str(path), outputs)
+        outputs = read_outputs(path)
+        document, lines = outputs.summary(), data_summary.outputs_lines(outputs)
     else:
         from marginctl.data.tabular.custom import ReadOptions, inspect_table
 

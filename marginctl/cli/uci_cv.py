@@ -204,12 +204,11 @@ def command(
     if predictions:
         session.gather_predictions(predictions, outcome)
     if save_model and not outcome.failed:
-        from marginctl.experiments.refit import refit
+        from marginctl.experiments.refit import save_refitted
 
-        model = refit(session, outcome)
-        model.save(save_model)
+        line = save_refitted(session, outcome, save_model)
         if not quiet:
-            log_lines([f"{model.description}: {save_model}"])
+            log_lines([line])
     if figure and not outcome.failed:
         draw(session, collector.grid, figure)
         if not quiet:

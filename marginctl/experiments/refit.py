@@ -1,12 +1,11 @@
 """The model of a cross-validation: its best objective by inner validation, refitted."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from marginctl.crossval.tabular_model import TabularModel, fit_model
+from marginctl.crossval.tabular_model import fit_model
 from marginctl.experiments.records import CVResult
 from marginctl.experiments.uci_cv_execution import Outcome
 from marginctl.experiments.uci_cv_session import UciCvSession
@@ -15,29 +14,10 @@ from marginctl.objectives.parsing import ParsedObjective
 from marginctl.recipe.uci_cv import SklearnBaseline
 
 
-@dataclass(frozen=True)
-class RefittedModel:
-    model: TabularModel
-    # mean accuracy in percent of the objective on the inner folds of the cross-validation; None if
-    # it was not tuned
-    inner_accuracy: float | None
+def save_refitted(session: UciCvSession, outcome: Outcome, path: Path) -> str:
+    """Tune the best objective on all training rows, train the chosen candidate and save it.
 
-    @property
-    def description(self) -> str:
-        """What was saved, in one line."""
-        record = self.model.record
-        parts = [f"saved {record.chosen}"]
-        if self.inner_accuracy is not None:
-            parts.append(f"best inner accuracy {self.inner_accuracy:.1f} %")
-        parts.append(f"refitted on all {record.rows} training rows")
-        return ", ".join(parts)
-
-    def save(self, path: Path) -> None:
-        self.model.save(path)
-
-
-def refit(session: UciCvSession, outcome: Outcome) -> RefittedModel:
-    """Tune the best objective on all training rows, and train the chosen candidate on them.
+    Return what was saved, in one line.
 
     The test folds have no influence: the objective with the highest mean accuracy on the inner
     folds is the best one, the first of a tie. `UciCvSession.check_one_model` comes first.
@@ -50,7 +30,10 @@ def refit(session: UciCvSession, outcome: Outcome) -> RefittedModel:
     model = fit_model(
         trial.dataset, trial.objective, trial.protocol, trial.seed, tuning=trial.tuning
     )
-    return RefittedModel(model, inner_accuracy)
+    model.save(path)
+    chosen_by = "" if inner_accuracy is None else f", best inner accuracy {inner_accuracy:.1f} %"
+    record = model.record
+    return f"saved {record.chosen}{chosen_by}, refitted on all {record.rows} training rows: {path}"
 
 
 def _best(results: Sequence[tuple[CVTrial, CVResult]]) -> tuple[CVTrial, float | None]:

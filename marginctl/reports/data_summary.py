@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 from marginctl.utils.text import count_noun, join_names, shorten
 
 if TYPE_CHECKING:
-    from marginctl.calibration.read_outputs import OutputsSummary
+    from marginctl.calibration.outputs import Outputs
     from marginctl.data.images.summary import ImageSummary
     from marginctl.data.tabular.dataset import TableSummary
 
 
-def outputs_lines(name: str, summary: "OutputsSummary") -> Iterator[str]:
+def outputs_lines(outputs: "Outputs") -> Iterator[str]:
     """Yield the size and the form of a classifier's outputs, and each remark."""
-    rows = count_noun(summary.rows, "row")
-    yield f"{name}: {rows} of {summary.form}, {summary.classes} classes"
-    yield from (f"{name}: {remark}" for remark in summary.remarks)
+    rows = count_noun(len(outputs.labels), "row")
+    yield f"{outputs.name}: {rows} of {outputs.kind}, {outputs.num_classes} classes"
+    yield from (f"{outputs.name}: {remark}" for remark in outputs.remarks)
 
 
 def table_lines(summary: "TableSummary") -> Iterator[str]:

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from marginctl.calibration.outputs import FLOOR, create_outputs
-from marginctl.calibration.read_outputs import inspect_outputs, looks_like_outputs, read_outputs
+from marginctl.calibration.read_outputs import looks_like_outputs, read_outputs
 from marginctl.errors import RequestError
 
 LOGITS = np.array([[2.0, -1.0, 0.5], [0.25, 3.0, -2.0], [1.0, 0.0, 4.0]])
@@ -335,10 +335,8 @@ def test_files_that_are_none(tmp_path):
 
 
 def test_a_summary(tmp_path):
-    summary = inspect_outputs(
-        text(tmp_path, "prob_b,prob_a,prob_c,label\n.33,.33,.33,a\n1,0,0,b\n")
-    )
-    document = summary.as_json()
+    file = text(tmp_path, "prob_b,prob_a,prob_c,label\n.33,.33,.33,a\n1,0,0,b\n")
+    document = read_outputs(file).summary()
     remarks = document.pop("remarks")
     assert document == {"kind": "outputs", "rows": 2, "classes": 3, "form": "probabilities"}
     assert remarks == [

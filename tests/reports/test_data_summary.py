@@ -1,14 +1,18 @@
 """Lines about what was read."""
 
-from marginctl.calibration.read_outputs import OutputsSummary
+import numpy as np
+
+from marginctl.calibration.outputs import Outputs
 from marginctl.data.images.content import SkippedFiles
 from marginctl.data.images.summary import DuplicateCounts, ImageSummary, PartSummary
 from marginctl.reports.data_summary import image_lines, outputs_lines
 
 
 def test_outputs():
-    summary = OutputsSummary(12, 3, "logits", ["1 of 3 classes have no sample: 2"])
-    assert list(outputs_lines("o.csv", summary)) == [
+    remarks = ("1 of 3 classes have no sample: 2",)
+    values = np.zeros((12, 3))
+    outputs = Outputs("o.csv", "logits", values, values.argmax(1), remarks=remarks)
+    assert list(outputs_lines(outputs)) == [
         "o.csv: 12 rows of logits, 3 classes",
         "o.csv: 1 of 3 classes have no sample: 2",
     ]
