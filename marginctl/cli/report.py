@@ -102,8 +102,8 @@ def command(
     if claims:
         conflicting |= {"RUNS": runs, "--table": table_number, "--list": list_, "--diff": diff}
         refuse(conflicting, "cannot be combined with --claims: remove one of them")
-        of_papers = [p for p in papers() if paper in (None, p.name)]
-        _print(claims_report(of_papers), report_format, output)
+        selected = [p for p in papers() if paper in (None, p.name)]
+        _print(claims_report(selected), report_format, output)
         return
     if list_:
         refuse(conflicting | {"--diff": diff}, "cannot be combined with --list: remove one of them")
