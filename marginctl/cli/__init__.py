@@ -163,16 +163,12 @@ def _run(arguments: list[str] | None) -> int:
             raise
         # typer's own errors, such as an unknown option; it does not export their base class
         message = " ".join(error.format_message().split()).replace("Value error, ", "")
+        command = getattr(getattr(error, "ctx", None), "command_path", None)
+        if message and command is not None and not message.startswith("Invalid value"):
+            message += f" (see {command} --help)"
         if message:
-            is_complete = message.startswith("Invalid value")
-            _print_error(message + ("" if is_complete else _help_hint(error)))
+            _print_error(message)
         return 2
-
-
-def _help_hint(error: Exception) -> str:
-    """Return where the command of a refused command line is explained."""
-    command = getattr(getattr(error, "ctx", None), "command_path", None)
-    return "" if command is None else f" (see {command} --help)"
 
 
 def _resume_hint(arguments: list[str] | None) -> str:

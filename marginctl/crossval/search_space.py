@@ -135,7 +135,9 @@ def column_candidates(tune: Tune, base: Protocol, column: ParsedObjective) -> tu
     if tune.is_grid:
         objectives = alternatives(tune, column)
         size = grid_size(tune)
-        sampled = _sample(size * len(objectives), tune.settings, tune.seed)
+        sampled: Sequence[int] = range(size * len(objectives))
+        if tune.settings is not None and tune.settings < len(sampled):
+            sampled = sorted(random.Random(tune.seed).sample(sampled, tune.settings))
         return tuple(
             Candidate(objectives[index // size], _setting(base, tune, index % size))
             for index in sampled
@@ -159,12 +161,6 @@ def column_alternatives(recipe: UciCvRecipe) -> dict[str, list[ParsedObjective]]
     """Return the alternative objectives of every column of a search."""
     assert recipe.search is not None
     return {str(column): alternatives(recipe.search, column) for column in recipe.objectives}
-
-
-def _sample(total: int, count: int | None, seed: int) -> Sequence[int]:
-    if count is None or count >= total:
-        return range(total)
-    return sorted(random.Random(seed).sample(range(total), count))
 
 
 def _setting(base: Protocol, space: SearchSpace, index: int) -> Setting:

@@ -304,27 +304,15 @@ def build_stacks(
         device: that trains them, which sets the size of a stack.
     """
     if batched_with:
-        networks = num_folds(dataset, protocol) * protocol.repeats
-        return [
-            Stack(
-                dataset,
-                objective,
-                protocol,
-                seed,
-                0,
-                networks,
-                batched_with=batched_with,
-                measured=measured,
-            )
-        ]
+        ranges = [(0, num_folds(dataset, protocol) * protocol.repeats)]
+    elif isinstance(objective, SklearnBaseline):
+        folds = num_folds(dataset, protocol)
+        ranges = [(folds * i, folds * (i + 1)) for i in range(protocol.repeats)]
+    else:
+        ranges = _stack_ranges(dataset, protocol, _device_stack_bytes(device))
     return [
-        Stack(dataset, objective, protocol, seed, first, last, tuning, measured=measured)
-        for first, last in _stack_ranges(
-            dataset,
-            protocol,
-            by_repeat=isinstance(objective, SklearnBaseline),
-            stack_bytes=_device_stack_bytes(device),
-        )
+        Stack(dataset, objective, protocol, seed, *part, tuning, None, batched_with, measured)
+        for part in ranges
     ]
 
 
@@ -340,15 +328,8 @@ def _device_stack_bytes(device: str) -> float:
 
 
 def _stack_ranges(
-    dataset: TabularDataset,
-    protocol: Protocol,
-    *,
-    by_repeat: bool = False,
-    stack_bytes: float = STACK_BYTES,
+    dataset: TabularDataset, protocol: Protocol, stack_bytes: float = STACK_BYTES
 ) -> list[tuple[int, int]]:
-    if by_repeat:
-        folds = num_folds(dataset, protocol)
-        return [(folds * i, folds * (i + 1)) for i in range(protocol.repeats)]
     networks = num_folds(dataset, protocol) * protocol.repeats
     number = min(networks, math.ceil(_trial_bytes(dataset, protocol) / stack_bytes))
     edges = [networks * i // number for i in range(number + 1)]

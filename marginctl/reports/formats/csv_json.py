@@ -1,38 +1,24 @@
 """Reports as data: CSV and JSON, with the numbers in full."""
 
-import csv
-import io
 import json
-from collections.abc import Iterable, Mapping
 from typing import Any
 
 from marginctl.reports.tables.table import Report
+from marginctl.runs.atomic_io import csv_text
 from marginctl.utils.text import printable
 
 
 def render_csv(report: Report, width: int | None = None) -> str:
-    """Return the records of a report, a line each below a heading."""
-    return csv_text(report.records)
+    """Return the records, a line each below a heading; a missing value is empty."""
+    heading = list(dict.fromkeys(key for record in report.records for key in record))
+    rows: list[list[Any]] = [heading]
+    rows += [[record.get(key) for key in heading] for record in report.records]
+    return csv_text([_safe(cell) for cell in row] for row in rows).rstrip("\n")
 
 
 def render_json(report: Report, width: int | None = None) -> str:
-    return json_text(report.document)
-
-
-def csv_text(records: Iterable[Mapping[str, Any]]) -> str:
-    """Return records as CSV; a missing value is empty, control characters are escaped."""
-    lines = list(records)
-    heading = list(dict.fromkeys(key for line in lines for key in line))
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(map(_safe, heading))
-    writer.writerows([_safe(line.get(key)) for key in heading] for line in lines)
-    return text.getvalue().rstrip("\n")
-
-
-def json_text(document: Any) -> str:
-    """Return one strict JSON document; NaN is refused."""
-    return json.dumps(document, indent=1, allow_nan=False)
+    """Return the document of a report; NaN is refused."""
+    return json.dumps(report.document, indent=1, allow_nan=False)
 
 
 def _safe(value: Any) -> Any:
