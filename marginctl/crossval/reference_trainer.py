@@ -65,12 +65,9 @@ class ReferenceNetwork(nn.Module):
 
 
 def train_network(
-    stack: Stack,
-    split: NetworkSplit,
-    dtype: torch.dtype = torch.float32,
-    steps: int | None = None,
+    stack: Stack, split: NetworkSplit, dtype: torch.dtype = torch.float32
 ) -> ReferenceNetwork:
-    """Train one network of a stack by itself, for its protocol's epochs or a number of steps."""
+    """Train one network of a stack by itself, for its protocol's epochs."""
     protocol = stack.variants[split.variant]
     network = ReferenceNetwork(stack, split, dtype)
     kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
@@ -86,8 +83,6 @@ def train_network(
     for _ in range(protocol.epochs):
         epoch_rows = torch.as_tensor(np.array(order.next_epoch()))
         for batch in torch.split(epoch_rows, protocol.batch_size):
-            if step == steps:
-                return network
             network.objective.set_progress(step, total)
             optimizer.param_groups[0]["lr"] = rate_at(protocol.lr, step, total)
             optimizer.zero_grad()

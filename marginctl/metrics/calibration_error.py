@@ -111,17 +111,6 @@ def bin_by_confidence(confidence: ArrayLike, correct: ArrayLike, bins: int = 15)
     that it equals: float32(0.2) is above 1/5.
     """
     x, is_correct = np.asarray(confidence, np.float64), np.asarray(correct)
-    if x.ndim != 1 or is_correct.shape != x.shape:
-        shapes = f"{x.shape}, {is_correct.shape}"
-        raise ValueError(f"confidence, correct: shapes {shapes}, expected (N,)")
-    if not len(x):
-        raise ValueError("confidence: no sample")
-    if is_correct.dtype != np.bool_:
-        raise ValueError(f"correct: dtype {is_correct.dtype}, expected bool")
-    if not ((x >= 0) & (x <= 1)).all():
-        raise ValueError("confidence: expected 0 to 1")
-    if bins < 1:
-        raise ValueError(f"bins = {bins}: expected at least 1")
     edges, index = bin_edges(bins).tolist(), bin_index(x, bins)
     counts = np.bincount(index, minlength=bins).tolist()
     sums = np.bincount(index, weights=x, minlength=bins).tolist()

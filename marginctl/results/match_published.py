@@ -60,7 +60,7 @@ def match_runs(table: PublishedTable, runs: Iterable[Run]) -> dict[CellKey, Matc
             recipe = run.recipe
             if isinstance(recipe, UciCvRecipe):  # its protocol is that of the run's setting
                 recipe = recipe.model_copy(update={"grid": {}})
-            settings[id(run.recipe)] = training_settings(recipe), facts(recipe, "")
+            settings[id(run.recipe)] = training_settings(recipe), facts(recipe)
         training, known = settings[id(run.recipe)]
         source_row = getattr(getattr(run.result, "source_model", None), "row", None)
         own_facts = known | dict(zip(RESULT_FACTS, (*method, source_row), strict=True))
@@ -68,7 +68,7 @@ def match_runs(table: PublishedTable, runs: Iterable[Run]) -> dict[CellKey, Matc
     if not candidates:
         return {}
     targets = [
-        (training_settings(recipe), facts(recipe, ""))
+        (training_settings(recipe), facts(recipe))
         for name in table.recipes
         for recipe in expand_grid(load_any_recipe(find_recipe(name)))
     ]
@@ -197,12 +197,9 @@ def training_settings(recipe: UciCvRecipe | ImageRecipe) -> Settings:
     return settings
 
 
-def facts(
-    recipe: UciCvRecipe | ImageRecipe, objective: str, dataset: str | None = None
-) -> Settings:
+def facts(recipe: UciCvRecipe | ImageRecipe) -> Settings:
     """Return what a selection is compared with: dotted key -> value; `recipe` has no grid."""
-    dump = recipe.model_dump(exclude={"about", "objectives", "seeds"})
-    return {"objective": objective, "dataset": dataset, **_dotted(dump)}
+    return _dotted(recipe.model_dump(exclude={"about", "objectives", "seeds"}))
 
 
 def is_selected(selection: Mapping[str, Any], known: Settings) -> bool:

@@ -3,8 +3,7 @@
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,9 +36,6 @@ class Distance:
     rank_correlation: float | None
     best_agree: float  # the number of data sets with the same best method; ties count as fractions
     noise: float  # the expected mean absolute difference of two runs of one protocol
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def distance(ours: Cells, published: Cells, datasets: Sequence[str] | None = None) -> Distance:

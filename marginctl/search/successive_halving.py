@@ -8,7 +8,7 @@ keeps its own settings, and a round trains the settings of all selections.
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -62,7 +62,7 @@ class Match:
             "protocol": self.setting.changed,
             "repeats": self.setting.protocol.repeats,
             "objectives": dict(self.objectives),
-            "distance": self.distance.as_json(),
+            "distance": asdict(self.distance),
         }
 
 

@@ -311,13 +311,7 @@ def test_the_json_record():
     ("call", "message"),
     [
         (lambda: reliability(np.empty((0, 3)), []), "probabilities: no sample"),
-        (lambda: reliability([[0.5, 0.5]], [0], 0), "bins = 0: expected at least 1"),
         (lambda: reliability([[2.0, 1.0]], [0]), "probabilities: expected 0 to 1"),
-        (lambda: bin_by_confidence([], []), "confidence: no sample"),
-        (lambda: bin_by_confidence([0.1], [True, False]), "shapes (1,), (2,), expected (N,)"),
-        (lambda: bin_by_confidence([0.1], [1]), "correct: dtype int64, expected bool"),
-        (lambda: bin_by_confidence([1.1], [True]), "confidence: expected 0 to 1"),
-        (lambda: bin_by_confidence([np.nan], [True]), "confidence: expected 0 to 1"),
     ],
 )
 def test_wrong_arguments_are_named(call, message):

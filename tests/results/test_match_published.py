@@ -9,6 +9,7 @@ from marginctl.recipe.load import find_recipe
 from marginctl.recipe.transfer import TransferRecipe
 from marginctl.results.collect import Collected, CVRuns, TrainingRuns
 from marginctl.results.match_published import (
+    RESULT_FACTS,
     expand_grid,
     facts,
     filled_cells,
@@ -29,7 +30,7 @@ TABLES = [t for paper in papers() for t in paper.tables.values() if t.recipes]
 def trials(name):
     """The facts of every trial that a shipped recipe expands to, seeds aside."""
     return [
-        facts(made, str(objective), dataset) | {"source_model.row": source_row}
+        facts(made) | dict(zip(RESULT_FACTS, (str(objective), dataset, source_row), strict=True))
         for made in expand_grid(load_any_recipe(find_recipe(name)))
         for dataset in ([None] if isinstance(made, ImageRecipe) else made.dataset_names)
         for objective, source_row in networks_of(made)
@@ -208,7 +209,7 @@ def test_fold_accuracies_fill_a_cell_and_tuned_ones_do_not():
 
 def test_an_empty_where_selects_nothing():
     made = expand_grid(load_any_recipe(find_recipe("mnist")))[0]
-    known = facts(made, "soft")
+    known = facts(made) | {"objective": "soft"}
     assert not is_selected({}, known)
     assert is_selected({"data.name": "mnist", "objective": "soft"}, known)
     assert not is_selected({"data.nme": "mnist"}, known)

@@ -1,6 +1,7 @@
 """Tables of a protocol search: the leaderboard while it runs, and its result."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 
 from rich.text import Text
 
@@ -141,7 +142,7 @@ def search_report(
         ],
         "held_out": [{"datasets": names, **m.as_json()} for names, m in result.held_out],
         "held_out_mean": _held_out_mean(result),
-        "compared_with": {name: d.as_json() for name, d in references.items()},
+        "compared_with": {name: asdict(d) for name, d in references.items()},
         "skipped": [{"dataset": d, "reason": r} for d, r in skipped],
     }
     records = [flat_record(m.as_json()) for m in result.matches]
