@@ -67,6 +67,20 @@ DecodeWorkers = Annotated[
         integer(0),
     ),
 ]
+GpuFastPath = Annotated[
+    bool | None,
+    typer.Option(
+        help="Fused optimizer, and cuDNN's fastest algorithms by timing (default: as the recipe "
+        "says, else off). For CUDA; it has never run on a GPU."
+    ),
+]
+CudaGraphs = Annotated[
+    bool | None,
+    typer.Option(
+        help="Launch each training step as one CUDA graph, for small networks (default: as the "
+        "recipe says, else off). For CUDA; it has never run on a GPU."
+    ),
+]
 TensorBoardFolder = Annotated[
     Path | None,
     option("FOLDER", "Write the metrics of every epoch for TensorBoard.", common_options.folder),
@@ -99,6 +113,8 @@ class RunOptions:
     data_dir: common_options.DataDir = None
     device: common_options.Device = "auto"
     workers: Workers = None
+    gpu_fast_path: GpuFastPath = None
+    cuda_graphs: CudaGraphs = None
     dry_run: common_options.DryRun = False
     quiet: common_options.Quiet = False
 
@@ -172,9 +188,14 @@ def run_task(
     if run.tensorboard:
         check(run.tensorboard)
     seed_option = ("--seed", run.seed) if run.seed else ("--seeds", seeds)
+    shared_options = {
+        "seeds": seed_option,
+        "train.gpu_fast_path": ("--gpu-fast-path", run.gpu_fast_path),
+        "train.cuda_graphs": ("--cuda-graphs", run.cuda_graphs),
+    }
     request = Request(
         recipe,
-        {**recipe_options, "seeds": seed_option},
+        {**recipe_options, **shared_options},
         run.set_ or [],
         run.data_dir,
         run.out,

@@ -211,6 +211,14 @@ def check_device(recipe: ImageRecipe, device: str) -> None:
             f"train.sync_batch_norm = true on {device}: PyTorch supports it on GPUs only: leave it "
             "out"
         )
+    if recipe.train.cuda_graphs and processes > 1:
+        raise RequestError(
+            f"train.cuda_graphs = true with {processes} processes: a graph holds the step of one: "
+            "leave it out"
+        )
+    for key in ("gpu_fast_path", "cuda_graphs"):
+        if getattr(recipe.train, key) and not device.startswith("cuda"):
+            raise RequestError(f"train.{key} = true on {device}: it is for CUDA only: leave it out")
     if recipe.train.precision == "tf32" and not device.startswith("cuda"):
         raise RequestError(
             f"train.precision = tf32 on {device}: it is a format of NVIDIA's GPUs: use fp32 or auto"

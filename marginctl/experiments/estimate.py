@@ -217,6 +217,7 @@ def _step_seconds(trial: Trial, images: ImageDataset, device: str, size: int) ->
     """Return the seconds of some steps of `size` images, after a warm-up."""
     train = trial.recipe.train
     changes = {"batch_size": size, "epochs": 100_000, "compile": False, "sync_batch_norm": False}
+    changes["cuda_graphs"] = False  # their capture would be timed
     if size <= FEW_IMAGES:
         changes["grad_accum_steps"] = 1  # a few images are a part of a batch
     recipe = trial.recipe.model_copy(update={"train": train.model_copy(update=changes)})

@@ -99,6 +99,20 @@ class Training(BaseModel):
         Field(description="of the backbone; auto: bf16 where it is fast, else fp32; tf32: on GPUs"),
     ] = "auto"
     compile: bool = False
+    gpu_fast_path: Annotated[
+        bool,
+        Field(
+            description="fused optimizer, and cuDNN's fastest algorithms by timing; for CUDA, where "
+            "it has never run"
+        ),
+    ] = False
+    cuda_graphs: Annotated[
+        bool,
+        Field(
+            description="forward and backward pass of a step as one launch, for small networks; "
+            "for CUDA, where it has never run"
+        ),
+    ] = False
     sampling: Annotated[
         Sampling,
         Field(
@@ -138,6 +152,21 @@ class Training(BaseModel):
             description="stop after this many epochs without a better one on the validation part",
         ),
     ] = None
+
+    @model_validator(mode="after")
+    def _graphs_hold_one_step(self) -> Self:
+        others = {
+            "grad_accum_steps above 1": self.grad_accum_steps > 1,
+            "compile": self.compile,
+            "precision fp16": self.precision == "fp16",
+        }
+        used = [name for name, is_used in others.items() if is_used]
+        if self.cuda_graphs and used:
+            raise ValueError(
+                f"train.cuda_graphs = true with {' and '.join(used)}: not supported together: "
+                "leave one of them out"
+            )
+        return self
 
     @model_validator(mode="after")
     def _groups_need_reference(self) -> Self:

@@ -38,7 +38,7 @@ class Classifier:
     ) -> None:
         self._recipe, self._device_config, self._seed = recipe, device_config, seed
         self._world = world
-        device_config.apply()
+        device_config.apply(fast=recipe.train.gpu_fast_path)
         model = recipe.model
         seed_torch(device_config.device, seed, "weights")
         self.model = create_backbone(model, images.channels, images.image_size)
@@ -82,7 +82,7 @@ class Classifier:
 
     def train(self) -> None:
         """Set training mode, except for the frozen modules."""
-        self._device_config.apply()
+        self._device_config.apply(fast=self._recipe.train.gpu_fast_path)
         self.model.train()
         if self._head is not None:
             self._head.train()
@@ -91,7 +91,7 @@ class Classifier:
 
     def eval(self) -> None:
         """Set evaluation mode."""
-        self._device_config.apply()
+        self._device_config.apply(fast=self._recipe.train.gpu_fast_path)
         self.model.eval()
         self.objective.eval()
         if self._head is not None:

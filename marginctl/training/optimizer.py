@@ -10,12 +10,10 @@ from marginctl.recipe.image_recipe import Optim
 from marginctl.recipe.transfer import TransferOptim
 
 OPTIMIZERS = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}  # names in torch.optim
-# One kernel for all parameters; with fp16 it also reads there whether a gradient overflowed.
-FUSED_DEVICES = {"cuda"}
 
 
 def build_optimizer(
-    optim: Optim, module: nn.Module, backbone: nn.Module | None = None
+    optim: Optim, module: nn.Module, backbone: nn.Module | None = None, *, fused: bool = False
 ) -> torch.optim.Optimizer:
     """Return the optimizer of a recipe, with a learning rate of 1 until the trainer sets one.
 
@@ -25,16 +23,22 @@ def build_optimizer(
     Args:
         module: backbone and objective; class weights, trained centers and a learned scale belong
             to the objective. Frozen parameters take no gradient and are left out.
+        fused: one kernel for all parameters, which with fp16 also reads whether a gradient
+            overflowed; otherwise the host waits for that in every step.
     """
     groups = _parameter_groups(optim, module, backbone)
     options: dict[str, Any] = {"lr": 1.0, "weight_decay": optim.weight_decay}
     if optim.optimizer == "sgd":
         options |= {"momentum": optim.momentum, "nesterov": optim.nesterov}
-    if next(module.parameters()).device.type in FUSED_DEVICES:
+    if fused:
         options["fused"] = True
     create = getattr(torch.optim, OPTIMIZERS[optim.optimizer])
     optimizer: torch.optim.Optimizer = create(groups, **options)
     _check_groups(optimizer, module)
+    if fused and options.get("momentum"):
+        # torch leaves it uninitialised where the first step is skipped, as with fp16
+        for parameter in (p for group in optimizer.param_groups for p in group["params"]):
+            optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
     return optimizer
 
 

@@ -53,4 +53,9 @@ def one_line_errors(trial: object, train: Training, device: str) -> Iterator[Non
                 f"{trial}: train.compile = true: {lines[0][:200]}: set train.compile = false, or "
                 "install a compiler"
             ) from None
+        if train.cuda_graphs and isinstance(error, RuntimeError) and "captur" in str(error):
+            raise ResourceError(
+                f"{trial}: train.cuda_graphs = true: {str(error).strip().splitlines()[0][:200]}: "
+                "set train.cuda_graphs = false"
+            ) from None
         raise

@@ -31,7 +31,7 @@ class RunningMetrics:
 
     def reset(self) -> None:
         """Start an epoch."""
-        self._sums = torch.zeros_like(self._sums)
+        self._sums.zero_()  # in place: a CUDA graph adds to this memory
 
     @torch.no_grad()
     def update(self, loss: Tensor, features: Tensor, y: Tensor) -> None:
@@ -71,12 +71,12 @@ class RunningMetrics:
 
     def state(self) -> Tensor:
         """Return the (5,) sums of all processes, for a checkpoint."""
-        return self._world.all_reduce_sum(self._sums).cpu()
+        return self._world.all_reduce_sum(self._sums).cpu().clone()
 
     def load_state(self, sums: Tensor) -> None:
         """Restore `state`; the main process continues its sums, the others start from zero."""
         sums = sums if self._world.is_main_process else torch.zeros_like(sums)
-        self._sums = sums.to(self._sums.device)
+        self._sums.copy_(sums)
 
 
 def _loss_is_nll(spec: ObjectiveSpec) -> bool:

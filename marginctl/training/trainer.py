@@ -20,6 +20,7 @@ from marginctl.recipe.image_recipe import ImageRecipe
 from marginctl.runs.run_dir import versions
 from marginctl.training import checkpoint
 from marginctl.training.classifier import Classifier, seed_torch
+from marginctl.training.graphed_step import GraphedStep
 from marginctl.training.optimizer import build_optimizer
 from marginctl.training.running_metrics import RunningMetrics
 from marginctl.utils.device import to_host
@@ -73,7 +74,9 @@ class Trainer:
         self._world = world or World()
         self._classifier = Classifier(recipe, spec, images, seed, device_config, self._world)
         self.model, self.objective = self._classifier.model, self._classifier.objective
-        self.optimizer = build_optimizer(recipe.optim, self._classifier.module, self.model)
+        self.optimizer = build_optimizer(
+            recipe.optim, self._classifier.module, self.model, fused=recipe.train.gpu_fast_path
+        )
         self._scaler = torch.amp.GradScaler(
             device_config.device.type, enabled=device_config.precision == "fp16"
         )
@@ -90,6 +93,7 @@ class Trainer:
         self._classes, self._image_size = images.classes, images.image_size
         self._image_shape = (images.channels, images.image_size, images.image_size)
         self.batch_sizes = self.batches.batch_sizes(recipe.train.batch_size)
+        self._graphed: GraphedStep | None = None
         # there are no training images where a trained network is evaluated on others
         self.total_steps = max(1, len(self.batch_sizes)) * recipe.train.epochs
         self.step = 0
@@ -162,6 +166,18 @@ class Trainer:
             group["lr"] = lr * group.get("lr_factor", 1.0)
         self.objective.set_progress(self.step, self.total_steps)
         self.optimizer.zero_grad(set_to_none=True)
+        if self.recipe.train.cuda_graphs:
+            if self._graphed is None:
+                batch_size = self.batch_sizes[0]
+                self._graphed = GraphedStep(self._classifier.module, self.objective, batch_size)
+            self._graphed(self._add_gradients, x, y)
+        else:
+            self._add_gradients(x, y)
+        self._scaler.step(self.optimizer)
+        self._scaler.update()
+
+    def _add_gradients(self, x: Tensor, y: Tensor) -> None:
+        """Compute the gradients of a batch, in parts, and add it to the running metrics."""
         # the same number of parts on every process, and no part with a single image
         world_size = self._world.size
         batch_size = self.batch_sizes[self.step % len(self.batch_sizes)]
@@ -173,8 +189,6 @@ class Trainer:
                 loss, features = self._classifier.module(images, labels)
                 self._scaler.scale(loss * (len(labels) * world_size / batch_size)).backward()
             self._running.update(loss.detach(), features.detach(), labels)
-        self._scaler.step(self.optimizer)
-        self._scaler.update()
 
     def _learning_rate(self) -> float:
         optim, steps = self.recipe.optim, max(1, len(self.batch_sizes))

@@ -21,13 +21,17 @@ class DeviceConfig:
     def memory_format(self) -> torch.memory_format:
         return torch.channels_last if self.channels_last else torch.contiguous_format
 
-    def apply(self) -> None:
-        """Make the device the current one, and fp32 what it says; torch's settings are global."""
+    def apply(self, *, fast: bool = False) -> None:
+        """Make the device the current one, and fp32 what it says; torch's settings are global.
+
+        Args:
+            fast: whether cuDNN times its algorithms and takes the fastest.
+        """
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
             torch.backends.cuda.matmul.allow_tf32 = self.precision == "tf32"
             torch.backends.cudnn.allow_tf32 = self.precision == "tf32"
-            torch.backends.cudnn.benchmark = True
+            torch.backends.cudnn.benchmark = fast
 
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
         """Return the context in which the backbone computes."""

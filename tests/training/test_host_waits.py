@@ -2,29 +2,32 @@
 
 import contextlib
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
+from marginctl.data.images.on_disk import load_on_disk
+from marginctl.data.loading import workers
 from marginctl.experiments.run_trial import TrialRunner
 from marginctl.objectives.presets import PRESETS
-from marginctl.training import optimizer
 from marginctl.utils.precision import DeviceConfig
 from tests.host_waits import HostWaits
 from tests.training.factories import images, trainer
 
 AUGMENTATIONS = ("none", "flip", "random-crop", "random-crop-flip", "reflect-crop-flip")
+STREAMED = ("none", "flip", "random-crop-flip", "random-resized-crop-flip", "imagenet")
 PRECISIONS = ("fp32", "bf16", "fp16")
 
 
 def gpu_like(monkeypatch, objective, precision="fp32", **changes):
     """Return a trainer on the CPU that works as on a GPU, after its first step."""
-    monkeypatch.setattr(optimizer, "FUSED_DEVICES", {"cpu"})
     monkeypatch.setattr("marginctl.objectives.module.check_targets", lambda *_: None)
     config = DeviceConfig(torch.device("cpu"), precision, channels_last=True)
-    changes = {"model": "mlp:width=4"} | changes
-    made = trainer(
-        objective, of=images(n=40, classes=6, pixels=16), device_config=config, **changes
-    )
+    changes = {"model": "mlp:width=4", "of": images(n=40, classes=6, pixels=16)} | changes
+    if precision == "fp16":  # other optimizers wait for the gradients there
+        changes["train"] = {"gpu_fast_path": True, **changes.get("train", {})}
+    made = trainer(objective, device_config=config, **changes)
     made._check_interval = 10**6
     next(made.steps())
     return made
@@ -42,15 +45,55 @@ def test_a_step_waits_for_nothing(monkeypatch, objective, precision):
         assert not waits.counts, waits.counts
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "adamw"])
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_no_optimizer_waits(monkeypatch, optimizer, precision):
-    made = gpu_like(monkeypatch, "soft", precision, optim={"optimizer": optimizer})
+@pytest.mark.parametrize("fast", [False, True])
+def test_no_optimizer_waits(monkeypatch, optimizer, precision, fast):
+    """But one that is not fused, for the gradients of fp16."""
+    train = {"gpu_fast_path": fast}
+    made = gpu_like(monkeypatch, "soft", precision, optim={"optimizer": optimizer}, train=train)
     steps = made.steps()
     next(steps)
-    with HostWaits() as waits:
+    waits = HostWaits()
+    if optimizer != "sgd" and not fast:
+        for state in made.optimizer.state.values():
+            waits.put_on_host(state["step"])
+    with waits:
         next(steps)
-    assert not waits.counts, waits.counts
+    assert sum(waits.counts.values()) == (precision == "fp16" and not fast), waits.counts
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Return 40 colour images of two classes on disk."""
+    root = tmp_path_factory.mktemp("streamed")
+    pixels = np.random.default_rng(0).integers(0, 256, size=(40, 24, 20, 3), dtype=np.uint8)
+    for i, image in enumerate(pixels):
+        path = root / "photos" / ("val" if i < 8 else "train") / "ab"[i % 2] / f"{i}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).save(path)
+    return load_on_disk("folder:photos", root, 16)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("sampling", ["random", "class-balanced"])
+def test_a_step_on_any_batches_waits_for_nothing(
+    monkeypatch, folder, streamed, precision, sampling
+):
+    # the processes that decode are no part of the host's loop
+    monkeypatch.setattr(workers, "worker_count", lambda: 1)
+    changes = {"of": folder} if streamed else {}
+    for augment in STREAMED if streamed else AUGMENTATIONS:
+        for parts in (1, 3):
+            train = {"grad_accum_steps": parts, "sampling": sampling}
+            data = {"name": "folder:photos" if streamed else "digits", "augment": augment}
+            made = gpu_like(monkeypatch, "adacos", precision, data=data, train=train, **changes)
+            steps = made.steps()
+            next(steps)
+            with HostWaits() as waits:
+                next(steps)
+            assert not waits.counts, (augment, parts, waits.counts)
 
 
 @pytest.mark.parametrize("augment", AUGMENTATIONS)
@@ -69,7 +112,6 @@ def test_batches_are_made_without_waits(monkeypatch, augment, sampling):
 
 def test_the_end_of_an_epoch_waits_a_few_times(monkeypatch, tmp_path, marginctl):
     """The evaluation, its records, the checks and the best checkpoint, of every preset."""
-    monkeypatch.setattr(optimizer, "FUSED_DEVICES", {"cpu"})
     monkeypatch.setattr("marginctl.objectives.module.check_targets", lambda *_: None)
     monkeypatch.setattr(TrialRunner, "_score", lambda self, record: (record["epoch"], 0.0))
     epochs, real = [], TrialRunner._train_epoch

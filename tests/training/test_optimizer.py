@@ -44,6 +44,28 @@ def test_a_missing_or_duplicate_tensor_is_an_error(monkeypatch, optimizer, kept)
         build_optimizer(Optim(optimizer=optimizer), network)
 
 
+@pytest.mark.parametrize("nesterov", [False, True])
+def test_the_fused_one_skips_overflowed_steps(nesterov):
+    """As with fp16: the first step too, after which torch's momentum would not be initialised."""
+    weights = []
+    for fused in (False, True):
+        torch.manual_seed(0)
+        network = nn.Linear(3, 2)
+        made = build_optimizer(Optim(nesterov=nesterov), network, fused=fused)
+        made.param_groups[0]["lr"] = 0.1
+        scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+        for step in range(8):
+            made.zero_grad()
+            # uninitialised memory is likely to be this
+            torch.full_like(network.weight, torch.nan), torch.full_like(network.bias, torch.nan)
+            x = torch.randn(5, 3) * (torch.inf if step in (0, 1, 4) else 1)
+            scaler.scale(network(x).square().sum()).backward()
+            scaler.step(made)
+            scaler.update()
+        weights.append(network.weight.detach())
+    assert torch.allclose(*weights, rtol=1e-5)
+
+
 def test_the_backbone_has_its_own_learning_rate_in_transfer():
     """Table 8 of the temperature paper: 0.1 for the class weights, 0.001 for the backbone."""
     network = nn.ModuleDict({"model": nn.Linear(2, 2), "objective": nn.Linear(2, 3)})

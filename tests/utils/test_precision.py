@@ -28,6 +28,8 @@ def test_fp32_on_a_gpu_is_fp32(current, precision, tf32):
     assert current == ["cuda:1"]
     assert torch.backends.cudnn.allow_tf32 is tf32
     assert torch.backends.cuda.matmul.allow_tf32 is tf32
+    assert not torch.backends.cudnn.benchmark
+    DeviceConfig(torch.device("cuda:1"), precision, channels_last=True).apply(fast=True)
     assert torch.backends.cudnn.benchmark
 
 
