@@ -102,15 +102,15 @@ class Training(BaseModel):
     gpu_fast_path: Annotated[
         bool,
         Field(
-            description="fused optimizer, and cuDNN's fastest algorithms by timing; for CUDA, where "
-            "it has never run"
+            description="fused optimizer, and cuDNN's fastest algorithms by timing; for CUDA; it "
+            "has never run on a GPU"
         ),
     ] = False
     cuda_graphs: Annotated[
         bool,
         Field(
             description="forward and backward pass of a step as one launch, for small networks; "
-            "for CUDA, where it has never run"
+            "for CUDA; it has never run on a GPU"
         ),
     ] = False
     sampling: Annotated[

@@ -25,7 +25,7 @@ class GraphedStep:
 
     def __init__(self, module: nn.Module, objective: Objective, batch_size: int) -> None:
         self._module, self._objective, self._batch_size = module, objective, batch_size
-        self._stream = torch.cuda.Stream()
+        self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call,unused-ignore]
         self._graph: torch.cuda.CUDAGraph | None = None
         self._warm_ups = 0
 

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from marginctl.bench import gpu
+from tests import cuda_graphs
 
 TINY = ("minutes=0.05", "models=['mlp:width=8']", "images=200", "datasets=[iris]", "repeats=1")
 TINY += ("epochs=2", "rounds=1", "presets=[soft,adacos]")
@@ -13,6 +14,7 @@ TINY += ("epochs=2", "rounds=1", "presets=[soft,adacos]")
 @pytest.fixture
 def bench(marginctl, tmp_path, monkeypatch):
     monkeypatch.setattr(gpu, "check_gpu", lambda device: None)
+    cuda_graphs.install(monkeypatch)
     settings = [word for text in TINY for word in ("--set", text)]
 
     def run(*more):
@@ -28,6 +30,10 @@ def test_it_compares_times_and_leaves_json(bench, tmp_path):
     (result,) = json.loads((tmp_path / "runs" / "bench-gpu.json").read_text())["benchmarks"]
     measured = {m["measured"]: m["value"] for m in result["measurements"]}
     assert measured["difference from the CPU"]["high"] == 0
+    assert measured["difference from the CPU with cuda_graphs"]["high"] == 0
+    assert measured["difference from the CPU with gpu_fast_path"]["high"] < 1e-3
+    assert cuda_graphs.RecordedGraph.replays
+    assert measured["epoch with cuda_graphs, mlp:width=8"]["median"] > 0
     assert any(name.startswith("epoch") and "mlp" in name for name in measured)
     assert measured["evaluation, mlp:width=8"]["median"] > 0
     skipped = {row["measured"]: row["reason"] for row in result["skipped"]}
@@ -36,13 +42,16 @@ def test_it_compares_times_and_leaves_json(bench, tmp_path):
 
 
 def test_a_wrong_device_fails(bench, monkeypatch):
-    differences = iter([0.0, 3.0])
-    monkeypatch.setattr(gpu, "_difference", lambda preset, device: next(differences))
+    differences = {("adacos", None): 3.0, ("soft", "cuda_graphs"): float("nan")}
+    get = lambda preset, device, option: differences.get((preset, option), 0.0)  # noqa: E731
+    monkeypatch.setattr(gpu, "_difference", get)
     ran = bench("--json")
     assert ran.status == 1
-    assert ran.err.splitlines()[-1] == (
-        "error: adacos: after 5 steps a weight differs by 3 % from the CPU's"
-    )
+    text = "after 8 steps a weight has a difference from the CPU"
+    assert ran.err.splitlines()[-2:] == [
+        f"error: adacos: {text} of 3 %",
+        f"error: soft: {text} with cuda_graphs of nan %",
+    ]
 
 
 def test_without_a_gpu_it_is_one_line(marginctl, tmp_path):

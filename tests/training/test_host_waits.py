@@ -84,10 +84,11 @@ def test_a_step_on_any_batches_waits_for_nothing(
     # the processes that decode are no part of the host's loop
     monkeypatch.setattr(workers, "worker_count", lambda: 1)
     changes = {"of": folder} if streamed else {}
+    source = {"name": "folder:photos", "load": "stream"} if streamed else {}
     for augment in STREAMED if streamed else AUGMENTATIONS:
         for parts in (1, 3):
             train = {"grad_accum_steps": parts, "sampling": sampling}
-            data = {"name": "folder:photos" if streamed else "digits", "augment": augment}
+            data = {**source, "augment": augment}
             made = gpu_like(monkeypatch, "adacos", precision, data=data, train=train, **changes)
             steps = made.steps()
             next(steps)
