@@ -51,9 +51,9 @@ def command(
     throughput: on a GPU, training on CIFAR-100, and two rows of Large Margin's Table 2. Within the
     setting `minutes`; the same command again trains the networks that are left.
 
-    gpu: every objective on a GPU against the CPU, seconds per epoch of layer13 and resnet18, the
-    networks of ArcGrad's Table I, then `throughput` (8 minutes). bench-gpu.json in the runs folder
-    keeps the results.
+    gpu: every objective on a GPU against the CPU, also by train.gpu_fast_path and cuda_graphs;
+    seconds per epoch of layer13, resnet18 and mlp, the networks of ArcGrad's Table I, then
+    `throughput` (8 minutes). bench-gpu.json in the runs folder keeps the results.
     """
     from marginctl.bench.suite import run_one, run_suite
     from marginctl.bench.timing import Context
