@@ -96,7 +96,10 @@ class Training(BaseModel):
     ] = 1
     precision: Annotated[
         Literal["auto", "fp32", "tf32", "bf16", "fp16"],
-        Field(description="of the backbone; auto: bf16 where it is fast, else fp32; tf32: on GPUs"),
+        Field(
+            description="of the backbone; auto: bf16 where it is fast, else fp32; tf32: on GPUs; "
+            "fp16: with a fused optimizer, which has never run on a GPU"
+        ),
     ] = "auto"
     compile: bool = False
     gpu_fast_path: Annotated[

@@ -74,8 +74,10 @@ class Trainer:
         self._world = world or World()
         self._classifier = Classifier(recipe, spec, images, seed, device_config, self._world)
         self.model, self.objective = self._classifier.model, self._classifier.objective
+        # the loss scaler of fp16 would wait for another optimizer in every step
+        fused = recipe.train.gpu_fast_path or device_config.precision == "fp16"
         self.optimizer = build_optimizer(
-            recipe.optim, self._classifier.module, self.model, fused=recipe.train.gpu_fast_path
+            recipe.optim, self._classifier.module, self.model, fused=fused
         )
         self._scaler = torch.amp.GradScaler(
             device_config.device.type, enabled=device_config.precision == "fp16"

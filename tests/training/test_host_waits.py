@@ -25,8 +25,6 @@ def gpu_like(monkeypatch, objective, precision="fp32", **changes):
     monkeypatch.setattr("marginctl.objectives.module.check_targets", lambda *_: None)
     config = DeviceConfig(torch.device("cpu"), precision, channels_last=True)
     changes = {"model": "mlp:width=4", "of": images(n=40, classes=6, pixels=16)} | changes
-    if precision == "fp16":  # other optimizers wait for the gradients there
-        changes["train"] = {"gpu_fast_path": True, **changes.get("train", {})}
     made = trainer(objective, device_config=config, **changes)
     made._check_interval = 10**6
     next(made.steps())
@@ -49,18 +47,17 @@ def test_a_step_waits_for_nothing(monkeypatch, objective, precision):
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("fast", [False, True])
 def test_no_optimizer_waits(monkeypatch, optimizer, precision, fast):
-    """But one that is not fused, for the gradients of fp16."""
     train = {"gpu_fast_path": fast}
     made = gpu_like(monkeypatch, "soft", precision, optim={"optimizer": optimizer}, train=train)
     steps = made.steps()
     next(steps)
     waits = HostWaits()
-    if optimizer != "sgd" and not fast:
+    if optimizer != "sgd" and not fast and precision != "fp16":
         for state in made.optimizer.state.values():
             waits.put_on_host(state["step"])
     with waits:
         next(steps)
-    assert sum(waits.counts.values()) == (precision == "fp16" and not fast), waits.counts
+    assert not waits.counts, waits.counts
 
 
 @pytest.fixture(scope="module")
