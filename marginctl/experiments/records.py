@@ -7,7 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 
 from marginctl.data.images.summary import ImageSummary
 from marginctl.errors import StorageError
@@ -35,6 +42,7 @@ from marginctl.runs.safe_read import CorruptFileError, parse_document
 PROBE_OBJECTIVE = "soft:bias=true"  # of a linear probe, and of published weights
 
 _Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+_CONFUSION = TypeAdapter(list[list[int]])
 _IMAGES: TypeAdapter[ImageSummary | None] = TypeAdapter(ImageSummary | None)
 _Interval = Annotated[list[Percent], Field(min_length=2, max_length=2)]
 
@@ -164,6 +172,17 @@ class TrainingTiming(Timing):
     tune_seconds: Seconds = 0.0
 
 
+class _TestedClass(BaseModel):
+    """A class in `evaluation`, with its test images."""
+
+    name: str
+    n: int
+    correct: int
+
+
+_CLASSES = TypeAdapter(list[_TestedClass])
+
+
 class TrainingResult(Result):
     """The result of training one network on images.
 
@@ -205,6 +224,10 @@ class TrainingResult(Result):
 
     @model_validator(mode="after")
     def _consistent(self) -> "TrainingResult":
+        classes = _CLASSES.validate_python((self.evaluation or {}).get("per_class") or [])
+        matrix = _CONFUSION.validate_python((self.evaluation or {}).get("confusion") or [])
+        if matrix and {len(classes), *map(len, matrix)} != {len(matrix)}:
+            raise ValueError("'confusion' is not of the classes of 'per_class'")
         if (self.last is None or self.best is None) and self.diverged is None:
             raise ValueError("no epoch was evaluated")
         if self.baseline is not None and self.source_model is None:

@@ -152,11 +152,12 @@ def test_a_signal_leaves_checkpoints_of_all_trials(tmp_path, undisturbed, send, 
     send(process.pid, number)
     stdout, stderr = process.communicate(timeout=60)
     assert (process.returncode, stdout) == (status, b"")
-    assert stderr.decode().count("has a checkpoint at step") == 2
+    stopped = stderr.decode().count("has a checkpoint at step")
+    assert stopped in (1, 2)  # one trial may have ended before the other had a checkpoint
     assert "Traceback" not in stderr.decode()
     wait_until_dead(process.pid)
     ran = ALONE.run(tmp_path)
-    assert ran.stderr.count("resuming from step") == 2
+    assert ran.stderr.count("resuming from step") == stopped
     assert records(tmp_path) == undisturbed
 
 

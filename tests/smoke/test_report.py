@@ -193,7 +193,7 @@ def test_mistakes(marginctl, tmp_path, store):
     assert marginctl("report", store, "--baseline", "m-soft").status == 2
     refused = marginctl("report", store, "--metric", "auroc")
     assert refused.status == 2
-    assert "--metric auroc: none of these runs cross-validates own data" in refused.err
+    assert "--metric auroc: none of these runs is a comparison of your own" in refused.err
     assert "unknown paper 'nobody'" in marginctl("report", store, "--paper", "nobody").err
     assert marginctl("report", store, "--table", "II").err == "no finished runs found\n"
 
