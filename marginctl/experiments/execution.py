@@ -91,6 +91,7 @@ class _Queue:
         self._remaining = list(self._session.trials)
         self._locked: list[Trial] = []  # by other processes
         self._announced: set[Trial] = set()  # of these
+        self._failures: dict[Trial, str] = {}
         self._stopped: list[str] = []  # a line for each trial that was stopped
         self._error: Exception | None = None  # of a trial in a worker
 
@@ -122,6 +123,7 @@ class _Queue:
                 self._locked, progress = [], False
         results = self._outcome.results
         self._outcome.results = {t: results[t] for t in trials if t in results}
+        self._outcome.failed = [f"{t}: {self._failures[t]}" for t in trials if t in self._failures]
         return self._outcome
 
     @property
@@ -141,7 +143,6 @@ class _Queue:
 
     def _end(self, trial: Trial, outcome: TrialOutcome) -> bool:
         """Take what came of a trial; return False if its lock is not free."""
-        failed = self._outcome.failed
         match outcome:
             case Locked():
                 self._locked.append(trial)
@@ -152,9 +153,9 @@ class _Queue:
                 return False
             case Died():
                 self._on_done(trial, None)
-                failed.append(
-                    f"{trial}: its worker process has died ({outcome.reason}), perhaps for lack of "
-                    "memory: repeat the command to resume it, with fewer --workers"
+                self._failures[trial] = (
+                    f"its worker process has died ({outcome.reason}), perhaps for lack of memory: "
+                    "repeat the command to resume it, with fewer --workers"
                 )
             case StoppedRunError():
                 self._stopped += outcome.lines
@@ -164,7 +165,7 @@ class _Queue:
                 self._outcome.results[trial] = outcome
                 self._on_done(trial, outcome)
                 if outcome.diverged:
-                    failed.append(f"{trial}: diverged: {outcome.diverged}")
+                    self._failures[trial] = f"diverged: {outcome.diverged}"
         return True
 
     def _stop_on_request(self, pool: WorkerPool) -> None:
@@ -195,9 +196,9 @@ class _Queue:
             )
         time.sleep(WAIT_SECONDS)
 
-    def _with_dependencies(self, trial: Trial) -> Trial | None:
+    def _with_dependencies(self, planned: Trial) -> Trial | None:
         """Return the trial with the scale it takes from another one; None if that one failed."""
-        results, world, problem = self._outcome.results, self._world, None
+        results, world, problem, trial = self._outcome.results, self._world, None, planned
         if scale_source(trial.spec) is not None:
             scale = world.broadcast_object(
                 trial.resolve_scale(results) if world.is_main_process else None
@@ -215,5 +216,5 @@ class _Queue:
                 problem = "its first stage has no network"
         if problem is None:
             return trial
-        self._outcome.failed.append(f"{trial}: not trained: {problem}")
+        self._failures[planned] = f"not trained: {problem}"
         return None

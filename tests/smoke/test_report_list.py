@@ -97,7 +97,7 @@ def test_claims_in_every_format(marginctl, tmp_path):
     rows = list(csv.DictReader(io.StringIO(marginctl(*one, "csv").out)))
     assert [row["claim"] for row in rows] == [claim["claim"] for claim in found["large-margin"]]
     measured = rows[0]
-    assert (measured["verdict"], measured["evidence_n"]) == ("no significant difference", "3")
+    assert (measured["verdict"], measured["evidence_n"]) == ("no significant difference", "5")
     for name in ("table", "markdown", "latex", "html"):
         file = tmp_path / name
         assert marginctl(*one, name, "--output", file).status == 0
