@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from marginctl.errors import RequestError
-from marginctl.metrics.registry import METRICS, Metric, metrics_in, network_metric
+from marginctl.metrics.registry import METRICS, metrics_in, network_metric
 from marginctl.objectives.parsing import ParsedObjective
 from marginctl.papers import PublishedTable, published_means, published_table
 from marginctl.papers import papers as all_papers
@@ -77,6 +77,7 @@ class TrainingReport:
     baseline: str
     comparisons: Sequence[Comparison]
     table: Table
+    metric: str = "accuracy"  # of `--metric`, which own comparisons are ranked by
     answers: Sequence[Answer] = ()
 
     def as_json(self) -> dict[str, Any]:
@@ -217,7 +218,6 @@ def build_report(
             f"--metric {metric}: none of these runs is a comparison of your own: expected --metric "
             "accuracy"
         )
-    by_metric = network_metric(metric)
     collectors = [r.collector(metric if r.paper is None else "accuracy") for r in cv_runs]
     cells = [training_cells(run.training_result for run in r.in_order()) for r in training_runs]
     objectives = [c.grid.objectives for c in collectors]
@@ -230,9 +230,7 @@ def build_report(
         for r, c in zip(cv_runs, collectors, strict=True)
     ]
     training = [
-        _training_result(
-            r, group, next(chosen), next(keys), METRICS["top1"] if r.paper else by_metric
-        )
+        _training_result(r, group, next(chosen), next(keys), metric)
         for r, group in zip(training_runs, cells, strict=True)
     ]
     separate = [p for p in published if not p.is_cross_validation]
@@ -325,8 +323,9 @@ _DEFAULTS = TrainRecipe(task="train").model_dump(include={"data", "optim", "trai
 
 
 def _training_result(
-    runs: TrainingRuns, cells: Sequence[TrainingCell], baseline: str, key: str, metric: Metric
+    runs: TrainingRuns, cells: Sequence[TrainingCell], baseline: str, key: str, metric: str
 ) -> TrainingReport:
+    ranked_by = METRICS["top1"] if runs.paper else network_metric(metric)
     results = [run.training_result for run in runs.in_order()]
     compared = [m.name for m in metrics_in(results).values() if m.direction != "none"]
     comparisons = [c for name in compared for c in compare_seeds(results, baseline, name)]
@@ -347,13 +346,13 @@ def _training_result(
         key=key,
         title=title,
         runs=_by_place((r, o, run) for (r, o, _), run in runs.runs.items()),
-        metric=metric,
+        metric=ranked_by,
     )
     if runs.paper is not None:
         return TrainingReport(runs, cells, baseline, comparisons, table)
-    table, answers = own_training_table(table, results, cells, comparisons, baseline, metric)
-    table = replace(table, details=(*table.details, *own_class_tables(results, cells, metric)))
-    return TrainingReport(runs, cells, baseline, comparisons, table, answers)
+    table, answers = own_training_table(table, results, cells, comparisons, baseline, ranked_by)
+    table = replace(table, details=(*table.details, *own_class_tables(results, cells, ranked_by)))
+    return TrainingReport(runs, cells, baseline, comparisons, table, metric, answers)
 
 
 def _title(recipe: str, paper: str | None, number: str | None, settings: Mapping[str, Any]) -> str:

@@ -1,8 +1,10 @@
 """`train`, `eval` and `report` as a user runs them, on the built-in digits."""
 
+import base64
 import contextlib
 import io
 import json
+import re
 import shutil
 
 import numpy as np
@@ -436,6 +438,10 @@ def test_a_comparison_of_digits_is_tuned_alike(marginctl, tmp_path):
     shown = marginctl("report", tmp_path, "--metric", "ece").out
     assert ": recall of each class in percent" in " ".join(shown.split())
     assert "true classes (rows) and predicted classes (columns)" in " ".join(shown.split())
+    page = tmp_path / "page.html"
+    marginctl("report", tmp_path, "--metric", "ece", "--format", "html", "--output", page)
+    figures = re.findall(r"data:image/svg\+xml;base64,([^\"]+)", page.read_text())
+    assert any(b"test ECE %" in base64.b64decode(figure) for figure in figures)  # the dot plot
     ranked = marginctl(*arguments, "--objective", "cosface", "--metric", "macro_f1", "--json").json
     assert {test["metric"] for test in ranked["tests"]} == {"macro_f1"}
     assert "tune:\n  rates: null" in recipe.read_text()

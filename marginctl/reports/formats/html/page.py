@@ -151,7 +151,7 @@ def _pictures(result: CVReport | TrainingReport) -> tuple[Picture, ...]:
                 written[path] = RANKS_CAPTION
         else:
             collected = Collected(training_runs=[result.runs])
-            written, _ = draw_figures(collected, Path(folder), [], "svg")
+            written, _ = draw_figures(collected, Path(folder), [], "svg", result.metric)
         return tuple(Picture(caption, path.read_text("utf-8")) for path, caption in written.items())
 
 
