@@ -2,7 +2,7 @@
 
 A reader takes the paths of a split and its number of images, and returns the images as (N, H, W, C)
 uint8 and the labels as (N,) int64. A file that cannot be read is a RequestError of one line.
-The caller checks published MD5 digests before, and the labels and the content after.
+Whether the labels are in range, and the content original, is checked by the caller.
 """
 
 import gzip
@@ -10,16 +10,19 @@ import importlib.util
 import io
 import math
 import pickle
+import re
 import struct
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from marginctl.errors import RequestError
 from marginctl.utils.seed import generator, stratified_order
+from marginctl.utils.text import shorten
 
 ArraySplit = tuple[NDArray[np.uint8], NDArray[np.int64]]  # images (N, H, W, C), labels (N,)
 
@@ -92,34 +95,57 @@ def _read_cifar_binary(paths: Sequence[Path], count: int, *, label_bytes: int) -
 
 def read_cifar10_pickle(paths: Sequence[Path], count: int) -> ArraySplit:
     """Read CIFAR-10's Python batches."""
-    return _read_cifar_pickle(paths, "labels")
+    return _read_cifar_pickle(paths, count, "labels")
 
 
 def read_cifar100_pickle(paths: Sequence[Path], count: int) -> ArraySplit:
     """Read CIFAR-100's Python files; the fine labels are the classes."""
-    return _read_cifar_pickle(paths, "fine_labels")
+    return _read_cifar_pickle(paths, count, "fine_labels")
 
 
-def _read_cifar_pickle(paths: Sequence[Path], key: str) -> ArraySplit:
-    """Read pickled batches with labels under `key`, as torchvision does.
-
-    Loading a pickle runs its content: the caller has checked that they have the published MD5.
-    """
-    # Python 2 wrote the original files: its strings are bytes
-    batches = [pickle.loads(_read(path), encoding="latin-1") for path in paths]
-    x = np.concatenate([_interleave(batch["data"]) for batch in batches])
-    return x, np.concatenate([batch[key] for batch in batches]).astype(np.int64)
+def _read_cifar_pickle(paths: Sequence[Path], count: int, key: str) -> ArraySplit:
+    """Read pickled batches of equal length, labels under `key`, without running their content."""
+    rows = count // len(paths)
+    x, y = [], []
+    for path in paths:
+        batch = _unpickle(path)
+        shape, table = _pickled_array(batch.get("data"))
+        if shape != (rows, CIFAR_VALUES):
+            text = f"images of shape {shorten(str(shape))}, expected {(rows, CIFAR_VALUES)}"
+            raise RequestError(f"{path}: {text}: download it again")
+        labels = batch.get(key)
+        if not isinstance(labels, list) or not all(type(v) is int and 0 <= v < 256 for v in labels):
+            raise RequestError(f"{path}: no list of labels under '{key}': download it again")
+        if len(labels) != rows:
+            raise RequestError(f"{path}: {len(labels)} labels, expected {rows}: download it again")
+        x.append(_interleave(table))
+        y.append(np.array(labels, np.int64))
+    return np.concatenate(x), np.concatenate(y)
 
 
 def read_svhn(paths: Sequence[Path], count: int) -> ArraySplit:
     """Read SVHN's cropped digits: MATLAB files of X (32, 32, 3, N) and y (N, 1), with 10 for 0."""
     from scipy.io import loadmat
 
-    files = [loadmat(path, variable_names=["X", "y"]) for path in paths]
-    x = np.concatenate([np.ascontiguousarray(file["X"].transpose(3, 0, 1, 2)) for file in files])
-    labels = np.concatenate([file["y"].reshape(-1) for file in files]).astype(np.int64)
+    x, y = [], []
+    for path in paths:
+        try:
+            arrays = loadmat(path, variable_names=["X", "y"])
+        except Exception as error:  # a corrupt file can raise anything
+            reason = shorten(str(error))
+            raise RequestError(f"{path}: corrupt .mat file: {reason}: download it again") from None
+        images, labels = arrays.get("X"), arrays.get("y")
+        n = 0 if labels is None or labels.dtype.kind not in "uif" else labels.size
+        if images is None or images.shape != (32, 32, 3, n) or images.dtype != np.uint8:
+            raise RequestError(
+                f"{path}: expected X (32, 32, 3, N) of bytes and y (N, 1) of numbers: "
+                "download it again"
+            )
+        x.append(np.ascontiguousarray(images.transpose(3, 0, 1, 2)))
+        y.append(labels.reshape(-1).astype(np.int64))
+    labels = np.concatenate(y)
     labels[labels == 10] = 0
-    return x, labels
+    return np.concatenate(x), labels
 
 
 def read_digits() -> tuple[ArraySplit, ArraySplit]:
@@ -159,3 +185,52 @@ def _wrong_size(path: Path, actual: int, expected: int) -> RequestError:
 def _interleave(planes: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Return rows of three colour planes, (N, 3072), as (N, 32, 32, 3)."""
     return np.ascontiguousarray(planes.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
+
+
+class _Placeholder:
+    """Stands for a numpy object of a pickle, so that no code of numpy receives unknown content."""
+
+    def __init__(self, *arguments: object) -> None:
+        self.arguments = arguments
+        self.state: Any = None
+
+    def __setstate__(self, state: object) -> None:
+        self.state = state
+
+
+class _SafeUnpickler(pickle.Unpickler):
+    """Reads numbers, text, lists, dicts and placeholders of arrays; refuses every other name."""
+
+    ARRAYS = re.compile(r"numpy\.(ndarray|dtype|_?core\.multiarray\._reconstruct)")
+
+    def find_class(self, module: str, name: str) -> Any:
+        if not self.ARRAYS.fullmatch(f"{module}.{name}"):
+            raise pickle.UnpicklingError(f"it asks for {module}.{name}")
+        return _Placeholder
+
+
+def _unpickle(path: Path) -> dict[str, Any]:
+    """Return the dict of a pickle; arrays are placeholders."""
+    try:
+        with path.open("rb") as file:
+            batch = _SafeUnpickler(file, encoding="bytes").load()
+    except OSError as error:
+        raise RequestError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except Exception as error:  # a corrupt pickle can raise anything
+        reason = f"{shorten(str(error) or type(error).__name__)}: nothing in it was run"
+        raise RequestError(f"{path}: corrupt CIFAR file: {reason}: download it again") from None
+    if not isinstance(batch, dict):
+        raise RequestError(f"{path}: not a CIFAR file: no dict in it: download it again")
+    # Python 2 wrote the original files: its strings are read as bytes
+    texts = {k.decode("latin-1"): v for k, v in batch.items() if isinstance(k, bytes)}
+    return texts | {k: v for k, v in batch.items() if isinstance(k, str)}
+
+
+def _pickled_array(value: object) -> tuple[object, NDArray[np.uint8]]:
+    """Return the shape and the rows of an array of bytes; the shape is None for anything else."""
+    match value:
+        case _Placeholder(state=(_, (int(n), int(d)), _Placeholder() as dtype, column, bytes(raw))):
+            if dtype.arguments[:1] in ((b"u1",), ("u1",)) and n >= 0 and len(raw) == n * d:
+                order: Any = "F" if column else "C"
+                return (n, d), np.frombuffer(raw, np.uint8).reshape((n, d), order=order)
+    return None, np.empty((0, 0), np.uint8)

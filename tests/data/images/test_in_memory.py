@@ -466,6 +466,96 @@ def test_every_pickle_of_a_layout_has_an_md5():
     assert all(set(layout.md5) == {*layout.train, *layout.test} for layout in pickled)
 
 
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_hostile_pickle_runs_nothing(tmp_path, inside):
+    call = Call(os.system, f"touch '{tmp_path / 'ran'}'")
+    content = {"data": call} if inside else call
+    path = write(tmp_path / "train", pickle.dumps(content, protocol=2))
+    assert refusal(RequestError, readers.read_cifar10_pickle, [path], 8) == (
+        f"{path}: corrupt CIFAR file: it asks for {os.system.__module__}.system: nothing in it "
+        "was run: download it again"
+    )
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("value", "asked"),
+    [
+        (Call(eval, "1"), "builtins.eval"),
+        (Call(getattr, "a", "b"), "builtins.getattr"),
+        (Call(np.load, "a"), "numpy.load"),
+        (Path("a"), "pathlib.PosixPath"),
+        (np.float64, "numpy.float64"),
+        (Call(np.frombuffer, b"a"), None),
+    ],
+)
+def test_no_other_name_is_admitted(tmp_path, value, asked):
+    path = write(tmp_path / "train", pickle.dumps(value, protocol=4))
+    line = refusal(RequestError, readers.read_cifar10_pickle, [path], 8)
+    assert line.startswith(f"{path}: corrupt CIFAR file: it asks for {asked or 'numpy.'}")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"<html>404</html>",
+        pickle.dumps(batch_of(*content_of("cifar-10")[1], "labels"), protocol=4)[:-100],
+        b"cnumpy\nndarray\n}b.",  # state for a class
+        b"cnumpy\n\xff\n.",
+        b"\x80\x04\x8e\xff\xff\xff\xff\xff\xff\xff\x7f.",  # more bytes than there can be
+        b"(" * 1000,
+        b"\x80\x02P1\n.",  # a persistent id
+    ],
+)
+def test_a_corrupt_pickle(tmp_path, content):
+    path = write(tmp_path / "train", content)
+    line = refusal(RequestError, readers.read_cifar10_pickle, [path], 8)
+    assert line.startswith(f"{path}: corrupt CIFAR file: ")
+    assert line.endswith(": nothing in it was run: download it again")
+
+
+SMALL_X, SMALL_Y = content_of("cifar-10")[1]
+BATCH = batch_of(SMALL_X, SMALL_Y, "labels")
+SHAPE = "expected (8, 3072): download it again"
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ([1, 2], "not a CIFAR file: no dict in it: download it again"),
+        ({}, f"images of shape None, {SHAPE}"),
+        (BATCH | {"data": BATCH["data"][:7]}, f"images of shape (7, 3072), {SHAPE}"),
+        (BATCH | {"data": BATCH["data"][:, :1024]}, f"images of shape (8, 1024), {SHAPE}"),
+        (BATCH | {"data": BATCH["data"].astype(float)}, f"images of shape None, {SHAPE}"),
+        (BATCH | {"data": BATCH["data"].astype(object)}, f"images of shape None, {SHAPE}"),
+        (BATCH | {"data": BATCH["data"].ravel()}, f"images of shape None, {SHAPE}"),
+        (BATCH | {"data": "text"}, f"images of shape None, {SHAPE}"),
+        (BATCH | {"labels": [1] * 7}, "7 labels, expected 8: download it again"),
+        (
+            BATCH | {"labels": [1] * 7 + ["1"]},
+            "no list of labels under 'labels': download it again",
+        ),
+        (BATCH | {"labels": [1] * 7 + [-1]}, "no list of labels under 'labels': download it again"),
+        (
+            BATCH | {"labels": [1] * 7 + [2**70]},
+            "no list of labels under 'labels': download it again",
+        ),
+        (batch_of(SMALL_X, SMALL_Y, "fine"), "no list of labels under 'labels': download it again"),
+    ],
+)
+def test_a_pickle_of_something_else(tmp_path, value, message):
+    path = write(tmp_path / "train", pickle.dumps(value, protocol=4))
+    line = refusal(RequestError, readers.read_cifar10_pickle, [path], 8)
+    assert line == f"{path}: {message}"
+
+
+def test_a_pickle_that_cannot_be_read(tmp_path):
+    assert refusal(RequestError, readers.read_cifar10_pickle, [tmp_path], 8) == (
+        f"{tmp_path}: cannot be read: Is a directory"
+    )
+
+
 # --- SVHN
 
 
@@ -506,6 +596,30 @@ def test_the_md5_of_svhn_is_checked(tmp_path):
     assert refusal(RequestError, load_in_memory, "svhn", tmp_path).startswith(
         f"{path}: MD5 71860c77c6745379b0d44304d66b6a13 (4 bytes), expected "
         "e26dedcc434d2e4c54c9b2d4a06d8373: "
+    )
+
+
+def test_a_corrupt_mat_file(tmp_path):
+    path = write(tmp_path / "a.mat", b"not a matrix" * 20)
+    line = refusal(RequestError, readers.read_svhn, [path], 4)
+    assert line.startswith(f"{path}: corrupt .mat file: ")
+    assert line.endswith(": download it again")
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        {"Z": np.zeros(3)},
+        {"X": np.zeros((32, 32, 3, 4)), "y": np.zeros((4, 1))},
+        {"X": np.zeros((32, 32, 3, 4), np.uint8), "y": np.zeros((3, 1))},
+        {"X": np.zeros((32, 32, 3, 4), np.uint8), "y": np.array(["a", "b", "c", "d"], object)},
+    ],
+)
+def test_a_mat_file_of_something_else(tmp_path, held):
+    savemat(tmp_path / "a.mat", held)
+    assert refusal(RequestError, readers.read_svhn, [tmp_path / "a.mat"], 4) == (
+        f"{tmp_path / 'a.mat'}: expected X (32, 32, 3, N) of bytes and y (N, 1) of numbers: "
+        "download it again"
     )
 
 
