@@ -19,6 +19,7 @@ from marginctl.utils.distributed import process_group
 
 OnDone = Callable[[Trial, TrainingResult | None], None]  # None if the trial's process has died
 WAIT_SECONDS = 1.0  # before a trial that another process holds is tried again
+SIGNAL_SECONDS = 0.1  # between two looks whether a signal came, while workers train
 
 
 @dataclass
@@ -112,7 +113,7 @@ class _Queue:
                 progress = self._start(trial) or progress
                 continue
             if self._pool is not None and self._running:
-                for planned, outcome in self._pool.wait(WAIT_SECONDS):
+                for planned, outcome in self._pool.wait(SIGNAL_SECONDS):
                     progress = self._end(planned, outcome) or progress
                 self._stop_on_request(self._pool)
             if self._locked and (progress or not self._running):  # try them again
@@ -175,7 +176,7 @@ class _Queue:
             return
         pool.stop(received or signal.SIGTERM)
         while pool.running:
-            for trial, outcome in pool.wait(WAIT_SECONDS):
+            for trial, outcome in pool.wait(SIGNAL_SECONDS):
                 self._end(trial, outcome)
         if self._error is not None:
             raise self._error

@@ -121,7 +121,7 @@ class WorkerPool:
         deadline, ended = time.monotonic() + seconds, list[tuple[Trial, TrialOutcome]]()
         while not ended and time.monotonic() < deadline:
             busy = [worker for worker in self._workers if worker.trial is not None]
-            connection.wait([worker.pipe for worker in busy], STEP_INTERVAL)
+            connection.wait([worker.pipe for worker in busy], seconds)
             for worker in busy:
                 trial, outcome = worker.trial, worker.receive(self._callback)
                 if trial is not None and outcome is not None:

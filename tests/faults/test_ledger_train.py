@@ -280,9 +280,8 @@ def test_no_pickle_is_trusted():
             if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
                 continue
             called, named = ast.unparse(node.func), {k.arg: k.value for k in node.keywords}
-            # a worker unpickles what its scheduler or its parent process sends, and CIFAR's files
-            # have the published MD5 (tests/data/images/test_in_memory.py)
-            if path.name not in ("dask_executor.py", "processes.py", "readers.py"):
+            # a worker unpickles what its scheduler or its parent process sends
+            if path.name not in ("dask_executor.py", "processes.py"):
                 assert called not in ("pickle.load", "pickle.loads", "torch.jit.load"), path
             if called == "torch.load":
                 loads += 1
