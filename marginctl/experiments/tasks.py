@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from marginctl.errors import RequestError
-from marginctl.recipe.load import RecipeFile, find_recipe, read_document, shipped_recipes, validate
+from marginctl.recipe.load import RecipeFile, read_document, shipped_recipes, validate
 
 R = TypeVar("R", bound=BaseModel)
 
@@ -88,7 +88,7 @@ def recipe_summaries() -> list[dict[str, str | None]]:
     """Return what `recipes list` shows of each shipped recipe."""
     rows: list[dict[str, str | None]] = []
     for name, path in shipped_recipes().items():
-        recipe = load_any_recipe(find_recipe(name))
+        recipe = load_any_recipe(RecipeFile(name, path))
         rows.append(
             {
                 "name": name,
