@@ -192,9 +192,8 @@ def test_the_package_and_the_readme_stay_small():
     pages = [ROOT / "README.md", ROOT / "tests" / "README.md", *(ROOT / "recipes").rglob("*.md")]
     for path in pages:
         lines = path.read_text("utf-8").split("\n")
-        # the generated claims
-        rows = re.compile(r"\||- \d+ claims: " if path.parent.parent.name == "recipes" else r"(?!)")
-        assert [s for s in lines if len(s) > 120 and not rows.match(s)] == [], path
+        rows = "|" if path.parent.parent.name == "recipes" else "\0"  # the generated claims
+        assert [s for s in lines if len(s) > 120 and not s.startswith(rows)] == [], path
 
 
 LARGE: set[str] = set()

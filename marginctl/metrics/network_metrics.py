@@ -11,9 +11,9 @@ from marginctl.metrics.calibration_error import reliability
 from marginctl.metrics.registry import compute_metrics
 
 MAX_CONFUSION_CLASSES = 2000  # the matrix of 100,000 identities would take 80 GB
-# Results of trainings keep, and reports show, of at most so many classes:
-MAX_RECALLS = 100  # the recall of each
-MAX_CONFUSION = 30  # the confusion matrix
+# Trainings record, and reports show, these results by class up to so many classes (our choice):
+MAX_RECALL_CLASSES = 100
+MAX_SHOWN_CONFUSION_CLASSES = 30
 
 
 def fold_metrics(logits: FloatArray, labels: IntArray) -> dict[str, float | None]:

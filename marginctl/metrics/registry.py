@@ -35,7 +35,7 @@ class Metric:
     decimals: int = 2
     group: str = "metrics"  # which table of a report has it
     # `summary`, a column of the table that a training command prints; `before-after`, the same
-    # where a source model stands beside; `report`, the tables of reports alone
+    # where a source model is shown, too; `report`, the tables of reports alone
     shown_in: Literal["summary", "before-after", "report"] = "summary"
     subject: str = ""  # what is measured where the label does not say it, such as `OOD {}`
     # the import path of `f(*, features, logits, similarities, labels) -> float`, which takes arrays
@@ -67,6 +67,10 @@ class Metric:
         return replace(
             self, path=keys, name=self.name.format(name), subject=self.subject.format(name)
         )
+
+    def best(self, values: Iterable[float]) -> float | None:
+        """Return the best of some numbers, None of none."""
+        return (min if self.direction == "lower" else max)(values, default=None)
 
     def value(self, record: Record) -> float | None:
         """Return the number that is shown of a result, None where it has none."""

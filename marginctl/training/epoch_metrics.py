@@ -13,8 +13,8 @@ from marginctl.metrics.angles import histogram, mean_bias, target_angles
 from marginctl.metrics.arrays import FloatArray, IntArray
 from marginctl.metrics.long_tail import long_tail_accuracy
 from marginctl.metrics.network_metrics import (
-    MAX_CONFUSION,
-    MAX_RECALLS,
+    MAX_RECALL_CLASSES,
+    MAX_SHOWN_CONFUSION_CLASSES,
     classification_metrics,
 )
 from marginctl.metrics.scoring_rules import nll
@@ -105,9 +105,9 @@ def evaluation_record(
     """
     metrics = classification_record(objective, predictions, classes)
     record = {key: metrics[key] for key in ("brier", "calibration", "angles", "reasons")}
-    if len(classes) <= MAX_RECALLS:
+    if len(classes) <= MAX_RECALL_CLASSES:
         record["per_class"] = metrics["per_class"]
-    if len(classes) <= MAX_CONFUSION:
+    if len(classes) <= MAX_SHOWN_CONFUSION_CLASSES:
         record["confusion"] = metrics["confusion"]
     if "metrics" in metrics:  # of plug-ins
         record["metrics"] = metrics["metrics"]

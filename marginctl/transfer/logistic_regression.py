@@ -17,7 +17,8 @@ from marginctl.transfer.lbfgs import CurvatureMemory, minimize
 
 MAX_ITERATIONS = 5000
 # Weak penalties leave directions of little curvature, which take thousands of L-BFGS iterations
-# (arcface features of digits: 5,000 were too few) and a few Newton steps, of problems of this size:
+# (arcface features of digits: 5,000 were too few) and a few Newton steps. Which problems take them,
+# and after how many iterations, is our choice.
 NEWTON_SIZE, NEWTON_STEPS, BEFORE_NEWTON = 2000, 50, 200
 WEAK_PENALTY = 1e-3  # our choice
 

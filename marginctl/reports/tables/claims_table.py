@@ -17,7 +17,7 @@ def claims_report(papers: Sequence[Paper]) -> Report:
         {
             "paper": paper.name,
             "title": paper.title,
-            "summary": claims_summary(paper.claims),
+            "summary": "; ".join(claims_summary(paper.claims)),
             "claims": [_document(claim) for claim in paper.claims],
         }
         for paper in papers
@@ -46,22 +46,23 @@ def claims_table(paper: Paper) -> Table:
         ],
         key=f"{paper.name}-claims",
         title=f"{paper.name}: claims",
-        notes=[claims_summary(paper.claims)],
+        notes=claims_summary(paper.claims),
         text_columns=len(COLUMNS) - 1,
         sentences=True,
     )
 
 
-def claims_summary(claims: Sequence[Claim]) -> str:
-    """Return how many claims have a verdict from runs, from a test alone, or none."""
+def claims_summary(claims: Sequence[Claim]) -> list[str]:
+    """Return how many claims have a verdict from runs, from a test alone, or none; and every n."""
     runs = Counter(count_noun(c.evidence.n, c.evidence.of) for c in claims if c.evidence)
     never = sum(claim.verdict == NEVER_RUN for claim in claims)
-    sizes = ", ".join(f"{count} at n = {n}" for n, count in runs.items())
-    return (
-        f"{count_noun(len(claims), 'claim')}: {runs.total()} judged by runs"
-        f"{f' ({sizes})' if sizes else ''}, {len(claims) - runs.total() - never} by a test, "
+    by_test = len(claims) - runs.total() - never
+    lines = [
+        f"{count_noun(len(claims), 'claim')}: {runs.total()} judged by runs, {by_test} by a test, "
         f"{never} {NEVER_RUN}"
-    )
+    ]
+    sizes = ", ".join(f"{count} at n = {n}" for n, count in runs.items())
+    return lines + ([f"runs: {sizes}"] if sizes else [])
 
 
 def _document(claim: Claim) -> dict[str, Any]:

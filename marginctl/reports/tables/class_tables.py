@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from marginctl.metrics.arrays import IntArray
-from marginctl.metrics.network_metrics import MAX_CONFUSION, MAX_RECALLS
+from marginctl.metrics.network_metrics import MAX_RECALL_CLASSES, MAX_SHOWN_CONFUSION_CLASSES
 from marginctl.reports.tables.table import Cell, Row, Table
 
 
@@ -15,7 +15,7 @@ class ClassCounts:
     Attributes:
         names: of the classes.
         samples, correct: (C,) of each class.
-        confusion: (C, C) by true and predicted class; None where it was not kept.
+        confusion: (C, C) by true and predicted class; None where it was not recorded.
     """
 
     method: str
@@ -46,7 +46,7 @@ def class_tables(
         best: the method with a confusion matrix; empty for none.
         samples, networks: whose they are, such as `rows` of `folds`.
     """
-    if not methods or len(methods[0].names) > MAX_RECALLS:
+    if not methods or len(methods[0].names) > MAX_RECALL_CLASSES:
         return
     first = methods[0]
     yield Table(
@@ -63,7 +63,7 @@ def class_tables(
         code_headings=False,
     )
     matrix = next((c.confusion for c in methods if c.method == best), None)
-    if matrix is not None and len(first.names) <= MAX_CONFUSION:
+    if matrix is not None and len(first.names) <= MAX_SHOWN_CONFUSION_CLASSES:
         yield Table(
             key=f"{row}-confusion",
             title="",

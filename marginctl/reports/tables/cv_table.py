@@ -184,10 +184,8 @@ def format_value(value: float | None, metric: Metric) -> str:
 
 def best_text(values: Iterable[float | None], metric: Metric) -> str | None:
     """Return the best of the values as it is shown; None without values."""
-    known = [v for v in values if v is not None]
-    if not known:
-        return None
-    return format_value(min(known) if metric.direction == "lower" else max(known), metric)
+    best = metric.best(v for v in values if v is not None)
+    return None if best is None else format_value(best, metric)
 
 
 def _feet(grid: Grid) -> Iterable[Row]:

@@ -431,8 +431,7 @@ def _best(cells: Iterable[TrainingCell], metric: Metric) -> list[str]:
         for cell in cells
         if (values := cell.values(metric))
     }
-    choose = min if metric.direction == "lower" else max
-    best = choose(means.values(), default=None)
+    best = metric.best(means.values())
     return [objective for objective, mean in means.items() if mean == best]
 
 

@@ -129,8 +129,7 @@ def _table(
     shown = []
     for row in rows:
         means = {h: _mean(groups.get(Place(row, h), []), metric) for h in heads}
-        choose = min if metric.direction == "lower" else max
-        best = choose((m for m in means.values() if m is not None), default=None)
+        best = metric.best(m for m in means.values() if m is not None)
         cells = [
             Cell(
                 _text(groups[Place(row, head)], metric),

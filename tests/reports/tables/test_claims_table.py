@@ -58,11 +58,12 @@ def test_every_claim_has_a_place_and_what_tests_it(paper, claim):
         assert claim.evidence.commit or not claim.evidence.file.endswith(".json")
 
 
-def test_the_last_line_counts_verdicts():
+def test_the_last_lines_count_verdicts():
     by_name = {paper.name: claims_summary(paper.claims) for paper in papers()}
-    assert by_name["gradient-decay"] == (
-        "10 claims: 9 judged by runs (7 at n = 5 seeds, 2 at n = 3 seeds), 1 by a test, 0 never run"
-    )
+    assert by_name["gradient-decay"] == [
+        "10 claims: 9 judged by runs, 1 by a test, 0 never run",
+        "runs: 7 at n = 5 seeds, 2 at n = 3 seeds",
+    ]
 
 
 def test_the_text_of_evidence():
