@@ -29,7 +29,8 @@ def answer_text(answer: Answer) -> str:
             ends = max(0.0, ends[0]), min(100.0, ends[1])
         low, high = (_number(answer, end) for end in ends)
         interval = f" ({low} to {high})"
-    text = f"Best on {answer.row}: {answer.best} {_value(answer, answer.mean)}{interval}"
+    by = "" if answer.metric.name in ("accuracy", "top1") else f" by {answer.metric.label}"
+    text = f"Best on {answer.row}{by}: {answer.best} {_value(answer, answer.mean)}{interval}"
     n = f"n = {count_noun(answer.n, answer.counted)}"
     if answer.other is None or answer.other_mean is None:
         text = text.replace("Best on", "On", 1) + f", {n}"

@@ -190,7 +190,7 @@ def test_the_metric_ranks_and_is_tested():
     assert [c.text for c in table.rows[0].cells] == ["0.5100 ± 0.0100", "0.9100 ± 0.0100"]
     assert [c.best for c in table.rows[0].cells] == [True, False]
     assert table.caption.startswith("Test NLL: mean ± standard deviation over n = 3 seeds")
-    assert table.answers[0].startswith("Best on digits, mlp: soft 0.5100")
+    assert table.answers[0].startswith("Best on digits, mlp by NLL: soft 0.5100")
     assert sum("arcface against soft in NLL" in note for note in table.notes) == 1
     accuracy = texts_of(table.details)[
         "Top-1 accuracy on the test set, after the last epoch; ▲ ▼ "
