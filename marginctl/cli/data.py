@@ -39,14 +39,22 @@ def list_(data_dir: common_options.DataDir = None, json: common_options.Json = F
     if json:
         print_json(rows)
     else:
-        print_rows(rows, ["name", "classes", "features", "instances", "state", "path"])
+        print_rows(rows, ["name", "classes", "instances", "split", "metric", "state", "path"])
 
 
 @app.command()
 def fetch(
-    names: Names = None, data_dir: common_options.DataDir = None, json: common_options.Json = False
+    names: Names = None,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Download nothing: say which files to put where.")
+    ] = False,
+    data_dir: common_options.DataDir = None,
+    json: common_options.Json = False,
 ) -> None:
-    """Download absent and corrupt data sets into the data folder; each is checked by its digest."""
+    """Download absent and corrupt data sets into the data folder; each is checked by its digest.
+
+    Images are downloaded by torchvision; Stanford Cars, ImageNet and CUB-200-2011 are not.
+    """
     from marginctl.data.fetch import fetch_datasets
     from marginctl.data.images.registry import IMAGE_SETS
     from marginctl.data.paths import default_data_dir
@@ -55,25 +63,23 @@ def fetch(
 
     folder = data_dir or default_data_dir()
     selected = _select(names)
-    images = [name for name in selected if name in IMAGE_SETS]
-    if images:
-        raise RequestError(
-            f"data fetch: {', '.join(images)}: images are not downloaded: use torchvision.datasets "
-            f"with download=True and root={folder}, which has all but imagenet"
-        )
-    needed = [n for n in selected if dataset_status(n, folder).state in ("absent", "corrupt")]
-    failures = fetch_datasets(needed, folder)
-    statuses = [dataset_status(name, folder) for name in selected]
+    statuses = [dataset_status(n, folder) for n in selected]
+    needed = [s for s in statuses if s.state in ("absent", "corrupt")]
+    failures = {} if offline else fetch_datasets((s.name for s in needed), folder)
+    statuses = [dataset_status(s.name, folder) if s in needed else s for s in statuses]
     if json:
         print_json([asdict(status) for status in statuses])
     else:
         for status in statuses:
-            print(f"{status.name}: {'failed' if status.name in failures else status.state}")
+            terms = f" (terms of use: {status.terms})" if status.terms else ""
+            print(f"{status.name}: {'failed' if status.name in failures else status.state}{terms}")
+    if offline and needed:
+        raise RequestError(*(str(status.detail) for status in needed))
     if failures:
-        raise MarginctlError(
-            *(f"data set '{name}': cannot be downloaded: {why}" for name, why in failures.items()),
-            f"download the original files by hand into {folder / 'uci'}/NAME/",
-        )
+        lines = [f"data set '{n}': cannot be downloaded: {why}" for n, why in failures.items()]
+        if any(name not in IMAGE_SETS for name in failures):
+            lines.append(f"download the original files by hand into {folder / 'uci'}/NAME/")
+        raise MarginctlError(*lines)
 
 
 @app.command()

@@ -163,6 +163,7 @@ def run_task(
     """
     from marginctl.console.progress import TrainProgress, log_lines
     from marginctl.console.tensorboard import TensorBoard, check
+    from marginctl.data.images.registry import IMAGE_SETS
     from marginctl.data.loading.workers import WORKERS_VARIABLE
     from marginctl.errors import RequestError
     from marginctl.experiments.checks import Request
@@ -227,6 +228,10 @@ def run_task(
         for name, summary in session.summaries.items():
             size = next(i.image_size for i in session.images.values() if i.name == name)
             log_image_summary(name, summary, size)
+        for name in dict.fromkeys(i.name for i in session.images.values()):
+            entry = IMAGE_SETS.get(name)
+            if entry and entry.metric not in ("accuracy", metric) and session.recipe.paper is None:
+                log_lines([f"{name} is usually compared by --metric {entry.metric}"])
     steps, quiet = session.pending_steps(), run.quiet or not prints
     with TrainProgress(steps, len(session.trials), quiet=quiet) as progress:
         callback = TensorBoard(progress, session, run.tensorboard) if run.tensorboard else progress

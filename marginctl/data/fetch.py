@@ -1,4 +1,4 @@
-"""Downloads of the UCI data sets: checked by digest, placed completely or not at all."""
+"""Downloads of data sets: those of UCI are placed completely or not at all, once checked."""
 
 import contextlib
 import csv
@@ -17,6 +17,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import urlsplit
 
+from marginctl.data.images.registry import IMAGE_SETS
+from marginctl.data.images.torchvision_sets import fetch_image_set
 from marginctl.data.tabular.uci import load_uci, uci_definitions
 from marginctl.errors import RequestError
 from marginctl.utils.text import shorten
@@ -144,7 +146,10 @@ class Downloader:
 def fetch_datasets(names: Iterable[str], data_dir: Path) -> dict[str, str]:
     """Download data sets; return the reason of each failure by data set."""
     downloader = Downloader(data_dir)
-    reasons = {name: downloader.fetch(name) for name in names}
+    reasons = {
+        name: fetch_image_set(name, data_dir) if name in IMAGE_SETS else downloader.fetch(name)
+        for name in names
+    }
     return {name: reason for name, reason in reasons.items() if reason}
 
 

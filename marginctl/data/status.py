@@ -1,10 +1,12 @@
 """The state of each data set in the data folder."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from marginctl.data.images.in_memory import find_in_memory, load_in_memory
-from marginctl.data.images.on_disk import find_on_disk, load_on_disk
+from marginctl.data.images.listing import find_on_disk
+from marginctl.data.images.on_disk import load_on_disk
 from marginctl.data.images.registry import IMAGE_SETS
 from marginctl.data.paths import MissingDataError
 from marginctl.data.tabular.uci import check_uci_name, load_uci, missing_files, uci_definitions
@@ -22,6 +24,11 @@ class DatasetStatus:
     state: str  # `built in`, `present`, `absent` or `corrupt`
     path: str | None = None  # its folder, where it has one
     detail: str | None = None  # why it is absent or corrupt
+    # of an image set: images by part, who divided it, its usual measure, and its terms of use
+    parts: Mapping[str, int] | None = None
+    split: str | None = None
+    metric: str | None = None
+    terms: str | None = None
 
 
 def dataset_status(name: str, data_dir: Path, *, read: bool = True) -> DatasetStatus:
@@ -40,7 +47,14 @@ def dataset_status(name: str, data_dir: Path, *, read: bool = True) -> DatasetSt
         entry = IMAGE_SETS[name]
         features = 64 if name == "digits" else None
         size = (entry.num_classes, features, sum(entry.num_images))
-        return DatasetStatus(name, *size, *_image_state(name, data_dir, read=read))
+        status = DatasetStatus(name, *size, *_image_state(name, data_dir, read=read))
+        return replace(
+            status,
+            parts=entry.part_sizes,
+            split=entry.split,
+            metric=entry.metric,
+            terms=entry.terms,
+        )
     published = uci_definitions()[check_uci_name(name)]["published"]
     size = (published["classes"], published["features"], published["instances"])
     return DatasetStatus(name, *size, *_uci_state(name, data_dir))

@@ -44,7 +44,7 @@ def test_every_command_has_examples_that_name_it():
         (completion.objective, "arcface:scale=3,m", ["arcface:scale=3,margin="]),
         (completion.objective, "nothing:", []),
         (completion.uci_set, "iri", ["iris"]),
-        (completion.images, "fo", ["folder:"]),
+        (completion.images, "fo", ["food-101", "folder:"]),
         (completion.model, "mlp", ["mlp"]),
     ],
 )

@@ -77,6 +77,30 @@ def test_images(marginctl, tmp_path, data_dir):
     assert verified.out == "digits: built in\nmnist: present\ncifar-100: present\n"
     assert marginctl("data", "verify", "images").status == 0
     assert marginctl("data", "verify", "svhn").status == 2
-    refused = marginctl("data", "fetch", "mnist")
-    assert refused.status == 2
-    assert "images are not downloaded: use torchvision.datasets" in refused.err
+    assert rows["flowers-102"]["parts"] == {"train": 1020, "test": 6149, "val": 1020}
+    assert rows["flowers-102"]["metric"] == "balanced_accuracy"
+    assert (rows["eurosat"]["split"], rows["eurosat"]["terms"]) == ("ours", "MIT")
+    present = marginctl("data", "fetch", "mnist", "--offline")
+    assert (present.status, present.out) == (0, "mnist: present (terms of use: CC BY-SA 3.0)\n")
+
+
+def test_images_that_cannot_be_had(marginctl, tmp_path, monkeypatch):
+    from torchvision.datasets import Food101
+
+    def fail(dataset):
+        raise OSError("no network")
+
+    monkeypatch.setattr(Food101, "_download", fail)
+    ran = marginctl("data", "fetch", "food-101", "--data-dir", tmp_path)
+    assert (ran.status, ran.out) == (
+        1,
+        "food-101: failed (terms of use: research; the images' authors hold the copyright)\n",
+    )
+    assert ran.err == (
+        "error: data set 'food-101': cannot be downloaded: no network: put meta/train.json, "
+        f"images/CLASS/IMAGE into {tmp_path / 'food-101'}\n"
+    )
+    offline = marginctl("data", "fetch", "food-101", "--offline", "--data-dir", tmp_path)
+    assert offline.status == 2
+    assert offline.out.startswith("food-101: absent")
+    assert offline.err.startswith("error: data set 'food-101': no meta/train.json and images/CLASS")

@@ -3,24 +3,21 @@
 import os
 import unicodedata
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 
 from marginctl.data.images.content import (
     DEEP,
     NotAnImageError,
-    decoding_problem,
     image_formats,
     is_deep,
     pass_over_reason,
-    skipped_files,
 )
 from marginctl.data.images.groups import ImageGroups, hold_out_groups
-from marginctl.data.images.readers import ArraySplit
 from marginctl.data.images.registry import FOLDER_PREFIX
 from marginctl.data.paths import MissingDataError
 from marginctl.errors import RequestError
@@ -29,7 +26,6 @@ from marginctl.utils.seed import generator
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-MAX_DECODED_BYTES = 2 * 2**30
 SPLIT_FOLDERS = ("val", "test", "train")  # with two of them, val or test is the test split
 # Folders that are meant as one of these, and would else be taken for classes.
 PART_NAMES = frozenset(["train", "training", "val", "valid", "validation", "test", "testing"])
@@ -351,45 +347,6 @@ def split_classes(
     return train, test
 
 
-def decode_image_folder(
-    name: str,
-    root: Path,
-    image_size: int,
-    **options: Unpack[PartOptions],
-) -> tuple[ArraySplit, ArraySplit, ArraySplit | None, tuple[str, ...], list[str]]:
-    """Return the training, test and validation part (or None), the classes and training files.
-
-    Each image is rotated by its EXIF tag and converted to RGB; its largest centred square is
-    resized (bilinear, antialiased), which equals resizing the short side and cropping. The
-    arguments are those of `list_image_folder`.
-
-    Raises:
-        MissingDataError: a folder is missing.
-        RequestError: as `list_image_folder`, too many pixels, or files that are no images.
-    """
-    label = f"data set '{name}'"
-    splits = list_image_folder(name, root, **options)
-    classes = tuple(splits[0])
-    files = [file for class_files in splits[0].values() for file in class_files]
-    validation = None if options.get("test_only") else list_validation_folder(name, root)
-    listed = [*splits, *([] if validation is None else [validation])]
-    count = sum(len(files) for split in listed for files in split.values())
-    size = count * image_size * image_size * 3
-    if size > MAX_DECODED_BYTES:
-        raise RequestError(
-            f"{label}: {count} images of {image_size} x {image_size} pixels need "
-            f"{size / 2**30:.1f} GiB, at most {MAX_DECODED_BYTES / 2**30:.0f}: reduce "
-            "data.image_size, or set data.load = stream"
-        )
-    problems: dict[str, list[str]] = {}
-    train, test, *val = (
-        _decode_files(root, part, classes, image_size, problems) for part in listed
-    )
-    if problems:
-        raise RequestError(*(skipped.line(name) for skipped in skipped_files(problems)))
-    return train, test, val[0] if val else None, classes, files
-
-
 def open_rgb(path: str | Path) -> "Image":
     """Return a decoded RGB image, rotated by its EXIF tag, on a white ground if it is transparent.
 
@@ -416,22 +373,3 @@ def centre_square(image: "Image", image_size: int) -> "Image":
     from PIL import Image, ImageOps
 
     return ImageOps.fit(image, (image_size, image_size), Image.Resampling.BILINEAR)
-
-
-def _decode_files(
-    root: Path,
-    files: Mapping[str, Sequence[str]],
-    classes: tuple[str, ...],
-    image_size: int,
-    problems: dict[str, list[str]],
-) -> ArraySplit:
-    labels = {name: label for label, name in enumerate(classes)}
-    rows = [(path, labels[name]) for name, paths in files.items() for path in paths]
-    x = np.zeros((len(rows), image_size, image_size, 3), np.uint8)
-    for i, (path, _) in enumerate(rows):
-        file = os.path.join(root, path)
-        try:
-            x[i] = np.asarray(centre_square(open_rgb(file), image_size), np.uint8)
-        except Exception as error:  # a corrupt image can make the decoders raise anything
-            problems.setdefault(decoding_problem(file, error), []).append(path)
-    return x, np.array([label for _, label in rows], np.int64)

@@ -11,20 +11,24 @@ from typing import Self, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from marginctl.data.images.folders import PartOptions, decode_image_folder
+from marginctl.data.images.content import decoding_problem, skipped_files
+from marginctl.data.images.folders import PartOptions, centre_square, open_rgb
+from marginctl.data.images.listing import Listing, list_image_set
 from marginctl.data.images.readers import ArraySplit
 from marginctl.data.images.registry import (
-    FOLDER_PREFIX,
     IMAGE_SETS,
     ImageSet,
     Layout,
     check_image_set_name,
+    how_to_get,
     loading_modes,
 )
 from marginctl.data.names import class_numbers
-from marginctl.data.paths import DATA_DIR_VARIABLE, MissingDataError, resolve_path
+from marginctl.data.paths import MissingDataError
 from marginctl.errors import RequestError
 from marginctl.utils.registry import import_object
+
+MAX_DECODED_BYTES = 2 * 2**30
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,6 +148,40 @@ class InMemoryImages:
         return tuple(mean.tolist()), tuple(np.where(constant, 1.0, std).tolist())
 
 
+def _decode(name: str, root: Path, listing: Listing, image_size: int) -> list[ArraySplit]:
+    """Return the images of each part: training, test and, if there is one, validation.
+
+    Each image is rotated by its EXIF tag and converted to RGB; its largest centred square is
+    resized (bilinear, antialiased), which equals resizing the short side and cropping.
+
+    Raises:
+        RequestError: too many pixels, or files that are no images.
+    """
+    parts = [rows for rows in (listing.train, listing.test, listing.val) if rows is not None]
+    count = sum(map(len, parts))
+    size = count * image_size * image_size * 3
+    if size > MAX_DECODED_BYTES:
+        raise RequestError(
+            f"data set '{name}': {count} images of {image_size} x {image_size} pixels need "
+            f"{size / 2**30:.1f} GiB, at most {MAX_DECODED_BYTES / 2**30:.0f}: reduce "
+            "data.image_size, or set data.load = stream"
+        )
+    problems: dict[str, list[str]] = {}
+    decoded = []
+    for rows in parts:
+        x = np.zeros((len(rows), image_size, image_size, 3), np.uint8)
+        for i, (path, _) in enumerate(rows):
+            file = os.path.join(root, path)
+            try:
+                x[i] = np.asarray(centre_square(open_rgb(file), image_size), np.uint8)
+            except Exception as error:  # a corrupt image can make the decoders raise anything
+                problems.setdefault(decoding_problem(file, error), []).append(path)
+        decoded.append((x, np.array([label for _, label in rows], np.int64)))
+    if problems:
+        raise RequestError(*(skipped.line(name) for skipped in skipped_files(problems)))
+    return decoded
+
+
 def group_digest(groups: NDArray[np.int64] | None) -> tuple[str, ...]:
     """Return the SHA-256 of the groups of images; nothing without groups."""
     if groups is None:
@@ -190,15 +228,17 @@ def load_in_memory(
             or not the original ones.
     """
     check_image_set_name(name)
-    if "memory" not in loading_modes(name):
+    modes = loading_modes(name)
+    if "memory" not in modes:
         raise RequestError(f"data set '{name}': is too large for memory: use data.load = stream")
-    if name.startswith(FOLDER_PREFIX):
+    if "stream" in modes:
         if image_size < 1:
             raise RequestError(f"data.image_size = {image_size}: expected 1 or more")
-        root = resolve_path(name.removeprefix(FOLDER_PREFIX), data_dir)
-        train, test, val, classes, files = decode_image_folder(name, root, image_size, **options)
-        images = InMemoryImages(name, *train, *test, classes, *(val or ()))
+        root, listing = list_image_set(name, data_dir, **options)
+        train, test, *val = _decode(name, root, listing, image_size)
+        images = InMemoryImages(name, *train, *test, listing.classes, *(val[0] if val else ()))
         groups = options.get("groups")
+        files = [path for path, _ in listing.train]
         return images if groups is None else replace(images, groups=groups.numbers(files))
     entry, test_only = IMAGE_SETS[name], options.get("test_only", False)
     if entry.embedded:
@@ -252,8 +292,7 @@ def _find_layout(
     )
     raise MissingDataError(
         f"data set '{name}': no {', '.join(missing[nearest])} in "
-        f"{data_dir / entry.layouts[nearest].folder}: put the original files there{alternatives}, "
-        f"or name the data folder with --data-dir or {DATA_DIR_VARIABLE}"
+        f"{data_dir / entry.layouts[nearest].folder}: {how_to_get(name, entry, alternatives)}"
     )
 
 

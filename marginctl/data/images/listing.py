@@ -1,4 +1,4 @@
-"""Listing of image files on disk with their labels: folders, lists, ImageNet, Places-365."""
+"""Listing of image files on disk with their labels: by name, in folders and by lists."""
 
 import csv
 import os
@@ -9,13 +9,23 @@ from pathlib import Path
 from typing import Unpack
 
 from marginctl.data.images import folders
-from marginctl.data.paths import MissingDataError
+from marginctl.data.images.registry import (
+    FOLDER_PREFIX,
+    IMAGE_SETS,
+    LIST_PREFIX,
+    ImageSet,
+    Layout,
+    how_to_get,
+)
+from marginctl.data.paths import MissingDataError, resolve_path
 from marginctl.errors import RequestError
+from marginctl.utils.registry import import_object
 
 Rows = list[tuple[str, int]]  # a path and its label
 
 VALIDATION_NAME = "ILSVRC2012_val_{:08d}"
 VALIDATION_LISTS = ("LOC_val_solution.csv", "val_labels.txt")
+PART_WORDS = {"train": "training", "test": "test", "val": "validation"}
 MAX_CLASSES = 1_000_000  # of a list of test images only, which may leave classes out
 MAX_LABEL_DIGITS = 18  # of a label of 64 bits
 
@@ -29,6 +39,69 @@ class Listing:
     train: Rows
     test: Rows
     val: Rows | None = None  # of the validation part; None if there is no such part
+
+
+def find_on_disk(name: str, data_dir: Path) -> Path:
+    """Return the folder of an image set on disk.
+
+    Raises:
+        MissingDataError: it is missing.
+    """
+    if name.startswith((FOLDER_PREFIX, LIST_PREFIX)):
+        return resolve_path(name.partition(":")[2], data_dir)
+    return data_dir / _find_layout(name, IMAGE_SETS.find(name), data_dir).folder
+
+
+def list_image_set(
+    name: str, data_dir: Path, **options: Unpack[folders.PartOptions]
+) -> tuple[Path, Listing]:
+    """Return the folder of an image set on disk, and its files by part.
+
+    Raises:
+        MissingDataError: files are missing.
+        RequestError: a list or a label is not as expected, or the named set has another number of
+            images.
+    """
+    root, test_only = find_on_disk(name, data_dir), options.get("test_only", False)
+    if name.startswith(FOLDER_PREFIX):
+        return root, list_folder(name, root, **options)
+    if name.startswith(LIST_PREFIX):
+        return root, list_files(name, root, test_only)
+    entry = IMAGE_SETS[name]
+    reader = import_object(_find_layout(name, entry, data_dir).reader, f"image set '{name}'")
+    listing = reader(name, root, test_only)
+    _check_counts(name, entry, root, listing, test_only=test_only)
+    return root, listing
+
+
+def _find_layout(name: str, entry: ImageSet, data_dir: Path) -> Layout:
+    """Return the first layout whose marker exists."""
+    for layout in entry.layouts:
+        if os.path.exists(data_dir / layout.folder / layout.marker):
+            return layout
+    first = entry.layouts[0]
+    raise MissingDataError(
+        f"data set '{name}': no {' and '.join((*first.train, *first.test))} in "
+        f"{data_dir / first.folder}: {how_to_get(name, entry)}"
+    )
+
+
+def _check_counts(
+    name: str, entry: ImageSet, root: Path, listing: Listing, *, test_only: bool
+) -> None:
+    parts = {"test": listing.test, "train": listing.train, "val": listing.val or []}
+    counts = [("classes", len(listing.classes), entry.num_classes)]
+    counts += [
+        (f"{PART_WORDS[part]} images", len(parts[part]), count)
+        for part, count in entry.part_sizes.items()
+        if part == "test" or not test_only
+    ]
+    for what, actual, expected in counts:
+        if actual != expected:
+            raise RequestError(
+                f"data set '{name}': {actual} {what} in {root}, expected {expected}: unpack it "
+                f"again, or load a part of it as {FOLDER_PREFIX}PATH or {LIST_PREFIX}PATH"
+            )
 
 
 def list_folder(name: str, root: Path, **options: Unpack[folders.PartOptions]) -> Listing:
@@ -115,6 +188,25 @@ def list_places365(name: str, root: Path, test_only: bool) -> Listing:
 
     train = [] if test_only else read(train_list, "data_256_standard")
     return Listing(classes, train, read(test_list, "val_256"))
+
+
+def list_cub(name: str, root: Path, test_only: bool) -> Listing:
+    """List CUB-200-2011 by its lists of images, classes, labels and parts."""
+    tables = {}
+    for file in ("images", "classes", "image_class_labels", "train_test_split"):
+        lines = [line.split(maxsplit=1) for line in _read_lines(root / f"{file}.txt")]
+        if any(len(cells) < 2 or not cells[0].isdecimal() for cells in lines):
+            raise RequestError(f"{root / file}.txt: expected a number and a value on each line")
+        tables[file] = {int(number): value.strip() for number, value in lines}
+    images, classes, labels, trained = tables.values()
+    if not images.keys() == labels.keys() == trained.keys() or {*labels.values()} != {
+        str(number) for number in classes
+    }:
+        raise RequestError(f"{root}: its lists have other images or classes: unpack it again")
+    rows = [(f"images/{path}", int(labels[i]) - 1, trained[i] == "1") for i, path in images.items()]
+    train = [] if test_only else [(path, label) for path, label, is_train in rows if is_train]
+    test = [(path, label) for path, label, is_train in rows if not is_train]
+    return Listing(tuple(classes.values()), train, test)
 
 
 def list_files(name: str, root: Path, test_only: bool) -> Listing:

@@ -14,20 +14,17 @@ from numpy.typing import NDArray
 
 from marginctl.data.images.folders import PartOptions
 from marginctl.data.images.in_memory import group_digest
-from marginctl.data.images.listing import Listing, exclude_images, list_files, list_folder
+from marginctl.data.images.listing import exclude_images, list_image_set
 from marginctl.data.images.registry import (
     FOLDER_PREFIX,
     IMAGE_SETS,
     LIST_PREFIX,
-    ImageSet,
-    Layout,
     check_image_set_name,
     loading_modes,
 )
 from marginctl.data.names import class_numbers
-from marginctl.data.paths import DATA_DIR_VARIABLE, MissingDataError, resolve_path
+from marginctl.data.paths import resolve_path
 from marginctl.errors import RequestError
-from marginctl.utils.registry import import_object
 
 # Of ImageNet's training images, as torchvision publishes them. Their use for other sets on disk is
 # our choice: their own would take decoding all images.
@@ -194,17 +191,6 @@ def make_file_split(name: str, root: Path, rows: Iterable[tuple[str, int]]) -> F
     )
 
 
-def find_on_disk(name: str, data_dir: Path) -> Path:
-    """Return the folder of an image set on disk.
-
-    Raises:
-        MissingDataError: it is missing.
-    """
-    if name.startswith((FOLDER_PREFIX, LIST_PREFIX)):
-        return resolve_path(name.partition(":")[2], data_dir)
-    return data_dir / _find_layout(name, IMAGE_SETS.find(name), data_dir).folder
-
-
 def load_on_disk(
     name: str,
     data_dir: Path,
@@ -235,17 +221,8 @@ def load_on_disk(
             f"data set '{name}': is held in memory: expected one of {', '.join(on_disk)}, "
             f"{FOLDER_PREFIX}PATH, {LIST_PREFIX}PATH"
         )
-    root, groups = find_on_disk(name, data_dir), options.get("groups")
-    test_only = options.get("test_only", False)
-    if name.startswith(FOLDER_PREFIX):
-        listing = list_folder(name, root, **options)
-    elif name.startswith(LIST_PREFIX):
-        listing = list_files(name, root, test_only)
-    else:
-        entry = IMAGE_SETS[name]
-        reader = import_object(_find_layout(name, entry, data_dir).reader, f"image set '{name}'")
-        listing = reader(name, root, test_only)
-        _check_counts(name, entry, root, listing, test_only=test_only)
+    groups = options.get("groups")
+    root, listing = list_image_set(name, data_dir, **options)
     test = listing.test
     if exclude is not None:
         test = exclude_images(test, name, resolve_path(exclude, data_dir))
@@ -262,33 +239,3 @@ def load_on_disk(
         return images
     files = [images.train.path(row) for row in range(len(images.train))]
     return replace(images, groups=groups.numbers(files))
-
-
-def _find_layout(name: str, entry: ImageSet, data_dir: Path) -> Layout:
-    """Return the first layout whose marker exists."""
-    for layout in entry.layouts:
-        if os.path.exists(data_dir / layout.folder / layout.marker):
-            return layout
-    first = entry.layouts[0]
-    raise MissingDataError(
-        f"data set '{name}': no {' and '.join((*first.train, *first.test))} in "
-        f"{data_dir / first.folder}: put the original files there, or name the data folder with "
-        f"--data-dir or {DATA_DIR_VARIABLE}"
-    )
-
-
-def _check_counts(
-    name: str, entry: ImageSet, root: Path, listing: Listing, *, test_only: bool
-) -> None:
-    counts = [
-        ("classes", len(listing.classes), entry.num_classes),
-        ("test images", len(listing.test), entry.num_images[1]),
-    ]
-    if not test_only:
-        counts.insert(1, ("training images", len(listing.train), entry.num_images[0]))
-    for what, actual, expected in counts:
-        if actual != expected:
-            raise RequestError(
-                f"data set '{name}': {actual} {what} in {root}, expected {expected}: unpack it "
-                f"again, or load a part of it as {FOLDER_PREFIX}PATH or {LIST_PREFIX}PATH"
-            )

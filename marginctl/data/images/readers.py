@@ -148,6 +148,14 @@ def read_svhn(paths: Sequence[Path], count: int) -> ArraySplit:
     return np.concatenate(x), labels
 
 
+def read_stl10(paths: Sequence[Path], count: int) -> ArraySplit:
+    """Read STL-10's pair of binary files: images by channel, column and row, and labels from 1."""
+    images, labels = paths
+    x = np.frombuffer(_read(images, count * 3 * 96 * 96), np.uint8).reshape(-1, 3, 96, 96)
+    y = np.frombuffer(_read(labels, count), np.uint8).astype(np.int64) - 1
+    return np.ascontiguousarray(x.transpose(0, 3, 2, 1)), y
+
+
 def read_digits() -> tuple[ArraySplit, ArraySplit]:
     """Read scikit-learn's 8 x 8 digits, split into 1,437 training and 360 test images.
 

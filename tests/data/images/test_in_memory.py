@@ -107,8 +107,8 @@ EXTRA = "train_32x32.mat, extra_32x32.mat, test_32x32.mat"
 )
 def test_missing_files_are_named_with_their_folder(tmp_path, name, missing, instead):
     assert refusal(MissingDataError, load_in_memory, name, tmp_path) == (
-        f"data set '{name}': no {missing}: put the original files there{instead}, or name the "
-        "data folder with --data-dir or MARGINCTL_DATA"
+        f"data set '{name}': no {missing}: put the original files there{instead}, run "
+        f"marginctl data fetch {name}, or name the data folder with --data-dir or MARGINCTL_DATA"
     ).replace("DIR", str(tmp_path))
 
 
@@ -124,7 +124,8 @@ def test_a_set_with_its_test_files_alone_says_what_is_missing(tmp_path):
     line = refusal(MissingDataError, load_in_memory, "fashion-mnist", tmp_path)
     assert line.startswith(
         "data set 'fashion-mnist': no train-images-idx3-ubyte.gz, train-labels-idx1-ubyte.gz in "
-        f"{folder}: put the original files there, or"
+        f"{folder}: put the original files there, run marginctl data fetch "
+        "fashion-mnist, or"
     )
 
 

@@ -29,6 +29,24 @@ def test_entries():
         "svhn-extra",
         "imagenet",
         "places-365",
+        "kmnist",
+        "emnist",
+        "usps",
+        "stl-10",
+        "food-101",
+        "dtd",
+        *(f"dtd-{partition}" for partition in range(2, 11)),
+        "flowers-102",
+        "oxford-iiit-pet",
+        "fgvc-aircraft",
+        "stanford-cars",
+        "sun397",
+        "caltech-101",
+        "caltech-256",
+        "eurosat",
+        "gtsrb",
+        "inaturalist-2018",
+        "cub-200-2011",
     ]
     for entry in IMAGE_SETS.builtin.values():
         assert entry.description
@@ -46,6 +64,9 @@ def test_the_md5_digests_are_torchvisions():
         ("cifar", IMAGE_SETS["cifar-10"].layouts[1].md5),
         ("cifar", IMAGE_SETS["cifar-100"].layouts[1].md5),
         ("svhn", SVHN_MD5),
+        ("mnist", IMAGE_SETS["kmnist"].layouts[0].md5),
+        ("usps", IMAGE_SETS["usps"].layouts[0].md5),
+        ("stl10", IMAGE_SETS["stl-10"].layouts[0].md5),
     ):
         text = (Path(folder) / "datasets" / f"{module}.py").read_text()
         for file, md5 in digests.items():
@@ -55,7 +76,7 @@ def test_the_md5_digests_are_torchvisions():
 def test_every_class_has_one_name():
     named = {n: e.classes for n, e in IMAGE_SETS.builtin.items() if not isinstance(e.classes, int)}
     counts = {name: len(set(classes)) for name, classes in named.items()}
-    assert counts == {name: 100 if name == "cifar-100" else 10 for name in named}
+    assert counts == {name: {"cifar-100": 100, "emnist": 47}.get(name, 10) for name in named}
 
 
 @pytest.mark.parametrize("name", ["digits", "cifar-100", "imagenet", "folder:a b/ü", "list:a b"])
@@ -73,8 +94,8 @@ def test_known_names(name):
 )
 def test_an_unknown_name(name, hint):
     expected = (
-        f"unknown image set '{name}': expected one of digits, mnist, fashion-mnist, cifar-10, "
-        f"cifar-100, svhn, svhn-extra, imagenet, places-365, or folder:PATH or list:PATH.{hint}"
+        f"unknown image set '{name}': expected one of {', '.join(IMAGE_SETS)}, or folder:PATH or "
+        f"list:PATH.{hint}"
     )
     assert refusal(RequestError, check_image_set_name, name) == expected
     assert refusal(RequestError, load_in_memory, name, Path()) == expected
@@ -89,6 +110,8 @@ def test_an_unknown_name(name, hint):
         ("list:x", ("stream",)),
         ("imagenet", ("stream",)),
         ("places-365", ("stream",)),
+        ("inaturalist-2018", ("stream",)),
+        ("food-101", ("stream", "memory")),
     ],
 )
 def test_loading_modes(name, modes):
