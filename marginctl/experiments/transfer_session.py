@@ -234,6 +234,7 @@ class TransferSession(Session):
             trial.seed,
             check,
             images.groups,
+            images.validation_as_test().test_y if images.has_validation else None,
         )
         return probe, features_seconds
 

@@ -4,7 +4,7 @@ import contextlib
 import hashlib
 import io
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,10 +35,11 @@ FeatureArray = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class SplitFeatures:
-    """Features (N, d) of the training and of the test part, in the order of the images."""
+    """Features (N, d) of the parts of an image set, in the order of the images."""
 
     train: FeatureArray
     test: FeatureArray
+    val: FeatureArray | None = None  # None if the set has no validation part
 
 
 def extract_features(
@@ -58,13 +59,14 @@ def extract_features(
     folder = runs_folder / FOLDER
     network: torch.nn.Module | None = None
     parts = []
-    for part in ("train", "test"):
+    for part in _parts(images):
         key = _cache_key(source, images, part, device_config)
         features = _read(folder, key, report)
         if features is None:
             if network is None:
                 network = _network(source, images, device_config)
             dataset = images.train_as_test() if part == "train" else images
+            dataset = images.validation_as_test() if part == "val" else dataset
             features = _compute(network, _loader(source, dataset, device_config), check)
             if not np.isfinite(features).all():
                 raise RequestError(
@@ -76,11 +78,15 @@ def extract_features(
     return SplitFeatures(*parts)
 
 
+def _parts(images: ImageDataset) -> Sequence[str]:
+    return ("train", "test", "val") if images.has_validation else ("train", "test")
+
+
 def are_cached(
     source: SourceModel, images: ImageDataset, runs_folder: Path, device_config: DeviceConfig
 ) -> bool:
-    """Return whether the cache has files of both parts; they may be corrupt."""
-    keys = (_cache_key(source, images, part, device_config) for part in ("train", "test"))
+    """Return whether the cache has files of all parts; they may be corrupt."""
+    keys = (_cache_key(source, images, part, device_config) for part in _parts(images))
     return all(any((runs_folder / FOLDER).glob(f"{key}-*.npy")) for key in keys)
 
 

@@ -44,34 +44,39 @@ def fit_probe(
     seed: int,
     check: Callable[[], None] = lambda: None,
     groups: IntArray | None = None,
+    val_y: IntArray | None = None,
 ) -> ProbeResult:
-    """Choose the penalty on a validation split, refit on all training images, and test once.
+    """Choose the penalty by validation, fit to all training images, and test once.
 
-    Of penalties with equal validation accuracy the one with the lower validation loss is chosen.
+    Validation images are those of the validation part, or are drawn of the training part. Of
+    penalties with equal validation accuracy the one with the lower validation loss is chosen.
 
     Args:
-        train_y, test_y: their classes, 0 .. num_classes - 1.
+        train_y, test_y, val_y: their classes, 0 .. num_classes - 1.
         groups: of the training images, which are validated in whole groups.
     """
     began = time.perf_counter()
     penalties = probe.l2_penalties
-    fit_rows, val_rows, notes = validation_split(
-        train_y, num_classes, probe.validation_fraction, seed, groups
-    )
+    fit_rows, held_out, notes = np.arange(len(train_y)), features.val, list[str]()
+    if held_out is None or val_y is None:
+        fit_rows, val_rows, notes = validation_split(
+            train_y, num_classes, probe.validation_fraction, seed, groups
+        )
+        held_out, val_y = features.train[val_rows], train_y[val_rows]
     candidates: list[dict[str, Any]] = []
     chosen, initial = penalties[len(penalties) // 2], None
-    if len(val_rows) and len(penalties) > 1:
+    if len(val_y) and len(penalties) > 1:
         fit_x = features.train[fit_rows]
         scaling = FeatureScaling.fit(probe.features, fit_x)
-        val_x = scaling(features.train[val_rows])
+        val_x = scaling(held_out)
         problem = ProbeProblem(scaling(fit_x), train_y[fit_rows], num_classes, check)
         path = problem.path(penalties, probe.tolerance)
-        candidates = [_validation_record(p, p.logits(val_x), train_y[val_rows]) for p in path]
+        candidates = [_validation_record(p, p.logits(val_x), val_y) for p in path]
         best = max(candidates, key=lambda record: (record["top1"], -record["nll"]))
         chosen = best["l2_penalty"]
         initial = path[penalties.index(chosen)]
         notes += _edge_notes(chosen, penalties) + _convergence_notes(path, probe.tolerance)
-    elif not len(val_rows):
+    elif not len(val_y):
         notes.append(
             f"no class has 2 training images: l2_penalty {chosen:g} is the middle one, not chosen"
         )
@@ -90,7 +95,7 @@ def fit_probe(
         "l2_penalty": chosen,
         "validation": {
             "n_fit": len(fit_rows),
-            "n": len(val_rows),
+            "n": len(val_y),
             "l2_penalties": candidates,
         },
         "fit": _solver_record(final),

@@ -72,6 +72,21 @@ def test_the_test_part_changes_neither_the_choice_nor_the_fit():
         assert one.record[key] == two.record[key]
 
 
+def test_a_validation_part_chooses_and_all_training_images_are_fitted():
+    (x, y), (other, test_y), (held_out, val_y) = made(60), made(300, 1), made(90, 2)
+    with_part = fit_probe(SplitFeatures(x, other, held_out), y, test_y, 3, Probe(), 0, val_y=val_y)
+    validation = with_part.record["validation"]
+    assert (validation["n_fit"], validation["n"]) == (60, 90)
+    candidates = validation["l2_penalties"]
+    best = max(candidates, key=lambda v: (v["top1"], -v["nll"]))
+    alone = Probe(l2_penalties=[best["l2_penalty"]])
+    one = fit_probe(SplitFeatures(x, other), y, test_y, 3, alone, 0)
+    logits = [found.logits - found.logits.mean(1, keepdims=True) for found in (one, with_part)]
+    assert logits[0] == pytest.approx(logits[1], abs=1e-3)  # the tolerance of the fit
+    validated = fit_probe(SplitFeatures(x, held_out), y, val_y, 3, alone, 0)
+    assert best["top1"] == pytest.approx(100 * (validated.logits.argmax(1) == val_y).mean())
+
+
 def test_features_are_scaled_by_the_training_part_alone():
     a = np.array([[0.0, 5.0, 0.0], [2.0, 5.0, 0.0]])
     b = np.array([[4.0, 6.0, 3.0]])
