@@ -1,5 +1,6 @@
 """Estimates for --dry-run: a few steps are timed and multiplied."""
 
+import functools
 import statistics
 import time
 from collections.abc import Hashable, Sequence
@@ -7,6 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from marginctl.data.images.image_sets import ImageDataset
 from marginctl.experiments.checks import fitted_images
@@ -15,6 +18,8 @@ from marginctl.experiments.training_trial import Trial
 from marginctl.experiments.transfer_session import TransferSession, TransferTrial
 from marginctl.experiments.tuned_trial import tuning_cost
 from marginctl.metrics.long_tail import class_groups
+from marginctl.models.factory import create_backbone
+from marginctl.models.registry import ModelSpec
 from marginctl.objectives.parts import with_scale_value
 from marginctl.recipe.image_recipe import MAX_DIAGNOSED
 from marginctl.training.resource_errors import is_out_of_memory
@@ -64,12 +69,19 @@ def estimate_training(session: Session, budget: float = BUDGET) -> dict[str, Any
             else:
                 times[workload] = _time_step(trial, images, session.device, deadline)
         step = times[workload]
+        full_steps = _equivalent_steps(trial, images, steps)
+        batch = min(trial.recipe.train.batch_size, len(images.train_y))
+        shape = (images.channels, images.image_size)
         rows.append(
             {
                 "trial": str(trial),
                 "epochs": trial.recipe.train.epochs,
                 "steps": steps,
-                "seconds": _trial_seconds(trial, images, steps, step.seconds),
+                "seconds": None if step.seconds is None else step.seconds * full_steps,
+                "operations": 3
+                * batch
+                * full_steps
+                * _forward_operations(trial.recipe.model, shape),
                 "timed_steps": step.steps,
                 "timed_images": step.images,
                 "reason": step.reason,
@@ -82,6 +94,7 @@ def estimate_training(session: Session, budget: float = BUDGET) -> dict[str, Any
         "device": session.device,
         "folder": str(session.folder),
         "seconds": sum(row["seconds"] or 0.0 for row in rows),
+        "operations": sum(row["operations"] for row in rows),
         "not_timed": sum(row["seconds"] is None for row in rows),
         "tails": [tail for images in session.images.values() for tail in _long_tail(images)],
         "rows": rows,
@@ -111,9 +124,12 @@ def estimate_transfer(session: TransferSession) -> dict[str, Any]:
         if not cached:
             seconds = count * cached_features.seconds_per_image(trial.source, images, device_config)
         extracted.add(key)
+        shape = (images.channels, images.image_size)
+        operations = 0 if cached else count * _forward_operations(trial.source.model, shape)
         row = {"trial": str(trial), "images": count, "features_kept": cached, "seconds": seconds}
-        document["rows"].append(row)
+        document["rows"].append(row | {"operations": operations})
         document["seconds"] += seconds
+        document["operations"] += operations
     exclusions = document["not_counted"]
     return document | {
         "trials": len(trials),
@@ -166,12 +182,21 @@ def _workload(trial: Trial, images: ImageDataset, device: str) -> Hashable:
     )
 
 
-def _trial_seconds(
-    trial: Trial, images: ImageDataset, steps: int, step_seconds: float | None
-) -> float | None:
-    """Return the seconds of a trial: its steps and its evaluations."""
-    if step_seconds is None:
-        return None
+@functools.cache
+def _forward_operations(model: ModelSpec, shape: tuple[int, int]) -> int:
+    """Return the floating-point operations of a backbone for an image, by torch's own counter.
+
+    Args:
+        shape: the channels and the side of an image.
+    """
+    channels, side = shape
+    with torch.device("meta"), torch.no_grad(), FlopCounterMode(display=False) as counter:
+        create_backbone(model, channels, side).eval()(torch.empty(1, channels, side, side))
+    return int(counter.get_total_flops())
+
+
+def _equivalent_steps(trial: Trial, images: ImageDataset, steps: int) -> float:
+    """Return the steps of a trial, and its evaluations as steps that would take as long."""
     train = trial.recipe.train
     evaluations = -(-train.epochs // train.evaluate_every)
     count = len(images.train_y)
@@ -188,7 +213,7 @@ def _trial_seconds(
     at_end += validated * sum(candidates for candidates, *_ in tuning_cost(trial, fitted))
     at_end += sum(len(dataset.images.test_y) for dataset in trial.ood)
     at_end += sum(len(pairs.files) for pairs in trial.pairs)
-    return step_seconds * (steps + FORWARD_SHARE * (evaluations * forward + at_end) / batch)
+    return steps + FORWARD_SHARE * (evaluations * forward + at_end) / batch
 
 
 def _time_step(trial: Trial, images: ImageDataset, device: str, deadline: float) -> StepTime:

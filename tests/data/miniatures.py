@@ -214,6 +214,35 @@ def _stl10(root: Path) -> None:
         (base / f"{part}_y.bin").write_bytes((1 + np.arange(count) % 2).astype(np.uint8).tobytes())
 
 
+def _imagenet(root: Path) -> None:
+    for part, label, number in _members():
+        if part != "val":
+            folder = "train" if part == "train" else "val"
+            name = ("n01440764", "n15075141")[label]
+            _image(root / "imagenet" / folder / name / f"{number}.JPEG", number)
+
+
+def _cifar(folder: str, train: list[str], test: str, label_bytes: int) -> Callable[[Path], None]:
+    def write(root: Path) -> None:
+        (root / folder).mkdir()
+        stream = np.random.default_rng(0)
+        for file in (*train, test):
+            rows = stream.integers(0, 256, (4, label_bytes + 3 * 32 * 32), np.uint8)
+            rows[:, :label_bytes] = (np.arange(4) % 2)[:, None]
+            (root / folder / file).write_bytes(rows.tobytes())
+
+    return write
+
+
+# needed by recipes, and read by readers of their own
+OTHER_WRITERS: dict[str, Callable[[Path], None]] = {
+    "imagenet": _imagenet,
+    "cifar-10": _cifar(
+        "cifar-10-batches-bin", [f"data_batch_{i}.bin" for i in range(1, 6)], "test_batch.bin", 1
+    ),
+    "cifar-100": _cifar("cifar-100-binary", ["train.bin"], "test.bin", 2),
+}
+OTHER_SIZES = {"imagenet": COUNTS[:2], "cifar-10": (20, 4), "cifar-100": (4, 4)}
 WRITERS: dict[str, Callable[[Path], None]] = {
     "kmnist": _mnist_like("KMNIST/raw", {"train": "train", "test": "t10k"}),
     "emnist": _mnist_like(
@@ -248,15 +277,15 @@ DRAWN = {
 def write_miniature(name: str, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Write a miniature below a data folder, and give the registry's entry its sizes."""
     root.mkdir(parents=True, exist_ok=True)
-    WRITERS[name](root)
+    (WRITERS | OTHER_WRITERS)[name](root)
     entry = IMAGE_SETS.builtin[name]
-    sizes: tuple[int, ...] = COUNTS[: len(entry.num_images)]
-    changes: dict[str, Any] = {}
+    sizes: tuple[int, ...] = OTHER_SIZES.get(name, COUNTS[: len(entry.num_images)])
+    changes: dict[str, Any] = {"digests": {}}
     if name in DRAWN:
         train, test = DRAWN[name]
         count = train if train >= 1 else round(train * 7)
         sizes = (2 * count, 2 * (test or 7 - count))
-        changes = {"train_per_class": train, "test_per_class": test}
+        changes |= {"train_per_class": train, "test_per_class": test}
     classes = 2 if isinstance(entry.classes, int) else entry.classes
     layouts = tuple(replace(layout, md5={}) for layout in entry.layouts)
     small = replace(entry, classes=classes, num_images=sizes, layouts=layouts, **changes)

@@ -186,3 +186,14 @@ def test_of_files_a_long_epoch_is_begun(marginctl, tmp_path, data_dir):
     (row,) = plan["dry_run"]["rows"]
     assert row["timed_steps"] >= 2
     assert row["reason"] is None
+
+
+def test_operations_are_those_of_the_layers(marginctl, tmp_path):
+    """A multiplication and an addition a weight and image, thrice in a step."""
+    line = ("--model", "mlp:width=16", "--out", tmp_path, "--json")
+    plan = marginctl(*DRY, *line, "--set", "train.evaluate_every=1").json["dry_run"]
+    (row,) = plan["rows"]
+    forward = 2 * (64 * 16 + 16 * 16)
+    images = row["epochs"] * (200 + 360 / 3)
+    assert row["operations"] == pytest.approx(3 * forward * images)
+    assert plan["operations"] == row["operations"]

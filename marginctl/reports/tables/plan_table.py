@@ -5,6 +5,8 @@ from typing import Any
 from marginctl.metrics.long_tail import DESCRIPTIONS
 from marginctl.utils.text import count_noun
 
+# Our assumption: ResNet-50 at 224 pixels, forward and backward, about 2,000 images a second.
+GPU_OPERATIONS_PER_SECOND = 50e12
 MOST_COUNTS = 20  # classes whose numbers of images are all listed
 
 
@@ -22,6 +24,10 @@ def plan_lines(plan: dict[str, Any]) -> list[str]:
     trials = f"{count_noun(plan['trials'], 'trial')}, {done}{plan['to_do']} pending on {device}"
     times = f": {', and '.join(estimate)}" if estimate else ""
     lines.append(f"{trials}{times}; runs in {plan['folder']}")
+    if plan["operations"] > 1e15 and not device.startswith("cuda"):
+        gpu = duration(plan["operations"] / GPU_OPERATIONS_PER_SECOND)
+        rate = f"{GPU_OPERATIONS_PER_SECOND / 1e12:.0f} TFLOP/s"
+        lines.append(f"On a GPU that sustains {rate}: about {gpu}.")
     if plan["not_counted"] and plan["to_do"]:
         lines.append(f"Estimate excludes {', '.join(plan['not_counted'])}.")
     return lines

@@ -38,6 +38,7 @@ def test_one_is_no_plural(number, row, plan):
             "done": 0,
             "to_do": number,
             "not_timed": 0,
+            "operations": 0,
             "seconds": 4.0,
             "device": "cpu",
             "folder": "runs/x",
@@ -49,3 +50,17 @@ def test_one_is_no_plural(number, row, plan):
         f"{plan}, {number} pending on cpu: about 4.0 s; runs in runs/x",
         "Estimate excludes start-up, checkpoints.",
     ]
+
+
+@pytest.mark.parametrize(
+    ("device", "operations", "said"),
+    [
+        ("cpu", 1.8e17, "On a GPU that sustains 50 TFLOP/s: about 1 h 0 min."),
+        ("cpu", 1e14, None),
+        ("cuda:0", 1.8e17, None),
+    ],
+)
+def test_a_long_plan_says_its_time_on_a_gpu(device, operations, said):
+    plan = {"rows": [], "trials": 1, "done": 0, "to_do": 1, "not_timed": 1, "folder": "runs"}
+    lines = plan_lines(plan | {"device": device, "operations": operations, "not_counted": []})
+    assert lines[1:] == ([said] if said else [])
