@@ -6,7 +6,7 @@ the test set and stored in the result; the others name a number that the result 
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -99,6 +99,7 @@ DETECTION_METRICS = {
     "fpr95_in": "FPR95-In",
     "fpr95_out": "FPR95-Out",
 }
+_SHOT_GROUPS = ("many", "medium", "few")
 _DETECTION_SCORES = {"max_similarity": "max similarity", "feature_norm": "feature norm"}
 
 
@@ -114,20 +115,10 @@ def _classification(name: str, label: str, unit: Literal["", "%"], decimals: int
     )
 
 
-def _long_tail(name: str) -> Iterator[Metric]:
-    """Yield the accuracy over the test images of a group of classes, and over its classes."""
-    path = ("evaluation", "long_tail", name)
-    accuracy = Metric(
-        name, f"{name}-shot", "%", "higher", (*path, "accuracy"), 100.0, group="long-tail"
-    )
-    yield accuracy
-    yield replace(
-        accuracy,
-        name=f"{name}_class_mean",
-        label=f"{name}-shot class mean",
-        path=(*path, "mean_class_accuracy"),
-        shown_in="report",
-    )
+def _long_tail(group: str, mean: str, key: str, shown_in: Any) -> Metric:
+    name, label = f"{group}{mean}".replace(" ", "_"), f"{group}-shot{mean}"
+    path = ("evaluation", "long_tail", group, key)
+    return Metric(name, label, "%", "higher", path, 100.0, group="long-tail", shown_in=shown_in)
 
 
 def _calibration(name: str, label: str, *path: str, percent: bool) -> Metric:
@@ -178,7 +169,8 @@ _BUILTIN = [
     _calibration("mce", "MCE", "evaluation", "calibration", "mce", percent=True),
     _calibration("nll", "NLL", "last", "nll", percent=False),
     _calibration("brier", "Brier", "evaluation", "brier", percent=False),
-    *itertools.chain(*map(_long_tail, ("many", "medium", "few"))),
+    *(_long_tail(group, "", "accuracy", "summary") for group in _SHOT_GROUPS),
+    *(_long_tail(group, " class mean", "mean_class_accuracy", "report") for group in _SHOT_GROUPS),
     Metric(
         "kappa",
         "kappa*",

@@ -298,8 +298,7 @@ def _summary_caption(metrics: Sequence[Metric], *, with_sources: bool, validated
         )
     if "long-tail" in groups:
         words = "; ".join(f"{name}-shot: {words}" for name, words in DESCRIPTIONS.items())
-        text += f" {epoch.capitalize()}, over test images, by the training images of a class: "
-        text += f"{words}."
+        text += f" {epoch.capitalize()}, over test images, by training images of a class: {words}."
     if "verification" in groups:
         text += f" Verification accuracy: {epoch}, the mean over folds."
     return text
