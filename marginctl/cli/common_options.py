@@ -109,7 +109,8 @@ Objectives = Annotated[
     ),
 ]
 Ood = Annotated[
-    list[str] | None, option("NAME", "OOD test set: NAME, near=NAME or far=NAME; repeatable.")
+    list[str] | None,
+    option("NAME", "OOD test set: NAME, near=NAME, far=NAME, or openood (OpenOOD's); repeatable."),
 ]
 Pairs = Annotated[
     list[str] | None,

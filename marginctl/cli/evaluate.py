@@ -71,7 +71,12 @@ def command(
     Misclassification detection (MISS) separates wrong from correct predictions by a confidence
     score; OOD detection separates an OOD test set from the test images. OOD images are resized to
     the network's resolution (bilinear, antialiased), converted to its number of channels and
-    normalised in the same way.
+    normalised in the same way. AUPR-In and FPR95-In have the in-distribution (or correctly
+    classified) images as the positive class, AUPR-Out and FPR95-Out, as OpenOOD, the others.
+
+    --ood openood names the near and far sets of OpenOOD 1.5 for cifar-10, cifar-100 or imagenet.
+    Their test parts are used as published. OpenOOD has its own archives and lists of images,
+    filtered for DTD and Places365, so that its published numbers are not comparable.
 
     With --pairs: verification, whether the cosine of two embeddings tells that both images show one
     identity. The data set of the run is not needed then.
@@ -90,7 +95,7 @@ def command(
     pair_options = {"--images": images, "--flip": flip, "--predictions": predictions}
     refuse(pair_options, "needs --pairs FILE")
     from marginctl.console.progress import log_lines
-    from marginctl.data.images.registry import parse_ood_name
+    from marginctl.data.images.registry import expand_ood_names, parse_ood_name
     from marginctl.data.paths import default_data_dir
     from marginctl.experiments import evaluate, evaluate_pretrained
     from marginctl.models.pretrained import is_weights_name
@@ -125,6 +130,7 @@ def command(
             log_image_summary,
         )
         title = evaluate.title(document)
+    log_lines(expand_ood_names(ood or (), document["data"])[1])
     print_report(evaluation_report(title, document), "json" if json else report_format)
     if warning := document.get("calibrated", {}).get("warning"):
         log_lines([f"warning: {calibration}: {warning}"])

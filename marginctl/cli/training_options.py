@@ -216,6 +216,8 @@ def run_task(
 
         check_outputs({"--save-model": save_model})
         check_one_model(session)
+    if prints and not run.quiet:
+        log_lines(session.remarks)
     if run.dry_run:
         if not is_other_process_of_torchrun():
             estimate = TASKS[task].load("estimate")(session)

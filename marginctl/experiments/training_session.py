@@ -10,6 +10,7 @@ import yaml
 
 from marginctl.data.images.image_sets import ImageDataset, load_ood_datasets
 from marginctl.data.images.pairs import load_pairs
+from marginctl.data.images.registry import expand_ood_names
 from marginctl.data.images.summary import (
     ImageSummary,
     inspect_image_set,
@@ -72,6 +73,12 @@ class Session:
                     summary.check_readable(data.name)
                     summaries[data.name] = with_pixel_duplicates(summary, images)
         return summaries
+
+    @property
+    def remarks(self) -> list[str]:
+        """The lines on OOD sets that `openood` leaves out."""
+        names = self.recipe.ood if isinstance(self.recipe, EvaluatedRecipe) else ()
+        return [s for i in self.images.values() for s in expand_ood_names(names, i.name)[1]]
 
     def run_dir(self, trial: Trial) -> RunDir:
         return RunDir(self.folder / trial.id)

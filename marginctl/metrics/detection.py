@@ -2,7 +2,8 @@
 
 The temperature paper (supplement, Table 10) reports average precisions of the largest similarity
 and of the feature norm. It does not say which side is the positive class: AUPR-In and AUPR-Out are
-both here.
+both here. So are FPR95-In, as in most papers, and FPR95-Out, as in OpenOOD 1.5 (arXiv 2306.09301),
+whose AUPR is the trapezoidal area under the curve instead of the average precision.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,11 +14,12 @@ import numpy as np
 from scipy.special import logsumexp
 
 from marginctl.metrics.arrays import FloatArray, IntArray
+from marginctl.metrics.registry import DETECTION_METRICS
 from marginctl.metrics.scoring_rules import softmax
 from marginctl.utils.seed import generator
 
 SCORES = ("max_similarity", "feature_norm", "msp", "negative_entropy", "energy")
-METRICS = ("aupr_in", "aupr_out", "auroc", "fpr95")
+METRICS = tuple(DETECTION_METRICS)
 N_BOOTSTRAP = 200
 LEVEL = 0.95  # of the intervals
 HISTOGRAM_BINS = 40
@@ -155,7 +157,8 @@ def bootstrap_metrics(
     - aupr_in: average precision with "in" as the positive class, ranked by the score.
     - aupr_out: average precision with "out" as the positive class, ranked by the negated score.
     - auroc: the fraction of pairs in which "in" has the larger score; a tie counts half.
-    - fpr95: the fraction of "out" at or above the largest threshold that keeps 95 % of "in".
+    - fpr95_in: the fraction of "out" at or above the largest threshold that keeps 95 % of "in".
+    - fpr95_out: the fraction of "in" at or below the smallest threshold that keeps 95 % of "out".
 
     The two sides are resampled separately from one fixed seed; all scores share the draws. `pairs`
     are the finite scores (n_in,) and (n_out,), neither empty, of the same images in the same order.
@@ -217,18 +220,20 @@ class RankedScores:
         return t, ordered.cumsum()[self._ends] - t
 
     def metrics(self, weights: IntArray) -> FloatArray:
-        """Return (4,) metrics in the order of METRICS under weights (n,)."""
+        """Return (5,) metrics in the order of METRICS under weights (n,)."""
         t, f = self.curve(weights)
         p, q = t[-1], f[-1]
         t_before, f_before = (np.append(0, x[:-1]) for x in (t, f))
         t_here, f_here = t - t_before, f - f_before
         # an empty denominator has an empty numerator: 0/1
         aupr_in = (t_here * t / np.maximum(t + f, 1)).sum() / p
-        below = (q - f_before) + (p - t_before)
-        aupr_out = (f_here * (q - f_before) / np.maximum(below, 1)).sum() / q
+        t_below, f_below = p - t_before, q - f_before
+        aupr_out = (f_here * f_below / np.maximum(t_below + f_below, 1)).sum() / q
         auroc = (f_here * (t_before + t_here / 2)).sum() / (p * q)
-        threshold = (20 * t >= 19 * p).argmax()  # the first that keeps 95 %, in integers
-        return np.array([aupr_in, aupr_out, auroc, f[threshold] / q])
+        # the first threshold that keeps 95 % above it, and the last that does below, in integers
+        fpr95_in = f[(20 * t >= 19 * p).argmax()] / q
+        fpr95_out = t_below[np.flatnonzero(20 * f_below >= 19 * q)[-1]] / p
+        return np.array([aupr_in, aupr_out, auroc, fpr95_in, fpr95_out])
 
 
 def _curves(inside: FloatArray, outside: FloatArray) -> dict[str, Any]:

@@ -18,6 +18,7 @@ DESCRIPTIONS = {
     "medium": f"{MEDIUM_SHOT[0]} to {MEDIUM_SHOT[1]} training images",
     "few": f"fewer than {MEDIUM_SHOT[0]} training images",
 }
+LONG_TAIL_MEANS = "over test images; class mean: the mean of the class accuracies (Liu et al. 2019)"
 
 
 def class_groups(counts: Sequence[int] | IntArray) -> dict[str, IntArray]:
@@ -31,13 +32,18 @@ def class_groups(counts: Sequence[int] | IntArray) -> dict[str, IntArray]:
 def long_tail_accuracy(
     counts: IntArray, labels: IntArray, predicted: IntArray
 ) -> dict[str, Any] | None:
-    """Return the accuracy of each group of classes over the test images of its classes.
+    """Return the accuracy of each group of classes, over its test images and over its classes.
 
-    `counts` are the (C,) training images of each class.
+    Both are equal where each class has as many test images.
+
+    Args:
+        counts: (C,) training images of each class.
 
     Returns:
-        By group `accuracy` (a fraction), `classes` and test `images`; null where a group is empty,
-        with its reason under `reasons`. None where all classes are in one group.
+        By group `accuracy` (the fraction of test images), `mean_class_accuracy` (the mean of the
+        classes' accuracies, as in Liu et al. 2019; without classes that have no test image),
+        `classes` and test `images`; null where a group is empty, with its reason under `reasons`.
+        None where all classes are in one group.
     """
     groups = class_groups(counts)
     if sum(len(classes) > 0 for classes in groups.values()) < 2:
@@ -46,10 +52,15 @@ def long_tail_accuracy(
     reasons = {}
     for name, classes in groups.items():
         in_group = np.isin(labels, classes)
-        n = int(in_group.sum())
-        correct = int((predicted[in_group] == labels[in_group]).sum())
-        accuracy = correct / n if n else None
-        record[name] = {"accuracy": accuracy, "classes": len(classes), "images": n}
+        n, correct = int(in_group.sum()), (predicted == labels)[in_group]
+        _, tested = np.unique(labels[in_group], return_inverse=True)
+        by_class = np.bincount(tested, correct) / np.bincount(tested)
+        record[name] = {
+            "accuracy": float(correct.mean()) if n else None,
+            "mean_class_accuracy": float(by_class.mean()) if n else None,
+            "classes": len(classes),
+            "images": n,
+        }
         if not n:
             missing = "test image of a class" if len(classes) else "class"
             reasons[name] = f"no {missing} with {DESCRIPTIONS[name]}"

@@ -38,17 +38,18 @@ class Metric:
     # where a source model is shown, too; `report`, the tables of reports alone
     shown_in: Literal["summary", "before-after", "report"] = "summary"
     subject: str = ""  # what is measured where the label does not say it, such as `OOD {}`
+    score: str = ""  # the confidence score that images are ranked by
     # the import path of `f(*, features, logits, similarities, labels) -> float`, which takes arrays
     # of shape (N, d), (N, C), (N, C) and (N,); C classes, the largest similarity is the prediction
     function: str | None = None
 
     @property
     def heading(self) -> str:
-        return f"{self.subject} {self.short_heading}".lstrip()
+        return f"{self.subject} {self.short_heading} {self.score}".strip()
 
     @property
     def short_heading(self) -> str:
-        """The label with the unit, for a table of one subject."""
+        """The label with the unit, for a table of one subject and score."""
         return f"{self.label} {self.unit}".rstrip()
 
     @property
@@ -90,7 +91,15 @@ class Metric:
 
 
 _DETECTION = ("evaluation", "detection")
-_DETECTION_METRICS = {"aupr_in": "AUPR-In", "auroc": "AUROC"}
+# -In, -Out: the positive class; in are the in-distribution or the correctly classified images
+DETECTION_METRICS = {
+    "aupr_in": "AUPR-In",
+    "aupr_out": "AUPR-Out",
+    "auroc": "AUROC",
+    "fpr95_in": "FPR95-In",
+    "fpr95_out": "FPR95-Out",
+}
+_SHOT_GROUPS = ("many", "medium", "few")
 _DETECTION_SCORES = {"max_similarity": "max similarity", "feature_norm": "feature norm"}
 
 
@@ -106,9 +115,10 @@ def _classification(name: str, label: str, unit: Literal["", "%"], decimals: int
     )
 
 
-def _long_tail(name: str) -> Metric:
-    path = ("evaluation", "long_tail", name, "accuracy")
-    return Metric(name, f"{name}-shot", "%", "higher", path, 100.0, group="long-tail")
+def _long_tail(group: str, mean: str, key: str, shown_in: Any) -> Metric:
+    name, label = f"{group}{mean}".replace(" ", "_"), f"{group}-shot{mean}"
+    path = ("evaluation", "long_tail", group, key)
+    return Metric(name, label, "%", "higher", path, 100.0, group="long-tail", shown_in=shown_in)
 
 
 def _calibration(name: str, label: str, *path: str, percent: bool) -> Metric:
@@ -126,19 +136,20 @@ def _calibration(name: str, label: str, *path: str, percent: bool) -> Metric:
 
 
 def _detection(prefix: str, subject: str, *path: str) -> list[Metric]:
-    """Return what the temperature paper's Table 10 has, and the AUROC."""
+    """Return the detection metrics of both scores of the temperature paper's Table 10."""
     return [
         Metric(
             f"{prefix} {metric} {score}",
-            f"{shown} {words}",
-            direction="higher",
+            label,
+            direction="lower" if metric.startswith("fpr") else "higher",
             path=(*_DETECTION, *path, "scores", score, metric),
             decimals=4,
             group="detection",
             subject=subject,
+            score=words,
             shown_in="before-after" if metric == "aupr_in" else "report",
         )
-        for metric, shown in _DETECTION_METRICS.items()
+        for metric, label in DETECTION_METRICS.items()
         for score, words in _DETECTION_SCORES.items()
     ]
 
@@ -158,7 +169,8 @@ _BUILTIN = [
     _calibration("mce", "MCE", "evaluation", "calibration", "mce", percent=True),
     _calibration("nll", "NLL", "last", "nll", percent=False),
     _calibration("brier", "Brier", "evaluation", "brier", percent=False),
-    *map(_long_tail, ("many", "medium", "few")),
+    *(_long_tail(group, "", "accuracy", "summary") for group in _SHOT_GROUPS),
+    *(_long_tail(group, " class mean", "mean_class_accuracy", "report") for group in _SHOT_GROUPS),
     Metric(
         "kappa",
         "kappa*",

@@ -95,8 +95,10 @@ class AdditiveAngle(Margin):
     Args:
         gradient: `exact`, sin(theta + margin)/sin(theta) with respect to the cosine; or
             `straight-through`, 1 at every angle, as in the most copied code.
-        beyond: what replaces the formula where theta + margin > pi, where its slope has the wrong
-            sign: `linear`, cos(theta) - margin sin(margin); or `formula`, nothing.
+        beyond: the form at large angles, where the formula's slope has the wrong sign: `linear`,
+            cos(theta) - margin sin(margin) from theta = pi - margin (the authors' MXNet code);
+            `easy`, cos(theta) from theta = pi/2 (its `easy_margin`); or `formula`, the same at
+            every angle (the later PyTorch code of insightface, with a straight-through gradient).
     """
 
     def __init__(self, margin: Number, gradient: str, beyond: str) -> None:
@@ -120,9 +122,10 @@ class AdditiveAngle(Margin):
         slope = None
         if self.gradient != "straight-through":
             slope = cos + target * bounded_rsqrt(sin_squared) * sin
-        if self.beyond == "linear":
-            beyond = target < -cos
-            moved = torch.where(beyond, target - self.margin * sin, moved)
+        if self.beyond != "formula":
+            beyond = target <= (0 if self.beyond == "easy" else -cos)
+            plain = target if self.beyond == "easy" else target - self.margin * sin
+            moved = torch.where(beyond, plain, moved)
             slope = None if slope is None else slope.masked_fill(beyond, 1.0)
         return moved, slope
 

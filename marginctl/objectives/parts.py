@@ -124,8 +124,9 @@ ADDITIVE_ANGLE = {
     ),
     "beyond": Option(
         "linear",
-        "beyond theta = pi - margin: cos(theta) - margin sin(margin), or the formula",
-        choices=("linear", "formula"),
+        "linear: cos(theta) - margin sin(margin) from theta = pi - margin; easy: cos(theta) from "
+        "pi/2 (easy_margin); formula: cos(theta + margin) at every angle",
+        choices=("linear", "easy", "formula"),
     ),
 }
 MULTIPLICATIVE_ANGLE = {

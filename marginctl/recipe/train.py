@@ -61,8 +61,8 @@ class SecondStage(BaseModel):
 OodSets = Annotated[
     list[str],
     Field(
-        description="out-of-distribution test sets, NAME, near=NAME or far=NAME: their test parts "
-        "are detected at the end"
+        description="out-of-distribution test sets, NAME, near=NAME or far=NAME, or openood, the "
+        "sets of OpenOOD 1.5: their test parts are detected at the end"
     ),
 ]
 PairFiles = Annotated[

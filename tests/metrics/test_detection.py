@@ -27,11 +27,13 @@ def by_sklearn(inside, outside):
     scores = np.concatenate([inside, outside])
     is_inside = np.repeat([1, 0], [len(inside), len(outside)])
     fpr, tpr, _ = roc_curve(is_inside, scores, drop_intermediate=False)
+    fpr_out, tpr_out, _ = roc_curve(1 - is_inside, -scores, drop_intermediate=False)
     return [
         average_precision_score(is_inside, scores),
         average_precision_score(1 - is_inside, -scores),
         roc_auc_score(is_inside, scores),
         fpr[np.argmax(tpr >= 0.95)],
+        fpr_out[np.argmax(tpr_out >= 0.95)],
     ]
 
 
@@ -44,6 +46,37 @@ def test_metrics_equal_scikit_learns_on_scores_with_many_ties():
         found = bootstrap_metrics({"s": (inside, outside)}, 2)["s"]
         ours = [found[metric] for metric in METRICS]
         assert ours == pytest.approx(by_sklearn(inside, outside), abs=1e-12), case
+
+
+@pytest.mark.parametrize(
+    ("inside", "outside", "aupr", "auroc", "fpr95"),
+    [
+        ([3, 2], [1, 0, -1], (1, 1), 1, (0, 0)),  # separated
+        ([0, 1], [2, 3], (5 / 12, 5 / 12), 0, (1, 1)),  # the wrong way round
+        ([7], [7], (1 / 2, 1 / 2), 1 / 2, (1, 1)),  # one tie
+        ([1] * 4, [1] * 12, (1 / 4, 3 / 4), 1 / 2, (1, 1)),  # no score tells them apart
+        # 19 of 20 are 95 %: the last one of each side does not count
+        ([*[3] * 19, 0], [*[1] * 19, 4], (0.9275, 0.9275), 0.9025, (1 / 20, 1 / 20)),
+        ([*[3] * 18, 0, 0], [1] * 20, (0.95, 20 / 22), 0.9, (1, 1 / 10)),  # the two differ
+    ],
+)
+def test_both_positive_classes_at_the_edges(inside, outside, aupr, auroc, fpr95):
+    found = bootstrap_metrics({"s": (np.array(inside, float), np.array(outside, float))}, 2)["s"]
+    assert tuple(METRICS) == ("aupr_in", "aupr_out", "auroc", "fpr95_in", "fpr95_out")
+    ours = [found[metric] for metric in METRICS]
+    assert ours == pytest.approx(by_sklearn(inside, outside), abs=1e-15)
+    assert ours == pytest.approx([*aupr, auroc, *fpr95], abs=1e-15)
+
+
+def test_the_positive_class_is_exchanged_with_the_sign_of_the_scores():
+    stream = np.random.default_rng(3)
+    inside, outside = stream.integers(0, 9, 70) / 3, stream.integers(-3, 6, 50) / 3
+    found = bootstrap_metrics({"s": (inside, outside)}, 2)["s"]
+    other = bootstrap_metrics({"s": (-outside, -inside)}, 2)["s"]
+    for metric, exchanged in (("aupr_in", "aupr_out"), ("fpr95_in", "fpr95_out")):
+        assert found[metric] == pytest.approx(other[exchanged], abs=1e-15)
+        assert found[exchanged] == pytest.approx(other[metric], abs=1e-15)
+        assert found[metric] != found[exchanged]
 
 
 def test_each_side_is_resampled_separately():

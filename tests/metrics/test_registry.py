@@ -60,8 +60,10 @@ def test_metrics_are_found_by_name():
     miss = metric_named("misclassification aupr_in feature_norm")
     assert (miss.heading, miss.short_heading) == (
         "MISS AUPR-In feature norm",
-        "AUPR-In feature norm",
+        "AUPR-In",
     )
+    assert metric_named("ood svhn fpr95_out max_similarity").direction == "lower"
+    assert metric_named("ood svhn aupr_out max_similarity").direction == "higher"
     assert metric_named("ood folder:a b auroc max_similarity").subject == "OOD folder:a b"
     assert metric_named("pairs lfw/pairs.txt eer").heading == "lfw/pairs.txt EER %"
     with pytest.raises(RequestError, match="unknown metric 'ecce'"):

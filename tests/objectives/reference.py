@@ -40,12 +40,18 @@ def arcface(
     x: Vector, w: Sequence[Vector], y: int, scale: float, margin: float, beyond: str
 ) -> float:
     cosines = [cosine(x, c) for c in w]
-    theta = math.acos(cosines[y])
-    moved = math.cos(theta + margin)
-    if theta + margin > math.pi and beyond == "linear":
-        moved = cosines[y] - margin * math.sin(margin)
+    moved = angular_margin(cosines[y], margin, beyond)
     z = [scale * (moved if i == y else c) for i, c in enumerate(cosines)]
     return cross_entropy(z, y)
+
+
+def angular_margin(cosine: float, margin: float, beyond: str) -> float:
+    """ArcFace's cosine of the target in one of its forms at large angles."""
+    if beyond == "linear" and not cosine > -math.cos(margin):
+        return cosine - margin * math.sin(math.pi - margin)
+    if beyond == "easy" and not cosine > 0:
+        return cosine
+    return math.cos(math.acos(cosine) + margin)
 
 
 def arcgrad(x: Vector, w: Sequence[Vector], y: int, scale: float) -> float:

@@ -27,6 +27,7 @@ ALL = [
     "arcface:margin=0.1,scale=20",
     "arcface:margin=1.2,scale=64",
     "arcface:beyond=formula,margin=2.5",
+    "arcface:beyond=easy,margin=1.2",
     "arcface:gradient=straight-through",
     "adacos",
     "arcgrad:scale=30",

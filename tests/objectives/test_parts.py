@@ -11,6 +11,7 @@ from marginctl.objectives.parts import LOSSES, MARGINS, REGULARIZERS, SIMILARITI
 from marginctl.objectives.regularizers import Regularizer, SuperSymmetry
 from marginctl.objectives.similarities import Similarity, arccos_slope
 from marginctl.utils.registry import import_object
+from tests.objectives import reference
 
 
 def build(registry, kind, **changes):
@@ -39,6 +40,43 @@ def test_arcface_slopes_against_their_formulas(margin):
     torch.testing.assert_close(formula.slope(theta.cos()), exact)
     torch.testing.assert_close(formula.apply(theta.cos()), torch.cos(theta + margin))
     assert AdditiveAngle(margin, "straight-through", "linear").slope(theta.cos()) is None
+
+
+@pytest.mark.parametrize("beyond", ["linear", "easy", "formula"])
+@pytest.mark.parametrize("margin", [0.0, 0.1, 0.5, 1.5, 2.5, math.pi])
+@torch.no_grad()
+def test_arcface_s_forms_at_the_edges_of_the_angle(margin, beyond):
+    """At 0, pi/2, pi - margin and pi, and next to each: the value and the written-out slope."""
+    middle = [0.0, -math.cos(margin)]
+    edges = [1.0, -1.0, *middle, *(c + sign * 1e-9 for c in middle for sign in (1, -1))]
+    edges += [math.cos(theta) for theta in (1e-6, 1e-3, math.pi - 1e-3, math.pi - 1e-6)]
+    cosine = torch.tensor([c for c in edges if abs(c) <= 1], dtype=torch.float64).unsqueeze(-1)
+    form = AdditiveAngle(margin, "exact", beyond)
+    want = [[reference.angular_margin(c, margin, beyond)] for c in cosine.flatten().tolist()]
+    value, slope = form.apply_with_slope(cosine)
+    torch.testing.assert_close(value, torch.tensor(want, dtype=torch.float64), rtol=0, atol=1e-10)
+    assert slope.isfinite().all()
+    inside = cosine.abs() < 1  # at +-1 the slope of the formula is bounded instead of infinite
+    torch.testing.assert_close(slope[inside], Margin.slope(form, cosine)[inside])
+    plain = {"linear": cosine <= -math.cos(margin), "easy": cosine <= 0}.get(beyond)
+    if plain is not None:
+        assert (slope[plain] == 1).all()
+    margins = torch.full((2, 1, 1), margin, dtype=torch.float64)  # of two networks of a stack
+    stacked = AdditiveAngle(margins, "exact", beyond).apply_with_slope(cosine.expand(2, -1, 1))
+    for mine, alone in zip(stacked, (value, slope), strict=True):
+        torch.testing.assert_close(mine, alone.expand(2, -1, 1))
+
+
+def test_arcface_s_forms_differ_only_at_large_angles():
+    cosine = torch.tensor([0.3, -0.3, -0.95], dtype=torch.float64)
+    linear, easy, formula = (
+        AdditiveAngle(0.5, "exact", beyond).apply(cosine)
+        for beyond in ("linear", "easy", "formula")
+    )
+    assert (linear == formula).tolist() == [True, True, False]
+    assert (easy == formula).tolist() == [True, False, False]
+    assert (easy == cosine).tolist() == [False, True, True]
+    assert linear[2].item() == pytest.approx(-0.95 - 0.5 * math.sin(0.5))
 
 
 def test_arcface_without_a_margin_has_the_plain_slope_at_every_angle():

@@ -92,6 +92,7 @@ SCHEDULED = [
     "cosface:margin=cosine(start=0,end=0.5),scale=10",
     "arcface:margin=linear(start=0,end=1)",
     "arcface:margin=linear(start=3,end=1),beyond=formula",
+    "arcface:margin=linear(start=0,end=1),beyond=easy",
     "cosine:scale=exponential(start=1,end=40)",
     "arcgrad:scale=exponential(start=1,end=40)",
     "gradient-decay:beta=warm-up(end=3,over=0.5)",

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from marginctl.data.images.registry import OPENOOD_SETS
+
 pytestmark = pytest.mark.smoke
 
 SMALL = (
@@ -93,12 +95,34 @@ def test_the_report_shows_them_in_every_format(marginctl, data_dir, store, tmp_p
         assert marginctl("report", store, "--format", kind, "--output", file).status == 0
         out = file.read_text().replace("\\_", "_").replace("<wbr>", "")
         assert "Misclassification detection (MISS)" in out, kind
-        assert "OOD fashion-mnist detection" in out, kind
-        assert out.count("AUROC feature norm") > 1, kind
+        for score in ("max similarity", "feature norm"):
+            assert f"OOD fashion-mnist detection by {score}; -In, -Out: " in out, kind
+        assert out.count("FPR95-Out") == out.count("AUPR-Out") >= 6, kind
     document = marginctl("report", store, "--format", "json").json
     tests = document["trained"][0]["tests"]
     paired = [t for t in tests if t["metric"] == "ood digits auroc feature_norm"]
     assert [t["n"] for t in paired] == [2]
+
+
+def test_openood_names_the_sets_and_those_without_a_name(
+    marginctl, data_dir, store, tmp_path, monkeypatch
+):
+    sets = {"near": ("digits", "no-such-set"), "far": ("fashion-mnist",)}
+    monkeypatch.setitem(OPENOOD_SETS, "mnist", sets)
+    line = "ood openood: not available by name: no-such-set (near): add their images by --ood "
+    folder = next(path.parent for path in sorted(store.rglob("result.json")))
+    ran = marginctl("eval", folder, "--ood", "openood", "--device", "cpu", "--json")
+    assert (ran.status, ran.err.startswith(line), ran.err.count("\n")) == (0, True, 1)
+    ood = [(one["name"], one["group"]) for one in ran.json["detection"]["ood"]]
+    assert ood == [("digits", "near"), ("fashion-mnist", "far")]
+    recipe = tmp_path / "own.yaml"
+    recipe.write_text("task: train\ndata: {name: mnist}\nmodel: mlp\nood: [openood]\n")
+    ran = marginctl("train", recipe, "--dry-run", "--device", "cpu", "--out", tmp_path / "runs")
+    assert (ran.status, ran.err.startswith(line), ran.err.count("\n")) == (0, True, 1)
+    monkeypatch.delitem(OPENOOD_SETS, "mnist")
+    ran = marginctl("train", recipe, "--dry-run", "--device", "cpu", "--out", tmp_path / "runs")
+    assert (ran.status, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert "ood openood: not defined for mnist: expected data cifar-10, cifar-100, im" in ran.err
 
 
 def test_a_recipe_with_other_names_is_refused_before_anything_runs(marginctl, tmp_path):

@@ -8,7 +8,8 @@ from typing import Unpack
 from marginctl.data.images.folders import PartOptions
 from marginctl.data.images.in_memory import InMemoryImages, load_in_memory
 from marginctl.data.images.on_disk import OnDiskImages, load_on_disk
-from marginctl.data.images.registry import loading_modes, parse_ood_name
+from marginctl.data.images.registry import expand_ood_names, loading_modes, parse_ood_name
+from marginctl.data.paths import MissingDataError
 from marginctl.errors import RequestError
 
 ImageDataset = InMemoryImages | OnDiskImages
@@ -50,7 +51,7 @@ def load_ood_datasets(
     """Return the test splits of OOD data sets.
 
     Args:
-        names: `NAME`, `near=NAME` or `far=NAME`.
+        names: `NAME`, `near=NAME` or `far=NAME`; or `openood`, for the sets of OpenOOD.
         in_distribution: the network's images, whose image size the images of folders get.
         data_dir: the data folder.
         stream: whether images of folders are decoded batch by batch.
@@ -60,16 +61,22 @@ def load_ood_datasets(
             missing or corrupt.
     """
     datasets: dict[str, OODDataset] = {}
-    for text in names:
+    missing: dict[str, str] = {}
+    texts, _ = expand_ood_names(names, in_distribution.name)
+    for text in texts:
         group, name = parse_ood_name(text)
         modes = loading_modes(name)
-        images = load_image_set(
-            name,
-            data_dir,
-            in_distribution.image_size,
-            stream=modes[0] == "stream" or (stream and "stream" in modes),
-            test_only=True,
-        )
+        try:
+            images = load_image_set(
+                name,
+                data_dir,
+                in_distribution.image_size,
+                stream=modes[0] == "stream" or (stream and "stream" in modes),
+                test_only=True,
+            )
+        except MissingDataError as error:
+            missing[text] = error.lines[0]
+            continue
         dataset = OODDataset(group, images)
         if in_distribution.name == name or in_distribution.split_digests["test"] == dataset.digest:
             raise RequestError(
@@ -79,4 +86,8 @@ def load_ood_datasets(
         if dataset.digest in datasets or name in {d.images.name for d in datasets.values()}:
             raise RequestError(f"ood {text}: duplicate: name each set once")
         datasets[dataset.digest] = dataset
+    if missing:
+        others = " ".join(f"--ood {text}" for text in texts if text not in missing)
+        hint = [f"ood: or name the sets without them: {others}"] if others else []
+        raise MissingDataError(*missing.values(), *hint)
     return list(datasets.values())

@@ -4,7 +4,7 @@ An image set is added by an entry in `IMAGE_SETS`, or by a plug-in.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,7 @@ PATTERN_PREFIX = "re:"  # of the groups of images, by their file names
 LIST_PREFIX = "list:"
 OOD_GROUPS = ("near", "far")
 MAX_IN_MEMORY = 150_000  # images of a set on disk that can be loaded into memory
+OPENOOD = "openood"  # stands for the OOD sets of OpenOOD 1.5
 _READERS = "marginctl.data.images.readers"
 _LISTING = "marginctl.data.images.listing"
 _TORCHVISION = "marginctl.data.images.torchvision_sets"
@@ -566,6 +567,17 @@ def how_to_get(name: str, entry: ImageSet, alternatives: str = "") -> str:
     )
 
 
+_FAR_FROM_CIFAR = ("mnist", "svhn", "dtd", "places-365")
+# OpenOOD 1.5 (Zhang et al. 2023, arXiv 2306.09301): in-distribution set -> group -> OOD sets. Those
+# that are not in `IMAGE_SETS` are reported as not available. Its iNaturalist is a selection of
+# plants (Huang and Li 2021): the whole set has classes of ImageNet.
+OPENOOD_SETS = {
+    "cifar-10": {"near": ("cifar-100", "tiny-imagenet"), "far": _FAR_FROM_CIFAR},
+    "cifar-100": {"near": ("cifar-10", "tiny-imagenet"), "far": _FAR_FROM_CIFAR},
+    "imagenet": {"near": ("ssb-hard", "ninco"), "far": ("inaturalist", "dtd", "openimage-o")},
+}
+
+
 def loading_modes(name: str) -> tuple[str, ...]:
     """Return how an image set can be loaded, the default first: into `memory`, or as a `stream`."""
     if name.startswith(FOLDER_PREFIX):
@@ -592,7 +604,7 @@ def check_image_set_name(name: str) -> str:
 
 
 def parse_ood_name(text: str) -> tuple[str | None, str]:
-    """Return the group, `near`, `far` or None, and the name in `NAME`, `near=NAME` or `far=NAME`.
+    """Return the group, near, far or None, and the name in NAME (or openood), near=NAME, far=NAME.
 
     Raises:
         RequestError: there is no such image set.
@@ -600,7 +612,34 @@ def parse_ood_name(text: str) -> tuple[str | None, str]:
     group, _, name = text.partition("=")
     if group in OOD_GROUPS:
         return group, check_image_set_name(name)
-    return None, check_image_set_name(text)
+    return None, text if text == OPENOOD else check_image_set_name(text)
+
+
+def expand_ood_names(names: Iterable[str], in_distribution: str) -> tuple[list[str], list[str]]:
+    """Return names with OpenOOD's sets, `GROUP=NAME`, for `openood`, and lines on absent sets.
+
+    Raises:
+        RequestError: OpenOOD has no sets for the network's images, `in_distribution`.
+    """
+    expanded, lines = [], []
+    for text in names:
+        if text != OPENOOD:
+            expanded.append(text)
+            continue
+        if in_distribution not in OPENOOD_SETS:
+            raise RequestError(
+                f"ood {OPENOOD}: not defined for {in_distribution}: expected data "
+                f"{', '.join(OPENOOD_SETS)}: name OOD sets as near=NAME or far=NAME"
+            )
+        named = [(g, name) for g, sets in OPENOOD_SETS[in_distribution].items() for name in sets]
+        expanded += [f"{group}={name}" for group, name in named if name in IMAGE_SETS]
+        absent = [f"{name} ({group})" for group, name in named if name not in IMAGE_SETS]
+        if absent:
+            lines.append(
+                f"ood {OPENOOD}: not available by name: {', '.join(absent)}: add their images by "
+                "--ood near=folder:PATH or far=folder:PATH"
+            )
+    return expanded, lines
 
 
 def parse_pattern(source: str) -> re.Pattern[str]:

@@ -3,9 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from marginctl.metrics.detection import METRICS as DETECTION
-from marginctl.metrics.long_tail import DESCRIPTIONS
-from marginctl.metrics.registry import metrics_in
+from marginctl.metrics.long_tail import DESCRIPTIONS, LONG_TAIL_MEANS
+from marginctl.metrics.registry import DETECTION_METRICS, metrics_in
 from marginctl.reports.tables.table import Report, Table, flat_record, group_by_text, table_of_texts
 from marginctl.utils.text import count_noun
 
@@ -22,10 +21,9 @@ ANGLES = {
     "intra_center": "to the center of the class",
 }
 WORST = 5  # classes that are listed
-DETECTION_HEADINGS = ("AUPR-In", "AUPR-Out", "AUROC", "FPR95")  # of DETECTION
 DETECTION_CAPTION = (
-    "AUPR-In, AUPR-Out: area under the precision-recall curve with in or out as the positive "
-    "class; FPR95: FPR at 95 % TPR, in as the positive class"
+    "-In, -Out: in or out is the positive class. AUPR: average precision, the area under the "
+    "precision-recall curve; FPR95: false-positive rate at 95 % true-positive rate"
 )
 FOLDS = {"file": "given by the file", "order": "contiguous parts of each kind"}
 
@@ -77,6 +75,8 @@ def _notes(document: Document) -> Iterator[str]:
         group, reason = groups[name], groups["reasons"].get(name)
         classes = f"{group['classes']} of {total} classes have {words}; n = {group['images']}"
         yield f"{name}-shot: {reason or classes}"
+    if groups:
+        yield f"many-, medium- and few-shot accuracy: {LONG_TAIL_MEANS}"
     if document["calibration"] is not None:
         yield f"ECE, MCE: {document['calibration']['bins']} bins"
     per_class = [c for c in document["per_class"] if c["accuracy"] is not None]
@@ -119,7 +119,7 @@ def _detection(detection: Document) -> Table:
         if count > 1:
             scores[f"OOD {group}: mean of {count} sets"] = means
     rows = [
-        [name, score, *(f"{numbers[metric]:.4f}" for metric in DETECTION)]
+        [name, score, *(f"{numbers[metric]:.4f}" for metric in DETECTION_METRICS)]
         for name, by_score in scores.items()
         for score, numbers in by_score.items()
         if numbers is not None
@@ -128,8 +128,8 @@ def _detection(detection: Document) -> Table:
         " and OOD detection" if detection["ood"] else ""
     )
     return table_of_texts(
-        DETECTION_CAPTION,
-        ["images", "score", *DETECTION_HEADINGS],
+        DETECTION_CAPTION + ("; OpenOOD's is FPR95-Out" if detection["ood"] else ""),
+        ["images", "score", *DETECTION_METRICS.values()],
         rows,
         title=title if rows else "",
         notes=[f"{key} omitted ({reason})" for key, reason in detection["reasons"].items()],
@@ -146,7 +146,7 @@ def _record(document: Document) -> dict[str, Any]:
     for part in (document["detection"]["misclassification"], *document["detection"]["ood"]):
         name = f"ood {part['name']}" if "name" in part else "miss"
         for score, numbers in part["scores"].items():
-            for metric in DETECTION if numbers is not None else ():
+            for metric in DETECTION_METRICS if numbers is not None else ():
                 record[f"{name} {metric} {score}"] = numbers[metric]
     return flat_record(record)
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from marginctl.experiments.records import Baseline, TrainingResult, TransferResult, is_probe
-from marginctl.metrics.long_tail import DESCRIPTIONS
+from marginctl.metrics.long_tail import DESCRIPTIONS, LONG_TAIL_MEANS
 from marginctl.metrics.registry import METRICS, Metric, metric_named, metrics_in
 from marginctl.recipe.image_recipe import ImageRecipe
 from marginctl.reports.answer_text import answer_lines, budget_notes, unpaired_notes
@@ -46,21 +46,22 @@ Result = TrainingResult | TransferResult
 
 SOURCE_MODEL = "before"  # instead of an objective: the model that others were fine-tuned from
 NESTED = ("detection", "verification", "metrics")  # groups with an object of their own in JSON
-# The tables below that of a report, by the group of their metrics; `{}` stands for the subject.
+# The tables below that of a report, by the group of their metrics; the first `{}` stands for their
+# subject, the second for their score.
 CAPTIONS = {
     "accuracy": "Top-1 accuracy on the test set",
     "scale": "Least-squares scale kappa*, the mean over the test images",
     "long-tail": "Top-1 accuracy of classes by their number of training images ("
     + "; ".join(f"{name}: {words}" for name, words in DESCRIPTIONS.items())
-    + ")",
+    + f"), {LONG_TAIL_MEANS}",
     "calibration": "Calibration on the test set",
     "verification": "Verification of the pairs of {}",
-    "detection": "{} detection; the test images are the positive class",
+    "detection": "{} detection by {}; -In, -Out: the test or the OOD images are the positive class",
     "metrics": "Further metrics on the test set",
 }
 MISS_CAPTION = (
-    "Misclassification detection (MISS); the correctly classified test images are the positive "
-    "class"
+    "Misclassification detection (MISS) by {1}; -In, -Out: the correctly classified or the "
+    "misclassified test images are the positive class"
 )
 
 
@@ -297,7 +298,7 @@ def _summary_caption(metrics: Sequence[Metric], *, with_sources: bool, validated
         )
     if "long-tail" in groups:
         words = "; ".join(f"{name}-shot: {words}" for name, words in DESCRIPTIONS.items())
-        text += f" {epoch.capitalize()}, by the training images of a class: {words}."
+        text += f" {epoch.capitalize()}, over test images, by training images of a class: {words}."
     if "verification" in groups:
         text += f" Verification accuracy: {epoch}, the mean over folds."
     return text
@@ -385,11 +386,11 @@ def _metric_tables(
     ranked_by: Metric,
 ) -> Iterator[Table]:
     """Yield a table for each group of metrics, in which each cell of the report is a line."""
-    groups: dict[tuple[str, str], list[Metric]] = {}
+    groups: dict[tuple[str, str, str], list[Metric]] = {}
     for metric in _metrics_of(cells, ranked_by):
-        groups.setdefault((metric.group, metric.subject), []).append(metric)
+        groups.setdefault((metric.group, metric.subject, metric.score), []).append(metric)
     for name, caption in CAPTIONS.items():
-        for (group, subject), metrics in groups.items():
+        for (group, subject, score), metrics in groups.items():
             if group != name:
                 continue
             tested = ""
@@ -406,7 +407,7 @@ def _metric_tables(
                         for m in metrics
                     ]
                     rows.append([cell.row, cell.objective, *numbers])
-            text = MISS_CAPTION if subject == "MISS" else caption.format(subject)
+            text = (MISS_CAPTION if subject == "MISS" else caption).format(subject, score)
             epoch = "after the last epoch"
             if any(cell.validated for cell in cells):
                 epoch = "of the epoch that the validation part chose, or the last one"

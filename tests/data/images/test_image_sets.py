@@ -6,7 +6,7 @@ from PIL import Image
 
 from marginctl.data.images.image_sets import load_ood_datasets
 from marginctl.data.images.in_memory import load_in_memory
-from marginctl.data.images.registry import parse_ood_name
+from marginctl.data.images.registry import OPENOOD_SETS, parse_ood_name
 from marginctl.data.paths import MissingDataError
 from marginctl.errors import RequestError
 
@@ -67,6 +67,41 @@ def test_only_test_files_are_required(tmp_path, digits):
     assert "no test_batch.bin in" in said
     assert f"or all of test_batch in {tmp_path / 'cifar-10-batches-py'}" in said
     assert "data_batch" not in said
+
+
+def test_openood_gives_the_sets_of_the_network_s_images(data_dir, digits, monkeypatch):
+    sets = {"near": ("fashion-mnist", "no-such-set"), "far": ("cifar-10",)}
+    monkeypatch.setitem(OPENOOD_SETS, "digits", sets)
+    loaded = load_ood_datasets(["openood"], digits, data_dir, stream=False)
+    written = ["near=fashion-mnist", "far=cifar-10"]
+    alone = load_ood_datasets(written, digits, data_dir, stream=False)
+    assert [(s.group, s.images.name, s.digest) for s in loaded] == [
+        (s.group, s.images.name, s.digest) for s in alone
+    ]
+    more = load_ood_datasets(["openood", "mnist"], digits, data_dir, stream=False)
+    assert [s.images.name for s in more] == ["fashion-mnist", "cifar-10", "mnist"]
+    with pytest.raises(RequestError, match="ood cifar-10: duplicate"):
+        load_ood_datasets(["openood", "cifar-10"], digits, data_dir, stream=False)
+
+
+def test_every_set_of_openood_without_files_is_one_line(data_dir, tmp_path):
+    cifar = load_in_memory("cifar-10", data_dir, test_only=True)
+    with pytest.raises(MissingDataError) as caught:
+        load_ood_datasets(["openood"], cifar, tmp_path, stream=False)
+    lines = caught.value.lines
+    for name, file, folder in (
+        ("cifar-100", "test.bin", "cifar-100-binary"),
+        ("mnist", "t10k-images-idx3-ubyte.gz, t10k-labels-idx1-ubyte.gz", "MNIST/raw"),
+        ("svhn", "test_32x32.mat", "svhn"),
+    ):
+        (line,) = (line for line in lines if line.startswith(f"data set '{name}': "))
+        assert line.startswith(f"data set '{name}': no {file} in {tmp_path / folder}: put the ")
+    assert len({line.partition(":")[0] for line in lines}) == len(lines) >= 4
+    (tmp_path / "MNIST").symlink_to(data_dir / "MNIST")
+    with pytest.raises(MissingDataError) as caught:
+        load_ood_datasets(["openood"], cifar, tmp_path, stream=False)
+    assert len(caught.value.lines) == len(lines)
+    assert caught.value.lines[-1] == "ood: or name the sets without them: --ood far=mnist"
 
 
 def test_a_name_may_hold_an_equals_sign():

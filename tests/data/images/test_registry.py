@@ -9,9 +9,12 @@ import pytest
 from marginctl.data.images.in_memory import load_in_memory
 from marginctl.data.images.registry import (
     IMAGE_SETS,
+    OPENOOD_SETS,
     SVHN_MD5,
     check_image_set_name,
+    expand_ood_names,
     loading_modes,
+    parse_ood_name,
 )
 from marginctl.errors import RequestError
 from marginctl.utils.registry import import_object
@@ -123,3 +126,38 @@ def test_a_set_on_disk_is_not_loaded_in_memory(tmp_path, name):
     assert refusal(RequestError, load_in_memory, name, tmp_path) == (
         f"data set '{name}': is too large for memory: use data.load = stream"
     )
+
+
+def test_the_sets_of_openood():
+    """Table 1 of OpenOOD 1.5, with the names of here."""
+    far = ["mnist", "svhn", "dtd", "places-365"]
+    assert {name: [*groups["near"], *groups["far"]] for name, groups in OPENOOD_SETS.items()} == {
+        "cifar-10": ["cifar-100", "tiny-imagenet", *far],
+        "cifar-100": ["cifar-10", "tiny-imagenet", *far],
+        "imagenet": ["ssb-hard", "ninco", "inaturalist", "dtd", "openimage-o"],
+    }
+    for name, groups in OPENOOD_SETS.items():
+        assert list(groups) == ["near", "far"]
+        sets, lines = expand_ood_names(["far=digits", "openood"], name)
+        assert sets.pop(0) == "far=digits"
+        assert sets == [f"{g}={n}" for g, names in groups.items() for n in names if n in IMAGE_SETS]
+        absent = [f"{n} ({g})" for g, names in groups.items() for n in names if n not in IMAGE_SETS]
+        assert lines == [
+            f"ood openood: not available by name: {', '.join(absent)}: add their images by "
+            "--ood near=folder:PATH or far=folder:PATH"
+        ] * bool(absent)
+    assert {"near=cifar-100", "far=mnist", "far=svhn", "far=places-365"} <= {
+        *expand_ood_names(["openood"], "cifar-10")[0]
+    }
+    assert "near=cifar-10" in expand_ood_names(["openood"], "cifar-100")[0]
+
+
+def test_openood_is_a_name_without_a_group_for_some_data_alone():
+    assert parse_ood_name("openood") == (None, "openood")
+    with pytest.raises(RequestError, match="unknown image set 'openood'"):
+        parse_ood_name("near=openood")
+    for name in ("mnist", "folder:imagenet"):
+        said = f"ood openood: not defined for {name}: expected data cifar-10, cifar-100, imagenet: "
+        with pytest.raises(RequestError, match=said):
+            expand_ood_names(["openood"], name)
+        assert expand_ood_names(["mnist"], name) == (["mnist"], [])

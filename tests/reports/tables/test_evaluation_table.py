@@ -49,9 +49,11 @@ def test_detection_has_each_set_the_mean_of_a_group_and_what_is_missing():
     assert [row[0].partition(":")[0] for row in texts_of(table)] == [
         *("OOD a (near)", "OOD b (near)", "OOD c", "OOD near")
     ]
-    assert table.columns == ("score", "AUPR-In", "AUPR-Out", "AUROC", "FPR95")
+    assert table.columns == (*("score", "AUPR-In", "AUPR-Out", "AUROC", "FPR95-In", "FPR95-Out"),)
+    assert table.caption.startswith("-In, -Out: in or out is the positive class.")
+    assert table.caption.endswith("; OpenOOD's is FPR95-Out")
     assert "9 in, 5 out" in table.rows[0].label
-    assert texts_of(table)[3][1:] == ["max_similarity", *["0.6250"] * 4]
+    assert texts_of(table)[3][1:] == ["max_similarity", *["0.6250"] * 5]
     assert table.notes == ("misclassification omitted (no image is misclassified)",)
 
 
@@ -73,7 +75,9 @@ def test_an_empty_group_of_classes_shows_its_reason():
     record = long_tail_accuracy(np.array([500, 5]), np.array([0, 1]), np.array([0, 1]))
     table, _ = evaluation_report("mlp on x", DOCUMENT | {"long_tail": record}).tables
     assert ["many-shot %", "100.00"] in texts_of(table)
-    many, medium = (n for n in table.notes if n.startswith(("many", "medium")))
+    assert ["many-shot class mean %", "100.00"] in texts_of(table)
+    assert any("class mean: the mean of the class accuracies" in note for note in table.notes)
+    many, medium = (n for n in table.notes if n.startswith(("many-shot", "medium")))
     assert many == "many-shot: 1 of 2 classes have more than 100 training images; n = 1"
     assert medium == "medium-shot: no class with 20 to 100 training images"
 

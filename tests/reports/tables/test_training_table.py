@@ -135,11 +135,14 @@ def test_a_report_has_the_source_model_above_the_others():
         ["cifar-100, resnet18, blocks=4", "cosine-ls", "12.50 ± 0.71"],
         ["cifar-100, resnet18, blocks=3-4", "cosine-ls", "12.50 ± 0.71"],
     ]
-    (miss,) = (rows for caption, rows in lists.items() if "(MISS)" in caption)
-    assert miss[0][2:4] == ["AUPR-In max similarity", "AUPR-In feature norm"]
-    assert miss[1] == ["cifar-100, resnet18", "before", *["0.8000"] * 2, *["0.7000"] * 2]
-    assert len(miss) == 4
-    assert [c for c in lists if c.startswith("OOD cifar-10 detection")]
+    miss = {c.partition(";")[0]: rows for c, rows in lists.items() if "(MISS)" in c}
+    subject = "Misclassification detection (MISS) by"
+    assert list(miss) == [f"{subject} max similarity", f"{subject} feature norm"]
+    for rows in miss.values():
+        assert rows[0][2:] == ["AUPR-In", "AUROC"]
+        assert rows[1] == ["cifar-100, resnet18", "before", "0.8000", "0.7000"]
+        assert len(rows) == 4
+    assert [c for c in lists if c.startswith("OOD cifar-10 detection by feature norm; -In, -Out: ")]
 
 
 def test_a_report_leaves_out_what_was_not_measured():
