@@ -51,9 +51,8 @@ def examine(data_dir: Path, out: Path, device: str) -> Iterator[Finding]:
     yield from _check_device(device)
     yield _check_folder("runs folder", out, "--out FOLDER")
     yield _check_folder("data folder", data_dir, f"--data-dir FOLDER or {DATA_DIR_VARIABLE}")
-    image_sets = "marginctl data verify NAME shows where files are expected"
     yield from _check_data("UCI sets", [*uci_definitions()], data_dir, "marginctl data fetch")
-    yield from _check_data("image sets", [*IMAGE_SETS], data_dir, image_sets)
+    yield from _check_data("image sets", [*IMAGE_SETS], data_dir, "marginctl data fetch NAME")
 
 
 def _check_packages() -> Iterator[Finding]:
