@@ -18,7 +18,8 @@ def command(
         argument(
             "RUN",
             "A run directory, a checkpoint, or pretrained weights: "
-            "ResNet50_Weights.IMAGENET1K_V2, resnet50 for the newest, or efficientnet-lite0.",
+            "ResNet50_Weights.IMAGENET1K_V2, resnet50 for the newest, timm/NAME.TAG, or "
+            "efficientnet-lite0.",
         ),
     ],
     data: Annotated[

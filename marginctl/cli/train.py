@@ -2,8 +2,10 @@
 
 from typing import Annotated
 
+import typer
+
 from marginctl.cli import common_options, completion, training_options
-from marginctl.cli.common_options import option
+from marginctl.cli.common_options import option, refuse
 from marginctl.cli.training_options import RunOptions, run_task, with_run_options
 
 
@@ -15,6 +17,13 @@ def command(
     groups: training_options.Groups = None,
     model: Annotated[
         str | None, option("NAME", "Backbone: NAME:option=value,...", complete=completion.model)
+    ] = None,
+    pretrained: Annotated[
+        bool, typer.Option("--pretrained", help="Start from the model's published weights.")
+    ] = False,
+    weights: Annotated[
+        str | None,
+        option("FILE", "Start from a state dict, or from published weights by their name."),
     ] = None,
     objective: common_options.Objectives = None,
     ood: common_options.Ood = None,
@@ -29,10 +38,13 @@ def command(
     Prints the test accuracy of the last and of the best epoch over the seeds. The runs folder keeps
     finished trials and checkpoints: the same command again resumes.
     """
+    if pretrained:
+        refuse({"--weights": weights}, "cannot be combined with --pretrained: remove one of them")
     recipe_options = {
         "data.groups": ("--groups", groups),
         "data.name": ("--data", data),
         "model": ("--model", model),
+        "weights": ("--pretrained", "pretrained") if pretrained else ("--weights", weights),
         "objectives": ("--objective", objective),
         "ood": ("--ood", ood),
         "pairs": ("--pairs", pairs),

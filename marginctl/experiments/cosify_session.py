@@ -59,7 +59,7 @@ class CosifySession(Session):
 def prepare_cosify(request: Request) -> CosifySession:
     recipe, file = read_recipe(CosifyRecipe, request)
     source = load_source_model(recipe.source_model)
-    recipe = recipe.with_source_model(source.model, source.data, source.image_size)
+    recipe = recipe.with_source_model(source.model, source.data, source.image_size, source.resizing)
     default_name = f"cosify-{recipe.data.name}-{recipe.model}"
     return CosifySession(**session_fields(recipe, file, request, default_name, source))
 
@@ -74,7 +74,7 @@ def baseline_record(
 ) -> dict[str, Any]:
     """Return the metrics of the source model, with its own classifier, before training.
 
-    The images are prepared as in the recipe, also if published weights have another preset.
+    The images are prepared as in the recipe, by default like those of published weights.
 
     Returns:
         `top1` in percent, `interval` (Wilson, 95 %), `n`, `kappa`, `detection` (as

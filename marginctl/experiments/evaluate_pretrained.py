@@ -1,6 +1,6 @@
 """Evaluation of published weights by their name: what `marginctl eval WEIGHTS` computes."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,20 +10,21 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from marginctl.calibration.calibrator import Calibrator, evaluate_calibrator
-from marginctl.data.images.image_sets import ImageDataset, load_ood_datasets
-from marginctl.data.images.in_memory import InMemoryImages
+from marginctl.data.images.image_sets import load_ood_datasets
 from marginctl.data.images.listing import imagenet_wnids
-from marginctl.data.images.on_disk import OnDiskImages, load_on_disk
+from marginctl.data.images.on_disk import load_on_disk
 from marginctl.data.images.summary import inspect_image_set
-from marginctl.data.loading.workers import DecodedImages, Decoder
 from marginctl.errors import RequestError
 from marginctl.experiments.evaluate import OnSummary
 from marginctl.metrics.detection import OODOutputs, Outputs, detection_metrics
 from marginctl.metrics.network_metrics import classification_metrics
+from marginctl.models.backbone import last_linear
 from marginctl.models.pretrained import pretrained_classifier
+from marginctl.training.ood_evaluation import AdaptedLoader, InputFormat
+from marginctl.utils.precision import device_config_for
 
 if TYPE_CHECKING:
-    from PIL.Image import Image
+    pass
 
 BATCH = 32
 
@@ -40,8 +41,8 @@ def evaluate_weights(
 ) -> dict[str, Any]:
     """Evaluate published weights on streamed images; return the document of `eval --json`.
 
-    The weights' own preset prepares the images. Predictions are among all classes of the weights,
-    also if the images have fewer.
+    The images are prepared as for the weights' training. Predictions are among all classes of the
+    weights, also if the images have fewer.
 
     Args:
         data: `imagenet`, `places-365`, `folder:PATH` or `list:PATH`; only its test part is used.
@@ -54,14 +55,20 @@ def evaluate_weights(
     summary = inspect_image_set(data, data_dir, test_only=True)
     if summary is not None and on_summary is not None:
         on_summary(data, summary)
-    preset, categories = weights.transform, weights.categories
+    categories = weights.categories
+    if not categories:
+        raise RequestError(f"{name}: has no classifier: use its features by transfer --from {name}")
     files = load_on_disk(data, data_dir, weights.image_size, test_only=True)
     numbers, matched = match_classes(files.classes, categories, weights.name)
     ood_sets = load_ood_datasets(ood, files, data_dir, stream=True)
     network = weights.network().eval().to(device)
-    linear = [m for m in network.modules() if isinstance(m, nn.Linear)][-1:]
+    classifier = last_linear(network)
+    linear = [classifier[1]] if classifier else []
+    size, resizing = weights.image_size, weights.resizing
+    input_format = InputFormat(3, size, weights.mean, weights.std, resizing)
+    config = device_config_for(device, "fp32")
     outputs, *ood_outputs = (
-        _features_and_logits(network, linear, images, preset, torch.device(device))
+        _features_and_logits(network, linear, AdaptedLoader(images, input_format, config, None))
         for images in (files, *(ood_set.images for ood_set in ood_sets))
     )
     if not all(bool(part.isfinite().all()) for part in outputs):
@@ -78,7 +85,7 @@ def evaluate_weights(
         "data_identity": files.digest_description,
         "test_digest": files.split_digests["test"],
         "model": weights.model,
-        "preset": " ".join(str(preset).split()),
+        "preset": f"image_size={size} {resizing}",
         "classes_matched_by": matched,
         **classification_metrics(
             features,
@@ -154,49 +161,17 @@ def _plain(name: str) -> str:
     return name.replace("_", " ")
 
 
-class _Preset:
-    """A preset of torchvision in the form that `DecodedImages` calls."""
-
-    def __init__(self, preset: Any) -> None:
-        self._preset = preset
-
-    def at_epoch(self, epoch: int) -> "_Preset":
-        return self
-
-    def __call__(self, image: "Image", draw: int) -> tuple[Tensor, Tensor]:
-        return self._preset(image), torch.zeros(3)
-
-
-def _prepared(images: ImageDataset, preset: Any, device: torch.device) -> Iterator[Tensor]:
-    """Yield the test images after the preset, batch by batch, on the CPU."""
-    count = len(images.test_y)
-    rows = np.split(np.arange(count), range(BATCH, count, BATCH))
-    if isinstance(images, OnDiskImages):
-        decoded = DecodedImages(images.test, images.root, _Preset(preset).at_epoch)
-        yield from (x for x, _, _ in Decoder(decoded, device).batches(0, rows))
-    elif isinstance(images, InMemoryImages):
-        from PIL import Image
-
-        for batch in rows:
-            squares = (x.squeeze(2) if x.shape[2] == 1 else x for x in images.test_x[batch])
-            yield torch.stack([preset(Image.fromarray(x).convert("RGB")) for x in squares])
-
-
 @torch.no_grad()
 def _features_and_logits(
-    network: nn.Module,
-    linear: list[nn.Linear],
-    images: ImageDataset,
-    preset: Any,
-    device: torch.device,
+    network: nn.Module, linear: list[nn.Linear], batches: AdaptedLoader
 ) -> tuple[Tensor, Tensor]:
     """Return the inputs (N, d) of the last linear layer and the logits (N, C), on the CPU."""
     inputs: list[Tensor] = []
     hooks = [m.register_forward_pre_hook(lambda _, given: inputs.append(given[0])) for m in linear]
     parts = []
     try:
-        for x in _prepared(images, preset, device):
-            logits = network(x.to(device))
+        for x, _ in batches.test_batches(BATCH):
+            logits = network(x)
             features = inputs.pop() if linear else logits[:, :0]
             parts.append((features.float().cpu(), logits.float().cpu()))
     finally:

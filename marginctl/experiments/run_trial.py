@@ -422,15 +422,8 @@ class TrialRunner:
             state = latest[1] | {"metrics": json.dumps(self._metrics.lines)}
             checkpoint.replace_all(folder, checkpoint.LAST, state)
         trainer.load_weights(world.broadcast_object(state))
-        device_config = self._device_config
-        batches = make_loader(
-            self._images,
-            device_config.device,
-            self._trial.seed,
-            self._trial.recipe.data.augment,
-            channels_last=device_config.channels_last,
-            world=world,
-        )
+        seed, augment = self._trial.seed, self._trial.recipe.data.augment
+        batches = make_loader(self._images, self._device_config, seed, augment, world)
         batches.set_normalization(trainer.batches.mean, trainer.batches.std)
         return trainer.predict(batches=batches)
 

@@ -1,11 +1,15 @@
 """Loading of source models from runs and published weights, and checks that they fit."""
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import torch
+from torch import Tensor, nn
 
 from marginctl.data.images.image_sets import ImageDataset
+from marginctl.data.images.resizing import CENTER
 from marginctl.errors import RequestError
 from marginctl.experiments.find_run import (
     OtherTaskError,
@@ -18,9 +22,14 @@ from marginctl.experiments.find_run import (
 from marginctl.experiments.records import PROBE_OBJECTIVE
 from marginctl.experiments.source_scale import resolved_spec
 from marginctl.models.factory import create_backbone
-from marginctl.models.pretrained import is_weights_name, pretrained_classifier
+from marginctl.models.pretrained import (
+    PretrainedClassifier,
+    is_weights_name,
+    pretrained_classifier,
+)
 from marginctl.models.registry import ModelSpec
 from marginctl.models.stages import frozen_modules
+from marginctl.models.state_dicts import read_backbone
 from marginctl.recipe.image_recipe import ImageRecipe
 from marginctl.runs.base_record import parse_objective
 from marginctl.training.checkpoint import check_shapes, weights_digest
@@ -52,6 +61,10 @@ def check_source_model(
     source: SourceModel, recipe: ImageRecipe, images: ImageDataset, key: str = "source_model"
 ) -> None:
     """Check that a network fits the images, and has the blocks that the recipe trains."""
+    if source.model != recipe.model:
+        raise RequestError(
+            f"{key} = {source.path}: is of model = {source.model}, not of {recipe.model}"
+        )
     with torch.device("meta"):
         backbone = create_backbone(source.model, images.channels, images.image_size)
     try:
@@ -65,23 +78,48 @@ def check_source_model(
     frozen_modules(source.model, backbone, recipe.trainable_blocks)
 
 
+def load_initial_weights(model: ModelSpec, text: str) -> SourceModel:
+    """Return the network that a training begins with, by the key `weights` of its recipe.
+
+    Images of weights in a file are prepared as for the published ones of the model, if it has some.
+    """
+    if text == "pretrained" or is_weights_name(text):
+        return replace(_from_weights(model.name if text == "pretrained" else text), path=text)
+    backbone, remark = read_backbone(model, Path(text))
+    weights = PretrainedClassifier(text, model.name, None, (), nn.Identity, 0, [], [])
+    with contextlib.suppress(RequestError):
+        published = pretrained_classifier(model.name)
+        weights = published if published.model == model.name else weights
+    return replace(_weights_source(text, weights, backbone, {}), model=model, remark=remark)
+
+
 def _from_weights(name: str) -> SourceModel:
     pretrained = pretrained_classifier(name)
     backbone, weight, bias = pretrained.weights()
+    return _weights_source(name, pretrained, backbone, {"weight": weight, "bias": bias})
+
+
+def _weights_source(
+    path: str,
+    weights: PretrainedClassifier,
+    backbone: Mapping[str, Tensor],
+    objective: Mapping[str, Tensor],
+) -> SourceModel:
     return SourceModel(
-        path=name,
+        path=path,
         weights=weights_digest(backbone),
-        model=ModelSpec.parse(pretrained.model),
+        model=ModelSpec.parse(weights.model),
         spec=parse_objective(PROBE_OBJECTIVE).spec,
         backbone=backbone,
-        objective={"weight": weight, "bias": bias},
-        moments=(pretrained.mean, pretrained.std),
-        classes=pretrained.categories,
+        objective=objective,
+        moments=(weights.mean, weights.std),
+        classes=weights.categories,
         data=None,
-        image_size=pretrained.image_size,
-        row=name,
+        image_size=weights.image_size,
+        row=path,
         trained_with=PROBE_OBJECTIVE,
         seed=None,
+        resizing=weights.resizing,
     )
 
 
@@ -108,6 +146,7 @@ def _from_run(name: str, key: str) -> SourceModel:
         classes=state["classes"],
         data=recipe.data,
         image_size=state["image_size"],
+        resizing=recipe.data.resizing or CENTER,
         row=recipe.row_name(info.setting),
         trained_with=info.objective,
         seed=info.seed,

@@ -58,7 +58,7 @@ def trained_model(session: Session, results: Mapping[Trial, TrainingResult]) -> 
         image_size=loaded.state["image_size"],
         mean=list(mean),
         std=list(std),
-        full_square=not data.streamed or data.augment == "flip",
+        resizing=data.test_resizing,
         precision=loaded.recipe.train.precision,
         classes=loaded.state["classes"],
         objective=str(ParsedObjective(resolved_spec(loaded.info))),

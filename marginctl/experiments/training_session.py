@@ -1,6 +1,6 @@
 """Sessions: the recipe, images and trials of one command; and that of `train`."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -30,7 +30,7 @@ from marginctl.experiments.checks import (
 from marginctl.experiments.find_run import ReferenceRun, find_reference_run
 from marginctl.experiments.records import TrainingResult, result_type
 from marginctl.experiments.run_trial import TrialContext
-from marginctl.experiments.source_model import check_source_model
+from marginctl.experiments.source_model import check_source_model, load_initial_weights
 from marginctl.experiments.source_scale import scales_from_folders
 from marginctl.experiments.training_trial import Trial, expand_trials
 from marginctl.experiments.tuned_trial import run_trial, tuning_cost
@@ -55,6 +55,7 @@ class Session:
     device: str
     recipe_file: Path | None = None
     data_dir: Path = Path()
+    remarks: Sequence[str] = ()  # on source models
 
     @cached_property
     def summaries(self) -> Mapping[str, ImageSummary]:
@@ -145,7 +146,12 @@ class Session:
 
 def prepare_train(request: Request) -> Session:
     recipe, file = read_recipe(TrainRecipe, request)
-    return Session(**session_fields(recipe, file, request, f"{recipe.data.name}-{recipe.model}"))
+    source = None
+    if recipe.weights is not None:
+        source = load_initial_weights(recipe.model, recipe.weights)
+        recipe = recipe.with_preparation(source.image_size, source.resizing)
+    default_name = f"{recipe.data.name}-{recipe.model}"
+    return Session(**session_fields(recipe, file, request, default_name, source))
 
 
 def session_fields(
@@ -179,7 +185,8 @@ def session_fields(
         check_images(stage, images)
         check_logits_fit(images)
         if source_model is not None:
-            check_source_model(source_model, stage, images)
+            key = "weights" if recipe.task == "train" else "source_model"
+            check_source_model(source_model, stage, images, key)
         check_device(stage, device)
         reference = stage.train.reference_run
         if reference is not None:
@@ -204,4 +211,5 @@ def session_fields(
         "device": device,
         "recipe_file": file.path if file else None,
         "data_dir": data_folder,
+        "remarks": [source_model.remark] if source_model and source_model.remark else [],
     }

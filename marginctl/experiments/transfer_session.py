@@ -16,6 +16,7 @@ from marginctl.data.images import folders
 from marginctl.data.images.image_sets import ImageDataset
 from marginctl.data.images.on_disk import OnDiskImages
 from marginctl.data.images.registry import FOLDER_PREFIX
+from marginctl.data.images.resizing import SQUARE
 from marginctl.data.paths import resolve_path
 from marginctl.errors import RequestError
 from marginctl.experiments.checks import (
@@ -120,8 +121,6 @@ class TransferTrial(Trial):
 class TransferSession(Session):
     """A checked `transfer` command; nothing has been computed yet."""
 
-    skipped: tuple[str, ...] = ()
-
     @property
     def runs_folder(self) -> Path:
         """The runs folder: without the recipe's name, which may have a folder."""
@@ -144,8 +143,6 @@ class TransferSession(Session):
         self, trial: Trial, run_dir: RunDir, context: TrialContext
     ) -> TrainingResult | None:
         assert isinstance(trial, TransferTrial)
-        for line in self.skipped if trial is self.trials[0] else ():
-            context.callback.message(line)
         if trial.is_probe:
             return self._run_probe(trial, run_dir, context)
         extra = {"method": trial.transfer.method, "probe": None}
@@ -251,7 +248,7 @@ class TransferSession(Session):
             image_size=images.image_size,
             mean=list(mean),
             std=list(std),
-            full_square=not isinstance(images, OnDiskImages),
+            resizing=images.resizing if isinstance(images, OnDiskImages) else SQUARE,
             precision="fp32",
             unit_features=probe.scaling.to_unit,
             classes=list(images.classes),
@@ -315,7 +312,7 @@ def prepare_transfer(request: Request) -> TransferSession:
     for values, setting_recipe in recipe.settings():
         for source in sources:
             source_recipe = setting_recipe.for_source_model(
-                source.path, source.model, source.data, source.image_size
+                source.path, source.model, source.data, source.image_size, source.resizing
             )
             key = source_recipe.data.model_dump_json()
             if key not in loaded:
@@ -348,7 +345,7 @@ def prepare_transfer(request: Request) -> TransferSession:
         device,
         file.path if file else None,
         data_dir=data_folder,
-        skipped=tuple(skipped),
+        remarks=skipped,
     )
 
 

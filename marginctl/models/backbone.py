@@ -39,6 +39,11 @@ class EmbeddedBackbone(Backbone):
 
 
 def last_linear(network: nn.Module) -> tuple[str, nn.Linear] | None:
-    """Return the path and the module of a network's last linear layer, None without any."""
+    """Return the path and the module of a classifier's last linear layer, None without any.
+
+    A model of timm names its classifier; one without classes has none.
+    """
     linear = [(path, m) for path, m in network.named_modules() if isinstance(m, nn.Linear)]
+    if callable(head := getattr(network, "get_classifier", None)):
+        linear = [(path, m) for path, m in linear if m is head()]
     return linear[-1] if linear else None

@@ -1,26 +1,33 @@
-"""Pretrained classifiers: those of torchvision, and EfficientNet-Lite0."""
+"""Published weights by name: those of torchvision, of timm, and EfficientNet-Lite0's."""
 
 import contextlib
+import math
 import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
+from urllib.request import urlopen
 
 import torch
 from torch import Tensor, nn
 
+from marginctl.data.images.resizing import CENTER, Resizing
 from marginctl.errors import RequestError
-from marginctl.models.backbone import last_linear
 from marginctl.models.backbones import efficientnet_lite
-from marginctl.models.registry import TORCHVISION
-from marginctl.utils.text import did_you_mean
+from marginctl.models.backbones.external import find_library
+from marginctl.models.registry import TIMM, TORCHVISION
+from marginctl.models.state_dicts import read_state_dict, split_classifier
+from marginctl.utils.text import did_you_mean, join_names, one_line
 
 FORCE_WEIGHTS_ONLY = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"  # torch's own switch
 LITE_MEAN, LITE_STD = [127 / 255] * 3, [128 / 255] * 3  # (x - 127) / 128, of pixel values x
+HUB_FILES = ("model.safetensors", "pytorch_model.bin")  # as timm looks for them
+TIMEOUT = 10.0  # seconds for an answer of Hugging Face
 
 
 @dataclass(frozen=True)
@@ -34,31 +41,23 @@ class PretrainedClassifier:
     name: str
     model: str
     url: str | None  # where the weights are; None where a package contains them
-    categories: tuple[str, ...]
-    transform: Any  # prepares an image as (3, image_size, image_size) float32, normalised
+    categories: tuple[str, ...]  # none where the network was published without a classifier
+    network: Callable[[], nn.Module]  # builds the network with its weights, which gives logits
     image_size: int
     mean: list[float]
     std: list[float]
-    network: Callable[[], nn.Module]  # builds the network with its weights, which gives logits
+    resizing: Resizing = CENTER
 
     def weights(self) -> tuple[Mapping[str, Tensor], Tensor, Tensor]:
         """Return the backbone's weights by name, the class weights (C, d) and the biases (C,)."""
-        if self.model == efficientnet_lite.NAME:
-            return efficientnet_lite.pretrained_weights()
         network = self.network()
-        classifier = last_linear(network)
-        if classifier is None:
+        backbone, classifier = split_classifier(network, network.state_dict())
+        if not classifier and self.categories:
             raise RequestError(
                 f"{self.name}: has no linear layer at the end: choose another network"
             )
-        path, layer = classifier
-        state = {
-            f"network.{name}": value
-            for name, value in network.state_dict().items()
-            if not name.startswith(f"{path}.")
-        }
-        bias = torch.zeros(layer.out_features) if layer.bias is None else layer.bias
-        return state, layer.weight.detach(), bias.detach()
+        weight = classifier.get("weight", torch.zeros(0, 1))
+        return backbone, weight, classifier.get("bias", torch.zeros(len(weight)))
 
 
 def is_weights_name(text: str) -> bool:
@@ -66,7 +65,8 @@ def is_weights_name(text: str) -> bool:
 
     A folder that has the name of a model, and no runs in it, does not hide the model.
     """
-    if text != efficientnet_lite.NAME and not re.fullmatch(r"[A-Za-z]\w*(\.\w+)?", text):
+    pattern = rf"({TORCHVISION}|{TIMM})?[A-Za-z]\w*(\.(?!(pth?|bin|safetensors|tar)$)\w+)?"
+    if text != efficientnet_lite.NAME and not re.fullmatch(pattern, text):
         return False
     if not os.path.lexists(text):
         return True
@@ -78,48 +78,115 @@ def is_weights_name(text: str) -> bool:
 
 
 def pretrained_classifier(name: str) -> PretrainedClassifier:
-    """Return the classifier of weights, or of a model's best weights; nothing is loaded yet."""
+    """Return the classifier of weights, or of a model's best weights; nothing is loaded yet.
+
+    Args:
+        name: `resnet50`, `ResNet50_Weights.IMAGENET1K_V2`, `timm/NAME`, `timm/NAME.TAG` or
+            `efficientnet-lite0`.
+    """
     if name == efficientnet_lite.NAME:
         return _efficientnet_lite()
-    model, weights = _find_weights(name)
+    if name.startswith(TIMM):
+        return _timm_classifier(name)
+    from torchvision.models import get_model
+
+    model, weights = _find_weights(name.removeprefix(TORCHVISION))
     transform = weights.transforms()
+    size = transform.crop_size[0]
+    load = partial(get_model, model, weights=weights)
+    mode = transform.interpolation.value
     return PretrainedClassifier(
         name=str(weights),
         model=f"{TORCHVISION}{model}",
         url=weights.url,
         categories=tuple(weights.meta["categories"]),
-        transform=transform,
-        image_size=transform.crop_size[0],
+        network=partial(_load_network, str(weights), _hub_file(weights.url), weights.url, load),
+        image_size=size,
         mean=list(transform.mean),
         std=list(transform.std),
-        network=lambda: _load_network(model, weights),
+        resizing=Resizing(crop_fraction=size / transform.resize_size[0], interpolation=mode),
     )
 
 
 def _efficientnet_lite() -> PretrainedClassifier:
     """EfficientNet-Lite0; images are resized and cropped by torchvision's default transform."""
-    from torchvision.models import ResNet18_Weights
-    from torchvision.transforms._presets import ImageClassification
-
-    def network() -> nn.Module:
-        state, weight, bias = efficientnet_lite.pretrained_weights()
-        backbone = efficientnet_lite.EfficientNetLite0(3, 224)
-        backbone.load_state_dict(state)
-        classifier = nn.Linear(backbone.feature_dim, len(weight))
-        classifier.load_state_dict({"weight": weight, "bias": bias})
-        return nn.Sequential(backbone, classifier)
-
     return PretrainedClassifier(
         name=efficientnet_lite.NAME,
         model=efficientnet_lite.NAME,
         url=None,
-        categories=tuple(ResNet18_Weights.DEFAULT.meta["categories"]),  # ImageNet's
-        transform=ImageClassification(crop_size=224, mean=tuple(LITE_MEAN), std=tuple(LITE_STD)),
+        categories=_imagenet_categories(),
+        network=efficientnet_lite.pretrained_network,
         image_size=224,
         mean=LITE_MEAN,
         std=LITE_STD,
-        network=network,
     )
+
+
+def _imagenet_categories() -> tuple[str, ...]:
+    from torchvision.models import ResNet18_Weights
+
+    return tuple(ResNet18_Weights.DEFAULT.meta["categories"])
+
+
+def _timm_classifier(name: str) -> PretrainedClassifier:
+    """Return the classifier of `timm/NAME.TAG`, or of timm's default tag."""
+    model, _, tag = name.removeprefix(TIMM).partition(".")
+    timm = find_library(f"{TIMM}{model}")
+    tagged = [TIMM + known for known in timm.list_pretrained(f"{model}.*")]
+    if not tagged or (tag and name not in tagged):
+        raise RequestError(
+            f"{name}: timm {timm.__version__} has no such weights: expected "
+            f"{join_names(tagged) or 'another model'}.{did_you_mean(name, tagged)}"
+        )
+    config = timm.get_pretrained_cfg(name.removeprefix(TIMM))
+    full = f"{model}.{config.tag}"
+    settings = timm.data.resolve_data_config({}, pretrained_cfg=config.to_dict())
+    size, classes = settings["input_size"][1], config.num_classes
+    if settings["input_size"] != (3, size, size) or settings["crop_mode"] == "border":
+        raise RequestError(f"{name}: takes no squares cropped from RGB images: choose others")
+    file, url = _timm_file(config)
+
+    def load() -> Any:
+        overlay = {"state_dict": read_state_dict(file)} if file.is_file() else {}
+        if not overlay and config.hf_hub_id:
+            with urlopen(url.partition("/resolve/")[0], timeout=TIMEOUT):
+                pass  # fails at once, where the client of timm tries for a minute
+        return timm.create_model(full, pretrained=True, pretrained_cfg_overlay=overlay)
+
+    return PretrainedClassifier(
+        name=f"{TIMM}{full}",
+        model=f"{TIMM}{model}",
+        url=url,
+        categories=_imagenet_categories() if classes == 1000 else tuple(map(str, range(classes))),
+        network=partial(_load_network, f"{TIMM}{full}", file, url, load),
+        image_size=size,
+        mean=list(settings["mean"]),
+        std=list(settings["std"]),
+        resizing=Resizing(
+            crop_fraction=size / math.floor(size / settings["crop_pct"]),  # as timm rounds it
+            interpolation=settings["interpolation"],
+            crop_mode=settings["crop_mode"],
+        ),
+    )
+
+
+def _timm_file(config: Any) -> tuple[Path, str]:
+    """Return the cached file of timm's weights, or where it is expected, and its address."""
+    if not config.hf_hub_id:
+        return _hub_file(config.url), config.url
+    from huggingface_hub import constants, try_to_load_from_cache
+
+    repository = config.hf_hub_id
+    folder = Path(constants.HF_HUB_CACHE, f"models--{repository.replace('/', '--')}")
+    placed = [folder / "snapshots" / "main" / name for name in HUB_FILES]
+    cached = [try_to_load_from_cache(repository, name) for name in HUB_FILES]
+    files = [Path(file) for file in [*placed, *cached] if isinstance(file, str | Path)]
+    file = next((file for file in files if file.is_file()), placed[0])
+    return file, f"{constants.ENDPOINT}/{repository}/resolve/main/{file.name}"
+
+
+def _hub_file(url: str) -> Path:
+    return Path(torch.hub.get_dir()) / "checkpoints" / url.rpartition("/")[2]
 
 
 def _find_weights(name: str) -> tuple[str, Any]:
@@ -146,31 +213,32 @@ def _find_weights(name: str) -> tuple[str, Any]:
     return model, weights[version]
 
 
-def _load_network(model: str, weights: Any) -> nn.Module:
-    """Return the network with its weights, from torch.hub's cache or downloaded."""
-    from torchvision import models
+def _load_network(name: str, file: Path, url: str, load: Callable[[], nn.Module]) -> nn.Module:
+    """Return the network with its weights, from a cache or downloaded.
 
-    cached = Path(torch.hub.get_dir()) / "checkpoints" / weights.url.rpartition("/")[2]
-    was_cached = cached.is_file()
+    Args:
+        file: the cached file of weights `name`, or where it is expected.
+        load: builds the network; it downloads what is not cached.
+    """
+    was_cached = file.is_file()
     try:
         # torch.hub reports a download on stdout, which is for results
         with _weights_only(), contextlib.redirect_stdout(sys.stderr):
-            network: nn.Module = models.get_model(model, weights=weights)
+            return load()
+    except RequestError:
+        raise
     except (URLError, OSError) as error:
         reason = getattr(error, "reason", None) or error
         reason = getattr(reason, "strerror", None) or reason
         raise RequestError(
-            f"{weights}: no file {cached}, and {weights.url} cannot be downloaded ({reason}): put "
-            "the file there"
+            f"{name}: no file {file}, and {url} cannot be downloaded ({reason}): put the file there"
         ) from None
     except Exception as error:  # a corrupt file can raise anything
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        reason = one_line(str(error)) or type(error).__name__
         source = "" if was_cached else "was downloaded, but "
         raise RequestError(
-            f"{cached}: {source}does not hold {weights} ({reason[:100]}): delete it to download it "
-            "again"
+            f"{file}: {source}does not hold {name} ({reason[:160]}): delete it to download it again"
         ) from None
-    return network
 
 
 @contextlib.contextmanager

@@ -222,7 +222,7 @@ def find_backbone(name: str) -> BackboneEntry:
     if name not in BACKBONES and name.startswith(TIMM) and name != TIMM:
         raise RequestError(
             f"model '{shorten(name)}': expected letters, digits and underscores after {TIMM}: "
-            "networks start without pretrained weights, so leave out the weights' tag after the dot"
+            f"leave out the tag after the dot, and name weights by --weights {TIMM}NAME.TAG"
         )
     return BACKBONES.find(name)
 

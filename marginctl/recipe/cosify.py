@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, ValidationError
 
-from marginctl.data.images.registry import loading_modes
+from marginctl.data.images.resizing import CENTER, Resizing
 from marginctl.errors import RequestError
 from marginctl.models.registry import ModelSpec
 from marginctl.objectives.parsing import parse
@@ -52,7 +52,7 @@ class CosifyRecipe(EvaluatedRecipe):
         Field(
             min_length=1,
             description="a trial's folder, a checkpoint, or weights: ResNet50_Weights."
-            "IMAGENET1K_V1, efficientnet-lite0",
+            "IMAGENET1K_V1, timm/resnet50.a1_in1k, efficientnet-lite0",
         ),
     ]
     blocks: Blocks = "1-4"
@@ -68,11 +68,16 @@ class CosifyRecipe(EvaluatedRecipe):
     def trainable_blocks(self) -> str:
         return self.blocks
 
-    def with_source_model(self, model: ModelSpec, data: ImageData | None, image_size: int) -> Self:
+    def with_source_model(
+        self,
+        model: ModelSpec,
+        data: ImageData | None,
+        image_size: int,
+        resizing: Resizing = CENTER,
+    ) -> Self:
         """Return the recipe with the missing fields taken from its source model."""
         check_same_model(self.model, model, self.source_model)
         section = self.data.model_dump(include=self.data.model_fields_set)
-        names = self.grid.get("data.name", [self.data.name])
         if "name" not in section and "data.name" not in self.grid:
             if data is None:
                 raise RequestError(
@@ -80,8 +85,9 @@ class CosifyRecipe(EvaluatedRecipe):
                     "--data"
                 )
             section = data.model_dump() | section
-        elif "image_size" not in section and any("stream" in loading_modes(name) for name in names):
-            section["image_size"] = image_size
+        else:
+            stream = data is None or data.streamed
+            section = self.data_like_source(image_size, resizing, stream=stream)
         try:
             return type(self).model_validate(self.model_dump() | {"model": model, "data": section})
         except ValidationError as error:

@@ -12,6 +12,7 @@ from marginctl.data.images.registry import (
     loading_modes,
     parse_pattern,
 )
+from marginctl.data.images.resizing import CENTER, SQUARE, Resizing
 from marginctl.recipe.fields import STRICT, map_all
 
 _Fraction = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
@@ -120,6 +121,10 @@ class ImageData(BaseModel):
             "lighting noise"
         ),
     ] = "none"
+    resizing: Annotated[
+        Resizing | None,
+        Field(description="of streamed images; default: torchvision's, or that of weights by name"),
+    ] = None
     exclude: Annotated[
         str | None,
         Field(description="file that lists test images of a streamed data set to leave out"),
@@ -179,6 +184,12 @@ class ImageData(BaseModel):
     def streamed(self) -> bool:
         """Whether images are decoded from their files batch by batch."""
         return (self.load or loading_modes(self.name)[0]) == "stream"
+
+    @property
+    def test_resizing(self) -> Resizing:
+        """How a file is resized and cropped like the test images, in memory or streamed."""
+        streamed = self.streamed and self.augment != "flip"
+        return (self.resizing or CENTER) if streamed else SQUARE
 
     @property
     def resolved_size(self) -> int:

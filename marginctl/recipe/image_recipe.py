@@ -15,6 +15,8 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from marginctl.data.images.registry import loading_modes
+from marginctl.data.images.resizing import Resizing
 from marginctl.errors import RequestError
 from marginctl.models.registry import ModelSpec
 from marginctl.objectives.parsing import ParsedObjective, parse, parse_any
@@ -335,6 +337,17 @@ class ImageRecipe(BaseModel):
     def in_stage(self) -> Self:
         """Return the recipe with the sections of its own training stage."""
         return self
+
+    def data_like_source(
+        self, image_size: int, resizing: Resizing, *, stream: bool
+    ) -> dict[str, Any]:
+        """Return the data section that prepares files as for a source model; set values stay."""
+        section = self.data.model_dump(exclude_none=True)
+        modes = [loading_modes(name) for name in self.grid.get("data.name", [self.data.name])]
+        if not any("stream" in mode for mode in modes):
+            return section
+        load = {"load": "stream"} if stream and all("stream" in mode for mode in modes) else {}
+        return {"image_size": image_size, "resizing": resizing} | load | section
 
     def row_name(self, setting: Mapping[str, Any]) -> str:
         """Return the row of a table: data, model and the other values of the grid."""

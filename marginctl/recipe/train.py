@@ -6,6 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import BaseModel, Field, field_validator
 
 from marginctl.data.images.registry import parse_ood_name
+from marginctl.data.images.resizing import Resizing
 from marginctl.models.registry import ModelSpec
 from marginctl.objectives.parsing import parse
 from marginctl.recipe.fields import STRICT, LearningRate, map_all
@@ -93,6 +94,15 @@ class TrainRecipe(EvaluatedRecipe):
     model: Annotated[ModelSpec, Field(description="a backbone: NAME:option=value,...")] = (
         ModelSpec.parse("resnet18")
     )
+    weights: Annotated[
+        str | None,
+        Field(
+            min_length=1,
+            description="of the backbone at the start: pretrained, for the published weights of "
+            "the model; a name, such as ResNet50_Weights.IMAGENET1K_V1 or timm/resnet50.a1_in1k; "
+            "or a file with a state dict",
+        ),
+    ] = None
     objectives: Objectives = Field(default=[parse("soft")])
     second_stage: Annotated[
         SecondStage | None,
@@ -102,6 +112,16 @@ class TrainRecipe(EvaluatedRecipe):
     @property
     def tuned_by_default(self) -> bool:
         return True
+
+    def with_preparation(self, image_size: int, resizing: Resizing) -> Self:
+        """Return the recipe with images prepared as for published weights; 0: of unknown size."""
+        section = self.data_like_source(image_size, resizing, stream=True)
+        document = self.model_dump() | ({"data": section} if image_size else {})
+        return type(self).model_validate(document)
+
+    def row_name(self, setting: Mapping[str, Any]) -> str:
+        row = super().row_name(setting)
+        return row if self.weights is None else f"{row}, weights={self.weights}"
 
     @property
     def tuning_problem(self) -> str | None:

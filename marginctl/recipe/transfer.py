@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 
-from marginctl.data.images.registry import loading_modes
+from marginctl.data.images.resizing import CENTER, Resizing
 from marginctl.errors import RequestError
 from marginctl.models.registry import ModelSpec
 from marginctl.objectives.parsing import parse
@@ -101,7 +101,7 @@ class TransferRecipe(ImageRecipe):
         Field(
             min_length=1,
             description="each a trial's folder, a folder of trials, a checkpoint, or weights: "
-            "ResNet50_Weights.IMAGENET1K_V1, efficientnet-lite0",
+            "ResNet50_Weights.IMAGENET1K_V1, timm/resnet50.a1_in1k, efficientnet-lite0",
         ),
         Distinct,
     ]
@@ -179,21 +179,23 @@ class TransferRecipe(ImageRecipe):
         return "data.name" in self.grid or "name" in self.data.model_fields_set
 
     def for_source_model(
-        self, source_model: str, model: ModelSpec, data: ImageData | None, image_size: int
+        self,
+        source_model: str,
+        model: ModelSpec,
+        data: ImageData | None,
+        image_size: int,
+        resizing: Resizing = CENTER,
     ) -> Self:
         """Return the recipe of one source model, with images prepared as for its training.
 
         Args:
             data: the images that it was trained on; None for published weights, whose images are
                 streamed as in `eval`.
-            image_size: of its images; used for images in files if the recipe sets none.
+            image_size, resizing: of its images; used for images in files if the recipe sets none.
         """
         check_same_model(self.model, model, source_model)
-        section = self.data.model_dump()
-        if "stream" in loading_modes(self.data.name):
-            section["image_size"] = section["image_size"] or image_size
-            if section["load"] is None and (data is None or data.streamed):
-                section["load"] = "stream"
+        stream = data is None or data.streamed
+        section = self.data_like_source(image_size, resizing, stream=stream)
         document = self.model_dump(exclude={"grid"})
         if self.method == "probe":
             document["train"]["precision"] = "fp32"  # the precision of its features

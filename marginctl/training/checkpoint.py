@@ -53,12 +53,19 @@ class _CheckpointState(BaseModel):
 
 
 def check_shapes(module: nn.Module, state: Mapping[str, Tensor]) -> None:
-    """Raise ValueError unless a state has the tensors of a module, by name and shape."""
-    expected = module.state_dict()
+    """Raise ValueError unless a state has the tensors of a module, by name and shape.
+
+    The message has the first missing, unexpected and different tensor, and how many more there are.
+    """
+    expected, differences = module.state_dict(), dict[tuple[bool, bool], list[str]]()
     for name in dict.fromkeys((*expected, *state)):
         shape, wanted = (_shape(tensors.get(name)) for tensors in (state, expected))
         if shape != wanted:
-            raise ValueError(f"'{name}' is {shape} in it, and {wanted} in this network")
+            difference = f"'{name}' is {shape} in it, and {wanted} in this network"
+            differences.setdefault((name in state, name in expected), []).append(difference)
+    if differences:
+        kinds = [f"{first} (and {len(more)} more)" for first, *more in differences.values()]
+        raise ValueError("; ".join(kinds).replace(" (and 0 more)", ""))
 
 
 def _shape(value: Tensor | None) -> str:

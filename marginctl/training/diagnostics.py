@@ -84,15 +84,7 @@ def sample_rows(count: int, limit: int, stream: str) -> IntArray:
 
 def _loader(sample: ImageDataset, trainer: Trainer, world: World) -> BatchLoader:
     """Return a loader of training images, in order and normalized as the trainer's own images."""
-    config = trainer.device_config
-    loader = make_loader(
-        sample.train_as_test(),
-        config.device,
-        0,
-        "none",
-        channels_last=config.channels_last,
-        world=world,
-    )
+    loader = make_loader(sample.train_as_test(), trainer.device_config, 0, "none", world)
     loader.set_normalization(trainer.batches.mean, trainer.batches.std)
     return loader
 

@@ -12,14 +12,14 @@ from pydantic import Field
 from torch import nn
 from torch.nn import functional
 
-from marginctl.data.images.on_disk import FileSplit, OnDiskImages, make_file_split
+from marginctl.data.images.resizing import Resizing
 from marginctl.models.factory import create_backbone
 from marginctl.models.registry import ModelSpec
 from marginctl.objectives.module import Objective as ObjectiveModule
 from marginctl.runs.base_record import Objective, parse_objective
 from marginctl.runs.model_file import ModelFile, ModelRecord, save_model_file
 from marginctl.training import checkpoint
-from marginctl.training.ood_evaluation import AdaptedLoader, InputFormat
+from marginctl.training.ood_evaluation import AdaptedLoader, InputFormat, files_to_test
 from marginctl.training.trainer import MISMATCH_ERRORS
 from marginctl.utils.precision import device_config_for
 
@@ -34,8 +34,7 @@ class ImageRecord(ModelRecord):
         data: the name of the training images.
         model: the backbone.
         mean, std: of each channel, of pixels in [0, 1].
-        full_square: whether an image is scaled from its largest centered square, instead of cropped
-            from the center of a larger image.
+        resizing: how an image is resized and cropped.
         precision: of the arithmetic, as `train.precision`.
         unit_features: whether features are scaled to length 1.
         chosen: the trial, and how it was chosen.
@@ -46,7 +45,7 @@ class ImageRecord(ModelRecord):
     image_size: Annotated[int, Field(ge=1)]
     mean: Annotated[list[float], Field(min_length=1)]
     std: Annotated[list[float], Field(min_length=1)]
-    full_square: bool
+    resizing: Resizing
     precision: str
     unit_features: bool = False
     classes: Annotated[list[str], Field(min_length=2)]
@@ -89,20 +88,12 @@ class ImageModel:
             RequestError: an image cannot be decoded.
         """
         record = self.record
-        empty = np.array([], np.int64)
-        images = OnDiskImages(
-            "the images",
-            root,
-            record.image_size,
-            (),
-            FileSplit(np.array([], np.bytes_), empty, empty),
-            make_file_split("the images", root, [(file, 0) for file in sorted(files)]),
+        images = files_to_test("the images", root, files, record.image_size)
+        input_format = InputFormat(
+            len(record.mean), record.image_size, record.mean, record.std, record.resizing
         )
-        input_format = InputFormat(len(record.mean), record.image_size, record.mean, record.std)
         device_config = device_config_for("cpu", record.precision)
-        batches = AdaptedLoader(
-            images, input_format, device_config, None, full_square=record.full_square
-        )
+        batches = AdaptedLoader(images, input_format, device_config, None)
         parts = []
         for x, _ in batches.test_batches(BATCH_SIZE):
             with device_config.autocast():

@@ -1,13 +1,17 @@
 """Predictions for out-of-distribution images, adapted to a network's channels and image size."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from marginctl.data.images.image_sets import ImageDataset, OODDataset
+from marginctl.data.images.on_disk import FileSplit, OnDiskImages, make_file_split
+from marginctl.data.images.resizing import CENTER, SQUARE, Resizing
 from marginctl.data.loading.loader import BatchLoader
 from marginctl.data.loading.on_disk_loader import make_loader
 from marginctl.metrics.detection import OODOutputs
@@ -24,18 +28,29 @@ class InputFormat:
 
     Attributes:
         mean, std: of each channel, of pixels in [0, 1].
+        resizing: of images in files.
     """
 
     channels: int
     image_size: int
     mean: Sequence[float]
     std: Sequence[float]
+    resizing: Resizing = CENTER
 
 
 def input_format_of(trainer: Trainer, images: ImageDataset) -> InputFormat:
     """Return the input format of a network that is trained on these images."""
-    batches = trainer.batches
-    return InputFormat(images.channels, images.image_size, batches.mean, batches.std)
+    batches, data = trainer.batches, trainer.recipe.data
+    resizing = SQUARE if data.augment == "flip" else data.resizing or CENTER
+    return InputFormat(images.channels, images.image_size, batches.mean, batches.std, resizing)
+
+
+def files_to_test(name: str, root: Path, files: Iterable[str], image_size: int) -> OnDiskImages:
+    """Return image files below a folder as the test part of a data set without classes."""
+    empty = np.array([], np.int64)
+    train = FileSplit(np.array([], np.bytes_), empty, empty)
+    test = make_file_split(name, root, [(file, 0) for file in files])
+    return OnDiskImages(name, root, image_size, (), train, test)
 
 
 def predict_ood(
@@ -43,20 +58,13 @@ def predict_ood(
 ) -> list[OODOutputs]:
     """Return the predictions of a network for OOD data sets; every process takes part."""
     input_format = input_format_of(trainer, images)
-    full_square = trainer.recipe.data.augment == "flip"
     return [
         OODOutputs(
             ood_set.images.name,
             ood_set.group,
             ood_set.digest,
             trainer.predict(
-                batches=AdaptedLoader(
-                    ood_set.images,
-                    input_format,
-                    trainer.device_config,
-                    world,
-                    full_square=full_square,
-                ),
+                batches=AdaptedLoader(ood_set.images, input_format, trainer.device_config, world),
                 split=None,
             ).outputs,
         )
@@ -70,10 +78,6 @@ class AdaptedLoader(BatchLoader):
     Gray images are repeated in each channel of a color network; a gray network gets the luminance
     (ITU-R BT.601) of color images. Images are resized bilinearly, with antialiasing where they
     shrink. Nothing is rounded to whole pixel values.
-
-    Args:
-        full_square: whether images in files are scaled from their largest centered square,
-            instead of cropped from the center of a larger image.
     """
 
     def __init__(
@@ -82,8 +86,6 @@ class AdaptedLoader(BatchLoader):
         input_format: InputFormat,
         device_config: DeviceConfig,
         world: World | None,
-        *,
-        full_square: bool,
     ) -> None:
         device, world = device_config.device, world or World()
         super().__init__(
@@ -96,8 +98,10 @@ class AdaptedLoader(BatchLoader):
             moments=(input_format.mean, input_format.std),
         )
         self._input_format = input_format
-        augment = "flip" if full_square else "none"
-        self._raw = make_loader(images, device, 0, augment, channels_last=False, world=world)
+        config = replace(device_config, channels_last=False)
+        if isinstance(images, OnDiskImages):
+            images = replace(images, resizing=input_format.resizing)
+        self._raw = make_loader(images, config, 0, "none", world)
         # the raw loader gives pixel values from 0 to 255
         self._raw.set_normalization([0.0] * images.channels, [1 / 255] * images.channels)
 

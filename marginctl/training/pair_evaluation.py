@@ -5,22 +5,25 @@ recognition so, on identities without training images: class weights are not use
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from marginctl.data.images.image_sets import ImageDataset
-from marginctl.data.images.on_disk import FileSplit, OnDiskImages, make_file_split
 from marginctl.data.images.pairs import VerificationPairs
 from marginctl.errors import DecodeError, RequestError
 from marginctl.metrics.arrays import FloatArray
 from marginctl.metrics.verification import cosine_similarities, verification_metrics
 from marginctl.recipe.image_recipe import ImageRecipe
-from marginctl.training.ood_evaluation import AdaptedLoader, InputFormat, input_format_of
+from marginctl.training.ood_evaluation import (
+    AdaptedLoader,
+    InputFormat,
+    files_to_test,
+    input_format_of,
+)
 from marginctl.training.trainer import Trainer
 from marginctl.utils.distributed import World
 from marginctl.utils.precision import DeviceConfig
@@ -79,9 +82,10 @@ def pair_similarities(
     """
     if not lists:
         return []
-    full_square = not recipe.data.streamed or recipe.data.augment == "flip"
-    images = _as_dataset(lists, input_format.image_size)
-    batches = AdaptedLoader(images, input_format, device_config, world, full_square=full_square)
+    input_format = replace(input_format, resizing=recipe.data.test_resizing)
+    paths = {str(file.absolute()) for pairs in lists for file in pairs.files}
+    images = files_to_test("the pairs", Path.cwd(), paths, input_format.image_size)
+    batches = AdaptedLoader(images, input_format, device_config, world)
     try:
         local = _embed(features, batches, flip=flip)
     except DecodeError as error:
@@ -94,16 +98,6 @@ def pair_similarities(
         scores = cosine_similarities(listed[pairs.rows[:, 0]], listed[pairs.rows[:, 1]])
         similarities.append(PairSimilarities(pairs, scores, embeddings.shape[1]))
     return similarities
-
-
-def _as_dataset(lists: Sequence[VerificationPairs], image_size: int) -> OnDiskImages:
-    """Return the images of all pairs as the test part of a data set without classes."""
-    paths = {str(file.absolute()) for pairs in lists for file in pairs.files}
-    name, root = "the pairs", Path.cwd()
-    empty = np.array([], np.int64)
-    train = FileSplit(np.array([], np.bytes_), empty, empty)
-    test = make_file_split(name, root, [(path, 0) for path in paths])
-    return OnDiskImages(name, root, image_size, (), train, test)
 
 
 @torch.no_grad()

@@ -83,12 +83,7 @@ class Trainer:
             device_config.device.type, enabled=device_config.precision == "fp16"
         )
         self.batches: BatchLoader = make_loader(
-            images,
-            device_config.device,
-            seed,
-            recipe.data.augment,
-            channels_last=device_config.channels_last,
-            world=self._world,
+            images, device_config, seed, recipe.data.augment, self._world
         )
         self._balanced = images.train_y if recipe.train.sampling == "class-balanced" else None
         self.batches.balance_classes(self._balanced)
@@ -111,7 +106,8 @@ class Trainer:
         """Load a pretrained backbone and the normalization of its images, not its classifier."""
         checkpoint.check_shapes(self.model, backbone)
         self.model.load_state_dict(backbone)
-        self.batches.set_normalization(*moments)
+        if moments[0]:
+            self.batches.set_normalization(*moments)
 
     def cache_frozen_features(self) -> bool:
         """Compute the frozen part of the network once, if possible; return whether it was.

@@ -95,9 +95,10 @@ def _cache_key(
 ) -> str:
     """Return the digest of all that features depend on.
 
-    The digest of a part covers pixels, or files; size and channels are listed besides.
+    The digest of a part covers pixels, or files; size, channels and resizing are listed besides.
     """
-    preprocessing = [images.image_size, images.channels, isinstance(images, OnDiskImages)]
+    resizing = repr(images.resizing) if isinstance(images, OnDiskImages) else None
+    preprocessing = [images.image_size, images.channels, resizing]
     content = {
         "weights": source.weights,
         "model": str(source.model),
@@ -144,14 +145,7 @@ def _network(
 
 
 def _loader(source: SourceModel, images: ImageDataset, device_config: DeviceConfig) -> BatchLoader:
-    loader = make_loader(
-        images,
-        device_config.device,
-        0,
-        "none",
-        channels_last=device_config.channels_last,
-        world=World(),
-    )
+    loader = make_loader(images, device_config, 0, "none", World())
     loader.set_normalization(*source.moments)
     return loader
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
+from marginctl.data.images.resizing import CENTER, Resizing
 from marginctl.models.registry import ModelSpec
 from marginctl.objectives.parts import ObjectiveSpec
 from marginctl.recipe.image_data import ImageData
@@ -19,14 +20,16 @@ class SourceModel:
     spec: ObjectiveSpec
     backbone: Mapping[str, Tensor]
     objective: Mapping[str, Tensor]
-    # mean and standard deviation of each channel of its images, from 0 to 1
+    # mean and standard deviation of each channel of its images, from 0 to 1; empty where unknown
     moments: tuple[Sequence[float], Sequence[float]]
     classes: Sequence[str]
-    data: ImageData | None  # its images, as in its recipe; None for published weights
-    image_size: int
+    data: ImageData | None  # its images, as in its recipe; None for weights
+    image_size: int  # 0 where unknown
     row: str  # its data, model and settings, or the name of its weights
     trained_with: str
-    seed: int | None  # of its training; None for published weights
+    seed: int | None  # of its training; None for weights
+    resizing: Resizing = CENTER  # of its test images in files
+    remark: str | None = None  # on tensors of a weights file that were left out
 
     def record(self) -> dict[str, Any]:
         """Return what run.json and result.json record of it."""

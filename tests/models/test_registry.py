@@ -90,7 +90,7 @@ def test_an_unknown_model_is_named_with_the_nearest():
     assert refusal(find_backbone, "timm/").startswith("unknown model 'timm/': expected one of ")
     assert refusal(find_backbone, "timm/resnet50.a1_in1k") == (
         "model 'timm/resnet50.a1_in1k': expected letters, digits and underscores after timm/: "
-        "networks start without pretrained weights, so leave out the weights' tag after the dot"
+        "leave out the tag after the dot, and name weights by --weights timm/NAME.TAG"
     )
 
 

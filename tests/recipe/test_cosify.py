@@ -70,7 +70,7 @@ def test_what_the_start_adds():
         ),
         ({}, "source_model = runs/x: its images are unknown: name images with --data"),
         (
-            {"data": {"name": "folder:x", "augment": "imagenet"}},
+            {"data": {"name": "folder:x", "load": "memory", "augment": "imagenet"}},
             "data.augment = imagenet of folder:x, held in memory",
         ),
     ],

@@ -97,7 +97,8 @@ def test_a_sweep_of_networks_is_probed_row_by_row(marginctl, networks, tmp_path)
     assert {p: p.stat().st_mtime_ns for p in (tmp_path / "features").iterdir()} == kept
     # what is damaged is said and made anew
     damaged = next(iter(kept))
-    damaged.write_bytes(damaged.read_bytes()[:-1] + b"?")
+    content = damaged.read_bytes()
+    damaged.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     ran = marginctl(*arguments, *few, "--seed", "2")
     assert f"{damaged}: is corrupt: recomputing" in ran.err
     assert "cosine:scale=10" in ran.out

