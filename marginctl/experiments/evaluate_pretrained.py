@@ -50,14 +50,14 @@ def evaluate_weights(
     """
     calibrator = None if calibration is None else Calibrator.load(calibration)
     weights = pretrained_classifier(name)
+    categories = weights.categories
+    if not categories:
+        raise RequestError(f"{name}: has no classifier: use its features by transfer --from {name}")
     if data is None:
         raise RequestError(f"{name}: published weights: name images with --data")
     summary = inspect_image_set(data, data_dir, test_only=True)
     if summary is not None and on_summary is not None:
         on_summary(data, summary)
-    categories = weights.categories
-    if not categories:
-        raise RequestError(f"{name}: has no classifier: use its features by transfer --from {name}")
     files = load_on_disk(data, data_dir, weights.image_size, test_only=True)
     numbers, matched = match_classes(files.classes, categories, weights.name)
     ood_sets = load_ood_datasets(ood, files, data_dir, stream=True)

@@ -1,6 +1,7 @@
 """Weights files: state dicts of torchvision, timm and others, read without running code."""
 
 import re
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,9 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
 
             content: Any = load_file(path)
         else:
-            content = torch.load(path, map_location="cpu", weights_only=True)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # about files that are rejected below anyway
+                content = torch.load(path, map_location="cpu", weights_only=True)
         for key in ("state_dict", "model"):
             if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
                 content = content[key]
