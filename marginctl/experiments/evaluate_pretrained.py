@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,9 +22,6 @@ from marginctl.models.backbone import last_linear
 from marginctl.models.pretrained import pretrained_classifier
 from marginctl.training.ood_evaluation import AdaptedLoader, InputFormat
 from marginctl.utils.precision import device_config_for
-
-if TYPE_CHECKING:
-    pass
 
 BATCH = 32
 
