@@ -60,8 +60,6 @@ def run_trials(
             note = changed_data_note(session.folder, infos)
             if note is not None:
                 callback.message(note)
-            for remark in session.remarks:
-                callback.message(remark)
         attempts = Attempts(session, session.device, checkpoints, signals, callback, world)
         count = worker_count(session, pending, workers)
         if not count:

@@ -1,6 +1,6 @@
 """Sessions: the recipe, images and trials of one command; and that of `train`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -55,7 +55,6 @@ class Session:
     device: str
     recipe_file: Path | None = None
     data_dir: Path = Path()
-    remarks: Sequence[str] = ()  # on source models
 
     @cached_property
     def summaries(self) -> Mapping[str, ImageSummary]:
@@ -77,9 +76,11 @@ class Session:
 
     @property
     def remarks(self) -> list[str]:
-        """The lines on OOD sets that `openood` leaves out."""
+        """The lines on OOD sets that `openood` leaves out, and on classifiers left out."""
         names = self.recipe.ood if isinstance(self.recipe, EvaluatedRecipe) else ()
-        return [s for i in self.images.values() for s in expand_ood_names(names, i.name)[1]]
+        left = {t.source_model.remark for t in self.trials if t.source_model is not None}
+        ood = [s for i in self.images.values() for s in expand_ood_names(names, i.name)[1]]
+        return ood + [remark for remark in left if remark is not None]
 
     def run_dir(self, trial: Trial) -> RunDir:
         return RunDir(self.folder / trial.id)
@@ -149,7 +150,8 @@ def prepare_train(request: Request) -> Session:
     source = None
     if recipe.weights is not None:
         source = load_initial_weights(recipe.model, recipe.weights)
-        recipe = recipe.with_preparation(source.image_size, source.resizing)
+        section = recipe.data_like_source(source.image_size, source.resizing, stream=True)
+        recipe = TrainRecipe.model_validate(recipe.model_dump() | {"data": section})
     default_name = f"{recipe.data.name}-{recipe.model}"
     return Session(**session_fields(recipe, file, request, default_name, source))
 
@@ -211,5 +213,4 @@ def session_fields(
         "device": device,
         "recipe_file": file.path if file else None,
         "data_dir": data_folder,
-        "remarks": [source_model.remark] if source_model and source_model.remark else [],
     }

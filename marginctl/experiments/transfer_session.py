@@ -121,6 +121,8 @@ class TransferTrial(Trial):
 class TransferSession(Session):
     """A checked `transfer` command; nothing has been computed yet."""
 
+    skipped: tuple[str, ...] = ()
+
     @property
     def runs_folder(self) -> Path:
         """The runs folder: without the recipe's name, which may have a folder."""
@@ -143,6 +145,8 @@ class TransferSession(Session):
         self, trial: Trial, run_dir: RunDir, context: TrialContext
     ) -> TrainingResult | None:
         assert isinstance(trial, TransferTrial)
+        for line in self.skipped if trial is self.trials[0] else ():
+            context.callback.message(line)
         if trial.is_probe:
             return self._run_probe(trial, run_dir, context)
         extra = {"method": trial.transfer.method, "probe": None}
@@ -345,7 +349,7 @@ def prepare_transfer(request: Request) -> TransferSession:
         device,
         file.path if file else None,
         data_dir=data_folder,
-        remarks=skipped,
+        skipped=tuple(skipped),
     )
 
 

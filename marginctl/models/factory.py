@@ -28,9 +28,9 @@ def check_image_shape(model: ModelSpec, channels: int, image_size: int) -> None:
     """
     name, entry = model.name, model.entry
     if name not in BACKBONES:
-        from marginctl.models.backbones.external import check_external
+        from marginctl.models.backbones.external import external_feature_dim
 
-        check_external(name, channels, image_size)
+        external_feature_dim(name, channels, image_size)
     if channels < 1 or entry.channels not in (None, channels):
         advice = ": convert them to RGB, or choose a model such as 'resnet18'"
         raise RequestError(

@@ -341,10 +341,14 @@ class ImageRecipe(BaseModel):
     def data_like_source(
         self, image_size: int, resizing: Resizing, *, stream: bool
     ) -> dict[str, Any]:
-        """Return the data section that prepares files as for a source model; set values stay."""
+        """Return the data section that prepares files as for a source model; set values stay.
+
+        Args:
+            image_size: of the source model; 0 where it is unknown, and so is the preparation.
+        """
         section = self.data.model_dump(exclude_none=True)
         modes = [loading_modes(name) for name in self.grid.get("data.name", [self.data.name])]
-        if not any("stream" in mode for mode in modes):
+        if not image_size or not any("stream" in mode for mode in modes):
             return section
         load = {"load": "stream"} if stream and all("stream" in mode for mode in modes) else {}
         return {"image_size": image_size, "resizing": resizing} | load | section

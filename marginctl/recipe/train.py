@@ -6,7 +6,6 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import BaseModel, Field, field_validator
 
 from marginctl.data.images.registry import parse_ood_name
-from marginctl.data.images.resizing import Resizing
 from marginctl.models.registry import ModelSpec
 from marginctl.objectives.parsing import parse
 from marginctl.recipe.fields import STRICT, LearningRate, map_all
@@ -112,12 +111,6 @@ class TrainRecipe(EvaluatedRecipe):
     @property
     def tuned_by_default(self) -> bool:
         return True
-
-    def with_preparation(self, image_size: int, resizing: Resizing) -> Self:
-        """Return the recipe with images prepared as for published weights; 0: of unknown size."""
-        section = self.data_like_source(image_size, resizing, stream=True)
-        document = self.model_dump() | ({"data": section} if image_size else {})
-        return type(self).model_validate(document)
 
     def row_name(self, setting: Mapping[str, Any]) -> str:
         row = super().row_name(setting)

@@ -6,7 +6,6 @@ timm is an extra: it is imported only when one of its models is used.
 import functools
 import importlib
 import warnings
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -56,7 +55,7 @@ class TimmBackbone(_ExternalBackbone):
     """
 
     def __init__(self, channels: int, image_size: int, *, name: str) -> None:
-        super().__init__(timm_feature_dim(name, channels, image_size))
+        super().__init__(external_feature_dim(f"timm/{name}", channels, image_size))
         self.network = _timm_network(name, channels, image_size)
 
 
@@ -92,64 +91,45 @@ def find_library(model: str) -> Any:
     return module
 
 
-def check_external(name: str, channels: int, image_size: int) -> None:
-    """Raise RequestError for a model that the library lacks, or that gives no feature vector."""
-    library, _, model = name.partition("/")
-    if library == "timm":
-        timm_feature_dim(model, channels, image_size)
-    else:
-        _check_torchvision(model, image_size)
-
-
 @functools.cache
-def timm_feature_dim(name: str, channels: int, image_size: int) -> int:
-    """Return the length of a timm model's features for images of a shape.
+def external_feature_dim(model: str, channels: int, image_size: int) -> int:
+    """Return the length of the features of torchvision/NAME or timm/NAME for images of a shape.
 
     timm's `num_features` is the length before the last layers of some heads, so the model is run on
     torch's meta device, which computes shapes only.
+
+    Raises:
+        RequestError: the library lacks the model, or it gives no feature vector for such images.
     """
-    find_library(f"timm/{name}")
-    build = functools.partial(_timm_network, name, channels, image_size)
-    return _probe(f"timm/{name}", build, (channels, image_size, image_size), [False])
-
-
-@functools.cache
-def _check_torchvision(name: str, image_size: int) -> None:
-    find_library(f"torchvision/{name}")
-    build = functools.partial(TorchvisionBackbone, 3, image_size, name=name)
-    # both modes: auxiliary heads give more outputs in training
-    _probe(f"torchvision/{name}", build, (3, image_size, image_size), [True, False])
-
-
-def _probe(
-    name: str, build: Callable[[], nn.Module], shape: tuple[int, int, int], modes: Sequence[bool]
-) -> int:
-    """Return the length of a network's features, computed on torch's meta device."""
+    (library, _, name), _ = model.partition("/"), find_library(model)
+    is_timm = library == "timm"
+    shape = (channels if is_timm else 3, image_size, image_size)
     images = " x ".join(map(str, shape))
-    outputs = []
     try:
         with torch.device("meta"), torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about initial weights that change in later versions
-            network = build()
-            for training in modes:
-                outputs.append(network.train(training)(torch.empty(2, *shape)))
+            network = (
+                _timm_network(name, channels, image_size)
+                if is_timm
+                else TorchvisionBackbone(3, image_size, name=name)
+            )
+            # both modes of torchvision: auxiliary heads give more outputs in training
+            modes = [False] if is_timm else [True, False]
+            outputs = [network.train(training)(torch.empty(2, *shape)) for training in modes]
     except RequestError:
         raise
     except Exception as error:  # each architecture reports unsuitable images in its own way
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise RequestError(
-            f"model '{name}': does not accept images of {images} ({reason}): enlarge them, or "
+            f"model '{model}': does not accept images of {images} ({reason}): enlarge them, or "
             "choose another model"
         ) from None
+    length = getattr(network, "feature_dim", None)
     for features in outputs:
-        length = getattr(network, "feature_dim", None)
-        if (
-            not isinstance(features, Tensor)
-            or features.dim() != 2
-            or length not in (None, features.shape[1])
-        ):
+        is_vector = isinstance(features, Tensor) and features.dim() == 2
+        if not is_vector or length not in (None, features.shape[1]):
             raise RequestError(
-                f"model '{name}': does not return one feature vector for an image of {images}: "
+                f"model '{model}': does not return one feature vector for an image of {images}: "
                 "choose another model, such as 'torchvision/resnet18'"
             )
     return int(outputs[0].shape[1])

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from marginctl.errors import RequestError
-from marginctl.models.backbones.external import TimmBackbone, timm_feature_dim
+from marginctl.models.backbones.external import TimmBackbone, external_feature_dim
 from marginctl.models.factory import check_image_shape, create_backbone
 from marginctl.models.registry import ModelSpec
 
@@ -77,7 +77,7 @@ def test_torchvision_classifiers_accept_three_channels():
 
 def test_without_timm_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "timm", None)
-    timm_feature_dim.cache_clear()
+    external_feature_dim.cache_clear()
     for call in (check, create):
         assert refusal(call, "timm/resnet18", 3, 32) == (
             "model 'timm/resnet18': timm is not installed: pip install 'marginctl[timm]', or "
@@ -106,7 +106,7 @@ def test_an_unknown_timm_model_is_named_with_the_nearest():
 )
 @pytest.mark.parametrize("channels", [1, 3])
 def test_feature_dims_of_timm(name, length, channels):
-    assert timm_feature_dim(name, channels, 32) == length
+    assert external_feature_dim(f"timm/{name}", channels, 32) == length
 
 
 @needs_timm
@@ -130,7 +130,7 @@ def test_the_seed_alone_decides_the_weights():
     """Also where the feature length was probed in between."""
     found = []
     for name in ("timm/test_vit", "timm/test_vit"):
-        timm_feature_dim.cache_clear()
+        external_feature_dim.cache_clear()
         torch.manual_seed(0)
         found.append(create(name, 1, 32).state_dict())
     assert all(torch.equal(found[0][key], found[1][key]) for key in found[0])
