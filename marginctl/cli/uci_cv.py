@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from marginctl.experiments.uci_cv_execution import Outcome
     from marginctl.experiments.uci_cv_session import UciCvSession
     from marginctl.experiments.uci_cv_trial import CVTrial
-    from marginctl.results.cv_cells import Collector
+    from marginctl.results.cv_cells import Grid
 
 
 def command(
@@ -192,14 +192,14 @@ def command(
         if dry_run:
             _print_plan(session.estimate(pending, count), json=json)
             return
-        collector, outcome = _train(session, pending, count, cluster, metric, quiet=quiet)
-    comparison = compare_folds(collector.grid, collector.results, compared_with)
+        grid, outcome = _train(session, pending, count, cluster, metric, quiet=quiet)
+    comparison = compare_folds(grid, compared_with)
     failed = list(outcome.failed.values())
     answers = []
     if session.recipe.measured and not session.recipe.grid:
-        answers = fold_answers(collector.grid, collector.results, comparison)
+        answers = fold_answers(grid, comparison)
     protocol = session.recipe.protocol.model_dump()
-    report = cv_report(collector.grid, protocol, comparison, failed, answers)
+    report = cv_report(grid, protocol, comparison, failed, answers)
     print_report(report, "json" if json else report_format)
     if predictions:
         session.gather_predictions(predictions, outcome)
@@ -210,7 +210,7 @@ def command(
         if not quiet:
             log_lines([line])
     if figure and not outcome.failed:
-        draw(session, collector.grid, figure)
+        draw(session, grid, figure)
         if not quiet:
             log_lines([f"wrote {figure}"])
     if failed:
@@ -238,20 +238,20 @@ def _train(
     metric: str,
     *,
     quiet: bool,
-) -> "tuple[Collector, Outcome]":
+) -> "tuple[Grid, Outcome]":
     """Run the pending trials and show the table as it fills."""
     from marginctl.console.progress import CvProgress
     from marginctl.experiments.uci_cv_trial import total_cost
     from marginctl.papers import published_means
     from marginctl.reports.tables.cv_table import live_table
-    from marginctl.results.cv_cells import Collector
+    from marginctl.results.cv_cells import Grid
 
     rows = session.rows
-    collector = Collector(
+    grid = Grid(
         list(rows) or [d.name for d in session.datasets],
         [str(objective) for objective in session.recipe.objectives],
-        seeds=len(session.recipe.seeds),
-        published=published_means(session.recipe.paper, session.recipe.table),
+        published_means(session.recipe.paper, session.recipe.table),
+        len(session.recipe.seeds),
         skipped=session.skipped,
         settings={r: (t.dataset.name, t.setting.changed) for r, t in rows.items() if t.setting},
         row_of={trial.id: trial.row for trial in session.trials},
@@ -259,15 +259,11 @@ def _train(
         metric=metric,
     )
     with CvProgress(
-        collector,
-        total_cost(pending),
-        len(session.trials),
-        lambda: live_table(collector.grid),
-        quiet=quiet,
+        grid, total_cost(pending), len(session.trials), lambda: live_table(grid), quiet=quiet
     ) as progress:
         for line in session.warnings:
             progress.message(line)
-        return collector, session.run(workers, progress, cluster)
+        return grid, session.run(workers, progress, cluster)
 
 
 def _search(

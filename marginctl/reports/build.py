@@ -35,7 +35,7 @@ from marginctl.results.compare import (
     resolve_baselines,
     seeds_document,
 )
-from marginctl.results.cv_cells import Collector
+from marginctl.results.cv_cells import Grid
 from marginctl.results.verdict import CellVerdict, TableVerdicts, judge_table
 from marginctl.utils.text import format_setting
 
@@ -47,7 +47,7 @@ class CVReport:
     """Cross-validation runs with their tests, their table, and verdicts on published cells."""
 
     runs: CVRuns
-    collector: Collector
+    grid: Grid
     comparisons: Comparisons
     verdicts: Mapping[Place, CellVerdict]
     table: Table
@@ -55,13 +55,12 @@ class CVReport:
 
     def as_json(self) -> dict[str, Any]:
         answers = {"answers": [answer.as_json() for answer in self.answers]}
-        protocol = cv_table.cv_document(self.collector.grid, self.runs.protocol, self.comparisons)
+        protocol = cv_table.cv_document(self.grid, self.runs.protocol, self.comparisons)
         names = {"recipe": self.runs.recipe, "paper": self.runs.paper, "table": self.runs.table}
         return names | {"schema": 1, "command": "uci-cv"} | protocol | answers | {"failed": []}
 
     def records(self) -> Iterator[dict[str, Any]]:
-        grid = self.collector.grid
-        for cell in (*grid.in_order(), *grid.baseline_cells()):
+        for cell in (*self.grid.in_order(), *self.grid.baseline_cells()):
             place = (cell.dataset, cell.objective)
             numbers = (cell.mean, cell.std, cell.n)
             verdict = self.verdicts.get(place)
@@ -218,16 +217,16 @@ def build_report(
             f"--metric {metric}: none of these runs is a comparison of your own: expected --metric "
             "accuracy"
         )
-    collectors = [r.collector(metric if r.paper is None else "accuracy") for r in cv_runs]
+    grids = [r.cells(metric if r.paper is None else "accuracy") for r in cv_runs]
     cells = [training_cells(run.training_result for run in r.in_order()) for r in training_runs]
-    objectives = [c.grid.objectives for c in collectors]
+    objectives = [tuple(grid.objectives) for grid in grids]
     objectives += [tuple(dict.fromkeys(cell.objective for cell in group)) for group in cells]
     chosen = iter(resolve_baselines(objectives, baseline))
     keys = iter(_keys([r.recipe for r in cv_runs] + [r.recipe for r in training_runs]))
     by_table = {(p.compared.table.paper, p.compared.table.number): p.compared for p in published}
     cross_validation = [
-        _cv_result(r, c, next(chosen), by_table.get((r.paper or "", r.table or "")), next(keys))
-        for r, c in zip(cv_runs, collectors, strict=True)
+        _cv_result(r, grid, next(chosen), by_table.get((r.paper or "", r.table or "")), next(keys))
+        for r, grid in zip(cv_runs, grids, strict=True)
     ]
     training = [
         _training_result(r, group, next(chosen), next(keys), metric)
@@ -261,20 +260,20 @@ def _belongs(runs: CVRuns | TrainingRuns, paper: str | None, number: str | None)
 
 def _cv_result(
     runs: CVRuns,
-    collector: Collector,
+    grid: Grid,
     baseline: str,
     compared: TableVerdicts | None,
     key: str,
 ) -> CVReport:
-    comparisons = compare_folds(collector.grid, collector.results, baseline)
+    comparisons = compare_folds(grid, baseline)
     by_place = _by_place((row, objective, run) for (row, objective, _), run in runs.runs.items())
     verdicts = _verdicts(compared, by_place) if compared else {}
     title = _title(runs.recipe, runs.paper, runs.table, _protocol(runs))
     if runs.paper is None and not runs.grid:
-        answers = fold_answers(collector.grid, collector.results, comparisons)
+        answers = fold_answers(grid, comparisons)
         lines = answer_lines(answers, baseline)
         table = own_table(
-            collector.grid,
+            grid,
             comparisons,
             lines,
             by_class=True,
@@ -282,9 +281,9 @@ def _cv_result(
             title=title,
             runs=by_place,
         )
-        return CVReport(runs, collector, comparisons, verdicts, table, answers)
+        return CVReport(runs, grid, comparisons, verdicts, table, answers)
     table = cv_table.cv_table(
-        collector.grid,
+        grid,
         comparisons,
         key=key,
         title=title,
@@ -292,7 +291,7 @@ def _cv_result(
         verdicts=verdicts,
         notes=verdict_notes(compared) if compared and verdicts else (),
     )
-    return CVReport(runs, collector, comparisons, verdicts, table)
+    return CVReport(runs, grid, comparisons, verdicts, table)
 
 
 def _verdicts(

@@ -9,7 +9,7 @@ from marginctl.experiments.records import CVResult, TrainingResult
 from marginctl.metrics.registry import FOLD_METRICS, METRICS, Metric
 from marginctl.results import statistics as tests
 from marginctl.results.compare import SIGNIFICANT, Comparison, Comparisons, Interval, paired_folds
-from marginctl.results.cv_cells import Cell, CellKey, Grid
+from marginctl.results.cv_cells import Cell, Grid
 
 NEAR_CHANCE = 1.0  # percentage points above the largest class; our choice
 
@@ -68,15 +68,14 @@ class Estimate:
     is_baseline: bool = False
 
 
-def fold_estimates(grid: Grid, results: Mapping[CellKey, Sequence[CVResult]]) -> list[Estimate]:
+def fold_estimates(grid: Grid) -> list[Estimate]:
     """Return the estimates of a cross-validation row by row, those of the baselines last."""
     estimates = []
     for row in grid.datasets:
         for cell in grid.row(row):
             mean = cell.of(grid.metric).mean
             if mean is not None:
-                runs = results[row, cell.objective]
-                interval = _fold_interval(runs, grid.metric)
+                interval = _fold_interval(grid.results[row, cell.objective], grid.metric)
                 is_baseline = cell.objective in grid.baselines
                 estimates.append(Estimate(row, cell.objective, mean, interval, is_baseline))
     return estimates
@@ -90,9 +89,7 @@ def _fold_interval(runs: Sequence[CVResult], metric: str) -> Interval | None:
     return tests.corrected_interval(values, paired_folds(runs, runs, metric)[1])
 
 
-def fold_answers(
-    grid: Grid, results: Mapping[CellKey, Sequence[CVResult]], comparisons: Comparisons
-) -> list[Answer]:
+def fold_answers(grid: Grid, comparisons: Comparisons) -> list[Answer]:
     """Return the answer of each row of a cross-validation."""
     metric, answers = FOLD_METRICS[grid.metric], []
     for row in grid.datasets:
@@ -103,7 +100,7 @@ def fold_answers(
         compared = {o: c for (r, o), c in comparisons.cells.items() if r == row}
         best, other, comparison = _best(means, comparisons.baseline, compared, metric)
         first = grid.cells[row, best]
-        interval = _fold_interval(results[row, best], grid.metric)
+        interval = _fold_interval(grid.results[row, best], grid.metric)
         references = {
             c.objective: m
             for c in grid.baseline_cells()

@@ -16,7 +16,7 @@ from marginctl.papers import published_means
 from marginctl.recipe.image_recipe import ImageRecipe
 from marginctl.recipe.transfer import TransferRecipe
 from marginctl.recipe.uci_cv import BASELINES, UciCvRecipe
-from marginctl.results.cv_cells import Collector
+from marginctl.results.cv_cells import Grid
 from marginctl.results.load_run import Run, load_run
 from marginctl.runs.run_dir import digest
 from marginctl.runs.safe_read import CANDIDATES, RUN_FILES, CorruptFileError
@@ -49,7 +49,7 @@ class CVRuns:
         """Return the protocol by dotted keys, and what is tuned."""
         return {f"protocol.{k}": v for k, v in self.protocol.items()} | {"tune": self.tune}
 
-    def collector(self, metric: str = "accuracy") -> Collector:
+    def cells(self, metric: str) -> Grid:
         """Return the cells, rows and columns in the recipe's order and others after them."""
         results = [run.cv_result for run in self.runs.values()]
         recipe = next(iter(self.runs.values())).recipe
@@ -72,18 +72,17 @@ class CVRuns:
             for setting in every
             if (name := row_name(dataset, setting)) in names
         }
-        collector = Collector(
+        cells = Grid(
             list(settings) or datasets,
             objectives,
-            seeds=1,
-            published={} if self.grid else published,
+            {} if self.grid else published,
             settings=settings,
             row_of={run.result.trial: row for (row, _, _), run in self.runs.items()},
             baselines=[name for name in BASELINES if name in methods],
             metric=metric,
         )
-        collector.add_all(results)
-        return collector
+        cells.add_all(results)
+        return cells
 
 
 def _in_order(names: set[str], order: Iterable[str]) -> list[str]:

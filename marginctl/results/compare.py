@@ -117,13 +117,9 @@ def resolve_baselines(
     return [resolve_baseline(t, requested if name in t else None) for t in tables]
 
 
-def compare_folds(
-    grid: Grid, results: Mapping[CellKey, Sequence[CVResult]], baseline: str
-) -> Comparisons:
-    """Run every test that the cells of a grid allow.
-
-    `results` of each cell are one for each seed, in the order of the seeds.
-    """
+def compare_folds(grid: Grid, baseline: str) -> Comparisons:
+    """Run every test that the cells of a grid allow."""
+    results = grid.results
     others = [o for o in grid.objectives if o != baseline]
     overlapping = any(sum(r.tested[0]) > r.rows for cell in results.values() for r in cell)
     comparisons = Comparisons(baseline, overlapping=overlapping)

@@ -9,7 +9,7 @@ from marginctl.metrics.registry import FOLD_METRICS
 from marginctl.reports.figures.seed_groups import Omissions, SeedTable, seeds_text
 from marginctl.reports.figures.style import COLORS, legend_text
 from marginctl.results.answers import Estimate, fold_estimates
-from marginctl.results.cv_cells import Collector
+from marginctl.results.cv_cells import Grid
 from marginctl.results.statistics import mean_interval
 
 ROW_HEIGHT, HEAD, WIDTH = 0.28, 0.9, 6.4  # inches
@@ -31,12 +31,11 @@ def comparison(table: SeedTable, omissions: Omissions) -> Figure | None:
     return _draw(estimates, table.title, f"test {metric.heading}", caption)
 
 
-def fold_comparison(collector: Collector, title: str) -> Figure | None:
+def fold_comparison(grid: Grid, title: str) -> Figure | None:
     """Return the dot plot of a cross-validation, with scikit-learn's baselines as squares."""
-    metric = FOLD_METRICS[collector.grid.metric]
-    estimates = fold_estimates(collector.grid, collector.results)
+    metric = FOLD_METRICS[grid.metric]
     caption = "95 % interval of the mean over the folds (corrected resampled t)"
-    return _draw(estimates, title, metric.heading, caption)
+    return _draw(fold_estimates(grid), title, metric.heading, caption)
 
 
 def _draw(estimates: Sequence[Estimate], title: str, axis: str, caption: str) -> Figure | None:

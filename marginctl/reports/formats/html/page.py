@@ -143,7 +143,7 @@ def _pictures(result: CVReport | TrainingReport) -> tuple[Picture, ...]:
                     Path(folder),
                     ["comparison"],
                     "svg",
-                    result.collector.grid.metric,
+                    result.grid.metric,
                 )
             path = Path(folder) / "ranks.svg"
             with contextlib.suppress(RequestError):
