@@ -8,9 +8,8 @@ from matplotlib.figure import Figure
 from marginctl.metrics.registry import FOLD_METRICS
 from marginctl.reports.figures.seed_groups import Omissions, SeedTable, seeds_text
 from marginctl.reports.figures.style import COLORS, legend_text
-from marginctl.results.answers import Estimate, fold_estimates
+from marginctl.results.answers import Estimate, fold_estimates, seed_estimates
 from marginctl.results.cv_cells import Grid
-from marginctl.results.statistics import mean_interval
 
 ROW_HEIGHT, HEAD, WIDTH = 0.28, 0.9, 6.4  # inches
 MAX_METHODS = 200  # in one figure
@@ -21,14 +20,10 @@ def comparison(table: SeedTable, omissions: Omissions) -> Figure | None:
     if len({group.objective for group in table.groups}) < 2:
         omissions.add("one objective: nothing to compare")
         return None
-    metric, estimates = table.metric, []
-    for group in table.groups:
-        values = metric.values(run.training_result for run in group.runs)
-        if values:
-            mean = sum(values) / len(values)
-            estimates.append(Estimate(group.row, group.objective, mean, mean_interval(values)))
+    metric = table.metric
+    results = (run.training_result for group in table.groups for run in group.runs)
     caption = f"95 % interval of the mean over the seeds, {seeds_text(table.groups)}"
-    return _draw(estimates, table.title, f"test {metric.heading}", caption)
+    return _draw(seed_estimates(results, metric), table.title, f"test {metric.heading}", caption)
 
 
 def fold_comparison(grid: Grid, title: str) -> Figure | None:
