@@ -1,13 +1,9 @@
 """Attempt a trial in this process: take its lock, and load or compute its result."""
 
-import contextlib
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from marginctl.experiments.records import TrainingResult, parse_training_info
 from marginctl.experiments.run_trial import Callback, CheckpointPolicy, Signals, TrialContext
@@ -17,7 +13,7 @@ from marginctl.experiments.training_trial import Trial
 from marginctl.runs.run_dir import RunDir, SavedResult
 from marginctl.runs.safe_read import CorruptFileError, read_text
 from marginctl.training.resource_errors import one_line_errors
-from marginctl.utils.device import usable_cores, world_size
+from marginctl.utils.device import torch_threads, usable_cores, world_size
 from marginctl.utils.distributed import World
 from marginctl.utils.precision import device_config_for
 
@@ -77,7 +73,7 @@ class Attempts:
         context = TrialContext(device_config, self.checkpoints, self.signals, self.callback, world)
         with (
             one_line_errors(trial, trial.recipe.train, self.device),
-            _torch_threads(trial_threads(session) if session.runs_in_workers(trial) else None),
+            torch_threads(trial_threads(session) if session.runs_in_workers(trial) else None),
         ):
             return session.run_trial(trial, run_dir, context)
 
@@ -92,16 +88,6 @@ def trial_threads(session: Session) -> int | None:
     if session.device != "cpu" or trials < 2 or world_size() > 1:
         return None
     return None if "OMP_NUM_THREADS" in os.environ else max(1, usable_cores() // trials)
-
-
-@contextlib.contextmanager
-def _torch_threads(count: int | None) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count or before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _update_saved(

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from scipy.special import ndtri
 
-from marginctl.crossval.nested_cv import train_tuned
+from marginctl.crossval.nested_cv import train_and_choose
 from marginctl.crossval.search_space import column_candidates
 from marginctl.crossval.stack import StackTuning, build_stacks
 from marginctl.crossval.stacked_trainer import train_stack
@@ -72,7 +72,7 @@ def marked(
             (stack,) = build_stacks(
                 data, parse("soft"), TUNED, repetition, StackTuning(candidates, 3)
             )
-            result = train_tuned(stack, "cpu", lambda cost: None).result
+            result = train_and_choose(stack, "cpu", lambda cost: None).result
             shape = (TUNED.repeats, TUNED.folds)
             collector.add(
                 cv_result(
