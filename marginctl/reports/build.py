@@ -269,28 +269,14 @@ def _cv_result(
     by_place = _by_place((row, objective, run) for (row, objective, _), run in runs.runs.items())
     verdicts = _verdicts(compared, by_place) if compared else {}
     title = _title(runs.recipe, runs.paper, runs.table, _protocol(runs))
+    options: dict[str, Any] = {"key": key, "title": title, "runs": by_place}
     if runs.paper is None and not runs.grid:
         answers = fold_answers(grid, comparisons)
         lines = answer_lines(answers, baseline)
-        table = own_table(
-            grid,
-            comparisons,
-            lines,
-            by_class=True,
-            key=key,
-            title=title,
-            runs=by_place,
-        )
+        table = own_table(grid, comparisons, lines, by_class=True, **options)
         return CVReport(runs, grid, comparisons, verdicts, table, answers)
-    table = cv_table.cv_table(
-        grid,
-        comparisons,
-        key=key,
-        title=title,
-        runs=by_place,
-        verdicts=verdicts,
-        notes=verdict_notes(compared) if compared and verdicts else (),
-    )
+    notes = verdict_notes(compared) if compared and verdicts else ()
+    table = cv_table.cv_table(grid, comparisons, verdicts=verdicts, notes=notes, **options)
     return CVReport(runs, grid, comparisons, verdicts, table)
 
 

@@ -14,10 +14,17 @@ from marginctl.reports.tables.cv_table import (
     best_text,
     cv_document,
     cv_table,
-    footnote_marks,
     format_value,
+    metric_cell,
 )
-from marginctl.reports.tables.table import Cell, Report, Row, Table, flat_record, number_range
+from marginctl.reports.tables.table import (
+    Cell,
+    Report,
+    Table,
+    flat_record,
+    number_range,
+    table_of_texts,
+)
 from marginctl.results.answers import Answer
 from marginctl.results.collect import Run
 from marginctl.results.compare import Comparisons
@@ -70,20 +77,13 @@ def own_table(
         if any(cell.is_measured for cell in grid.row(row))
     ]
     classes = [t for row in grid.datasets for t in _class_tables(grid, row)] if by_class else []
-    by_data_set = cv_table(grid, comparisons, **options)
+    table, details = cv_table(grid, comparisons, **options), (*per_row, *classes)
+    budgets = budget_notes([cell.candidates for cell in grid.in_order()], "inner folds")
+    notes = (*budgets, *table.notes)
     if len(grid.datasets) == 1 and per_row:
-        first = per_row[0]
-        notes = (*_own_notes(grid), *by_data_set.notes)
-        return replace(
-            first,
-            key=by_data_set.key,
-            title=by_data_set.title,
-            notes=notes,
-            answers=tuple(answers),
-            details=tuple(classes),
-        )
-    notes = (*_own_notes(grid), *by_data_set.notes)
-    return replace(by_data_set, answers=tuple(answers), notes=notes, details=(*per_row, *classes))
+        table = replace(per_row[0], key=table.key, title=table.title)
+        details = tuple(classes)
+    return replace(table, answers=tuple(answers), notes=notes, details=details)
 
 
 def method_table(
@@ -99,35 +99,16 @@ def method_table(
     names = [grid.metric, *(name for name in FOLD_METRICS if name != grid.metric)]
     cells = grid.row(row)
     best = {name: best_text([c.of(name).mean for c in cells], FOLD_METRICS[name]) for name in names}
-    rows = []
+    rows: list[list[str | Cell]] = []
     for cell in cells:
-        place = (row, cell.objective)
-        comparison = comparisons.cells.get(place)
-        shown = []
-        for name in names:
-            metric, value = FOLD_METRICS[name], cell.of(name)
-            text = format_value(value.mean, metric)
-            first = name == grid.metric
-            std = f" ± {format_value(value.std, metric)}" if first and value.std is not None else ""
-            shown.append(
-                Cell(
-                    text + std,
-                    best=text == best[name],
-                    footnotes=footnote_marks(cell, comparison) if first else "",
-                    remark=cell.note if first else None,
-                    runs=(runs or {}).get(place, ()) if first else (),
-                )
-            )
-        rows.append(Row(cell.objective, (*shown, Cell(str(cell.n)))))
-    return Table(
-        key=row,
-        title="",
-        caption=_own_caption(grid, row),
-        label_heading="method",
-        columns=(*(FOLD_METRICS[name].short_heading for name in names), "n"),
-        rows=tuple(rows),
-        code_headings=False,
-    )
+        first = FOLD_METRICS[grid.metric]
+        shown = [metric_cell(cell, first, best[grid.metric], comparisons, runs or {}, {})]
+        for name in names[1:]:
+            text = format_value(cell.of(name).mean, FOLD_METRICS[name])
+            shown.append(Cell(text, best=text == best[name]))
+        rows.append([cell.objective, *shown, str(cell.n)])
+    headings = [FOLD_METRICS[name].short_heading for name in names]
+    return table_of_texts(_own_caption(grid, row), ["method", *headings, "n"], rows, key=row)
 
 
 def _class_tables(grid: Grid, row: str) -> Iterator[Table]:
@@ -154,7 +135,3 @@ def _own_caption(grid: Grid, row: str) -> str:
     else:
         over = f"mean over n = {n} folds, of {label} with the standard deviation"
     return f"{row}: {over}; best per column in bold."
-
-
-def _own_notes(grid: Grid) -> list[str]:
-    return budget_notes([cell.candidates for cell in grid.in_order()], "inner folds")

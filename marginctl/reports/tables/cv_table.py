@@ -98,24 +98,22 @@ def cv_table(
     The baselines of scikit-learn are the last columns.
     """
     metric, rows = FOLD_METRICS[grid.metric], []
+    columns = (*grid.objectives, *grid.baselines)
     for dataset in grid.datasets:
-        columns = (*grid.objectives, *grid.baselines)
-        cells = [grid.cells.get((dataset, o)) for o in columns]
-        best = best_text((c.of(grid.metric).mean for c in cells if c), metric)
-        if any(cells):
-            shown = (
-                None
-                if c is None
-                else _cell(c, metric, best, comparisons, runs or {}, verdicts or {})
-                for c in cells
-            )
-            rows.append(Row(dataset, tuple(shown)))
+        cells = grid.row(dataset)
+        best = best_text((c.of(grid.metric).mean for c in cells), metric)
+        shown = {
+            c.objective: metric_cell(c, metric, best, comparisons, runs or {}, verdicts or {})
+            for c in cells
+        }
+        if shown:
+            rows.append(Row(dataset, tuple(map(shown.get, columns))))
     return Table(
         key=key,
         title=title,
         caption=_caption(grid) if grid.cells else "",
         label_heading="data set",
-        columns=(*grid.objectives, *grid.baselines),
+        columns=columns,
         rows=(*rows, *_feet(grid)),
         notes=(
             *_chosen_most(grid),
@@ -142,7 +140,7 @@ def live_table(grid: Grid) -> RichTable:
     return table
 
 
-def _cell(
+def metric_cell(
     cell: cv_cells.Cell,
     metric: Metric,
     best: str | None,
@@ -150,6 +148,7 @@ def _cell(
     runs: Mapping[Place, tuple[Run, ...]],
     verdicts: Mapping[Place, CellVerdict],
 ) -> Cell:
+    """Return mean and standard deviation of a metric, marked where they are the best ones."""
     place = (cell.dataset, cell.objective)
     comparison = comparisons.cells.get(place) if comparisons else None
     compared = verdicts.get(place)
@@ -159,21 +158,15 @@ def _cell(
     return Cell(
         format_value(value.mean, metric) + std,
         best=format_value(value.mean, metric) == best,
-        footnotes=footnote_marks(cell, comparison),
+        footnotes=(UNTRAINED if cell.untrained else "")
+        + (DIVERGED if cell.diverged else "")
+        + (COLLAPSED if cell.collapsed else "")
+        + DIRECTIONS[comparison.direction if comparison else 0],
         below=f"{cell.paper.mean:.2f} ± {cell.paper.std:.2f}" if cell.paper else "",
         below_footnotes=SYMBOLS[compared.verdict] if compared else "",
         verdict=compared.verdict if compared else None,
         remark="; ".join(filter(None, remarks)) or None,
         runs=runs.get(place, ()),
-    )
-
-
-def footnote_marks(cell: cv_cells.Cell, comparison: Comparison | None) -> str:
-    return (
-        (UNTRAINED if cell.untrained else "")
-        + (DIVERGED if cell.diverged else "")
-        + (COLLAPSED if cell.collapsed else "")
-        + DIRECTIONS[comparison.direction if comparison else 0]
     )
 
 
