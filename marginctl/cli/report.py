@@ -13,9 +13,7 @@ from marginctl.errors import RequestError
 from marginctl.reports.figures.registry import FIGURES
 
 if TYPE_CHECKING:
-    from marginctl.reports.build import RunsReport
     from marginctl.reports.tables.table import Report
-    from marginctl.results.collect import Collected
 
 
 def command(
@@ -138,9 +136,28 @@ def command(
     shown = explain_cell(_canonical(explain), report) if explain else report
     _print(shown, report_format, output)
     if figure:
-        _draw_ranks(report, figure)
+        from marginctl.reports.figures.critical_difference import draw
+
+        results = report.cross_validation
+        if len(results) != 1:
+            recipes = ", ".join(result.runs.recipe for result in results) or "none"
+            raise RequestError(
+                f"--figure: {len(results)} tables ({recipes}): expected one: name its folder as "
+                "RUNS"
+            )
+        draw(results[0].comparisons, figure)
+        log_lines([f"wrote {figure}"])
     if figures:
-        _draw_figures(report, collected, figures, kind or [], figure_format or "png", metric)
+        from marginctl.reports.figures.draw import draw_figures
+
+        drawn = replace(
+            collected,
+            cv_runs=[result.runs for result in report.cross_validation],
+            training_runs=[result.runs for result in report.training],
+        )
+        written, skipped = draw_figures(drawn, figures, kind or [], figure_format or "png", metric)
+        log_lines([f"wrote {path}" for path in written])
+        log_lines([f"figure omitted: {line}" for line in skipped])
     if not explain and not report.tables:
         log_lines(["no finished runs found"])
 
@@ -168,41 +185,6 @@ def _print(shown: "Report | list[str]", report_format: str, output: Path | None)
         else:
             print_lines(shown)
     log_lines(messages)
-
-
-def _draw_ranks(report: "RunsReport", figure: Path) -> None:
-    from marginctl.console.progress import log_lines
-    from marginctl.reports.figures.critical_difference import draw
-
-    results = report.cross_validation
-    if len(results) != 1:
-        recipes = ", ".join(result.runs.recipe for result in results) or "none"
-        raise RequestError(
-            f"--figure: {len(results)} tables ({recipes}): expected one: name its folder as RUNS"
-        )
-    draw(results[0].comparisons, figure)
-    log_lines([f"wrote {figure}"])
-
-
-def _draw_figures(
-    report: "RunsReport",
-    collected: "Collected",
-    folder: Path,
-    kinds: list[str],
-    figure_format: str,
-    metric: str,
-) -> None:
-    from marginctl.console.progress import log_lines
-    from marginctl.reports.figures.draw import draw_figures
-
-    shown = replace(
-        collected,
-        cv_runs=[result.runs for result in report.cross_validation],
-        training_runs=[result.runs for result in report.training],
-    )
-    written, skipped = draw_figures(shown, folder, kinds, figure_format, metric)
-    log_lines([f"wrote {path}" for path in written])
-    log_lines([f"figure omitted: {line}" for line in skipped])
 
 
 def _diff(folders: list[Path]) -> "Report":

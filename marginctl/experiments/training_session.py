@@ -93,10 +93,6 @@ class Session:
         rounds = [(1, train.epochs, count), *tuning_cost(trial, count)]
         return sum(n * epochs * -(-size // train.batch_size) for n, epochs, size in rounds)
 
-    def pending_steps(self) -> dict[str, int]:
-        """Return the steps of each unfinished trial, by its id."""
-        return {trial.id: self.steps(trial) for trial in self.unfinished()}
-
     def runs_in_workers(self, trial: Trial) -> bool:
         """Return whether the trial may run in a worker process, next to others."""
         return True
