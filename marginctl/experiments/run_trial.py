@@ -420,7 +420,7 @@ class TrialRunner:
                 )
             assert self._metrics is not None
             state = latest[1] | {"metrics": json.dumps(self._metrics.lines)}
-            checkpoint.replace_all(folder, checkpoint.LAST, state)
+            checkpoint.save(folder, checkpoint.LAST, state["step"], state, keep=0)
         trainer.load_weights(world.broadcast_object(state))
         device_config = self._device_config
         batches = make_loader(
