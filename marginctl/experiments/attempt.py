@@ -106,7 +106,10 @@ def _update_saved(
     except CorruptFileError:
         intact = False
     if not intact:
-        run_dir.start(session.run_info(trial) | environment | result.chosen_record)
+        info = session.run_info(trial) | environment
+        if result.chosen is not None:
+            info["chosen_objective"] = result.chosen.rpartition(", lr=")[0]
+        run_dir.start(info)
     setting = dict(trial.setting)
     if intact and (result.row, result.setting) == (trial.row, setting):
         return result

@@ -238,13 +238,6 @@ class TrainingResult(Result):
         return self
 
     @property
-    def chosen_record(self) -> dict[str, Any]:
-        """What run.json has of the chosen candidate: the objective that was trained."""
-        if self.chosen is None:
-            return {}
-        return {"chosen_objective": self.chosen.rpartition(", lr=")[0]}
-
-    @property
     def kappa(self) -> float | None:
         """Return the mean kappa* over the test images, None if the objective has none."""
         kappa = ((self.state or {}).get("optimal_scale") or {}).get("mean")

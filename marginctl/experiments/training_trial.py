@@ -51,6 +51,7 @@ class Trial:
         if self.reference is not None:
             train["reference_run"] = self.reference.weights  # wherever its folder is
         ood = [[dataset.group, dataset.digest] for dataset in self.ood]
+        fraction, tuned = recipe.data.val_fraction, recipe.tune is not None
         return {
             "task": recipe.task,
             "data": self.data,
@@ -61,22 +62,14 @@ class Trial:
             "train": train,
             "seed": self.seed,
             "numerics": NUMERICS,
-            **self._validation_identity,
+            **({} if fraction is None else {"val_fraction": fraction}),
+            # whatever tuning chooses
+            **({"tune": [c.candidate_name for c in self.candidates]} if tuned else {}),
             **({"plugins": sorted(plugins)} if plugins else {}),
             **({"ood": ood} if ood else {}),
             **({"pairs": [pairs.digest for pairs in self.pairs]} if self.pairs else {}),
             **self._source_identity,
         }
-
-    @property
-    def _validation_identity(self) -> dict[str, Any]:
-        """What the identity has of validation and tuning, whatever tuning chooses."""
-        identity: dict[str, Any] = {}
-        if self.recipe.data.val_fraction is not None:
-            identity["val_fraction"] = self.recipe.data.val_fraction
-        if self.recipe.tune is not None:
-            identity["tune"] = [candidate.candidate_name for candidate in self.candidates]
-        return identity
 
     @property
     def is_baseline(self) -> bool:

@@ -84,10 +84,9 @@ def run_cv_trials(
     if note is not None:
         callback.message(note)
     workers = max(1, min(workers, sum(len(group[0].stacks) for group in pending)))
-    executor: StackExecutor = cluster or (
+    run.executor = executor = cluster or (
         SerialExecutor(callback.progress) if workers == 1 else ProcessExecutor(workers)
     )
-    run.executor = executor
     finished = False
     try:
         while pending or run.futures or run.locked:
@@ -99,7 +98,9 @@ def run_cv_trials(
                     run.collect(future)
             elif run.locked:
                 time.sleep(0.2)
-                run.check_locked()
+                waiting, run.locked = run.locked, []
+                for shared in _groups(waiting):  # takes their results, or starts those left
+                    run.start(shared, announce=False)
             callback.progress(executor.completed_cost())
         finished = True
     finally:
@@ -107,7 +108,8 @@ def run_cv_trials(
             _exit_on_next_signal()
             executor.cancel()
         executor.shutdown()
-        run.unlock_all()
+        for group, _ in run.futures.values():
+            group.unlock()
     return run.outcome
 
 
@@ -118,23 +120,19 @@ def _exit_on_next_signal() -> None:
         signal.signal(signal.SIGTERM, lambda *_: os._exit(143))
 
 
+@dataclass
 class _Run:
     """The state of one `run_cv_trials`."""
 
-    def __init__(
-        self,
-        folder: Path,
-        device: str,
-        callback: Callback,
-        recipe: dict[str, Any],
-        files: frozenset[str],
-    ) -> None:
-        self.folder, self.device, self.callback = folder, device, callback
-        self.recipe, self.files = recipe, files
-        self.executor: StackExecutor = SerialExecutor(callback.progress)
-        self.outcome = Outcome()
-        self.futures: dict[Future[Any], tuple[_Group, int]] = {}
-        self.locked: list[CVTrial] = []  # by other processes
+    folder: Path
+    device: str
+    callback: Callback
+    recipe: dict[str, Any]
+    files: frozenset[str]
+    executor: StackExecutor = field(init=False)
+    outcome: Outcome = field(default_factory=Outcome)
+    futures: dict[Future[Any], tuple[_Group, int]] = field(default_factory=dict)
+    locked: list[CVTrial] = field(default_factory=list)  # by other processes
 
     def load(self, trial: CVTrial) -> bool:
         """Take a saved result; return False, with the reason as a message, if it is unusable."""
@@ -241,16 +239,6 @@ class _Run:
             arrays = {name: [stack.arrays[name] for stack in group.stacks] for name in names}
             write_arrays(folder / NETWORKS, arrays)
         return {DIGEST_KEYS[name]: file_digest(folder / name) for name in trial.files(self.files)}
-
-    def check_locked(self) -> None:
-        """Read the results of trials that other processes held; start those they have left."""
-        waiting, self.locked = self.locked, []
-        for group in _groups(waiting):
-            self.start(group, announce=False)
-
-    def unlock_all(self) -> None:
-        for group, _ in self.futures.values():
-            group.unlock()
 
     def _add(self, trial: CVTrial, result: CVResult, *, reused: bool) -> None:
         self.outcome.results[trial] = result
