@@ -3,13 +3,14 @@
 import math
 import time
 from dataclasses import replace
+from functools import partial
 from typing import Annotated
 
 from pydantic import Field
 
 from marginctl.bench import throughput
 from marginctl.bench.timing import Context, Count, Result, Settings, Skipped, full_range, timed
-from marginctl.bench.train import noise_images
+from marginctl.bench.train import noise_images, noise_recipe
 from marginctl.crossval.stack import Stack, build_stacks
 from marginctl.crossval.stacked_trainer import train_stack
 from marginctl.data.paths import default_data_dir
@@ -17,7 +18,6 @@ from marginctl.data.tabular.uci import load_uci
 from marginctl.errors import RequestError
 from marginctl.objectives.parsing import parse_preset
 from marginctl.objectives.presets import PRESETS
-from marginctl.recipe.train import TrainRecipe
 from marginctl.recipe.uci_cv import Protocol
 from marginctl.training.trainer import Trainer
 from marginctl.utils.precision import device_config_for
@@ -79,19 +79,6 @@ def check_gpu(device: str) -> None:
         )
 
 
-def _recipe(model: str, precision: str, batch_size: int, option: str | None = None) -> TrainRecipe:
-    train = {"precision": precision, "batch_size": batch_size} | ({option: True} if option else {})
-    return TrainRecipe.model_validate(
-        {
-            "task": "train",
-            "data": {"augment": "random-crop-flip"},
-            "model": model,
-            "optim": {"lr": 0.01},
-            "train": train,
-        }
-    )
-
-
 def _compare(result: Result, settings: GpuSettings, context: Context, option: str | None) -> None:
     """Compare the presets' weights after some steps with the CPU's, trained without the option."""
     label = "difference from the CPU" + (f" with {option}" if option else "")
@@ -113,7 +100,8 @@ def _difference(preset: str, device: str, option: str | None) -> float:
     spec = parse_preset(preset).spec
     weights = []
     for place, used in ((device, option), ("cpu", None)):
-        recipe = _recipe("mlp:width=16", "fp32", BATCH_SIZE, used)
+        train = {"precision": "fp32", "batch_size": BATCH_SIZE, **({used: True} if used else {})}
+        recipe = noise_recipe("mlp:width=16", **train)
         trainer = Trainer(recipe, spec, images, 0, device_config_for(place, "fp32"))
         trainer.run_epoch(lambda: None)
         modules = (trainer.model, trainer.objective)
@@ -134,9 +122,13 @@ def _time_epochs(result: Result, settings: GpuSettings, context: Context) -> Non
     for model in settings.models:
         plain, *timings = (
             throughput.time_training(
-                _recipe(model, "auto", 128, option), images, device_config, settings.rounds, seconds
+                noise_recipe(model, precision="auto", batch_size=128, **chosen),
+                images,
+                device_config,
+                settings.rounds,
+                seconds,
             )
-            for option in (None, *OPTIONS)
+            for chosen in ({}, *({option: True} for option in OPTIONS))
         )
         throughput.add_measurements(result, model, plain, settings.images, device_config)
         context.report(f"{model}: {plain.epoch:.2f} s per epoch")
@@ -163,7 +155,7 @@ def _time_stacks(result: Result, settings: GpuSettings, context: Context) -> Non
                 for column in TABLE1
                 for stack in build_stacks(dataset, column, shortened, seed=0)
             ]
-            seconds.append(timed(lambda s=stacks: _train(s, context.device), context.device))  # type: ignore[misc]
+            seconds.append(timed(partial(_train, stacks, context.device), context.device))
         result.add(f"Table I, {name}", seconds[1:], "s", spread=full_range)
         context.report(f"Table I, {name}: {seconds[1]:.1f} s")
 

@@ -53,12 +53,9 @@ class StackedLayer:
         self.bias = weights[f"bias{i}"].unsqueeze(1)  # (S', 1, out)
         self.weight_gradient = gradients[f"weight{i}"]
         self.bias_gradient = gradients[f"bias{i}"].unsqueeze(1)
-        self._before = (
-            _StackedBatchNorm(weights, gradients, running, i) if norm == "before-relu" else None
-        )
-        self._after = (
-            _StackedBatchNorm(weights, gradients, running, i) if norm == "after-relu" else None
-        )
+        made = None if norm == "none" else _StackedBatchNorm(weights, gradients, running, i)
+        self._before = made if norm == "before-relu" else None
+        self._after = made if norm == "after-relu" else None
         self._relu = relu
 
     def forward_train(self, x: Tensor, rows: BatchRows) -> Tensor:
