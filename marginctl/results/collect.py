@@ -4,7 +4,7 @@ import gc
 import itertools
 import json
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from marginctl.runs.run_dir import digest
 from marginctl.runs.safe_read import CANDIDATES, RUN_FILES, CorruptFileError
 from marginctl.utils.text import printable
 
-__all__ = ["CVRuns", "Collected", "Run", "TrainingRuns", "collect", "run_folders"]
+__all__ = ["CVRuns", "Collected", "Run", "TrainingRuns", "collect", "load_runs", "run_folders"]
 
 CellSeed = tuple[str, str, int]  # row, objective and seed
 
@@ -151,7 +151,7 @@ class Collected:
         return [run for table in self.tables for run in table.runs.values()]
 
 
-def collect(folders: Iterable[Path], load: Callable[[str], Run] = load_run) -> Collected:
+def collect(folders: Iterable[Path]) -> Collected:
     """Load every run directory below some folders, in an order that does not depend on the disk.
 
     Raises:
@@ -161,11 +161,8 @@ def collect(folders: Iterable[Path], load: Callable[[str], Run] = load_run) -> C
     grouping = _Grouping(problems)
     gc.disable()  # records have no cycles, and there are many objects to search
     try:
-        for folder in run_folders(folders, problems):
-            try:
-                grouping.add(load(folder))
-            except CorruptFileError as error:
-                problems.append(printable(f"{folder}: {error}: skipped"))
+        for run in load_runs(folders, problems):
+            grouping.add(run)
     finally:
         gc.enable()
     collected = Collected(
@@ -176,6 +173,15 @@ def collect(folders: Iterable[Path], load: Callable[[str], Run] = load_run) -> C
     for table in collected.tables:
         _keep_newest_data(table.runs, problems)
     return collected
+
+
+def load_runs(folders: Iterable[Path], problems: list[str]) -> Iterator[Run]:
+    """Yield every finished run below some folders; `problems` gets a message for the others."""
+    for folder in run_folders(folders, problems):
+        try:
+            yield load_run(folder)
+        except CorruptFileError as error:
+            problems.append(printable(f"{folder}: {error}: skipped"))
 
 
 class _Grouping:
