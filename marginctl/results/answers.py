@@ -9,7 +9,7 @@ from marginctl.experiments.records import TrainingResult
 from marginctl.metrics.registry import FOLD_METRICS, METRICS, Metric
 from marginctl.results import statistics as tests
 from marginctl.results.compare import SIGNIFICANT, Comparison, Comparisons, Interval, paired_folds
-from marginctl.results.cv_cells import Grid
+from marginctl.results.cv_cells import Grid, known_values
 
 NEAR_CHANCE = 1.0  # percentage points above the largest class; our choice
 
@@ -87,9 +87,8 @@ def fold_estimates(grid: Grid) -> list[Estimate]:
                 continue
             n, counted, interval = cell.test_rows, "test row", None
             if not cell.fixed:
-                values = [v for r in runs for repeat in r.values(metric) for v in repeat]
-                known = [value for value in values if value is not None]
-                interval = tests.corrected_interval(known, paired_folds(runs, runs, metric)[1])
+                values, ratio = known_values(runs, metric), paired_folds(runs, runs, metric)[1]
+                interval = tests.corrected_interval(values, ratio)
                 n, counted = cell.n, "fold"
             place = (row, cell.objective, mean, interval, n, counted)
             estimates.append(Estimate(*place, cell.objective in grid.baselines))

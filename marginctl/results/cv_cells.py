@@ -5,7 +5,7 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -14,16 +14,9 @@ from marginctl.metrics.registry import FOLD_METRICS
 from marginctl.objectives.parts import two_class_remark, untrainable_reason
 from marginctl.papers import PublishedMean
 from marginctl.recipe.uci_cv import BASELINES
-from marginctl.results.statistics import DECIMALS
+from marginctl.results.statistics import DECIMALS, MeanStd, mean_and_std
 
 CellKey = tuple[str, str]  # row and objective, or baseline
-
-
-class MeanStd(NamedTuple):
-    """A mean and a standard deviation with ddof 1; None where no value, or a single one, is."""
-
-    mean: float | None
-    std: float | None
 
 
 @dataclass(frozen=True)
@@ -81,7 +74,7 @@ class Cell:
 
 def cell(row: str, results: Sequence[CVResult], paper: PublishedMean | None) -> Cell:
     """Return the cell of the results of one row and objective, one for each seed."""
-    accuracies = [a for result in results for repeat in result.accuracies for a in repeat]
+    accuracies = known_values(results, "accuracy")
     first = results[0]
     spec = None if first.objective in BASELINES else first.parsed_objective.spec
     inner = [r.inner_accuracy for r in results if r.inner_accuracy is not None]
@@ -103,7 +96,11 @@ def cell(row: str, results: Sequence[CVResult], paper: PublishedMean | None) -> 
         diverged=sum(len(result.diverged) for result in results),
         collapsed=sum(len(result.collapsed) for result in results),
         chosen=tuple((candidate, n) for candidate, n in chosen.most_common() if n),
-        metrics={name: _mean_std(results, name) for name in FOLD_METRICS if first.values(name)},
+        metrics={
+            name: mean_and_std(known_values(results, name))
+            for name in FOLD_METRICS
+            if first.values(name)
+        },
         candidates=first.candidates,
         inner_accuracy=statistics.fmean(inner) if inner else None,
         fixed=first.split == "fixed",
@@ -114,12 +111,9 @@ def cell(row: str, results: Sequence[CVResult], paper: PublishedMean | None) -> 
     )
 
 
-def _mean_std(results: Sequence[CVResult], metric: str) -> MeanStd:
-    values = [v for r in results for repeat in r.values(metric) for v in repeat if v is not None]
-    return MeanStd(
-        statistics.fmean(values) if values else None,
-        statistics.stdev(values) if len(values) > 1 else None,
-    )
+def known_values(results: Iterable[CVResult], metric: str) -> list[float]:
+    """Return the values of a metric of all folds that define it."""
+    return [v for r in results for repeat in r.values(metric) for v in repeat if v is not None]
 
 
 @dataclass

@@ -2,7 +2,6 @@
 
 import enum
 import math
-import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,7 +10,7 @@ from marginctl.papers import PublishedTable
 from marginctl.papers.published import CellKey, PublishedValue, Quantity
 from marginctl.results.load_run import Run
 from marginctl.results.match_published import Differences, Match, match_runs
-from marginctl.results.statistics import student_quantile
+from marginctl.results.statistics import mean_and_std, student_quantile
 from marginctl.utils.text import format_setting
 
 
@@ -117,9 +116,7 @@ def _cell_verdict(
     key: CellKey, value: PublishedValue | None, quantity: Quantity, match: Match | None
 ) -> CellVerdict:
     numbers = match.numbers if match else ()
-    n = len(numbers)
-    mean = statistics.fmean(numbers) if n else None
-    std = statistics.stdev(numbers) if n > 1 else None
+    n, (mean, std) = len(numbers), mean_and_std(numbers)
     runs, differing = (match.runs, match.differences) if match else ((), {})
     low = high = difference = reason = None
     if value is None:
