@@ -11,10 +11,9 @@ from pydantic import Field
 from marginctl.bench import throughput
 from marginctl.bench.timing import Context, Count, Result, Settings, Skipped, full_range, timed
 from marginctl.bench.train import noise_images, noise_recipe
+from marginctl.bench.uci_cv import load_datasets
 from marginctl.crossval.stack import Stack, build_stacks
 from marginctl.crossval.stacked_trainer import train_stack
-from marginctl.data.paths import default_data_dir
-from marginctl.data.tabular.uci import load_uci
 from marginctl.errors import RequestError
 from marginctl.objectives.parsing import parse_preset
 from marginctl.objectives.presets import PRESETS
@@ -141,12 +140,7 @@ def _time_epochs(result: Result, settings: GpuSettings, context: Context) -> Non
 def _time_stacks(result: Result, settings: GpuSettings, context: Context) -> None:
     """Train the networks of Table I's columns in stacks, after a first epoch that is not timed."""
     protocol = Protocol(hidden=[64, 64], epochs=settings.epochs, repeats=settings.repeats)
-    for name in settings.datasets:
-        try:
-            dataset = load_uci(name, context.data_dir or default_data_dir())
-        except RequestError as error:
-            result.skipped.append(Skipped(f"Table I, {name}", error.lines[0]))
-            continue
+    for dataset in load_datasets(settings.datasets, context, result, "Table I, {}"):
         seconds = []
         for epochs in (1, settings.epochs):
             shortened = protocol.model_copy(update={"epochs": epochs})
@@ -156,8 +150,8 @@ def _time_stacks(result: Result, settings: GpuSettings, context: Context) -> Non
                 for stack in build_stacks(dataset, column, shortened, seed=0)
             ]
             seconds.append(timed(partial(_train, stacks, context.device), context.device))
-        result.add(f"Table I, {name}", seconds[1:], "s", spread=full_range)
-        context.report(f"Table I, {name}: {seconds[1]:.1f} s")
+        result.add(f"Table I, {dataset.name}", seconds[1:], "s", spread=full_range)
+        context.report(f"Table I, {dataset.name}: {seconds[1]:.1f} s")
 
 
 def _train(stacks: list[Stack], device: str) -> None:

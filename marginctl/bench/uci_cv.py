@@ -3,7 +3,7 @@
 import itertools
 import statistics
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -62,12 +62,8 @@ def run(settings: UciCvSettings, context: Context) -> Result:
     pools = {count: ProcessExecutor(count) for count in counts}
     by_side: dict[str, list[float]] = {}
     try:
-        for name in settings.datasets:
-            try:
-                dataset = load_uci(name, context.data_dir or default_data_dir())
-            except RequestError as error:
-                result.skipped.append(Skipped(name, error.lines[0]))
-                continue
+        for dataset in load_datasets(settings.datasets, context, result):
+            name = dataset.name
             seconds = _time_dataset(dataset, protocol, pools, settings.rounds, context)
             result.add(f"{OURS}, {name}", seconds[OURS], "s", spread=full_range)
             for side in [side for side in seconds if side != OURS]:
@@ -83,6 +79,17 @@ def run(settings: UciCvSettings, context: Context) -> Result:
         if len(medians) > 1:
             result.add(f"{side}, geometric mean", medians, "x", OURS, spread=_geometric_mean)
     return result
+
+
+def load_datasets(
+    names: Iterable[str], context: Context, result: Result, title: str = "{}"
+) -> Iterator[TabularDataset]:
+    """Yield UCI data sets; those without data are skipped, by the title with their name."""
+    for name in names:
+        try:
+            yield load_uci(name, context.data_dir or default_data_dir())
+        except RequestError as error:
+            result.skipped.append(Skipped(title.format(name), error.lines[0]))
 
 
 def _geometric_mean(values: Sequence[float]) -> Spread:

@@ -33,21 +33,18 @@ class BatchRows:
 class StackedLayer:
     """A linear layer with ReLU and optional batch normalisation, for the first S' networks.
 
-    Args:
-        norm: `none`, `before-relu` or `after-relu`.
-        relu: whether there is a ReLU; without one, both kinds of batch normalisation are the same.
+    Without a ReLU, both kinds of batch normalisation are the same.
     """
 
     def __init__(
         self,
+        protocol: Protocol,
         weights: dict[str, Tensor],
         gradients: dict[str, Tensor],
         running: dict[str, Tensor],
         i: int,
-        *,
-        norm: str,
-        relu: bool,
     ) -> None:
+        norm = protocol.batch_norm
         self.weight = weights[f"weight{i}"]  # (S', in, out)
         self.weight_transposed = self.weight.transpose(1, 2)
         self.bias = weights[f"bias{i}"].unsqueeze(1)  # (S', 1, out)
@@ -56,7 +53,7 @@ class StackedLayer:
         made = None if norm == "none" else _StackedBatchNorm(weights, gradients, running, i)
         self._before = made if norm == "before-relu" else None
         self._after = made if norm == "after-relu" else None
-        self._relu = relu
+        self._relu = i < len(protocol.hidden) - 1 or not protocol.linear_last_hidden
 
     def forward_train(self, x: Tensor, rows: BatchRows) -> Tensor:
         """Return the output (S', B, out) of inputs (S', B, in), and store what `backward` needs."""
@@ -98,18 +95,8 @@ def hidden_layers(
     running: dict[str, Tensor],
 ) -> list[StackedLayer]:
     """Return the hidden layers of networks with these tensors."""
-    last = len(protocol.hidden) - 1
-    return [
-        StackedLayer(
-            weights,
-            gradients,
-            running,
-            i,
-            norm=protocol.batch_norm,
-            relu=i < last or not protocol.linear_last_hidden,
-        )
-        for i in range(last + 1)
-    ]
+    tensors = (weights, gradients, running)
+    return [StackedLayer(protocol, *tensors, i) for i in range(len(protocol.hidden))]
 
 
 class _StackedBatchNorm:
