@@ -18,7 +18,6 @@ from marginctl.experiments.attempt import Attempts, Locked, trial_threads
 from marginctl.experiments.estimate import estimate_training
 from marginctl.experiments.records import TrainingResult
 from marginctl.experiments.run_trial import Callback, CheckpointPolicy
-from marginctl.experiments.source_scale import ResolvedScale
 from marginctl.experiments.training_session import Session
 from marginctl.experiments.training_trial import Trial
 from marginctl.utils.device import usable_cores, world_size
@@ -228,16 +227,11 @@ def work(pipe: Connection, shared: Any, stop: Any, device: str, workers: int) ->
             number, scale = pipe.recv()
         except EOFError:
             return
-        pipe.send(("end", _attempt(attempts, session.trials[number], scale)))
-
-
-def _attempt(attempts: Attempts, trial: Trial, scale: ResolvedScale | None) -> TrialOutcome:
-    """Return how a trial ended; an unexpected error has its traceback as a note."""
-    try:
-        outcome = attempts.attempt(trial if scale is None else replace(trial, scale=scale))
-        assert outcome is not None
-        return outcome
-    except Exception as error:
-        if not isinstance(error, MarginctlError | OSError):
-            error.add_note(traceback.format_exc())
-        return error
+        trial = session.trials[number]
+        try:
+            outcome: Any = attempts.attempt(trial if scale is None else replace(trial, scale=scale))
+        except Exception as error:
+            if not isinstance(error, MarginctlError | OSError):  # an unexpected error
+                error.add_note(traceback.format_exc())
+            outcome = error
+        pipe.send(("end", outcome))

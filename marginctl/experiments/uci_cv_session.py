@@ -162,7 +162,10 @@ def prepare_uci_cv(
     overrides = [*overrides, "tune=null"] if tune is False else overrides
     recipe = load_task_recipe(file, UciCvRecipe, overrides, given)
     if tune and recipe.tune is None:
-        recipe = _with_tuning(recipe)
+        try:
+            recipe = UciCvRecipe.model_validate({**recipe.model_dump(), "tune": {}})
+        except ValidationError as error:
+            raise RequestError(f"--tune: {first_problem(error)}") from None
     explicit = "objectives" in given or any(o.startswith("objectives") for o in overrides)
     if recipe.tune is None and recipe.untuned_objectives and not explicit:
         recipe = recipe.model_copy(update={"objectives": recipe.untuned_objectives})
@@ -195,14 +198,6 @@ def prepare_uci_cv(
     return UciCvSession(
         run_folder, recipe, datasets, skipped, trials, out / run_folder, device, frozenset(files)
     )
-
-
-def _with_tuning(recipe: UciCvRecipe) -> UciCvRecipe:
-    """Return a recipe with the default section `tune`."""
-    try:
-        return UciCvRecipe.model_validate({**recipe.model_dump(), "tune": {}})
-    except ValidationError as error:
-        raise RequestError(f"--tune: {first_problem(error)}") from None
 
 
 def _load_datasets(

@@ -74,6 +74,7 @@ class Trainer:
         self._world = world or World()
         self._classifier = Classifier(recipe, spec, images, seed, device_config, self._world)
         self.model, self.objective = self._classifier.model, self._classifier.objective
+        self.features = self._classifier.features
         # the loss scaler of fp16 would wait for another optimizer in every step
         fused = recipe.train.gpu_fast_path or device_config.precision == "fp16"
         self.optimizer = build_optimizer(
@@ -154,8 +155,9 @@ class Trainer:
         for x, y in self.batches.train_batches(epoch, self.recipe.train.batch_size, first):
             self._train_step(x, y)
             self.step += 1
-            if self.step % self._check_interval == 0 or self.at_epoch_end:
-                self._check_loss()
+            is_due = self.step % self._check_interval == 0 or self.at_epoch_end
+            if is_due and not math.isfinite(self._running.total_loss().item()):
+                raise DivergedError(f"the loss is not finite {self._position}")
             yield
 
     def _train_step(self, x: Tensor, y: Tensor) -> None:
@@ -204,10 +206,6 @@ class Trainer:
         if enabled and isinstance(module, nn.parallel.DistributedDataParallel):
             return module.no_sync()
         return contextlib.nullcontext()
-
-    def _check_loss(self) -> None:
-        if not math.isfinite(self._running.total_loss().item()):
-            raise DivergedError(f"the loss is not finite {self._position}")
 
     def check_finite(self) -> None:
         """Check the loss and the weights, on every process; wait for the device once."""
@@ -259,10 +257,6 @@ class Trainer:
             return EVALUATION_BATCH
         fitting = EVALUATION_BYTES // self._classifier.activation_bytes(self._image_shape)
         return min(EVALUATION_BATCH, max(1, fitting))
-
-    def features(self, x: Tensor) -> Tensor:
-        """Return (B, d) float32 features of images (B, c, H, W), whatever the precision."""
-        return self._classifier.features(x)
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that training resumes from; every process must call it.
