@@ -112,7 +112,7 @@ def command(
     from marginctl.recipe.load import find_recipe
     from marginctl.reports.figures.uci_cv_grid import check_figure, check_objectives, draw
     from marginctl.reports.formats.output import print_report
-    from marginctl.reports.tables.cv_report import cv_report
+    from marginctl.reports.tables.cv_table import cv_report
     from marginctl.results.answers import fold_answers
     from marginctl.results.compare import compare_folds, resolve_baseline
     from marginctl.runs.atomic_io import check_outputs
@@ -204,9 +204,7 @@ def command(
     if predictions:
         session.gather_predictions(predictions, outcome)
     if save_model and not outcome.failed:
-        from marginctl.experiments.refit import save_refitted
-
-        line = save_refitted(session, outcome, save_model)
+        line = session.save_model(outcome, save_model)
         if not quiet:
             log_lines([line])
     if figure and not outcome.failed:
@@ -277,7 +275,7 @@ def _search(
 ) -> None:
     from marginctl.reports.formats.output import print_report
     from marginctl.reports.tables import search_table
-    from marginctl.search.run_search import plan, published_cells, search
+    from marginctl.search.successive_halving import plan, published_cells, search
     from marginctl.utils.text import count_noun
 
     published = published_cells(session)

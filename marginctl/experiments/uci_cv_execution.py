@@ -16,8 +16,14 @@ from marginctl.crossval.executors import ProcessExecutor, SerialExecutor, StackE
 from marginctl.experiments.records import CVResult
 from marginctl.experiments.uci_cv_trial import CVTrial
 from marginctl.runs.atomic_io import write_arrays, write_atomically, write_csv
-from marginctl.runs.data_changes import changed_data_note
-from marginctl.runs.run_dir import DIGEST_KEYS, NETWORKS, PREDICTIONS, RunDir, file_digest
+from marginctl.runs.run_dir import (
+    DIGEST_KEYS,
+    NETWORKS,
+    PREDICTIONS,
+    RunDir,
+    changed_data_note,
+    file_digest,
+)
 
 
 class Callback(Protocol):

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from pydantic import ValidationError
 
 from marginctl.crossval.dask_executor import DaskExecutor
@@ -23,6 +24,7 @@ from marginctl.experiments.uci_cv_trial import (
     expand_cv_trials,
     total_cost,
 )
+from marginctl.objectives.parsing import ParsedObjective
 from marginctl.objectives.parts import plugin_origins
 from marginctl.recipe.load import find_recipe
 from marginctl.recipe.uci_cv import UciCvRecipe
@@ -110,6 +112,38 @@ class UciCvSession:
                 f"--save-model: {objectives} objectives without tuning: inner folds choose the "
                 "best one: add --tune, or name one --objective"
             )
+
+    def save_model(self, outcome: Outcome, path: Path) -> str:
+        """Tune the best objective on all training rows, train the chosen candidate and save it.
+
+        Return what was saved, in one line.
+
+        The test folds have no influence: the objective with the highest mean accuracy on the inner
+        folds is the best one, the first of a tie. `check_one_model` comes first.
+
+        Raises:
+            MarginctlError: the loss is not finite.
+        """
+        from marginctl.crossval.tabular_model import fit_model  # which imports torch
+
+        trials: dict[ParsedObjective, CVTrial] = {}
+        accuracies: dict[ParsedObjective, list[float]] = {}
+        for trial in self.trials:
+            if isinstance(trial.objective, ParsedObjective):
+                trials.setdefault(trial.objective, trial)
+                accuracy = outcome.results[trial].inner_accuracy
+                known = accuracies.setdefault(trial.objective, [])
+                known += [] if accuracy is None else [accuracy]
+        means = {objective: float(np.mean(a)) for objective, a in accuracies.items() if a}
+        best = max(means, key=lambda o: means[o]) if means else next(iter(trials))
+        trial = trials[best]
+        model = fit_model(trial.dataset, best, trial.protocol, trial.seed, tuning=trial.tuning)
+        model.save(path)
+        chosen_by = f", best inner accuracy {means[best]:.1f} %" if means else ""
+        record = model.record
+        return (
+            f"saved {record.chosen}{chosen_by}, refitted on all {record.rows} training rows: {path}"
+        )
 
     def workers(self, requested: int | None, cluster: DaskExecutor | None = None) -> int:
         """Return the number of workers; default: one per core, or one on an accelerator."""
