@@ -8,8 +8,8 @@ import torch
 from torch.nn import functional
 
 from marginctl.experiments.checks import Request
+from marginctl.experiments.evaluate import reference_losses
 from marginctl.experiments.records import TrainingResult
-from marginctl.experiments.reference_losses import reference_losses
 from marginctl.experiments.run_trial import (
     CheckpointPolicy,
     SignalHandler,
