@@ -106,6 +106,7 @@ def command(
     """
     from marginctl.console.progress import log_lines
     from marginctl.crossval.dask_executor import open_dask_executor
+    from marginctl.experiments.tasks import Request
     from marginctl.experiments.uci_cv_session import prepare_uci_cv
     from marginctl.metrics.registry import check_metric
     from marginctl.objectives.parsing import parse
@@ -142,22 +143,17 @@ def command(
     outputs = [PREDICTIONS] if predictions else []
     if figure:
         outputs += check_figure(figure, recipe, set_ or [])
+    options = {
+        "datasets": ("--dataset", "all" if dataset and "all" in dataset else dataset),
+        "objectives": ("--objective", objective),
+        "protocol.folds": ("--folds", folds),
+        "protocol.repeats": ("--repeats", repeats),
+        "seeds": ("--seed", seed or None),
+    }
     session = prepare_uci_cv(
-        recipe,
-        overrides=set_ or [],
-        options={
-            "datasets": ("--dataset", "all" if dataset and "all" in dataset else dataset),
-            "objectives": ("--objective", objective),
-            "protocol.folds": ("--folds", folds),
-            "protocol.repeats": ("--repeats", repeats),
-            "seeds": ("--seed", seed or None),
-        },
-        data_dir=data_dir,
-        out=out,
-        device=device,
-        csv_datasets=tables,
-        files=outputs,
-        tune=tune,
+        Request(recipe, options, set_ or [], data_dir, out, device, tune),
+        tables,
+        outputs,
         offline=offline or dry_run,
         on_fetch=lambda line: None if quiet else log_lines([line]),
     )

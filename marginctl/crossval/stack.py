@@ -180,14 +180,7 @@ class Stack:
     def _test_rows(self, repeat: int) -> list[IntArray]:
         if self.dataset.fixed_test is not None:
             return [np.sort(self.dataset.fixed_test)]
-        return partition(
-            self.dataset.y,
-            self.folds,
-            stratified=self.protocol.stratified,
-            seed=self.seed,
-            repeat=repeat,
-            groups=self.dataset.groups,
-        )
+        return self._partition(np.arange(self.dataset.num_rows), self.folds, repeat)
 
     @property
     def by_number(self) -> list[NetworkSplit]:
@@ -196,15 +189,20 @@ class Stack:
 
     def inner_folds(self, network: NetworkSplit, count: int) -> list[IntArray]:
         """Return the positions in a network's training rows of each of its inner test folds."""
+        return self._partition(network.train, count, network.repeat, network.fold)
+
+    def _partition(
+        self, rows: IntArray, folds: int, repeat: int, outer_fold: int | None = None
+    ) -> list[IntArray]:
         groups = self.dataset.groups
         return partition(
-            self.dataset.y[network.train],
-            count,
+            self.dataset.y[rows],
+            folds,
             stratified=self.protocol.stratified,
             seed=self.seed,
-            repeat=network.repeat,
-            outer_fold=network.fold,
-            groups=None if groups is None else groups[network.train],
+            repeat=repeat,
+            outer_fold=outer_fold,
+            groups=None if groups is None else groups[rows],
         )
 
     @property

@@ -16,6 +16,8 @@ from marginctl.crossval.stack import Stack, initial_weights
 from marginctl.crossval.stacked_layer import BatchRows, StackedLayer, hidden_layers
 from marginctl.objectives.functional import ObjectiveFunction
 
+BLOCK = 256  # rows that are evaluated at a time
+
 
 @dataclass(frozen=True)
 class _Views:
@@ -185,43 +187,32 @@ class StackedNetworks:
                 upstream = torch.bmm(upstream, layer.weight_transposed)
         return loss
 
-    @torch.no_grad()
     def predict(self) -> NDArray[np.int64]:
         """Return the class that each network predicts for every row of the data set, (S, n)."""
         return self._evaluate_in_blocks(
-            lambda features, weight, bias: self.objective.similarities(
-                features, weight, bias
-            ).argmax(-1)
+            lambda x, weight, bias: self.objective.similarities(x, weight, bias).argmax(-1)
         )
 
-    @torch.no_grad()
     def confidence(self) -> NDArray[np.float64]:
         """Return the largest softmax probability of each network for every row, (S, n)."""
-        return self._evaluate_in_blocks(
-            lambda features, weight, bias: (
-                self.objective.logits(features, weight, self.state, bias).softmax(-1).amax(-1)
-            )
-        )
+        return self._evaluate_in_blocks(lambda *x: self._logits(*x).softmax(-1).amax(-1))
 
-    @torch.no_grad()
     def logits(self) -> NDArray[np.float64]:
         """Return the logits of each network for every row, (S, n, C)."""
-        logits = self._evaluate_in_blocks(
-            lambda features, weight, bias: self.objective.logits(features, weight, self.state, bias)
-        )
-        return logits.astype(np.float64)
+        return self._evaluate_in_blocks(self._logits).astype(np.float64)
 
+    def _logits(self, features: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        return self.objective.logits(features, weight, self.state, bias)
+
+    @torch.no_grad()
     def _evaluate_in_blocks(
-        self, compute: Callable[[Tensor, Tensor, Tensor | None], Tensor], block_size: int = 256
+        self, compute: Callable[[Tensor, Tensor, Tensor | None], Tensor]
     ) -> NDArray[Any]:
         weight, bias = self.weights["class_weight"], self.weights.get("class_bias")
         blocks = []
-        for first in range(0, len(self.x), block_size):
-            last = min(first + block_size, len(self.x))
-            rows = torch.arange(first, last, device=self.device)
-            x = self.inputs(rows.expand(len(self.shift), -1))
-            features = x
-            for layer in self.views(len(x)).layers:
+        for rows in torch.split(torch.arange(len(self.x), device=self.device), BLOCK):
+            features = self.inputs(rows.expand(len(self.shift), -1))
+            for layer in self.views(len(features)).layers:
                 features = layer.forward_eval(features)
             blocks.append(compute(features, weight, bias))
         return torch.cat(blocks, 1).cpu().numpy()

@@ -17,7 +17,6 @@ from marginctl.data.images.summary import (
     with_pixel_duplicates,
 )
 from marginctl.experiments.checks import (
-    Request,
     check_device,
     check_images,
     check_logits_fit,
@@ -32,6 +31,7 @@ from marginctl.experiments.records import TrainingResult, result_type
 from marginctl.experiments.run_trial import TrialContext
 from marginctl.experiments.source_model import check_source_model
 from marginctl.experiments.source_scale import scales_from_folders
+from marginctl.experiments.tasks import Request
 from marginctl.experiments.training_trial import Trial, expand_trials
 from marginctl.experiments.tuned_trial import run_trial, tuning_cost
 from marginctl.objectives.functional import check_plugin_parts

@@ -10,12 +10,12 @@ from pydantic import ValidationError
 
 from marginctl.crossval.dask_executor import DaskExecutor
 from marginctl.data.fetch import NO_NETWORK, fetch_datasets
-from marginctl.data.paths import MissingDataError, default_data_dir
+from marginctl.data.paths import MissingDataError
 from marginctl.data.tabular.dataset import TabularDataset
 from marginctl.data.tabular.uci import is_missing, load_uci
 from marginctl.errors import RequestError
 from marginctl.experiments.records import CVResult
-from marginctl.experiments.tasks import load_task_recipe
+from marginctl.experiments.tasks import Request, load_task_recipe
 from marginctl.experiments.uci_cv_execution import Callback, Outcome, run_cv_trials
 from marginctl.experiments.uci_cv_trial import (
     CVTrial,
@@ -168,32 +168,26 @@ class UciCvSession:
 
 
 def prepare_uci_cv(
-    name: str,
+    request: Request,
+    csv_datasets: Sequence[TabularDataset],
+    files: Iterable[str],
     *,
-    overrides: Iterable[str],
-    options: Mapping[str, tuple[str, Any]],
-    data_dir: Path | None,
-    out: Path,
-    device: str,
-    csv_datasets: Sequence[TabularDataset] = (),
-    files: Iterable[str] = (),
-    tune: bool | None = None,
-    offline: bool = False,
-    on_fetch: Callable[[str], None] = lambda line: None,
+    offline: bool,
+    on_fetch: Callable[[str], None],
 ) -> UciCvSession:
     """Read and check the recipe and the data of a `uci-cv` command.
 
+    A recipe without a section `tune` is tuned by the default one if the request says so.
+
     Args:
-        options: dotted key -> (option, value); the value is None if the option was not given.
         csv_datasets: the user's data sets; used alone unless UCI data sets are named as well.
-        tune: whether to tune: by the recipe's section, or by the default one if it has none; None
-            leaves it to the recipe.
+        files: that each trial must have besides its result.
     """
-    file = find_recipe(name)
-    if out.exists() and not out.is_dir():
-        raise RequestError(f"--out {out}: is a file: name a folder")
-    given = {key: pair for key, pair in options.items() if pair[1] is not None}
-    overrides = [*overrides, "tune=null"] if tune is False else overrides
+    assert request.recipe is not None
+    file, tune = find_recipe(request.recipe), request.tune
+    request.check_out()
+    given = {key: pair for key, pair in request.options.items() if pair[1] is not None}
+    overrides = [*request.overrides, *(["tune=null"] if tune is False else [])]
     recipe = load_task_recipe(file, UciCvRecipe, overrides, given)
     if tune and recipe.tune is None:
         try:
@@ -203,13 +197,13 @@ def prepare_uci_cv(
     explicit = "objectives" in given or any(o.startswith("objectives") for o in overrides)
     if recipe.tune is None and recipe.untuned_objectives and not explicit:
         recipe = recipe.model_copy(update={"objectives": recipe.untuned_objectives})
-    device = resolve_device(device)
+    device = resolve_device(request.device)
     named = "datasets" in given or recipe.datasets != "all"
     names = recipe.dataset_names if named or not csv_datasets else []
     duplicates = [dataset.name for dataset in csv_datasets if dataset.name in names]
     if duplicates:
         raise RequestError(f"--csv {duplicates[0]}: a data set has that name: rename the file")
-    folder = data_dir or default_data_dir()
+    folder = request.data_folder
     reasons: dict[str, str] = {}
     missing = [dataset for dataset in names if is_missing(dataset, folder)]
     if missing and not offline:
@@ -230,7 +224,14 @@ def prepare_uci_cv(
 
             check_plugin_parts(spec, 3)
     return UciCvSession(
-        run_folder, recipe, datasets, skipped, trials, out / run_folder, device, frozenset(files)
+        run_folder,
+        recipe,
+        datasets,
+        skipped,
+        trials,
+        request.out / run_folder,
+        device,
+        frozenset(files),
     )
 
 

@@ -27,7 +27,7 @@ from marginctl.reports.formats.html.reproduction_summary import MEANINGS, segmen
 from marginctl.reports.formats.html.run_details import run_groups, runs_key
 from marginctl.reports.tables.claims_table import claims_table
 from marginctl.reports.tables.published_table import SYMBOLS
-from marginctl.reports.tables.table import Report, Table
+from marginctl.reports.tables.table import Report, Table, group_by_text
 from marginctl.results.collect import Collected
 from marginctl.results.verdict import TableVerdicts, Verdict
 from marginctl.runs.run_dir import versions
@@ -65,12 +65,13 @@ class PageTable:
 
     def remarks(self) -> list[tuple[str, str]]:
         """Return (cells, remark) for each remark of the cells."""
-        cells: dict[str, list[str]] = {}
-        for row in self.table.rows:
-            for column, cell in zip(self.table.columns, row.cells, strict=True):
-                if cell is not None and cell.remark and self.reproduction is None:
-                    cells.setdefault(cell.remark, []).append(f"{row.label}, {column}")
-        return [("; ".join(names), remark) for remark, names in cells.items()]
+        remarks = (
+            (f"{row.label}, {column}", cell.remark)
+            for row in self.table.rows
+            for column, cell in zip(self.table.columns, row.cells, strict=True)
+            if cell is not None and cell.remark and self.reproduction is None
+        )
+        return [("; ".join(names), remark) for remark, names in group_by_text(remarks).items()]
 
 
 @dataclass(frozen=True)
