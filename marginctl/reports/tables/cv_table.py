@@ -61,22 +61,17 @@ def cv_document(
 
 
 def _cell_json(grid: Grid, cell: cv_cells.Cell) -> dict[str, Any]:
+    fields = ("objective", "mean", "std", "n", "seconds")
     document = {
         **_row_json(grid, cell.dataset),
-        "objective": cell.objective,
-        "mean": cell.mean,
-        "std": cell.std,
-        "n": cell.n,
-        "seconds": cell.seconds,
+        **{field: getattr(cell, field) for field in fields},
         "paper": {"mean": cell.paper.mean, "std": cell.paper.std} if cell.paper else None,
         "note": cell.note,
     }
     if cell.is_measured:
+        measured = ("candidates", "inner_accuracy", "confusion", "class_names")
         document["metrics"] = {name: value._asdict() for name, value in cell.metrics.items()}
-        document["candidates"] = cell.candidates
-        document["inner_accuracy"] = cell.inner_accuracy
-        document["confusion"] = cell.confusion
-        document["class_names"] = list(cell.class_names)
+        document |= {field: getattr(cell, field) for field in measured}
     if cell.chosen:
         document["chosen"] = [{"candidate": c, "networks": n} for c, n in cell.chosen]
     return document
