@@ -136,7 +136,7 @@ def command(
     shown = explain_cell(_canonical(explain), report) if explain else report
     _print(shown, report_format, output)
     if figure:
-        from marginctl.reports.figures.critical_difference import draw
+        from marginctl.reports.figures.dot_plot import draw_ranks
 
         results = report.cross_validation
         if len(results) != 1:
@@ -145,7 +145,7 @@ def command(
                 f"--figure: {len(results)} tables ({recipes}): expected one: name its folder as "
                 "RUNS"
             )
-        draw(results[0].comparisons, figure)
+        draw_ranks(results[0].comparisons, figure)
         log_lines([f"wrote {figure}"])
     if figures:
         from marginctl.reports.figures.draw import draw_figures

@@ -50,9 +50,9 @@ class StackedLayer:
         self.bias = weights[f"bias{i}"].unsqueeze(1)  # (S', 1, out)
         self.weight_gradient = gradients[f"weight{i}"]
         self.bias_gradient = gradients[f"bias{i}"].unsqueeze(1)
-        made = None if norm == "none" else _StackedBatchNorm(weights, gradients, running, i)
-        self._before = made if norm == "before-relu" else None
-        self._after = made if norm == "after-relu" else None
+        batch_norm = None if norm == "none" else _StackedBatchNorm(weights, gradients, running, i)
+        self._before = batch_norm if norm == "before-relu" else None
+        self._after = batch_norm if norm == "after-relu" else None
         self._relu = i < len(protocol.hidden) - 1 or not protocol.linear_last_hidden
 
     def forward_train(self, x: Tensor, rows: BatchRows) -> Tensor:

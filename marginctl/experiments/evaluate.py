@@ -19,7 +19,7 @@ from marginctl.errors import RequestError
 from marginctl.experiments.checks import load_recipe_images, recipe_groups
 from marginctl.experiments.find_run import LoadedCheckpoint, ReferenceRun, load_checkpoint
 from marginctl.experiments.records import evaluation_recipe
-from marginctl.experiments.source_scale import resolved_spec
+from marginctl.experiments.training_trial import resolved_spec
 from marginctl.metrics.arrays import FloatArray
 from marginctl.metrics.scoring_rules import nll_per_sample
 from marginctl.models.backbone import Backbone
@@ -32,8 +32,12 @@ from marginctl.training.epoch_metrics import (
     detection_record,
     long_tail_record,
 )
-from marginctl.training.ood_evaluation import InputFormat, predict_ood
-from marginctl.training.pair_evaluation import PairSimilarities, pair_similarities
+from marginctl.training.ood_evaluation import (
+    InputFormat,
+    PairSimilarities,
+    pair_similarities,
+    predict_ood,
+)
 from marginctl.training.trainer import MISMATCH_ERRORS, DivergedError, Predictions, Trainer
 from marginctl.utils.distributed import World
 from marginctl.utils.precision import DeviceConfig, device_config_for

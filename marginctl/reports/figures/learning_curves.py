@@ -188,7 +188,10 @@ class Histogram:
 
 
 def angle_histograms(table: SeedTable, omissions: Omissions) -> Figure | None:
-    """Draw the first, the middle and the last epoch in columns, the objectives in rows."""
+    """Draw the first, the middle and the last epoch in columns, the objectives in rows.
+
+    As ArcGrad's Fig. 4: histograms of the angle to the target's class weight over training.
+    """
     reason = (
         "no objective.target_angle by epoch: all objectives but those with class means record it"
     )

@@ -21,7 +21,7 @@ from markupsafe import Markup, escape
 from marginctl.errors import RequestError
 from marginctl.papers import papers
 from marginctl.reports.build import CVReport, RunsReport, TrainingReport
-from marginctl.reports.figures.critical_difference import draw
+from marginctl.reports.figures.dot_plot import draw_ranks
 from marginctl.reports.figures.draw import draw_figures
 from marginctl.reports.formats.html.reproduction_summary import MEANINGS, segments, summary_line
 from marginctl.reports.formats.html.run_details import run_groups, runs_key
@@ -148,7 +148,7 @@ def _pictures(result: CVReport | TrainingReport) -> tuple[Picture, ...]:
                 )
             path = Path(folder) / "ranks.svg"
             with contextlib.suppress(RequestError):
-                draw(result.comparisons, path)
+                draw_ranks(result.comparisons, path)
                 written[path] = RANKS_CAPTION
         else:
             collected = Collected(training_runs=[result.runs])
