@@ -16,8 +16,7 @@ from marginctl.crossval.nested_cv import train_and_choose
 from marginctl.crossval.preprocessing import Layout, expand, expand_rows, fit_fold, layout_of
 from marginctl.crossval.search_space import Candidate, Setting
 from marginctl.crossval.stack import NetworkSplit, Stack, StackTuning
-from marginctl.crossval.stacked_layer import hidden_layers
-from marginctl.crossval.stacked_networks import StackedNetworks
+from marginctl.crossval.stacked_networks import StackedNetworks, hidden_layers
 from marginctl.data.tabular.dataset import Column, TabularDataset
 from marginctl.errors import MarginctlError
 from marginctl.objectives.functional import ObjectiveFunction
