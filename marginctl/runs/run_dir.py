@@ -164,29 +164,22 @@ class RunDir:
             return SavedResult(None, f"{path}: {error}: recomputing")
         if result.trial != self.path.name:
             return SavedResult(None, f"{path}: {OTHER_TRIAL}: recomputing")
-        current = versions()
         for package in NUMERIC_PACKAGES:
-            recorded = result.versions.get(package)
-            if recorded != current[package]:
-                return SavedResult(
-                    None,
-                    f"{path}: from {package} {recorded}, this is {current[package]}: recomputing",
-                )
-        for name in required:
-            checksum = getattr(result, DIGEST_KEYS[name], None)
-            if checksum is None or checksum != file_digest(self.path / name):
-                return SavedResult(None, f"{self._missing_or_corrupt(name)}: recomputing")
-        for name, checksum in result.timing.sha256.items():
-            if checksum == file_digest(self.path / name):
-                continue
-            if name == "run.json":
-                problem = f"{self._missing_or_corrupt(name)}: writing it again"
-                return SavedResult(result, problem, False)
-            return SavedResult(None, f"{self._missing_or_corrupt(name)}: recomputing")
+            recorded, current = result.versions.get(package), versions()[package]
+            if recorded != current:
+                problem = f"{path}: from {package} {recorded}, this is {current}: recomputing"
+                return SavedResult(None, problem)
+        checksums = {name: getattr(result, DIGEST_KEYS[name], None) or "none" for name in required}
+        checksums |= result.timing.sha256
+        damaged = [n for n, checksum in checksums.items() if checksum != file_digest(self.path / n)]
+        for name in damaged:
+            if name != "run.json":
+                problem = f"{self.path}: {name} is missing or corrupt: recomputing"
+                return SavedResult(None, problem)
+        if damaged:
+            problem = f"{self.path}: run.json is missing or corrupt: writing it again"
+            return SavedResult(result, problem, False)
         return SavedResult(result)
-
-    def _missing_or_corrupt(self, name: str) -> str:
-        return f"{self.path}: {name} is missing or corrupt"
 
     def start(self, document: dict[str, Any]) -> None:
         """Write run.json: what this trial is and what it is computed with."""
