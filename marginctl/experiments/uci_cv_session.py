@@ -16,7 +16,7 @@ from marginctl.data.tabular.uci import is_missing, load_uci
 from marginctl.errors import RequestError
 from marginctl.experiments.records import CVResult
 from marginctl.experiments.tasks import Request, load_task_recipe
-from marginctl.experiments.uci_cv_execution import Callback, Outcome, run_cv_trials
+from marginctl.experiments.uci_cv_execution import Callback, CVExecution, Outcome
 from marginctl.experiments.uci_cv_trial import (
     CVTrial,
     cost_seconds,
@@ -154,17 +154,10 @@ class UciCvSession:
         return usable_cores() if self.device == "cpu" else 1
 
     def run(self, workers: int, callback: Callback, cluster: DaskExecutor | None = None) -> Outcome:
-        """Train the unfinished trials, as `run_cv_trials`."""
-        return run_cv_trials(
-            self.trials,
-            self.folder,
-            workers=workers,
-            device=self.device,
-            callback=callback,
-            recipe={"name": self.name, **self.recipe.model_dump(exclude={"about"})},
-            files=self.files,
-            cluster=cluster,
-        )
+        """Train the unfinished trials, as `CVExecution.run`."""
+        recipe = {"name": self.name, **self.recipe.model_dump(exclude={"about"})}
+        execution = CVExecution(self.folder, self.device, callback, recipe, self.files)
+        return execution.run(self.trials, workers, cluster)
 
 
 def prepare_uci_cv(
