@@ -2,21 +2,19 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from marginctl.cli import common_options, completion
 from marginctl.cli.common_options import argument, integer, option, print_json
 from marginctl.errors import MarginctlError, RequestError
+from marginctl.utils.text import count_noun
 
 if TYPE_CHECKING:
     from marginctl.crossval.dask_executor import DaskExecutor
     from marginctl.data.tabular.dataset import TabularDataset
-    from marginctl.experiments.uci_cv_execution import Outcome
     from marginctl.experiments.uci_cv_session import UciCvSession
-    from marginctl.experiments.uci_cv_trial import CVTrial
-    from marginctl.results.cv_cells import Grid
 
 
 def command(
@@ -104,18 +102,21 @@ def command(
     standard deviation of their test accuracies with the published values. The runs folder keeps
     finished trials: the same command again resumes, or prints the table at once.
     """
-    from marginctl.console.progress import log_lines
+    from marginctl.console.progress import CvProgress, log_lines
     from marginctl.crossval.dask_executor import open_dask_executor
     from marginctl.experiments.tasks import Request
     from marginctl.experiments.uci_cv_session import prepare_uci_cv
+    from marginctl.experiments.uci_cv_trial import total_cost
     from marginctl.metrics.registry import check_metric
     from marginctl.objectives.parsing import parse
+    from marginctl.papers import published_means
     from marginctl.recipe.load import find_recipe
     from marginctl.reports.figures.uci_cv_grid import check_figure, check_objectives, draw
     from marginctl.reports.formats.output import print_report
-    from marginctl.reports.tables.cv_table import cv_report
+    from marginctl.reports.tables.cv_table import cv_report, live_table
     from marginctl.results.answers import fold_answers
     from marginctl.results.compare import compare_folds, resolve_baseline
+    from marginctl.results.cv_cells import Grid
     from marginctl.runs.atomic_io import check_outputs
     from marginctl.runs.run_dir import PREDICTIONS
 
@@ -186,9 +187,35 @@ def command(
     with open_dask_executor(backend, scheduler, workers, needed=bool(pending)) as cluster:
         count = session.workers(workers, cluster) if pending else 1
         if dry_run:
-            _print_plan(session.estimate(pending, count), json=json)
+            plan = session.estimate(pending, count)
+            if json:
+                print_json({"schema": 1, "command": "uci-cv", "dry_run": plan})
+            else:
+                print(
+                    f"{count_noun(plan['trials'], 'trial')}, {plan['to_do']} pending: "
+                    f"{count_noun(plan['networks'], 'network')}, "
+                    f"{count_noun(plan['workers'], 'worker')}, about {plan['seconds']:.0f} s; "
+                    f"runs folder: {plan['folder']}"
+                )
             return
-        grid, outcome = _train(session, pending, count, cluster, metric, quiet=quiet)
+        rows = session.rows
+        grid = Grid(
+            list(rows) or [d.name for d in session.datasets],
+            [str(objective) for objective in session.recipe.objectives],
+            published_means(session.recipe.paper, session.recipe.table),
+            len(session.recipe.seeds),
+            skipped=session.skipped,
+            settings={r: (t.dataset.name, t.setting.changed) for r, t in rows.items() if t.setting},
+            row_of={trial.id: trial.row for trial in session.trials},
+            baselines=session.recipe.baselines,
+            metric=metric,
+        )
+        with CvProgress(
+            grid, total_cost(pending), len(session.trials), lambda: live_table(grid), quiet=quiet
+        ) as progress:
+            for line in session.warnings:
+                progress.message(line)
+            outcome = session.run(count, progress, cluster)
     comparison = compare_folds(grid, compared_with)
     failed = list(outcome.failed.values())
     answers = []
@@ -211,55 +238,6 @@ def command(
         raise MarginctlError(*failed)
 
 
-def _print_plan(plan: dict[str, Any], *, json: bool) -> None:
-    from marginctl.utils.text import count_noun
-
-    if json:
-        print_json({"schema": 1, "command": "uci-cv", "dry_run": plan})
-        return
-    print(
-        f"{count_noun(plan['trials'], 'trial')}, {plan['to_do']} pending: "
-        f"{count_noun(plan['networks'], 'network')}, {count_noun(plan['workers'], 'worker')}, "
-        f"about {plan['seconds']:.0f} s; runs folder: {plan['folder']}"
-    )
-
-
-def _train(
-    session: "UciCvSession",
-    pending: "list[CVTrial]",
-    workers: int,
-    cluster: "DaskExecutor | None",
-    metric: str,
-    *,
-    quiet: bool,
-) -> "tuple[Grid, Outcome]":
-    """Run the pending trials and show the table as it fills."""
-    from marginctl.console.progress import CvProgress
-    from marginctl.experiments.uci_cv_trial import total_cost
-    from marginctl.papers import published_means
-    from marginctl.reports.tables.cv_table import live_table
-    from marginctl.results.cv_cells import Grid
-
-    rows = session.rows
-    grid = Grid(
-        list(rows) or [d.name for d in session.datasets],
-        [str(objective) for objective in session.recipe.objectives],
-        published_means(session.recipe.paper, session.recipe.table),
-        len(session.recipe.seeds),
-        skipped=session.skipped,
-        settings={r: (t.dataset.name, t.setting.changed) for r, t in rows.items() if t.setting},
-        row_of={trial.id: trial.row for trial in session.trials},
-        baselines=session.recipe.baselines,
-        metric=metric,
-    )
-    with CvProgress(
-        grid, total_cost(pending), len(session.trials), lambda: live_table(grid), quiet=quiet
-    ) as progress:
-        for line in session.warnings:
-            progress.message(line)
-        return grid, session.run(workers, progress, cluster)
-
-
 def _search(
     session: "UciCvSession",
     workers: int | None,
@@ -272,7 +250,6 @@ def _search(
     from marginctl.reports.formats.output import print_report
     from marginctl.reports.tables import search_table
     from marginctl.search.successive_halving import plan, published_cells, search
-    from marginctl.utils.text import count_noun
 
     published = published_cells(session)
     count = session.workers(workers, cluster)
