@@ -69,13 +69,16 @@ def command(
     from marginctl.console.progress import log_lines
     from marginctl.metrics.registry import check_metric
     from marginctl.objectives.parsing import parse
-    from marginctl.papers import check_paper, papers
+    from marginctl.papers import check_paper, papers, published_table
     from marginctl.reports.build import build_report
     from marginctl.reports.explain import explain as explain_cell
     from marginctl.reports.figures.style import check_path
     from marginctl.reports.formats.registry import FORMATS
     from marginctl.reports.tables.claims_table import claims_report
+    from marginctl.reports.tables.diff_table import diff_report
+    from marginctl.reports.tables.published_table import list_report
     from marginctl.results.collect import collect
+    from marginctl.results.diff import compare_folders
     from marginctl.runs.atomic_io import check_outputs
 
     conflicting: dict[str, object] = {
@@ -105,12 +108,28 @@ def command(
         return
     if list_:
         refuse(conflicting | {"--diff": diff}, "cannot be combined with --list: remove one of them")
-        _print(_list(runs or [], paper, table_number), report_format, output)
+        selected = [p for p in papers() if paper in (None, p.name)]
+        if paper is not None and table_number is not None:
+            published_table(paper, table_number)
+        if table_number is not None and not any(table_number in p.tables for p in selected):
+            known = ", ".join(dict.fromkeys(t for p in selected for t in p.tables))
+            raise RequestError(f"unknown table '{table_number}': expected one of {known}")
+        collected = collect(runs or [])
+        log_lines(collected.problems)
+        filling = collected.runs if runs else None
+        listed = list_report(selected, table_number, filling, collected.problems)
+        _print(listed, report_format, output)
         return
     if diff:
         conflicting |= {"--paper": paper, "--table": table_number}
         refuse(conflicting, "cannot be combined with --diff: remove one of them")
-        _print(_diff(runs or []), report_format, output)
+        if len(runs or []) != 2:
+            raise RequestError(
+                f"--diff: {len(runs or [])} runs folders: expected two, as in report --diff A B"
+            )
+        differences = compare_folders(*runs or [])
+        log_lines(differences.problems)
+        _print(diff_report(differences), report_format, output)
         return
     if not runs:
         raise RequestError(
@@ -185,37 +204,3 @@ def _print(shown: "Report | list[str]", report_format: str, output: Path | None)
         else:
             print_lines(shown)
     log_lines(messages)
-
-
-def _diff(folders: list[Path]) -> "Report":
-    """Return the differences between two runs folders."""
-    from marginctl.console.progress import log_lines
-    from marginctl.reports.tables.diff_table import diff_report
-    from marginctl.results.diff import compare_folders
-
-    if len(folders) != 2:
-        raise RequestError(
-            f"--diff: {len(folders)} runs folders: expected two, as in report --diff A B"
-        )
-    diff = compare_folders(*folders)
-    log_lines(diff.problems)
-    return diff_report(diff)
-
-
-def _list(folders: list[Path], paper: str | None, number: str | None) -> "Report":
-    """Return the published tables, and how many of their cells the runs of folders fill."""
-    from marginctl.console.progress import log_lines
-    from marginctl.papers import papers, published_table
-    from marginctl.reports.tables.published_table import list_report
-    from marginctl.results.collect import collect
-
-    selected = [p for p in papers() if paper in (None, p.name)]
-    if paper is not None and number is not None:
-        published_table(paper, number)
-    if number is not None and not any(number in p.tables for p in selected):
-        known = ", ".join(dict.fromkeys(t for p in selected for t in p.tables))
-        raise RequestError(f"unknown table '{number}': expected one of {known}")
-    collected = collect(folders)
-    log_lines(collected.problems)
-    runs = collected.runs if folders else None
-    return list_report(selected, number, runs, collected.problems)
