@@ -70,12 +70,15 @@ def classification_record(
 def detection_record(
     predictions: Predictions,
     ood_outputs: Sequence[detection.OODOutputs] = (),
+    n_bootstrap: int = detection.N_BOOTSTRAP,
     *,
     curves: bool = False,
 ) -> dict[str, Any]:
     """Return `detection_metrics` of a network: misclassification and OOD detection."""
     labels = predictions.labels.numpy()
-    return detection.detection_metrics(predictions.outputs, labels, ood_outputs, curves=curves)
+    return detection.detection_metrics(
+        predictions.outputs, labels, ood_outputs, n_bootstrap, curves=curves
+    )
 
 
 def long_tail_record(predictions: Predictions, train_y: IntArray) -> dict[str, Any]:
