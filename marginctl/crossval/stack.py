@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from marginctl.crossval.folds import FloatArray, IntArray, partition
-from marginctl.crossval.preprocessing import num_inputs
+from marginctl.crossval.preprocessing import FloatArray, IntArray, num_inputs, partition
 from marginctl.crossval.search_space import VARIANT_KEYS, Candidate
 from marginctl.data.tabular.dataset import TabularDataset
 from marginctl.objectives.parsing import ParsedObjective

@@ -10,8 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from marginctl.crossval.folds import class_weights, scaling_statistics
-from marginctl.crossval.preprocessing import expand, fit_fold
+from marginctl.crossval.preprocessing import class_weights, expand, fit_fold, scaling_statistics
 from marginctl.crossval.stack import Stack, initial_weights
 from marginctl.objectives.functional import ObjectiveFunction
 from marginctl.recipe.uci_cv import Protocol

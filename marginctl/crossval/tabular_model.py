@@ -11,9 +11,15 @@ from pydantic import Field
 from torch import Tensor
 
 from marginctl.crossval.executors import one_thread
-from marginctl.crossval.folds import FloatArray
 from marginctl.crossval.nested_cv import train_and_choose
-from marginctl.crossval.preprocessing import Layout, expand, expand_rows, fit_fold, layout_of
+from marginctl.crossval.preprocessing import (
+    FloatArray,
+    Layout,
+    expand,
+    expand_rows,
+    fit_fold,
+    layout_of,
+)
 from marginctl.crossval.search_space import Candidate, Setting
 from marginctl.crossval.stack import NetworkSplit, Stack, StackTuning
 from marginctl.crossval.stacked_networks import StackedNetworks, hidden_layers

@@ -12,7 +12,7 @@ import numpy as np
 
 from marginctl import NUMERICS
 from marginctl.crossval.baselines import baseline_settings
-from marginctl.crossval.folds import SMALLEST_SPREAD
+from marginctl.crossval.preprocessing import SMALLEST_SPREAD
 from marginctl.crossval.search_space import (
     VARIANT_KEYS,
     Setting,
