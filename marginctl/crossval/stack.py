@@ -204,10 +204,6 @@ class Stack:
             groups=None if groups is None else groups[rows],
         )
 
-    @property
-    def num_classes(self) -> int:
-        return self.dataset.num_classes
-
     @cached_property
     def widths(self) -> list[int]:
         """The input's dimension and each hidden layer's; the last one is the feature dimension."""
@@ -371,7 +367,8 @@ def initial_weights(stack: Stack, network: NetworkSplit) -> dict[str, FloatArray
     out) and `bias0` (out,) for each hidden layer, and `class_weight` (C, d), `class_bias` (C,);
     with batch normalisation `norm_weight0` and `norm_bias0` (out,) too.
     """
-    kind, widths, num_classes = stack.protocol.initialization, stack.widths, stack.num_classes
+    kind, widths = stack.protocol.initialization, stack.widths
+    num_classes = stack.dataset.num_classes
 
     def uniform(name: str, shape: tuple[int, ...], inputs: int, outputs: int) -> FloatArray:
         bound = 1 / math.sqrt(inputs)

@@ -30,7 +30,7 @@ from marginctl.recipe.load import find_recipe
 from marginctl.recipe.uci_cv import UciCvRecipe
 from marginctl.runs.atomic_io import write_output
 from marginctl.runs.base_record import first_problem
-from marginctl.runs.run_dir import NETWORKS, PREDICTIONS, RunDir
+from marginctl.runs.run_dir import PREDICTIONS, RunDir
 from marginctl.utils.device import resolve_device, usable_cores
 
 
@@ -60,15 +60,12 @@ class UciCvSession:
             rows.setdefault(trial.row, trial)
         return rows
 
-    def networks_file(self, trial: CVTrial) -> Path:
-        return self._run_dir(trial).path / NETWORKS
-
     def unfinished(self) -> list[CVTrial]:
         """Return the trials without a usable result."""
         return [
             t
             for t in self.trials
-            if self._run_dir(t).load_result(CVResult, t.files(self.files)).result is None
+            if self.run_dir(t).load_result(CVResult, t.files(self.files)).result is None
         ]
 
     def estimate(self, pending: Sequence[CVTrial], workers: int) -> dict[str, Any]:
@@ -82,14 +79,14 @@ class UciCvSession:
             "folder": str(self.folder),
         }
 
-    def _run_dir(self, trial: CVTrial) -> RunDir:
+    def run_dir(self, trial: CVTrial) -> RunDir:
         return RunDir(self.folder / trial.id)
 
     def gather_predictions(self, target: Path, outcome: Outcome) -> None:
         """Write the test predictions of all finished trials into one CSV file."""
         parts: list[str] = []
         for trial in (t for t in self.trials if t in outcome.results):
-            text = (self._run_dir(trial).path / PREDICTIONS).read_text("utf-8")
+            text = (self.run_dir(trial).path / PREDICTIONS).read_text("utf-8")
             if trial.setting is not None and trial.setting.changed:
                 heading, *lines = text.splitlines()
                 setting = f'"{trial.setting}"'

@@ -112,11 +112,6 @@ class PublishedReport:
     compared: TableVerdicts
     table: Table
 
-    @property
-    def is_cross_validation(self) -> bool:
-        """Whether the table of the runs has the published values in its cells."""
-        return bool(published_means(self.compared.table.paper, self.compared.table.number))
-
     def as_json(self) -> dict[str, Any]:
         return {
             "paper": self.compared.table.paper,
@@ -232,7 +227,8 @@ def build_report(
         _training_result(r, group, next(chosen), next(keys), metric)
         for r, group in zip(training_runs, cells, strict=True)
     ]
-    separate = [p for p in published if not p.is_cross_validation]
+    # the tables of cross-validation have the published values in their cells
+    separate = [p for k, p in zip(by_table, published, strict=True) if not published_means(*k)]
     results: list[CVReport | PublishedReport | TrainingReport] = []
     results += [*cross_validation, *separate, *training]
     return RunsReport(
