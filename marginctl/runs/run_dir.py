@@ -171,12 +171,12 @@ class RunDir:
                 return SavedResult(None, problem)
         checksums = {name: getattr(result, DIGEST_KEYS[name], None) or "none" for name in required}
         checksums |= result.timing.sha256
-        damaged = [n for n, checksum in checksums.items() if checksum != file_digest(self.path / n)]
-        for name in damaged:
+        corrupt = [n for n, checksum in checksums.items() if checksum != file_digest(self.path / n)]
+        for name in corrupt:
             if name != "run.json":
                 problem = f"{self.path}: {name} is missing or corrupt: recomputing"
                 return SavedResult(None, problem)
-        if damaged:
+        if corrupt:
             problem = f"{self.path}: run.json is missing or corrupt: writing it again"
             return SavedResult(result, problem, False)
         return SavedResult(result)
