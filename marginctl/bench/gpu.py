@@ -3,21 +3,20 @@
 import math
 import time
 from dataclasses import replace
+from functools import partial
 from typing import Annotated
 
 from pydantic import Field
 
 from marginctl.bench import throughput
 from marginctl.bench.timing import Context, Count, Result, Settings, Skipped, full_range, timed
-from marginctl.bench.train import noise_images
+from marginctl.bench.train import noise_images, noise_recipe
+from marginctl.bench.uci_cv import load_datasets
 from marginctl.crossval.stack import Stack, build_stacks
 from marginctl.crossval.stacked_trainer import train_stack
-from marginctl.data.paths import default_data_dir
-from marginctl.data.tabular.uci import load_uci
 from marginctl.errors import RequestError
 from marginctl.objectives.parsing import parse_preset
 from marginctl.objectives.presets import PRESETS
-from marginctl.recipe.train import TrainRecipe
 from marginctl.recipe.uci_cv import Protocol
 from marginctl.training.trainer import Trainer
 from marginctl.utils.precision import device_config_for
@@ -79,19 +78,6 @@ def check_gpu(device: str) -> None:
         )
 
 
-def _recipe(model: str, precision: str, batch_size: int, option: str | None = None) -> TrainRecipe:
-    train = {"precision": precision, "batch_size": batch_size} | ({option: True} if option else {})
-    return TrainRecipe.model_validate(
-        {
-            "task": "train",
-            "data": {"augment": "random-crop-flip"},
-            "model": model,
-            "optim": {"lr": 0.01},
-            "train": train,
-        }
-    )
-
-
 def _compare(result: Result, settings: GpuSettings, context: Context, option: str | None) -> None:
     """Compare the presets' weights after some steps with the CPU's, trained without the option."""
     label = "difference from the CPU" + (f" with {option}" if option else "")
@@ -113,7 +99,8 @@ def _difference(preset: str, device: str, option: str | None) -> float:
     spec = parse_preset(preset).spec
     weights = []
     for place, used in ((device, option), ("cpu", None)):
-        recipe = _recipe("mlp:width=16", "fp32", BATCH_SIZE, used)
+        train = {"precision": "fp32", "batch_size": BATCH_SIZE, **({used: True} if used else {})}
+        recipe = noise_recipe("mlp:width=16", **train)
         trainer = Trainer(recipe, spec, images, 0, device_config_for(place, "fp32"))
         trainer.run_epoch(lambda: None)
         modules = (trainer.model, trainer.objective)
@@ -134,9 +121,13 @@ def _time_epochs(result: Result, settings: GpuSettings, context: Context) -> Non
     for model in settings.models:
         plain, *timings = (
             throughput.time_training(
-                _recipe(model, "auto", 128, option), images, device_config, settings.rounds, seconds
+                noise_recipe(model, precision="auto", batch_size=128, **chosen),
+                images,
+                device_config,
+                settings.rounds,
+                seconds,
             )
-            for option in (None, *OPTIONS)
+            for chosen in ({}, *({option: True} for option in OPTIONS))
         )
         throughput.add_measurements(result, model, plain, settings.images, device_config)
         context.report(f"{model}: {plain.epoch:.2f} s per epoch")
@@ -149,12 +140,7 @@ def _time_epochs(result: Result, settings: GpuSettings, context: Context) -> Non
 def _time_stacks(result: Result, settings: GpuSettings, context: Context) -> None:
     """Train the networks of Table I's columns in stacks, after a first epoch that is not timed."""
     protocol = Protocol(hidden=[64, 64], epochs=settings.epochs, repeats=settings.repeats)
-    for name in settings.datasets:
-        try:
-            dataset = load_uci(name, context.data_dir or default_data_dir())
-        except RequestError as error:
-            result.skipped.append(Skipped(f"Table I, {name}", error.lines[0]))
-            continue
+    for dataset in load_datasets(settings.datasets, context, result, "Table I, {}"):
         seconds = []
         for epochs in (1, settings.epochs):
             shortened = protocol.model_copy(update={"epochs": epochs})
@@ -163,9 +149,9 @@ def _time_stacks(result: Result, settings: GpuSettings, context: Context) -> Non
                 for column in TABLE1
                 for stack in build_stacks(dataset, column, shortened, seed=0)
             ]
-            seconds.append(timed(lambda s=stacks: _train(s, context.device), context.device))  # type: ignore[misc]
-        result.add(f"Table I, {name}", seconds[1:], "s", spread=full_range)
-        context.report(f"Table I, {name}: {seconds[1]:.1f} s")
+            seconds.append(timed(partial(_train, stacks, context.device), context.device))
+        result.add(f"Table I, {dataset.name}", seconds[1:], "s", spread=full_range)
+        context.report(f"Table I, {dataset.name}: {seconds[1]:.1f} s")
 
 
 def _train(stacks: list[Stack], device: str) -> None:

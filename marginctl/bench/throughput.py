@@ -15,9 +15,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from marginctl.bench.timing import Context, Count, Result, Settings, Skipped, full_range, timed
 from marginctl.data.images.in_memory import InMemoryImages
-from marginctl.experiments.checks import Request
 from marginctl.experiments.execution import run_trials
 from marginctl.experiments.run_trial import CheckpointPolicy
+from marginctl.experiments.tasks import Request
 from marginctl.experiments.training_session import Session, prepare_train
 from marginctl.experiments.training_trial import Trial
 from marginctl.models.factory import check_image_shape
@@ -117,6 +117,7 @@ class _TableTrainer:
 
     def __init__(self, session: Session, context: Context, seconds: float, deadline: float) -> None:
         self._session, self._report = session, context.report
+        self.message = self.note = context.report
         self._seconds, self._deadline = seconds, deadline
         self.done, self.skipped = 0, 0
         self.failed: list[str] = []
@@ -136,12 +137,6 @@ class _TableTrainer:
 
     def _on_done(self, trial: Trial, record: Any) -> None:
         self._report(f"{trial}: finished")
-
-    def message(self, text: str) -> None:
-        self._report(text)
-
-    def note(self, text: str) -> None:
-        self._report(text)
 
     def step(self, trial: Trial, step: int, total: int, candidate: str | None = None) -> None:
         """Report nothing: epochs are short here."""

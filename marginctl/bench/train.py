@@ -42,15 +42,7 @@ def run(settings: TrainSettings, context: Context) -> Result:
     check_image_shape(ModelSpec.parse(settings.model), 3, IMAGE_SIZE)
     device, rounds, steps = context.device, settings.rounds, settings.steps
     device_config = device_config_for(device, "auto")
-    recipe = TrainRecipe.model_validate(
-        {
-            "task": "train",
-            "data": {"augment": "random-crop-flip"},
-            "model": settings.model,
-            "optim": {"lr": 0.01},
-            "train": {"epochs": 10 * (rounds + 2), "batch_size": settings.batch_size},
-        }
-    )
+    recipe = noise_recipe(settings.model, epochs=10 * (rounds + 2), batch_size=settings.batch_size)
     images = noise_images(steps * settings.batch_size)
     trainer = Trainer(recipe, parse_preset("soft").spec, images, 0, device_config)
     bare, with_loader = BareLoop(trainer, device_config), BareLoop(trainer, device_config)
@@ -76,6 +68,12 @@ def run(settings: TrainSettings, context: Context) -> Result:
     for side in list(sides)[1:]:
         result.add(side, ratios(seconds, side, OURS), "x", OURS)
     return result
+
+
+def noise_recipe(model: str, **train: Any) -> TrainRecipe:
+    """Return a recipe for images of noise with these settings of its section `train`."""
+    sections = {"data": {"augment": "random-crop-flip"}, "optim": {"lr": 0.01}, "train": train}
+    return TrainRecipe.model_validate({"task": "train", "model": model, **sections})
 
 
 def noise_images(count: int) -> InMemoryImages:

@@ -1,14 +1,14 @@
 """Benchmark `uci-cv`: the stacked engine against scikit-learn and a loop over networks."""
 
-import contextlib
 import itertools
 import statistics
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
 from pydantic import Field
+from threadpoolctl import threadpool_limits
 
 from marginctl.bench.timing import (
     FULL_RANGE,
@@ -31,7 +31,7 @@ from marginctl.data.tabular.uci import load_uci
 from marginctl.errors import RequestError
 from marginctl.objectives.parsing import parse_preset
 from marginctl.recipe.uci_cv import Protocol
-from marginctl.utils.device import usable_cores
+from marginctl.utils.device import torch_threads, usable_cores
 
 OURS = "marginctl"
 LOOP_NETWORKS = 10  # the loop is timed on this many networks, and its time scaled up
@@ -62,12 +62,8 @@ def run(settings: UciCvSettings, context: Context) -> Result:
     pools = {count: ProcessExecutor(count) for count in counts}
     by_side: dict[str, list[float]] = {}
     try:
-        for name in settings.datasets:
-            try:
-                dataset = load_uci(name, context.data_dir or default_data_dir())
-            except RequestError as error:
-                result.skipped.append(Skipped(name, error.lines[0]))
-                continue
+        for dataset in load_datasets(settings.datasets, context, result):
+            name = dataset.name
             seconds = _time_dataset(dataset, protocol, pools, settings.rounds, context)
             result.add(f"{OURS}, {name}", seconds[OURS], "s", spread=full_range)
             for side in [side for side in seconds if side != OURS]:
@@ -83,6 +79,17 @@ def run(settings: UciCvSettings, context: Context) -> Result:
         if len(medians) > 1:
             result.add(f"{side}, geometric mean", medians, "x", OURS, spread=_geometric_mean)
     return result
+
+
+def load_datasets(
+    names: Iterable[str], context: Context, result: Result, title: str = "{}"
+) -> Iterator[TabularDataset]:
+    """Yield UCI data sets; those without data are skipped, by the title with their name."""
+    for name in names:
+        try:
+            yield load_uci(name, context.data_dir or default_data_dir())
+        except RequestError as error:
+            result.skipped.append(Skipped(title.format(name), error.lines[0]))
 
 
 def _geometric_mean(values: Sequence[float]) -> Spread:
@@ -154,26 +161,12 @@ def _train_sklearn(dataset: TabularDataset, protocol: Protocol, jobs: int, threa
     )
     folds = RepeatedKFold(n_splits=protocol.folds, n_repeats=protocol.repeats, random_state=0)
     pipeline = make_pipeline(StandardScaler(), network)
-    with warnings.catch_warnings(), _thread_limit(threads):
+    with warnings.catch_warnings(), torch_threads(threads), threadpool_limits(threads):
         warnings.simplefilter("ignore")  # that the maximum of iterations was reached is intended
         cross_val_score(pipeline, dataset.x.astype(np.float32), dataset.y, cv=folds, n_jobs=jobs)
 
 
 def _train_loop(stack: Stack, threads: int) -> None:
-    with _thread_limit(threads):
+    with torch_threads(threads), threadpool_limits(threads):
         for split in stack.networks[:LOOP_NETWORKS]:
             train_network(stack, split)
-
-
-@contextlib.contextmanager
-def _thread_limit(threads: int) -> Iterator[None]:
-    import torch
-    from threadpoolctl import threadpool_limits
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        with threadpool_limits(threads):
-            yield
-    finally:
-        torch.set_num_threads(before)

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -10,9 +10,6 @@ from marginctl.cli import common_options
 from marginctl.cli.common_options import argument, fraction, integer, log_image_summary, option
 from marginctl.cli.evaluate import Which
 from marginctl.errors import RequestError
-
-if TYPE_CHECKING:
-    from marginctl.calibration.outputs import Outputs
 
 
 def command(
@@ -80,13 +77,16 @@ def command(
     """
     from marginctl.calibration.benchmark import Settings, calibrate
     from marginctl.calibration.methods import METHODS
-    from marginctl.calibration.read_outputs import is_outputs_file, read_outputs
+    from marginctl.calibration.outputs import create_outputs
+    from marginctl.calibration.read_outputs import FORMS, is_outputs_file, read_outputs
     from marginctl.console.progress import ThrottledLog, log_lines
+    from marginctl.data.paths import default_data_dir
     from marginctl.reports.data_summary import outputs_lines
     from marginctl.reports.figures.style import check_path
     from marginctl.reports.formats.output import print_report
     from marginctl.reports.tables.calibrate_table import calibrate_report, title_of
     from marginctl.runs.atomic_io import check_outputs
+    from marginctl.utils.device import resolve_device
 
     if calibration is not None and (split is not None or repeats is not None):
         raise RequestError(
@@ -104,11 +104,29 @@ def command(
         check_path("--figure", figure)
     inputs = [p for p in (source, calibration) if p is not None]
     check_outputs({"--save": save, "--figure": figure}, inputs)
-    outputs = (
-        read_outputs(source)
-        if is_outputs_file(source)
-        else _predict(source, data, which, data_dir, device, quiet=quiet)
-    )
+    if is_outputs_file(source):
+        outputs = read_outputs(source)
+    elif source.exists():
+        from marginctl.experiments.evaluate import predict_run
+
+        place = resolve_device(device, accelerated=True)
+        on_summary = None if quiet else log_image_summary
+        folder = data_dir or default_data_dir()
+        run = predict_run(source, data, which, folder, place, on_summary)
+        outputs = create_outputs(
+            str(source),
+            "logits",
+            run.predictions.logits.numpy(),
+            run.predictions.labels.numpy(),
+            run.images.split_digests["test"],
+            "the test images are split; no image that the network was trained on is used",
+            classes=run.images.classes,
+        )
+        outputs = replace(outputs, network=run.network)
+    else:
+        raise RequestError(
+            f"{source}: does not exist: expected a run of marginctl train, or {FORMS}"
+        )
     fit_outputs = None if calibration is None else read_outputs(calibration)
     read = [outputs] if fit_outputs is None else [outputs, fit_outputs]
     if not quiet:
@@ -125,37 +143,3 @@ def command(
         (calibrator,) = result.calibrators.values()
         calibrator.save(save)
     log_lines(f"wrote {path}" for path in (figure, save) if path is not None)
-
-
-def _predict(
-    path: Path,
-    data: str | None,
-    which: Which,
-    data_dir: Path | None,
-    device: str,
-    *,
-    quiet: bool,
-) -> "Outputs":
-    """Return a trained network's logits of its test images."""
-    from marginctl.calibration.outputs import create_outputs
-    from marginctl.calibration.read_outputs import FORMS
-    from marginctl.data.paths import default_data_dir
-    from marginctl.experiments.evaluate import predict_run
-    from marginctl.utils.device import resolve_device
-
-    if not path.exists():
-        raise RequestError(f"{path}: does not exist: expected a run of marginctl train, or {FORMS}")
-    data_dir = data_dir or default_data_dir()
-    place = resolve_device(device, accelerated=True)
-    on_summary = None if quiet else log_image_summary
-    run = predict_run(path, data, which, data_dir, place, on_summary)
-    outputs = create_outputs(
-        str(path),
-        "logits",
-        run.predictions.logits.numpy(),
-        run.predictions.labels.numpy(),
-        run.images.split_digests["test"],
-        "the test images are split; no image that the network was trained on is used",
-        classes=run.images.classes,
-    )
-    return replace(outputs, network=run.network)

@@ -1,6 +1,5 @@
 """marginctl eval."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -90,11 +89,9 @@ def command(
             "--figure": figure,
         }
         refuse(test_set_options, "cannot be combined with --pairs: remove one of them")
-        output = "json" if json else report_format
-        _verify(run, pairs, images, which, predictions, device, flip=flip, report_format=output)
-        return
-    pair_options = {"--images": images, "--flip": flip, "--predictions": predictions}
-    refuse(pair_options, "needs --pairs FILE")
+    else:
+        pair_options = {"--images": images, "--flip": flip, "--predictions": predictions}
+        refuse(pair_options, "needs --pairs FILE")
     from marginctl.console.progress import log_lines
     from marginctl.data.images.registry import expand_ood_names, parse_ood_name
     from marginctl.data.paths import default_data_dir
@@ -102,10 +99,20 @@ def command(
     from marginctl.models.pretrained import is_weights_name
     from marginctl.reports.figures.style import check_path
     from marginctl.reports.formats.output import print_report
-    from marginctl.reports.tables.evaluation_table import evaluation_report
+    from marginctl.reports.tables.evaluation_table import evaluation_report, verification_report
     from marginctl.runs.atomic_io import check_outputs
     from marginctl.utils.device import resolve_device
 
+    output = "json" if json else report_format
+    if pairs:
+        check_outputs({"--predictions": predictions}, [Path(run), *pairs])
+        place = resolve_device(device, accelerated=True)
+        result = evaluate.verify(Path(run), pairs, images, which, place, flip=flip)
+        title = evaluate.pairs_title(result.document)
+        print_report(verification_report(title, result.document), output)
+        if predictions is not None:
+            result.write(predictions)
+        return
     if figure is not None:
         check_path("--figure", figure)
     check_outputs({"--figure": figure}, [p for p in (Path(run), calibration) if p is not None])
@@ -113,26 +120,15 @@ def command(
         parse_ood_name(name)  # before anything takes its time
     folder = data_dir or default_data_dir()
     place = resolve_device(device, accelerated=True)
+    shared = (folder, place, bins, calibration, ood or (), log_image_summary)
     if is_weights_name(run):
-        document = evaluate_pretrained.evaluate_weights(
-            run, data, folder, place, bins, calibration, ood or (), log_image_summary
-        )
+        document = evaluate_pretrained.evaluate_weights(run, data, *shared)
         title = evaluate_pretrained.title(document)
     else:
-        document = evaluate.evaluate(
-            Path(run),
-            data,
-            which,
-            folder,
-            place,
-            bins,
-            calibration,
-            ood or (),
-            log_image_summary,
-        )
+        document = evaluate.evaluate(Path(run), data, which, *shared)
         title = evaluate.title(document)
     log_lines(expand_ood_names(ood or (), document["data"])[1])
-    print_report(evaluation_report(title, document), "json" if json else report_format)
+    print_report(evaluation_report(title, document), output)
     if warning := document.get("calibrated", {}).get("warning"):
         log_lines([f"warning: {calibration}: {warning}"])
     if figure is not None:
@@ -140,30 +136,3 @@ def command(
 
         reason = draw(title, document["detection"], figure)
         log_lines([f"wrote {figure}" if reason is None else f"{figure}: nothing to plot: {reason}"])
-
-
-def _verify(
-    run: str,
-    pairs: Sequence[Path],
-    images: Path | None,
-    which: Which,
-    predictions: Path | None,
-    device: str,
-    *,
-    flip: bool,
-    report_format: str,
-) -> None:
-    """Evaluate verification on lists of pairs."""
-    from marginctl.experiments.evaluate_pairs import title, verify
-    from marginctl.reports.formats.output import print_report
-    from marginctl.reports.tables.evaluation_table import verification_report
-    from marginctl.runs.atomic_io import check_outputs
-    from marginctl.utils.device import resolve_device
-
-    check_outputs({"--predictions": predictions}, [Path(run), *pairs])
-    place = resolve_device(device, accelerated=True)
-    result = verify(Path(run), pairs, images, which, place, flip=flip)
-    report = verification_report(title(result.document), result.document)
-    print_report(report, report_format)
-    if predictions is not None:
-        result.write(predictions)

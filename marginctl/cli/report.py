@@ -13,9 +13,7 @@ from marginctl.errors import RequestError
 from marginctl.reports.figures.registry import FIGURES
 
 if TYPE_CHECKING:
-    from marginctl.reports.build import RunsReport
     from marginctl.reports.tables.table import Report
-    from marginctl.results.collect import Collected
 
 
 def command(
@@ -71,13 +69,16 @@ def command(
     from marginctl.console.progress import log_lines
     from marginctl.metrics.registry import check_metric
     from marginctl.objectives.parsing import parse
-    from marginctl.papers import check_paper, papers
+    from marginctl.papers import check_paper, papers, published_table
     from marginctl.reports.build import build_report
     from marginctl.reports.explain import explain as explain_cell
     from marginctl.reports.figures.style import check_path
     from marginctl.reports.formats.registry import FORMATS
     from marginctl.reports.tables.claims_table import claims_report
+    from marginctl.reports.tables.diff_table import diff_report
+    from marginctl.reports.tables.published_table import list_report
     from marginctl.results.collect import collect
+    from marginctl.results.diff import compare_folders
     from marginctl.runs.atomic_io import check_outputs
 
     conflicting: dict[str, object] = {
@@ -107,12 +108,28 @@ def command(
         return
     if list_:
         refuse(conflicting | {"--diff": diff}, "cannot be combined with --list: remove one of them")
-        _print(_list(runs or [], paper, table_number), report_format, output)
+        selected = [p for p in papers() if paper in (None, p.name)]
+        if paper is not None and table_number is not None:
+            published_table(paper, table_number)
+        if table_number is not None and not any(table_number in p.tables for p in selected):
+            known = ", ".join(dict.fromkeys(t for p in selected for t in p.tables))
+            raise RequestError(f"unknown table '{table_number}': expected one of {known}")
+        collected = collect(runs or [])
+        log_lines(collected.problems)
+        filling = collected.runs if runs else None
+        listed = list_report(selected, table_number, filling, collected.problems)
+        _print(listed, report_format, output)
         return
     if diff:
         conflicting |= {"--paper": paper, "--table": table_number}
         refuse(conflicting, "cannot be combined with --diff: remove one of them")
-        _print(_diff(runs or []), report_format, output)
+        if len(runs or []) != 2:
+            raise RequestError(
+                f"--diff: {len(runs or [])} runs folders: expected two, as in report --diff A B"
+            )
+        differences = compare_folders(*runs or [])
+        log_lines(differences.problems)
+        _print(diff_report(differences), report_format, output)
         return
     if not runs:
         raise RequestError(
@@ -138,9 +155,28 @@ def command(
     shown = explain_cell(_canonical(explain), report) if explain else report
     _print(shown, report_format, output)
     if figure:
-        _draw_ranks(report, figure)
+        from marginctl.reports.figures.dot_plot import draw_ranks
+
+        results = report.cross_validation
+        if len(results) != 1:
+            recipes = ", ".join(result.runs.recipe for result in results) or "none"
+            raise RequestError(
+                f"--figure: {len(results)} tables ({recipes}): expected one: name its folder as "
+                "RUNS"
+            )
+        draw_ranks(results[0].comparisons, figure)
+        log_lines([f"wrote {figure}"])
     if figures:
-        _draw_figures(report, collected, figures, kind or [], figure_format or "png", metric)
+        from marginctl.reports.figures.draw import draw_figures
+
+        drawn = replace(
+            collected,
+            cv_runs=[result.runs for result in report.cross_validation],
+            training_runs=[result.runs for result in report.training],
+        )
+        written, skipped = draw_figures(drawn, figures, kind or [], figure_format or "png", metric)
+        log_lines([f"wrote {path}" for path in written])
+        log_lines([f"figure omitted: {line}" for line in skipped])
     if not explain and not report.tables:
         log_lines(["no finished runs found"])
 
@@ -168,72 +204,3 @@ def _print(shown: "Report | list[str]", report_format: str, output: Path | None)
         else:
             print_lines(shown)
     log_lines(messages)
-
-
-def _draw_ranks(report: "RunsReport", figure: Path) -> None:
-    from marginctl.console.progress import log_lines
-    from marginctl.reports.figures.critical_difference import draw
-
-    results = report.cross_validation
-    if len(results) != 1:
-        recipes = ", ".join(result.runs.recipe for result in results) or "none"
-        raise RequestError(
-            f"--figure: {len(results)} tables ({recipes}): expected one: name its folder as RUNS"
-        )
-    draw(results[0].comparisons, figure)
-    log_lines([f"wrote {figure}"])
-
-
-def _draw_figures(
-    report: "RunsReport",
-    collected: "Collected",
-    folder: Path,
-    kinds: list[str],
-    figure_format: str,
-    metric: str,
-) -> None:
-    from marginctl.console.progress import log_lines
-    from marginctl.reports.figures.draw import draw_figures
-
-    shown = replace(
-        collected,
-        cv_runs=[result.runs for result in report.cross_validation],
-        training_runs=[result.runs for result in report.training],
-    )
-    written, skipped = draw_figures(shown, folder, kinds, figure_format, metric)
-    log_lines([f"wrote {path}" for path in written])
-    log_lines([f"figure omitted: {line}" for line in skipped])
-
-
-def _diff(folders: list[Path]) -> "Report":
-    """Return the differences between two runs folders."""
-    from marginctl.console.progress import log_lines
-    from marginctl.reports.tables.diff_table import diff_report
-    from marginctl.results.diff import compare_folders
-
-    if len(folders) != 2:
-        raise RequestError(
-            f"--diff: {len(folders)} runs folders: expected two, as in report --diff A B"
-        )
-    diff = compare_folders(*folders)
-    log_lines(diff.problems)
-    return diff_report(diff)
-
-
-def _list(folders: list[Path], paper: str | None, number: str | None) -> "Report":
-    """Return the published tables, and how many of their cells the runs of folders fill."""
-    from marginctl.console.progress import log_lines
-    from marginctl.papers import papers, published_table
-    from marginctl.reports.tables.published_table import list_report
-    from marginctl.results.collect import collect
-
-    selected = [p for p in papers() if paper in (None, p.name)]
-    if paper is not None and number is not None:
-        published_table(paper, number)
-    if number is not None and not any(number in p.tables for p in selected):
-        known = ", ".join(dict.fromkeys(t for p in selected for t in p.tables))
-        raise RequestError(f"unknown table '{number}': expected one of {known}")
-    collected = collect(folders)
-    log_lines(collected.problems)
-    runs = collected.runs if folders else None
-    return list_report(selected, number, runs, collected.problems)

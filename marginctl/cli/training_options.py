@@ -166,10 +166,9 @@ def run_task(
     from marginctl.data.images.registry import IMAGE_SETS
     from marginctl.data.loading.workers import WORKERS_VARIABLE
     from marginctl.errors import RequestError
-    from marginctl.experiments.checks import Request
     from marginctl.experiments.execution import run_trials
     from marginctl.experiments.run_trial import CheckpointPolicy
-    from marginctl.experiments.tasks import TASKS
+    from marginctl.experiments.tasks import TASKS, Request
     from marginctl.metrics.registry import check_metric, network_metric
     from marginctl.reports.formats.output import print_report, print_sentences
     from marginctl.reports.tables.plan_table import plan_lines
@@ -226,7 +225,8 @@ def run_task(
             else:
                 print_sentences(plan_lines(estimate))
         return
-    if prints and not run.quiet and session.unfinished():
+    steps = {trial.id: session.steps(trial) for trial in session.unfinished()}
+    if prints and not run.quiet and steps:
         for name, summary in session.summaries.items():
             size = next(i.image_size for i in session.images.values() if i.name == name)
             log_image_summary(name, summary, size)
@@ -234,8 +234,7 @@ def run_task(
             entry = IMAGE_SETS.get(name)
             if entry and entry.metric not in ("accuracy", metric) and session.recipe.paper is None:
                 log_lines([f"{name} is usually compared by --metric {entry.metric}"])
-    steps, quiet = session.pending_steps(), run.quiet or not prints
-    with TrainProgress(steps, len(session.trials), quiet=quiet) as progress:
+    with TrainProgress(steps, len(session.trials), quiet=run.quiet or not prints) as progress:
         callback = TensorBoard(progress, session, run.tensorboard) if run.tensorboard else progress
         checkpoints = CheckpointPolicy(run.checkpoint_minutes, run.keep)
         outcome = run_trials(session, callback, checkpoints, callback.done, run.workers)

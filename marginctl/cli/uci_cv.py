@@ -2,21 +2,19 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from marginctl.cli import common_options, completion
 from marginctl.cli.common_options import argument, integer, option, print_json
 from marginctl.errors import MarginctlError, RequestError
+from marginctl.utils.text import count_noun
 
 if TYPE_CHECKING:
     from marginctl.crossval.dask_executor import DaskExecutor
     from marginctl.data.tabular.dataset import TabularDataset
-    from marginctl.experiments.uci_cv_execution import Outcome
     from marginctl.experiments.uci_cv_session import UciCvSession
-    from marginctl.experiments.uci_cv_trial import CVTrial
-    from marginctl.results.cv_cells import Collector
 
 
 def command(
@@ -104,17 +102,21 @@ def command(
     standard deviation of their test accuracies with the published values. The runs folder keeps
     finished trials: the same command again resumes, or prints the table at once.
     """
-    from marginctl.console.progress import log_lines
+    from marginctl.console.progress import CvProgress, log_lines
     from marginctl.crossval.dask_executor import open_dask_executor
+    from marginctl.experiments.tasks import Request
     from marginctl.experiments.uci_cv_session import prepare_uci_cv
+    from marginctl.experiments.uci_cv_trial import total_cost
     from marginctl.metrics.registry import check_metric
     from marginctl.objectives.parsing import parse
+    from marginctl.papers import published_means
     from marginctl.recipe.load import find_recipe
     from marginctl.reports.figures.uci_cv_grid import check_figure, check_objectives, draw
     from marginctl.reports.formats.output import print_report
-    from marginctl.reports.tables.cv_report import cv_report
+    from marginctl.reports.tables.cv_table import cv_report, live_table
     from marginctl.results.answers import fold_answers
     from marginctl.results.compare import compare_folds, resolve_baseline
+    from marginctl.results.cv_cells import Grid
     from marginctl.runs.atomic_io import check_outputs
     from marginctl.runs.run_dir import PREDICTIONS
 
@@ -142,22 +144,17 @@ def command(
     outputs = [PREDICTIONS] if predictions else []
     if figure:
         outputs += check_figure(figure, recipe, set_ or [])
+    options = {
+        "datasets": ("--dataset", "all" if dataset and "all" in dataset else dataset),
+        "objectives": ("--objective", objective),
+        "protocol.folds": ("--folds", folds),
+        "protocol.repeats": ("--repeats", repeats),
+        "seeds": ("--seed", seed or None),
+    }
     session = prepare_uci_cv(
-        recipe,
-        overrides=set_ or [],
-        options={
-            "datasets": ("--dataset", "all" if dataset and "all" in dataset else dataset),
-            "objectives": ("--objective", objective),
-            "protocol.folds": ("--folds", folds),
-            "protocol.repeats": ("--repeats", repeats),
-            "seeds": ("--seed", seed or None),
-        },
-        data_dir=data_dir,
-        out=out,
-        device=device,
-        csv_datasets=tables,
-        files=outputs,
-        tune=tune,
+        Request(recipe, options, set_ or [], data_dir, out, device, tune),
+        tables,
+        outputs,
         offline=offline or dry_run,
         on_fetch=lambda line: None if quiet else log_lines([line]),
     )
@@ -190,84 +187,55 @@ def command(
     with open_dask_executor(backend, scheduler, workers, needed=bool(pending)) as cluster:
         count = session.workers(workers, cluster) if pending else 1
         if dry_run:
-            _print_plan(session.estimate(pending, count), json=json)
+            plan = session.estimate(pending, count)
+            if json:
+                print_json({"schema": 1, "command": "uci-cv", "dry_run": plan})
+            else:
+                print(
+                    f"{count_noun(plan['trials'], 'trial')}, {plan['to_do']} pending: "
+                    f"{count_noun(plan['networks'], 'network')}, "
+                    f"{count_noun(plan['workers'], 'worker')}, about {plan['seconds']:.0f} s; "
+                    f"runs folder: {plan['folder']}"
+                )
             return
-        collector, outcome = _train(session, pending, count, cluster, metric, quiet=quiet)
-    comparison = compare_folds(collector.grid, collector.results, compared_with)
+        rows = session.rows
+        grid = Grid(
+            list(rows) or [d.name for d in session.datasets],
+            [str(objective) for objective in session.recipe.objectives],
+            published_means(session.recipe.paper, session.recipe.table),
+            len(session.recipe.seeds),
+            skipped=session.skipped,
+            settings={r: (t.dataset.name, t.setting.changed) for r, t in rows.items() if t.setting},
+            row_of={trial.id: trial.row for trial in session.trials},
+            baselines=session.recipe.baselines,
+            metric=metric,
+        )
+        with CvProgress(
+            grid, total_cost(pending), len(session.trials), lambda: live_table(grid), quiet=quiet
+        ) as progress:
+            for line in session.warnings:
+                progress.message(line)
+            outcome = session.run(count, progress, cluster)
+    comparison = compare_folds(grid, compared_with)
     failed = list(outcome.failed.values())
     answers = []
     if session.recipe.measured and not session.recipe.grid:
-        answers = fold_answers(collector.grid, collector.results, comparison)
+        answers = fold_answers(grid, comparison)
     protocol = session.recipe.protocol.model_dump()
-    report = cv_report(collector.grid, protocol, comparison, failed, answers)
+    report = cv_report(grid, protocol, comparison, failed, answers)
     print_report(report, "json" if json else report_format)
     if predictions:
         session.gather_predictions(predictions, outcome)
     if save_model and not outcome.failed:
-        from marginctl.experiments.refit import save_refitted
-
-        line = save_refitted(session, outcome, save_model)
+        line = session.save_model(outcome, save_model)
         if not quiet:
             log_lines([line])
     if figure and not outcome.failed:
-        draw(session, collector.grid, figure)
+        draw(session, grid, figure)
         if not quiet:
             log_lines([f"wrote {figure}"])
     if failed:
         raise MarginctlError(*failed)
-
-
-def _print_plan(plan: dict[str, Any], *, json: bool) -> None:
-    from marginctl.utils.text import count_noun
-
-    if json:
-        print_json({"schema": 1, "command": "uci-cv", "dry_run": plan})
-        return
-    print(
-        f"{count_noun(plan['trials'], 'trial')}, {plan['to_do']} pending: "
-        f"{count_noun(plan['networks'], 'network')}, {count_noun(plan['workers'], 'worker')}, "
-        f"about {plan['seconds']:.0f} s; runs folder: {plan['folder']}"
-    )
-
-
-def _train(
-    session: "UciCvSession",
-    pending: "list[CVTrial]",
-    workers: int,
-    cluster: "DaskExecutor | None",
-    metric: str,
-    *,
-    quiet: bool,
-) -> "tuple[Collector, Outcome]":
-    """Run the pending trials and show the table as it fills."""
-    from marginctl.console.progress import CvProgress
-    from marginctl.experiments.uci_cv_trial import total_cost
-    from marginctl.papers import published_means
-    from marginctl.reports.tables.cv_table import live_table
-    from marginctl.results.cv_cells import Collector
-
-    rows = session.rows
-    collector = Collector(
-        list(rows) or [d.name for d in session.datasets],
-        [str(objective) for objective in session.recipe.objectives],
-        seeds=len(session.recipe.seeds),
-        published=published_means(session.recipe.paper, session.recipe.table),
-        skipped=session.skipped,
-        settings={r: (t.dataset.name, t.setting.changed) for r, t in rows.items() if t.setting},
-        row_of={trial.id: trial.row for trial in session.trials},
-        baselines=session.recipe.baselines,
-        metric=metric,
-    )
-    with CvProgress(
-        collector,
-        total_cost(pending),
-        len(session.trials),
-        lambda: live_table(collector.grid),
-        quiet=quiet,
-    ) as progress:
-        for line in session.warnings:
-            progress.message(line)
-        return collector, session.run(workers, progress, cluster)
 
 
 def _search(
@@ -281,8 +249,7 @@ def _search(
 ) -> None:
     from marginctl.reports.formats.output import print_report
     from marginctl.reports.tables import search_table
-    from marginctl.search.run_search import plan, published_cells, search
-    from marginctl.utils.text import count_noun
+    from marginctl.search.successive_halving import plan, published_cells, search
 
     published = published_cells(session)
     count = session.workers(workers, cluster)

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.text import Text
 
 from marginctl.experiments.records import CVResult, TrainingResult
-from marginctl.results.cv_cells import Collector
+from marginctl.results.cv_cells import Grid
 from marginctl.utils.text import printable
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ class CvProgress(CostProgress):
 
     def __init__(
         self,
-        collector: Collector,
+        grid: Grid,
         total: float,
         trials: int,
         table: Callable[[], RenderableType],
@@ -156,12 +156,12 @@ class CvProgress(CostProgress):
         quiet: bool,
     ) -> None:
         super().__init__("trials", table, quiet=quiet or not total)
-        self._collector = collector
+        self._grid = grid
         self.begin_trials(total, trials)
 
     def done(self, record: CVResult, *, reused: bool) -> None:
         """Add the record of a finished trial."""
-        cell = self._collector.add(record)
+        cell = self._grid.add(record)
         self.count_trial()
         if cell and not reused:
             paper = f" (paper {cell.paper.mean:.2f}±{cell.paper.std:.2f})" if cell.paper else ""

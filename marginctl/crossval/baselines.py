@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from marginctl.crossval.folds import FloatArray
-from marginctl.crossval.preprocessing import encode
+from marginctl.crossval.preprocessing import FloatArray, encode
 from marginctl.crossval.stack import Choice, NetworkSplit, Stack, StackResult, evaluate_network
 from marginctl.data.tabular.dataset import TabularDataset
 from marginctl.recipe.uci_cv import SklearnBaseline

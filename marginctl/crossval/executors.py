@@ -18,6 +18,7 @@ from marginctl.crossval.stack import Choice, Stack, StackResult
 from marginctl.errors import MarginctlError
 from marginctl.recipe.uci_cv import SklearnBaseline
 from marginctl.runs.run_dir import NETWORKS, PREDICTIONS
+from marginctl.utils.device import torch_threads
 from marginctl.utils.processes import follow_parent
 
 
@@ -103,29 +104,18 @@ def train(
     reporter = _CostReporter(report, cancelled)
     if isinstance(stack.objective, SklearnBaseline):
         return _train_baseline(stack, outputs, reporter)
-    from marginctl.crossval.stacked_trainer import train_stack
+    from marginctl.crossval.nested_cv import train_and_choose
 
-    cost_per_epoch = stack.cost / stack.protocol.epochs
     with one_thread():
-        choices: Sequence[Choice] = ()
-        if stack.tuning is None:
-            result, trained = train_stack(
-                stack, device, on_epoch=lambda: reporter.add(cost_per_epoch)
-            )
-            networks = [trained]
-        else:
-            from marginctl.crossval.nested_cv import train_tuned
-
-            tuned = train_tuned(stack, device, reporter.add)
-            result, networks, choices = tuned.result, tuned.networks, tuned.choices
-        predictions = None
+        trained = train_and_choose(stack, device, reporter.add)
+        networks, predictions = trained.networks, None
         if PREDICTIONS in outputs:
             predictions = sorted(
                 (row for n in networks for row in n.test_predictions()), key=lambda r: r[1:3]
             )
         arrays = networks[0].arrays() if NETWORKS in outputs else None
     reporter.flush()
-    return TrainedStack(result, predictions, arrays, choices)
+    return TrainedStack(trained.result, predictions, arrays, trained.choices)
 
 
 def _train_baseline(stack: Stack, outputs: frozenset[str], reporter: _CostReporter) -> TrainedStack:
@@ -148,15 +138,13 @@ def one_thread() -> Iterator[None]:
     """Use one torch thread inside: two processes train faster than two threads."""
     import torch
 
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    # Vanishing gradients of saturated networks are denormal numbers, which are slow.
-    torch.set_flush_denormal(True)
-    try:
-        yield
-    finally:
-        torch.set_flush_denormal(False)
-        torch.set_num_threads(threads)
+    with torch_threads(1):
+        # Vanishing gradients of saturated networks are denormal numbers, which are slow.
+        torch.set_flush_denormal(True)
+        try:
+            yield
+        finally:
+            torch.set_flush_denormal(False)
 
 
 class SerialExecutor:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from marginctl.crossval import stacked_trainer
 from marginctl.crossval.stack import (
     Choice,
     NetworkSplit,
@@ -16,7 +17,6 @@ from marginctl.crossval.stack import (
     group_stackable,
 )
 from marginctl.crossval.stacked_networks import StackedNetworks
-from marginctl.crossval.stacked_trainer import train_stack
 
 
 @dataclass(frozen=True)
@@ -26,24 +26,26 @@ class TunedStack:
     result: StackResult  # of the networks, by network number
     # the trained networks, a stack for each group of stackable candidates
     networks: list[StackedNetworks]
-    choices: list[Choice]  # of each network, by network number
+    choices: list[Choice]  # of each network, by network number; none without candidates
 
 
-def train_tuned(stack: Stack, device: str, report_cost: Callable[[float], None]) -> TunedStack:
-    """Train a stack whose method has candidates.
+def train_and_choose(stack: Stack, device: str, report_cost: Callable[[float], None]) -> TunedStack:
+    """Train a stack; where its method has candidates, each network chooses one.
 
     The training rows of every network are divided into inner folds; every candidate is trained on
     all but one of them and tested on that one, in turn. The candidate with most correct rows (the
     first of a tie) is trained on all training rows. Only that network sees the test fold.
 
     Args:
-        stack: with a tuning.
+        stack: with a tuning, or without one.
         device: a torch device.
         report_cost: called with the cost of every finished epoch.
     """
     started = time.perf_counter()
     tuning = stack.tuning
-    assert tuning is not None
+    if tuning is None:
+        result, trained = _train(stack, device, report_cost)
+        return TunedStack(result, [trained], [])
     outer = stack.by_number
     scores = np.empty((len(tuning.candidates), len(outer)), np.int64)
     groups = _stackable_candidates(tuning)
@@ -52,7 +54,7 @@ def train_tuned(stack: Stack, device: str, report_cost: Callable[[float], None])
     for group in groups:
         splits = [replace(n, variant=v) for n in inner_networks for v in range(len(group))]
         inner = replace(candidate_stack(stack, group, splits), measured=False)
-        result, _ = train_stack(inner, device, on_epoch=_epoch_callback(inner, report_cost))
+        result, _ = _train(inner, device, report_cost)
         shape = (len(group), len(outer), tuning.inner_folds)
         scores[group] = result.correct.reshape(shape).sum(2)
     chosen = np.argmax(scores, axis=0)
@@ -67,7 +69,7 @@ def train_tuned(stack: Stack, device: str, report_cost: Callable[[float], None])
         variants = {index: variant for variant, index in enumerate(group)}
         splits = [replace(outer[p], variant=variants[int(chosen[p])]) for p in positions]
         final = candidate_stack(stack, group, splits)
-        result, trained = train_stack(final, device, on_epoch=_epoch_callback(final, report_cost))
+        result, trained = _train(final, device, report_cost)
         networks.append(trained)
         for key, values in vars(result).items():
             if key not in ("seconds", "losses"):
@@ -127,6 +129,8 @@ def inner_splits(stack: Stack) -> list[NetworkSplit]:
     return splits
 
 
-def _epoch_callback(stack: Stack, report_cost: Callable[[float], None]) -> Callable[[], None]:
-    cost_per_epoch = stack.cost / stack.protocol.epochs
-    return lambda: report_cost(cost_per_epoch)
+def _train(
+    stack: Stack, device: str, report_cost: Callable[[float], None]
+) -> tuple[StackResult, StackedNetworks]:
+    cost = stack.cost / stack.protocol.epochs
+    return stacked_trainer.train_stack(stack, device, on_epoch=lambda: report_cost(cost))

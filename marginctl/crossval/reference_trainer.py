@@ -10,8 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from marginctl.crossval.folds import class_weights, scaling_statistics
-from marginctl.crossval.preprocessing import encode
+from marginctl.crossval.preprocessing import class_weights, encode, scaling_statistics
 from marginctl.crossval.stack import BatchOrder, NetworkSplit, Stack, initial_weights
 from marginctl.objectives.module import Objective
 from marginctl.objectives.schedules import rate_at

@@ -73,7 +73,10 @@ class Grid:
             )
 
     def setting(self, index: int) -> Setting:
-        return _setting(self._base, self._space, index)
+        values = self._space.protocol
+        places = np.unravel_index(index, [len(v) for v in values.values()])
+        changed = {key: values[key][int(i)] for key, i in zip(values, places, strict=True)}
+        return Setting(index + 1, _changed(self._base, changed), changed)
 
     def sample(self) -> IntArray:
         """Return the sorted indices of the settings to try: all, or as many as the space asks for.
@@ -133,13 +136,12 @@ def column_candidates(tune: Tune, base: Protocol, column: ParsedObjective) -> tu
     that of the recipe: a schedule keeps its shape.
     """
     if tune.is_grid:
-        objectives = alternatives(tune, column)
-        size = grid_size(tune)
-        sampled: Sequence[int] = range(size * len(objectives))
+        objectives, grid = alternatives(tune, column), Grid(tune, base)
+        sampled: Sequence[int] = range(grid.size * len(objectives))
         if tune.settings is not None and tune.settings < len(sampled):
             sampled = sorted(random.Random(tune.seed).sample(sampled, tune.settings))
         return tuple(
-            Candidate(objectives[index // size], _setting(base, tune, index % size))
+            Candidate(objectives[index // grid.size], grid.setting(index % grid.size))
             for index in sampled
         )
     rates = RATES[base.optimizer] if tune.rates is None else tune.rates
@@ -161,16 +163,6 @@ def column_alternatives(recipe: UciCvRecipe) -> dict[str, list[ParsedObjective]]
     """Return the alternative objectives of every column of a search."""
     assert recipe.search is not None
     return {str(column): alternatives(recipe.search, column) for column in recipe.objectives}
-
-
-def _setting(base: Protocol, space: SearchSpace, index: int) -> Setting:
-    changed: dict[str, Any] = {}
-    rest = index
-    for key, values in reversed(space.protocol.items()):
-        rest, i = divmod(rest, len(values))
-        changed[key] = values[i]
-    changed = {key: changed[key] for key in space.protocol}
-    return Setting(index + 1, _changed(base, changed), changed)
 
 
 def _changed(base: Protocol, values: Mapping[str, Any]) -> Protocol:

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from marginctl.crossval.folds import FloatArray, IntArray, partition
-from marginctl.crossval.preprocessing import num_inputs
+from marginctl.crossval.preprocessing import FloatArray, IntArray, num_inputs, partition
 from marginctl.crossval.search_space import VARIANT_KEYS, Candidate
 from marginctl.data.tabular.dataset import TabularDataset
 from marginctl.objectives.parsing import ParsedObjective
@@ -180,14 +179,7 @@ class Stack:
     def _test_rows(self, repeat: int) -> list[IntArray]:
         if self.dataset.fixed_test is not None:
             return [np.sort(self.dataset.fixed_test)]
-        return partition(
-            self.dataset.y,
-            self.folds,
-            stratified=self.protocol.stratified,
-            seed=self.seed,
-            repeat=repeat,
-            groups=self.dataset.groups,
-        )
+        return self._partition(np.arange(self.dataset.num_rows), self.folds, repeat)
 
     @property
     def by_number(self) -> list[NetworkSplit]:
@@ -196,20 +188,21 @@ class Stack:
 
     def inner_folds(self, network: NetworkSplit, count: int) -> list[IntArray]:
         """Return the positions in a network's training rows of each of its inner test folds."""
+        return self._partition(network.train, count, network.repeat, network.fold)
+
+    def _partition(
+        self, rows: IntArray, folds: int, repeat: int, outer_fold: int | None = None
+    ) -> list[IntArray]:
         groups = self.dataset.groups
         return partition(
-            self.dataset.y[network.train],
-            count,
+            self.dataset.y[rows],
+            folds,
             stratified=self.protocol.stratified,
             seed=self.seed,
-            repeat=network.repeat,
-            outer_fold=network.fold,
-            groups=None if groups is None else groups[network.train],
+            repeat=repeat,
+            outer_fold=outer_fold,
+            groups=None if groups is None else groups[rows],
         )
-
-    @property
-    def num_classes(self) -> int:
-        return self.dataset.num_classes
 
     @cached_property
     def widths(self) -> list[int]:
@@ -374,7 +367,8 @@ def initial_weights(stack: Stack, network: NetworkSplit) -> dict[str, FloatArray
     out) and `bias0` (out,) for each hidden layer, and `class_weight` (C, d), `class_bias` (C,);
     with batch normalisation `norm_weight0` and `norm_bias0` (out,) too.
     """
-    kind, widths, num_classes = stack.protocol.initialization, stack.widths, stack.num_classes
+    kind, widths = stack.protocol.initialization, stack.widths
+    num_classes = stack.dataset.num_classes
 
     def uniform(name: str, shape: tuple[int, ...], inputs: int, outputs: int) -> FloatArray:
         bound = 1 / math.sqrt(inputs)

@@ -1,6 +1,5 @@
 """A network for a table that is trained on all rows, saved in a file, and predicts new rows."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,14 +11,18 @@ from pydantic import Field
 from torch import Tensor
 
 from marginctl.crossval.executors import one_thread
-from marginctl.crossval.folds import FloatArray
-from marginctl.crossval.nested_cv import train_tuned
-from marginctl.crossval.preprocessing import Layout, expand, expand_rows, fit_fold, layout_of
+from marginctl.crossval.nested_cv import train_and_choose
+from marginctl.crossval.preprocessing import (
+    FloatArray,
+    Layout,
+    expand,
+    expand_rows,
+    fit_fold,
+    layout_of,
+)
 from marginctl.crossval.search_space import Candidate, Setting
 from marginctl.crossval.stack import NetworkSplit, Stack, StackTuning
-from marginctl.crossval.stacked_layer import hidden_layers
-from marginctl.crossval.stacked_networks import StackedNetworks
-from marginctl.crossval.stacked_trainer import train_stack
+from marginctl.crossval.stacked_networks import StackedNetworks, hidden_layers
 from marginctl.data.tabular.dataset import Column, TabularDataset
 from marginctl.errors import MarginctlError
 from marginctl.objectives.functional import ObjectiveFunction
@@ -153,7 +156,6 @@ def fit_model(
     protocol: Protocol,
     seed: int = 0,
     tuning: StackTuning | None = None,
-    report_cost: Callable[[float], None] = lambda cost: None,
 ) -> TabularModel:
     """Choose a candidate by inner folds of all training rows, and train it on all of them.
 
@@ -164,7 +166,6 @@ def fit_model(
         objective, protocol: used as they are without a tuning.
         seed: of inner folds, weights and batches.
         tuning: the candidates.
-        report_cost: called with the cost of every finished epoch.
 
     Raises:
         MarginctlError: the loss is not finite.
@@ -173,18 +174,13 @@ def fit_model(
     train = rows if dataset.fixed_test is None else np.delete(rows, dataset.fixed_test)
     split = NetworkSplit(0, 0, train, rows[:0])
     stack = Stack(dataset, objective, protocol, seed, 0, 1, tuning, custom_splits=(split,))
-    chosen = Candidate(objective, Setting(1, protocol, {}))
-    inner_accuracy = None
     with one_thread():
-        if tuning is None:
-            cost = stack.cost / protocol.epochs
-            result, networks = train_stack(stack, on_epoch=lambda: report_cost(cost))
-        else:
-            tuned = train_tuned(stack, "cpu", report_cost)
-            result, (networks,), (choice,) = tuned.result, tuned.networks, tuned.choices
-            chosen = tuning.candidates[choice.candidate]
-            inner_accuracy = choice.inner_accuracy
-    if result.diverged[0]:
+        trained = train_and_choose(stack, "cpu", lambda cost: None)
+    chosen, inner_accuracy = Candidate(objective, Setting(1, protocol, {})), None
+    if tuning is not None:
+        (choice,) = trained.choices
+        chosen, inner_accuracy = tuning.candidates[choice.candidate], choice.inner_accuracy
+    if trained.result.diverged[0]:
         raise MarginctlError(
             f"{dataset.name}: {chosen}: the loss is not finite: choose a lower learning rate"
         )
@@ -207,7 +203,7 @@ def fit_model(
         chosen=str(chosen),
         inner_accuracy=inner_accuracy,
     )
-    return TabularModel(record, _tensors(networks, train))
+    return TabularModel(record, _tensors(trained.networks[0], train))
 
 
 def _tensors(networks: StackedNetworks, train: Any) -> dict[str, Any]:

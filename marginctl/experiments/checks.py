@@ -1,9 +1,8 @@
 """Requests of the image tasks: reading the recipe and the images, and checking them."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from marginctl.data.images.groups import ImageGroups, read_image_groups
 from marginctl.data.images.image_sets import ImageDataset, load_image_set
@@ -11,42 +10,17 @@ from marginctl.data.images.on_disk import OnDiskImages
 from marginctl.data.images.registry import FOLDER_PREFIX, LIST_PREFIX
 from marginctl.data.images.resizing import CENTER
 from marginctl.data.images.subsets import label_noise, long_tailed, split_indices, subsample
-from marginctl.data.paths import default_data_dir
 from marginctl.errors import RequestError
-from marginctl.experiments.tasks import load_task_recipe
+from marginctl.experiments.tasks import Request, load_task_recipe
 from marginctl.models.factory import check_image_shape
 from marginctl.objectives.parts import untrainable_reason
 from marginctl.recipe.image_data import ImageData
 from marginctl.recipe.image_recipe import ImageRecipe, RateTuning
 from marginctl.recipe.load import RecipeDocument, RecipeFile, find_recipe, folder_name, validate
-from marginctl.utils.device import resolve_device, world_size
+from marginctl.utils.device import world_size
 
 R = TypeVar("R", bound=ImageRecipe)
 MAX_LOGIT_BYTES = 4 * 2**30  # of the logits of all test images
-
-
-@dataclass(frozen=True)
-class Request:
-    """What a command asks for."""
-
-    recipe: str | None
-    # dotted key -> (option, value); the value is None if the option was not given
-    options: Mapping[str, tuple[str, Any]]
-    overrides: Iterable[str] = ()
-    data_dir: Path | None = None
-    out: Path = Path("runs")
-    device: str = "auto"
-    # whether to tune; None leaves it to the recipe, or to the default of comparisons
-    tune: bool | None = None
-
-    @property
-    def data_folder(self) -> Path:
-        return self.data_dir or default_data_dir()
-
-    def resolve_device(self) -> str:
-        from marginctl.utils.distributed import local_device
-
-        return local_device(resolve_device(self.device, accelerated=True))
 
 
 def runs_name(file: RecipeFile | None, default: str) -> str:
@@ -56,16 +30,14 @@ def runs_name(file: RecipeFile | None, default: str) -> str:
 
 def read_recipe(schema: type[R], request: Request) -> tuple[R, RecipeFile | None]:
     """Return the recipe of a request, and its file with the name of the folder of its runs."""
-    out = request.out
-    if out.exists() and not out.is_dir():
-        raise RequestError(f"--out {out}: is a file: name a folder")
+    request.check_out()
     if request.recipe is None:
         document = RecipeDocument({"task": schema.minimal["task"]}, {}, "recipe")
         recipe = validate(schema, document, request.overrides, request.options)
         return _with_tuning(recipe, request), None
     file = find_recipe(request.recipe)
     recipe = load_task_recipe(file, schema, request.overrides, request.options)
-    return _with_tuning(recipe, request), RecipeFile(_runs_folder_of(file, out), file.path)
+    return _with_tuning(recipe, request), RecipeFile(_runs_folder_of(file, request.out), file.path)
 
 
 def _with_tuning(recipe: R, request: Request) -> R:

@@ -238,13 +238,6 @@ class TrainingResult(Result):
         return self
 
     @property
-    def chosen_record(self) -> dict[str, Any]:
-        """What run.json has of the chosen candidate: the objective that was trained."""
-        if self.chosen is None:
-            return {}
-        return {"chosen_objective": self.chosen.rpartition(", lr=")[0]}
-
-    @property
     def kappa(self) -> float | None:
         """Return the mean kappa* over the test images, None if the objective has none."""
         kappa = ((self.state or {}).get("optimal_scale") or {}).get("mean")
@@ -331,12 +324,7 @@ class TransferResult(TrainingResult):
         The seed is that of the source model, and the row names the transfer's own if it is not 0;
         published weights have no seed and keep that of the transfer.
         """
-        row, seed = self.source_row, self.seed
-        if self.source_model.seed is not None:
-            row += f", seed={seed}" if seed else ""
-            seed = self.source_model.seed
-        changes = {"row": row, "objective": self.head, "seed": seed}
-        return self.model_copy(update={**changes, "classifier": self.objective})
+        return self._read_as(self.source_row, self.head)
 
     def by_source_model(self) -> "TransferResult":
         """Return the result as the tables of training read it: by what the source was trained with.
@@ -345,13 +333,15 @@ class TransferResult(TrainingResult):
         with each other; published weights have no seed and keep that of the transfer. The row names
         the new classifier if it is not softmax, and the transfer's own seed if it is not 0.
         """
-        source, row, seed = self.source_model, self.row, self.seed
-        if self.objective != PROBE_OBJECTIVE:
-            row += f", {self.objective}"
-        if source.seed is not None:
+        named = "" if self.objective == PROBE_OBJECTIVE else f", {self.objective}"
+        return self._read_as(self.row + named, self.source_model.objective)
+
+    def _read_as(self, row: str, objective: str) -> "TransferResult":
+        seed = self.seed
+        if self.source_model.seed is not None:
             row += f", seed={seed}" if seed else ""
-            seed = source.seed
-        changes = {"row": row, "objective": source.objective, "seed": seed}
+            seed = self.source_model.seed
+        changes = {"row": row, "objective": objective, "seed": seed}
         return self.model_copy(update={**changes, "classifier": self.objective})
 
 

@@ -15,8 +15,8 @@ from marginctl.data.images.image_sets import ImageDataset
 from marginctl.data.loading.on_disk_loader import make_loader
 from marginctl.errors import MarginctlError, RequestError
 from marginctl.experiments.checks import fit_images
+from marginctl.experiments.evaluate import reference_losses
 from marginctl.experiments.records import MetricsLog, TrainingResult, result_type
-from marginctl.experiments.reference_losses import reference_losses
 from marginctl.experiments.training_trial import Trial
 from marginctl.metrics.accuracy import largest_class, pack_correct
 from marginctl.runs.run_dir import NUMERIC_PACKAGES, RunDir, versions
@@ -29,8 +29,7 @@ from marginctl.training.epoch_metrics import (
     objective_record,
     selection_score,
 )
-from marginctl.training.ood_evaluation import predict_ood
-from marginctl.training.pair_evaluation import verify_pairs
+from marginctl.training.ood_evaluation import predict_ood, verify_pairs
 from marginctl.training.trainer import MISMATCH_ERRORS, DivergedError, Predictions, Trainer
 from marginctl.utils.distributed import World
 from marginctl.utils.precision import DeviceConfig
@@ -420,7 +419,7 @@ class TrialRunner:
                 )
             assert self._metrics is not None
             state = latest[1] | {"metrics": json.dumps(self._metrics.lines)}
-            checkpoint.replace_all(folder, checkpoint.LAST, state)
+            checkpoint.save(folder, checkpoint.LAST, state["step"], state, keep=0)
         trainer.load_weights(world.broadcast_object(state))
         seed, augment = self._trial.seed, self._trial.recipe.data.augment
         batches = make_loader(self._images, self._device_config, seed, augment, world)

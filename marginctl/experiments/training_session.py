@@ -17,7 +17,6 @@ from marginctl.data.images.summary import (
     with_pixel_duplicates,
 )
 from marginctl.experiments.checks import (
-    Request,
     check_device,
     check_images,
     check_logits_fit,
@@ -31,8 +30,8 @@ from marginctl.experiments.find_run import ReferenceRun, find_reference_run
 from marginctl.experiments.records import TrainingResult, result_type
 from marginctl.experiments.run_trial import TrialContext
 from marginctl.experiments.source_model import check_source_model, load_initial_weights
-from marginctl.experiments.source_scale import scales_from_folders
-from marginctl.experiments.training_trial import Trial, expand_trials
+from marginctl.experiments.tasks import Request
+from marginctl.experiments.training_trial import Trial, expand_trials, scales_from_folders
 from marginctl.experiments.tuned_trial import run_trial, tuning_cost
 from marginctl.objectives.functional import check_plugin_parts
 from marginctl.recipe.image_recipe import ImageRecipe
@@ -94,10 +93,6 @@ class Session:
         count = fitted_images(trial.recipe, self.images[trial.data])
         rounds = [(1, train.epochs, count), *tuning_cost(trial, count)]
         return sum(n * epochs * -(-size // train.batch_size) for n, epochs, size in rounds)
-
-    def pending_steps(self) -> dict[str, int]:
-        """Return the steps of each unfinished trial, by its id."""
-        return {trial.id: self.steps(trial) for trial in self.unfinished()}
 
     def runs_in_workers(self, trial: Trial) -> bool:
         """Return whether the trial may run in a worker process, next to others."""

@@ -20,7 +20,6 @@ from marginctl.data.images.resizing import SQUARE
 from marginctl.data.paths import resolve_path
 from marginctl.errors import RequestError
 from marginctl.experiments.checks import (
-    Request,
     check_device,
     check_images,
     load_recipe_images,
@@ -32,6 +31,7 @@ from marginctl.experiments.evaluate import predict_run
 from marginctl.experiments.records import PROBE_OBJECTIVE, TrainingResult, TransferResult
 from marginctl.experiments.run_trial import StoppedRunError, TrialContext
 from marginctl.experiments.source_model import check_source_model, load_source_models
+from marginctl.experiments.tasks import Request
 from marginctl.experiments.training_session import Session
 from marginctl.experiments.training_trial import Trial
 from marginctl.experiments.tuned_trial import run_trial

@@ -16,8 +16,14 @@ from marginctl.crossval.executors import ProcessExecutor, SerialExecutor, StackE
 from marginctl.experiments.records import CVResult
 from marginctl.experiments.uci_cv_trial import CVTrial
 from marginctl.runs.atomic_io import write_arrays, write_atomically, write_csv
-from marginctl.runs.data_changes import changed_data_note
-from marginctl.runs.run_dir import DIGEST_KEYS, NETWORKS, PREDICTIONS, RunDir, file_digest
+from marginctl.runs.run_dir import (
+    DIGEST_KEYS,
+    NETWORKS,
+    PREDICTIONS,
+    RunDir,
+    changed_data_note,
+    file_digest,
+)
 
 
 class Callback(Protocol):
@@ -53,64 +59,6 @@ class _Group:
             run_dir.unlock()
 
 
-def run_cv_trials(
-    trials: list[CVTrial],
-    folder: Path,
-    *,
-    workers: int,
-    device: str,
-    callback: Callback,
-    recipe: dict[str, Any],
-    files: frozenset[str] = frozenset(),
-    cluster: StackExecutor | None = None,
-) -> Outcome:
-    """Train the trials that have no result in `folder` yet.
-
-    Trials run in their order; each one is saved as soon as it is finished. A trial that another
-    process holds is left to it, and its result is read once it exists.
-
-    Args:
-        workers: processes, one thread each; 1 trains in this process.
-        files: that a trial must have besides its result: PREDICTIONS, NETWORKS.
-
-    Raises:
-        MarginctlError: the workers are lost.
-    """
-    run = _Run(folder, device, callback, recipe, files)
-    pending = deque(_groups([trial for trial in trials if not run.load(trial)]))
-    if not pending:
-        return run.outcome
-    note = changed_data_note(folder, (run.run_info(t) for group in pending for t in group))
-    if note is not None:
-        callback.message(note)
-    workers = max(1, min(workers, sum(len(group[0].stacks) for group in pending)))
-    executor: StackExecutor = cluster or (
-        SerialExecutor(callback.progress) if workers == 1 else ProcessExecutor(workers)
-    )
-    run.executor = executor
-    finished = False
-    try:
-        while pending or run.futures or run.locked:
-            while pending and len(run.futures) < executor.capacity():
-                run.start(pending.popleft())
-            if run.futures:
-                ready, _ = wait(run.futures, timeout=0.2, return_when=FIRST_COMPLETED)
-                for future in ready:
-                    run.collect(future)
-            elif run.locked:
-                time.sleep(0.2)
-                run.check_locked()
-            callback.progress(executor.completed_cost())
-        finished = True
-    finally:
-        if not finished:
-            _exit_on_next_signal()
-            executor.cancel()
-        executor.shutdown()
-        run.unlock_all()
-    return run.outcome
-
-
 def _exit_on_next_signal() -> None:
     """Let a second Ctrl-C or SIGTERM exit at once; the workers leave with their parent."""
     with contextlib.suppress(ValueError):  # not the main thread
@@ -118,23 +66,74 @@ def _exit_on_next_signal() -> None:
         signal.signal(signal.SIGTERM, lambda *_: os._exit(143))
 
 
-class _Run:
-    """The state of one `run_cv_trials`."""
+@dataclass
+class CVExecution:
+    """Trains trials of a cross-validation on an executor, and saves each finished one.
 
-    def __init__(
-        self,
-        folder: Path,
-        device: str,
-        callback: Callback,
-        recipe: dict[str, Any],
-        files: frozenset[str],
-    ) -> None:
-        self.folder, self.device, self.callback = folder, device, callback
-        self.recipe, self.files = recipe, files
-        self.executor: StackExecutor = SerialExecutor(callback.progress)
-        self.outcome = Outcome()
-        self.futures: dict[Future[Any], tuple[_Group, int]] = {}
-        self.locked: list[CVTrial] = []  # by other processes
+    Attributes:
+        files: that a trial must have besides its result: PREDICTIONS, NETWORKS.
+    """
+
+    folder: Path
+    device: str
+    callback: Callback
+    recipe: dict[str, Any]
+    files: frozenset[str]
+    executor: StackExecutor = field(init=False)
+    outcome: Outcome = field(default_factory=Outcome)
+    futures: dict[Future[Any], tuple[_Group, int]] = field(default_factory=dict)
+    locked: list[CVTrial] = field(default_factory=list)  # by other processes
+
+    def run(
+        self, trials: list[CVTrial], workers: int, cluster: StackExecutor | None = None
+    ) -> Outcome:
+        """Train the trials that have no result in the folder yet.
+
+        Trials run in their order. A trial that another process holds is left to it, and its result
+        is read once it exists.
+
+        Args:
+            workers: processes, one thread each; 1 trains in this process.
+
+        Raises:
+            MarginctlError: the workers are lost.
+        """
+        pending = deque(_groups([trial for trial in trials if not self.load(trial)]))
+        if not pending:
+            return self.outcome
+        note = changed_data_note(
+            self.folder, (self.run_info(t) for group in pending for t in group)
+        )
+        if note is not None:
+            self.callback.message(note)
+        workers = max(1, min(workers, sum(len(group[0].stacks) for group in pending)))
+        self.executor = executor = cluster or (
+            SerialExecutor(self.callback.progress) if workers == 1 else ProcessExecutor(workers)
+        )
+        finished = False
+        try:
+            while pending or self.futures or self.locked:
+                while pending and len(self.futures) < executor.capacity():
+                    self.start(pending.popleft())
+                if self.futures:
+                    ready, _ = wait(self.futures, timeout=0.2, return_when=FIRST_COMPLETED)
+                    for future in ready:
+                        self.collect(future)
+                elif self.locked:
+                    time.sleep(0.2)
+                    waiting, self.locked = self.locked, []
+                    for shared in _groups(waiting):  # takes their results, or starts those left
+                        self.start(shared, announce=False)
+                self.callback.progress(executor.completed_cost())
+            finished = True
+        finally:
+            if not finished:
+                _exit_on_next_signal()
+                executor.cancel()
+            executor.shutdown()
+            for group, _ in self.futures.values():
+                group.unlock()
+        return self.outcome
 
     def load(self, trial: CVTrial) -> bool:
         """Take a saved result; return False, with the reason as a message, if it is unusable."""
@@ -241,16 +240,6 @@ class _Run:
             arrays = {name: [stack.arrays[name] for stack in group.stacks] for name in names}
             write_arrays(folder / NETWORKS, arrays)
         return {DIGEST_KEYS[name]: file_digest(folder / name) for name in trial.files(self.files)}
-
-    def check_locked(self) -> None:
-        """Read the results of trials that other processes held; start those they have left."""
-        waiting, self.locked = self.locked, []
-        for group in _groups(waiting):
-            self.start(group, announce=False)
-
-    def unlock_all(self) -> None:
-        for group, _ in self.futures.values():
-            group.unlock()
 
     def _add(self, trial: CVTrial, result: CVResult, *, reused: bool) -> None:
         self.outcome.results[trial] = result

@@ -5,17 +5,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from pydantic import ValidationError
 
 from marginctl.crossval.dask_executor import DaskExecutor
 from marginctl.data.fetch import NO_NETWORK, fetch_datasets
-from marginctl.data.paths import MissingDataError, default_data_dir
+from marginctl.data.paths import MissingDataError
 from marginctl.data.tabular.dataset import TabularDataset
 from marginctl.data.tabular.uci import is_missing, load_uci
 from marginctl.errors import RequestError
 from marginctl.experiments.records import CVResult
-from marginctl.experiments.tasks import load_task_recipe
-from marginctl.experiments.uci_cv_execution import Callback, Outcome, run_cv_trials
+from marginctl.experiments.tasks import Request, load_task_recipe
+from marginctl.experiments.uci_cv_execution import Callback, CVExecution, Outcome
 from marginctl.experiments.uci_cv_trial import (
     CVTrial,
     cost_seconds,
@@ -23,12 +24,13 @@ from marginctl.experiments.uci_cv_trial import (
     expand_cv_trials,
     total_cost,
 )
+from marginctl.objectives.parsing import ParsedObjective
 from marginctl.objectives.parts import plugin_origins
 from marginctl.recipe.load import find_recipe
 from marginctl.recipe.uci_cv import UciCvRecipe
 from marginctl.runs.atomic_io import write_output
 from marginctl.runs.base_record import first_problem
-from marginctl.runs.run_dir import NETWORKS, PREDICTIONS, RunDir
+from marginctl.runs.run_dir import PREDICTIONS, RunDir
 from marginctl.utils.device import resolve_device, usable_cores
 
 
@@ -58,15 +60,12 @@ class UciCvSession:
             rows.setdefault(trial.row, trial)
         return rows
 
-    def networks_file(self, trial: CVTrial) -> Path:
-        return self._run_dir(trial).path / NETWORKS
-
     def unfinished(self) -> list[CVTrial]:
         """Return the trials without a usable result."""
         return [
             t
             for t in self.trials
-            if self._run_dir(t).load_result(CVResult, t.files(self.files)).result is None
+            if self.run_dir(t).load_result(CVResult, t.files(self.files)).result is None
         ]
 
     def estimate(self, pending: Sequence[CVTrial], workers: int) -> dict[str, Any]:
@@ -80,14 +79,14 @@ class UciCvSession:
             "folder": str(self.folder),
         }
 
-    def _run_dir(self, trial: CVTrial) -> RunDir:
+    def run_dir(self, trial: CVTrial) -> RunDir:
         return RunDir(self.folder / trial.id)
 
     def gather_predictions(self, target: Path, outcome: Outcome) -> None:
         """Write the test predictions of all finished trials into one CSV file."""
         parts: list[str] = []
         for trial in (t for t in self.trials if t in outcome.results):
-            text = (self._run_dir(trial).path / PREDICTIONS).read_text("utf-8")
+            text = (self.run_dir(trial).path / PREDICTIONS).read_text("utf-8")
             if trial.setting is not None and trial.setting.changed:
                 heading, *lines = text.splitlines()
                 setting = f'"{trial.setting}"'
@@ -111,6 +110,38 @@ class UciCvSession:
                 "best one: add --tune, or name one --objective"
             )
 
+    def save_model(self, outcome: Outcome, path: Path) -> str:
+        """Tune the best objective on all training rows, train the chosen candidate and save it.
+
+        Return what was saved, in one line.
+
+        The test folds have no influence: the objective with the highest mean accuracy on the inner
+        folds is the best one, the first of a tie. `check_one_model` comes first.
+
+        Raises:
+            MarginctlError: the loss is not finite.
+        """
+        from marginctl.crossval.tabular_model import fit_model  # which imports torch
+
+        trials: dict[ParsedObjective, CVTrial] = {}
+        accuracies: dict[ParsedObjective, list[float]] = {}
+        for trial in self.trials:
+            if isinstance(trial.objective, ParsedObjective):
+                trials.setdefault(trial.objective, trial)
+                accuracy = outcome.results[trial].inner_accuracy
+                known = accuracies.setdefault(trial.objective, [])
+                known += [] if accuracy is None else [accuracy]
+        means = {objective: float(np.mean(a)) for objective, a in accuracies.items() if a}
+        best = max(means, key=lambda o: means[o]) if means else next(iter(trials))
+        trial = trials[best]
+        model = fit_model(trial.dataset, best, trial.protocol, trial.seed, tuning=trial.tuning)
+        model.save(path)
+        chosen_by = f", best inner accuracy {means[best]:.1f} %" if means else ""
+        record = model.record
+        return (
+            f"saved {record.chosen}{chosen_by}, refitted on all {record.rows} training rows: {path}"
+        )
+
     def workers(self, requested: int | None, cluster: DaskExecutor | None = None) -> int:
         """Return the number of workers; default: one per core, or one on an accelerator."""
         if cluster is not None:
@@ -120,59 +151,49 @@ class UciCvSession:
         return usable_cores() if self.device == "cpu" else 1
 
     def run(self, workers: int, callback: Callback, cluster: DaskExecutor | None = None) -> Outcome:
-        """Train the unfinished trials, as `run_cv_trials`."""
-        return run_cv_trials(
-            self.trials,
-            self.folder,
-            workers=workers,
-            device=self.device,
-            callback=callback,
-            recipe={"name": self.name, **self.recipe.model_dump(exclude={"about"})},
-            files=self.files,
-            cluster=cluster,
-        )
+        """Train the unfinished trials, as `CVExecution.run`."""
+        recipe = {"name": self.name, **self.recipe.model_dump(exclude={"about"})}
+        execution = CVExecution(self.folder, self.device, callback, recipe, self.files)
+        return execution.run(self.trials, workers, cluster)
 
 
 def prepare_uci_cv(
-    name: str,
+    request: Request,
+    csv_datasets: Sequence[TabularDataset],
+    files: Iterable[str],
     *,
-    overrides: Iterable[str],
-    options: Mapping[str, tuple[str, Any]],
-    data_dir: Path | None,
-    out: Path,
-    device: str,
-    csv_datasets: Sequence[TabularDataset] = (),
-    files: Iterable[str] = (),
-    tune: bool | None = None,
-    offline: bool = False,
-    on_fetch: Callable[[str], None] = lambda line: None,
+    offline: bool,
+    on_fetch: Callable[[str], None],
 ) -> UciCvSession:
     """Read and check the recipe and the data of a `uci-cv` command.
 
+    A recipe without a section `tune` is tuned by the default one if the request says so.
+
     Args:
-        options: dotted key -> (option, value); the value is None if the option was not given.
         csv_datasets: the user's data sets; used alone unless UCI data sets are named as well.
-        tune: whether to tune: by the recipe's section, or by the default one if it has none; None
-            leaves it to the recipe.
+        files: that each trial must have besides its result.
     """
-    file = find_recipe(name)
-    if out.exists() and not out.is_dir():
-        raise RequestError(f"--out {out}: is a file: name a folder")
-    given = {key: pair for key, pair in options.items() if pair[1] is not None}
-    overrides = [*overrides, "tune=null"] if tune is False else overrides
+    assert request.recipe is not None
+    file, tune = find_recipe(request.recipe), request.tune
+    request.check_out()
+    given = {key: pair for key, pair in request.options.items() if pair[1] is not None}
+    overrides = [*request.overrides, *(["tune=null"] if tune is False else [])]
     recipe = load_task_recipe(file, UciCvRecipe, overrides, given)
     if tune and recipe.tune is None:
-        recipe = _with_tuning(recipe)
+        try:
+            recipe = UciCvRecipe.model_validate({**recipe.model_dump(), "tune": {}})
+        except ValidationError as error:
+            raise RequestError(f"--tune: {first_problem(error)}") from None
     explicit = "objectives" in given or any(o.startswith("objectives") for o in overrides)
     if recipe.tune is None and recipe.untuned_objectives and not explicit:
         recipe = recipe.model_copy(update={"objectives": recipe.untuned_objectives})
-    device = resolve_device(device)
+    device = resolve_device(request.device)
     named = "datasets" in given or recipe.datasets != "all"
     names = recipe.dataset_names if named or not csv_datasets else []
     duplicates = [dataset.name for dataset in csv_datasets if dataset.name in names]
     if duplicates:
         raise RequestError(f"--csv {duplicates[0]}: a data set has that name: rename the file")
-    folder = data_dir or default_data_dir()
+    folder = request.data_folder
     reasons: dict[str, str] = {}
     missing = [dataset for dataset in names if is_missing(dataset, folder)]
     if missing and not offline:
@@ -193,16 +214,15 @@ def prepare_uci_cv(
 
             check_plugin_parts(spec, 3)
     return UciCvSession(
-        run_folder, recipe, datasets, skipped, trials, out / run_folder, device, frozenset(files)
+        run_folder,
+        recipe,
+        datasets,
+        skipped,
+        trials,
+        request.out / run_folder,
+        device,
+        frozenset(files),
     )
-
-
-def _with_tuning(recipe: UciCvRecipe) -> UciCvRecipe:
-    """Return a recipe with the default section `tune`."""
-    try:
-        return UciCvRecipe.model_validate({**recipe.model_dump(), "tune": {}})
-    except ValidationError as error:
-        raise RequestError(f"--tune: {first_problem(error)}") from None
 
 
 def _load_datasets(

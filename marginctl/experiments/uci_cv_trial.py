@@ -12,7 +12,7 @@ import numpy as np
 
 from marginctl import NUMERICS
 from marginctl.crossval.baselines import baseline_settings
-from marginctl.crossval.folds import SMALLEST_SPREAD
+from marginctl.crossval.preprocessing import SMALLEST_SPREAD
 from marginctl.crossval.search_space import (
     VARIANT_KEYS,
     Setting,
@@ -63,39 +63,29 @@ class CVTrial:
     @property
     def identity(self) -> dict[str, Any]:
         """All that the result depends on, without defaults: a new option changes no id."""
-        protocol = self.protocol.model_dump(exclude_defaults=True)
-        plugins = []
-        if isinstance(self.objective, SklearnBaseline):
-            protocol = {
-                k: v for k, v in protocol.items() if k in ("folds", "repeats", "stratified")
-            }
-        else:
-            plugins = plugin_origins(self.objective.spec)
-        return {
+        identity: dict[str, Any] = {
             "task": "uci-cv",
             "dataset": self.dataset.name,
             "data": self.dataset.digest,
             "objective": str(self.objective),
-            "protocol": protocol,
+            "protocol": self.protocol.model_dump(exclude_defaults=True),
             "seed": self.seed,
             "numerics": NUMERICS,
-            **({"plugins": plugins} if plugins else {}),
-            **self._stack_identity,
         }
-
-    @property
-    def _stack_identity(self) -> dict[str, Any]:
-        identity: dict[str, Any] = {}
         if isinstance(self.objective, SklearnBaseline):
+            keys = {"folds", "repeats", "stratified"}
+            identity["protocol"] = self.protocol.model_dump(exclude_defaults=True, include=keys)
             identity["inner_folds"] = self.objective.inner_folds
+        elif plugins := plugin_origins(self.objective.spec):
+            identity["plugins"] = plugins
         if self.tuning is not None:
             identity["tune"] = {
                 "inner_folds": self.tuning.inner_folds,
                 "candidates": [str(c) for c in self.tuning.candidates],
             }
         if self.batched_with:  # the last bits of a network may depend on its stack
-            keys = set(VARIANT_KEYS)
-            identity["batched_with"] = [p.model_dump(include=keys) for p in self.batched_with]
+            variants = (p.model_dump(include=set(VARIANT_KEYS)) for p in self.batched_with)
+            identity["batched_with"] = list(variants)
         return identity
 
     @cached_property

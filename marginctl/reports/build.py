@@ -13,7 +13,7 @@ from marginctl.papers import papers as all_papers
 from marginctl.recipe.train import TrainRecipe
 from marginctl.reports.answer_text import answer_lines
 from marginctl.reports.tables import cv_table
-from marginctl.reports.tables.cv_report import own_table
+from marginctl.reports.tables.cv_table import own_table
 from marginctl.reports.tables.published_table import published_table as table_of_verdicts
 from marginctl.reports.tables.published_table import quantity_json, verdict_notes
 from marginctl.reports.tables.table import Report, Table, mean_std_json
@@ -35,7 +35,7 @@ from marginctl.results.compare import (
     resolve_baselines,
     seeds_document,
 )
-from marginctl.results.cv_cells import Collector
+from marginctl.results.cv_cells import Grid
 from marginctl.results.verdict import CellVerdict, TableVerdicts, judge_table
 from marginctl.utils.text import format_setting
 
@@ -47,7 +47,7 @@ class CVReport:
     """Cross-validation runs with their tests, their table, and verdicts on published cells."""
 
     runs: CVRuns
-    collector: Collector
+    grid: Grid
     comparisons: Comparisons
     verdicts: Mapping[Place, CellVerdict]
     table: Table
@@ -55,13 +55,12 @@ class CVReport:
 
     def as_json(self) -> dict[str, Any]:
         answers = {"answers": [answer.as_json() for answer in self.answers]}
-        protocol = cv_table.cv_document(self.collector.grid, self.runs.protocol, self.comparisons)
+        protocol = cv_table.cv_document(self.grid, self.runs.protocol, self.comparisons)
         names = {"recipe": self.runs.recipe, "paper": self.runs.paper, "table": self.runs.table}
         return names | {"schema": 1, "command": "uci-cv"} | protocol | answers | {"failed": []}
 
     def records(self) -> Iterator[dict[str, Any]]:
-        grid = self.collector.grid
-        for cell in (*grid.in_order(), *grid.baseline_cells()):
+        for cell in (*self.grid.in_order(), *self.grid.baseline_cells()):
             place = (cell.dataset, cell.objective)
             numbers = (cell.mean, cell.std, cell.n)
             verdict = self.verdicts.get(place)
@@ -112,11 +111,6 @@ class PublishedReport:
 
     compared: TableVerdicts
     table: Table
-
-    @property
-    def is_cross_validation(self) -> bool:
-        """Whether the table of the runs has the published values in its cells."""
-        return bool(published_means(self.compared.table.paper, self.compared.table.number))
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -218,22 +212,23 @@ def build_report(
             f"--metric {metric}: none of these runs is a comparison of your own: expected --metric "
             "accuracy"
         )
-    collectors = [r.collector(metric if r.paper is None else "accuracy") for r in cv_runs]
+    grids = [r.cells(metric if r.paper is None else "accuracy") for r in cv_runs]
     cells = [training_cells(run.training_result for run in r.in_order()) for r in training_runs]
-    objectives = [c.grid.objectives for c in collectors]
+    objectives = [tuple(grid.objectives) for grid in grids]
     objectives += [tuple(dict.fromkeys(cell.objective for cell in group)) for group in cells]
     chosen = iter(resolve_baselines(objectives, baseline))
     keys = iter(_keys([r.recipe for r in cv_runs] + [r.recipe for r in training_runs]))
     by_table = {(p.compared.table.paper, p.compared.table.number): p.compared for p in published}
     cross_validation = [
-        _cv_result(r, c, next(chosen), by_table.get((r.paper or "", r.table or "")), next(keys))
-        for r, c in zip(cv_runs, collectors, strict=True)
+        _cv_result(r, grid, next(chosen), by_table.get((r.paper or "", r.table or "")), next(keys))
+        for r, grid in zip(cv_runs, grids, strict=True)
     ]
     training = [
         _training_result(r, group, next(chosen), next(keys), metric)
         for r, group in zip(training_runs, cells, strict=True)
     ]
-    separate = [p for p in published if not p.is_cross_validation]
+    # the tables of cross-validation have the published values in their cells
+    separate = [p for k, p in zip(by_table, published, strict=True) if not published_means(*k)]
     results: list[CVReport | PublishedReport | TrainingReport] = []
     results += [*cross_validation, *separate, *training]
     return RunsReport(
@@ -261,38 +256,24 @@ def _belongs(runs: CVRuns | TrainingRuns, paper: str | None, number: str | None)
 
 def _cv_result(
     runs: CVRuns,
-    collector: Collector,
+    grid: Grid,
     baseline: str,
     compared: TableVerdicts | None,
     key: str,
 ) -> CVReport:
-    comparisons = compare_folds(collector.grid, collector.results, baseline)
+    comparisons = compare_folds(grid, baseline)
     by_place = _by_place((row, objective, run) for (row, objective, _), run in runs.runs.items())
     verdicts = _verdicts(compared, by_place) if compared else {}
     title = _title(runs.recipe, runs.paper, runs.table, _protocol(runs))
+    options: dict[str, Any] = {"key": key, "title": title, "runs": by_place}
     if runs.paper is None and not runs.grid:
-        answers = fold_answers(collector.grid, collector.results, comparisons)
+        answers = fold_answers(grid, comparisons)
         lines = answer_lines(answers, baseline)
-        table = own_table(
-            collector.grid,
-            comparisons,
-            lines,
-            by_class=True,
-            key=key,
-            title=title,
-            runs=by_place,
-        )
-        return CVReport(runs, collector, comparisons, verdicts, table, answers)
-    table = cv_table.cv_table(
-        collector.grid,
-        comparisons,
-        key=key,
-        title=title,
-        runs=by_place,
-        verdicts=verdicts,
-        notes=verdict_notes(compared) if compared and verdicts else (),
-    )
-    return CVReport(runs, collector, comparisons, verdicts, table)
+        table = own_table(grid, comparisons, lines, by_class=True, **options)
+        return CVReport(runs, grid, comparisons, verdicts, table, answers)
+    notes = verdict_notes(compared) if compared and verdicts else ()
+    table = cv_table.cv_table(grid, comparisons, verdicts=verdicts, notes=notes, **options)
+    return CVReport(runs, grid, comparisons, verdicts, table)
 
 
 def _verdicts(

@@ -26,7 +26,7 @@ def explain(cell: str, report: RunsReport) -> list[str]:
         *(line for r in report.training for line in _explain_training(r, row, objective)),
     ]
     if not lines:
-        cells = [f"{row}/{o}" for r in report.cross_validation for row, o in r.collector.grid.cells]
+        cells = [f"{row}/{o}" for r in report.cross_validation for row, o in r.grid.cells]
         cells += [f"{c.row}/{c.objective}" for r in report.training for c in r.cells]
         raise RequestError(
             f"--explain {cell}: no such cell: expected ROW/OBJECTIVE of a finished run."
@@ -36,7 +36,7 @@ def explain(cell: str, report: RunsReport) -> list[str]:
 
 
 def _explain_cv(result: CVReport, dataset: str, objective: str) -> Iterator[str]:
-    cell = result.collector.grid.cells.get((dataset, objective))
+    cell = result.grid.cells.get((dataset, objective))
     if cell is None:
         return
     runs = [r for (row, o, _), r in result.runs.runs.items() if (row, o) == (dataset, objective)]

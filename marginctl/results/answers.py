@@ -5,11 +5,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from marginctl.experiments.records import CVResult, TrainingResult
+from marginctl.experiments.records import TrainingResult
 from marginctl.metrics.registry import FOLD_METRICS, METRICS, Metric
 from marginctl.results import statistics as tests
 from marginctl.results.compare import SIGNIFICANT, Comparison, Comparisons, Interval, paired_folds
-from marginctl.results.cv_cells import Cell, CellKey, Grid
+from marginctl.results.cv_cells import Grid, known_values
 
 NEAR_CHANCE = 1.0  # percentage points above the largest class; our choice
 
@@ -59,78 +59,68 @@ class Answer:
 
 @dataclass(frozen=True)
 class Estimate:
-    """The mean of a method in a row, with its 95 % interval; None for a single value."""
+    """The mean of a method in a row, with its 95 % interval; None for a single value.
+
+    Attributes:
+        n, counted: how many folds, test rows of a fixed test set, or seeds it has.
+    """
 
     row: str
     method: str
     mean: float
     interval: Interval | None
+    n: int
+    counted: str
     is_baseline: bool = False
 
 
-def fold_estimates(grid: Grid, results: Mapping[CellKey, Sequence[CVResult]]) -> list[Estimate]:
-    """Return the estimates of a cross-validation row by row, those of the baselines last."""
-    estimates = []
+def fold_estimates(grid: Grid) -> list[Estimate]:
+    """Return the estimates of a cross-validation row by row, those of the baselines last.
+
+    The intervals are of the corrected resampled t-test; None for a fixed test set.
+    """
+    metric, estimates = grid.metric, []
     for row in grid.datasets:
         for cell in grid.row(row):
-            mean = cell.of(grid.metric).mean
-            if mean is not None:
-                runs = results[row, cell.objective]
-                interval = _fold_interval(runs, grid.metric)
-                is_baseline = cell.objective in grid.baselines
-                estimates.append(Estimate(row, cell.objective, mean, interval, is_baseline))
+            mean, runs = cell.of(metric).mean, grid.results[row, cell.objective]
+            if mean is None:
+                continue
+            n, counted, interval = cell.test_rows, "test row", None
+            if not cell.fixed:
+                values, ratio = known_values(runs, metric), paired_folds(runs, runs, metric)[1]
+                interval = tests.corrected_interval(values, ratio)
+                n, counted = cell.n, "fold"
+            place = (row, cell.objective, mean, interval, n, counted)
+            estimates.append(Estimate(*place, cell.objective in grid.baselines))
     return estimates
 
 
-def _fold_interval(runs: Sequence[CVResult], metric: str) -> Interval | None:
-    """Return the interval of the corrected resampled t-test; None for a fixed test set."""
-    if any(r.split == "fixed" for r in runs):
-        return None
-    values = [v for r in runs for repeat in r.values(metric) for v in repeat if v is not None]
-    return tests.corrected_interval(values, paired_folds(runs, runs, metric)[1])
+def seed_estimates(results: Iterable[TrainingResult], metric: Metric) -> list[Estimate]:
+    """Return the estimates of trainings by a metric of their test images, by Student's t."""
+    values: dict[tuple[str, str], list[float]] = {}
+    for result in results:
+        numbers = values.setdefault((result.row, result.objective), [])
+        numbers += [] if result.diverged else metric.values([result])
+    return [
+        Estimate(*place, statistics.fmean(v), tests.mean_interval(v), len(v), "seed")
+        for place, v in values.items()
+        if v
+    ]
 
 
-def fold_answers(
-    grid: Grid, results: Mapping[CellKey, Sequence[CVResult]], comparisons: Comparisons
-) -> list[Answer]:
+def fold_answers(grid: Grid, comparisons: Comparisons) -> list[Answer]:
     """Return the answer of each row of a cross-validation."""
-    metric, answers = FOLD_METRICS[grid.metric], []
+    estimates, answers = fold_estimates(grid), []
     for row in grid.datasets:
-        cells = [grid.cells[row, o] for o in grid.objectives if (row, o) in grid.cells]
-        means = {c.objective: m for c in cells if (m := c.of(grid.metric).mean) is not None}
-        if not means:
+        shown = [e for e in estimates if e.row == row]
+        if all(e.is_baseline for e in shown):
             continue
-        compared = {o: c for (r, o), c in comparisons.cells.items() if r == row}
-        best, other, comparison = _best(means, comparisons.baseline, compared, metric)
-        first = grid.cells[row, best]
-        interval = _fold_interval(results[row, best], grid.metric)
-        references = {
-            c.objective: m
-            for c in grid.baseline_cells()
-            if c.dataset == row and (m := c.of(grid.metric).mean) is not None
-        }
-        baseline = grid.cells.get((row, comparisons.baseline))
-        n, counted = first.n, "fold"
-        if first.fixed:
-            n, counted = first.test_rows, "test row"
-        answers.append(
-            Answer(
-                row=row,
-                metric=metric,
-                best=best,
-                mean=means[best],
-                interval=interval,
-                n=n,
-                counted=counted,
-                other=other,
-                other_mean=means.get(other or ""),
-                p=comparison.p_holm if comparison else None,
-                reason=comparison.test.reason if comparison else None,
-                comparable=comparison is None or comparison.equal_budgets,
-                references=references,
-                unreliable=None if baseline is None else _unreliable_cell(baseline),
-            )
-        )
+        compared = [c for (name, _), c in comparisons.cells.items() if name == row]
+        cell, reason = grid.cells.get((row, comparisons.baseline)), None
+        if cell is not None:
+            reason = unreliable(cell.mean, cell.chance, cell.diverged, cell.collapsed, cell.n)
+        metric = FOLD_METRICS[grid.metric]
+        answers.append(_answer(shown, compared, comparisons.baseline, metric, "test row", reason))
     return answers
 
 
@@ -141,46 +131,53 @@ def seed_answers(
     metric: Metric = METRICS["top1"],
 ) -> list[Answer]:
     """Return the answer of each row of trainings by a metric of their test images."""
-    rows: dict[str, dict[str, list[TrainingResult]]] = {}
-    for result in results:
-        rows.setdefault(result.row, {}).setdefault(result.objective, []).append(result)
-    answers = []
-    for row, by_objective in rows.items():
-        values = {
-            o: v
-            for o, group in by_objective.items()
-            if (v := metric.values(r for r in group if not r.diverged))
-        }
-        if not values:
-            continue
-        means = {objective: statistics.fmean(v) for objective, v in values.items()}
-        compared = {c.objective: c for c in comparisons if c.row == row and c.metric == metric.name}
-        best, other, comparison = _best(means, baseline, compared, metric)
-        n, counted = len(values[best]), "seed"
-        if comparison is not None and comparison.fixed:
-            n, counted = comparison.n, "test image"
-        answers.append(
-            Answer(
-                row=row,
-                metric=metric,
-                best=best,
-                mean=means[best],
-                interval=tests.mean_interval(values[best]),
-                n=n,
-                counted=counted,
-                other=other,
-                other_mean=means.get(other or ""),
-                p=comparison.p_holm if comparison else None,
-                reason=comparison.test.reason if comparison else None,
-                comparable=comparison is None or comparison.equal_budgets,
-                unreliable=_unreliable_training(by_objective.get(baseline, ())),
-            )
-        )
+    results, answers = list(results), []
+    estimates = seed_estimates(results, metric)
+    for row in dict.fromkeys(e.row for e in estimates):
+        shown = [e for e in estimates if e.row == row]
+        compared = [c for c in comparisons if c.row == row and c.metric == metric.name]
+        group = [r for r in results if (r.row, r.objective) == (row, baseline)]
+        reason = _unreliable_training(group)
+        answers.append(_answer(shown, compared, baseline, metric, "test image", reason))
     return answers
 
 
-def _unreliable_cell(cell: Cell) -> str | None:
-    return unreliable(cell.mean, cell.chance, cell.diverged, cell.collapsed, cell.n)
+def _answer(
+    estimates: Sequence[Estimate],
+    comparisons: Iterable[Comparison],
+    baseline: str,
+    metric: Metric,
+    sample: str,
+    unreliable: str | None,
+) -> Answer:
+    """Return the answer of a row; `sample` is what a test of a single test set counts."""
+    sign = -1 if metric.direction == "lower" else 1
+    ranked = sorted(estimates, key=lambda e: -sign * e.mean)
+    best, *others = (e for e in ranked if not e.is_baseline)
+    if best.method != baseline:
+        others = [e for e in others if e.method == baseline]
+    other, n, counted = next(iter(others), None), best.n, best.counted
+    against = best if other is None or best.method != baseline else other
+    compared = {c.objective: c for c in comparisons if other is not None}
+    comparison = compared.get(against.method)
+    if comparison is not None and comparison.fixed:
+        n, counted = comparison.n, sample
+    return Answer(
+        row=best.row,
+        metric=metric,
+        best=best.method,
+        mean=best.mean,
+        interval=best.interval,
+        n=n,
+        counted=counted,
+        other=None if other is None else other.method,
+        other_mean=None if other is None else other.mean,
+        p=comparison.p_holm if comparison else None,
+        reason=comparison.test.reason if comparison else None,
+        comparable=comparison is None or comparison.equal_budgets,
+        references={e.method: e.mean for e in estimates if e.is_baseline},
+        unreliable=unreliable,
+    )
 
 
 def _unreliable_training(group: Sequence[TrainingResult]) -> str | None:
@@ -209,19 +206,3 @@ def unreliable(
             f"is near chance ({mean:.1f} %; always naming the largest class gives {chance:.1f} %)"
         )
     return None
-
-
-def _best(
-    means: Mapping[str, float],
-    baseline: str,
-    compared: Mapping[str, Comparison],
-    metric: Metric,
-) -> tuple[str, str | None, Comparison | None]:
-    """Return the best objective, the one that it is compared with, and that comparison."""
-    sign = -1 if metric.direction == "lower" else 1
-    ranked = sorted(means, key=lambda o: -sign * means[o])
-    best = ranked[0]
-    other = baseline if best != baseline else next(iter(ranked[1:]), "")
-    if other not in means:
-        return best, None, None
-    return best, other, compared.get(best if best != baseline else other)

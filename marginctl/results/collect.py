@@ -4,7 +4,7 @@ import gc
 import itertools
 import json
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,13 @@ from marginctl.papers import published_means
 from marginctl.recipe.image_recipe import ImageRecipe
 from marginctl.recipe.transfer import TransferRecipe
 from marginctl.recipe.uci_cv import BASELINES, UciCvRecipe
-from marginctl.results.cv_cells import Collector
+from marginctl.results.cv_cells import Grid
 from marginctl.results.load_run import Run, load_run
 from marginctl.runs.run_dir import digest
 from marginctl.runs.safe_read import CANDIDATES, RUN_FILES, CorruptFileError
 from marginctl.utils.text import printable
 
-__all__ = ["CVRuns", "Collected", "Run", "TrainingRuns", "collect", "run_folders"]
+__all__ = ["CVRuns", "Collected", "Run", "TrainingRuns", "collect", "load_runs", "run_folders"]
 
 CellSeed = tuple[str, str, int]  # row, objective and seed
 
@@ -49,7 +49,7 @@ class CVRuns:
         """Return the protocol by dotted keys, and what is tuned."""
         return {f"protocol.{k}": v for k, v in self.protocol.items()} | {"tune": self.tune}
 
-    def collector(self, metric: str = "accuracy") -> Collector:
+    def cells(self, metric: str) -> Grid:
         """Return the cells, rows and columns in the recipe's order and others after them."""
         results = [run.cv_result for run in self.runs.values()]
         recipe = next(iter(self.runs.values())).recipe
@@ -72,18 +72,17 @@ class CVRuns:
             for setting in every
             if (name := row_name(dataset, setting)) in names
         }
-        collector = Collector(
+        cells = Grid(
             list(settings) or datasets,
             objectives,
-            seeds=1,
-            published={} if self.grid else published,
+            {} if self.grid else published,
             settings=settings,
             row_of={run.result.trial: row for (row, _, _), run in self.runs.items()},
             baselines=[name for name in BASELINES if name in methods],
             metric=metric,
         )
-        collector.add_all(results)
-        return collector
+        cells.add_all(results)
+        return cells
 
 
 def _in_order(names: set[str], order: Iterable[str]) -> list[str]:
@@ -152,7 +151,7 @@ class Collected:
         return [run for table in self.tables for run in table.runs.values()]
 
 
-def collect(folders: Iterable[Path], load: Callable[[str], Run] = load_run) -> Collected:
+def collect(folders: Iterable[Path]) -> Collected:
     """Load every run directory below some folders, in an order that does not depend on the disk.
 
     Raises:
@@ -162,11 +161,8 @@ def collect(folders: Iterable[Path], load: Callable[[str], Run] = load_run) -> C
     grouping = _Grouping(problems)
     gc.disable()  # records have no cycles, and there are many objects to search
     try:
-        for folder in run_folders(folders, problems):
-            try:
-                grouping.add(load(folder))
-            except CorruptFileError as error:
-                problems.append(printable(f"{folder}: {error}: skipped"))
+        for run in load_runs(folders, problems):
+            grouping.add(run)
     finally:
         gc.enable()
     collected = Collected(
@@ -177,6 +173,15 @@ def collect(folders: Iterable[Path], load: Callable[[str], Run] = load_run) -> C
     for table in collected.tables:
         _keep_newest_data(table.runs, problems)
     return collected
+
+
+def load_runs(folders: Iterable[Path], problems: list[str]) -> Iterator[Run]:
+    """Yield every finished run below some folders; `problems` gets a message for the others."""
+    for folder in run_folders(folders, problems):
+        try:
+            yield load_run(folder)
+        except CorruptFileError as error:
+            problems.append(printable(f"{folder}: {error}: skipped"))
 
 
 class _Grouping:

@@ -117,13 +117,9 @@ def resolve_baselines(
     return [resolve_baseline(t, requested if name in t else None) for t in tables]
 
 
-def compare_folds(
-    grid: Grid, results: Mapping[CellKey, Sequence[CVResult]], baseline: str
-) -> Comparisons:
-    """Run every test that the cells of a grid allow.
-
-    `results` of each cell are one for each seed, in the order of the seeds.
-    """
+def compare_folds(grid: Grid, baseline: str) -> Comparisons:
+    """Run every test that the cells of a grid allow."""
+    results = grid.results
     others = [o for o in grid.objectives if o != baseline]
     overlapping = any(sum(r.tested[0]) > r.rows for cell in results.values() for r in cell)
     comparisons = Comparisons(baseline, overlapping=overlapping)
@@ -337,42 +333,33 @@ def folds_document(comparisons: Comparisons) -> dict[str, Any]:
             "dataset": comparison.row,
             "objective": comparison.objective,
             "baseline": comparisons.baseline,
-            "metric": comparison.metric,
-            "difference": comparison.difference,
-            "interval": comparison.interval,
-            "n": comparison.n,
+            **_fields(comparison, "metric", "difference", "interval", "n"),
             **_outcome(comparison),
         }
         if comparison.row is None:
             entry["mean_difference"] = comparison.mean
             entry["bootstrap_interval"] = comparison.bootstrap_interval
         entries.append(entry)
-    return {
-        "tests": entries,
-        "ranks": {
-            "average": comparisons.ranks,
-            "datasets": comparisons.datasets,
-            "friedman": asdict(comparisons.friedman),
-        },
-    }
+    datasets, friedman = comparisons.datasets, asdict(comparisons.friedman)
+    ranks = {"average": comparisons.ranks, "datasets": datasets, "friedman": friedman}
+    return {"tests": entries, "ranks": ranks}
 
 
 def seeds_document(comparison: Comparison, baseline: str) -> dict[str, Any]:
     """Return the entry of `tests` in the JSON document of trainings."""
     return {
         "test": "McNemar over test images" if comparison.fixed else "paired t over seeds",
-        "metric": comparison.metric,
-        "row": comparison.row,
-        "objective": comparison.objective,
+        **_fields(comparison, "metric", "row", "objective"),
         "baseline": baseline,
-        "n": comparison.n,
-        "difference": comparison.difference,
-        "interval": comparison.interval,
-        "bootstrap_interval": comparison.bootstrap_interval,
+        **_fields(comparison, "n", "difference", "interval", "bootstrap_interval"),
         **_outcome(comparison),
     }
 
 
 def _outcome(comparison: Comparison) -> dict[str, Any]:
     keys = ("p_holm", "equal_budgets", "wins", "ties", "losses")
-    return asdict(comparison.test) | {key: getattr(comparison, key) for key in keys}
+    return asdict(comparison.test) | _fields(comparison, *keys)
+
+
+def _fields(comparison: Comparison, *names: str) -> dict[str, Any]:
+    return {name: getattr(comparison, name) for name in names}

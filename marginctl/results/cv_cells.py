@@ -5,7 +5,7 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -14,16 +14,9 @@ from marginctl.metrics.registry import FOLD_METRICS
 from marginctl.objectives.parts import two_class_remark, untrainable_reason
 from marginctl.papers import PublishedMean
 from marginctl.recipe.uci_cv import BASELINES
-from marginctl.results.statistics import DECIMALS
+from marginctl.results.statistics import DECIMALS, MeanStd, mean_and_std
 
 CellKey = tuple[str, str]  # row and objective, or baseline
-
-
-class MeanStd(NamedTuple):
-    """A mean and a standard deviation with ddof 1; None where no value, or a single one, is."""
-
-    mean: float | None
-    std: float | None
 
 
 @dataclass(frozen=True)
@@ -81,10 +74,12 @@ class Cell:
 
 def cell(row: str, results: Sequence[CVResult], paper: PublishedMean | None) -> Cell:
     """Return the cell of the results of one row and objective, one for each seed."""
-    accuracies = [a for result in results for repeat in result.accuracies for a in repeat]
+    accuracies = known_values(results, "accuracy")
     first = results[0]
     spec = None if first.objective in BASELINES else first.parsed_objective.spec
     inner = [r.inner_accuracy for r in results if r.inner_accuracy is not None]
+    matrices = [np.array(r.confusion) for r in results if r.confusion]
+    class_sizes = [sum(row) for row in first.confusion or ()]
     chosen: Counter[str] = Counter()
     for result in results:
         chosen.update(result.chosen)
@@ -101,80 +96,57 @@ def cell(row: str, results: Sequence[CVResult], paper: PublishedMean | None) -> 
         diverged=sum(len(result.diverged) for result in results),
         collapsed=sum(len(result.collapsed) for result in results),
         chosen=tuple((candidate, n) for candidate, n in chosen.most_common() if n),
-        metrics={name: _mean_std(results, name) for name in FOLD_METRICS if first.values(name)},
+        metrics={
+            name: mean_and_std(known_values(results, name))
+            for name in FOLD_METRICS
+            if first.values(name)
+        },
         candidates=first.candidates,
         inner_accuracy=statistics.fmean(inner) if inner else None,
         fixed=first.split == "fixed",
         test_rows=sum(first.tested[0]),
-        chance=_chance(first.confusion),
-        confusion=_sum(results),
+        chance=100 * max(class_sizes) / sum(class_sizes) if class_sizes else None,
+        confusion=np.sum(matrices, axis=0).tolist() if len(matrices) == len(results) else None,
         class_names=first.class_names,
     )
 
 
-def _mean_std(results: Sequence[CVResult], metric: str) -> MeanStd:
-    values = [v for r in results for repeat in r.values(metric) for v in repeat if v is not None]
-    return MeanStd(
-        statistics.fmean(values) if values else None,
-        statistics.stdev(values) if len(values) > 1 else None,
-    )
+def known_values(results: Iterable[CVResult], metric: str) -> list[float]:
+    """Return the values of a metric of all folds that define it."""
+    return [v for r in results for repeat in r.values(metric) for v in repeat if v is not None]
 
 
-def _sum(results: Sequence[CVResult]) -> list[list[int]] | None:
-    matrices = [np.array(r.confusion) for r in results if r.confusion]
-    return np.sum(matrices, axis=0).tolist() if len(matrices) == len(results) else None
+@dataclass
+class Grid:
+    """A table: a row for each data set, a column for each objective; cells may be missing.
 
-
-def _chance(confusion: list[list[int]] | None) -> float | None:
-    if not confusion:
-        return None
-    counts = [sum(row) for row in confusion]
-    return 100 * max(counts) / sum(counts)
-
-
-class Collector:
-    """Collects results into a grid.
-
-    Args:
-        seeds: how many results make a cell.
-        baselines: the names of scikit-learn's classifiers.
-        metric: what is compared and ranked, one of `FOLD_METRICS`.
+    Attributes:
         published: cells by (data set, objective).
+        seeds: how many results make a cell.
         skipped: (data set, reason) of the rows that are skipped.
         settings: of a grid, each row's data set and setting; `datasets` are these rows then.
         row_of: the row of each trial by its id; other trials are in the row of their data set.
+        baselines: the names of scikit-learn's classifiers.
+        metric: what is compared and ranked, one of `FOLD_METRICS`.
+        results: of each cell, one for each seed, in the order of the seeds.
     """
 
-    def __init__(
-        self,
-        datasets: Iterable[str],
-        objectives: Iterable[str],
-        *,
-        seeds: int,
-        published: Mapping[CellKey, PublishedMean],
-        skipped: Iterable[tuple[str, str]] = (),
-        settings: Mapping[str, tuple[str, dict[str, Any]]] | None = None,
-        row_of: Mapping[str, str] | None = None,
-        baselines: Iterable[str] = (),
-        metric: str = "accuracy",
-    ) -> None:
-        self._seeds, self._published, self._row_of = seeds, published, row_of or {}
-        self.results: dict[CellKey, list[CVResult]] = {}
-        self._cells: dict[CellKey, Cell] = {}
-        self.grid = Grid(
-            tuple(datasets),
-            tuple(objectives),
-            self._cells,
-            tuple(skipped),
-            settings or {},
-            tuple(baselines),
-            metric,
-        )
+    datasets: Sequence[str]
+    objectives: Sequence[str]
+    published: Mapping[CellKey, PublishedMean]
+    seeds: int = 1
+    skipped: Sequence[tuple[str, str]] = ()
+    settings: Mapping[str, tuple[str, dict[str, Any]]] = field(default_factory=dict)
+    row_of: Mapping[str, str] = field(default_factory=dict)
+    baselines: Sequence[str] = ()
+    metric: str = "accuracy"
+    results: dict[CellKey, list[CVResult]] = field(default_factory=dict)
+    cells: dict[CellKey, Cell] = field(default_factory=dict)
 
     def add(self, result: CVResult) -> Cell | None:
         """Add the result of a trial; return the cell if this result completes it."""
         key = self._add(result)
-        return None if len(self.results[key]) < self._seeds else self._make_cell(key)
+        return None if len(self.results[key]) < self.seeds else self._make_cell(key)
 
     def add_all(self, results: Iterable[CVResult]) -> None:
         """Add all results that there are, and make each cell once from however many it has."""
@@ -184,26 +156,13 @@ class Collector:
             self._make_cell(key)
 
     def _add(self, result: CVResult) -> CellKey:
-        key = (self._row_of.get(result.trial, result.dataset), result.objective)
+        key = (self.row_of.get(result.trial, result.dataset), result.objective)
         bisect.insort(self.results.setdefault(key, []), result, key=lambda r: r.seed)
         return key
 
     def _make_cell(self, key: CellKey) -> Cell:
-        self._cells[key] = cell(key[0], self.results[key], self._published.get(key))
-        return self._cells[key]
-
-
-@dataclass(frozen=True)
-class Grid:
-    """A table: a row for each data set, a column for each objective; cells may be missing."""
-
-    datasets: tuple[str, ...]
-    objectives: tuple[str, ...]
-    cells: Mapping[CellKey, Cell]
-    skipped: tuple[tuple[str, str], ...] = ()
-    settings: Mapping[str, tuple[str, dict[str, Any]]] = field(default_factory=dict)
-    baselines: tuple[str, ...] = ()
-    metric: str = "accuracy"  # what is compared and ranked
+        self.cells[key] = cell(key[0], self.results[key], self.published.get(key))
+        return self.cells[key]
 
     def in_order(self) -> list[Cell]:
         """Return the cells of the objectives row by row, in whatever order they came."""

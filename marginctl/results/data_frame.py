@@ -9,9 +9,7 @@ import pandas as pd
 
 from marginctl.experiments.records import CVResult
 from marginctl.metrics.registry import metrics_in
-from marginctl.results.collect import run_folders
-from marginctl.results.load_run import Run, load_run
-from marginctl.runs.safe_read import CorruptFileError
+from marginctl.results.collect import Run, load_runs
 
 COLUMNS = ("recipe", "row", "objective", "seed", "repeat", "fold", "metric", "value", "run")
 
@@ -28,12 +26,7 @@ def load_results(*folders: str | Path) -> pd.DataFrame:
         RequestError: a folder does not exist.
     """
     problems: list[str] = []
-    rows: list[tuple[Any, ...]] = []
-    for folder in run_folders(map(Path, folders), problems):
-        try:
-            rows += _rows(load_run(folder))
-        except CorruptFileError as error:
-            problems.append(f"{folder}: {error}: skipped")
+    rows = [row for run in load_runs(map(Path, folders), problems) for row in _rows(run)]
     for problem in problems:
         warnings.warn(problem, stacklevel=2)
     frame = pd.DataFrame(rows, columns=list(COLUMNS))

@@ -1,14 +1,14 @@
 """Differences between two runs folders, cell by cell."""
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from marginctl.experiments.records import CVResult
 from marginctl.results.collect import Collected, Run, collect
-from marginctl.results.statistics import mean_interval
+from marginctl.results.statistics import mean_and_std, mean_interval
 from marginctl.runs.run_dir import digest
 from marginctl.utils.text import format_setting, printable
 
@@ -42,10 +42,7 @@ class DiffCell:
 
     def as_json(self) -> dict[str, Any]:
         return {
-            "task": self.task,
-            "recipe": self.recipe,
-            "row": self.row,
-            "objective": self.objective,
+            **{key: getattr(self, key) for key in ("task", "recipe", "row", "objective")},
             "seeds": list(self.seeds),
             "a": _as_json(self.a),
             "b": _as_json(self.b),
@@ -195,11 +192,5 @@ def _settings(collected: Collected) -> dict[tuple[str, str], list[dict[str, Any]
     return by_recipe
 
 
-def _as_json(numbers: tuple[float, ...] | None) -> dict[str, Any] | None:
-    if numbers is None:
-        return None
-    return {
-        "mean": statistics.fmean(numbers) if numbers else None,
-        "std": statistics.stdev(numbers) if len(numbers) > 1 else None,
-        "n": len(numbers),
-    }
+def _as_json(numbers: Sequence[float] | None) -> dict[str, Any] | None:
+    return None if numbers is None else mean_and_std(numbers)._asdict() | {"n": len(numbers)}

@@ -2,9 +2,10 @@
 
 import functools
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,6 +18,20 @@ FloatArray = NDArray[np.float64]
 # Accuracies in percent are compared to this many decimals. Two means of equally many correct
 # answers differ in their last bits if the folds distribute them differently.
 DECIMALS = 9
+
+
+class MeanStd(NamedTuple):
+    """A mean and a standard deviation with ddof 1; None where no value, or a single one, is."""
+
+    mean: float | None
+    std: float | None
+
+
+def mean_and_std(values: Sequence[float]) -> MeanStd:
+    return MeanStd(
+        statistics.fmean(values) if values else None,
+        statistics.stdev(values) if len(values) > 1 else None,
+    )
 
 
 @dataclass(frozen=True)

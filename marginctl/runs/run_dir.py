@@ -8,7 +8,7 @@ import json
 import platform
 import subprocess
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -164,29 +164,22 @@ class RunDir:
             return SavedResult(None, f"{path}: {error}: recomputing")
         if result.trial != self.path.name:
             return SavedResult(None, f"{path}: {OTHER_TRIAL}: recomputing")
-        current = versions()
         for package in NUMERIC_PACKAGES:
-            recorded = result.versions.get(package)
-            if recorded != current[package]:
-                return SavedResult(
-                    None,
-                    f"{path}: from {package} {recorded}, this is {current[package]}: recomputing",
-                )
-        for name in required:
-            checksum = getattr(result, DIGEST_KEYS[name], None)
-            if checksum is None or checksum != file_digest(self.path / name):
-                return SavedResult(None, f"{self._missing_or_corrupt(name)}: recomputing")
-        for name, checksum in result.timing.sha256.items():
-            if checksum == file_digest(self.path / name):
-                continue
-            if name == "run.json":
-                problem = f"{self._missing_or_corrupt(name)}: writing it again"
-                return SavedResult(result, problem, False)
-            return SavedResult(None, f"{self._missing_or_corrupt(name)}: recomputing")
+            recorded, current = result.versions.get(package), versions()[package]
+            if recorded != current:
+                problem = f"{path}: from {package} {recorded}, this is {current}: recomputing"
+                return SavedResult(None, problem)
+        checksums = {name: getattr(result, DIGEST_KEYS[name], None) or "none" for name in required}
+        checksums |= result.timing.sha256
+        corrupt = [n for n, checksum in checksums.items() if checksum != file_digest(self.path / n)]
+        for name in corrupt:
+            if name != "run.json":
+                problem = f"{self.path}: {name} is missing or corrupt: recomputing"
+                return SavedResult(None, problem)
+        if corrupt:
+            problem = f"{self.path}: run.json is missing or corrupt: writing it again"
+            return SavedResult(result, problem, False)
         return SavedResult(result)
-
-    def _missing_or_corrupt(self, name: str) -> str:
-        return f"{self.path}: {name} is missing or corrupt"
 
     def start(self, document: dict[str, Any]) -> None:
         """Write run.json: what this trial is and what it is computed with."""
@@ -229,3 +222,39 @@ class RunDir:
         document = {"schema": SCHEMA, **result.document()}
         write_json(self.path / "result.json", {**document, "sha256": digest(document)})
         return result
+
+
+# Keys of run.json in which trials may differ that differ only in the content of their data.
+_VARYING = {"trial", "data", "data_identity", "data_summary", "device", "setting", "precision"}
+_VARYING |= {"processes", "recipe", "schema", "versions", "git_commit", "timing"}
+
+
+def changed_data_note(folder: Path, pending: Iterable[Mapping[str, Any]]) -> str | None:
+    """Return a note if finished trials of pending ones used other content of the same data."""
+    by_key = {_key_without_content(info): info for info in pending}
+    if not by_key or not folder.is_dir():
+        return None
+    changed: dict[str, int] = {}
+    for path in sorted(folder.glob("*/run.json")):
+        try:
+            run = parse_document(read_text(path))
+            info = by_key.get(_key_without_content(run))
+        except (CorruptFileError, ValueError):
+            continue
+        finished = (path.parent / "result.json").exists()
+        if finished and info is not None and info["data"] != run.get("data"):
+            name = str(info.get("dataset") or _data_section(info)["name"])
+            changed[name] = changed.get(name, 0) + 1
+    if not changed:
+        return None
+    names = ", ".join(f"{name} (finished trials: {count})" for name, count in changed.items())
+    return f"{folder}: the data has changed since: {names}: recomputing; the old runs stay"
+
+
+def _key_without_content(run: Mapping[str, Any]) -> str:
+    return digest([{k: v for k, v in run.items() if k not in _VARYING}, _data_section(run)])
+
+
+def _data_section(run: Mapping[str, Any]) -> Any:
+    recipe = run.get("recipe")
+    return recipe.get("data") if isinstance(recipe, Mapping) else None

@@ -73,7 +73,9 @@ def _shape(value: Tensor | None) -> str:
 
 
 def save(folder: Path, kind: str, step: int, state: Mapping[str, Any], keep: int) -> Path:
-    """Write a checkpoint, then remove the oldest of its kind beyond `keep`; return its path.
+    """Write a checkpoint, then remove the oldest others of its kind beyond `keep`, it included.
+
+    With `keep` 0, all others are removed. Return its path.
 
     Raises:
         StorageError: the disk is full or the folder cannot be written; earlier checkpoints are
@@ -85,7 +87,7 @@ def save(folder: Path, kind: str, step: int, state: Mapping[str, Any], keep: int
     name = f"{kind}-{step:09d}-{hashlib.sha256(data).hexdigest()[:16]}.pt"
     path = folder / FOLDER / name
     write_atomically(path, data)
-    for old in list_checkpoints(folder, kind)[max(keep, 1) :]:
+    for old in list_checkpoints(folder, kind)[keep:]:
         if old != path:
             old.unlink(missing_ok=True)
     return path
@@ -126,14 +128,6 @@ def remove_all(folder: Path) -> None:
     for kind in (LAST, BEST):
         for path in list_checkpoints(folder, kind):
             path.unlink(missing_ok=True)
-
-
-def replace_all(folder: Path, kind: str, state: Mapping[str, Any]) -> None:
-    """Write a checkpoint, then remove all others of its kind."""
-    path = save(folder, kind, state["step"], state, keep=1)
-    for old in list_checkpoints(folder, kind):
-        if old != path:
-            old.unlink(missing_ok=True)
 
 
 def load_latest(

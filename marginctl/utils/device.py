@@ -1,8 +1,9 @@
 """Devices, processes and CPU cores; torch is imported on demand."""
 
+import contextlib
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from marginctl.errors import RequestError
@@ -63,6 +64,19 @@ def usable_cores() -> int:
     import joblib
 
     return int(joblib.cpu_count())
+
+
+@contextlib.contextmanager
+def torch_threads(count: int | None) -> Iterator[None]:
+    """Use this number of torch threads inside; None leaves it as it is."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def synchronize(device: object) -> None:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from marginctl.crossval.folds import partition
-from marginctl.crossval.nested_cv import inner_splits, train_tuned
+from marginctl.crossval.nested_cv import inner_splits, train_and_choose
+from marginctl.crossval.preprocessing import partition
 from marginctl.crossval.search_space import column_candidates
 from marginctl.crossval.stack import NetworkSplit, Stack, StackTuning
 from marginctl.crossval.stacked_trainer import train_stack
@@ -29,7 +29,7 @@ def tuned(data, space=SPACE, column="arcgrad"):
 
 
 def train(stack):
-    return train_tuned(stack, "cpu", lambda cost: None)
+    return train_and_choose(stack, "cpu", lambda cost: None)
 
 
 def test_inner_folds_partition_the_training_rows():

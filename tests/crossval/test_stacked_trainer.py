@@ -8,7 +8,7 @@ import torch
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
 from marginctl.crossval import stacked_trainer
-from marginctl.crossval.folds import scaling_statistics
+from marginctl.crossval.preprocessing import scaling_statistics
 from marginctl.crossval.reference_trainer import train_network
 from marginctl.crossval.stack import BatchOrder, Stack, build_stacks
 from marginctl.crossval.stacked_trainer import train_stack

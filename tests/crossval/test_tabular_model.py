@@ -8,7 +8,7 @@ import torch
 from sklearn.impute import MissingIndicator, SimpleImputer
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from marginctl.crossval.nested_cv import train_tuned
+from marginctl.crossval.nested_cv import train_and_choose
 from marginctl.crossval.search_space import column_candidates
 from marginctl.crossval.stack import NetworkSplit, Stack, StackTuning
 from marginctl.crossval.stacked_trainer import train_stack
@@ -91,7 +91,7 @@ def test_the_choice_is_that_of_nested_cross_validation():
     tuning = StackTuning(column_candidates(space, PROTOCOL, parse("soft")), 2)
     model = fit_model(data, parse("soft"), PROTOCOL, 0, tuning)
     stack = Stack(data, parse("soft"), PROTOCOL, 0, 0, 1, tuning, (all_rows(data),))
-    (choice,) = train_tuned(stack, "cpu", lambda cost: None).choices
+    (choice,) = train_and_choose(stack, "cpu", lambda cost: None).choices
     assert model.record.chosen == str(tuning.candidates[choice.candidate]) == "soft, lr=0.03"
     assert model.record.inner_accuracy == choice.inner_accuracy
     assert Protocol.model_validate(model.record.protocol).lr == 0.03

@@ -7,7 +7,7 @@ from scipy import stats
 from marginctl.reports.answer_text import answer_lines
 from marginctl.results.answers import fold_answers, seed_answers, unreliable
 from marginctl.results.compare import compare_folds, compare_seeds
-from marginctl.results.cv_cells import Collector
+from marginctl.results.cv_cells import Grid
 from marginctl.results.statistics import holm, holm_levels, paired_rows_test
 from tests.results.factories import cv_result, training_result
 
@@ -16,12 +16,12 @@ FOLDS = ((60.0, 62.0, 59.0), (61.0, 63.0, 60.0))
 
 def answers(*results, baselines=(), metric="accuracy"):
     objectives = [r.objective for r in results if r.objective not in baselines]
-    collector = Collector(
+    collector = Grid(
         ["iris"], objectives, seeds=1, published={}, baselines=baselines, metric=metric
     )
     collector.add_all(results)
-    comparisons = compare_folds(collector.grid, collector.results, objectives[0])
-    found = fold_answers(collector.grid, collector.results, comparisons)
+    comparisons = compare_folds(collector, objectives[0])
+    found = fold_answers(collector, comparisons)
     return found, answer_lines(found, objectives[0])
 
 

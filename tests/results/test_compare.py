@@ -45,7 +45,7 @@ def made_records(datasets=6, objectives=("soft", "center", "arcgrad"), shift=3.0
 def test_a_row_by_hand():
     records = made_records(1)
     gathered = collected(records)
-    made = compare_folds(gathered.grid, gathered.results, "soft")
+    made = compare_folds(gathered, "soft")
     soft, center, arcgrad = (np.ravel(r.accuracies) for r in records)
     p_values = []
     for name, values in (("center", center), ("arcgrad", arcgrad)):
@@ -59,18 +59,18 @@ def test_a_row_by_hand():
     adjusted = [made.cells["set0", o].p_holm for o in ("center", "arcgrad")]
     assert min(adjusted) == pytest.approx(2 * min(p_values))
     assert made.friedman.reason == "1 data sets and 3 methods: needs 5 and 3"
-    assert notes_over_datasets(gathered.grid, made) == []
+    assert notes_over_datasets(gathered, made) == []
 
 
 def test_over_data_sets():
     gathered = collected(made_records(6))
-    made = compare_folds(gathered.grid, gathered.results, "soft")
+    made = compare_folds(gathered, "soft")
     assert made.datasets == 6
     assert made.ranks == {"soft": 3.0, "center": 2.0, "arcgrad": 1.0}
     assert made.friedman.p == pytest.approx(stats.chi2.sf(12, 2))
     assert [c.test.p for c in made.overall] == pytest.approx([2 / 64, 2 / 64])
     assert [c.p_holm for c in made.overall] == pytest.approx([4 / 64, 4 / 64])
-    lines = notes_over_datasets(gathered.grid, made)
+    lines = notes_over_datasets(gathered, made)
     assert lines[0].startswith("Friedman test over 6 data sets: chi2 = 12.00, df = 2")
     assert "Holm-adjusted p = 0.062" in lines[1]
 
@@ -84,7 +84,7 @@ def test_wins_and_the_interval_over_data_sets():
     records += [record("d", "soft", 100 * np.array([[14, 8, 8, 7]]) / 15)]
     records += [record("d", "center", 100 * np.array([[13, 12, 6, 6]]) / 15)]
     gathered = collected(records)
-    made = compare_folds(gathered.grid, gathered.results, "soft")
+    made = compare_folds(gathered, "soft")
     (own,) = made.overall
     assert (own.wins, own.ties, own.losses) == (3, 1, 2)
     differences = [*shifts.values(), 0.0]
@@ -108,34 +108,34 @@ def test_wins_and_the_interval_over_data_sets():
         "d": (1, 0, 3),
     }
     assert "bootstrap_interval" not in entries[0]
-    (line,) = (x for x in notes_over_datasets(gathered.grid, made) if "center against soft" in x)
+    (line,) = (x for x in notes_over_datasets(gathered, made) if "center against soft" in x)
     low, high = own.bootstrap_interval
     assert line.endswith(
         f"; W/T/L 3/1/2 over 6 data sets, mean difference +0.25 percentage points (95 % bootstrap "
         f"interval {low:+.2f} to {high:+.2f})"
     )
-    assert line in markdown(cv_table(gathered.grid, made))
+    assert line in markdown(cv_table(gathered, made))
 
 
 def test_too_few_data_sets_for_a_test_are_counted_all_the_same():
     gathered = collected(made_records(2, ["soft", "center"]))
-    made = compare_folds(gathered.grid, gathered.results, "soft")
-    lines = notes_over_datasets(gathered.grid, made)
+    made = compare_folds(gathered, "soft")
+    lines = notes_over_datasets(gathered, made)
     assert len(lines) == 1  # no line for a test that cannot be made
     assert lines[0].startswith(
         "center against soft: W/T/L 2/0/0 over 2 data sets, mean difference +"
     )
     single = collected(made_records(2, ["soft", "center"])[:-1])
-    one = compare_folds(single.grid, single.results, "soft")
+    one = compare_folds(single, "soft")
     assert folds_document(one)["tests"][-1]["bootstrap_interval"] is None
-    assert notes_over_datasets(single.grid, one)[-1].count("95 %") == 0
+    assert notes_over_datasets(single, one)[-1].count("95 %") == 0
 
 
 def test_the_order_of_records_changes_nothing():
     records = made_records(6, seeds=(0, 1))
     one, other = collected(records, seeds=2), collected(records[::-1], seeds=2)
-    a = folds_document(compare_folds(one.grid, one.results, "soft"))
-    b = folds_document(compare_folds(other.grid, other.results, "soft"))
+    a = folds_document(compare_folds(one, "soft"))
+    b = folds_document(compare_folds(other, "soft"))
 
     def key(entry):
         return (str(entry["dataset"]), entry["objective"])
@@ -148,11 +148,11 @@ def test_the_order_of_records_changes_nothing():
 
 def test_one_objective_or_equal_ones_make_no_test_and_no_nan():
     alone = collected(made_records(2, ["soft"]))
-    document = folds_document(compare_folds(alone.grid, alone.results, "soft"))
+    document = folds_document(compare_folds(alone, "soft"))
     json.dumps(document, allow_nan=False)
     assert document["tests"] == []
     twins = collected([record("a", "soft"), record("a", "center")])
-    made = compare_folds(twins.grid, twins.results, "soft")
+    made = compare_folds(twins, "soft")
     entry = folds_document(made)["tests"][0]
     assert entry["p"] is None
     assert entry["reason"] == "the difference is the same on every fold"
@@ -161,29 +161,29 @@ def test_one_objective_or_equal_ones_make_no_test_and_no_nan():
 def test_a_seed_that_only_one_side_has_is_left_out():
     records = made_records(1, ["soft", "center"], seeds=(0, 1))
     gathered = collected(records[:-1])
-    made = compare_folds(gathered.grid, gathered.results, "soft")
+    made = compare_folds(gathered, "soft")
     assert made.cells["set0", "center"].test.df == 29
 
 
 def test_no_seed_in_common_is_no_difference_and_no_crash():
     records = [record("a", "soft", seed=0), record("a", "center", seed=1)]
     gathered = collected(records)
-    made = compare_folds(gathered.grid, gathered.results, "soft")
+    made = compare_folds(gathered, "soft")
     assert made.cells["a", "center"].difference is None
     json.dumps(folds_document(made), allow_nan=False)
 
 
 def test_nulls_have_reasons():
     alone = collected([record("a", "soft")])
-    document = folds_document(compare_folds(alone.grid, alone.results, "soft"))
+    document = folds_document(compare_folds(alone, "soft"))
     assert document["ranks"]["friedman"]["reason"] == "one objective: nothing to compare"
 
 
 def test_incomplete_rows_are_said():
     gathered = collected(made_records(2)[:-1])
-    made = compare_folds(gathered.grid, gathered.results, "soft")
-    assert "over data sets: 1 of 2 have every cell" in notes_over_datasets(gathered.grid, made)
-    assert "| average (1 of 2) |" in markdown(cv_table(gathered.grid, made))
+    made = compare_folds(gathered, "soft")
+    assert "over data sets: 1 of 2 have every cell" in notes_over_datasets(gathered, made)
+    assert "| average (1 of 2) |" in markdown(cv_table(gathered, made))
 
 
 def test_baselines_of_several_tables():

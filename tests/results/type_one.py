@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from scipy.special import ndtri
 
-from marginctl.crossval.nested_cv import train_tuned
+from marginctl.crossval.nested_cv import train_and_choose
 from marginctl.crossval.search_space import column_candidates
 from marginctl.crossval.stack import StackTuning, build_stacks
 from marginctl.crossval.stacked_trainer import train_stack
@@ -26,7 +26,7 @@ from marginctl.data.tabular.dataset import Column, TabularDataset
 from marginctl.objectives.parsing import parse
 from marginctl.recipe.uci_cv import Protocol, Tune
 from marginctl.results.compare import compare_folds
-from marginctl.results.cv_cells import Collector
+from marginctl.results.cv_cells import Grid
 from marginctl.results.statistics import corrected_resampled_t
 from tests.results.factories import cv_result
 
@@ -65,14 +65,14 @@ def marked(
     for repetition in range(repetitions):
         stream = np.random.default_rng([1, repetition])
         y = stream.integers(0, 2, rows)
-        collector = Collector(["table"], names, seeds=1, published={})
+        collector = Grid(["table"], names, seeds=1, published={})
         for name in names:
             best = ACCURACY + (gap if name == names[-1] else 0.0)
             data = _data(stream, y, best)
             (stack,) = build_stacks(
                 data, parse("soft"), TUNED, repetition, StackTuning(candidates, 3)
             )
-            result = train_tuned(stack, "cpu", lambda cost: None).result
+            result = train_and_choose(stack, "cpu", lambda cost: None).result
             shape = (TUNED.repeats, TUNED.folds)
             collector.add(
                 cv_result(
@@ -85,7 +85,7 @@ def marked(
                     candidates=len(candidates),
                 )
             )
-        compared = compare_folds(collector.grid, collector.results, names[0])
+        compared = compare_folds(collector, names[0])
         marks += any(comparison.direction for comparison in compared.cells.values())
         differences.append(compared.cells["table", names[-1]].difference)
     return marks / repetitions, float(np.mean(differences))

@@ -118,7 +118,7 @@ def _draw_all_angles(figure: Any, session: "UciCvSession") -> None:
         panel = panels[objectives.index(str(trial.objective)), settings.index(str(trial.setting))]
         assert isinstance(trial.objective, ParsedObjective)
         scale = fixed_scale(trial.objective)
-        theta = class_angles(trial, session.networks_file(trial))
+        theta = class_angles(trial, session.run_dir(trial).path / NETWORKS)
         _draw_angles(panel, theta, trial.dataset.y, scale)
         gap = math.degrees(arcgrad_gap(scale, trial.dataset.num_classes))
         panel.set_title(

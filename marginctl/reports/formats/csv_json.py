@@ -13,13 +13,10 @@ def render_csv(report: Report, width: int | None = None) -> str:
     heading = list(dict.fromkeys(key for record in report.records for key in record))
     rows: list[list[Any]] = [heading]
     rows += [[record.get(key) for key in heading] for record in report.records]
-    return csv_text([_safe(cell) for cell in row] for row in rows).rstrip("\n")
+    safe = ([printable(c) if isinstance(c, str) else c for c in row] for row in rows)
+    return csv_text(safe).rstrip("\n")
 
 
 def render_json(report: Report, width: int | None = None) -> str:
     """Return the document of a report; NaN is refused."""
     return json.dumps(report.document, indent=1, allow_nan=False)
-
-
-def _safe(value: Any) -> Any:
-    return printable(value) if isinstance(value, str) else value

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from marginctl.metrics.arrays import IntArray
 from marginctl.metrics.network_metrics import MAX_RECALL_CLASSES, MAX_SHOWN_CONFUSION_CLASSES
-from marginctl.reports.tables.table import Cell, Row, Table
+from marginctl.reports.tables.table import Table, table_of_texts
 
 
 @dataclass(frozen=True)
@@ -49,36 +49,26 @@ def class_tables(
     if not methods or len(methods[0].names) > MAX_RECALL_CLASSES:
         return
     first = methods[0]
-    yield Table(
-        key=f"{row}-classes",
-        title="",
-        caption=f"{row}: recall of each class in percent, over the test {samples} of all "
-        f"{networks}",
-        label_heading="class",
-        columns=(*(counts.method for counts in methods), samples),
-        rows=tuple(
-            Row(name, (*(_recall(counts, i) for counts in methods), Cell(str(first.samples[i]))))
+    yield table_of_texts(
+        f"{row}: recall of each class in percent, over the test {samples} of all {networks}",
+        ["class", *(counts.method for counts in methods), samples],
+        [
+            [name, *(_recall(counts, i) for counts in methods), str(first.samples[i])]
             for i, name in enumerate(first.names)
-        ),
-        code_headings=False,
+        ],
+        key=f"{row}-classes",
     )
     matrix = next((c.confusion for c in methods if c.method == best), None)
     if matrix is not None and len(first.names) <= MAX_SHOWN_CONFUSION_CLASSES:
-        yield Table(
+        yield table_of_texts(
+            f"{row}: true classes (rows) and predicted classes (columns) of {best}, test "
+            f"{samples} of all {networks}",
+            ["true class", *first.names],
+            [[name, *map(str, counts)] for name, counts in zip(first.names, matrix, strict=True)],
             key=f"{row}-confusion",
-            title="",
-            caption=f"{row}: true classes (rows) and predicted classes (columns) of {best}, "
-            f"test {samples} of all {networks}",
-            label_heading="true class",
-            columns=tuple(first.names),
-            rows=tuple(
-                Row(name, tuple(Cell(str(n)) for n in counts))
-                for name, counts in zip(first.names, matrix, strict=True)
-            ),
-            code_headings=False,
         )
 
 
-def _recall(counts: ClassCounts, i: int) -> Cell | None:
+def _recall(counts: ClassCounts, i: int) -> str | None:
     n = counts.samples[i]
-    return Cell(f"{100 * counts.correct[i] / n:.1f}") if n else None
+    return f"{100 * counts.correct[i] / n:.1f}" if n else None

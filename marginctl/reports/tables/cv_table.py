@@ -1,14 +1,17 @@
-"""Tables of cross-validation: a row for each data set, a column for each objective."""
+"""Tables of cross-validation: a row for each data set or method; and the report of a command."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from rich.table import Table as RichTable
 from rich.text import Text
 
 from marginctl.metrics.registry import FOLD_METRICS, Metric
-from marginctl.reports.answer_text import unpaired_notes
+from marginctl.reports.answer_text import answer_lines, budget_notes, unpaired_notes
 from marginctl.reports.formats.terminal import heading, plain_table
+from marginctl.reports.tables.class_tables import ClassCounts, class_tables
 from marginctl.reports.tables.published_table import SYMBOLS, verdict_text
 from marginctl.reports.tables.table import (
     BETTER,
@@ -17,13 +20,17 @@ from marginctl.reports.tables.table import (
     DIVERGED,
     WORSE,
     Cell,
+    Report,
     Row,
     Table,
+    flat_record,
     format_p,
     group_by_text,
     number_range,
+    table_of_texts,
 )
 from marginctl.results import cv_cells
+from marginctl.results.answers import Answer
 from marginctl.results.collect import Run
 from marginctl.results.compare import Comparison, Comparisons, folds_document
 from marginctl.results.cv_cells import Grid
@@ -54,22 +61,17 @@ def cv_document(
 
 
 def _cell_json(grid: Grid, cell: cv_cells.Cell) -> dict[str, Any]:
+    fields = ("objective", "mean", "std", "n", "seconds")
     document = {
         **_row_json(grid, cell.dataset),
-        "objective": cell.objective,
-        "mean": cell.mean,
-        "std": cell.std,
-        "n": cell.n,
-        "seconds": cell.seconds,
+        **{field: getattr(cell, field) for field in fields},
         "paper": {"mean": cell.paper.mean, "std": cell.paper.std} if cell.paper else None,
         "note": cell.note,
     }
     if cell.is_measured:
+        measured = ("candidates", "inner_accuracy", "confusion", "class_names")
         document["metrics"] = {name: value._asdict() for name, value in cell.metrics.items()}
-        document["candidates"] = cell.candidates
-        document["inner_accuracy"] = cell.inner_accuracy
-        document["confusion"] = cell.confusion
-        document["class_names"] = list(cell.class_names)
+        document |= {field: getattr(cell, field) for field in measured}
     if cell.chosen:
         document["chosen"] = [{"candidate": c, "networks": n} for c, n in cell.chosen]
     return document
@@ -98,24 +100,22 @@ def cv_table(
     The baselines of scikit-learn are the last columns.
     """
     metric, rows = FOLD_METRICS[grid.metric], []
+    columns = (*grid.objectives, *grid.baselines)
     for dataset in grid.datasets:
-        columns = (*grid.objectives, *grid.baselines)
-        cells = [grid.cells.get((dataset, o)) for o in columns]
-        best = best_text((c.of(grid.metric).mean for c in cells if c), metric)
-        if any(cells):
-            shown = (
-                None
-                if c is None
-                else _cell(c, metric, best, comparisons, runs or {}, verdicts or {})
-                for c in cells
-            )
-            rows.append(Row(dataset, tuple(shown)))
+        cells = grid.row(dataset)
+        best = best_text((c.of(grid.metric).mean for c in cells), metric)
+        shown = {
+            c.objective: metric_cell(c, metric, best, comparisons, runs or {}, verdicts or {})
+            for c in cells
+        }
+        if shown:
+            rows.append(Row(dataset, tuple(map(shown.get, columns))))
     return Table(
         key=key,
         title=title,
         caption=_caption(grid) if grid.cells else "",
         label_heading="data set",
-        columns=(*grid.objectives, *grid.baselines),
+        columns=columns,
         rows=(*rows, *_feet(grid)),
         notes=(
             *_chosen_most(grid),
@@ -142,7 +142,7 @@ def live_table(grid: Grid) -> RichTable:
     return table
 
 
-def _cell(
+def metric_cell(
     cell: cv_cells.Cell,
     metric: Metric,
     best: str | None,
@@ -150,6 +150,7 @@ def _cell(
     runs: Mapping[Place, tuple[Run, ...]],
     verdicts: Mapping[Place, CellVerdict],
 ) -> Cell:
+    """Return mean and standard deviation of a metric, marked where they are the best ones."""
     place = (cell.dataset, cell.objective)
     comparison = comparisons.cells.get(place) if comparisons else None
     compared = verdicts.get(place)
@@ -159,21 +160,15 @@ def _cell(
     return Cell(
         format_value(value.mean, metric) + std,
         best=format_value(value.mean, metric) == best,
-        footnotes=footnote_marks(cell, comparison),
+        footnotes=(UNTRAINED if cell.untrained else "")
+        + (DIVERGED if cell.diverged else "")
+        + (COLLAPSED if cell.collapsed else "")
+        + DIRECTIONS[comparison.direction if comparison else 0],
         below=f"{cell.paper.mean:.2f} ± {cell.paper.std:.2f}" if cell.paper else "",
         below_footnotes=SYMBOLS[compared.verdict] if compared else "",
         verdict=compared.verdict if compared else None,
         remark="; ".join(filter(None, remarks)) or None,
         runs=runs.get(place, ()),
-    )
-
-
-def footnote_marks(cell: cv_cells.Cell, comparison: Comparison | None) -> str:
-    return (
-        (UNTRAINED if cell.untrained else "")
-        + (DIVERGED if cell.diverged else "")
-        + (COLLAPSED if cell.collapsed else "")
-        + DIRECTIONS[comparison.direction if comparison else 0]
     )
 
 
@@ -313,3 +308,109 @@ def _comparison_text(comparison: Comparison, comparisons: Comparisons) -> str:
         f"points, rank-biserial r = {comparison.test.effect:+.2f}, Holm-adjusted "
         f"p = {format_p(comparison.p_holm)}; {record}"
     )
+
+
+def cv_report(
+    grid: Grid,
+    protocol: Mapping[str, Any],
+    comparisons: Comparisons,
+    failed: Iterable[str] = (),
+    answers: Sequence[Answer] = (),
+) -> Report:
+    """Return what `uci-cv` prints; `failed` has a line for each trial without a result."""
+    document = {"schema": 1, "command": "uci-cv", **cv_document(grid, protocol, comparisons)}
+    document["answers"] = [answer.as_json() for answer in answers]
+    no_paper = {"mean": None, "std": None}
+    records = [
+        flat_record(
+            {k: v for k, v in cell.items() if k not in ("chosen", "confusion", "class_names")}
+            | {"seconds": round(cell["seconds"], 3), "paper": cell["paper"] or no_paper}
+            | ({"chosen": cell["chosen"][0]["candidate"]} if "chosen" in cell else {})
+        )
+        for cell in (*document["cells"], *document["baselines"])
+    ]
+    lines = answer_lines(answers, comparisons.baseline)
+    table = own_table(grid, comparisons, lines) if answers else cv_table(grid, comparisons)
+    return Report([table], records, document | {"failed": list(failed)})
+
+
+def own_table(
+    grid: Grid,
+    comparisons: Comparisons,
+    answers: Sequence[str],
+    *,
+    by_class: bool = False,
+    **options: Any,
+) -> Table:
+    """Return the table of an own comparison, with the answers above it.
+
+    Of one data set it has a row for each method and a column for each metric; of several it is
+    `cv_table`, with these tables as details. `options` are those of `cv_table`.
+
+    Args:
+        by_class: whether to add the results of each class.
+    """
+    per_row = [
+        method_table(grid, row, comparisons, options.get("runs"))
+        for row in grid.datasets
+        if any(cell.is_measured for cell in grid.row(row))
+    ]
+    classes = [t for row in grid.datasets for t in _class_tables(grid, row)] if by_class else []
+    table, details = cv_table(grid, comparisons, **options), (*per_row, *classes)
+    budgets = budget_notes([cell.candidates for cell in grid.in_order()], "inner folds")
+    notes = (*budgets, *table.notes)
+    if len(grid.datasets) == 1 and per_row:
+        table = replace(per_row[0], key=table.key, title=table.title)
+        details = tuple(classes)
+    return replace(table, answers=tuple(answers), notes=notes, details=details)
+
+
+def method_table(
+    grid: Grid,
+    row: str,
+    comparisons: Comparisons,
+    runs: Mapping[Place, tuple[Run, ...]] | None = None,
+) -> Table:
+    """Return the methods of one data set, a row each, with all their metrics.
+
+    The baselines of scikit-learn come last. The metric that is compared is the first column.
+    """
+    names = [grid.metric, *(name for name in FOLD_METRICS if name != grid.metric)]
+    cells = grid.row(row)
+    best = {name: best_text([c.of(name).mean for c in cells], FOLD_METRICS[name]) for name in names}
+    rows: list[list[str | Cell]] = []
+    for cell in cells:
+        first = FOLD_METRICS[grid.metric]
+        shown = [metric_cell(cell, first, best[grid.metric], comparisons, runs or {}, {})]
+        for name in names[1:]:
+            text = format_value(cell.of(name).mean, FOLD_METRICS[name])
+            shown.append(Cell(text, best=text == best[name]))
+        rows.append([cell.objective, *shown, str(cell.n)])
+    headings = [FOLD_METRICS[name].short_heading for name in names]
+    return table_of_texts(_own_caption(grid, row), ["method", *headings, "n"], rows, key=row)
+
+
+def _class_tables(grid: Grid, row: str) -> Iterator[Table]:
+    cells = [cell for cell in grid.row(row) if cell.confusion]
+    means = {c.objective: m for c in cells if (m := c.of(grid.metric).mean) is not None}
+    sign = 1 if grid.higher_is_better else -1
+    best = max(
+        (o for o in grid.objectives if o in means), key=lambda o: sign * means[o], default=""
+    )
+    counts = [
+        ClassCounts(cell.objective, cell.class_names, matrix.sum(1), matrix.diagonal(), matrix)
+        for cell in cells
+        for matrix in [np.array(cell.confusion)]
+    ]
+    yield from class_tables(row, counts, best, "rows", "folds")
+
+
+def _own_caption(grid: Grid, row: str) -> str:
+    cells = grid.row(row)
+    label = FOLD_METRICS[grid.metric].label
+    n = number_range(cell.n for cell in cells)
+    if cells[0].fixed:
+        over = f"one test set; mean ± standard deviation over n = {n} initializations"
+    else:
+        over = f"mean over n = {n} folds, of {label} with the standard deviation"
+    return f"{row}: {over}; best per column in bold."

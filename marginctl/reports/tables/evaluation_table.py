@@ -30,9 +30,7 @@ FOLDS = {"file": "given by the file", "order": "contiguous parts of each kind"}
 
 def evaluation_report(title: str, document: Document) -> Report:
     """Return what `eval` prints of the document of `eval --json`."""
-    record = {"last": document, "evaluation": document}
-    metrics = [m for m in metrics_in([record]).values() if m.group in SUMMARY_GROUPS]
-    numbers = {m.heading: f"{m.value(record):.{m.decimals}f}" for m in metrics}
+    numbers = _numbers(document)
     if document["top5"] is not None:
         numbers = {"top-1 %": numbers["top-1 %"], "top-5 %": f"{document['top5']:.2f}"} | numbers
     if document["rho"] is not None:
@@ -40,7 +38,7 @@ def evaluation_report(title: str, document: Document) -> Report:
     headings, calibrated = ["metric", "value"], {}
     if "calibrated" in document:
         headings.append("calibrated")
-        calibrated = _calibrated_numbers(document["calibrated"])
+        calibrated = _numbers(document["calibrated"])
     rows = [
         [name, text, *([calibrated.get(name, "-")] if calibrated else [])]
         for name, text in numbers.items()
@@ -55,15 +53,11 @@ def evaluation_report(title: str, document: Document) -> Report:
     return Report(tables, [_record(document)], document, title)
 
 
-def _calibrated_numbers(calibrated: Document) -> dict[str, str]:
-    errors, nll = calibrated["calibration"], calibrated["nll"]
-    return {
-        "top-1 %": f"{calibrated['top1']:.2f}",
-        "ECE %": f"{100 * errors['ece']:.2f}",
-        "MCE %": f"{100 * errors['mce']:.2f}",
-        "NLL": "-" if nll is None else f"{nll:.4f}",
-        "Brier": f"{calibrated['brier']:.4f}",
-    }
+def _numbers(document: Document) -> dict[str, str]:
+    """Return the summary's metrics that a document has, by heading."""
+    record = {"last": document, "evaluation": document}
+    metrics = [m for m in metrics_in([record]).values() if m.group in SUMMARY_GROUPS]
+    return {m.heading: f"{m.value(record):.{m.decimals}f}" for m in metrics}
 
 
 def _notes(document: Document) -> Iterator[str]:

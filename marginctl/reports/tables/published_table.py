@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from marginctl.papers import Paper, PublishedTable, Quantity
-from marginctl.reports.tables.table import Cell, Report, Row, Table, group_by_text, table_of_texts
+from marginctl.reports.tables.table import Cell, Report, Table, group_by_text, table_of_texts
 from marginctl.results.collect import Run
-from marginctl.results.match_published import filled_cells
-from marginctl.results.verdict import CellVerdict, TableVerdicts, Verdict
+from marginctl.results.verdict import CellVerdict, TableVerdicts, Verdict, filled_cells
 
 SYMBOLS = {
     Verdict.reproduced: "✓",
@@ -24,16 +23,14 @@ def published_table(compared: TableVerdicts, *, key: str) -> Table:
     table = compared.table
     cells = {place: _cell(cell) for place, cell in compared.cells.items()}
     unit = f" in {table.quantity.unit}" if table.quantity.unit != "none" else ""
-    return Table(
+    return table_of_texts(
+        f"{table.quantity.metric.capitalize()}{unit}: ours, mean ± standard deviation; published "
+        "values below ours.",
+        ["", *table.columns],
+        [[row, *(cells.get((row, column)) for column in table.columns)] for row in table.rows],
         key=key,
         title=f"{table.paper}, table {table.number}: {table.caption}",
-        caption=f"{table.quantity.metric.capitalize()}{unit}: ours, mean ± standard deviation; "
-        "published values below ours.",
-        label_heading="",
-        columns=table.columns,
-        rows=tuple(Row(r, tuple(cells.get((r, c)) for c in table.columns)) for r in table.rows),
-        notes=tuple(verdict_notes(compared)),
-        code_headings=False,
+        notes=verdict_notes(compared),
         details=_differences(compared),
     )
 

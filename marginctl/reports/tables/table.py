@@ -55,7 +55,7 @@ class Table:
 def table_of_texts(
     caption: str,
     headings: Sequence[str],
-    rows: Iterable[Sequence[str | Cell]],
+    rows: Iterable[Sequence[str | Cell | None]],
     *,
     key: str = "",
     title: str = "",
@@ -64,7 +64,7 @@ def table_of_texts(
 ) -> Table:
     """Return a table of texts, whose first column labels the rows; `options` are those of Table."""
     shown = tuple(
-        Row(str(label), tuple(c if isinstance(c, Cell) else Cell(c) for c in cells))
+        Row(str(label), tuple(Cell(c) if isinstance(c, str) else c for c in cells))
         for label, *cells in rows
     )
     label, *columns = headings

@@ -292,23 +292,18 @@ def _summary_caption(metrics: Sequence[Metric], *, with_sources: bool, validated
                 "or all (OOD) test images are the positive class."
             )
     else:
-        text = (
-            "Test top-1 in percent: mean ± standard deviation over n seeds. "
-            f"{_selection(validated=validated)} s/epoch: median training time per epoch (s)."
-        )
+        text = "Test top-1 in percent: mean ± standard deviation over n seeds."
+        if validated:
+            text += " The epoch is chosen on the validation part; the test part is measured once."
+        else:
+            text += " The best epoch is selected on the test set (optimistically biased)."
+        text += " s/epoch: median training time per epoch (s)."
     if "long-tail" in groups:
         words = "; ".join(f"{name}-shot: {words}" for name, words in DESCRIPTIONS.items())
         text += f" {epoch.capitalize()}, over test images, by training images of a class: {words}."
     if "verification" in groups:
         text += f" Verification accuracy: {epoch}, the mean over folds."
     return text
-
-
-def _selection(*, validated: bool) -> str:
-    """Return how the best epoch is selected."""
-    if validated:
-        return "The epoch is chosen on the validation part; the test part is measured once."
-    return "The best epoch is selected on the test set (optimistically biased)."
 
 
 def training_table(

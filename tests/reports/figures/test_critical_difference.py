@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from marginctl.errors import RequestError
-from marginctl.reports.figures.critical_difference import cliques, draw
+from marginctl.reports.figures.dot_plot import cliques, draw_ranks
 from marginctl.results.compare import Comparisons
 from marginctl.results.statistics import critical_difference, ranks
 
@@ -68,7 +68,7 @@ def test_cliques_agree_with_pairwise_nemenyi_tests(k, n, levels):
 def test_draw_needs_three_methods_on_five_data_sets(tmp_path):
     average = {"soft": 1.8, "arcgrad": 2.0, "arcface": 2.2}
     for path in (tmp_path / "1.svg", tmp_path / "2.svg"):
-        draw(Comparisons("soft", ranks=average, datasets=5), path)
+        draw_ranks(Comparisons("soft", ranks=average, datasets=5), path)
     text = (tmp_path / "1.svg").read_text()
     assert text == (tmp_path / "2.svg").read_text()
     assert len(text) > 5000
@@ -77,4 +77,4 @@ def test_draw_needs_three_methods_on_five_data_sets(tmp_path):
         Comparisons("soft", ranks={"soft": 1.0, "arcgrad": 2.0}, datasets=15),
     ):
         with pytest.raises(RequestError, match="expected at least 3 on 5"):
-            draw(compared, tmp_path / "3.svg")
+            draw_ranks(compared, tmp_path / "3.svg")

@@ -5,13 +5,13 @@ import pytest
 from marginctl.reports.figures.dot_plot import comparison, fold_comparison
 from marginctl.reports.figures.seed_groups import Omissions, SeedTable
 from marginctl.results.answers import fold_estimates
-from marginctl.results.cv_cells import Collector
+from marginctl.results.cv_cells import Grid
 from tests.results.factories import cv_result
 
 
 @pytest.fixture
 def collector():
-    made = Collector(["iris"], ["soft", "arcface"], seeds=1, published={}, baselines=["majority"])
+    made = Grid(["iris"], ["soft", "arcface"], seeds=1, published={}, baselines=["majority"])
     made.add_all(cv_result(objective=o) for o in ("soft", "arcface", "majority"))
     return made
 
@@ -21,9 +21,7 @@ def test_a_row_for_each_method_with_its_interval(collector):
     (panel,) = figure.axes
     assert [t.get_text() for t in panel.get_yticklabels()] == ["soft", "arcface", "majority"]
     points = list(panel.containers)
-    for point, estimate in zip(
-        points, fold_estimates(collector.grid, collector.results), strict=True
-    ):
+    for point, estimate in zip(points, fold_estimates(collector), strict=True):
         (line,) = point.lines[2]
         low, high = sorted(line.get_segments()[0][:, 0])
         assert (low, high) == pytest.approx(estimate.interval)

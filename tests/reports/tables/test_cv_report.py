@@ -1,8 +1,8 @@
 """Tables of an own comparison, by the metric that is asked for."""
 
-from marginctl.reports.tables.cv_report import own_table
+from marginctl.reports.tables.cv_table import own_table
 from marginctl.results.compare import compare_folds
-from marginctl.results.cv_cells import Collector
+from marginctl.results.cv_cells import Grid
 from tests.results.factories import cv_result
 
 
@@ -25,10 +25,10 @@ def measured(dataset, objective, accuracy, log_loss, **fields):
 
 def own(*results, metric):
     names = dict.fromkeys(r.dataset for r in results), dict.fromkeys(r.objective for r in results)
-    collector = Collector(*map(list, names), seeds=1, published={}, metric=metric)
+    collector = Grid(*map(list, names), seeds=1, published={}, metric=metric)
     collector.add_all(results)
-    comparisons = compare_folds(collector.grid, collector.results, "soft")
-    return own_table(collector.grid, comparisons, [], by_class=True)
+    comparisons = compare_folds(collector, "soft")
+    return own_table(collector, comparisons, [], by_class=True)
 
 
 def test_several_data_sets_show_the_chosen_metric():

@@ -9,23 +9,20 @@ from marginctl.papers import PublishedMean
 from marginctl.reports.formats.csv_json import render_csv
 from marginctl.reports.formats.markdown import markdown
 from marginctl.reports.formats.terminal import rich_table
-from marginctl.reports.tables.cv_report import cv_report
-from marginctl.reports.tables.cv_table import cv_table
+from marginctl.reports.tables.cv_table import cv_report, cv_table
 from marginctl.results.compare import compare_folds
-from marginctl.results.cv_cells import Collector, Grid, cell
+from marginctl.results.cv_cells import Grid, cell
 from tests.results.factories import cv_result as record
 
 
 def grid(records, seeds=1, published=None, skipped=()):
-    return collected(records, seeds, published, skipped).grid
+    return collected(records, seeds, published, skipped)
 
 
 def collected(records, seeds=1, published=None, skipped=()):
     datasets = list(dict.fromkeys(r.dataset for r in records))
     objectives = list(dict.fromkeys(r.objective for r in records))
-    collector = Collector(
-        datasets, objectives, seeds=seeds, published=published or {}, skipped=skipped
-    )
+    collector = Grid(datasets, objectives, seeds=seeds, published=published or {}, skipped=skipped)
     for r in records:
         collector.add(r)
     return collector
@@ -41,9 +38,9 @@ def test_mean_and_std_over_all_fold_accuracies():
 
 
 def test_seeds_are_gathered_before_a_cell_is_shown():
-    collector = Collector(["iris"], ["soft"], seeds=2, published={})
+    collector = Grid(["iris"], ["soft"], seeds=2, published={})
     assert collector.add(record(seed=1)) is None
-    assert not collector.grid.cells
+    assert not collector.cells
     made = collector.add(record(seed=0, accuracies=((0.0, 100.0),)))
     assert made.n == 6
     assert made.seconds == 3.0
@@ -101,18 +98,18 @@ def test_what_was_chosen_most():
     notes = cv_table(grid(one), None).notes
     assert notes[:2] == ("chosen most often: y (3 of 4)", "chosen most often: z (4 of 4)")
     made = collected([*one, tuned("b", "soft", x=2, y=2)])
-    assert cv_table(made.grid, None).notes[:2] == (
+    assert cv_table(made, None).notes[:2] == (
         "chosen most often on a: y (3 of 4); z (4 of 4)",
         "chosen most often on b: x (2 of 4)",
     )
-    report = cv_report(made.grid, {}, compare_folds(made.grid, made.results, "soft"))
+    report = cv_report(made, {}, compare_folds(made, "soft"))
     assert report.document["cells"][0]["chosen"] == [
         {"candidate": "y", "networks": 3},
         {"candidate": "x", "networks": 1},
     ]
     assert report.records[0]["chosen"] == "y"
     plain = collected([record()])
-    report = cv_report(plain.grid, {}, compare_folds(plain.grid, plain.results, "soft"))
+    report = cv_report(plain, {}, compare_folds(plain, "soft"))
     assert "chosen" not in report.document["cells"][0]
 
 
@@ -136,9 +133,8 @@ def test_golden_markdown():
 
 
 def test_every_format_holds_the_same_numbers():
-    gathered = collected(RECORDS, published=PUBLISHED)
-    made = gathered.grid
-    compared = compare_folds(made, gathered.results, "soft")
+    made = collected(RECORDS, published=PUBLISHED)
+    compared = compare_folds(made, "soft")
     report = cv_report(made, {"folds": 2}, compared)
     document = report.document
     json.dumps(document, allow_nan=False)
@@ -163,6 +159,6 @@ def test_the_table_fits_the_terminal(width):
 
 
 def test_a_grid_without_cells_prints_what_was_skipped():
-    empty = Grid(("iris",), ("soft",), {}, (("iris", "no files"),))
+    empty = Grid(("iris",), ("soft",), {}, skipped=(("iris", "no files"),))
     assert markdown(cv_table(empty, None)) == "skipped 1: iris: no files"
-    assert cv_report(empty, {}, compare_folds(empty, {}, "soft")).records == []
+    assert cv_report(empty, {}, compare_folds(empty, "soft")).records == []

@@ -4,7 +4,7 @@ import statistics
 
 import pytest
 
-from marginctl.reports.formats.html.run_details import run_facts, run_groups, value_text
+from marginctl.reports.formats.html.page import run_facts, run_groups, value_text
 from tests.reports.formats.html.factories import run, table
 
 
