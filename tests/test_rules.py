@@ -248,7 +248,9 @@ import sys
 import marginctl.cli, marginctl.recipe.load, marginctl.papers, marginctl.data.tabular.uci
 import marginctl.objectives, marginctl.runs.run_dir, marginctl.reports.tables.cv_table
 import marginctl.console.progress, marginctl.experiments.uci_cv_session
-marginctl.experiments.tasks.recipe_summaries(); marginctl.papers.published_means("arcgrad", "I")
+from pathlib import Path
+marginctl.experiments.tasks.recipe_summaries(Path("runs"))
+marginctl.papers.published_means("arcgrad", "I")
 marginctl.objectives.available()
 print(sorted({"torch", "torchvision", "sklearn", "pandas"} & set(sys.modules)))
 """

@@ -39,7 +39,7 @@ def list_(data_dir: common_options.DataDir = None, json: common_options.Json = F
     if json:
         print_json(rows)
     else:
-        print_rows(rows, ["name", "classes", "instances", "split", "metric", "state", "path"])
+        print_rows(rows, ["name", "classes", "instances", "split", "state"])
 
 
 @app.command()

@@ -6,22 +6,38 @@ from typing import Annotated
 import typer
 
 from marginctl.cli import common_options
-from marginctl.cli.common_options import argument, print_json
+from marginctl.cli.common_options import argument, option, print_json
+from marginctl.errors import RequestError
 
 app = typer.Typer(help="The shipped recipes.", no_args_is_help=True)
 
 
 @app.command("list")
-def list_(json: common_options.Json = False) -> None:
-    """List the shipped recipes."""
-    from marginctl.experiments.tasks import recipe_summaries
+def list_(
+    paper: Annotated[str | None, option("NAME", "Recipes of one paper.")] = None,
+    task: Annotated[str | None, option("NAME", "Recipes of one command, such as train.")] = None,
+    cpu: Annotated[bool, typer.Option("--cpu", help="Recipes that a CPU can run.")] = False,
+    out: common_options.Out = Path("runs"),
+    json: common_options.Json = False,
+) -> None:
+    """List the shipped recipes: when the authors ran each, and its finished trials in your runs."""
+    from marginctl.experiments.tasks import TASKS, recipe_summaries
+    from marginctl.papers import check_paper
     from marginctl.reports.formats.output import print_rows
 
-    rows = recipe_summaries()
+    if paper is not None:
+        check_paper(paper)
+    if task is not None and task not in TASKS:
+        raise RequestError(f"--task {task}: expected one of {', '.join(TASKS)}")
+    rows = recipe_summaries(out, paper=paper, task=task, cpu=cpu)
     if json:
         print_json(rows)
-    else:
-        print_rows(rows, ["name", "paper", "table", "task", "data", "cost", "status"])
+        return
+    columns = ("name", "task", "data", "cost", "run by the authors", "your trials")
+    for row in rows:
+        row["run by the authors"] = str(row["status"]).removeprefix("run ")
+        row["your trials"] = row["your_runs"]
+    print_rows(rows, columns)
 
 
 @app.command()
@@ -41,7 +57,6 @@ def validate(
     set_: common_options.Set = None,
 ) -> None:
     """Validate recipes and print all their errors."""
-    from marginctl.errors import RequestError
     from marginctl.experiments.tasks import load_any_recipe
     from marginctl.recipe.load import find_recipe
     from marginctl.reports.formats.output import print_lines
@@ -64,7 +79,6 @@ def copy(
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
     """Copy a recipe to a file."""
-    from marginctl.errors import RequestError
     from marginctl.recipe.load import find_recipe
     from marginctl.reports.formats.output import print_lines
     from marginctl.runs.atomic_io import check_outputs, write_output

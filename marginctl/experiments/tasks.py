@@ -117,19 +117,26 @@ def load_any_recipe(recipe: RecipeFile, overrides: Iterable[str] = ()) -> Any:
     return validate(task.load("schema"), document, overrides)
 
 
-def recipe_summaries() -> list[dict[str, str | None]]:
-    """Return what `recipes list` shows of each shipped recipe."""
-    rows: list[dict[str, str | None]] = []
+def recipe_summaries(
+    runs: Path, *, paper: str | None = None, task: str | None = None, cpu: bool = False
+) -> list[dict[str, Any]]:
+    """Return what `recipes list` shows of each shipped recipe.
+
+    Args:
+        runs: the runs folder in which finished trials are counted.
+        paper, task: of the recipes to show; None for all.
+        cpu: whether to show only those that a CPU can run.
+    """
+    rows = []
     for name, path in shipped_recipes().items():
         recipe = load_any_recipe(RecipeFile(name, path))
-        rows.append(
-            {
-                "name": name,
-                "path": str(path),
-                "paper": recipe.paper,
-                "table": recipe.table,
-                "task": recipe.task,
-                **recipe.about.model_dump(),
-            }
-        )
+        about = recipe.about.model_dump()
+        if (
+            paper in (None, recipe.paper)
+            and task in (None, recipe.task)
+            and ("CPU" in about["cost"] or not cpu)
+        ):
+            finished = sum(1 for _ in (runs / name).glob("*/result.json"))
+            place = {"paper": recipe.paper, "table": recipe.table, "task": recipe.task}
+            rows.append({"name": name, "path": str(path), **place, **about, "your_runs": finished})
     return rows

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,17 +12,19 @@ from rich.console import Console
 from rich.text import Text
 
 from marginctl.reports.formats.registry import FORMATS
-from marginctl.reports.formats.terminal import rich_table
+from marginctl.reports.formats.terminal import FILE_WIDTH, rich_table
 from marginctl.reports.tables.table import Report, table_of_texts
 from marginctl.runs.atomic_io import write_output
 from marginctl.utils.text import printable
 
 
 def stdout_console() -> Console:
-    """Return stdout for text: as wide as a terminal; in a file without colours or wrapping."""
+    """Return stdout for text: as wide as a terminal, or as COLUMNS says; unlimited in a file."""
     if sys.stdout.isatty():
         return Console(highlight=False)
-    return Console(highlight=False, force_terminal=False, width=10_000)
+    columns = "" if isinstance(sys.stdout, io.StringIO) else os.environ.get("COLUMNS", "")
+    width = int(columns) if columns.isdecimal() and int(columns) else FILE_WIDTH
+    return Console(highlight=False, force_terminal=False, width=width)
 
 
 def print_report(report: Report, format_name: str) -> None:
@@ -31,7 +34,7 @@ def print_report(report: Report, format_name: str) -> None:
         RequestError: no such format, or its renderer cannot be imported.
     """
     console = stdout_console()
-    width = console.width if console.is_terminal else None
+    width = None if console.width == FILE_WIDTH else console.width
     text = FORMATS.find(format_name).load()(report, width)
     if text:
         print(text)
@@ -67,7 +70,7 @@ def print_sentences(sentences: Iterable[str]) -> None:
     """Print sentences on stdout: wrapped between words on a terminal, a line each in a file."""
     console = stdout_console()
     for sentence in sentences:
-        console.print(Text(printable(sentence)), soft_wrap=not console.is_terminal)
+        console.print(Text(printable(sentence)), soft_wrap=console.width == FILE_WIDTH)
 
 
 def print_rows(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> None:
@@ -75,7 +78,7 @@ def print_rows(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> Non
     texts = [[value_text(row[column]) for column in columns] for row in rows]
     console = stdout_console()
     table = table_of_texts("", columns, texts, text_columns=len(columns) - 1)
-    console.print(rich_table(table, console.width), soft_wrap=not console.is_terminal)
+    console.print(rich_table(table, console.width), soft_wrap=console.width == FILE_WIDTH)
 
 
 def value_text(value: Any) -> str:

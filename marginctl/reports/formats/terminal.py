@@ -2,8 +2,10 @@
 
 import io
 import re
+import sys
 import textwrap
 from collections.abc import Iterator, Sequence
+from typing import Literal
 
 from rich import box
 from rich.console import Console, Group, RenderableType
@@ -14,18 +16,18 @@ from rich.text import Text
 from marginctl.reports.tables.table import Cell, Report, Table
 from marginctl.utils.text import printable
 
+FILE_WIDTH = 10_000  # of a file, in which nothing is folded
 LABEL_WIDTH = 21
 HEADING_WIDTH = 16
 NUMBER_WIDTH = 7  # of a metric's name above its numbers
 
 
 def render(report: Report, width: int | None = None) -> str:
-    """Return the tables of a report, each below its title."""
+    """Return the tables of a report, each below its title; colored if stdout is a terminal."""
     file = io.StringIO()
-    if width is None:
-        console = Console(file=file, highlight=False, force_terminal=False, width=10_000)
-    else:
-        console = Console(file=file, highlight=False, force_terminal=True, width=width)
+    color = width is not None and sys.stdout.isatty()
+    wide = FILE_WIDTH if width is None else width
+    console = Console(file=file, highlight=False, force_terminal=color, width=wide)
     for i, table in enumerate(report.tables):
         if i:
             console.print()
@@ -68,7 +70,7 @@ def heading(objective: str) -> str:
 def _blocks(table: Table, width: int) -> Iterator[RenderableType]:
     """Yield the table; columns of numbers that do not fit go into further tables below it."""
     if table.text_columns:  # the columns hold names and notes, which fold
-        yield _paragraphs(table) if table.sentences else _list(table)
+        yield from _list(table, width)
         return
     for wrap in (False, True):
         headings = [_heading(table, column, wrap=wrap) for column in table.columns]
@@ -80,14 +82,14 @@ def _blocks(table: Table, width: int) -> Iterator[RenderableType]:
     number = -(-len(table.columns) // fitting)
     at_once = -(-len(table.columns) // number)  # tables of nearly equal width
     for first in range(0, len(table.columns), at_once):
-        if first:
-            yield Text("")
-        yield _block(table, range(first, min(first + at_once, len(table.columns))), headings)
+        last = min(first + at_once, len(table.columns))
+        yield Text(f"columns {first + 1} to {last} of {len(table.columns)}:", style="dim")
+        yield _block(table, range(first, last), headings)
 
 
 def _label_width(table: Table) -> int:
-    labels = [table.label_heading, *(row.label for row in table.rows)]
-    return min(LABEL_WIDTH, max(len(printable(label)) for label in labels))
+    labels = [printable(label) for label in (table.label_heading, *(r.label for r in table.rows))]
+    return max(len(line) for label in labels for line in _wrapped(label).split("\n"))
 
 
 def _heading(table: Table, column: str, *, wrap: bool) -> str:
@@ -96,16 +98,40 @@ def _heading(table: Table, column: str, *, wrap: bool) -> str:
     return textwrap.fill(column, NUMBER_WIDTH, break_long_words=False) if wrap else column
 
 
-def _list(table: Table) -> RichTable:
+def _list(table: Table, width: int) -> Iterator[RenderableType]:
+    """Yield a table of texts, which fold between words, or paragraphs where words do not fit."""
+    texts = [[Text(table.label_heading), *(Text(printable(row.label)) for row in table.rows)]]
+    texts += [
+        [Text(column), *(_text(row.cells[i]) for row in table.rows)]
+        for i, column in enumerate(table.columns)
+    ]
+    lines = [[line for text in column for line in text.plain.split("\n")] for column in texts]
+    full = [max(map(len, column)) for column in lines]
+    least = [
+        max(len(word) for line in column for word in line.split() or [""])
+        if i <= table.text_columns
+        else full[i]
+        for i, column in enumerate(lines)
+    ]
+    gaps = len(least) - 1
+    gap = 3 if sum(full) + 3 * gaps <= width else 2  # blanks between columns
+    spare = width - sum(least) - gap * gaps
+    if table.sentences or spare < 0:
+        if not table.sentences:
+            yield Text("One paragraph a row, as the table is wider than the terminal:", style="dim")
+        yield _paragraphs(table)
+        return
+    wanted = sum(full) - sum(least)
+    share = min(1.0, spare / wanted) if wanted else 0.0
     shown = plain_table()
-    shown.padding = (0, 2, 0, 0)
-    shown.add_column(Text(table.label_heading), overflow="fold")
-    for i, column in enumerate(table.columns):
-        justify = "left" if i < table.text_columns else "right"
-        shown.add_column(Text(column), justify=justify, overflow="fold")  # type: ignore[arg-type]
-    for row in table.rows:
-        shown.add_row(Text(printable(row.label)), *map(_text, row.cells))
-    return shown
+    shown.padding = (0, gap - 1, 0, 0)  # and rich's blank between columns
+    for i, (heading, *_) in enumerate(texts):
+        justify: Literal["left", "right"] = "left" if i <= table.text_columns else "right"
+        column = least[i] + int(share * (full[i] - least[i]))
+        shown.add_column(heading, justify=justify, width=column)
+    for row in zip(*(column[1:] for column in texts), strict=True):
+        shown.add_row(*row)
+    yield shown
 
 
 def _paragraphs(table: Table) -> Group:
@@ -143,13 +169,13 @@ def _block(table: Table, columns: range, headings: Sequence[str]) -> RichTable:
 
 
 def _wrapped(label: str) -> str:
-    """Return the label over lines that break after a hyphen or a blank."""
+    """Return the label over lines that break after a blank, a hyphen or a slash."""
     lines = [""]
-    for part in re.findall(r"[^ -]*[ -]?", label):
+    for part in re.findall(r"[^ /-]*[ /-]?", label):
         if len((lines[-1] + part).rstrip()) > LABEL_WIDTH:
             lines.append("")
         lines[-1] += part
-    return "\n".join(line.rstrip() for line in lines)
+    return "\n".join(line.rstrip() for line in lines if line)
 
 
 def _compact(text: str) -> str:
