@@ -61,6 +61,12 @@ def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
+def _no_width_of_the_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """pytest-xdist sets COLUMNS in its workers, which a pipe honors."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
+@pytest.fixture(autouse=True)
 def _no_data_of_the_user(
     monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:

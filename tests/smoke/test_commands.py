@@ -170,8 +170,23 @@ def test_damage_is_said_and_mended(marginctl, tmp_path, quick):
 def test_recipes(marginctl, tmp_path):
     rows = marginctl("recipes", "list", "--json").json
     assert [set(row) for row in rows] == [
-        {"name", "path", "paper", "table", "task", "data", "cost", "status"}
+        {"name", "path", "paper", "table", "task", "data", "cost", "status", "your_runs"}
     ] * len(rows)
+    on_cpu = marginctl(
+        "recipes", "list", "--cpu", "--paper", "arcgrad", "--task", "train", "--json"
+    )
+    chosen = [row for row in rows if row["paper"] == "arcgrad" and row["task"] == "train"]
+    assert on_cpu.json == [row for row in chosen if "GPU" not in row["cost"]]
+    assert 0 < len(on_cpu.json) < len(chosen)
+    assert marginctl("recipes", "list", "--task", "training").err == (
+        "error: --task training: expected one of uci-cv, train, cosify, transfer\n"
+    )
+    (tmp_path / "arcgrad" / "smoke" / "a-trial").mkdir(parents=True)
+    (tmp_path / "arcgrad" / "smoke" / "a-trial" / "result.json").touch()
+    counted = marginctl("recipes", "list", "--out", tmp_path, "--json").json
+    assert {row["name"]: row["your_runs"] for row in counted if row["your_runs"]} == {
+        "arcgrad/smoke": 1
+    }
     assert "arcgrad/table1" in marginctl("recipes", "list").out
     shown = marginctl("recipes", "show", "arcgrad/table1").out
     assert shown.startswith("# Table I of ArcGrad")

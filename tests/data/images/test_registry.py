@@ -10,7 +10,6 @@ from marginctl.data.images.in_memory import load_in_memory
 from marginctl.data.images.registry import (
     IMAGE_SETS,
     OPENOOD_SETS,
-    SVHN_MD5,
     check_image_set_name,
     expand_ood_names,
     loading_modes,
@@ -66,7 +65,7 @@ def test_the_md5_digests_are_torchvisions():
         ("mnist", IMAGE_SETS["fashion-mnist"].layouts[0].md5),
         ("cifar", IMAGE_SETS["cifar-10"].layouts[1].md5),
         ("cifar", IMAGE_SETS["cifar-100"].layouts[1].md5),
-        ("svhn", SVHN_MD5),
+        ("svhn", IMAGE_SETS["svhn-extra"].layouts[0].md5),
         ("mnist", IMAGE_SETS["kmnist"].layouts[0].md5),
         ("usps", IMAGE_SETS["usps"].layouts[0].md5),
         ("stl10", IMAGE_SETS["stl-10"].layouts[0].md5),
