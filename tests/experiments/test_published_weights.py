@@ -159,12 +159,21 @@ def check_logits(name, network, transform, photographs, caches):
         assert difference < 1e-5 * max(1.0, expected.abs().max().item()), difference
 
 
-@pytest.mark.parametrize("name", TORCHVISION)
+SAMPLE = ("mobilenet_v3_small", "resnet18.a1_in1k", "vit_tiny_patch16_224.augreg_in21k_ft_in1k")
+
+
+def sampled(names):
+    """The names, of which all but a few are heavy."""
+    slow = pytest.mark.slow
+    return [name if name in SAMPLE else pytest.param(name, marks=slow) for name in names]
+
+
+@pytest.mark.parametrize("name", sampled(TORCHVISION))
 def test_logits_of_torchvision(caches, photographs, name):
     check_logits(name, *cache_torchvision(caches, name), photographs, caches)
 
 
-@pytest.mark.parametrize("name", TIMM)
+@pytest.mark.parametrize("name", sampled(TIMM))
 def test_logits_of_timm(caches, photographs, name):
     check_logits(f"timm/{name}", *cache_timm(caches, name), photographs, caches)
 
