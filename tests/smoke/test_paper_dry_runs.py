@@ -61,3 +61,25 @@ def test_transfer_from_trained_networks(name, marginctl, tmp_path, monkeypatch):
     assert document["trials"] == 2 * len(SEVEN)
     operations = {row["trial"]: row["operations"] for row in document["rows"]}
     assert all(operations.values())
+
+
+@pytest.mark.slow
+def test_cosify_of_published_weights(marginctl, tmp_path, monkeypatch):
+    """Table 10, with made weights of ResNet-50 where torch.hub would cache the published ones."""
+    import torch
+    from torchvision.models import ResNet50_Weights, resnet50
+
+    file = ResNet50_Weights.IMAGENET1K_V1.url.rpartition("/")[2]
+    cache = tmp_path / "torch" / "hub" / "checkpoints"
+    cache.mkdir(parents=True)
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
+    torch.save(resnet50(weights=None).state_dict(), cache / file)
+    write_miniature("imagenet", tmp_path / "data", monkeypatch)
+    plan = marginctl(
+        *("cosify", "temperature/table10", "--dry-run", "--json", "--device", "cpu"),
+        *("--data-dir", tmp_path / "data", "--out", tmp_path / "runs"),
+    )
+    assert plan.status == 0, plan.err
+    document = plan.json["dry_run"]
+    assert document["trials"] == 4
+    assert all(row["operations"] > 0 for row in document["rows"])
