@@ -13,6 +13,7 @@ app = typer.Typer(
     help="The data sets of the papers, and what is read from your own data.", no_args_is_help=True
 )
 
+UNUSABLE = ("absent", "corrupt")  # states of a data set
 Names = Annotated[
     list[str] | None, argument("NAME", "Data sets, or uci or images for all of a kind.")
 ]
@@ -51,7 +52,7 @@ def fetch(
     data_dir: common_options.DataDir = None,
     json: common_options.Json = False,
 ) -> None:
-    """Download absent and corrupt data sets into the data folder; each is checked by its digest.
+    """Download absent and corrupt data sets into the data folder, and check them.
 
     Images are downloaded by torchvision; Stanford Cars, ImageNet and CUB-200-2011 are not.
     """
@@ -61,23 +62,30 @@ def fetch(
     from marginctl.data.status import dataset_status
     from marginctl.errors import MarginctlError, RequestError
 
+    if "images" in (names or []):
+        raise RequestError("data fetch images: hundreds of gigabytes: name the sets one by one")
     folder = data_dir or default_data_dir()
-    selected = _select(names)
-    statuses = [dataset_status(n, folder) for n in selected]
-    needed = [s for s in statuses if s.state in ("absent", "corrupt")]
-    failures = {} if offline else fetch_datasets((s.name for s in needed), folder)
-    statuses = [dataset_status(s.name, folder) if s in needed else s for s in statuses]
+    statuses = [dataset_status(name, folder) for name in _select(names)]
+    needed = [s.name for s in statuses if s.state in UNUSABLE]
+    reasons = {} if offline else fetch_datasets(needed, folder)
+    statuses = [dataset_status(s.name, folder) if s.name in needed else s for s in statuses]
+    failed = [] if offline else [s for s in statuses if s.state in UNUSABLE]
     if json:
         print_json([asdict(status) for status in statuses])
     else:
         for status in statuses:
             terms = f" (terms of use: {status.terms})" if status.terms else ""
-            print(f"{status.name}: {'failed' if status.name in failures else status.state}{terms}")
+            print(f"{status.name}: {'failed' if status in failed else status.state}{terms}")
     if offline and needed:
-        raise RequestError(*(str(status.detail) for status in needed))
-    if failures:
-        lines = [f"data set '{n}': cannot be downloaded: {why}" for n, why in failures.items()]
-        if any(name not in IMAGE_SETS for name in failures):
+        raise RequestError(*(str(s.detail) for s in statuses if s.name in needed))
+    if failed:
+        lines = [
+            f"data set '{s.name}': cannot be downloaded: {reasons[s.name]}"
+            if s.name in reasons
+            else str(s.detail)
+            for s in failed
+        ]
+        if any(status.name not in IMAGE_SETS for status in failed):
             lines.append(f"download the original files by hand into {folder / 'uci'}/NAME/")
         raise MarginctlError(*lines)
 

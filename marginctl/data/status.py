@@ -24,7 +24,7 @@ class DatasetStatus:
     state: str  # `built in`, `present`, `absent` or `corrupt`
     path: str | None = None  # its folder, where it has one
     detail: str | None = None  # why it is absent or corrupt
-    # of an image set: images by part, who divided it, its usual measure, and its terms of use
+    # of an image set: images by part, who divided it, its usual measure, and its known terms of use
     parts: Mapping[str, int] | None = None
     split: str | None = None
     metric: str | None = None

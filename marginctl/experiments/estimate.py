@@ -117,6 +117,8 @@ def estimate_transfer(session: TransferSession) -> dict[str, Any]:
     for trial in pending:
         images, key = session.images[trial.data], (trial.source.weights, trial.data)
         count = len(images.train_y) + len(images.test_y)
+        if images.has_validation:
+            count += len(images.validation_as_test().test_y)
         cached = key in extracted or cached_features.are_cached(
             trial.source, images, session.runs_folder, device_config
         )

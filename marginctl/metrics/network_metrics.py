@@ -11,7 +11,8 @@ from marginctl.metrics.calibration_error import reliability
 from marginctl.metrics.registry import compute_metrics
 
 MAX_CONFUSION_CLASSES = 2000  # the matrix of 100,000 identities would take 80 GB
-# Trainings record, and reports show, these results by class up to so many classes (our choice):
+# Recall by class and the confusion matrix are recorded and shown for at most this many classes
+# (our choice):
 MAX_RECALL_CLASSES = 100
 MAX_SHOWN_CONFUSION_CLASSES = 30
 

@@ -95,7 +95,7 @@ def split_classifier(
         network: of a library, with the names of the state dict.
     """
     path, _ = last_linear(network) or (None, None)
-    names = efficientnet_lite.library_names(network) if hasattr(network, "_conv_stem") else {}
+    names = efficientnet_lite.package_names(network) if hasattr(network, "_conv_stem") else {}
     backbone, classifier = dict[str, Tensor](), dict[str, Tensor]()
     for name, value in state.items():
         module, _, kind = name.rpartition(".")

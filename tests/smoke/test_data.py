@@ -104,3 +104,31 @@ def test_images_that_cannot_be_had(marginctl, tmp_path, monkeypatch):
     assert offline.status == 2
     assert offline.out.startswith("food-101: absent")
     assert offline.err.startswith("error: data set 'food-101': no meta/train.json and images/CLASS")
+
+
+def test_a_half_extracted_set_is_no_success(marginctl, tmp_path, monkeypatch):
+    """torchvision downloads nothing where the folders exist."""
+    from tests.data.miniatures import write_miniature
+
+    write_miniature("food-101", tmp_path, monkeypatch)
+    images = tmp_path / "food-101" / "images" / "waffles"
+    (images / "3.jpg").unlink()
+    ran = marginctl("data", "fetch", "food-101", "--data-dir", tmp_path)
+    assert ran.status == 1
+    assert ran.out.startswith("food-101: failed")
+    (line,) = ran.err.splitlines()
+    assert line.startswith(f"error: data set 'food-101': no image file {images / '3.jpg'}, of 6 ")
+
+
+def test_all_images_are_too_many_to_fetch(marginctl, tmp_path):
+    ran = marginctl("data", "fetch", "images", "--data-dir", tmp_path)
+    assert (ran.status, ran.out, ran.err) == (
+        2,
+        "",
+        "error: data fetch images: hundreds of gigabytes: name the sets one by one\n",
+    )
+
+
+def test_unknown_terms_are_not_invented(marginctl, tmp_path):
+    ran = marginctl("data", "fetch", "flowers-102", "--offline", "--data-dir", tmp_path)
+    assert (ran.status, ran.out) == (2, "flowers-102: absent\n")

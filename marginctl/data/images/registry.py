@@ -65,7 +65,7 @@ class ImageSet:
     train_per_class: float = 0
     test_per_class: int | None = None
     metric: str = "accuracy"  # by which the set is usually compared
-    terms: str = "not stated"  # licence or terms of use, by those who publish the set
+    terms: str | None = None  # licence or terms of use of those who publish it; None: not known
 
     @property
     def part_sizes(self) -> dict[str, int]:

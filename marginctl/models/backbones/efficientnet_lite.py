@@ -60,7 +60,7 @@ def pretrained_network() -> nn.Module:
     return network
 
 
-def library_names(network: nn.Module) -> dict[str, str]:
+def package_names(network: nn.Module) -> dict[str, str]:
     """Return the backbone's name of each tensor of the package's network but its classifier."""
     ours = {id(v): name for name, v in _layers(network).state_dict(keep_vars=True).items()}
     tensors = network.state_dict(keep_vars=True).items()
