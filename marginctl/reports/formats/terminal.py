@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table as RichTable
@@ -100,38 +101,49 @@ def _heading(table: Table, column: str, *, wrap: bool) -> str:
 
 def _list(table: Table, width: int) -> Iterator[RenderableType]:
     """Yield a table of texts, which fold between words, or paragraphs where words do not fit."""
-    texts = [[Text(table.label_heading), *(Text(printable(row.label)) for row in table.rows)]]
-    texts += [
-        [Text(column), *(_text(row.cells[i]) for row in table.rows)]
-        for i, column in enumerate(table.columns)
+    columns = [
+        [Text(table.label_heading), *(Text(printable(row.label)) for row in table.rows)],
+        *(
+            [Text(column), *(_text(row.cells[i]) for row in table.rows)]
+            for i, column in enumerate(table.columns)
+        ),
     ]
-    lines = [[line for text in column for line in text.plain.split("\n")] for column in texts]
-    full = [max(map(len, column)) for column in lines]
-    least = [
-        max(len(word) for line in column for word in line.split() or [""])
-        if i <= table.text_columns
-        else full[i]
-        for i, column in enumerate(lines)
-    ]
-    gaps = len(least) - 1
+    # by column: the narrowest widths, those at which no cell folds, and those at which none does
+    widths, unfolded, full = [], [], []
+    for i, (title, *cells) in enumerate(columns):
+        is_number = i > table.text_columns
+        widths.append(max(_longest([title]), _longest(cells, whole=is_number)))
+        unfolded.append(max(widths[-1], _longest(cells, whole=True)))
+        full.append(max(unfolded[-1], _longest([title], whole=True)))
+    gaps = len(columns) - 1
     gap = 3 if sum(full) + 3 * gaps <= width else 2  # blanks between columns
-    spare = width - sum(least) - gap * gaps
-    if table.sentences or spare < 0:
+    fits = sum(widths) + gap * gaps <= width
+    if table.sentences or not fits:
         if not table.sentences:
             yield Text("One paragraph a row, as the table is wider than the terminal:", style="dim")
         yield _paragraphs(table)
         return
-    wanted = sum(full) - sum(least)
-    share = min(1.0, spare / wanted) if wanted else 0.0
+    for wanted in (unfolded, full):
+        spare = width - sum(widths) - gap * gaps
+        missing = [w - have for w, have in zip(wanted, widths, strict=True)]
+        share = min(1.0, spare / max(1, sum(missing)))
+        widths = [have + int(share * more) for have, more in zip(widths, missing, strict=True)]
     shown = plain_table()
     shown.padding = (0, gap - 1, 0, 0)  # and rich's blank between columns
-    for i, (heading, *_) in enumerate(texts):
+    for i, ((title, *_), column) in enumerate(zip(columns, widths, strict=True)):
         justify: Literal["left", "right"] = "left" if i <= table.text_columns else "right"
-        column = least[i] + int(share * (full[i] - least[i]))
-        shown.add_column(heading, justify=justify, width=column)
-    for row in zip(*(column[1:] for column in texts), strict=True):
+        shown.add_column(title, justify=justify, width=column)
+    for row in zip(*(cells for _, *cells in columns), strict=True):
         shown.add_row(*row)
     yield shown
+
+
+def _longest(texts: Sequence[Text], *, whole: bool = False) -> int:
+    """Return the width of the longest word of some texts, or of the longest line."""
+    lines = [line for text in texts for line in text.plain.split("\n")]
+    return max(
+        (cell_len(p) for line in lines for p in ([line] if whole else line.split())), default=0
+    )
 
 
 def _paragraphs(table: Table) -> Group:
