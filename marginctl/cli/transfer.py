@@ -56,9 +56,9 @@ def command(
 ) -> None:
     """Evaluate transfer learning: linear probes or fine-tuning of trained networks.
 
-    A probe is a linear classifier on the features of the frozen network, fitted by L-BFGS; a part
-    of the training images chooses its L2 penalty. The runs folder keeps features and finished
-    trials: the same command again computes what is missing.
+    A probe is a linear classifier on the features of the frozen network, fitted by L-BFGS; the
+    validation part, or a part of the training images, chooses its L2 penalty. The runs folder keeps
+    features and finished trials: the same command again computes what is missing.
     """
     from marginctl.runs.atomic_io import check_outputs
 
