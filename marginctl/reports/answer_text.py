@@ -30,11 +30,13 @@ def answer_text(answer: Answer) -> str:
         low, high = (_number(answer, end) for end in ends)
         interval = f" ({low} to {high})"
     by = "" if answer.metric.name in ("accuracy", "top1") else f" by {answer.metric.label}"
-    text = f"Best on {answer.row}{by}: {answer.best} {_value(answer, answer.mean)}{interval}"
+    text = f"{answer.best} {_value(answer, answer.mean)}{interval}"
     n = f"n = {count_noun(answer.n, answer.counted)}"
     if answer.other is None or answer.other_mean is None:
-        text = text.replace("Best on", "On", 1) + f", {n}"
+        label = f"{answer.metric.label} of " if by else ""
+        text = f"On {answer.row}: {label}{text}, {n}"
     else:
+        text = f"Best on {answer.row}{by}: {text}"
         other = _value(answer, answer.other_mean)
         if not answer.comparable:
             text += f"; {answer.other} has {other} ({n}), tuned with another budget: not compared"

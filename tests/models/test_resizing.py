@@ -1,6 +1,5 @@
 """Images are resized and cropped by the rule of the weights, to the pixel of the library's own."""
 
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -102,10 +101,16 @@ def test_squash_and_square():
             Image.fromarray(left), 0
         )
         assert (x[0, 0] > 127).sum() == white
+    third = np.zeros((40, 80, 3), np.uint8)
+    third[:, :30] = 255  # outside of half of the central square
+    for mode, white in (("center", 0), ("squash", 4), ("square", 4)):
+        x, _ = ImageTransform(16, resizing=Resizing(crop_fraction=0.5, crop_mode=mode))(
+            Image.fromarray(third), 0
+        )
+        assert (x[0, 0] > 127).sum() == white
 
 
 def test_the_short_side_is_the_librarys():
     for name, short in (("timm/resnet18.a1_in1k", 235), ("ResNet50_Weights.IMAGENET1K_V2", 232)):
         weights = pretrained_classifier(name)
         assert round(weights.image_size / weights.resizing.crop_fraction) == short
-    assert math.floor(224 / 0.95) == 235

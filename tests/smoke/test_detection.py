@@ -98,6 +98,7 @@ def test_the_report_shows_them_in_every_format(marginctl, data_dir, store, tmp_p
         for score in ("max similarity", "feature norm"):
             assert f"OOD fashion-mnist detection by {score}; -In, -Out: " in out, kind
         assert out.count("FPR95-Out") == out.count("AUPR-Out") >= 6, kind
+        assert out.count("AUROC") >= 6, kind
     document = marginctl("report", store, "--format", "json").json
     tests = document["trained"][0]["tests"]
     paired = [t for t in tests if t["metric"] == "ood digits auroc feature_norm"]

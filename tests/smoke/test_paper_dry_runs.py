@@ -18,6 +18,8 @@ TRAINED = {
     "table9-resnext50": ("imagenet",),
 }
 TRANSFERRED = {
+    "table4a": "table2-imagenet",
+    "table4b": "table2-imagenet",
     "table12": "table9-densenet161",
     "table13": "table9-resnext50",
     "table14": "table9-mobilenet-v2",
@@ -58,14 +60,16 @@ def test_transfer_from_trained_networks(name, marginctl, tmp_path, monkeypatch):
     )
     assert plan.status == 0, plan.err
     document = plan.json["dry_run"]
-    assert document["trials"] == 2 * len(SEVEN)
+    methods = 1 if name.startswith("table4") else 2
+    assert document["trials"] == methods * len(SEVEN)
     operations = {row["trial"]: row["operations"] for row in document["rows"]}
     assert all(operations.values())
 
 
 @pytest.mark.slow
-def test_cosify_of_published_weights(marginctl, tmp_path, monkeypatch):
-    """Table 10, with made weights of ResNet-50 where torch.hub would cache the published ones."""
+@pytest.mark.parametrize(("name", "trials"), [("table5", 12), ("table10", 4)])
+def test_cosify_of_published_weights(name, trials, marginctl, tmp_path, monkeypatch):
+    """With made weights of ResNet-50 where torch.hub would cache the published ones."""
     import torch
     from torchvision.models import ResNet50_Weights, resnet50
 
@@ -76,10 +80,10 @@ def test_cosify_of_published_weights(marginctl, tmp_path, monkeypatch):
     torch.save(resnet50(weights=None).state_dict(), cache / file)
     write_miniature("imagenet", tmp_path / "data", monkeypatch)
     plan = marginctl(
-        *("cosify", "temperature/table10", "--dry-run", "--json", "--device", "cpu"),
+        *("cosify", f"temperature/{name}", "--dry-run", "--json", "--device", "cpu"),
         *("--data-dir", tmp_path / "data", "--out", tmp_path / "runs"),
     )
     assert plan.status == 0, plan.err
     document = plan.json["dry_run"]
-    assert document["trials"] == 4
+    assert document["trials"] == trials
     assert all(row["operations"] > 0 for row in document["rows"])

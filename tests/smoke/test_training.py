@@ -228,6 +228,8 @@ def test_a_log_file_is_plain_whatever_the_environment_says(
     if "COLUMNS" in variables:  # a pipe honors it, and nothing else
         assert max(map(len, lines)) <= int(variables["COLUMNS"])
         assert [line for line in lines if line.startswith("digits, ")]
+        assert "objective: soft" in " ".join(ran.out.split())
+        assert re.search(r"last epoch: \d+\.\d\d\n", ran.out)
     else:
         assert any(line.startswith("digits, ") and "soft" in line for line in lines)
 

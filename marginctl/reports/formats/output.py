@@ -18,13 +18,24 @@ from marginctl.runs.atomic_io import write_output
 from marginctl.utils.text import printable
 
 
-def stdout_console() -> Console:
-    """Return stdout for text: as wide as a terminal, or as COLUMNS says; unlimited in a file."""
+class _File(io.StringIO):
+    """Text on its way into a file, which is never folded."""
+
+
+def stdout_width() -> int | None:
+    """Return the width of a terminal, or COLUMNS for a pipe; None where text is not folded."""
+    if isinstance(sys.stdout, _File):
+        return None
     if sys.stdout.isatty():
-        return Console(highlight=False)
-    columns = "" if isinstance(sys.stdout, io.StringIO) else os.environ.get("COLUMNS", "")
-    width = int(columns) if columns.isdecimal() and int(columns) else FILE_WIDTH
-    return Console(highlight=False, force_terminal=False, width=width)
+        return Console().width
+    columns = os.environ.get("COLUMNS", "")
+    return int(columns) if columns.isdecimal() and int(columns) else None
+
+
+def stdout_console() -> Console:
+    """Return stdout for text, with its width and, on a terminal, its colors."""
+    terminal = None if sys.stdout.isatty() else False
+    return Console(highlight=False, force_terminal=terminal, width=stdout_width() or FILE_WIDTH)
 
 
 def print_report(report: Report, format_name: str) -> None:
@@ -33,9 +44,7 @@ def print_report(report: Report, format_name: str) -> None:
     Raises:
         RequestError: no such format, or its renderer cannot be imported.
     """
-    console = stdout_console()
-    width = None if console.width == FILE_WIDTH else console.width
-    text = FORMATS.find(format_name).load()(report, width)
+    text = FORMATS.find(format_name).load()(report, stdout_width())
     if text:
         print(text)
 
@@ -54,7 +63,7 @@ def to_file(path: Path | None) -> Iterator[list[str]]:
     if path is None:
         yield messages
         return
-    text = io.StringIO()
+    text = _File()
     with contextlib.redirect_stdout(text):
         yield messages
     write_output(path, text.getvalue())
@@ -67,18 +76,18 @@ def print_lines(lines: Iterable[str]) -> None:
 
 
 def print_sentences(sentences: Iterable[str]) -> None:
-    """Print sentences on stdout: wrapped between words on a terminal, a line each in a file."""
+    """Print sentences on stdout: folded between words at its width, a line each without one."""
     console = stdout_console()
     for sentence in sentences:
-        console.print(Text(printable(sentence)), soft_wrap=console.width == FILE_WIDTH)
+        console.print(Text(printable(sentence)), soft_wrap=stdout_width() is None)
 
 
 def print_rows(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> None:
-    """Print rows of text on stdout: folded on a terminal, as wide as they are in a file."""
+    """Print rows of text on stdout: folded at its width, as wide as they are without one."""
     texts = [[value_text(row[column]) for column in columns] for row in rows]
     console = stdout_console()
     table = table_of_texts("", columns, texts, text_columns=len(columns) - 1)
-    console.print(rich_table(table, console.width), soft_wrap=console.width == FILE_WIDTH)
+    console.print(rich_table(table, console.width), soft_wrap=stdout_width() is None)
 
 
 def value_text(value: Any) -> str:

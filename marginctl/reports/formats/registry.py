@@ -10,8 +10,8 @@ from marginctl.utils.registry import Registry, import_object
 @dataclass(frozen=True)
 class Format:
     title: str  # what it is, for the help
-    # the import path of `f(report: Report, width: int | None) -> str`; `width` is that of the
-    # terminal, None for a file or a pipe
+    # the import path of `f(report: Report, width: int | None) -> str`; `width` is that of a
+    # terminal, or COLUMNS for a pipe; None where text is not folded
     render: str
     is_page: bool = False  # whether it is a file to open in a browser, not text to print
 

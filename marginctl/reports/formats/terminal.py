@@ -17,7 +17,7 @@ from rich.text import Text
 from marginctl.reports.tables.table import Cell, Report, Table
 from marginctl.utils.text import printable
 
-FILE_WIDTH = 10_000  # of a file, in which nothing is folded
+FILE_WIDTH = 10_000  # where nothing is folded
 LABEL_WIDTH = 21
 HEADING_WIDTH = 16
 NUMBER_WIDTH = 7  # of a metric's name above its numbers
@@ -73,24 +73,31 @@ def _blocks(table: Table, width: int) -> Iterator[RenderableType]:
     if table.text_columns:  # the columns hold names and notes, which fold
         yield from _list(table, width)
         return
+    label = _label_width(table, width)
     for wrap in (False, True):
         headings = [_heading(table, column, wrap=wrap) for column in table.columns]
         widths = [_width(table, i, text) for i, text in enumerate(headings)]
-        if _label_width(table) + sum(w + 2 for w in widths) <= width:
-            yield _block(table, range(len(widths)), headings)
+        if label + sum(w + 2 for w in widths) <= width:
+            yield _block(table, range(len(widths)), headings, label)
             return
-    fitting = max(1, (width - _label_width(table)) // (max(widths) + 2))
+    fitting = (width - label) // (max(widths) + 2)
+    if fitting < 1:
+        yield from _paragraphs(table, width)
+        return
     number = -(-len(table.columns) // fitting)
     at_once = -(-len(table.columns) // number)  # tables of nearly equal width
     for first in range(0, len(table.columns), at_once):
         last = min(first + at_once, len(table.columns))
-        yield Text(f"columns {first + 1} to {last} of {len(table.columns)}:", style="dim")
-        yield _block(table, range(first, last), headings)
+        shown = f"column {last}" if last == first + 1 else f"columns {first + 1} to {last}"
+        yield Text(f"{shown} of {len(table.columns)}:", style="dim")
+        yield _block(table, range(first, last), headings, label)
 
 
-def _label_width(table: Table) -> int:
+def _label_width(table: Table, width: int) -> int:
+    """Return the width of the labels: a part that cannot be divided may take half of the table."""
     labels = [printable(label) for label in (table.label_heading, *(r.label for r in table.rows))]
-    return max(len(line) for label in labels for line in _wrapped(label).split("\n"))
+    longest = max(cell_len(line) for label in labels for line in _wrapped(label).split("\n"))
+    return min(longest, max(LABEL_WIDTH, width // 2))
 
 
 def _heading(table: Table, column: str, *, wrap: bool) -> str:
@@ -112,16 +119,14 @@ def _list(table: Table, width: int) -> Iterator[RenderableType]:
     widths, unfolded, full = [], [], []
     for i, (title, *cells) in enumerate(columns):
         is_number = i > table.text_columns
-        widths.append(max(_longest([title]), _longest(cells, whole=is_number)))
-        unfolded.append(max(widths[-1], _longest(cells, whole=True)))
-        full.append(max(unfolded[-1], _longest([title], whole=True)))
+        widths.append(max(_longest([title]), _longest(cells, by_line=is_number)))
+        unfolded.append(max(widths[-1], _longest(cells, by_line=True)))
+        full.append(max(unfolded[-1], _longest([title], by_line=True)))
     gaps = len(columns) - 1
     gap = 3 if sum(full) + 3 * gaps <= width else 2  # blanks between columns
     fits = sum(widths) + gap * gaps <= width
     if table.sentences or not fits:
-        if not table.sentences:
-            yield Text("One paragraph a row, as the table is wider than the terminal:", style="dim")
-        yield _paragraphs(table)
+        yield from _paragraphs(table, width)
         return
     for wanted in (unfolded, full):
         spare = width - sum(widths) - gap * gaps
@@ -138,35 +143,38 @@ def _list(table: Table, width: int) -> Iterator[RenderableType]:
     yield shown
 
 
-def _longest(texts: Sequence[Text], *, whole: bool = False) -> int:
+def _longest(texts: Sequence[Text], *, by_line: bool = False) -> int:
     """Return the width of the longest word of some texts, or of the longest line."""
     lines = [line for text in texts for line in text.plain.split("\n")]
     return max(
-        (cell_len(p) for line in lines for p in ([line] if whole else line.split())), default=0
+        (cell_len(p) for line in lines for p in ([line] if by_line else line.split())), default=0
     )
 
 
-def _paragraphs(table: Table) -> Group:
-    """Return a paragraph for each row, with a line for each column."""
-    blocks: list[RenderableType] = []
-    for row in table.rows:
-        blocks += [Text(""), Text(printable(row.label), style="bold")]
-        for heading, cell in zip(table.columns, row.cells, strict=True):
+def _paragraphs(table: Table, width: int) -> Iterator[RenderableType]:
+    """Yield a paragraph for each row, with a line for each column."""
+    if not table.sentences:
+        yield Text(f"One paragraph a row, as the table is wider than {width} columns:", style="dim")
+    for i, row in enumerate(table.rows):
+        if i:
+            yield Text("")
+        yield Text(printable(row.label), style="bold")
+        for column, cell in zip(table.columns, row.cells, strict=True):
             if cell and cell.text:
-                line = Text(f"{heading}: ", style="dim").append_text(_text(cell))
-                blocks.append(Padding(line, (0, 0, 0, 2), expand=False))
-    return Group(*blocks[1:], Text(""))
+                line = Text(f"{' '.join(column.split())}: ", style="dim").append_text(_text(cell))
+                yield Padding(line, (0, 0, 0, 2), expand=False)
+    yield Text("")
 
 
 def _width(table: Table, column: int, text: str) -> int:
     """Return the width of a column with its heading; a foot row may be wider."""
     texts = [text, *(_text(row.cells[column]).plain for row in table.rows if not row.foot)]
-    return max(len(line) for text in texts for line in text.split("\n"))
+    return max(cell_len(line) for text in texts for line in text.split("\n"))
 
 
-def _block(table: Table, columns: range, headings: Sequence[str]) -> RichTable:
+def _block(table: Table, columns: range, headings: Sequence[str], label_width: int) -> RichTable:
     block = plain_table()
-    block.add_column(table.label_heading, width=_label_width(table))
+    block.add_column(table.label_heading, width=label_width, overflow="fold")
     for i in columns:
         block.add_column(Text(headings[i], justify="right"), justify="right")
     foot = False
@@ -174,7 +182,7 @@ def _block(table: Table, columns: range, headings: Sequence[str]) -> RichTable:
         if row.foot and not foot:
             block.add_section()
         foot = row.foot
-        if row.foot or any(row.cells):
+        if row.foot or any(row.cells) or not row.cells:
             label = Text(_wrapped(printable(row.label)), style="bold" if row.foot else "")
             block.add_row(label, *(_text(row.cells[i]) for i in columns))
     return block
@@ -184,7 +192,7 @@ def _wrapped(label: str) -> str:
     """Return the label over lines that break after a blank, a hyphen or a slash."""
     lines = [""]
     for part in re.findall(r"[^ /-]*[ /-]?", label):
-        if len((lines[-1] + part).rstrip()) > LABEL_WIDTH:
+        if cell_len((lines[-1] + part).rstrip()) > LABEL_WIDTH:
             lines.append("")
         lines[-1] += part
     return "\n".join(line.rstrip() for line in lines if line)

@@ -35,7 +35,7 @@ def test_words_and_numbers_stay_whole(width):
 
 
 def test_a_table_that_is_too_wide_becomes_paragraphs():
-    assert texts(40).startswith("One paragraph a row, as the table is \nwider than the terminal:")
+    assert texts(40).startswith("One paragraph a row, as the table is \nwider than 40 columns:\n")
     assert "a-long-name-of-a-recipe/table1\n  data: several words of text\n" in texts(40)
     assert "paragraph" not in texts(80)
     assert "several words of text" in texts(120)
@@ -57,6 +57,35 @@ def test_a_long_label_folds_at_its_hyphens_and_slashes():
     shown = numbers(80, 2, path)
     pieces = re.findall(r"[^ /-]+[/-]?", path)
     assert all(piece.strip() in shown for piece in pieces)
+
+
+@pytest.mark.parametrize("width", [20, 30, 60, 80])
+@pytest.mark.parametrize("label", ["name_" * 14, "breast-cancer-wisconsin", "数据集名称长"])
+@pytest.mark.parametrize("columns", [1, 3])
+def test_no_number_is_cut_for_a_long_label(width, label, columns):
+    shown = numbers(width, columns, label)
+    assert "…" not in shown
+    assert all(f"{i}4.86±2.16" in shown for i in range(columns))
+    assert "columns 1 to 1" not in shown
+
+
+def test_one_column_of_several_is_counted_in_the_singular():
+    assert "column 1 of 2:" in numbers(40, 2, "a-name-of-this-length")
+
+
+@pytest.mark.parametrize("width", [60, None])
+def test_wide_characters_are_counted_as_a_terminal_shows_them(width):
+    table = table_of_texts(
+        "", ["name", "data"], [("数据集名称长", "一個很長的字串")], text_columns=1
+    )
+    shown = render(Report([table], [], {}), width)
+    assert "数据集名称长" in shown
+    assert "一個很長的字串" in shown
+
+
+def test_rows_of_a_label_alone_are_shown():
+    table = table_of_texts("", ["name"], [("a",), ("b",)])
+    assert render(Report([table], [], {}), 40).split() == ["name", "────", "a", "b"]
 
 
 @pytest.mark.parametrize("command", [("recipes", "list"), ("data", "list"), ("objectives", "list")])
