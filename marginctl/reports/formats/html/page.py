@@ -21,7 +21,7 @@ from markupsafe import Markup, escape
 from marginctl.errors import RequestError
 from marginctl.papers import papers
 from marginctl.reports.build import CVReport, RunsReport, TrainingReport
-from marginctl.reports.figures.dot_plot import draw_ranks
+from marginctl.reports.figures.critical_difference import draw_ranks
 from marginctl.reports.figures.draw import draw_figures
 from marginctl.reports.formats.html.reproduction_summary import MEANINGS, segments, summary_line
 from marginctl.reports.formats.html.run_details import run_groups, runs_key
