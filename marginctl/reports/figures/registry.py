@@ -30,7 +30,7 @@ FIGURES = Registry(
             f"{_CURVES}:mean_bias", "Mean bias rho by epoch (Large Margin in Softmax, eq. 7)"
         ),
         "angles": FigureEntry(
-            f"{_CURVES}:angle_histograms",
+            f"{_HERE}.angle_histograms:angle_histograms",
             "Angles of test features to the target's class weight",
         ),
         "scale": FigureEntry(f"{_HERE}.optimal_scale:scale_by_epoch", "Scale by epoch"),
