@@ -35,7 +35,7 @@ FIGURES = Registry(
         ),
         "scale": FigureEntry(f"{_HERE}.optimal_scale:scale_by_epoch", "Scale by epoch"),
         "example": FigureEntry(
-            f"{_HERE}.optimal_scale:example_image",
+            f"{_HERE}.example_image:example_image",
             "Logits and softmax of one test image (Temperature, Fig. 5)",
         ),
         "grid-sweep": FigureEntry(
