@@ -155,7 +155,7 @@ def command(
     shown = explain_cell(_canonical(explain), report) if explain else report
     _print(shown, report_format, output)
     if figure:
-        from marginctl.reports.figures.dot_plot import draw_ranks
+        from marginctl.reports.figures.critical_difference import draw_ranks
 
         results = report.cross_validation
         if len(results) != 1:

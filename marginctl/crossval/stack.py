@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from marginctl.crossval.preprocessing import FloatArray, IntArray, num_inputs, partition
+from marginctl.crossval.folds import IntArray, partition
+from marginctl.crossval.preprocessing import FloatArray, num_inputs
 from marginctl.crossval.search_space import VARIANT_KEYS, Candidate
 from marginctl.data.tabular.dataset import TabularDataset
 from marginctl.objectives.parsing import ParsedObjective

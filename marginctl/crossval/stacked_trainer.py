@@ -152,7 +152,8 @@ def epoch_batches(counts: list[int], size: int, networks: StackedNetworks) -> li
     return batches
 
 
-# Input rows that are gathered at a time, in bytes: what a CPU's cache holds; a GPU likes few calls.
+# Input rows that are gathered at a time, in bytes: what a CPU's cache holds; a GPU is faster with
+# few calls.
 GATHER_BYTES = {"cpu": 2**20, "cuda": 2**26, "mps": 2**26}
 
 

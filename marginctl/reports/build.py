@@ -13,7 +13,7 @@ from marginctl.papers import papers as all_papers
 from marginctl.recipe.train import TrainRecipe
 from marginctl.reports.answer_text import answer_lines
 from marginctl.reports.tables import cv_table
-from marginctl.reports.tables.cv_table import own_table
+from marginctl.reports.tables.cv_report import own_table
 from marginctl.reports.tables.published_table import published_table as table_of_verdicts
 from marginctl.reports.tables.published_table import quantity_json, verdict_notes
 from marginctl.reports.tables.table import Report, Table, mean_std_json

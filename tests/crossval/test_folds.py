@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.model_selection import StratifiedKFold
 
-from marginctl.crossval.preprocessing import partition
+from marginctl.crossval.folds import partition
 
 
 def fold_of_each_row(y, folds, **names):

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from marginctl.crossval.folds import partition
 from marginctl.crossval.nested_cv import inner_splits
-from marginctl.crossval.preprocessing import partition
 from marginctl.crossval.search_space import Candidate, Setting
 from marginctl.crossval.stack import StackTuning, build_stacks
 from marginctl.data.tabular.uci import load_uci

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from marginctl.crossval.folds import partition
 from marginctl.crossval.nested_cv import inner_splits, train_and_choose
-from marginctl.crossval.preprocessing import partition
 from marginctl.crossval.search_space import column_candidates
 from marginctl.crossval.stack import NetworkSplit, Stack, StackTuning
 from marginctl.crossval.stacked_trainer import train_stack

@@ -8,7 +8,7 @@ from marginctl.recipe.image_recipe import ImageRecipe
 from marginctl.recipe.load import find_recipe
 from marginctl.recipe.transfer import TransferRecipe
 from marginctl.results.collect import Collected, CVRuns, TrainingRuns
-from marginctl.results.verdict import (
+from marginctl.results.match_published import (
     RESULT_FACTS,
     expand_grid,
     facts,

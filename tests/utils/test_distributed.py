@@ -15,7 +15,7 @@ from marginctl.cli import run as run_command
 from marginctl.errors import MissingPeerError
 from marginctl.experiments import run_trial
 from marginctl.training.trainer import Trainer
-from marginctl.utils import distributed
+from marginctl.utils import distributed, heartbeat
 from marginctl.utils.device import world_size
 from tests.faults.harness import start
 
@@ -168,7 +168,7 @@ def start_training(out, recipe):
 
 @pytest.mark.parametrize("stalled", [0, 1])
 def test_a_process_that_stalls_ends_the_other(tmp_path, recipe, monkeypatch, stalled):
-    monkeypatch.setattr(distributed, "STALL_SECONDS", 4.0)
+    monkeypatch.setattr(heartbeat, "STALL_SECONDS", 4.0)
     ranks = start_training(tmp_path, recipe)
     ranks[stalled].send_signal(signal.SIGSTOP)
     other = ranks[1 - stalled]
@@ -205,7 +205,7 @@ def test_one_signal_stops_both_with_a_checkpoint(tmp_path, recipe):
 
 def test_a_process_alone_for_long_stalls_nothing(tmp_path, recipe, monkeypatch):
     """The first process evaluates alone, while the other waits."""
-    monkeypatch.setattr(distributed, "STALL_SECONDS", 3.0)
+    monkeypatch.setattr(heartbeat, "STALL_SECONDS", 3.0)
     evaluate = run_trial.evaluation_record
 
     def slow_evaluation(*arguments):

@@ -1,20 +1,16 @@
-"""The scale by epoch, by the number of classes and of one image: kappa*, learned, AdaCos's."""
+"""The scale by epoch and by the number of classes: kappa*, learned and AdaCos's scales."""
 
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
-from marginctl.metrics.scoring_rules import softmax
 from marginctl.reports.figures.layout import Block, compose, group_blocks
 from marginctl.reports.figures.learning_curves import draw_series, set_epoch_axis
 from marginctl.reports.figures.seed_groups import (
-    FloatArray,
     Omissions,
     SeedGroup,
     SeedTable,
@@ -24,7 +20,7 @@ from marginctl.reports.figures.seed_groups import (
     seeds_text,
     spread_text,
 )
-from marginctl.reports.figures.style import COLORS, legend_text, line_style
+from marginctl.reports.figures.style import legend_text, line_style
 from marginctl.reports.figures.sweeps import move_aside, set_spacing
 from marginctl.results.collect import Run
 
@@ -206,74 +202,3 @@ def _draw_points(axes: Any, points: Sequence[Point]) -> None:
         artists += axes.plot(point.classes, point.mean, label=legend_text(point.label), **style)
         move_aside(axes, artists, DODGE * steps)
     axes.margins(0.12, 0.08)
-
-
-EXAMPLE_PANEL = (3.6, 2.2)  # inches
-PROBABILITY = 0.5  # of the circled classes together
-MAX_CIRCLES = 10  # more would hide the points
-
-Example = tuple[int, dict[str, Any]]  # epoch, record
-
-
-def example_image(table: SeedTable, omissions: Omissions) -> Figure | None:
-    """Draw one test image after the first and the last evaluated epoch (Temperature, Fig. 5).
-
-    A block per objective, of its first seed: the logits z_c, cosines to the class weights, by
-    class, and below them softmax(kappa* z).
-    """
-    reason = "no example: objectives with the least-squares scale record one"
-
-    def draw(examples: Sequence[Example], panels: Any) -> None:
-        for j, (epoch, example) in enumerate(examples):
-            _draw_example(panels[:, j], epoch, example)
-        panels[0, 0].set_ylabel("(a) logit z (no unit)")
-        panels[1, 0].set_ylabel("(b) softmax (probability)")
-
-    blocks = []
-    for group, examples in available(table.groups, _examples, omissions, reason).items():
-        title = f"{group.row}; {group.objective}; seed {group.runs[0].result.seed}"
-        shape, options = (2, len(examples)), {"sharex": True}
-        blocks.append(Block(title, shape, partial(draw, examples), EXAMPLE_PANEL[1], options))
-    caption = (
-        "The first test image under the network of the first seed. (a) Cosines z to the class "
-        "weights. (b) softmax(kappa* z). Circles: the smallest set of classes with 50 % "
-        f"probability, at most {MAX_CIRCLES}."
-    )
-    return compose(table.title, caption, blocks, EXAMPLE_PANEL[0], omissions)
-
-
-def _examples(group: SeedGroup) -> list[Example]:
-    """Return the first and the last example of the first seed."""
-    records = group.epochs[0] if group.epochs else []
-    examples = [(r["epoch"], r["example"]) for r in records if r.get("example")]
-    return [examples[0], examples[-1]] if len(examples) > 1 else examples
-
-
-def _draw_example(panels: Sequence[Any], epoch: int, example: dict[str, Any]) -> None:
-    z, kappa = np.array(example["cosines"], float), float(example["kappa"])
-    probabilities = softmax(kappa * z[None])[0]
-    circled = smallest_set(probabilities)
-    panels[0].set_title(f"epoch {epoch}: kappa* = {kappa:.4g}")
-    for panel, values in zip(panels, (z, probabilities), strict=True):
-        _draw_classes(panel, values, example["label"], circled)
-    panels[1].set_ylim(-0.05 * probabilities.max(), 1.12 * probabilities.max())
-    panels[1].set_xlabel("class")
-
-
-def smallest_set(probabilities: FloatArray) -> NDArray[np.int64]:
-    """Return the fewest classes with 50 % of probabilities (C,), the most probable first."""
-    order = np.argsort(-probabilities, kind="stable")
-    count = int(np.searchsorted(np.cumsum(probabilities[order]), PROBABILITY)) + 1
-    return order[: min(count, MAX_CIRCLES)].astype(np.int64)
-
-
-def _draw_classes(panel: Any, values: FloatArray, target: int, circled: NDArray[np.int64]) -> None:
-    classes = np.arange(len(values))
-    size = 4.5 if len(values) <= 100 else 2.0
-    panel.vlines(classes, 0, values, color="0.75", linewidth=0.8)
-    panel.plot(classes, values, "o", color=COLORS[2], markersize=size, label="class")
-    panel.plot([target], [values[target]], "s", color=COLORS[1], markersize=6, label="true class")
-    circle: Any = {"markersize": 11, "markerfacecolor": "none", "markeredgecolor": COLORS[0]}
-    label = "smallest set with 50 % probability"
-    panel.plot(circled, values[circled], "o", label=label, **circle)
-    panel.axhline(0, color="0.4", linewidth=0.6)

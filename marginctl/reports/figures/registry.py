@@ -30,12 +30,12 @@ FIGURES = Registry(
             f"{_CURVES}:mean_bias", "Mean bias rho by epoch (Large Margin in Softmax, eq. 7)"
         ),
         "angles": FigureEntry(
-            f"{_CURVES}:angle_histograms",
+            f"{_HERE}.angle_histograms:angle_histograms",
             "Angles of test features to the target's class weight",
         ),
         "scale": FigureEntry(f"{_HERE}.optimal_scale:scale_by_epoch", "Scale by epoch"),
         "example": FigureEntry(
-            f"{_HERE}.optimal_scale:example_image",
+            f"{_HERE}.example_image:example_image",
             "Logits and softmax of one test image (Temperature, Fig. 5)",
         ),
         "grid-sweep": FigureEntry(

@@ -44,7 +44,7 @@ def class_tables(
     Args:
         row: the data set.
         best: the method with a confusion matrix; empty for none.
-        samples, networks: whose they are, such as `rows` of `folds`.
+        samples, networks: the words for both in the tables, such as `rows` and `folds`.
     """
     if not methods or len(methods[0].names) > MAX_RECALL_CLASSES:
         return

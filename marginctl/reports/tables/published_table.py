@@ -6,7 +6,8 @@ from typing import Any
 from marginctl.papers import Paper, PublishedTable, Quantity
 from marginctl.reports.tables.table import Cell, Report, Table, group_by_text, table_of_texts
 from marginctl.results.collect import Run
-from marginctl.results.verdict import CellVerdict, TableVerdicts, Verdict, filled_cells
+from marginctl.results.match_published import filled_cells
+from marginctl.results.verdict import CellVerdict, TableVerdicts, Verdict
 
 SYMBOLS = {
     Verdict.reproduced: "✓",

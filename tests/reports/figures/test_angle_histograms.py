@@ -2,7 +2,7 @@
 
 import pytest
 
-from marginctl.reports.figures.learning_curves import angle_histograms
+from marginctl.reports.figures.angle_histograms import angle_histograms
 from marginctl.reports.figures.seed_groups import Omissions
 from tests.reports.figures.factories import record, run, seed_table
 

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from marginctl.errors import RequestError
-from marginctl.reports.figures.dot_plot import cliques, draw_ranks
+from marginctl.reports.figures.critical_difference import cliques, draw_ranks
 from marginctl.results.compare import Comparisons
 from marginctl.results.statistics import critical_difference, ranks
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from marginctl.metrics.scoring_rules import softmax
-from marginctl.reports.figures.optimal_scale import example_image, smallest_set
+from marginctl.reports.figures.example_image import example_image, smallest_set
 from marginctl.reports.figures.seed_groups import Omissions
 from tests.reports.figures.factories import record, run, seed_table
 

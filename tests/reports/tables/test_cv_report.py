@@ -1,6 +1,6 @@
 """Tables of an own comparison, by the metric that is asked for."""
 
-from marginctl.reports.tables.cv_table import own_table
+from marginctl.reports.tables.cv_report import own_table
 from marginctl.results.compare import compare_folds
 from marginctl.results.cv_cells import Grid
 from tests.results.factories import cv_result

@@ -9,7 +9,8 @@ from marginctl.papers import PublishedMean
 from marginctl.reports.formats.csv_json import render_csv
 from marginctl.reports.formats.markdown import markdown
 from marginctl.reports.formats.terminal import rich_table
-from marginctl.reports.tables.cv_table import cv_report, cv_table
+from marginctl.reports.tables.cv_report import cv_report
+from marginctl.reports.tables.cv_table import cv_table
 from marginctl.results.compare import compare_folds
 from marginctl.results.cv_cells import Grid, cell
 from tests.results.factories import cv_result as record

@@ -4,7 +4,7 @@ import statistics
 
 import pytest
 
-from marginctl.reports.formats.html.page import run_facts, run_groups, value_text
+from marginctl.reports.formats.html.run_details import fact_text, run_facts, run_groups
 from tests.reports.formats.html.factories import run, table
 
 
@@ -32,8 +32,8 @@ def groups_of(*tables):
         ([["a", "b"]] * 6, "a, b, a, b, a, b, a, b, a, b, a, b"),
     ],
 )
-def test_value_text(value, text):
-    assert value_text(value) == text
+def test_fact_text(value, text):
+    assert fact_text(value) == text
 
 
 def test_a_long_list_is_summarized():
