@@ -47,7 +47,9 @@ class StepTime:
     reason: str | None = None
 
 
-def estimate_training(session: Session, budget: float = BUDGET) -> dict[str, Any]:
+def estimate_training(
+    session: Session, budget: float = BUDGET, *, with_operations: bool = True
+) -> dict[str, Any]:
     """Estimate the time of a session's unfinished trials: the document of `train --dry-run`.
 
     A few steps of every workload are timed, on the trials' own images and with the first of their
@@ -55,6 +57,10 @@ def estimate_training(session: Session, budget: float = BUDGET) -> dict[str, Any
     of a step for as many images: the test images or the validation part, those of diagnostics, and
     once those of OOD sets and pairs. A trial with a checkpoint counts as a whole. What the estimate
     excludes is listed under `not_counted`.
+
+    Args:
+        budget: seconds of timing in all.
+        with_operations: whether floating-point operations are counted, too; 0 if not.
     """
     deadline = time.monotonic() + budget
     pending, times = session.unfinished(), dict[Hashable, StepTime]()
@@ -70,18 +76,16 @@ def estimate_training(session: Session, budget: float = BUDGET) -> dict[str, Any
                 times[workload] = _time_step(trial, images, session.device, deadline)
         step = times[workload]
         full_steps = _equivalent_steps(trial, images, steps)
-        batch = min(trial.recipe.train.batch_size, len(images.train_y))
         shape = (images.channels, images.image_size)
+        passes = full_steps * min(trial.recipe.train.batch_size, len(images.train_y))
+        forward = _forward_operations(trial.recipe.model, *shape) if with_operations else 0
         rows.append(
             {
                 "trial": str(trial),
                 "epochs": trial.recipe.train.epochs,
                 "steps": steps,
                 "seconds": None if step.seconds is None else step.seconds * full_steps,
-                "operations": 3
-                * batch
-                * full_steps
-                * _forward_operations(trial.recipe.model, shape),
+                "operations": passes * forward / FORWARD_SHARE,
                 "timed_steps": step.steps,
                 "timed_images": step.images,
                 "reason": step.reason,
@@ -127,7 +131,7 @@ def estimate_transfer(session: TransferSession) -> dict[str, Any]:
             seconds = count * cached_features.seconds_per_image(trial.source, images, device_config)
         extracted.add(key)
         shape = (images.channels, images.image_size)
-        operations = 0 if cached else count * _forward_operations(trial.source.model, shape)
+        operations = 0 if cached else count * _forward_operations(trial.source.model, *shape)
         row = {"trial": str(trial), "images": count, "features_kept": cached, "seconds": seconds}
         document["rows"].append(row | {"operations": operations})
         document["seconds"] += seconds
@@ -185,15 +189,16 @@ def _workload(trial: Trial, images: ImageDataset, device: str) -> Hashable:
 
 
 @functools.cache
-def _forward_operations(model: ModelSpec, shape: tuple[int, int]) -> int:
+def _forward_operations(model: ModelSpec, channels: int, side: int) -> int:
     """Return the floating-point operations of a backbone for an image, by torch's own counter.
 
-    Args:
-        shape: the channels and the side of an image.
+    They are 0 for a plug-in's backbone that does not run on torch's meta device.
     """
-    channels, side = shape
-    with torch.device("meta"), torch.no_grad(), FlopCounterMode(display=False) as counter:
-        create_backbone(model, channels, side).eval()(torch.empty(1, channels, side, side))
+    try:
+        with torch.device("meta"), torch.no_grad(), FlopCounterMode(display=False) as counter:
+            create_backbone(model, channels, side).eval()(torch.empty(1, channels, side, side))
+    except Exception:  # a plug-in's code can raise anything
+        return 0
     return int(counter.get_total_flops())
 
 

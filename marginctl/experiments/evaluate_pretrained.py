@@ -38,8 +38,9 @@ def evaluate_weights(
 ) -> dict[str, Any]:
     """Evaluate published weights on streamed images; return the document of `eval --json`.
 
-    The images are prepared as for the weights' training. Predictions are among all classes of the
-    weights, also if the images have fewer.
+    Images in files are prepared by the weights' own evaluation transform; OOD images in memory are
+    resized bilinearly. Predictions are among all classes of the weights, also if the images have
+    fewer.
 
     Args:
         data: `imagenet`, `places-365`, `folder:PATH` or `list:PATH`; only its test part is used.
@@ -82,7 +83,8 @@ def evaluate_weights(
         "data_identity": files.digest_description,
         "test_digest": files.split_digests["test"],
         "model": weights.model,
-        "preset": f"image_size={size} {resizing}",
+        "image_size": size,
+        "resizing": resizing.model_dump(),
         "classes_matched_by": matched,
         **classification_metrics(
             features,

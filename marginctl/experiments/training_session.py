@@ -77,9 +77,9 @@ class Session:
     def remarks(self) -> list[str]:
         """The lines on OOD sets that `openood` leaves out, and on classifiers left out."""
         names = self.recipe.ood if isinstance(self.recipe, EvaluatedRecipe) else ()
-        left = {t.source_model.remark for t in self.trials if t.source_model is not None}
-        ood = [s for i in self.images.values() for s in expand_ood_names(names, i.name)[1]]
-        return ood + [remark for remark in left if remark is not None]
+        lines = [s for i in self.images.values() for s in expand_ood_names(names, i.name)[1]]
+        lines += [t.source_model.remark or "" for t in self.trials if t.source_model is not None]
+        return [line for line in dict.fromkeys(lines) if line]
 
     def run_dir(self, trial: Trial) -> RunDir:
         return RunDir(self.folder / trial.id)

@@ -169,7 +169,7 @@ def worker_count(session: Session, pending: Sequence[Trial], requested: int | No
             requested = usable_cores() // threads
     count = min(requested, sum(map(session.runs_in_workers, pending)))
     if count > 1 and automatic:
-        estimate = estimate_training(session, budget=TIMING_SECONDS)
+        estimate = estimate_training(session, TIMING_SECONDS, with_operations=False)
         if not estimate["not_timed"] and estimate["seconds"] < SHORT_SECONDS:
             return 0
     return count if count > 1 else 0

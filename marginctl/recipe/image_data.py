@@ -174,9 +174,16 @@ class ImageData(BaseModel):
                 f"{getattr(self, key):g}: expected one of the two: data.max_per_class makes a long "
                 "tail smaller"
             )
-        if self.exclude is not None and not self.streamed:
+        for key in ("exclude", "resizing"):
+            if getattr(self, key) is not None and not self.streamed:
+                raise ValueError(
+                    f"data.{key} = {getattr(self, key)} of {self.name}: expected a streamed data "
+                    "set"
+                )
+        if self.resizing is not None and self.augment == "flip":
             raise ValueError(
-                f"data.exclude = {self.exclude} of {self.name}: expected a streamed data set"
+                f"data.resizing = {self.resizing} with data.augment = flip, which resizes the "
+                "largest centered square: leave data.resizing out"
             )
         return self
 

@@ -351,7 +351,11 @@ class ImageRecipe(BaseModel):
         if not image_size or not any("stream" in mode for mode in modes):
             return section
         load = {"load": "stream"} if stream and all("stream" in mode for mode in modes) else {}
-        return {"image_size": image_size, "resizing": resizing} | load | section
+        section = {"image_size": image_size} | load | section
+        is_streamed = all(section.get("load", mode[0]) == "stream" for mode in modes)
+        if is_streamed and section["augment"] != "flip":
+            section = {"resizing": resizing} | section
+        return section
 
     def row_name(self, setting: Mapping[str, Any]) -> str:
         """Return the row of a table: data, model and the other values of the grid."""

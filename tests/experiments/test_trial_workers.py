@@ -12,7 +12,9 @@ from marginctl.experiments.trial_workers import trial_threads, worker_count
 
 def estimate(monkeypatch, seconds, not_timed=0):
     document = {"seconds": seconds, "not_timed": not_timed}
-    monkeypatch.setattr(trial_workers, "estimate_training", lambda session, budget: document)
+    monkeypatch.setattr(
+        trial_workers, "estimate_training", lambda session, budget, with_operations: document
+    )
 
 
 @pytest.fixture

@@ -6,7 +6,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class Resizing(BaseModel):
-    """Resizing, antialiased, and cropping of images that are not augmented.
+    """Resizing, antialiased, and cropping of images in files that are not augmented.
+
+    Random crops take the resized side and the interpolation from it, too.
 
     - `center` resizes the short side to image_size / crop_fraction, rounded, and crops the center.
     - `squash` resizes both sides to that, whatever their ratio, and crops the center.

@@ -76,7 +76,7 @@ def compose(image_size: int, augment: str, resizing: Resizing) -> Callable[["Ima
         steps = [v2.RandomResizedCrop(image_size, CROP_AREA, CROP_RATIO, mode), flip]
         if augment == "imagenet":
             steps.append(v2.ColorJitter(JITTER, JITTER, JITTER))
-    elif augment == "flip" or resizing.crop_mode == "square":
+    elif augment == "flip" or (augment == "none" and resizing.crop_mode == "square"):
         square = partial(centre_square, image_size=image_size)
         steps = [square, flip] if augment == "flip" else [square]
     else:
