@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from marginctl.experiments import trial_workers
-from marginctl.experiments.tasks import Request
+from marginctl.experiments.request import Request
 from marginctl.experiments.training_session import prepare_train
 from marginctl.experiments.trial_workers import trial_threads, worker_count
 
