@@ -19,7 +19,7 @@ from marginctl.errors import RequestError
 from marginctl.experiments.checks import load_recipe_images, recipe_groups
 from marginctl.experiments.find_run import LoadedCheckpoint, ReferenceRun, load_checkpoint
 from marginctl.experiments.records import evaluation_recipe
-from marginctl.experiments.training_trial import resolved_spec
+from marginctl.experiments.source_scale import resolved_spec
 from marginctl.metrics.arrays import FloatArray
 from marginctl.metrics.scoring_rules import nll_per_sample
 from marginctl.models.backbone import Backbone

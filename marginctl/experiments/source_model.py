@@ -20,7 +20,7 @@ from marginctl.experiments.find_run import (
     load_trained_run,
 )
 from marginctl.experiments.records import PROBE_OBJECTIVE
-from marginctl.experiments.training_trial import resolved_spec
+from marginctl.experiments.source_scale import resolved_spec
 from marginctl.models.factory import create_backbone
 from marginctl.models.pretrained import (
     PretrainedClassifier,
