@@ -1,4 +1,4 @@
-"""Evaluation of trained runs: what `marginctl eval` computes, and losses under a reference run."""
+"""Evaluation of trained runs: what `marginctl eval` computes."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from marginctl.calibration.calibrator import Calibrator, evaluate_calibrator
@@ -17,11 +16,8 @@ from marginctl.data.images.summary import ImageSummary, inspect_image_set
 from marginctl.data.paths import resolve_path
 from marginctl.errors import RequestError
 from marginctl.experiments.checks import load_recipe_images, recipe_groups
-from marginctl.experiments.find_run import LoadedCheckpoint, ReferenceRun, load_checkpoint
-from marginctl.experiments.records import evaluation_recipe
+from marginctl.experiments.find_run import LoadedCheckpoint, load_checkpoint
 from marginctl.experiments.source_scale import resolved_spec
-from marginctl.metrics.arrays import FloatArray
-from marginctl.metrics.scoring_rules import nll_per_sample
 from marginctl.models.backbone import Backbone
 from marginctl.models.factory import create_backbone
 from marginctl.recipe.image_data import ImageData
@@ -257,43 +253,3 @@ def _backbone(
         ) from None
     backbone = backbone.eval().to(device_config.device)
     return backbone.to(memory_format=device_config.memory_format)
-
-
-def reference_losses(
-    reference: ReferenceRun, images: ImageDataset, device: torch.device
-) -> FloatArray:
-    """Return the (N,) cross-entropy of each training image under the reference run, in nats.
-
-    Its last checkpoint computes in evaluation mode and in its own precision, without margin.
-    """
-    name = f"train.reference_run = {reference.folder}"
-    latest, problems = checkpoint.load_latest(reference.folder, trial=reference.run.trial)
-    if latest is None:
-        raise RequestError(*problems, f"{name}: has no valid checkpoint: train it again")
-    _, state = latest
-    recipe, spec = evaluation_recipe(reference.run), resolved_spec(reference.run)
-    trainer = Trainer(
-        recipe,
-        spec,
-        images.train_as_test(),
-        reference.run.seed,
-        device_config_for(str(device), recipe.train.precision),
-    )
-    try:
-        trainer.load_weights(state)
-    except MISMATCH_ERRORS as error:
-        raise RequestError(
-            f"{name}: its checkpoint is of another network than its run.json "
-            f"({str(error).splitlines()[0]}): train it again"
-        ) from None
-    if trainer.weights_digest() != reference.weights:
-        raise RequestError(
-            f"{name}: its last checkpoint has other weights than its result.json: train it again"
-        )
-    try:
-        predictions = trainer.predict()
-    except DivergedError as error:
-        raise RequestError(f"{name}: {error}: name another run") from None
-    if not bool(predictions.logits.isfinite().all()):
-        raise RequestError(f"{name}: a logit of a training image is not finite: name another run")
-    return nll_per_sample(predictions.logits.double().numpy(), predictions.labels.numpy())

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from marginctl.experiments.evaluate import reference_losses
 from marginctl.experiments.records import TrainingResult
+from marginctl.experiments.reference_losses import reference_losses
 from marginctl.experiments.request import Request
 from marginctl.experiments.run_trial import (
     CheckpointPolicy,
