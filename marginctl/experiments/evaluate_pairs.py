@@ -14,7 +14,8 @@ from marginctl.models.backbone import Backbone
 from marginctl.models.factory import create_backbone
 from marginctl.runs.atomic_io import csv_text, write_output
 from marginctl.training import checkpoint
-from marginctl.training.ood_evaluation import InputFormat, PairSimilarities, pair_similarities
+from marginctl.training.ood_evaluation import InputFormat
+from marginctl.training.pair_evaluation import PairSimilarities, pair_similarities
 from marginctl.training.trainer import MISMATCH_ERRORS
 from marginctl.utils.distributed import World
 from marginctl.utils.precision import DeviceConfig, device_config_for
@@ -48,7 +49,8 @@ def verify(
     lists = [read_pairs(file, root) for file in files]
     loaded = load_checkpoint(path, kind)
     recipe, (mean, std) = loaded.recipe, loaded.state["normalization"]
-    input_format = InputFormat(len(mean), loaded.state["image_size"], mean, std)
+    image_size, resizing = loaded.state["image_size"], recipe.data.test_resizing
+    input_format = InputFormat(len(mean), image_size, mean, std, resizing)
     device_config = device_config_for(device, recipe.train.precision)
     backbone = _backbone(loaded, input_format, device_config)
 
@@ -57,9 +59,7 @@ def verify(
             features: Tensor = backbone(x)
         return features
 
-    results = pair_similarities(
-        extract, lists, recipe, input_format, device_config, World(), flip=flip
-    )
+    results = pair_similarities(extract, lists, input_format, device_config, World(), flip=flip)
     document = {
         "schema": 1,
         "command": "eval",

@@ -29,7 +29,8 @@ from marginctl.training.epoch_metrics import (
     objective_record,
     selection_score,
 )
-from marginctl.training.ood_evaluation import predict_ood, verify_pairs
+from marginctl.training.ood_evaluation import predict_ood
+from marginctl.training.pair_evaluation import verify_pairs
 from marginctl.training.trainer import MISMATCH_ERRORS, DivergedError, Predictions, Trainer
 from marginctl.utils.distributed import World
 from marginctl.utils.precision import DeviceConfig
