@@ -11,13 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from marginctl.cli import common_options, completion
-from marginctl.cli.common_options import (
-    argument,
-    integer,
-    log_image_summary,
-    option,
-    print_json,
-)
+from marginctl.cli.common_options import argument, integer, log_image_summary, option, print_json
 from marginctl.errors import MarginctlError
 
 Recipe = Annotated[
