@@ -16,8 +16,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from marginctl.bench.timing import Context, Count, Result, Settings, Skipped, full_range, timed
 from marginctl.data.images.in_memory import InMemoryImages
 from marginctl.experiments.execution import run_trials
+from marginctl.experiments.request import Request
 from marginctl.experiments.run_trial import CheckpointPolicy
-from marginctl.experiments.tasks import Request
 from marginctl.experiments.training_session import Session, prepare_train
 from marginctl.experiments.training_trial import Trial
 from marginctl.models.factory import check_image_shape

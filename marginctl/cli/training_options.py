@@ -11,13 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from marginctl.cli import common_options, completion
-from marginctl.cli.common_options import (
-    argument,
-    integer,
-    log_image_summary,
-    option,
-    print_json,
-)
+from marginctl.cli.common_options import argument, integer, log_image_summary, option, print_json
 from marginctl.errors import MarginctlError
 
 Recipe = Annotated[
@@ -167,8 +161,9 @@ def run_task(
     from marginctl.data.loading.workers import WORKERS_VARIABLE
     from marginctl.errors import RequestError
     from marginctl.experiments.execution import run_trials
+    from marginctl.experiments.request import Request
     from marginctl.experiments.run_trial import CheckpointPolicy
-    from marginctl.experiments.tasks import TASKS, Request
+    from marginctl.experiments.tasks import TASKS
     from marginctl.metrics.registry import check_metric, network_metric
     from marginctl.reports.formats.output import print_report, print_sentences
     from marginctl.reports.tables.plan_table import plan_lines

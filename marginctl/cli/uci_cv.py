@@ -104,7 +104,7 @@ def command(
     """
     from marginctl.console.progress import CvProgress, log_lines
     from marginctl.crossval.dask_executor import open_dask_executor
-    from marginctl.experiments.tasks import Request
+    from marginctl.experiments.request import Request
     from marginctl.experiments.uci_cv_session import prepare_uci_cv
     from marginctl.experiments.uci_cv_trial import total_cost
     from marginctl.metrics.registry import check_metric

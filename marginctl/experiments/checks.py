@@ -11,7 +11,8 @@ from marginctl.data.images.registry import FOLDER_PREFIX, LIST_PREFIX
 from marginctl.data.images.resizing import CENTER
 from marginctl.data.images.subsets import label_noise, long_tailed, split_indices, subsample
 from marginctl.errors import RequestError
-from marginctl.experiments.tasks import Request, load_task_recipe
+from marginctl.experiments.request import Request
+from marginctl.experiments.tasks import load_task_recipe
 from marginctl.models.factory import check_image_shape
 from marginctl.objectives.parts import untrainable_reason
 from marginctl.recipe.image_data import ImageData

@@ -13,9 +13,9 @@ from marginctl.errors import RequestError
 from marginctl.experiments.checks import read_recipe
 from marginctl.experiments.evaluate_pretrained import match_classes
 from marginctl.experiments.records import TrainingResult
+from marginctl.experiments.request import Request
 from marginctl.experiments.run_trial import TrialContext
 from marginctl.experiments.source_model import load_source_model
-from marginctl.experiments.tasks import Request
 from marginctl.experiments.training_session import Session, session_fields
 from marginctl.experiments.training_trial import Trial
 from marginctl.experiments.tuned_trial import run_trial

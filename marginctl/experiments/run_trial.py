@@ -15,8 +15,8 @@ from marginctl.data.images.image_sets import ImageDataset
 from marginctl.data.loading.on_disk_loader import make_loader
 from marginctl.errors import MarginctlError, RequestError
 from marginctl.experiments.checks import fit_images
-from marginctl.experiments.evaluate import reference_losses
 from marginctl.experiments.records import MetricsLog, TrainingResult, result_type
+from marginctl.experiments.reference_losses import reference_losses
 from marginctl.experiments.training_trial import Trial
 from marginctl.metrics.accuracy import largest_class, pack_correct
 from marginctl.runs.run_dir import NUMERIC_PACKAGES, RunDir, versions
@@ -29,7 +29,8 @@ from marginctl.training.epoch_metrics import (
     objective_record,
     selection_score,
 )
-from marginctl.training.ood_evaluation import predict_ood, verify_pairs
+from marginctl.training.ood_evaluation import predict_ood
+from marginctl.training.pair_evaluation import verify_pairs
 from marginctl.training.trainer import MISMATCH_ERRORS, DivergedError, Predictions, Trainer
 from marginctl.utils.distributed import World
 from marginctl.utils.precision import DeviceConfig

@@ -20,13 +20,9 @@ from marginctl.experiments.find_run import (
     load_trained_run,
 )
 from marginctl.experiments.records import PROBE_OBJECTIVE
-from marginctl.experiments.training_trial import resolved_spec
+from marginctl.experiments.source_scale import resolved_spec
 from marginctl.models.factory import create_backbone
-from marginctl.models.pretrained import (
-    PretrainedClassifier,
-    is_weights_name,
-    pretrained_classifier,
-)
+from marginctl.models.pretrained import PretrainedClassifier, is_weights_name, pretrained_classifier
 from marginctl.models.registry import ModelSpec
 from marginctl.models.stages import frozen_modules
 from marginctl.models.state_dicts import read_backbone

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from marginctl.errors import RequestError
 from marginctl.experiments.find_run import load_checkpoint
 from marginctl.experiments.records import TrainingResult, TransferResult
+from marginctl.experiments.source_scale import resolved_spec
 from marginctl.experiments.training_session import Session
-from marginctl.experiments.training_trial import Trial, resolved_spec
+from marginctl.experiments.training_trial import Trial
 from marginctl.experiments.transfer_session import TransferSession, TransferTrial
 from marginctl.objectives.parsing import ParsedObjective
 from marginctl.training.image_model import ImageModel, ImageRecord

@@ -28,10 +28,11 @@ from marginctl.experiments.checks import (
 )
 from marginctl.experiments.find_run import ReferenceRun, find_reference_run
 from marginctl.experiments.records import TrainingResult, result_type
+from marginctl.experiments.request import Request
 from marginctl.experiments.run_trial import TrialContext
 from marginctl.experiments.source_model import check_source_model, load_initial_weights
-from marginctl.experiments.tasks import Request
-from marginctl.experiments.training_trial import Trial, expand_trials, scales_from_folders
+from marginctl.experiments.source_scale import scales_from_folders
+from marginctl.experiments.training_trial import Trial, expand_trials
 from marginctl.experiments.tuned_trial import run_trial, tuning_cost
 from marginctl.objectives.functional import check_plugin_parts
 from marginctl.recipe.image_recipe import ImageRecipe

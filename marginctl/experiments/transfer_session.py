@@ -29,9 +29,9 @@ from marginctl.experiments.checks import (
 )
 from marginctl.experiments.evaluate import predict_run
 from marginctl.experiments.records import PROBE_OBJECTIVE, TrainingResult, TransferResult
+from marginctl.experiments.request import Request
 from marginctl.experiments.run_trial import StoppedRunError, TrialContext
 from marginctl.experiments.source_model import check_source_model, load_source_models
-from marginctl.experiments.tasks import Request
 from marginctl.experiments.training_session import Session
 from marginctl.experiments.training_trial import Trial
 from marginctl.experiments.tuned_trial import run_trial

@@ -15,7 +15,8 @@ from marginctl.data.tabular.dataset import TabularDataset
 from marginctl.data.tabular.uci import is_missing, load_uci
 from marginctl.errors import RequestError
 from marginctl.experiments.records import CVResult
-from marginctl.experiments.tasks import Request, load_task_recipe
+from marginctl.experiments.request import Request
+from marginctl.experiments.tasks import load_task_recipe
 from marginctl.experiments.uci_cv_execution import Callback, CVExecution, Outcome
 from marginctl.experiments.uci_cv_trial import (
     CVTrial,

@@ -19,13 +19,7 @@ from marginctl.objectives.autograd import (
 from marginctl.objectives.least_squares import least_squares_scale
 from marginctl.objectives.losses import Loss
 from marginctl.objectives.margins import Margin
-from marginctl.objectives.parts import (
-    PARTS,
-    ObjectiveSpec,
-    Part,
-    check_scale_value,
-    validate_spec,
-)
+from marginctl.objectives.parts import PARTS, ObjectiveSpec, Part, check_scale_value, validate_spec
 from marginctl.objectives.regularizers import Regularizer
 from marginctl.objectives.scales import Batch, FeatureNormWeightNorm, Scale, State
 from marginctl.objectives.schedules import Schedule

@@ -6,11 +6,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from marginctl.objectives.least_squares import (
-    batch_scale,
-    least_squares_scale,
-    mean_over_rows,
-)
+from marginctl.objectives.least_squares import batch_scale, least_squares_scale, mean_over_rows
 from marginctl.objectives.losses import log_softmax
 from marginctl.objectives.theory import adacos_scale
 from marginctl.utils.distributed import all_gather_rows, is_distributed

@@ -64,8 +64,11 @@ def check_shapes(module: nn.Module, state: Mapping[str, Tensor]) -> None:
             difference = f"'{name}' is {shape} in it, and {wanted} in this network"
             differences.setdefault((name in state, name in expected), []).append(difference)
     if differences:
-        kinds = [f"{first} (and {len(more)} more)" for first, *more in differences.values()]
-        raise ValueError("; ".join(kinds).replace(" (and 0 more)", ""))
+        kinds = (
+            first + (f" (and {len(more)} more)" if more else "")
+            for first, *more in differences.values()
+        )
+        raise ValueError("; ".join(kinds))
 
 
 def _shape(value: Tensor | None) -> str:
@@ -73,7 +76,7 @@ def _shape(value: Tensor | None) -> str:
 
 
 def save(folder: Path, kind: str, step: int, state: Mapping[str, Any], keep: int) -> Path:
-    """Write a checkpoint, then remove the oldest others of its kind beyond `keep`, it included.
+    """Write a checkpoint and keep the `keep` newest of its kind, this one included.
 
     With `keep` 0, all others are removed. Return its path.
 

@@ -1,9 +1,8 @@
-"""Predictions for OOD images and for pairs, adapted to a network's channels and image size."""
+"""Predictions for OOD images, adapted to a network's channels and image size."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -12,15 +11,10 @@ from torch.nn import functional
 
 from marginctl.data.images.image_sets import ImageDataset, OODDataset
 from marginctl.data.images.on_disk import FileSplit, OnDiskImages, make_file_split
-from marginctl.data.images.pairs import VerificationPairs
 from marginctl.data.images.resizing import CENTER, SQUARE, Resizing
 from marginctl.data.loading.loader import BatchLoader
 from marginctl.data.loading.on_disk_loader import make_loader
-from marginctl.errors import DecodeError, RequestError
-from marginctl.metrics.arrays import FloatArray
 from marginctl.metrics.detection import OODOutputs
-from marginctl.metrics.verification import cosine_similarities, verification_metrics
-from marginctl.recipe.image_recipe import ImageRecipe
 from marginctl.training.trainer import Trainer
 from marginctl.utils.distributed import World
 from marginctl.utils.precision import DeviceConfig
@@ -137,101 +131,3 @@ def adapt_images(x: Tensor, channels: int, image_size: int) -> Tensor:
     return functional.interpolate(
         x, (image_size, image_size), mode="bilinear", antialias=True, align_corners=False
     )
-
-
-BATCH_SIZE = 100
-
-
-@dataclass(frozen=True)
-class PairSimilarities:
-    """The cosine similarities of a list of pairs."""
-
-    pairs: VerificationPairs
-    scores: FloatArray  # (N,) cosines of the two embeddings of each pair
-    embedding_dim: int
-
-    def record(self) -> dict[str, Any]:
-        """Return the verification metrics, with the name of the list and its images."""
-        return {
-            "name": self.pairs.name,
-            "digest": self.pairs.digest,
-            "images": len(self.pairs.files),
-            "folds_from": self.pairs.folds_from,
-            **verification_metrics(self.scores, self.pairs.same, self.pairs.folds),
-        }
-
-
-def verify_pairs(
-    trainer: Trainer, lists: Sequence[VerificationPairs], images: ImageDataset, world: World
-) -> list[PairSimilarities]:
-    """Return the similarities of pairs under a network in training; every process takes part."""
-    trainer.model.eval()
-    input_format = input_format_of(trainer, images)
-    return pair_similarities(
-        trainer.features, lists, trainer.recipe, input_format, trainer.device_config, world
-    )
-
-
-def pair_similarities(
-    features: Callable[[Tensor], Tensor],
-    lists: Sequence[VerificationPairs],
-    recipe: ImageRecipe,
-    input_format: InputFormat,
-    device_config: DeviceConfig,
-    world: World,
-    *,
-    flip: bool = False,
-) -> list[PairSimilarities]:
-    """Return the similarities of lists of pairs.
-
-    Each image is embedded once, however many pairs contain it. The temperature paper tests face
-    recognition so, on identities without training images: class weights are not used.
-
-    Images are prepared like the network's own test images: scaled from their largest centered
-    square where these are in memory or only flipped, else cropped from the center.
-
-    Args:
-        features: (B, C, H, W) -> (B, d) of a network in evaluation mode.
-        flip: whether an embedding is the sum over an image and its horizontal flip.
-    """
-    if not lists:
-        return []
-    input_format = replace(input_format, resizing=recipe.data.test_resizing)
-    paths = {str(file.absolute()) for pairs in lists for file in pairs.files}
-    images = files_to_test("the pairs", Path.cwd(), paths, input_format.image_size)
-    batches = AdaptedLoader(images, input_format, device_config, world)
-    try:
-        local = _embed(features, batches, flip=flip)
-    except DecodeError as error:
-        raise RequestError(_with_line(str(error), lists)) from None
-    embeddings = world.all_gather_rows(local).double().numpy()
-    rows = {images.test.path(row): row for row in range(len(images.test))}
-    similarities = []
-    for pairs in lists:
-        listed = embeddings[[rows[str(file.absolute())] for file in pairs.files]]
-        scores = cosine_similarities(listed[pairs.rows[:, 0]], listed[pairs.rows[:, 1]])
-        similarities.append(PairSimilarities(pairs, scores, embeddings.shape[1]))
-    return similarities
-
-
-@torch.no_grad()
-def _embed(features: Callable[[Tensor], Tensor], batches: AdaptedLoader, *, flip: bool) -> Tensor:
-    """Return (M, d) embeddings of this process's images on the CPU, in their order."""
-    embeddings = []
-    for x, _ in batches.test_batches(BATCH_SIZE):
-        embedding = features(x)
-        if flip:
-            embedding = embedding + features(x.flip(-1))
-        embeddings.append(embedding.float().cpu())
-    return torch.cat(embeddings)
-
-
-def _with_line(message: str, lists: Sequence[VerificationPairs]) -> str:
-    """Return the message of an image that cannot be decoded, with its first line in a list."""
-    for pairs in lists:
-        for row, file in enumerate(pairs.files):
-            if message.startswith(f"{file.absolute()}: "):
-                problem = message.removesuffix(", or remove it from the data set")
-                line = pairs.first_line(row)
-                return f"{pairs.file}:{line}: {problem}, or remove its pairs from the list"
-    return message

@@ -2,7 +2,6 @@
 
 import contextlib
 import math
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,69 +16,16 @@ from marginctl.data.loading.on_disk_loader import make_loader
 from marginctl.metrics.detection import Outputs
 from marginctl.objectives.parts import ObjectiveSpec
 from marginctl.objectives.schedules import rate_at, rate_in_epoch
-from marginctl.recipe.image_recipe import ImageRecipe, Optim
-from marginctl.recipe.transfer import TransferOptim
+from marginctl.recipe.image_recipe import ImageRecipe
 from marginctl.runs.run_dir import versions
 from marginctl.training import checkpoint
 from marginctl.training.classifier import Classifier, seed_torch
 from marginctl.training.graphed_step import GraphedStep
+from marginctl.training.optimizer import build_optimizer
 from marginctl.training.running_metrics import RunningMetrics
 from marginctl.utils.device import to_host
 from marginctl.utils.distributed import World
 from marginctl.utils.precision import DeviceConfig
-
-OPTIMIZERS = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}  # names in torch.optim
-
-
-def build_optimizer(
-    optim: Optim, module: nn.Module, backbone: nn.Module | None = None, *, fused: bool = False
-) -> torch.optim.Optimizer:
-    """Return the optimizer of a recipe, with a learning rate of 1 until the trainer sets one.
-
-    In transfer learning the backbone's parameters are a group of their own, whose `lr_factor`
-    multiplies the recipe's learning rate.
-
-    Args:
-        module: backbone and objective; class weights, trained centers and a learned scale belong
-            to the objective. Frozen parameters take no gradient and are left out.
-        fused: one kernel for all parameters, which with fp16 also reads whether a gradient
-            overflowed; otherwise the host waits for that in every step.
-    """
-    groups = _parameter_groups(optim, module, backbone)
-    options: dict[str, Any] = {"lr": 1.0, "weight_decay": optim.weight_decay}
-    if optim.optimizer == "sgd":
-        options |= {"momentum": optim.momentum, "nesterov": optim.nesterov}
-    if fused:
-        options["fused"] = True
-    create = getattr(torch.optim, OPTIMIZERS[optim.optimizer])
-    optimizer: torch.optim.Optimizer = create(groups, **options)
-    _check_groups(optimizer, module)
-    if fused and options.get("momentum"):
-        # torch leaves it uninitialised where the first step is skipped, as with fp16
-        for parameter in (p for group in optimizer.param_groups for p in group["params"]):
-            optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
-    return optimizer
-
-
-def _parameter_groups(optim: Optim, module: nn.Module, backbone: nn.Module | None) -> list[Any]:
-    parameters = [p for p in module.parameters() if p.requires_grad]
-    if not isinstance(optim, TransferOptim) or backbone is None:
-        return parameters
-    backbone_ids = {id(p) for p in backbone.parameters()}
-    groups = (
-        ([p for p in parameters if id(p) in backbone_ids], optim.backbone_lr_factor),
-        ([p for p in parameters if id(p) not in backbone_ids], 1.0),
-    )
-    return [{"params": params, "lr_factor": factor} for params, factor in groups if params]
-
-
-def _check_groups(optimizer: torch.optim.Optimizer, module: nn.Module) -> None:
-    counts = Counter(id(p) for group in optimizer.param_groups for p in group["params"])
-    for name, parameter in module.named_parameters():
-        count = counts[id(parameter)]
-        if parameter.requires_grad and count != 1:
-            raise AssertionError(f"'{name}' is in {count} parameter groups: expected 1")
-
 
 # Errors of loading the state of another network.
 MISMATCH_ERRORS = (RuntimeError, ValueError, KeyError, TypeError, AttributeError)
@@ -128,7 +74,6 @@ class Trainer:
         self._world = world or World()
         self._classifier = Classifier(recipe, spec, images, seed, device_config, self._world)
         self.model, self.objective = self._classifier.model, self._classifier.objective
-        self.features = self._classifier.features
         # the loss scaler of fp16 would wait for another optimizer in every step
         fused = recipe.train.gpu_fast_path or device_config.precision == "fp16"
         self.optimizer = build_optimizer(
@@ -307,6 +252,10 @@ class Trainer:
             return EVALUATION_BATCH
         fitting = EVALUATION_BYTES // self._classifier.activation_bytes(self._image_shape)
         return min(EVALUATION_BATCH, max(1, fitting))
+
+    def features(self, x: Tensor) -> Tensor:
+        """Return (B, d) float32 features of images (B, c, H, W), whatever the precision."""
+        return self._classifier.features(x)
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that training resumes from; every process must call it.

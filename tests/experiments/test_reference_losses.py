@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch.nn import functional
 
-from marginctl.experiments.evaluate import reference_losses
 from marginctl.experiments.records import TrainingResult
+from marginctl.experiments.reference_losses import reference_losses
+from marginctl.experiments.request import Request
 from marginctl.experiments.run_trial import (
     CheckpointPolicy,
     SignalHandler,
@@ -16,7 +17,6 @@ from marginctl.experiments.run_trial import (
     TrialContext,
     TrialRunner,
 )
-from marginctl.experiments.tasks import Request
 from marginctl.experiments.training_session import prepare_train
 from marginctl.models.factory import create_backbone
 from marginctl.models.registry import ModelSpec

@@ -6,7 +6,7 @@ import pytest
 
 from marginctl.errors import RequestError
 from marginctl.experiments.records import TrainingResult
-from marginctl.experiments.training_trial import scales_from_folders
+from marginctl.experiments.source_scale import scales_from_folders
 from marginctl.objectives.parsing import parse
 
 TWICE = "similarity=cosine;scale=fixed(from_run={},times=2)"

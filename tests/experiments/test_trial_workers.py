@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from marginctl.experiments import trial_workers
-from marginctl.experiments.tasks import Request
+from marginctl.experiments import attempt, trial_workers
+from marginctl.experiments.attempt import trial_threads
+from marginctl.experiments.request import Request
 from marginctl.experiments.training_session import prepare_train
-from marginctl.experiments.trial_workers import trial_threads, worker_count
+from marginctl.experiments.trial_workers import worker_count
 
 
 def estimate(monkeypatch, seconds, not_timed=0):
@@ -21,7 +22,8 @@ def estimate(monkeypatch, seconds, not_timed=0):
 def session(tmp_path, monkeypatch):
     """Eight trials on a machine of four cores."""
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.setattr(trial_workers, "usable_cores", lambda: 4)
+    for module in (attempt, trial_workers):
+        monkeypatch.setattr(module, "usable_cores", lambda: 4)
     monkeypatch.setattr(trial_workers.torch.cuda, "device_count", lambda: 3)
     estimate(monkeypatch, seconds=100.0)
     options = {"data.name": ("--data", "digits"), "seeds": ("--seeds", list(range(8)))}

@@ -6,7 +6,7 @@ import torch
 from marginctl.objectives.parsing import parse
 from marginctl.recipe.cosify import CosifyRecipe
 from marginctl.training import classifier
-from marginctl.training.classifier import FrozenModules, SplitBackbone
+from marginctl.training.feature_cache import FrozenModules, SplitBackbone
 from marginctl.training.trainer import Trainer
 from tests.training.factories import CPU, images, recipe, run
 

@@ -7,7 +7,7 @@ from torch import nn
 from marginctl.objectives.parsing import available
 from marginctl.recipe.image_recipe import Optim
 from marginctl.recipe.transfer import TransferOptim
-from marginctl.training.trainer import build_optimizer
+from marginctl.training.optimizer import build_optimizer
 from tests.training.factories import trainer
 
 
