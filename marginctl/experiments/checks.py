@@ -8,7 +8,6 @@ from marginctl.data.images.groups import ImageGroups, read_image_groups
 from marginctl.data.images.image_sets import ImageDataset, load_image_set
 from marginctl.data.images.on_disk import OnDiskImages
 from marginctl.data.images.registry import FOLDER_PREFIX, LIST_PREFIX
-from marginctl.data.images.resizing import CENTER
 from marginctl.data.images.subsets import label_noise, long_tailed, split_indices, subsample
 from marginctl.errors import RequestError
 from marginctl.experiments.request import Request
@@ -95,7 +94,7 @@ def load_recipe_images(data: ImageData, folder: Path, *, test_only: bool = False
         test_only=test_only,
     )
     if isinstance(images, OnDiskImages):
-        images = replace(images, resizing=data.resizing or CENTER)
+        images = replace(images, resizing=data.test_resizing)
     if data.subset_size is not None or data.subset_fraction < 1:
         images = subsample(images, data.subset_fraction, size=data.subset_size, seed=0)
     if data.imbalance_factor is not None:

@@ -152,7 +152,8 @@ def _other_data(
     ]
     same_folder = len(folders) == 2 and folders[0] == folders[1]
     split = trained.model_dump(include={"test_fraction", "groups"}) if same_folder else {}
-    split["resizing"] = trained.resizing
+    if (load or modes[0]) == "stream":
+        split["resizing"] = trained.test_resizing
     section = ImageData(name=name, image_size=image_size, load=load, **split)
     return section, not same_folder
 

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from marginctl.data.images.image_sets import ImageDataset
-from marginctl.data.images.resizing import CENTER
 from marginctl.errors import RequestError
 from marginctl.experiments.find_run import (
     OtherTaskError,
@@ -142,7 +141,7 @@ def _from_run(name: str, key: str) -> SourceModel:
         classes=state["classes"],
         data=recipe.data,
         image_size=state["image_size"],
-        resizing=recipe.data.resizing or CENTER,
+        resizing=recipe.data.test_resizing,
         row=recipe.row_name(info.setting),
         trained_with=info.objective,
         seed=info.seed,

@@ -11,11 +11,7 @@ import yaml
 from marginctl.data.images.image_sets import ImageDataset, load_ood_datasets
 from marginctl.data.images.pairs import load_pairs
 from marginctl.data.images.registry import expand_ood_names
-from marginctl.data.images.summary import (
-    ImageSummary,
-    inspect_image_set,
-    with_pixel_duplicates,
-)
+from marginctl.data.images.summary import ImageSummary, inspect_image_set, with_pixel_duplicates
 from marginctl.experiments.checks import (
     check_device,
     check_images,

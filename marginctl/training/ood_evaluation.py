@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from marginctl.data.images.image_sets import ImageDataset, OODDataset
 from marginctl.data.images.on_disk import FileSplit, OnDiskImages, make_file_split
-from marginctl.data.images.resizing import CENTER, SQUARE, Resizing
+from marginctl.data.images.resizing import CENTER, Resizing
 from marginctl.data.loading.loader import BatchLoader
 from marginctl.data.loading.on_disk_loader import make_loader
 from marginctl.metrics.detection import OODOutputs
@@ -40,8 +40,7 @@ class InputFormat:
 
 def input_format_of(trainer: Trainer, images: ImageDataset) -> InputFormat:
     """Return the input format of a network that is trained on these images."""
-    batches, data = trainer.batches, trainer.recipe.data
-    resizing = SQUARE if data.augment == "flip" else data.resizing or CENTER
+    batches, resizing = trainer.batches, trainer.recipe.data.test_resizing
     return InputFormat(images.channels, images.image_size, batches.mean, batches.std, resizing)
 
 

@@ -13,7 +13,12 @@ from marginctl.data.images.pairs import VerificationPairs
 from marginctl.errors import DecodeError, RequestError
 from marginctl.metrics.arrays import FloatArray
 from marginctl.metrics.verification import cosine_similarities, verification_metrics
-from marginctl.training.ood_evaluation import AdaptedLoader, InputFormat, files_to_test
+from marginctl.training.ood_evaluation import (
+    AdaptedLoader,
+    InputFormat,
+    files_to_test,
+    input_format_of,
+)
 from marginctl.training.trainer import Trainer
 from marginctl.utils.distributed import World
 from marginctl.utils.precision import DeviceConfig
@@ -45,10 +50,7 @@ def verify_pairs(
 ) -> list[PairSimilarities]:
     """Return the similarities of pairs under a network in training; every process takes part."""
     trainer.model.eval()
-    batches, resizing = trainer.batches, trainer.recipe.data.test_resizing
-    input_format = InputFormat(
-        images.channels, images.image_size, batches.mean, batches.std, resizing
-    )
+    input_format = input_format_of(trainer, images)
     return pair_similarities(trainer.features, lists, input_format, trainer.device_config, world)
 
 
@@ -68,8 +70,7 @@ def pair_similarities(
 
     Args:
         features: (B, C, H, W) -> (B, d) of a network in evaluation mode.
-        input_format: its resizing is the one of the network's own test images, as
-            `ImageData.test_resizing`.
+        input_format: of the network's own test images.
         flip: whether an embedding is the sum over an image and its horizontal flip.
     """
     if not lists:

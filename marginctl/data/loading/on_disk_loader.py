@@ -10,7 +10,6 @@ from torch import Tensor
 
 from marginctl.data.images.image_sets import ImageDataset
 from marginctl.data.images.on_disk import FileSplit, OnDiskImages
-from marginctl.data.images.resizing import SQUARE
 from marginctl.data.loading.loader import BatchLoader, InMemoryLoader
 from marginctl.data.loading.transforms import ImageTransform, compose
 from marginctl.data.loading.workers import Batch, DecodedImages, Decoder
@@ -45,8 +44,7 @@ class OnDiskLoader(BatchLoader):
         channels_last: bool,
         world: World | None = None,
     ) -> None:
-        size = images.image_size
-        resizing = SQUARE if augment == "flip" else images.resizing
+        size, resizing = images.image_size, images.resizing
         # import torchvision before workers fork, so that they need not
         compose(size, augment, resizing)
         self._train_decoder, self._test_decoder = (

@@ -11,13 +11,7 @@ from matplotlib.figure import Figure
 from marginctl.metrics.calibration_error import Bin, Reliability
 from marginctl.metrics.registry import lookup
 from marginctl.reports.figures.layout import Block, compose, group_blocks
-from marginctl.reports.figures.seed_groups import (
-    Omissions,
-    SeedGroup,
-    SeedTable,
-    available,
-    number,
-)
+from marginctl.reports.figures.seed_groups import Omissions, SeedGroup, SeedTable, available, number
 from marginctl.reports.figures.style import COLORS, legend_text, save, styled
 
 WIDTH = 2.9  # inches of a panel

@@ -34,12 +34,7 @@ from marginctl.reports.tables.table import (
 )
 from marginctl.results.answers import Answer, seed_answers
 from marginctl.results.collect import Run
-from marginctl.results.compare import (
-    Comparison,
-    compare_seeds,
-    resolve_baseline,
-    seeds_document,
-)
+from marginctl.results.compare import Comparison, compare_seeds, resolve_baseline, seeds_document
 from marginctl.utils.text import count_noun
 
 Result = TrainingResult | TransferResult

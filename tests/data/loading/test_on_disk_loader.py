@@ -1,6 +1,7 @@
 """The loader of images on disk: each image once, transforms, workers, resuming."""
 
 import multiprocessing
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from torchvision.transforms import v2
 
 from marginctl.data.images.in_memory import load_in_memory
 from marginctl.data.images.on_disk import load_on_disk
+from marginctl.data.images.resizing import SQUARE
 from marginctl.data.loading import on_disk_loader, transforms, workers
 from marginctl.data.loading.on_disk_loader import OnDiskLoader, _number_draws
 from marginctl.data.loading.transforms import ImageTransform
@@ -116,7 +118,7 @@ def test_each_process_gets_its_part_of_every_batch(files):
 
 def test_flip_only_flips_the_squares_of_images_in_memory(files, tmp_path):
     in_memory = load_in_memory("folder:photos", tmp_path, 28)
-    made = loader(files, "flip")
+    made = loader(replace(files, resizing=SQUARE), "flip")
     (x, _), *_ = made.test_batches(5)
     squares = torch.tensor(in_memory.test_x).permute(0, 3, 1, 2).float() / 255
     assert torch.allclose(x, (squares - MEAN) / STD, atol=1e-5)
