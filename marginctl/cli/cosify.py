@@ -16,7 +16,7 @@ def command(
         option(
             "MODEL",
             "Source model: a run directory, a checkpoint in it, or weights such as "
-            "ResNet50_Weights.IMAGENET1K_V1, timm/NAME.TAG or efficientnet-lite0.",
+            "ResNet50_Weights.IMAGENET1K_V1, timm/NAME.TAG, efficientnet-lite0 or resnet50=FILE.",
             name="--from",
         ),
     ] = None,

@@ -17,8 +17,8 @@ def command(
         argument(
             "RUN",
             "A run directory, a checkpoint, or pretrained weights: "
-            "ResNet50_Weights.IMAGENET1K_V2, resnet50 for the newest, timm/NAME.TAG, or "
-            "efficientnet-lite0.",
+            "ResNet50_Weights.IMAGENET1K_V2, resnet50 for the newest, timm/NAME.TAG, "
+            "efficientnet-lite0, or resnet50=FILE for other weights of that model.",
         ),
     ],
     data: Annotated[

@@ -23,7 +23,8 @@ def command(
         option(
             "MODEL",
             "Source model: a run directory, a folder of them, a checkpoint, or weights such as "
-            "ResNet50_Weights.IMAGENET1K_V1, timm/NAME.TAG or efficientnet-lite0; repeatable.",
+            "ResNet50_Weights.IMAGENET1K_V1, timm/NAME.TAG, efficientnet-lite0 or resnet50=FILE; "
+            "repeatable.",
             name="--from",
         ),
     ] = None,

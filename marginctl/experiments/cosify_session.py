@@ -20,11 +20,11 @@ from marginctl.experiments.training_session import Session, session_fields
 from marginctl.experiments.training_trial import Trial
 from marginctl.experiments.tuned_trial import run_trial
 from marginctl.metrics.accuracy import wilson_interval
+from marginctl.models.state_dicts import check_shapes
 from marginctl.objectives.least_squares import least_squares_scale
 from marginctl.recipe.cosify import CosifyRecipe
 from marginctl.recipe.image_recipe import ImageRecipe
 from marginctl.runs.run_dir import RunDir
-from marginctl.training.checkpoint import check_shapes
 from marginctl.training.epoch_metrics import accuracy_record, detection_record
 from marginctl.training.ood_evaluation import predict_ood
 from marginctl.training.trainer import DivergedError, Predictions, Trainer

@@ -12,8 +12,8 @@ from marginctl.errors import RequestError
 from marginctl.experiments.find_run import LoadedCheckpoint, load_checkpoint
 from marginctl.models.backbone import Backbone
 from marginctl.models.factory import create_backbone
+from marginctl.models.state_dicts import check_shapes
 from marginctl.runs.atomic_io import csv_text, write_output
-from marginctl.training import checkpoint
 from marginctl.training.ood_evaluation import InputFormat
 from marginctl.training.pair_evaluation import PairSimilarities, pair_similarities
 from marginctl.training.trainer import MISMATCH_ERRORS
@@ -85,7 +85,7 @@ def _backbone(
     model, weights = loaded.recipe.model, loaded.state["model"]
     backbone = create_backbone(model, input_format.channels, input_format.image_size)
     try:
-        checkpoint.check_shapes(backbone, weights)
+        check_shapes(backbone, weights)
         backbone.load_state_dict(weights)
     except MISMATCH_ERRORS as error:
         reason = str(error).splitlines()[0]

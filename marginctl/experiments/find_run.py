@@ -74,8 +74,10 @@ def load_checkpoint(path: Path, kind: str) -> LoadedCheckpoint:
             )
         folder, (file, state) = path, latest
     else:
+        other = ": eval and transfer take other weights as MODEL=FILE, such as resnet50="
         raise RequestError(
             f"{path}: expected the folder of a trial of marginctl train, or a checkpoint in it"
+            + (f"{other}{path.name}" if path.is_file() else "")
         )
     info = load_run_info(folder)
     return LoadedCheckpoint(folder, file, state, info, evaluation_recipe(info))

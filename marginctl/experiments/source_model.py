@@ -1,12 +1,11 @@
 """Loading of source models from runs and published weights, and checks that they fit."""
 
-import contextlib
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from marginctl.data.images.image_sets import ImageDataset
 from marginctl.errors import RequestError
@@ -21,13 +20,18 @@ from marginctl.experiments.find_run import (
 from marginctl.experiments.records import PROBE_OBJECTIVE
 from marginctl.experiments.source_scale import resolved_spec
 from marginctl.models.factory import create_backbone
-from marginctl.models.pretrained import PretrainedClassifier, is_weights_name, pretrained_classifier
+from marginctl.models.pretrained import (
+    PretrainedClassifier,
+    find_published,
+    is_weights_name,
+    pretrained_classifier,
+)
 from marginctl.models.registry import ModelSpec
 from marginctl.models.stages import frozen_modules
-from marginctl.models.state_dicts import read_backbone
+from marginctl.models.state_dicts import check_shapes, read_backbone
 from marginctl.recipe.image_recipe import ImageRecipe
 from marginctl.runs.base_record import parse_objective
-from marginctl.training.checkpoint import check_shapes, weights_digest
+from marginctl.training.checkpoint import weights_digest
 from marginctl.transfer.source import SourceModel
 
 
@@ -80,40 +84,51 @@ def load_initial_weights(model: ModelSpec, text: str) -> SourceModel:
     """
     if text == "pretrained" or is_weights_name(text):
         return replace(_from_weights(model.name if text == "pretrained" else text), path=text)
-    backbone, remark = read_backbone(model, Path(text))
-    weights = PretrainedClassifier(text, model.name, None, (), nn.Identity, 0, [], [])
-    with contextlib.suppress(RequestError):
-        published = pretrained_classifier(model.name)
-        weights = published if published.model == model.name else weights
-    return replace(_weights_source(text, weights, backbone, {}), model=model, remark=remark)
+    backbone, classifier = read_backbone(model.name, Path(text))
+    source = _weights_source(text, model, find_published(model.name), backbone, {})
+    if not classifier:
+        return source
+    classes = len(next(iter(classifier.values())))
+    return replace(source, remark=f"{text}: its classifier of {classes} classes is left out")
 
 
 def _from_weights(name: str) -> SourceModel:
     pretrained = pretrained_classifier(name)
     backbone, weight, bias = pretrained.weights()
-    return _weights_source(name, pretrained, backbone, {"weight": weight, "bias": bias})
+    model, classifier = ModelSpec.parse(pretrained.model), {"weight": weight, "bias": bias}
+    return _weights_source(name, model, pretrained, backbone, classifier)
 
 
 def _weights_source(
     path: str,
-    weights: PretrainedClassifier,
+    model: ModelSpec,
+    weights: PretrainedClassifier | None,
     backbone: Mapping[str, Tensor],
     objective: Mapping[str, Tensor],
 ) -> SourceModel:
-    return SourceModel(
+    """Return a source model; without published `weights` of its model, its images are unknown."""
+    source = SourceModel(
         path=path,
         weights=weights_digest(backbone),
-        model=ModelSpec.parse(weights.model),
+        model=model,
         spec=parse_objective(PROBE_OBJECTIVE).spec,
         backbone=backbone,
         objective=objective,
-        moments=(weights.mean, weights.std),
-        classes=weights.categories,
+        moments=((), ()),
+        classes=(),
         data=None,
-        image_size=weights.image_size,
+        image_size=0,
         row=path,
         trained_with=PROBE_OBJECTIVE,
         seed=None,
+    )
+    if weights is None:
+        return source
+    return replace(
+        source,
+        moments=(weights.mean, weights.std),
+        classes=weights.categories,
+        image_size=weights.image_size,
         resizing=weights.resizing,
     )
 

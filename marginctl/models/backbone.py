@@ -38,6 +38,11 @@ class EmbeddedBackbone(Backbone):
         return features
 
 
+def replace_module(network: nn.Module, path: str, module: nn.Module) -> None:
+    parent, _, attribute = path.rpartition(".")
+    setattr(network.get_submodule(parent), attribute, module)
+
+
 def last_linear(network: nn.Module) -> tuple[str, nn.Linear] | None:
     """Return the path and the module of a classifier's last linear layer, None without any.
 

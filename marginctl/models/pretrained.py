@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,18 @@ from torch import Tensor, nn
 
 from marginctl.data.images.resizing import CENTER, Resizing
 from marginctl.errors import RequestError
+from marginctl.models.backbone import last_linear, replace_module
 from marginctl.models.backbones import efficientnet_lite
 from marginctl.models.backbones.external import find_library
 from marginctl.models.registry import TIMM, TORCHVISION
-from marginctl.models.state_dicts import read_state_dict, split_classifier
+from marginctl.models.state_dicts import (
+    check_shapes,
+    original_network,
+    read_backbone,
+    read_library_weights,
+    read_state_dict,
+    split_classifier,
+)
 from marginctl.utils.text import did_you_mean, join_names, one_line
 
 FORCE_WEIGHTS_ONLY = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"  # torch's own switch
@@ -36,6 +44,7 @@ class PretrainedClassifier:
 
     Attributes:
         mean, std: the normalisation of each channel, for pixels in [0, 1].
+        in_file: the tensors of the backbone and of the classifier, of weights in a user's file.
     """
 
     name: str
@@ -47,11 +56,11 @@ class PretrainedClassifier:
     mean: list[float]
     std: list[float]
     resizing: Resizing = CENTER
+    in_file: tuple[Mapping[str, Tensor], Mapping[str, Tensor]] | None = None
 
     def weights(self) -> tuple[Mapping[str, Tensor], Tensor, Tensor]:
         """Return the backbone's weights by name, the class weights (C, d) and the biases (C,)."""
-        network = self.network()
-        backbone, classifier = split_classifier(network, network.state_dict())
+        backbone, classifier = self.in_file or _split_tensors(self.network())
         if not classifier and self.categories:
             raise RequestError(
                 f"{self.name}: has no linear layer at the end: choose another network"
@@ -60,13 +69,18 @@ class PretrainedClassifier:
         return backbone, weight, classifier.get("bias", torch.zeros(len(weight)))
 
 
+def _split_tensors(network: nn.Module) -> tuple[Mapping[str, Tensor], Mapping[str, Tensor]]:
+    return split_classifier(network, network.state_dict())
+
+
 def is_weights_name(text: str) -> bool:
     """Return whether a text can name pretrained weights and is no existing path.
 
     A folder that has the name of a model, and no runs in it, does not hide the model.
     """
     pattern = rf"({TORCHVISION}|{TIMM})?[A-Za-z]\w*(\.(?!(pth?|bin|safetensors|tar)$)\w+)?"
-    if text != efficientnet_lite.NAME and not re.fullmatch(pattern, text):
+    name, _, _ = text.partition("=")
+    if name != efficientnet_lite.NAME and not re.fullmatch(pattern, name):
         return False
     if not os.path.lexists(text):
         return True
@@ -78,12 +92,16 @@ def is_weights_name(text: str) -> bool:
 
 
 def pretrained_classifier(name: str) -> PretrainedClassifier:
-    """Return the classifier of weights, or of a model's best weights; nothing is loaded yet.
+    """Return the classifier of weights, or of a model's best weights; none is downloaded yet.
 
     Args:
         name: `resnet50`, `ResNet50_Weights.IMAGENET1K_V2`, `timm/NAME`, `timm/NAME.TAG` or
-            `efficientnet-lite0`.
+            `efficientnet-lite0`; or one of them, `=` and the path of a file with other weights for
+            that model.
     """
+    name, separator, path = name.partition("=")
+    if separator:
+        return _with_weights_in(Path(path), pretrained_classifier(name))
     if name == efficientnet_lite.NAME:
         return _efficientnet_lite()
     if name.startswith(TIMM):
@@ -106,6 +124,48 @@ def pretrained_classifier(name: str) -> PretrainedClassifier:
         std=list(transform.std),
         resizing=Resizing(crop_fraction=size / transform.resize_size[0], interpolation=mode),
     )
+
+
+def find_published(model: str) -> PretrainedClassifier | None:
+    """Return the classifier of a model's best published weights, None if there are none."""
+    try:
+        published = pretrained_classifier(model)
+    except RequestError:
+        return None
+    return published if published.model == model else None
+
+
+def _with_weights_in(path: Path, published: PretrainedClassifier) -> PretrainedClassifier:
+    """Return the classifier in a file of weights; its images are prepared as for published ones.
+
+    As many classes as the published weights have are taken for the same in the same order; else
+    classes are numbers.
+    """
+    backbone, classifier = read_backbone(published.model, path)
+    classes = len(classifier.get("weight", ()))
+    same = classes == len(published.categories)
+    return replace(
+        published,
+        name=f"{published.name}={path}",
+        url=None,
+        categories=published.categories if same else tuple(map(str, range(classes))),
+        network=partial(_network_in, path, published.model, classes),
+        in_file=(backbone, classifier),
+    )
+
+
+def _network_in(path: Path, model: str, classes: int) -> nn.Module:
+    network = original_network(model)
+    assert network is not None
+    name, layer = last_linear(network) or ("", nn.Linear(0, 0))
+    replace_module(network, name, nn.Linear(layer.in_features, classes, layer.bias is not None))
+    state = read_library_weights(path)
+    try:
+        check_shapes(network, state)
+    except ValueError as error:
+        raise RequestError(f"{path}: is no {model} ({error}): name the model that it is") from None
+    network.load_state_dict(state)
+    return network
 
 
 def _efficientnet_lite() -> PretrainedClassifier:

@@ -13,7 +13,7 @@ from marginctl.errors import RequestError
 from marginctl.models.backbone import last_linear
 from marginctl.models.backbones import efficientnet_lite
 from marginctl.models.backbones.external import library_network
-from marginctl.models.registry import TIMM, TORCHVISION, ModelSpec
+from marginctl.models.registry import TIMM, TORCHVISION
 from marginctl.utils.text import one_line
 
 _WRAPPERS = re.compile(r"(?:module\.|_orig_mod\.)+")  # of data-parallel and compiled networks
@@ -60,30 +60,40 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
     return tensors
 
 
-def read_backbone(model: ModelSpec, path: Path) -> tuple[dict[str, Tensor], str | None]:
-    """Return the tensors of a weights file by a backbone's names, and a remark on its classifier.
+def read_library_weights(path: Path) -> dict[str, Tensor]:
+    """Return the tensors of a weights file by the names of today's torchvision and timm.
 
-    The file has the names of the model's library. Whether it holds that network is not checked.
+    Raises:
+        RequestError: as `read_state_dict`.
+    """
+    state = {_OLD_DENSENET.sub(r"\1", name): v for name, v in read_state_dict(path).items()}
+    for name in [name for name in state if name.endswith(".running_var")]:
+        counter = f"{name.removesuffix('running_var')}num_batches_tracked"
+        state.setdefault(counter, torch.tensor(0))  # torch before 0.4.1 did not count them
+    return state
+
+
+def original_network(model: str) -> nn.Module | None:
+    """Return a model's network as its library builds it; None for marginctl's own models."""
+    if model == efficientnet_lite.NAME:
+        network: nn.Module = efficientnet_lite.package_network(3)
+        return network
+    return library_network(model) if model.startswith((TORCHVISION, TIMM)) else None
+
+
+def read_backbone(model: str, path: Path) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Return the tensors of a weights file for a backbone, and those of its classifier.
+
+    The backbone's have its names, the others are `weight` and `bias`. Whether the file holds that
+    model is not checked.
 
     Raises:
         RequestError: the file cannot be read, or the library has no such model.
     """
-    state = read_state_dict(path)
+    state = read_library_weights(path)
     with torch.device("meta"):
-        if model.name.startswith((TORCHVISION, TIMM)):
-            network = library_network(model.name)
-        elif model.name == efficientnet_lite.NAME:
-            network = efficientnet_lite.package_network(3)
-        else:
-            return state, None
-    for name in [name for name in state if name.endswith(".running_var")]:
-        counter = f"{name.removesuffix('running_var')}num_batches_tracked"
-        state.setdefault(counter, torch.tensor(0))  # torch before 0.4.1 did not count them
-    backbone, classifier = split_classifier(network, state)
-    if not classifier:
-        return backbone, None
-    classes = len(next(iter(classifier.values())))
-    return backbone, f"{path}: its classifier of {classes} classes is left out"
+        network = original_network(model)
+    return (state, {}) if network is None else split_classifier(network, state)
 
 
 def split_classifier(
@@ -102,6 +112,28 @@ def split_classifier(
         if module == path:
             classifier[kind] = value
         else:
-            name = _OLD_DENSENET.sub(r"\1", name)
             backbone[names.get(name, f"network.{name}")] = value
     return backbone, classifier
+
+
+def check_shapes(module: nn.Module, state: Mapping[str, Tensor]) -> None:
+    """Raise ValueError unless a state has the tensors of a module, by name and shape.
+
+    The message has the first missing, unexpected and different tensor, and how many more there are.
+    """
+    expected, differences = module.state_dict(), dict[tuple[bool, bool], list[str]]()
+    for name in dict.fromkeys((*expected, *state)):
+        shape, wanted = (_shape(tensors.get(name)) for tensors in (state, expected))
+        if shape != wanted:
+            difference = f"'{name}' is {shape} in it, and {wanted} in this network"
+            differences.setdefault((name in state, name in expected), []).append(difference)
+    if differences:
+        kinds = (
+            first + (f" (and {len(more)} more)" if more else "")
+            for first, *more in differences.values()
+        )
+        raise ValueError("; ".join(kinds))
+
+
+def _shape(value: Tensor | None) -> str:
+    return "absent" if value is None else " x ".join(map(str, value.shape)) or "a number"

@@ -52,7 +52,7 @@ class CosifyRecipe(EvaluatedRecipe):
         Field(
             min_length=1,
             description="a trial's folder, a checkpoint, or weights: ResNet50_Weights."
-            "IMAGENET1K_V1, timm/resnet50.a1_in1k, efficientnet-lite0",
+            "IMAGENET1K_V1, timm/resnet50.a1_in1k, efficientnet-lite0, resnet50=FILE",
         ),
     ]
     blocks: Blocks = "1-4"

@@ -101,7 +101,8 @@ class TransferRecipe(ImageRecipe):
         Field(
             min_length=1,
             description="each a trial's folder, a folder of trials, a checkpoint, or weights: "
-            "ResNet50_Weights.IMAGENET1K_V1, timm/resnet50.a1_in1k, efficientnet-lite0",
+            "ResNet50_Weights.IMAGENET1K_V1, timm/resnet50.a1_in1k, efficientnet-lite0, "
+            "resnet50=FILE",
         ),
         Distinct,
     ]

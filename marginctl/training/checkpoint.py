@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import torch
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
-from torch import Tensor, nn
+from torch import Tensor
 
 from marginctl.errors import RequestError
 from marginctl.runs.atomic_io import write_atomically
@@ -50,29 +50,6 @@ class _CheckpointState(BaseModel):
     objective: dict[str, DenseTensor]
     optimizer: dict[str, Any] = {}  # the best epoch's checkpoint has neither
     scaler: dict[str, Any] = {}
-
-
-def check_shapes(module: nn.Module, state: Mapping[str, Tensor]) -> None:
-    """Raise ValueError unless a state has the tensors of a module, by name and shape.
-
-    The message has the first missing, unexpected and different tensor, and how many more there are.
-    """
-    expected, differences = module.state_dict(), dict[tuple[bool, bool], list[str]]()
-    for name in dict.fromkeys((*expected, *state)):
-        shape, wanted = (_shape(tensors.get(name)) for tensors in (state, expected))
-        if shape != wanted:
-            difference = f"'{name}' is {shape} in it, and {wanted} in this network"
-            differences.setdefault((name in state, name in expected), []).append(difference)
-    if differences:
-        kinds = (
-            first + (f" (and {len(more)} more)" if more else "")
-            for first, *more in differences.values()
-        )
-        raise ValueError("; ".join(kinds))
-
-
-def _shape(value: Tensor | None) -> str:
-    return "absent" if value is None else " x ".join(map(str, value.shape)) or "a number"
 
 
 def save(folder: Path, kind: str, step: int, state: Mapping[str, Any], keep: int) -> Path:

@@ -15,10 +15,10 @@ from torch.nn import functional
 from marginctl.data.images.resizing import Resizing
 from marginctl.models.factory import create_backbone
 from marginctl.models.registry import ModelSpec
+from marginctl.models.state_dicts import check_shapes
 from marginctl.objectives.module import Objective as ObjectiveModule
 from marginctl.runs.base_record import Objective, parse_objective
 from marginctl.runs.model_file import ModelFile, ModelRecord, save_model_file
-from marginctl.training import checkpoint
 from marginctl.training.ood_evaluation import AdaptedLoader, InputFormat, files_to_test
 from marginctl.training.trainer import MISMATCH_ERRORS
 from marginctl.utils.precision import device_config_for
@@ -75,7 +75,7 @@ class ImageModel:
         objective = ObjectiveModule(spec, len(record.classes), backbone.feature_dim)
         objective.to(states["objective"]["weight"].dtype)  # a probe has float64
         for module, kind in ((backbone, "model"), (objective, "objective")):
-            checkpoint.check_shapes(module, states[kind])
+            check_shapes(module, states[kind])
             module.load_state_dict(states[kind])
             module.eval()
         return cls(record, backbone, objective)

@@ -14,6 +14,7 @@ from marginctl.data.images.image_sets import ImageDataset
 from marginctl.data.loading.loader import BatchLoader
 from marginctl.data.loading.on_disk_loader import make_loader
 from marginctl.metrics.detection import Outputs
+from marginctl.models.state_dicts import check_shapes
 from marginctl.objectives.parts import ObjectiveSpec
 from marginctl.objectives.schedules import rate_at, rate_in_epoch
 from marginctl.recipe.image_recipe import ImageRecipe
@@ -104,7 +105,7 @@ class Trainer:
         self, backbone: Mapping[str, Tensor], moments: tuple[Sequence[float], Sequence[float]]
     ) -> None:
         """Load a pretrained backbone and the normalization of its images, not its classifier."""
-        checkpoint.check_shapes(self.model, backbone)
+        check_shapes(self.model, backbone)
         self.model.load_state_dict(backbone)
         if moments[0]:
             self.batches.set_normalization(*moments)
@@ -318,7 +319,7 @@ class Trainer:
     def load_weights(self, state: dict[str, Any]) -> None:
         """Restore the network and the normalization of its images alone, for evaluation."""
         for module, kind in ((self.model, "model"), (self.objective, "objective")):
-            checkpoint.check_shapes(module, state[kind])
+            check_shapes(module, state[kind])
         self.model.load_state_dict(state["model"])
         self.objective.load_state_dict(state["objective"])
         self.batches.set_normalization(*state["normalization"])

@@ -204,6 +204,61 @@ def test_a_file_that_holds_something_else(hub, photographs):
         assert line.startswith(f"{file}: does not hold {kind} (")
 
 
+def test_weights_in_a_file_are_those_of_their_model(marginctl, hub, photographs, tmp_path):
+    network = cached(hub, "shufflenet_v2_x0_5", models.ShuffleNet_V2_X0_5_Weights.DEFAULT)
+    (cache,) = hub.iterdir()
+    published = ("--data", photographs[0], "--device", "cpu", "--json")
+    known = marginctl("eval", "shufflenet_v2_x0_5", *published).json
+    path = tmp_path / "own.pth"
+    torch.save({"state_dict": {f"module.{k}": v for k, v in network.state_dict().items()}}, path)
+    cache.unlink()
+    ran = marginctl("eval", f"shufflenet_v2_x0_5={path}", *published)
+    assert ran.status == 0, ran.err
+    found = ran.json
+    assert found.pop("weights") == f"{known.pop('weights')}={path}"
+    assert (found.pop("weights_url"), known.pop("weights_url") is None) == (None, False)
+    assert found == known
+
+
+def test_a_file_with_a_classifier_of_other_classes(hub, photographs, tmp_path):
+    """Its classes have numbers: images in folders of that name are evaluated, others refused."""
+    torch.manual_seed(0)
+    network = models.get_model("shufflenet_v2_x0_5", num_classes=2).eval()
+    torch.save(network.state_dict(), tmp_path / "two.pth")
+    name = f"shufflenet_v2_x0_5={tmp_path / 'two.pth'}"
+    with pytest.raises(RequestError, match="of the images is none of its 2 classes: expected"):
+        evaluate_pretrained.evaluate_weights(name, photographs[0], Path(), "cpu", 15)
+    for new, old in enumerate(("n02206856", "n02219486")):
+        (tmp_path / "photos" / "val" / old).rename(tmp_path / "photos" / "val" / str(new))
+    found = evaluate_pretrained.evaluate_weights(name, photographs[0], Path(), "cpu", 15)
+    files = sorted((tmp_path / "photos").rglob("*.jpg"))
+    transform = models.ShuffleNet_V2_X0_5_Weights.DEFAULT.transforms()
+    with torch.no_grad():
+        logits = network(torch.stack([transform(Image.open(f).convert("RGB")) for f in files]))
+    labels = torch.tensor([int(f.parent.name) for f in files])
+    assert found["nll"] == pytest.approx(nn.functional.cross_entropy(logits, labels).item(), 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("state", "reason"),
+    [
+        (None, "is missing: expected weights in .safetensors or by torch.save"),
+        (lambda: models.get_model("shufflenet_v2_x1_0").state_dict(), "is no torchvision/shuffle"),
+        (lambda: {"conv1.weight": torch.zeros(2)}, "has no classifier: use its features by"),
+    ],
+)
+def test_a_wrong_file_of_weights_is_a_line(marginctl, hub, photographs, tmp_path, state, reason):
+    path = tmp_path / "own.pth"
+    if state is not None:
+        torch.save(state(), path)
+    options = ("--data", photographs[0], "--device", "cpu")
+    ran = marginctl("eval", f"shufflenet_v2_x0_5={path}", *options)
+    assert (ran.status, ran.out) == (2, "")
+    *summary, line = ran.err.splitlines()  # images are read first
+    assert not any("error" in text for text in summary)
+    assert f"{path}: {reason}" in line
+
+
 class Harmful:
     def __reduce__(self):
         return (Path.touch, (Path("was-run"),))

